@@ -1,2 +1,6 @@
 //! Neurenix: takes a trained model and gives the fastest correct inference that the machine at hand can give.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
+
+#[cfg(feature = "python")]
+mod bindings;
+pub mod providers;

@@ -1,0 +1,157 @@
+//! Compiles every C++ file under `cpp/` and every cxx bridge under `src/`, and links oneDNN.
+//!
+//! oneDNN comes from `$ONEDNN_ROOT`, or else from the PyPI packages `onednn-devel-cpu-gomp` and `onednn-cpu-gomp`
+//! of the Python that builds us (pip's and uv's isolated environments included). Its shared library is carried in
+//! `python/neurenix/_lib`, beside the extension module, and found there through an rpath relative to that module.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const LIBRARY: &str = "libdnnl.so.3";
+
+/// Asks Python's own record of installed files, which sees through isolated build environments.
+const ASK_PYTHON: &str = r#"
+import importlib.metadata as metadata
+for package, wanted in (("onednn-devel-cpu-gomp", "include/dnnl.hpp"), ("onednn-cpu-gomp", "/libdnnl.so.3")):
+    for file in metadata.files(package) or ():
+        if str(file).endswith(wanted):
+            print(file.locate().resolve())
+            break
+"#;
+
+const NOT_FOUND: &str = "\
+oneDNN was not found.
+  looked: $ONEDNN_ROOT/include/dnnl.hpp and $ONEDNN_ROOT/lib{,64}/libdnnl.so.3, then the PyPI packages below in the
+          Python named by $PYTHON_SYS_EXECUTABLE, $PYO3_PYTHON, or `python3`
+  way out: python3 -m pip install onednn-devel-cpu-gomp==2023.2.0 onednn-cpu-gomp==2023.2.0
+           or set ONEDNN_ROOT to an installation of oneDNN 3.x built with OpenMP";
+
+struct OneDnn {
+    include: PathBuf,
+    library: PathBuf,
+}
+
+impl OneDnn {
+    fn find() -> Result<Self, String> {
+        let tried = match env::var_os("ONEDNN_ROOT") {
+            Some(root) => Self::in_root(Path::new(&root)).ok_or_else(|| format!("ONEDNN_ROOT is {root:?}")),
+            None => Self::in_python(),
+        };
+        tried.map_err(|why| format!("{NOT_FOUND}\n  here: {why}"))
+    }
+
+    fn in_root(root: &Path) -> Option<Self> {
+        let include = root.join("include");
+        let library = ["lib", "lib64"]
+            .iter()
+            .map(|lib| root.join(lib).join(LIBRARY))
+            .find(|path| path.exists())?;
+        include.join("dnnl.hpp").exists().then_some(Self { include, library })
+    }
+
+    fn in_python() -> Result<Self, String> {
+        let python = ["PYTHON_SYS_EXECUTABLE", "PYO3_PYTHON"].iter().find_map(env::var_os);
+        let python = python.unwrap_or_else(|| "python3".into());
+        let output = Command::new(&python).args(["-c", ASK_PYTHON]).output();
+        let output = output.map_err(|error| format!("{python:?} does not run: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut lines = text.lines().map(PathBuf::from);
+        match (lines.next(), lines.next()) {
+            (Some(header), Some(library)) if output.status.success() => Ok(Self {
+                include: header.parent().unwrap_or(Path::new("/")).to_path_buf(),
+                library,
+            }),
+            _ => {
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                Err(format!(
+                    "{python:?} has no such packages. {}",
+                    stderr.lines().last().unwrap_or_default()
+                ))
+            }
+        }
+    }
+
+    /// Carries the library beside the extension module, and in OUT_DIR, which Cargo puts on the library path of
+    /// `cargo test` and `cargo run`.
+    fn link(&self) -> std::io::Result<()> {
+        let carried = root().join("python/neurenix/_lib");
+        fs::create_dir_all(&carried)?;
+        copy_if_newer(&self.library, &carried.join(LIBRARY))?;
+        let search = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("lib");
+        fs::create_dir_all(&search)?;
+        copy_if_newer(&self.library, &search.join(LIBRARY))?;
+        println!("cargo:rerun-if-changed={}", carried.join(LIBRARY).display());
+        println!("cargo:rustc-link-search=native={}", search.display());
+        println!("cargo:rustc-link-lib=dylib:+verbatim={LIBRARY}");
+        println!("cargo:rustc-link-lib=dylib=gomp");
+        println!("cargo:rustc-link-arg-cdylib=-Wl,-rpath,$ORIGIN/_lib");
+        Ok(())
+    }
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default())
+}
+
+/// Replaces `to` by a rename, because a running process may have the old file mapped.
+fn copy_if_newer(from: &Path, to: &Path) -> std::io::Result<()> {
+    let stamp = |path: &Path| fs::metadata(path).map(|meta| (meta.len(), meta.modified().ok()));
+    if let (Ok((length, Some(new))), Ok((carried, Some(old)))) = (stamp(from), stamp(to))
+        && length == carried
+        && new <= old
+    {
+        return Ok(());
+    }
+    let part = to.with_extension(format!("{}.part", std::process::id()));
+    fs::copy(from, &part)?;
+    fs::rename(part, to)
+}
+
+/// All files below `folder` for which `wanted` holds, in a stable order.
+fn files(folder: &Path, wanted: fn(&Path) -> bool) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if wanted(&path) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn main() {
+    for variable in ["ONEDNN_ROOT", "PYTHON_SYS_EXECUTABLE", "PYO3_PYTHON", "PYTHONPATH"] {
+        println!("cargo:rerun-if-env-changed={variable}");
+    }
+    println!("cargo:rerun-if-changed=cpp");
+    let onednn = OneDnn::find().unwrap_or_else(|text| panic!("\n\n{text}\n"));
+    let bridges = files(Path::new("src"), |path| path.ends_with("bridge.rs"));
+    let sources = files(Path::new("cpp"), |path| {
+        path.extension().is_some_and(|extension| extension == "cc")
+    });
+    for bridge in &bridges {
+        println!("cargo:rerun-if-changed={}", bridge.display());
+    }
+    cxx_build::bridges(&bridges)
+        .files(&sources)
+        .include("cpp")
+        .include(&onednn.include)
+        .std("c++17")
+        .opt_level(3)
+        .flag("-fopenmp")
+        .flag("-fvisibility=hidden")
+        .flag_if_supported("-Wno-deprecated-declarations")
+        .compile("neurenix_cpp");
+    onednn
+        .link()
+        .unwrap_or_else(|error| panic!("\n\ncannot carry {}: {error}\n", onednn.library.display()));
+}

@@ -1,0 +1,36 @@
+# The Python whose packages give oneDNN and for which the extension module is built.
+export PYO3_PYTHON := env("PYO3_PYTHON", `command -v python3`)
+
+# Lists the recipes.
+default:
+    @just --list
+
+# Builds the extension module in place, for work on this checkout (put python/ on PYTHONPATH, or `pip install -e .`).
+dev:
+    cargo build --release
+    cp "${CARGO_TARGET_DIR:-target}/release/libneurenix.so" python/neurenix/_native.abi3.so.part
+    mv python/neurenix/_native.abi3.so.part python/neurenix/_native.abi3.so
+
+# Rust's tests, without Python.
+test-rust *args:
+    cargo test --no-default-features {{ args }}
+
+# Python's tests, on the module that `just dev` built.
+test-python *args: dev
+    PYTHONPATH=python "$PYO3_PYTHON" -m pytest {{ args }}
+
+# Everything that must be clean before a commit.
+lint:
+    ruff check .
+    ruff format --check .
+    cargo fmt --check
+    cargo clippy --all-targets -- -D warnings
+    cargo clippy --all-targets --no-default-features -- -D warnings
+    git ls-files 'cpp/*.cc' 'cpp/*.h' | xargs --no-run-if-empty clang-format --dry-run -Werror
+
+# Puts everything into the shape that `just lint` wants.
+format:
+    ruff check --fix .
+    ruff format .
+    cargo fmt
+    git ls-files 'cpp/*.cc' 'cpp/*.h' | xargs --no-run-if-empty clang-format -i

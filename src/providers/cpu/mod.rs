@@ -1,0 +1,3 @@
+//! The CPU provider: oneDNN primitives and our own kernels, on one team of threads.
+mod bridge;
+pub mod handle;
