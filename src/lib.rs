@@ -3,4 +3,6 @@
 
 #[cfg(feature = "python")]
 mod bindings;
+pub mod error;
+pub mod network;
 pub mod providers;

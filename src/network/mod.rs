@@ -1,0 +1,474 @@
+//! The Network: a typed, symbolic graph of layers. Importers build it, passes rewrite it, providers read it.
+
+pub mod array;
+pub mod attr;
+pub mod dim;
+pub mod dtype;
+mod dump;
+pub mod op;
+pub mod ops;
+pub mod patch;
+pub mod reference;
+mod verify;
+
+use crate::error::{Error, Result};
+use array::Array;
+use attr::Attrs;
+use dim::{Dim, Range, Symbols};
+use dtype::DType;
+use op::{Guard, Infer, OpDef, TensorType};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+/// Names a tensor of one network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct TensorId(pub u32);
+
+/// Names a layer of one network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct LayerId(pub u32);
+
+/// Where a tensor comes from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// The caller gives it.
+    Input,
+    /// It never changes.
+    Constant(Arc<Constant>),
+    /// The shapes determine it (`ty.value` holds its elements); nothing computes it.
+    Symbolic,
+    /// An output of a layer.
+    Layer(LayerId, usize),
+}
+
+/// A constant and, when it was folded, how it follows from the original weights.
+#[derive(Debug)]
+pub struct Constant {
+    /// The elements.
+    pub array: Array,
+    /// The name in the source model; empty for a value that has none.
+    pub name: String,
+    /// How it was computed; `None` for an original.
+    pub recipe: Option<Recipe>,
+}
+
+/// How a folded constant follows from others, so that a refit by original names replays it.
+#[derive(Debug)]
+pub struct Recipe {
+    /// The op.
+    pub op: &'static OpDef,
+    /// Its attributes.
+    pub attrs: Attrs,
+    /// Its inputs.
+    pub inputs: Vec<Option<Arc<Constant>>>,
+    /// Which of its outputs this is.
+    pub output: usize,
+}
+
+impl Constant {
+    /// Computes the array again after `replace` gave new arrays for original names.
+    ///
+    /// # Errors
+    /// As the reference evaluation of the ops in the recipe.
+    pub fn replay(&self, replace: &dyn Fn(&str) -> Option<Array>) -> Result<Array> {
+        let Some(recipe) = &self.recipe else {
+            return Ok(replace(&self.name).unwrap_or_else(|| self.array.clone()));
+        };
+        let inputs = recipe
+            .inputs
+            .iter()
+            .map(|c| c.as_ref().map(|c| c.replay(replace)).transpose());
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        let mut outputs = reference::evaluate_op(recipe.op, &recipe.attrs, &inputs)?;
+        Ok(outputs.swap_remove(recipe.output))
+    }
+}
+
+/// A tensor: its type, and where it comes from.
+#[derive(Debug, Clone)]
+pub struct Tensor {
+    /// Unique among the tensors that are in use.
+    pub name: String,
+    /// dtype, symbolic shape and, perhaps, symbolic value.
+    pub ty: TensorType,
+    /// Where it comes from.
+    pub source: Source,
+    /// The layers that read it, once per use.
+    pub users: Vec<LayerId>,
+}
+
+impl Tensor {
+    /// The array of a constant.
+    pub fn constant(&self) -> Option<&Array> {
+        match &self.source {
+            Source::Constant(constant) => Some(&constant.array),
+            _ => None,
+        }
+    }
+}
+
+/// A layer: an op with attributes, reading and giving tensors.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    /// Unique in the network.
+    pub name: String,
+    /// Names of the nodes of the source model that it stands for.
+    pub sources: Vec<String>,
+    /// The op.
+    pub op: &'static OpDef,
+    /// The attributes, complete.
+    pub attrs: Attrs,
+    /// The inputs; `None` for an optional one that is left out.
+    pub inputs: Vec<Option<TensorId>>,
+    /// The outputs.
+    pub outputs: Vec<TensorId>,
+}
+
+/// A named result of the network.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// The name that callers see; it stays through every rewrite.
+    pub name: String,
+    /// The tensor.
+    pub tensor: TensorId,
+}
+
+/// A typed, symbolic graph of layers.
+#[derive(Debug, Clone, Default)]
+pub struct Network {
+    /// The name of the model.
+    pub name: String,
+    /// Symbols of its shapes, with their ranges.
+    pub symbols: Symbols,
+    /// Relations between dimensions that are checked at run time.
+    pub guards: Vec<Guard>,
+    tensors: Vec<Tensor>,
+    layers: BTreeMap<LayerId, Layer>,
+    next_layer: u32,
+    inputs: Vec<TensorId>,
+    outputs: Vec<Output>,
+    names: HashSet<String>,
+}
+
+impl Network {
+    /// An empty network.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds an input. Symbols that are new get the default range.
+    ///
+    /// # Errors
+    /// If the name is taken or a dimension is negative.
+    pub fn add_input(&mut self, name: &str, dtype: DType, shape: Vec<Dim>) -> Result<TensorId> {
+        if self.inputs.iter().any(|&t| self[t].name == name) {
+            return Err(Error::invalid("two inputs have the same name")
+                .tensor(name)
+                .hint("name each input differently"));
+        }
+        if let Some(bad) = shape.iter().find(|d| d.as_const().is_some_and(|v| v < 0)) {
+            return Err(Error::shape("a dimension is negative")
+                .tensor(name)
+                .got(bad.to_string()));
+        }
+        for dim in &shape {
+            dim.visit_symbols(&mut |symbol| {
+                self.symbols.entry(symbol.clone()).or_default();
+            });
+        }
+        let id = self.push_tensor(name, TensorType::new(dtype, shape), Source::Input);
+        self.inputs.push(id);
+        Ok(id)
+    }
+
+    /// Adds a constant.
+    pub fn add_constant(&mut self, name: &str, array: Array) -> TensorId {
+        let constant = Constant {
+            array,
+            name: name.into(),
+            recipe: None,
+        };
+        let ty = constant_type(&constant.array);
+        self.push_tensor(name, ty, Source::Constant(Arc::new(constant)))
+    }
+
+    /// Adds a layer and gives its outputs, typed by the op's rule.
+    ///
+    /// # Errors
+    /// If the op does not take these inputs or attributes; the error names the layer.
+    pub fn add_layer(
+        &mut self,
+        name: &str,
+        op: &'static OpDef,
+        attrs: Attrs,
+        inputs: &[Option<TensorId>],
+    ) -> Result<Vec<TensorId>> {
+        let mut patch = patch::Patch::new(self);
+        let outputs = patch.add_named(name, op, attrs, inputs)?;
+        let change = patch.finish();
+        change.apply(self);
+        Ok(outputs)
+    }
+
+    /// Marks a tensor as a result under `name`.
+    ///
+    /// # Errors
+    /// If the name is taken by another result.
+    pub fn mark_output(&mut self, tensor: TensorId, name: &str) -> Result<()> {
+        if self.outputs.iter().any(|o| o.name == name) {
+            return Err(Error::invalid("two outputs have the same name").tensor(name));
+        }
+        self.outputs.push(Output {
+            name: name.into(),
+            tensor,
+        });
+        Ok(())
+    }
+
+    /// Says what is known of a symbol.
+    ///
+    /// # Errors
+    /// Unless 0 <= min <= opt <= max.
+    pub fn set_range(&mut self, symbol: &str, range: Range) -> Result<()> {
+        if !(0 <= range.min && range.min <= range.opt && range.opt <= range.max) {
+            return Err(
+                Error::shape(format!("the range of dimension {symbol:?} is not ordered"))
+                    .expected("0 <= min <= opt <= max")
+                    .got(format!("min {}, opt {}, max {}", range.min, range.opt, range.max)),
+            );
+        }
+        self.symbols.insert(symbol.into(), range);
+        Ok(())
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> &[TensorId] {
+        &self.inputs
+    }
+
+    /// The results, in order.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// The layers, by id (not in order of execution).
+    pub fn layers(&self) -> impl Iterator<Item = (LayerId, &Layer)> {
+        self.layers.iter().map(|(&id, layer)| (id, layer))
+    }
+
+    /// The number of layers.
+    pub fn layer_count(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// A layer that may have been removed meanwhile.
+    pub fn get_layer(&self, id: LayerId) -> Option<&Layer> {
+        self.layers.get(&id)
+    }
+
+    /// The tensors, by id; removed ones included, which nothing produces or reads any more.
+    pub fn tensors(&self) -> impl Iterator<Item = (TensorId, &Tensor)> {
+        self.tensors
+            .iter()
+            .enumerate()
+            .map(|(i, tensor)| (TensorId(i as u32), tensor))
+    }
+
+    /// The layer that gives a tensor.
+    pub fn producer(&self, tensor: TensorId) -> Option<(LayerId, &Layer)> {
+        match self[tensor].source {
+            Source::Layer(id, _) => self.layers.get(&id).map(|layer| (id, layer)),
+            _ => None,
+        }
+    }
+
+    /// Whether a tensor is a result of the network.
+    pub fn is_output(&self, tensor: TensorId) -> bool {
+        self.outputs.iter().any(|o| o.tensor == tensor)
+    }
+
+    /// The layer that reads a tensor, when just one does, once, and it is no result.
+    pub fn sole_user(&self, tensor: TensorId) -> Option<LayerId> {
+        match self[tensor].users.as_slice() {
+            [user] if !self.is_output(tensor) => Some(*user),
+            _ => None,
+        }
+    }
+
+    /// The layers in an order in which each comes after those that it reads; ties by id.
+    ///
+    /// # Errors
+    /// If the layers form a cycle.
+    pub fn order(&self) -> Result<Vec<LayerId>> {
+        let mut waiting: HashMap<LayerId, usize> = HashMap::with_capacity(self.layers.len());
+        let mut ready = VecDeque::new();
+        for (id, layer) in self.layers() {
+            let computed = layer
+                .inputs
+                .iter()
+                .flatten()
+                .filter(|&&t| self.producer(t).is_some())
+                .count();
+            match computed {
+                0 => ready.push_back(id),
+                count => _ = waiting.insert(id, count),
+            }
+        }
+        let mut order = Vec::with_capacity(self.layers.len());
+        while let Some(id) = ready.pop_front() {
+            order.push(id);
+            for user in self[id].outputs.iter().flat_map(|&t| &self[t].users) {
+                if let Some(count) = waiting.get_mut(user) {
+                    *count -= 1;
+                    if *count == 0 {
+                        ready.push_back(*user);
+                    }
+                }
+            }
+        }
+        if order.len() == self.layers.len() {
+            return Ok(order);
+        }
+        let stuck = self.layers().find(|(id, _)| waiting.get(id).is_some_and(|&c| c > 0));
+        Err(Error::invalid("the layers form a cycle").layer(stuck.map_or("", |(_, l)| &l.name)))
+    }
+
+    /// Runs the op's rule for a layer as it stands.
+    pub(crate) fn infer(
+        &self,
+        layer: &str,
+        op: &OpDef,
+        attrs: &Attrs,
+        inputs: &[Option<&Tensor>],
+    ) -> Result<(Vec<TensorType>, Vec<Guard>)> {
+        let types: Vec<_> = inputs.iter().map(|t| t.map(|t| t.ty.clone())).collect();
+        let constants: Vec<_> = inputs.iter().map(|t| t.and_then(|t| t.constant().cloned())).collect();
+        let context = Infer {
+            layer,
+            attrs,
+            inputs: &types,
+            constants: &constants,
+            symbols: &self.symbols,
+            guards: Default::default(),
+        };
+        let outputs = (op.infer)(&context)?;
+        Ok((outputs, context.guards.into_inner()))
+    }
+
+    /// Removes a layer whose outputs nobody reads.
+    pub(crate) fn remove_layer(&mut self, id: LayerId) {
+        let Some(layer) = self.layers.remove(&id) else { return };
+        debug_assert!(
+            layer
+                .outputs
+                .iter()
+                .all(|&t| self[t].users.is_empty() && !self.is_output(t))
+        );
+        for input in layer.inputs.into_iter().flatten() {
+            self.forget_user(input, id);
+        }
+        for output in layer.outputs {
+            let name = std::mem::take(&mut self[output].name);
+            self.names.remove(&name);
+            self[output].source = Source::Symbolic;
+        }
+        self.names.remove(&layer.name);
+    }
+
+    /// Replaces every use of `old`, results included, by `new`.
+    pub(crate) fn replace_uses(&mut self, old: TensorId, new: TensorId) {
+        let users = std::mem::take(&mut self[old].users);
+        for &user in &users {
+            if let Some(layer) = self.layers.get_mut(&user) {
+                layer
+                    .inputs
+                    .iter_mut()
+                    .filter(|input| **input == Some(old))
+                    .for_each(|input| *input = Some(new));
+            }
+        }
+        self[new].users.extend(users);
+        self.outputs
+            .iter_mut()
+            .filter(|o| o.tensor == old)
+            .for_each(|o| o.tensor = new);
+    }
+
+    fn forget_user(&mut self, tensor: TensorId, user: LayerId) {
+        let users = &mut self[tensor].users;
+        if let Some(at) = users.iter().position(|&u| u == user) {
+            users.swap_remove(at);
+        }
+    }
+
+    pub(crate) fn push_tensor(&mut self, name: &str, ty: TensorType, source: Source) -> TensorId {
+        let name = self.unique(name);
+        self.tensors.push(Tensor {
+            name,
+            ty,
+            source,
+            users: vec![],
+        });
+        TensorId(self.tensors.len() as u32 - 1)
+    }
+
+    pub(crate) fn push_layer(&mut self, mut layer: Layer) -> LayerId {
+        let id = LayerId(self.next_layer);
+        self.next_layer += 1;
+        layer.name = self.unique(&layer.name);
+        for input in layer.inputs.iter().flatten() {
+            self[*input].users.push(id);
+        }
+        self.layers.insert(id, layer);
+        id
+    }
+
+    /// `name`, with a number behind it if it is taken. Layers and tensors share one space of names.
+    fn unique(&mut self, name: &str) -> String {
+        let base = if name.is_empty() { "unnamed" } else { name };
+        let mut candidate = base.to_string();
+        let mut count = self.names.len();
+        while !self.names.insert(candidate.clone()) {
+            candidate = format!("{base}~{count}");
+            count += 1;
+        }
+        candidate
+    }
+}
+
+/// The type of a constant; a small integer array carries its value.
+pub(crate) fn constant_type(array: &Array) -> TensorType {
+    /// Longer integer arrays are data, not shapes.
+    const LONGEST_SHAPE: usize = 64;
+    let shape: Vec<Dim> = array.shape().iter().map(|&d| d.into()).collect();
+    let is_value = array.dtype().is_int() && array.len() <= LONGEST_SHAPE;
+    let value = is_value.then(|| array.to_i64().into_iter().map(Dim::from).collect());
+    TensorType {
+        dtype: array.dtype(),
+        shape,
+        value,
+    }
+}
+
+impl std::ops::Index<TensorId> for Network {
+    type Output = Tensor;
+    fn index(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id.0 as usize]
+    }
+}
+
+impl std::ops::IndexMut<TensorId> for Network {
+    fn index_mut(&mut self, id: TensorId) -> &mut Tensor {
+        &mut self.tensors[id.0 as usize]
+    }
+}
+
+impl std::ops::Index<LayerId> for Network {
+    type Output = Layer;
+    fn index(&self, id: LayerId) -> &Layer {
+        &self.layers[&id]
+    }
+}

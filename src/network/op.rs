@@ -1,0 +1,312 @@
+//! What an op is: its declaration, and the contexts in which its rules run.
+
+use crate::error::{Error, Result};
+use crate::network::array::Array;
+use crate::network::attr::{AttrDef, Attrs};
+use crate::network::dim::{Dim, Symbols};
+use crate::network::dtype::DType;
+use crate::network::patch::Patch;
+use crate::network::{LayerId, Network};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+
+/// dtype and symbolic shape of a tensor and, for a small integer tensor, its symbolic elements.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorType {
+    /// The element type.
+    pub dtype: DType,
+    /// The extent of each dimension.
+    pub shape: Vec<Dim>,
+    /// The elements, row-major, of an integer tensor whose value the shapes determine.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub value: Option<Vec<Dim>>,
+}
+
+impl TensorType {
+    /// A type without a known value.
+    pub fn new(dtype: DType, shape: impl Into<Vec<Dim>>) -> Self {
+        Self {
+            dtype,
+            shape: shape.into(),
+            value: None,
+        }
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// `axis` counted from the front.
+    ///
+    /// # Errors
+    /// If the axis is outside `-rank..rank`.
+    pub fn axis(&self, axis: i64) -> Result<usize> {
+        let rank = self.rank() as i64;
+        let counted = if axis < 0 { axis + rank } else { axis };
+        if (0..rank).contains(&counted) {
+            return Ok(counted as usize);
+        }
+        Err(Error::shape("axis is out of range")
+            .expected(format!("{}..{rank}", -rank))
+            .got(axis.to_string()))
+    }
+
+    /// The shape as numbers, when no symbol is in it.
+    pub fn concrete(&self) -> Option<Vec<usize>> {
+        self.shape
+            .iter()
+            .map(|d| d.as_const().and_then(|v| usize::try_from(v).ok()))
+            .collect()
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> Dim {
+        self.shape
+            .iter()
+            .fold(Dim::from(1i64), |product, d| product * d.clone())
+    }
+
+    /// As it is printed: `float32[batch, 3, 224, 224]`.
+    pub fn describe(&self) -> String {
+        let dims: Vec<_> = self.shape.iter().map(Dim::to_string).collect();
+        format!("{}[{}]", self.dtype, dims.join(", "))
+    }
+}
+
+/// A relation between dimensions that could not be decided at build time and is checked at run time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guard {
+    /// One side.
+    pub left: Dim,
+    /// The other side.
+    pub right: Dim,
+    /// Whether `left` may also be 1 (it is broadcast then).
+    pub or_one: bool,
+    /// The layer that needs it, and why.
+    pub reason: String,
+}
+
+/// What a shape and type rule sees.
+pub struct Infer<'a> {
+    /// The name of the layer, for fresh symbols and messages.
+    pub layer: &'a str,
+    /// The attributes, complete.
+    pub attrs: &'a Attrs,
+    /// The type of each input; `None` for an optional one that is left out.
+    pub inputs: &'a [Option<TensorType>],
+    /// Constant inputs.
+    pub constants: &'a [Option<Array>],
+    /// The symbols and their ranges.
+    pub symbols: &'a Symbols,
+    /// Relations that the rule had to assume.
+    pub guards: RefCell<Vec<Guard>>,
+}
+
+impl Infer<'_> {
+    /// The type of a required input.
+    pub fn input(&self, index: usize) -> Result<&TensorType> {
+        self.optional(index)
+            .ok_or_else(|| Error::invalid(format!("input {index} is missing")))
+    }
+
+    /// The type of an optional input.
+    pub fn optional(&self, index: usize) -> Option<&TensorType> {
+        self.inputs.get(index).and_then(Option::as_ref)
+    }
+
+    /// The elements of an integer input, where they are known symbolically.
+    pub fn value(&self, index: usize) -> Option<&[Dim]> {
+        self.optional(index)?.value.as_deref()
+    }
+
+    /// The elements of an integer input that must be known as numbers.
+    ///
+    /// # Errors
+    /// If the input is not known when the network is built.
+    pub fn numbers(&self, index: usize) -> Result<Vec<i64>> {
+        self.value(index)
+            .and_then(|v| v.iter().map(Dim::as_const).collect())
+            .ok_or_else(|| {
+                Error::unsupported(format!("input {index} must be known when the network is built"))
+                    .expected("a constant, or integers that the shapes determine")
+            })
+    }
+
+    /// A constant input.
+    pub fn constant(&self, index: usize) -> Option<&Array> {
+        self.constants.get(index).and_then(Option::as_ref)
+    }
+
+    /// Takes `left == right` for granted: refuses what is known to differ, records what can't be decided.
+    pub fn require_equal(&self, left: &Dim, right: &Dim, why: &str) -> Result<()> {
+        match (left.clone() - right.clone()).as_const() {
+            Some(0) => Ok(()),
+            Some(_) => Err(Error::shape(why).expected(left.to_string()).got(right.to_string())),
+            None => {
+                self.guard(left, right, false, why);
+                Ok(())
+            }
+        }
+    }
+
+    fn guard(&self, left: &Dim, right: &Dim, or_one: bool, why: &str) {
+        let reason = format!("{}: {why}", self.layer);
+        self.guards.borrow_mut().push(Guard {
+            left: left.clone(),
+            right: right.clone(),
+            or_one,
+            reason,
+        });
+    }
+
+    /// The dimension that two broadcast dimensions give (numpy's rule).
+    pub fn broadcast_dim(&self, a: &Dim, b: &Dim) -> Result<Dim> {
+        if a == b || b.is(1) {
+            return Ok(a.clone());
+        }
+        if a.is(1) {
+            return Ok(b.clone());
+        }
+        match (a.as_const(), b.as_const()) {
+            (Some(_), Some(_)) => Err(Error::shape("shapes can't be broadcast together")
+                .expected(a.to_string())
+                .got(b.to_string())),
+            (Some(_), None) => {
+                self.guard(b, a, true, "broadcast");
+                Ok(a.clone())
+            }
+            (None, Some(_)) => {
+                self.guard(a, b, true, "broadcast");
+                Ok(b.clone())
+            }
+            (None, None) => {
+                self.guard(a, b, false, "broadcast of two symbolic dimensions, taken to be equal");
+                Ok(a.min_of(b).clone())
+            }
+        }
+    }
+
+    /// The shape that broadcast shapes give.
+    pub fn broadcast(&self, shapes: &[&[Dim]]) -> Result<Vec<Dim>> {
+        let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
+        let mut result = vec![Dim::from(1i64); rank];
+        for shape in shapes {
+            for (slot, dim) in result[rank - shape.len()..].iter_mut().zip(*shape) {
+                *slot = self.broadcast_dim(slot, dim)?;
+            }
+        }
+        Ok(result)
+    }
+
+    /// A fresh dimension that depends on data; the same name at every run of the rule.
+    pub fn fresh(&self, index: usize) -> Dim {
+        Dim::symbol(format!("{}.{index}", self.layer))
+    }
+}
+
+/// What a reference evaluation sees: dense arrays in, and the dtypes and shapes that the rule gave for them.
+pub struct Evaluate<'a> {
+    /// The attributes, complete.
+    pub attrs: &'a Attrs,
+    /// The inputs; `None` for an optional one that is left out.
+    pub inputs: &'a [Option<Array>],
+    /// dtype and shape of each output.
+    pub outputs: &'a [(DType, Vec<usize>)],
+}
+
+impl Evaluate<'_> {
+    /// A required input.
+    pub fn input(&self, index: usize) -> Result<&Array> {
+        self.optional(index)
+            .ok_or_else(|| Error::invalid(format!("input {index} is missing")))
+    }
+
+    /// An optional input.
+    pub fn optional(&self, index: usize) -> Option<&Array> {
+        self.inputs.get(index).and_then(Option::as_ref)
+    }
+
+    /// The only output, from f64 values.
+    pub fn output(&self, values: &[f64]) -> Result<Vec<Array>> {
+        let (dtype, shape) = &self.outputs[0];
+        Ok(vec![Array::from_f64(*dtype, shape.clone(), values)?])
+    }
+}
+
+/// How a pointwise op acts on one element of each input.
+#[derive(Clone, Copy)]
+pub struct Pointwise {
+    /// On numbers, in double precision.
+    pub float: fn(&Attrs, &[f64]) -> f64,
+    /// On integers, exactly; without it integers go through `float`.
+    pub int: Option<fn(&Attrs, &[i64]) -> i64>,
+}
+
+/// The declaration of an op. One op, one file; the list of all is [`crate::network::ops::OPS`].
+pub struct OpDef {
+    /// Its name: ONNX's where ONNX has the op.
+    pub name: &'static str,
+    /// What it computes, and where it is specified.
+    pub doc: &'static str,
+    /// Names of the inputs; `x?` may be left out, `x*` (last) may repeat.
+    pub inputs: &'static [&'static str],
+    /// The attributes.
+    pub attrs: &'static [AttrDef],
+    /// The shape and type rule.
+    pub infer: fn(&Infer) -> Result<Vec<TensorType>>,
+    /// The reference: slow, exact, in double precision.
+    pub evaluate: fn(&Evaluate) -> Result<Vec<Array>>,
+    /// How one element is computed, for an op that works element by element with broadcasting.
+    pub pointwise: Option<Pointwise>,
+    /// Whether and how it is given by smaller ops.
+    pub decomposition: Decomposition,
+}
+
+/// Writes a layer in smaller ops.
+pub type Decompose = for<'n> fn(&'n Network, LayerId) -> Result<Patch<'n>>;
+
+/// Whether and how an op is given by smaller ops.
+#[derive(Clone, Copy)]
+pub enum Decomposition {
+    /// It is primitive.
+    None,
+    /// It is another way to write smaller ops, and always replaced by them.
+    Always(Decompose),
+    /// Every provider runs it without a kernel of its own; one that has a kernel keeps it whole.
+    WithoutKernel(Decompose),
+}
+
+impl PartialEq for OpDef {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl std::fmt::Debug for OpDef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl OpDef {
+    /// Checks how many inputs there are and that required ones are there.
+    pub fn check_inputs(&self, present: &[bool]) -> Result<()> {
+        let variadic = self.inputs.last().is_some_and(|name| name.ends_with('*'));
+        let fits = variadic || present.len() <= self.inputs.len();
+        let missing = self
+            .inputs
+            .iter()
+            .enumerate()
+            .find(|(i, name)| !name.ends_with('?') && !present.get(*i).copied().unwrap_or(false));
+        match missing {
+            None if fits => Ok(()),
+            Some((_, name)) => Err(Error::invalid(format!("{} lacks its input {name:?}", self.name))
+                .expected(self.inputs.join(", "))
+                .got(format!("{} inputs", present.len()))),
+            None => Err(Error::invalid(format!("{} has too many inputs", self.name))
+                .expected(self.inputs.join(", "))
+                .got(format!("{} inputs", present.len()))),
+        }
+    }
+}

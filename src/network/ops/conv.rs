@@ -1,0 +1,124 @@
+//! Conv.
+
+use crate::error::{Error, Result};
+use crate::network::array::Array;
+use crate::network::attr::{Attrs, Preset, Read, attr};
+use crate::network::dim::Dim;
+use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::ops::spatial::{self, Window};
+use crate::network::ops::{places, strides};
+
+/// Convolution (cross-correlation) over 1 to 3 spatial axes (ONNX Conv).
+pub static DEF: OpDef = OpDef {
+    name: "Conv",
+    doc: "Cross-correlation: x [N, C, spatial...], w [M, C/group, kernel...], b [M] (ONNX Conv)",
+    inputs: &["x", "w", "b?"],
+    attrs: &[
+        attr("group", Preset::Int(1), "number of groups of channels"),
+        spatial::STRIDES,
+        spatial::DILATIONS,
+        spatial::PADS,
+        spatial::AUTO_PAD,
+    ],
+    infer,
+    evaluate,
+    pointwise: None,
+    decomposition: Decomposition::None,
+};
+
+/// The window of a Conv layer whose weights have this shape.
+pub fn window(attrs: &Attrs, weights: &[Dim]) -> Result<Window> {
+    let kernel = weights.iter().skip(2).map(Dim::as_const).collect::<Option<Vec<_>>>();
+    Window::read(
+        attrs,
+        kernel.ok_or_else(|| Error::unsupported("the kernel's extent is not known at build time"))?,
+    )
+}
+
+fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
+    let (x, w) = (infer.input(0)?, infer.input(1)?);
+    if x.rank() < 3 || x.rank() != w.rank() {
+        return Err(Error::shape("input and weights differ in rank, or are below 3")
+            .expected("[N, C, spatial...] and [M, C/group, kernel...]")
+            .got(format!("{} and {}", x.describe(), w.describe())));
+    }
+    if x.dtype != w.dtype || !x.dtype.is_float() {
+        return Err(Error::dtype("input and weights must have one floating-point dtype")
+            .expected(x.dtype.name())
+            .got(w.dtype.name()));
+    }
+    let group = infer.attrs.int("group").max(1);
+    infer.require_equal(
+        &(w.shape[1].clone() * group.into()),
+        &x.shape[1],
+        "weights and input differ in channels",
+    )?;
+    if !w.shape[0].modulo(&group.into()).is(0) {
+        return Err(Error::shape("output channels do not divide into the groups").got(w.shape[0].to_string()));
+    }
+    if let Some(b) = infer.optional(2) {
+        let fits = b.dtype == x.dtype && b.shape.as_slice() == &w.shape[..1];
+        if !fits {
+            let want = format!("{}[{}]", x.dtype, w.shape[0]);
+            return Err(Error::shape("the bias does not fit").expected(want).got(b.describe()));
+        }
+    }
+    let window = window(infer.attrs, &w.shape)?;
+    let mut shape = vec![x.shape[0].clone(), w.shape[0].clone()];
+    for (axis, size) in x.shape[2..].iter().enumerate() {
+        let out = window.output(axis, size, false);
+        if out.as_const().is_some_and(|v| v < 0) {
+            return Err(Error::shape("the kernel is larger than the padded input").got(x.describe()));
+        }
+        shape.push(out);
+    }
+    Ok(vec![TensorType::new(x.dtype, shape)])
+}
+
+fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
+    let (x, w) = (e.input(0)?, e.input(1)?);
+    let shape = &e.outputs[0].1;
+    let kernel: Vec<Dim> = w.shape().iter().map(|&d| d.into()).collect();
+    let window = window(e.attrs, &kernel)?;
+    let group = e.attrs.int("group").max(1) as usize;
+    let (channels, per_group) = (w.shape()[1], shape[1] / group);
+    let taps: Vec<(usize, Vec<i64>)> = kernel_taps(&w.shape()[2..]);
+    let (xs, ws) = (x.to_f64(), w.to_f64());
+    let bias = e.optional(2).map(Array::to_f64);
+    let (x_strides, positions) = (strides(x.shape()), kernel_taps(&shape[2..]));
+    let pads: Vec<i64> = (0..shape.len() - 2)
+        .map(|a| window.padding(a, x.shape()[a + 2] as i64, shape[a + 2] as i64).0)
+        .collect();
+    let mut out = Vec::with_capacity(shape.iter().product());
+    for n in 0..shape[0] {
+        for m in 0..shape[1] {
+            let first = (m / per_group) * channels;
+            for (_, position) in &positions {
+                let mut sum = bias.as_ref().map_or(0.0, |b| b[m]);
+                for (tap, offsets) in &taps {
+                    let place = |a: usize| position[a] * window.strides[a] - pads[a] + offsets[a] * window.dilations[a];
+                    let Some(at) = (0..pads.len()).try_fold(0, |at, a| {
+                        let i = usize::try_from(place(a)).ok().filter(|&i| i < x.shape()[a + 2])?;
+                        Some(at + i * x_strides[a + 2])
+                    }) else {
+                        continue;
+                    };
+                    for c in 0..channels {
+                        let weight = ws[(m * channels + c) * taps.len() + tap];
+                        sum += weight * xs[n * x_strides[0] + (first + c) * x_strides[1] + at];
+                    }
+                }
+                out.push(sum);
+            }
+        }
+    }
+    e.output(&out)
+}
+
+/// All index vectors of a shape with their row-major number.
+fn kernel_taps(shape: &[usize]) -> Vec<(usize, Vec<i64>)> {
+    let strides = strides(shape);
+    let unravel = |i: usize| strides.iter().zip(shape).map(|(s, d)| (i / s % d) as i64).collect();
+    let unit = vec![1; shape.len()];
+    (0..places(shape, &unit).len()).map(|i| (i, unravel(i))).collect()
+}

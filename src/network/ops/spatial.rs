@@ -1,0 +1,124 @@
+//! What convolutions and pooling share: kernel, stride, dilation and padding along the spatial axes.
+
+use crate::error::{Error, Result};
+use crate::network::attr::{AttrDef, Attrs, Preset, Read, attr};
+use crate::network::dim::Dim;
+
+/// `strides`.
+pub const STRIDES: AttrDef = attr("strides", Preset::Ints(&[]), "step along each spatial axis; empty: 1");
+/// `dilations`.
+pub const DILATIONS: AttrDef = attr(
+    "dilations",
+    Preset::Ints(&[]),
+    "spacing of the kernel's elements; empty: 1",
+);
+/// `pads`.
+pub const PADS: AttrDef = attr(
+    "pads",
+    Preset::Ints(&[]),
+    "padding before each spatial axis, then after each; empty: 0",
+);
+/// `auto_pad`.
+pub const AUTO_PAD: AttrDef = attr(
+    "auto_pad",
+    Preset::Text("NOTSET"),
+    "NOTSET (use pads), VALID, SAME_UPPER or SAME_LOWER (ONNX Conv)",
+);
+
+/// The window of a convolution or pooling along its spatial axes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Window {
+    /// Extent of the kernel.
+    pub kernel: Vec<i64>,
+    /// Step.
+    pub strides: Vec<i64>,
+    /// Spacing of the kernel's elements, 1 is dense.
+    pub dilations: Vec<i64>,
+    /// Padding before.
+    pub begin: Vec<i64>,
+    /// Padding after.
+    pub end: Vec<i64>,
+    auto_pad: AutoPad,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AutoPad {
+    Explicit,
+    Upper,
+    Lower,
+}
+
+impl Window {
+    /// Reads the attributes for a kernel of this extent.
+    ///
+    /// # Errors
+    /// If a list has another length than the kernel, or a value makes no sense.
+    pub fn read(attrs: &Attrs, kernel: Vec<i64>) -> Result<Self> {
+        let rank = kernel.len();
+        let pads = list(attrs, "pads", 2 * rank, 0, i64::MIN)?;
+        let (auto_pad, keep) = match attrs.text("auto_pad") {
+            "NOTSET" => (AutoPad::Explicit, 1),
+            "VALID" => (AutoPad::Explicit, 0),
+            "SAME_UPPER" => (AutoPad::Upper, 0),
+            "SAME_LOWER" => (AutoPad::Lower, 0),
+            other => {
+                return Err(Error::invalid("auto_pad is unknown")
+                    .expected("NOTSET, VALID, SAME_UPPER or SAME_LOWER")
+                    .got(other));
+            }
+        };
+        if kernel.iter().any(|&k| k < 1) {
+            return Err(Error::shape("the kernel is empty").got(format!("{kernel:?}")));
+        }
+        Ok(Self {
+            strides: list(attrs, "strides", rank, 1, 1)?,
+            dilations: list(attrs, "dilations", rank, 1, 1)?,
+            begin: pads[..rank].iter().map(|p| p * keep).collect(),
+            end: pads[rank..].iter().map(|p| p * keep).collect(),
+            auto_pad,
+            kernel,
+        })
+    }
+
+    /// The extent of the dilated kernel along an axis.
+    pub fn reach(&self, axis: usize) -> i64 {
+        (self.kernel[axis] - 1) * self.dilations[axis] + 1
+    }
+
+    /// The output's extent along an axis for an input of `size`.
+    pub fn output(&self, axis: usize, size: &Dim, ceil: bool) -> Dim {
+        let stride = Dim::from(self.strides[axis]);
+        if self.auto_pad != AutoPad::Explicit {
+            return size.ceildiv(&stride);
+        }
+        let span = size.clone() + (self.begin[axis] + self.end[axis] - self.reach(axis)).into();
+        let steps = if ceil {
+            span.ceildiv(&stride)
+        } else {
+            span.floordiv(&stride)
+        };
+        steps + 1i64.into()
+    }
+
+    /// Padding before and after along an axis, for an input and output of these extents.
+    pub fn padding(&self, axis: usize, input: i64, output: i64) -> (i64, i64) {
+        let total = ((output - 1) * self.strides[axis] + self.reach(axis) - input).max(0);
+        match self.auto_pad {
+            AutoPad::Explicit => (self.begin[axis], self.end[axis]),
+            AutoPad::Upper => (total / 2, total - total / 2),
+            AutoPad::Lower => (total - total / 2, total / 2),
+        }
+    }
+}
+
+fn list(attrs: &Attrs, name: &str, length: usize, default: i64, least: i64) -> Result<Vec<i64>> {
+    match attrs.ints(name) {
+        [] => Ok(vec![default; length]),
+        values if values.len() != length || values.iter().any(|&v| v < least) => {
+            Err(Error::shape(format!("attribute {name:?} does not fit"))
+                .expected(format!("{length} integers, each at least {least}"))
+                .got(format!("{values:?}")))
+        }
+        values => Ok(values.to_vec()),
+    }
+}

@@ -1,0 +1,280 @@
+//! Rewrites as patches: new layers on top of existing tensors, and which old tensor each result stands for.
+
+use crate::error::{Error, Result};
+use crate::network::array::Array;
+use crate::network::attr::{self, Attrs};
+use crate::network::dim::Dim;
+use crate::network::dtype::DType;
+use crate::network::op::{Guard, OpDef, TensorType};
+use crate::network::{Constant, Layer, LayerId, Network, Recipe, Source, Tensor, TensorId, constant_type};
+use std::sync::Arc;
+
+/// A rewrite in the making, on top of a network that it does not touch yet.
+pub struct Patch<'n> {
+    network: &'n Network,
+    change: Change,
+}
+
+/// A finished rewrite.
+#[derive(Default)]
+pub struct Change {
+    first_tensor: u32,
+    tensors: Vec<Tensor>,
+    layers: Vec<Layer>,
+    guards: Vec<Guard>,
+    shunts: Vec<(TensorId, TensorId)>,
+    absorbed: Vec<LayerId>,
+}
+
+impl<'n> Patch<'n> {
+    /// An empty patch on a network.
+    pub fn new(network: &'n Network) -> Self {
+        let first_tensor = network.tensors.len() as u32;
+        Self {
+            network,
+            change: Change {
+                first_tensor,
+                ..Change::default()
+            },
+        }
+    }
+
+    /// A tensor of the network or of this patch.
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        match id.0.checked_sub(self.change.first_tensor) {
+            Some(own) => &self.change.tensors[own as usize],
+            None => &self.network[id],
+        }
+    }
+
+    /// The type of a tensor of the network or of this patch.
+    pub fn ty(&self, id: TensorId) -> &TensorType {
+        &self.tensor(id).ty
+    }
+
+    fn push(&mut self, name: &str, ty: TensorType, source: Source) -> TensorId {
+        self.change.tensors.push(Tensor {
+            name: name.into(),
+            ty,
+            source,
+            users: vec![],
+        });
+        TensorId(self.change.first_tensor + self.change.tensors.len() as u32 - 1)
+    }
+
+    /// Adds a constant that the rewrite itself brings.
+    pub fn constant(&mut self, array: Array) -> TensorId {
+        let constant = Constant {
+            array,
+            name: String::new(),
+            recipe: None,
+        };
+        self.push(
+            "constant",
+            constant_type(&constant.array),
+            Source::Constant(Arc::new(constant)),
+        )
+    }
+
+    /// Adds a rank-0 constant.
+    pub fn scalar(&mut self, dtype: DType, value: f64) -> TensorId {
+        self.constant(Array::scalar(dtype, value))
+    }
+
+    /// Adds a constant that was computed from others, keeping how.
+    pub fn folded(&mut self, name: &str, array: Array, recipe: Recipe) -> TensorId {
+        let constant = Constant {
+            array,
+            name: String::new(),
+            recipe: Some(recipe),
+        };
+        self.push(
+            name,
+            constant_type(&constant.array),
+            Source::Constant(Arc::new(constant)),
+        )
+    }
+
+    /// Adds an integer tensor whose elements the shapes determine.
+    pub fn symbolic(&mut self, name: &str, dtype: DType, shape: Vec<Dim>, value: Vec<Dim>) -> TensorId {
+        self.push(
+            name,
+            TensorType {
+                dtype,
+                shape,
+                value: Some(value),
+            },
+            Source::Symbolic,
+        )
+    }
+
+    /// Adds a layer; its name follows from the layers that the patch replaces.
+    pub fn add(&mut self, op: &'static OpDef, attrs: Attrs, inputs: &[TensorId]) -> Result<TensorId> {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        Ok(self.add_named("", op, attrs, &inputs)?[0])
+    }
+
+    /// Adds a layer under a name (empty: as [`Patch::add`]), with inputs that may be left out, giving all outputs.
+    ///
+    /// # Errors
+    /// If the op does not take these inputs or attributes; the error names the layer.
+    pub fn add_named(
+        &mut self,
+        name: &str,
+        op: &'static OpDef,
+        attrs: Attrs,
+        inputs: &[Option<TensorId>],
+    ) -> Result<Vec<TensorId>> {
+        self.try_add(name, op, attrs, inputs).map_err(|e| {
+            let shown: Vec<_> = inputs
+                .iter()
+                .map(|t| t.map_or("none".into(), |t| self.ty(t).describe()))
+                .collect();
+            e.layer(format!("{name} ({}) of {}", op.name, shown.join(", ")))
+        })
+    }
+
+    fn try_add(
+        &mut self,
+        name: &str,
+        op: &'static OpDef,
+        attrs: Attrs,
+        inputs: &[Option<TensorId>],
+    ) -> Result<Vec<TensorId>> {
+        let limit = self.change.first_tensor + self.change.tensors.len() as u32;
+        if let Some(bad) = inputs.iter().flatten().find(|t| t.0 >= limit) {
+            return Err(Error::invalid("input is no tensor of this network").got(format!("tensor {}", bad.0)));
+        }
+        op.check_inputs(&inputs.iter().map(Option::is_some).collect::<Vec<_>>())?;
+        let attrs = attr::complete(op.attrs, attrs)?;
+        let tensors: Vec<_> = inputs.iter().map(|t| t.map(|t| self.tensor(t))).collect();
+        let (types, guards) = self.network.infer(name, op, &attrs, &tensors)?;
+        self.change.guards.extend(guards);
+        let layer = LayerId(self.network.next_layer + self.change.layers.len() as u32);
+        let single = types.len() == 1;
+        let outputs = types.into_iter().enumerate().map(|(i, ty)| {
+            let output = if single {
+                format!("{name}:out")
+            } else {
+                format!("{name}:out{i}")
+            };
+            self.push(&output, ty, Source::Layer(layer, i))
+        });
+        let outputs: Vec<_> = outputs.collect();
+        self.change.layers.push(Layer {
+            name: name.into(),
+            sources: if name.is_empty() { vec![] } else { vec![name.into()] },
+            op,
+            attrs,
+            inputs: inputs.to_vec(),
+            outputs: outputs.clone(),
+        });
+        Ok(outputs)
+    }
+
+    /// `new` stands for `old` from now on. The types must agree.
+    ///
+    /// # Errors
+    /// If the dtype or the shape changes.
+    pub fn shunt(&mut self, old: TensorId, new: TensorId) -> Result<()> {
+        let (from, to) = (self.ty(old), self.ty(new));
+        if from.dtype != to.dtype || from.shape != to.shape {
+            return Err(Error::internal("a rewrite changes the type of a tensor")
+                .tensor(&self.tensor(old).name)
+                .expected(from.describe())
+                .got(to.describe()));
+        }
+        self.change.shunts.push((old, new));
+        if let Some((layer, _)) = self.network.producer(old) {
+            self.absorb(layer);
+        }
+        Ok(())
+    }
+
+    /// The new layers stand for this one too (its name and sources), though it may stay for other users.
+    pub fn absorb(&mut self, layer: LayerId) {
+        if !self.change.absorbed.contains(&layer) {
+            self.change.absorbed.push(layer);
+        }
+    }
+
+    /// The finished rewrite.
+    pub fn finish(self) -> Change {
+        self.change
+    }
+}
+
+impl Change {
+    /// Applies the rewrite, and removes the layers that nobody reads any more because of it.
+    pub fn apply(mut self, network: &mut Network) {
+        debug_assert_eq!(
+            self.first_tensor as usize,
+            network.tensors.len(),
+            "a patch applies to the network it saw"
+        );
+        self.inherit_names(network);
+        for tensor in self.tensors {
+            network.push_tensor(&tensor.name, tensor.ty, tensor.source);
+        }
+        for layer in self.layers {
+            network.push_layer(layer);
+        }
+        for guard in self.guards {
+            if !network.guards.contains(&guard) {
+                network.guards.push(guard);
+            }
+        }
+        for &(old, new) in &self.shunts {
+            network.replace_uses(old, new);
+        }
+        for (old, _) in self.shunts {
+            if let Source::Layer(id, _) = network[old].source {
+                sweep(network, id);
+            }
+        }
+    }
+
+    /// New layers without a name take that of what they replace; all take over its sources.
+    fn inherit_names(&mut self, network: &Network) {
+        let Some(last) = self.absorbed.first().map(|&id| &network[id].name) else {
+            return;
+        };
+        let mut sources: Vec<String> = vec![];
+        for source in self.absorbed.iter().flat_map(|&id| &network[id].sources) {
+            if !sources.contains(source) {
+                sources.push(source.clone());
+            }
+        }
+        for layer in self.layers.iter_mut().filter(|l| l.name.is_empty()) {
+            layer.name = last.clone();
+            layer.sources = sources.clone();
+            for &output in &layer.outputs {
+                self.tensors[(output.0 - self.first_tensor) as usize].name = format!("{last}:out");
+            }
+        }
+    }
+}
+
+/// Removes a layer that nobody reads, and then those that only it read.
+pub(crate) fn sweep(network: &mut Network, id: LayerId) {
+    let mut pending = vec![id];
+    while let Some(id) = pending.pop() {
+        let Some(layer) = network.get_layer(id) else { continue };
+        if layer
+            .outputs
+            .iter()
+            .any(|&t| !network[t].users.is_empty() || network.is_output(t))
+        {
+            continue;
+        }
+        pending.extend(
+            layer
+                .inputs
+                .iter()
+                .flatten()
+                .filter_map(|&t| network.producer(t))
+                .map(|(id, _)| id),
+        );
+        network.remove_layer(id);
+    }
+}
