@@ -401,15 +401,17 @@ impl std::ops::Sub for Dim {
 impl std::ops::Mul for Dim {
     type Output = Dim;
     fn mul(self, other: Dim) -> Dim {
-        let mut product = Dim::default();
-        for (left, &f) in &self.0 {
-            for (right, &g) in &other.0 {
+        let terms = self
+            .0
+            .iter()
+            .flat_map(|left| other.0.iter().map(move |right| (left, right)));
+        terms
+            .map(|((left, &f), (right, &g))| {
                 let mut monomial: Monomial = left.iter().chain(right).cloned().collect();
                 monomial.sort();
-                product = product + Dim::term(monomial, f.saturating_mul(g));
-            }
-        }
-        product
+                Dim::term(monomial, f.saturating_mul(g))
+            })
+            .fold(Dim::default(), std::ops::Add::add)
     }
 }
 
