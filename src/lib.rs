@@ -5,4 +5,5 @@
 mod bindings;
 pub mod error;
 pub mod network;
+pub mod plan;
 pub mod providers;

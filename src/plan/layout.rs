@@ -1,0 +1,110 @@
+//! How the elements of a tensor lie in memory, and where that memory is.
+
+use crate::network::dtype::DType;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The order of the elements of a tensor. Axis 1 is the channel axis, as ONNX has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Layout {
+    /// Row-major.
+    Plain,
+    /// Channels innermost (NHWC); for rank 3 and above.
+    ChannelsLast,
+    /// Channels in blocks of 16 innermost (nChw16c), zero-padded to whole blocks; for rank 3 and above.
+    Blocked16,
+}
+
+impl Layout {
+    /// Every layout, the plain one first.
+    pub const ALL: [Layout; 3] = [Layout::Plain, Layout::ChannelsLast, Layout::Blocked16];
+
+    /// Whether a tensor of this rank can lie so.
+    pub fn fits(self, rank: usize) -> bool {
+        self == Layout::Plain || rank >= 3
+    }
+
+    /// How many channels the memory holds for this many.
+    pub fn padded_channels(self, channels: usize) -> usize {
+        if self == Layout::Blocked16 {
+            channels.next_multiple_of(16)
+        } else {
+            channels
+        }
+    }
+
+    /// Bytes of a dense tensor.
+    pub fn bytes(self, dtype: DType, shape: &[usize]) -> usize {
+        let channels = shape.get(1).copied().unwrap_or(1);
+        let others: usize = shape
+            .iter()
+            .enumerate()
+            .filter(|(axis, _)| *axis != 1)
+            .map(|(_, &d)| d)
+            .product();
+        others * self.padded_channels(channels) * dtype.size()
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Layout::Plain => "plain",
+            Layout::ChannelsLast => "channels_last",
+            Layout::Blocked16 => "blocked16",
+        })
+    }
+}
+
+/// Where memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Space {
+    /// The processor's memory.
+    Host,
+    /// The memory of an accelerator.
+    Device(u32),
+}
+
+/// One operand of a kernel at concrete shapes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operand {
+    /// The element type.
+    pub dtype: DType,
+    /// The extent of each dimension.
+    pub shape: Vec<usize>,
+    /// The order of the elements.
+    pub layout: Layout,
+    /// When the operand is a slice along the channels of a larger tensor: how many channels that one has.
+    pub parent_channels: Option<usize>,
+    /// The operand needs no copy: it lies where the kernel would put it (an input of Concat, an output of Split).
+    pub in_place: bool,
+}
+
+impl Operand {
+    /// A dense operand.
+    pub fn dense(dtype: DType, shape: Vec<usize>, layout: Layout) -> Self {
+        Self {
+            dtype,
+            shape,
+            layout,
+            parent_channels: None,
+            in_place: false,
+        }
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Bytes when dense.
+    pub fn bytes(&self) -> usize {
+        self.layout.bytes(self.dtype, &self.shape)
+    }
+
+    /// As a timing cache writes it.
+    pub fn describe(&self) -> String {
+        let shape: Vec<_> = self.shape.iter().map(usize::to_string).collect();
+        format!("{}[{}]{}", self.dtype, shape.join("x"), self.layout)
+    }
+}

@@ -1,0 +1,187 @@
+//! From a Network to a plan: who runs what, in which layout, at which address.
+//!
+//! The traits here are what a provider implements; the planner names no provider.
+
+pub mod layout;
+
+use crate::error::Result;
+use crate::network::dim::Binding;
+use crate::network::dtype::DType;
+use crate::network::op::TensorType;
+use crate::network::{LayerId, Network, TensorId};
+use layout::{Layout, Operand, Space};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What the builder asks of a provider.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Threads of a CPU; at least 1.
+    pub threads: usize,
+    /// 0 (no timing, rules alone) to 5; 3 times every form of every kernel.
+    pub optimization_level: u8,
+    /// Names of ops or layers that this provider must not run.
+    pub exclude: Vec<String>,
+}
+
+/// Why a provider does not run a layer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The provider.
+    pub provider: String,
+    /// The layer.
+    pub layer: String,
+    /// Why not.
+    pub reason: String,
+    /// What the user can do about it; empty if nothing.
+    pub hint: String,
+}
+
+/// A way to run a convex set of layers as one kernel.
+#[derive(Clone)]
+pub struct Candidate {
+    /// The kernel.
+    pub kernel: Arc<dyn Kernel>,
+    /// The layers that it runs, the one that was asked for among them.
+    pub layers: Vec<LayerId>,
+    /// The tensors that it reads; constants that the kernel keeps itself are left out.
+    pub inputs: Vec<TensorId>,
+    /// The tensors that it gives.
+    pub outputs: Vec<TensorId>,
+}
+
+/// One way to call a kernel: the layout of each operand, and which of the kernel's algorithms.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Form {
+    /// The number of the algorithm; ties in time go to the lower one.
+    pub tactic: u32,
+    /// The layout of each input.
+    pub inputs: Vec<Layout>,
+    /// The layout of each output.
+    pub outputs: Vec<Layout>,
+}
+
+/// How the output of a kernel may lie in the memory of its inputs, or the inputs in that of its output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Alias {
+    /// It computes something.
+    None,
+    /// The bytes of output 0 are those of input 0 (both in the plain layout).
+    Reshape,
+    /// Output 0 is the inputs, one after another along this axis.
+    Concat(usize),
+    /// The outputs are input 0 from this element along this axis on, one after another.
+    Split(usize, crate::network::dim::Dim),
+}
+
+/// What a kernel is instantiated for.
+pub struct Request<'a> {
+    /// The chosen form.
+    pub form: &'a Form,
+    /// The inputs.
+    pub inputs: &'a [Operand],
+    /// The outputs.
+    pub outputs: &'a [Operand],
+    /// The value of every symbol.
+    pub binding: &'a Binding,
+    /// Threads that will run it.
+    pub threads: usize,
+}
+
+/// What runs layers: immutable, shared by all contexts; keeps its packed constants.
+pub trait Kernel: Send + Sync {
+    /// For reports: `conv+add+relu`.
+    fn name(&self) -> String;
+
+    /// Everything but shapes, dtypes and layouts of the operands that its speed depends on; for the timing cache.
+    fn identity(&self) -> String;
+
+    /// The forms in which it can be called, the first being the best guess without timing.
+    fn forms(&self) -> Vec<Form>;
+
+    /// Whether it only moves data, so that the planner may save it.
+    fn alias(&self) -> Alias {
+        Alias::None
+    }
+
+    /// Pairs of input and output that may be the same memory.
+    fn in_place(&self) -> Vec<(usize, usize)> {
+        vec![]
+    }
+
+    /// Whether (inputs, outputs) may be slices along the channels of larger tensors in this form.
+    fn takes_slices(&self, _form: &Form) -> (bool, bool) {
+        (false, false)
+    }
+
+    /// Prepares it for concrete shapes.
+    ///
+    /// # Errors
+    /// If the form can't serve these shapes.
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>>;
+}
+
+/// A kernel at concrete shapes, owned by one context.
+pub trait Instance: Send {
+    /// Bytes of scratch memory that a run needs.
+    fn workspace(&self) -> usize {
+        0
+    }
+
+    /// Which implementation it is, for reports.
+    fn implementation(&self) -> String;
+
+    /// Whether it may be recorded into a device graph.
+    fn capturable(&self) -> bool {
+        true
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If a library or device failed.
+    fn run(&mut self, call: &Call) -> Result<()>;
+}
+
+/// The addresses of one run.
+pub struct Call<'a> {
+    /// One per input.
+    pub inputs: &'a [*const u8],
+    /// One per output.
+    pub outputs: &'a [*mut u8],
+    /// As many bytes as the instance asked for.
+    pub workspace: *mut u8,
+}
+
+/// A job that a provider runs where its work belongs (its threads, its stream).
+pub type Job<'a> = &'a mut (dyn FnMut() -> Result<()> + Send);
+
+/// Something that can run layers: a processor, a GPU, a foreign compiler.
+pub trait Provider: Send + Sync {
+    /// Its name in options and reports.
+    fn name(&self) -> &'static str;
+
+    /// What timings depend on: device, instruction set, threads, library versions.
+    fn signature(&self, settings: &Settings) -> String;
+
+    /// Where its operands live.
+    fn space(&self) -> Space;
+
+    /// The narrowest dtype it computes `dtype` in: itself, or a wider one where it has no arithmetic for it.
+    fn compute_dtype(&self, dtype: DType) -> DType;
+
+    /// The kernels that run this layer, fused with others where that pays; the last one must run it alone.
+    ///
+    /// # Errors
+    /// The refusal, when it can't run the layer.
+    fn candidates(&self, network: &Network, layer: LayerId, settings: &Settings) -> Result<Vec<Candidate>, Refusal>;
+
+    /// A kernel that brings a tensor from one layout to another.
+    fn reorder(&self, from: Layout, to: Layout, ty: &TensorType) -> Arc<dyn Kernel>;
+
+    /// Runs a job on so many threads (1: on the caller's own).
+    ///
+    /// # Errors
+    /// What the job returns, or that it panicked.
+    fn run(&self, threads: usize, job: Job) -> Result<()>;
+}
