@@ -50,6 +50,9 @@ pub struct Candidate {
     pub outputs: Vec<TensorId>,
 }
 
+/// What a provider answers: candidates, or why it can run none.
+pub type Offer = std::result::Result<Vec<Candidate>, Refusal>;
+
 /// One way to call a kernel: the layout of each operand, and which of the kernel's algorithms.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Form {
@@ -174,7 +177,7 @@ pub trait Provider: Send + Sync {
     ///
     /// # Errors
     /// The refusal, when it can't run the layer.
-    fn candidates(&self, network: &Network, layer: LayerId, settings: &Settings) -> Result<Vec<Candidate>, Refusal>;
+    fn candidates(&self, network: &Network, layer: LayerId, settings: &Settings) -> Offer;
 
     /// A kernel that brings a tensor from one layout to another.
     fn reorder(&self, from: Layout, to: Layout, ty: &TensorType) -> Arc<dyn Kernel>;
