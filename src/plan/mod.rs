@@ -2,7 +2,14 @@
 //!
 //! The traits here are what a provider implements; the planner names no provider.
 
+pub mod arena;
+pub mod choose;
+pub mod cover;
+pub mod instance;
 pub mod layout;
+pub mod place;
+pub mod program;
+pub mod timing;
 
 use crate::error::Result;
 use crate::network::dim::Binding;

@@ -1,0 +1,220 @@
+//! Chooses the form of every kernel: the least total of kernels and of reorders between them.
+
+use crate::plan::Form;
+use crate::plan::layout::Layout;
+use std::collections::HashMap;
+
+/// A kernel in the chain: its forms with their times, and which edges it reads and gives.
+pub struct Choice {
+    /// The forms that can run.
+    pub forms: Vec<Form>,
+    /// Nanoseconds of each.
+    pub times: Vec<f64>,
+    /// The edge of each input.
+    pub inputs: Vec<usize>,
+    /// The edge of each output.
+    pub outputs: Vec<usize>,
+}
+
+/// A tensor between kernels.
+#[derive(Clone, Default)]
+pub struct Edge {
+    /// Nanoseconds of a reorder to another layout.
+    pub reorder: f64,
+    /// It arrives in the plain layout: an input or a constant of the network.
+    pub given: bool,
+    /// It must leave in the plain layout: a result of the network.
+    pub result: bool,
+}
+
+/// A choice must win by this much, so that noise does not decide and builds repeat.
+const CLEARLY: f64 = 0.98;
+
+/// The number of the chosen form of each kernel.
+pub fn choose(choices: &[Choice], edges: &[Edge]) -> Vec<usize> {
+    let web = Web::new(choices, edges);
+    let starts = Layout::ALL.map(|layout| web.settle(web.uniform(layout)));
+    let mut best: Option<(f64, Vec<usize>)> = None;
+    for forms in starts {
+        let total = web.total(&forms);
+        if best.as_ref().is_none_or(|(least, _)| total < least * CLEARLY) {
+            best = Some((total, forms));
+        }
+    }
+    best.map(|(_, forms)| forms).unwrap_or_default()
+}
+
+struct Web<'a> {
+    choices: &'a [Choice],
+    edges: &'a [Edge],
+    producer: HashMap<usize, (usize, usize)>,
+    readers: HashMap<usize, Vec<(usize, usize)>>,
+}
+
+impl<'a> Web<'a> {
+    fn new(choices: &'a [Choice], edges: &'a [Edge]) -> Self {
+        let mut web = Self {
+            choices,
+            edges,
+            producer: HashMap::new(),
+            readers: HashMap::new(),
+        };
+        for (i, choice) in choices.iter().enumerate() {
+            web.producer
+                .extend(choice.outputs.iter().enumerate().map(|(at, &edge)| (edge, (i, at))));
+            for (at, &edge) in choice.inputs.iter().enumerate() {
+                web.readers.entry(edge).or_default().push((i, at));
+            }
+        }
+        web
+    }
+
+    /// Every kernel in its cheapest form when all edges lie in `layout`.
+    fn uniform(&self, layout: Layout) -> Vec<usize> {
+        let pick = |choice: &Choice| {
+            let cost = |f: usize| {
+                let form = &choice.forms[f];
+                let operands = choice
+                    .inputs
+                    .iter()
+                    .zip(&form.inputs)
+                    .chain(choice.outputs.iter().zip(&form.outputs));
+                let away: f64 = operands
+                    .filter(|(_, l)| **l != layout)
+                    .map(|(&e, _)| self.edges[e].reorder)
+                    .sum();
+                choice.times[f] + away
+            };
+            least(choice.forms.len(), 0, cost)
+        };
+        self.choices.iter().map(pick).collect()
+    }
+
+    /// Changes one kernel at a time while that lowers the total.
+    fn settle(&self, mut forms: Vec<usize>) -> Vec<usize> {
+        /// Each sweep carries a layout past one more kernel that takes any; more sweeps than that never paid.
+        const MOST_SWEEPS: usize = 12;
+        for sweep in 0..MOST_SWEEPS {
+            let mut changed = false;
+            for step in 0..forms.len() {
+                let i = if sweep % 2 == 0 { step } else { forms.len() - 1 - step };
+                let chosen = least(self.choices[i].forms.len(), forms[i], |f| self.local(&forms, i, f));
+                changed |= chosen != forms[i];
+                forms[i] = chosen;
+            }
+            if !changed {
+                break;
+            }
+        }
+        forms
+    }
+
+    /// The cost of kernel `i` in form `f`, with the reorders around it.
+    fn local(&self, forms: &[usize], i: usize, f: usize) -> f64 {
+        let choice = &self.choices[i];
+        let form = &choice.forms[f];
+        let mut cost = choice.times[f];
+        for (&edge, &layout) in choice.inputs.iter().zip(&form.inputs) {
+            let from = match self.producer.get(&edge) {
+                Some(&(p, at)) => self.choices[p].forms[forms[p]].outputs[at],
+                None => Layout::Plain,
+            };
+            cost += self.reorder(edge, from, layout);
+        }
+        for (&edge, &layout) in choice.outputs.iter().zip(&form.outputs) {
+            cost += self.outgoing(forms, edge, layout);
+        }
+        cost
+    }
+
+    /// The reorders that the readers of an edge need when it lies in `layout`; readers of one layout share one.
+    fn outgoing(&self, forms: &[usize], edge: usize, layout: Layout) -> f64 {
+        let wanted = |&(i, at): &(usize, usize)| self.choices[i].forms[forms[i]].inputs[at];
+        let mut targets: Vec<Layout> = self.readers.get(&edge).into_iter().flatten().map(wanted).collect();
+        if self.edges[edge].result {
+            targets.push(Layout::Plain);
+        }
+        targets.sort();
+        targets.dedup();
+        targets
+            .into_iter()
+            .map(|target| self.reorder(edge, layout, target))
+            .sum()
+    }
+
+    fn reorder(&self, edge: usize, from: Layout, to: Layout) -> f64 {
+        if from == to { 0.0 } else { self.edges[edge].reorder }
+    }
+
+    fn total(&self, forms: &[usize]) -> f64 {
+        let kernels: f64 = self.choices.iter().zip(forms).map(|(choice, &f)| choice.times[f]).sum();
+        let inner: f64 = self
+            .choices
+            .iter()
+            .zip(forms)
+            .flat_map(|(choice, &f)| choice.outputs.iter().zip(&choice.forms[f].outputs))
+            .map(|(&edge, &layout)| self.outgoing(forms, edge, layout))
+            .sum();
+        let given = (0..self.edges.len()).filter(|&e| self.edges[e].given);
+        kernels + inner + given.map(|e| self.outgoing(forms, e, Layout::Plain)).sum::<f64>()
+    }
+}
+
+/// The first choice that is clearly the least, starting from `current`.
+fn least(count: usize, current: usize, cost: impl Fn(usize) -> f64) -> usize {
+    let mut best = (current, cost(current));
+    for i in (0..count).filter(|&i| i != current) {
+        let c = cost(i);
+        if c < best.1 * CLEARLY {
+            best = (i, c);
+        }
+    }
+    best.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uniform_form(layout: Layout) -> Form {
+        Form {
+            tactic: 0,
+            inputs: vec![layout],
+            outputs: vec![layout],
+        }
+    }
+
+    fn chain(times: &[[f64; 3]]) -> (Vec<Choice>, Vec<Edge>) {
+        let forms: Vec<_> = Layout::ALL.into_iter().map(uniform_form).collect();
+        let choice = |(i, t): (usize, &[f64; 3])| Choice {
+            forms: forms.clone(),
+            times: t.to_vec(),
+            inputs: vec![i],
+            outputs: vec![i + 1],
+        };
+        let mut edges = vec![
+            Edge {
+                reorder: 10.0,
+                ..Edge::default()
+            };
+            times.len() + 1
+        ];
+        edges[0].given = true;
+        edges[times.len()].result = true;
+        (times.iter().enumerate().map(choice).collect(), edges)
+    }
+
+    #[test]
+    fn a_layout_is_taken_when_it_pays_for_its_reorders() {
+        let (choices, edges) = chain(&[[100.0, 50.0, 90.0]; 3]);
+        assert_eq!(choose(&choices, &edges), [1, 1, 1]);
+        let (choices, edges) = chain(&[[100.0, 95.0, 99.0]; 3]);
+        assert_eq!(choose(&choices, &edges), [0, 0, 0]);
+    }
+
+    #[test]
+    fn a_kernel_that_takes_any_layout_follows_its_neighbours() {
+        let (choices, edges) = chain(&[[100.0, 50.0, 100.0], [5.0, 5.0, 5.0], [100.0, 50.0, 100.0]]);
+        assert_eq!(choose(&choices, &edges), [1, 1, 1]);
+    }
+}

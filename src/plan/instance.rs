@@ -1,0 +1,444 @@
+//! A program at concrete shapes: kernels instantiated, addresses decided. Owned by one context.
+
+use crate::error::{Error, Result};
+use crate::network::Source;
+use crate::network::array::{Array, Buffer};
+use crate::network::dim::Binding;
+use crate::plan::layout::Operand;
+use crate::plan::place::{Home, Places, is_ahead, place};
+use crate::plan::program::{Program, SlotId, Step, operand};
+use crate::plan::{Alias, Call, Instance, Request};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A program at concrete shapes.
+pub struct ProgramInstance {
+    program: Arc<Program>,
+    runs: Vec<Run>,
+    patches: Vec<Patch>,
+    outputs: Vec<Operand>,
+    threads: usize,
+    arena: Buffer,
+    unshared: usize,
+    // What fixed addresses point to.
+    _fixed: Vec<Fixed>,
+}
+
+/// One kernel with its addresses.
+struct Run {
+    step: usize,
+    instance: Box<dyn Instance>,
+    inputs: Vec<*const u8>,
+    outputs: Vec<*mut u8>,
+    workspace: *mut u8,
+}
+
+/// An address that changes from call to call: that of the caller's array.
+struct Patch {
+    run: usize,
+    operand: usize,
+    writes: bool,
+    home: Home,
+    offset: usize,
+}
+
+/// Memory that does not change between calls.
+enum Fixed {
+    Array(Array),
+    Buffer(Buffer),
+}
+
+impl Fixed {
+    fn address(&self) -> *mut u8 {
+        match self {
+            Fixed::Array(array) => array.bytes().as_ptr().cast_mut(),
+            Fixed::Buffer(buffer) => buffer.as_ptr(),
+        }
+    }
+}
+
+// SAFETY: the addresses point into memory that the instance owns (arena, fixed), into constants that never
+// change, or (patched at each run) into arrays that the caller of `run` vouches for.
+unsafe impl Send for ProgramInstance {}
+
+/// How long one step took in one run.
+#[derive(Debug, Clone)]
+pub struct StepTime {
+    /// The step.
+    pub step: usize,
+    /// Nanoseconds.
+    pub nanoseconds: u64,
+    /// Which implementation ran.
+    pub implementation: String,
+}
+
+/// A program that took less than this when it was tuned runs on the caller's thread: handing over costs more.
+const SMALL: f64 = 15_000.0;
+
+impl ProgramInstance {
+    /// Instantiates every kernel at these shapes.
+    ///
+    /// # Errors
+    /// If a kernel can't serve these shapes; names the layer.
+    pub fn new(program: Arc<Program>, binding: &Binding) -> Result<Self> {
+        let operands = program
+            .slots
+            .iter()
+            .map(|slot| operand(&program.network, slot.tensor, slot.layout, binding));
+        let operands = operands.collect::<Result<Vec<_>>>()?;
+        let threads = threads_for(&program, &operands);
+        let mut places = place(&program, operands);
+        let fixed = fixed_slots(&program, &places, binding, threads)?;
+        let mut instances = vec![];
+        for step in (0..program.steps.len()).filter(|&s| !is_ahead(&program, s)) {
+            let made = instantiate(&program, step, &places, binding, threads)
+                .map_err(|e| e.layer(describe(&program, &program.steps[step])))?;
+            instances.extend(made.map(|instance| (step, instance)));
+        }
+        let mut workspaces = vec![0; program.steps.len()];
+        instances
+            .iter()
+            .for_each(|(step, instance)| workspaces[*step] = instance.workspace());
+        let workspaces = places.assign(&program, &workspaces);
+        let arena = Buffer::zeroed(places.arena);
+        let mut this = Self {
+            outputs: program
+                .outputs
+                .iter()
+                .map(|&slot| places.operands[slot].clone())
+                .collect(),
+            runs: vec![],
+            patches: vec![],
+            threads,
+            unshared: places.unshared_bytes(),
+            arena,
+            _fixed: vec![],
+            program,
+        };
+        for (step, instance) in instances {
+            this.link(step, instance, &places, &fixed, workspaces[step]);
+        }
+        this._fixed = fixed.into_iter().flatten().collect();
+        Ok(this)
+    }
+
+    fn link(
+        &mut self,
+        step: usize,
+        instance: Box<dyn Instance>,
+        places: &Places,
+        fixed: &[Option<Fixed>],
+        workspace: usize,
+    ) {
+        let run = self.runs.len();
+        let mut address = |slots: &[SlotId], writes: bool| -> Vec<*mut u8> {
+            let one = |(operand, &slot): (usize, &SlotId)| {
+                let (home, offset) = (places.homes[slot], places.offsets[slot]);
+                match home {
+                    Home::Arena(start) => self.arena.as_ptr().wrapping_add(start + offset),
+                    Home::Fixed => fixed[slot].as_ref().map_or(std::ptr::null_mut(), Fixed::address),
+                    Home::Input(_) | Home::Output(_) => {
+                        self.patches.push(Patch {
+                            run,
+                            operand,
+                            writes,
+                            home,
+                            offset,
+                        });
+                        std::ptr::null_mut()
+                    }
+                }
+            };
+            slots.iter().enumerate().map(one).collect()
+        };
+        let ProgramStep { inputs, outputs } = slots_of(&self.program.steps[step]);
+        let inputs = address(&inputs, false).into_iter().map(|p| p.cast_const()).collect();
+        let outputs = address(&outputs, true);
+        let workspace = self.arena.as_ptr().wrapping_add(workspace);
+        self.runs.push(Run {
+            step,
+            instance,
+            inputs,
+            outputs,
+            workspace,
+        });
+    }
+
+    /// dtype and shape of each result.
+    pub fn outputs(&self) -> &[Operand] {
+        &self.outputs
+    }
+
+    /// Bytes of the arena.
+    pub fn arena_bytes(&self) -> usize {
+        self.arena.len()
+    }
+
+    /// Bytes that the arena would need if nothing in it shared memory.
+    pub fn unshared_bytes(&self) -> usize {
+        self.unshared
+    }
+
+    /// Threads that run it.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Runs the program on the arrays at these addresses.
+    ///
+    /// # Safety
+    /// Each address must be valid for the bytes of its input (to read) or output (to write) during the call.
+    ///
+    /// # Errors
+    /// If a kernel fails; names the layer.
+    pub unsafe fn run(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
+        self.patch(inputs, outputs);
+        self.each_segment(|program, runs| runs.iter_mut().try_for_each(|run| run.run(program)))
+    }
+
+    /// As [`ProgramInstance::run`], timing each step.
+    ///
+    /// # Safety
+    /// As [`ProgramInstance::run`].
+    ///
+    /// # Errors
+    /// As [`ProgramInstance::run`].
+    pub unsafe fn profile(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<Vec<StepTime>> {
+        self.patch(inputs, outputs);
+        let mut times = vec![];
+        self.each_segment(|program, runs| {
+            for run in runs {
+                let start = Instant::now();
+                run.run(program)?;
+                let nanoseconds = start.elapsed().as_nanos() as u64;
+                times.push(StepTime {
+                    step: run.step,
+                    nanoseconds,
+                    implementation: run.instance.implementation(),
+                });
+            }
+            Ok(())
+        })?;
+        Ok(times)
+    }
+
+    /// The implementation of each step that runs.
+    pub fn implementations(&self) -> Vec<(usize, String)> {
+        self.runs
+            .iter()
+            .map(|run| (run.step, run.instance.implementation()))
+            .collect()
+    }
+
+    fn patch(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) {
+        for patch in &self.patches {
+            let run = &mut self.runs[patch.run];
+            let base = match patch.home {
+                Home::Input(i) => inputs[i].cast_mut(),
+                Home::Output(i) => outputs[i],
+                Home::Arena(_) | Home::Fixed => continue,
+            };
+            let address = base.wrapping_add(patch.offset);
+            if patch.writes {
+                run.outputs[patch.operand] = address
+            } else {
+                run.inputs[patch.operand] = address
+            }
+        }
+    }
+
+    /// Hands each stretch of steps of one provider over to it.
+    fn each_segment(&mut self, mut body: impl FnMut(&Program, &mut [Run]) -> Result<()> + Send) -> Result<()> {
+        let program = &*self.program;
+        for segment in self
+            .runs
+            .chunk_by_mut(|a, b| program.steps[a.step].provider == program.steps[b.step].provider)
+        {
+            let provider = &program.providers[program.steps[segment[0].step].provider];
+            let mut segment = Segment(segment);
+            provider.run(self.threads, &mut || body(program, segment.get()))?;
+        }
+        Ok(())
+    }
+}
+
+/// A stretch of steps that crosses to the provider's thread.
+struct Segment<'a>(&'a mut [Run]);
+
+// SAFETY: as for ProgramInstance; the segment is borrowed exclusively for the duration of the job.
+unsafe impl Send for Segment<'_> {}
+
+impl Segment<'_> {
+    fn get(&mut self) -> &mut [Run] {
+        self.0
+    }
+}
+
+impl Run {
+    fn run(&mut self, program: &Program) -> Result<()> {
+        let call = Call {
+            inputs: &self.inputs,
+            outputs: &self.outputs,
+            workspace: self.workspace,
+        };
+        self.instance
+            .run(&call)
+            .map_err(|e| e.layer(describe(program, &program.steps[self.step])))
+    }
+}
+
+struct ProgramStep {
+    inputs: Vec<SlotId>,
+    outputs: Vec<SlotId>,
+}
+
+fn slots_of(step: &Step) -> ProgramStep {
+    ProgramStep {
+        inputs: step.inputs.clone(),
+        outputs: step.outputs.clone(),
+    }
+}
+
+/// The names of the layers of a step, for messages.
+pub fn describe(program: &Program, step: &Step) -> String {
+    let names: Vec<_> = step.layers.iter().map(|&l| program.network[l].name.as_str()).collect();
+    if names.is_empty() {
+        step.kernel.name()
+    } else {
+        names.join(" + ")
+    }
+}
+
+/// One thread for a program that is over before others could help.
+fn threads_for(program: &Program, operands: &[Operand]) -> usize {
+    let time: f64 = program.steps.iter().map(|s| s.time).sum();
+    /// Elements that a kernel goes through in about the time of a hand-over.
+    const FEW: usize = 4096;
+    let timed = program.steps.iter().all(|s| s.time > 0.0);
+    let short = timed && time < SMALL && operands.iter().all(|o| o.elements() <= FEW);
+    if short { 1 } else { program.threads }
+}
+
+/// Instantiates a step; `None` if placing the operands in one another leaves nothing to do.
+fn instantiate(
+    program: &Program,
+    step: usize,
+    places: &Places,
+    binding: &Binding,
+    threads: usize,
+) -> Result<Option<Box<dyn Instance>>> {
+    let step = &program.steps[step];
+    let mut inputs: Vec<_> = step.inputs.iter().map(|&s| places.operands[s].clone()).collect();
+    let mut outputs: Vec<_> = step.outputs.iter().map(|&s| places.operands[s].clone()).collect();
+    match step.kernel.alias() {
+        Alias::Reshape if places.shares(step.inputs[0], step.outputs[0]) => return Ok(None),
+        Alias::Concat(_) => {
+            for (operand, &slot) in inputs.iter_mut().zip(&step.inputs) {
+                operand.in_place = places.shares(slot, step.outputs[0]);
+            }
+            if inputs.iter().all(|o| o.in_place) {
+                return Ok(None);
+            }
+        }
+        Alias::Split(..) => {
+            for (operand, &slot) in outputs.iter_mut().zip(&step.outputs) {
+                operand.in_place = places.shares(slot, step.inputs[0]);
+            }
+            if outputs.iter().all(|o| o.in_place) {
+                return Ok(None);
+            }
+        }
+        _ => {}
+    }
+    let request = Request {
+        form: &step.form,
+        inputs: &inputs,
+        outputs: &outputs,
+        binding,
+        threads,
+    };
+    create(program, step, &request).map(Some)
+}
+
+/// Instantiates a kernel where its provider wants it made.
+fn create(program: &Program, step: &Step, request: &Request) -> Result<Box<dyn Instance>> {
+    let mut instance = None;
+    program.providers[step.provider].run(request.threads, &mut || {
+        instance = Some(step.kernel.instantiate(request)?);
+        Ok(())
+    })?;
+    instance.ok_or_else(|| Error::internal("the provider did not run the job"))
+}
+
+/// The memory of every fixed slot: constants, symbolic values, and constants brought to another layout.
+fn fixed_slots(program: &Program, places: &Places, binding: &Binding, threads: usize) -> Result<Vec<Option<Fixed>>> {
+    let mut fixed: Vec<Option<Fixed>> = program.slots.iter().map(|_| None).collect();
+    for (i, slot) in program
+        .slots
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| places.homes[*i] == Home::Fixed)
+    {
+        let tensor = &program.network[slot.tensor];
+        fixed[i] = match &tensor.source {
+            Source::Constant(constant) => Some(Fixed::Array(constant.array.clone())),
+            Source::Symbolic => {
+                let values = tensor
+                    .ty
+                    .value
+                    .iter()
+                    .flatten()
+                    .map(|d| d.eval(binding))
+                    .collect::<Result<Vec<_>>>()?;
+                let shape = places.operands[i].shape.clone();
+                Some(Fixed::Array(Array::from_i64(tensor.ty.dtype, shape, &values)?))
+            }
+            _ => None,
+        };
+    }
+    for index in (0..program.steps.len()).filter(|&s| is_ahead(program, s)) {
+        let step = &program.steps[index];
+        let (input, output) = (step.inputs[0], step.outputs[0]);
+        let buffer = Buffer::zeroed(places.operands[output].bytes());
+        let source = fixed[input]
+            .as_ref()
+            .map(Fixed::address)
+            .ok_or_else(|| Error::internal("a constant has no memory"))?;
+        reorder_ahead(program, step, places, binding, threads, source, &buffer)?;
+        fixed[output] = Some(Fixed::Buffer(buffer));
+    }
+    Ok(fixed)
+}
+
+fn reorder_ahead(
+    program: &Program,
+    step: &Step,
+    places: &Places,
+    binding: &Binding,
+    threads: usize,
+    source: *const u8,
+    target: &Buffer,
+) -> Result<()> {
+    let (inputs, outputs) = (
+        [places.operands[step.inputs[0]].clone()],
+        [places.operands[step.outputs[0]].clone()],
+    );
+    let request = Request {
+        form: &step.form,
+        inputs: &inputs,
+        outputs: &outputs,
+        binding,
+        threads,
+    };
+    let mut instance = create(program, step, &request)?;
+    let workspace = Buffer::zeroed(instance.workspace());
+    let (source, target) = (source as usize, target.as_ptr() as usize);
+    program.providers[step.provider].run(threads, &mut || {
+        let call = Call {
+            inputs: &[source as *const u8],
+            outputs: &[target as *mut u8],
+            workspace: workspace.as_ptr(),
+        };
+        instance.run(&call)
+    })
+}

@@ -1,0 +1,369 @@
+//! Where each slot lies: which share memory, so that Reshape, Concat and Split cost nothing, and how long each lives.
+
+use crate::network::Source;
+use crate::plan::Alias;
+use crate::plan::arena::{self, Block};
+use crate::plan::layout::{Layout, Operand};
+use crate::plan::program::{Program, SlotId};
+
+/// The memory that a group of slots shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// At this offset of the arena.
+    Arena(usize),
+    /// The caller's array for this input.
+    Input(usize),
+    /// The caller's array for this output.
+    Output(usize),
+    /// A constant, a symbolic value, or what was computed from these ahead of the run.
+    Fixed,
+}
+
+/// A slot inside another one.
+#[derive(Debug, Clone, Copy)]
+struct Inside {
+    parent: SlotId,
+    offset: usize,
+    /// It is a slice along the channels: its rows are as far apart as the parent's.
+    sliced: bool,
+}
+
+/// Where all slots of a program lie at concrete shapes.
+pub struct Places {
+    /// The operand of each slot, with the channels of the tensor that it is a slice of.
+    pub operands: Vec<Operand>,
+    /// The memory of each slot.
+    pub homes: Vec<Home>,
+    /// Bytes from the start of that memory.
+    pub offsets: Vec<usize>,
+    /// Bytes of the arena.
+    pub arena: usize,
+    inside: Vec<Option<Inside>>,
+}
+
+/// A relation of a slot to the step that gives it and the steps that read it.
+struct Life {
+    given: Option<usize>,
+    read: Vec<usize>,
+}
+
+struct Placing<'a> {
+    program: &'a Program,
+    operands: Vec<Operand>,
+    homes: Vec<Home>,
+    inside: Vec<Option<Inside>>,
+    lives: Vec<Life>,
+}
+
+/// Decides which slots share memory.
+pub fn place(program: &Program, operands: Vec<Operand>) -> Places {
+    let lives = lives(program);
+    let homes = homes(program, &lives);
+    let inside = vec![None; operands.len()];
+    let mut placing = Placing {
+        program,
+        operands,
+        homes,
+        inside,
+        lives,
+    };
+    // Backwards, so that an outer Concat takes in an inner one before the inner one takes its inputs.
+    for step in (0..program.steps.len()).rev() {
+        match program.steps[step].kernel.alias() {
+            Alias::Concat(axis) => placing.concat(step, axis),
+            Alias::Reshape => placing.reshape_into_output(step),
+            _ => {}
+        }
+    }
+    for step in 0..program.steps.len() {
+        match program.steps[step].kernel.alias() {
+            Alias::Reshape => placing.reshape(step),
+            Alias::Split(axis, ref first) => placing.split(step, axis, first.as_const()),
+            _ => placing.in_place(step),
+        }
+    }
+    placing.finish()
+}
+
+fn lives(program: &Program) -> Vec<Life> {
+    let mut lives: Vec<Life> = program
+        .slots
+        .iter()
+        .map(|_| Life {
+            given: None,
+            read: vec![],
+        })
+        .collect();
+    for (i, step) in program.steps.iter().enumerate() {
+        step.outputs.iter().for_each(|&slot| lives[slot].given = Some(i));
+        step.inputs.iter().for_each(|&slot| lives[slot].read.push(i));
+    }
+    lives
+}
+
+fn homes(program: &Program, lives: &[Life]) -> Vec<Home> {
+    let network = &program.network;
+    let home = |(i, life): (usize, &Life)| {
+        if let Some(output) = program.outputs.iter().position(|&slot| slot == i) {
+            return Home::Output(output);
+        }
+        match (life.given, &network[program.slots[i].tensor].source) {
+            (Some(step), _) if is_ahead(program, step) => Home::Fixed,
+            (Some(_), _) => Home::Arena(0),
+            (None, Source::Input) => {
+                let tensor = program.slots[i].tensor;
+                Home::Input(network.inputs().iter().position(|&t| t == tensor).unwrap_or(0))
+            }
+            (None, _) => Home::Fixed,
+        }
+    };
+    lives.iter().enumerate().map(home).collect()
+}
+
+/// Whether a step only brings constants to another layout, so that it runs once, ahead of all calls.
+pub fn is_ahead(program: &Program, step: usize) -> bool {
+    let step = &program.steps[step];
+    let fixed = |&slot: &SlotId| {
+        let source = &program.network[program.slots[slot].tensor].source;
+        matches!(source, Source::Constant(_) | Source::Symbolic)
+    };
+    step.layers.is_empty() && step.inputs.iter().all(fixed) && !step.outputs.iter().any(|s| program.outputs.contains(s))
+}
+
+/// The slots around a slot, the nearest first.
+fn around(inside: &[Option<Inside>], slot: SlotId) -> impl Iterator<Item = Inside> {
+    std::iter::successors(inside[slot], |within| inside[within.parent])
+}
+
+fn root(inside: &[Option<Inside>], slot: SlotId) -> SlotId {
+    around(inside, slot).last().map_or(slot, |within| within.parent)
+}
+
+impl Placing<'_> {
+    fn root(&self, slot: SlotId) -> SlotId {
+        root(&self.inside, slot)
+    }
+
+    fn takes_slices(&self, step: usize) -> (bool, bool) {
+        let step = &self.program.steps[step];
+        step.kernel.takes_slices(&step.form)
+    }
+
+    /// Whether a slot may become part of another one that is written at its place by the slot's own step.
+    fn movable(&self, slot: SlotId) -> bool {
+        matches!(self.homes[slot], Home::Arena(_)) && self.inside[slot].is_none()
+    }
+
+    /// Whether all who give and read a slot, but for `except`, take it as a slice of a larger tensor.
+    fn sliceable(&self, slot: SlotId, except: usize) -> bool {
+        let life = &self.lives[slot];
+        life.given
+            .is_none_or(|step| step == except || self.takes_slices(step).1)
+            && life
+                .read
+                .iter()
+                .all(|&step| step == except || self.takes_slices(step).0)
+    }
+
+    fn concat(&mut self, step: usize, axis: usize) {
+        let step_ref = &self.program.steps[step];
+        let output = step_ref.outputs[0];
+        let inputs = step_ref.inputs.clone();
+        let mut start = 0;
+        for &input in &inputs {
+            let size = self.operands[input].shape[axis];
+            let once = inputs.iter().filter(|&&other| other == input).count() == 1;
+            if once && self.movable(input) {
+                self.put(input, output, axis, start, step);
+            }
+            start += size;
+        }
+    }
+
+    /// Puts a slot into its parent from `start` along `axis` on, if the layout and the kernels allow it.
+    fn put(&mut self, slot: SlotId, parent: SlotId, axis: usize, start: usize, step: usize) {
+        let (small, large) = (&self.operands[slot], &self.operands[parent]);
+        if small.layout != large.layout || small.elements() == 0 {
+            return;
+        }
+        let Some((offset, contiguous)) = offset_inside(small, large, axis, start) else {
+            return;
+        };
+        let sliced = !contiguous || self.inside[parent].is_some_and(|i| i.sliced);
+        if sliced && (axis != 1 || !self.sliceable(slot, step)) {
+            return;
+        }
+        self.inside[slot] = Some(Inside { parent, offset, sliced });
+    }
+
+    fn reshape_into_output(&mut self, step: usize) {
+        let step = &self.program.steps[step];
+        let (input, output) = (step.inputs[0], step.outputs[0]);
+        let leads_out = matches!(self.homes[output], Home::Output(_)) || self.inside[output].is_some();
+        let sliced = self.inside[output].is_some_and(|i| i.sliced);
+        if leads_out && !sliced && self.movable(input) {
+            self.inside[input] = Some(Inside {
+                parent: output,
+                offset: 0,
+                sliced: false,
+            });
+        }
+    }
+
+    fn reshape(&mut self, step: usize) {
+        let step = &self.program.steps[step];
+        let (input, output) = (step.inputs[0], step.outputs[0]);
+        let sliced = self.inside[input].is_some_and(|i| i.sliced);
+        if self.movable(output) && !sliced && self.root(input) != output {
+            self.inside[output] = Some(Inside {
+                parent: input,
+                offset: 0,
+                sliced: false,
+            });
+        }
+    }
+
+    fn split(&mut self, step: usize, axis: usize, first: Option<i64>) {
+        let Some(mut start) = first.and_then(|f| usize::try_from(f).ok()) else {
+            return;
+        };
+        let step_ref = &self.program.steps[step];
+        let input = step_ref.inputs[0];
+        for output in step_ref.outputs.clone() {
+            let size = self.operands[output].shape[axis];
+            if self.movable(output) {
+                self.put(output, input, axis, start, step);
+            }
+            start += size;
+        }
+    }
+
+    /// Lets an output take the memory of an input that nobody reads afterwards.
+    fn in_place(&mut self, step: usize) {
+        let step_ref = &self.program.steps[step];
+        for (i, o) in step_ref.kernel.in_place() {
+            let (input, output) = (step_ref.inputs[i], step_ref.outputs[o]);
+            let family: Vec<SlotId> = (0..self.inside.len()).filter(|&s| self.root(s) == input).collect();
+            let holds_others = (0..self.inside.len()).any(|s| s != output && self.root(s) == output);
+            let read_later = family.iter().any(|&s| self.lives[s].read.iter().any(|&r| r > step));
+            let read_twice = step_ref.inputs.iter().filter(|&&s| self.root(s) == input).count() > 1;
+            let same = self.operands[input].bytes() == self.operands[output].bytes()
+                && self.operands[input].dtype.size() == self.operands[output].dtype.size();
+            let free = self.movable(input) && self.movable(output) && !holds_others && !read_later && !read_twice;
+            if free && same {
+                self.inside[output] = Some(Inside {
+                    parent: input,
+                    offset: 0,
+                    sliced: false,
+                });
+                return;
+            }
+        }
+    }
+
+    fn finish(mut self) -> Places {
+        let slots = 0..self.operands.len();
+        let offsets = slots
+            .clone()
+            .map(|slot| around(&self.inside, slot).map(|within| within.offset).sum())
+            .collect();
+        for slot in slots {
+            self.homes[slot] = self.homes[self.root(slot)];
+            if let Some(sliced) = around(&self.inside, slot).take_while(|within| within.sliced).last() {
+                self.operands[slot].parent_channels = Some(self.operands[sliced.parent].shape[1]);
+            }
+        }
+        let Self {
+            homes,
+            operands,
+            inside,
+            ..
+        } = self;
+        Places {
+            operands,
+            homes,
+            offsets,
+            arena: 0,
+            inside,
+        }
+    }
+}
+
+/// Byte offset of a part of a tensor, and whether the part is one run of bytes.
+fn offset_inside(part: &Operand, whole: &Operand, axis: usize, start: usize) -> Option<(usize, bool)> {
+    let size = part.dtype.size();
+    let before: usize = whole.shape[..axis].iter().product();
+    let after: usize = whole.shape[axis + 1..].iter().product();
+    match (part.layout, axis) {
+        (Layout::Plain, 0 | 1) => Some((start * after * size, before == 1)),
+        (Layout::Plain, _) => (before == 1).then_some((start * after * size, true)),
+        (layout, 0) => Some((
+            start * layout.padded_channels(whole.shape[1]) * after / whole.shape[1] * size,
+            true,
+        )),
+        (Layout::ChannelsLast, 1) => Some((start * size, before * after == 1)),
+        (Layout::Blocked16, 1) => {
+            let whole_blocks = start.is_multiple_of(16)
+                && (part.shape[1].is_multiple_of(16) || start + part.shape[1] == whole.shape[1]);
+            whole_blocks.then_some((start * after * size, before == 1))
+        }
+        _ => None,
+    }
+}
+
+impl Places {
+    /// Whether a slot lies inside `parent`, or the other way round, so that moving data between them is saved.
+    pub fn shares(&self, slot: SlotId, other: SlotId) -> bool {
+        let within = |a: SlotId, b: SlotId| self.inside[a].is_some_and(|i| i.parent == b);
+        within(slot, other) || within(other, slot)
+    }
+
+    /// Assigns the arena: slots by their lifetimes, and a workspace for each step.
+    ///
+    /// Gives the offset of each workspace.
+    pub fn assign(&mut self, program: &Program, workspaces: &[usize]) -> Vec<usize> {
+        let lives = lives(program);
+        let count = self.operands.len();
+        let roots: Vec<SlotId> = (0..count).map(|slot| root(&self.inside, slot)).collect();
+        let mut blocks: Vec<Block> = vec![
+            Block {
+                bytes: 0,
+                first: usize::MAX,
+                last: 0
+            };
+            count
+        ];
+        for (life, &root) in lives.iter().zip(&roots) {
+            if matches!(self.homes[root], Home::Arena(_)) {
+                let given = life.given.unwrap_or(0);
+                let block = &mut blocks[root];
+                block.bytes = self.operands[root].bytes();
+                block.first = block.first.min(given);
+                block.last = life.read.iter().copied().fold(block.last.max(given), usize::max);
+            }
+        }
+        let steps = workspaces.iter().enumerate();
+        blocks.extend(steps.map(|(step, &bytes)| Block {
+            bytes,
+            first: step,
+            last: step,
+        }));
+        let (offsets, total) = arena::assign(&blocks);
+        self.arena = total;
+        for (home, root) in self.homes.iter_mut().zip(roots) {
+            if let Home::Arena(offset) = home {
+                *offset = offsets[root];
+            }
+        }
+        offsets[count..].to_vec()
+    }
+
+    /// Bytes of all slots that live in the arena, each counted whole.
+    pub fn unshared_bytes(&self) -> usize {
+        let in_arena = |i: &usize| matches!(self.homes[*i], Home::Arena(_));
+        (0..self.operands.len())
+            .filter(in_arena)
+            .map(|i| self.operands[i].bytes())
+            .sum()
+    }
+}

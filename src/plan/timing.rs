@@ -1,0 +1,230 @@
+//! Times kernels as they will run, and remembers the times on disk.
+//!
+//! The cache is a text file that only grows: one line per time, each with a checksum, so that a torn or foreign
+//! line is skipped. Writers hold a lock while they append.
+
+use crate::error::Result;
+use crate::network::array::Buffer;
+use crate::plan::layout::Operand;
+use crate::plan::{Call, Form, Instance, Kernel, Provider, Request};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Times in nanoseconds by key.
+pub type Times = BTreeMap<String, u64>;
+
+/// The times that are known, in memory and perhaps in a file.
+#[derive(Default)]
+pub struct TimingCache {
+    path: Option<PathBuf>,
+    times: Mutex<Times>,
+    fresh: Mutex<Times>,
+}
+
+/// A larger file is left alone and not read: it can't be ours.
+const MAX_FILE: u64 = 64 << 20;
+
+impl TimingCache {
+    /// A cache in memory alone.
+    pub fn in_memory(times: Times) -> Self {
+        Self {
+            times: Mutex::new(times),
+            ..Self::default()
+        }
+    }
+
+    /// A cache over a file, which need not exist. What can't be read is ignored: times can be measured again.
+    pub fn open(path: PathBuf) -> Self {
+        let times = read(&path).unwrap_or_default();
+        Self {
+            path: Some(path),
+            times: Mutex::new(times),
+            fresh: Mutex::default(),
+        }
+    }
+
+    /// Adds times that came with an engine file.
+    pub fn extend(&self, times: &Times) {
+        lock(&self.times).extend(times.iter().map(|(k, &v)| (k.clone(), v)));
+    }
+
+    /// The time of a key, measured if it is not known yet.
+    ///
+    /// # Errors
+    /// Those of the measurement.
+    pub fn time(&self, key: &str, measure: impl FnOnce() -> Result<u64>) -> Result<u64> {
+        if let Some(&known) = lock(&self.times).get(key) {
+            return Ok(known);
+        }
+        let measured = measure()?;
+        lock(&self.times).insert(key.into(), measured);
+        lock(&self.fresh).insert(key.into(), measured);
+        Ok(measured)
+    }
+
+    /// The known time of a key.
+    pub fn known(&self, key: &str) -> Option<u64> {
+        lock(&self.times).get(key).copied()
+    }
+
+    /// Appends what was measured since the last call to the file, if there is one.
+    ///
+    /// # Errors
+    /// If the file can't be written; the times stay in memory.
+    pub fn flush(&self) -> Result<()> {
+        let fresh = std::mem::take(&mut *lock(&self.fresh));
+        let Some(path) = self.path.as_ref().filter(|_| !fresh.is_empty()) else {
+            return Ok(());
+        };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let _lock = FileLock::exclusive(&file)?;
+        let lines: String = fresh.iter().map(|(key, time)| line(key, *time)).collect();
+        Ok((&file).write_all(lines.as_bytes())?)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // A panic elsewhere leaves the map whole: each change is one insertion.
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn line(key: &str, time: u64) -> String {
+    let body = format!("{time}\t{key}");
+    format!("{:016x}\t{body}\n", xxh3_64(body.as_bytes()))
+}
+
+fn read(path: &PathBuf) -> std::io::Result<Times> {
+    let mut text = vec![];
+    File::open(path)?.take(MAX_FILE).read_to_end(&mut text)?;
+    let parse = |line: &str| {
+        let (sum, body) = line.split_once('\t')?;
+        let (time, key) = body.split_once('\t')?;
+        let intact = u64::from_str_radix(sum, 16).ok()? == xxh3_64(body.as_bytes());
+        intact.then(|| time.parse().ok().map(|time| (key.to_string(), time)))?
+    };
+    Ok(String::from_utf8_lossy(&text).lines().filter_map(parse).collect())
+}
+
+struct FileLock<'a>(&'a File);
+
+impl<'a> FileLock<'a> {
+    fn exclusive(file: &'a File) -> std::io::Result<Self> {
+        // SAFETY: the descriptor is open as long as `file` is borrowed.
+        match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } {
+            0 => Ok(Self(file)),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for FileLock<'_> {
+    fn drop(&mut self) {
+        // SAFETY: as in `exclusive`. A failure leaves the lock to the close of the file.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
+    }
+}
+
+/// The key of a kernel in a form at these operands, on a device.
+pub fn key(signature: &str, kernel: &dyn Kernel, form: &Form, inputs: &[Operand], outputs: &[Operand]) -> String {
+    let all = |operands: &[Operand]| operands.iter().map(Operand::describe).collect::<Vec<_>>().join(",");
+    format!(
+        "{signature}|{}|{}|{}>{}",
+        kernel.identity(),
+        form.tactic,
+        all(inputs),
+        all(outputs)
+    )
+    .replace(['\n', '\t'], " ")
+}
+
+/// The least time of a few runs, in nanoseconds.
+///
+/// # Errors
+/// If the kernel can't be instantiated in this form, or fails.
+pub fn measure(provider: &dyn Provider, kernel: &dyn Kernel, request: &Request) -> Result<u64> {
+    let mut best = u64::MAX;
+    provider.run(request.threads, &mut || {
+        let mut instance = kernel.instantiate(request)?;
+        best = repeat(&mut *instance, request)?;
+        Ok(())
+    })?;
+    Ok(best)
+}
+
+fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {
+    /// Enough to see through noise, as long as a run is short.
+    const BUDGET: Duration = Duration::from_millis(12);
+    const MOST_RUNS: usize = 20;
+    const FEWEST_RUNS: usize = 2;
+    let inputs: Vec<_> = request.inputs.iter().map(|o| Buffer::zeroed(o.bytes())).collect();
+    let outputs: Vec<_> = request.outputs.iter().map(|o| Buffer::zeroed(o.bytes())).collect();
+    let workspace = Buffer::zeroed(instance.workspace());
+    let inputs: Vec<_> = inputs.iter().map(|b| (b, b.as_ptr() as *const u8)).collect();
+    let outputs: Vec<_> = outputs.iter().map(|b| (b, b.as_ptr())).collect();
+    let call = Call {
+        inputs: &inputs.iter().map(|(_, p)| *p).collect::<Vec<_>>(),
+        outputs: &outputs.iter().map(|(_, p)| *p).collect::<Vec<_>>(),
+        workspace: workspace.as_ptr(),
+    };
+    instance.run(&call)?;
+    let start = Instant::now();
+    let mut best = u64::MAX;
+    for run in 0..MOST_RUNS {
+        let began = Instant::now();
+        instance.run(&call)?;
+        best = best.min(began.elapsed().as_nanos() as u64);
+        if run + 1 >= FEWEST_RUNS && start.elapsed() > BUDGET {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("neurenix-timing-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        path
+    }
+
+    #[test]
+    fn times_survive_in_the_file_and_damage_is_skipped() {
+        let path = scratch("damage");
+        let cache = TimingCache::open(path.clone());
+        cache.time("a", || Ok(1)).unwrap();
+        cache.time("b", || Ok(2)).unwrap();
+        cache.flush().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap().replace("2\tb", "3\tb") + "torn";
+        std::fs::write(&path, text).unwrap();
+        let again = TimingCache::open(path);
+        assert_eq!((again.known("a"), again.known("b")), (Some(1), None));
+    }
+
+    #[test]
+    fn two_writers_both_stay() {
+        let path = scratch("writers");
+        let (one, two) = (TimingCache::open(path.clone()), TimingCache::open(path.clone()));
+        one.time("a", || Ok(1)).unwrap();
+        two.time("b", || Ok(2)).unwrap();
+        one.flush().and(two.flush()).unwrap();
+        assert_eq!(read(&path).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_known_time_is_not_measured_again() {
+        let cache = TimingCache::in_memory(Times::from([("a".into(), 7)]));
+        assert_eq!(cache.time("a", || panic!("measured again")).unwrap(), 7);
+    }
+}
