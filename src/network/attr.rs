@@ -138,8 +138,12 @@ pub fn complete(declared: &[AttrDef], mut given: Attrs) -> Result<Attrs> {
     }
     match given.keys().next() {
         None => Ok(complete),
-        Some(name) => Err(Error::invalid(format!("unknown attribute {name:?}"))
-            .expected(declared.iter().map(|d| d.name).collect::<Vec<_>>().join(", "))),
+        Some(name) => Err(
+            Error::invalid(format!("unknown attribute {name:?}")).expected(match declared {
+                [] => "no attributes".into(),
+                declared => declared.iter().map(|d| d.name).collect::<Vec<_>>().join(", "),
+            }),
+        ),
     }
 }
 

@@ -1,0 +1,187 @@
+//! Arrays of other frameworks through DLPack, without a copy where they are dense and on the host.
+
+use crate::error::{Error, Result};
+use crate::network::array::{Array, Buffer};
+use crate::network::dtype::DType;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyCapsuleMethods};
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+
+#[repr(C)]
+struct Device {
+    kind: i32,
+    id: i32,
+}
+
+#[repr(C)]
+struct ElementType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+#[repr(C)]
+struct View {
+    data: *mut c_void,
+    device: Device,
+    ndim: i32,
+    dtype: ElementType,
+    shape: *const i64,
+    strides: *const i64,
+    byte_offset: u64,
+}
+
+#[repr(C)]
+struct Managed {
+    view: View,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+}
+
+const FRESH: &CStr = c"dltensor";
+const USED: &CStr = c"used_dltensor";
+const HOST: [i32; 2] = [1, 3];
+
+/// Owns a managed tensor whose elements lie dense on the host.
+struct Owner {
+    managed: *mut Managed,
+    bytes: usize,
+}
+
+// SAFETY: DLPack lets any thread read the memory and call the deleter.
+unsafe impl Send for Owner {}
+// SAFETY: shared references only read.
+unsafe impl Sync for Owner {}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // SAFETY: the capsule was marked as used, so this is the only one to call the deleter, and it does so once.
+        unsafe {
+            if let Some(deleter) = (*self.managed).deleter {
+                deleter(self.managed);
+            }
+        }
+    }
+}
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the producer keeps `bytes` bytes (more than none) from here alive until the deleter runs.
+        unsafe {
+            let view = &(*self.managed).view;
+            std::slice::from_raw_parts(view.data.cast::<u8>().add(view.byte_offset as usize), self.bytes)
+        }
+    }
+}
+
+/// The device of an object with `__dlpack_device__`, when it is not the host.
+pub fn foreign_device(object: &Bound<'_, PyAny>) -> Result<Option<String>> {
+    let (kind, id): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
+    let name = match kind {
+        kind if HOST.contains(&kind) => return Ok(None),
+        2 => "cuda",
+        10 => "rocm",
+        13 => "cuda managed",
+        other => return Ok(Some(format!("DLPack device {other}:{id}"))),
+    };
+    Ok(Some(format!("{name}:{id}")))
+}
+
+/// Takes over what `__dlpack__` gave.
+pub fn import(capsule: &Bound<'_, PyCapsule>) -> Result<Array> {
+    let pointer = capsule.pointer_checked(Some(FRESH))?.cast::<Managed>().as_ptr();
+    // SAFETY: the capsule has its fresh name, so the managed tensor is ours once it is renamed.
+    let renamed = unsafe { pyo3::ffi::PyCapsule_SetName(capsule.as_ptr(), USED.as_ptr()) };
+    if renamed != 0 {
+        return Err(PyErr::fetch(capsule.py()).into());
+    }
+    let mut owner = Owner {
+        managed: pointer,
+        bytes: 0,
+    };
+    // SAFETY: the producer filled the structure in.
+    let view = unsafe { &(*pointer).view };
+    let dtype = dtype_of(&view.dtype)?;
+    let (shape, strides) = extents(view)?;
+    let count: usize = shape.iter().product();
+    let dense = count <= 1 || shape.iter().zip(&strides).rev().try_fold(1, next_stride).is_some();
+    let address = view.data as usize + view.byte_offset as usize;
+    if count == 0 {
+        return Array::from_bytes(dtype, shape, &[]);
+    }
+    if dense && address.is_multiple_of(dtype.size()) {
+        owner.bytes = count * dtype.size();
+        return Array::new(dtype, shape, Arc::new(owner), 0);
+    }
+    let mut buffer = Buffer::zeroed(count * dtype.size());
+    // SAFETY: DLPack's shape and strides stay inside the producer's memory, which `owner` keeps alive.
+    unsafe { gather(address as *const u8, &shape, &strides, dtype.size(), &mut buffer) };
+    Array::new(dtype, shape, Arc::new(buffer), 0)
+}
+
+fn next_stride(expected: i64, (&size, &stride): (&usize, &i64)) -> Option<i64> {
+    (size == 1 || stride == expected).then_some(expected * size as i64)
+}
+
+fn extents(view: &View) -> Result<(Vec<usize>, Vec<i64>)> {
+    let rank = usize::try_from(view.ndim).map_err(|_| Error::shape("a DLPack tensor of negative rank"))?;
+    let list = |pointer: *const i64| match pointer.is_null() {
+        true => vec![],
+        // SAFETY: shape, and strides where given, have one element per dimension.
+        false => unsafe { std::slice::from_raw_parts(pointer, rank) }.to_vec(),
+    };
+    let shape: Option<Vec<usize>> = list(view.shape).into_iter().map(|d| usize::try_from(d).ok()).collect();
+    let shape = shape
+        .filter(|s| s.len() == rank)
+        .ok_or_else(|| Error::shape("a DLPack tensor without a proper shape"))?;
+    let dense = crate::network::ops::strides(&shape);
+    let strides = match view.strides.is_null() {
+        true => dense.into_iter().map(|s| s as i64).collect(),
+        false => list(view.strides),
+    };
+    Ok((shape, strides))
+}
+
+fn dtype_of(ty: &ElementType) -> Result<DType> {
+    Ok(match (ty.code, ty.bits, ty.lanes) {
+        (0, 8, 1) => DType::Int8,
+        (0, 16, 1) => DType::Int16,
+        (0, 32, 1) => DType::Int32,
+        (0, 64, 1) => DType::Int64,
+        (1, 8, 1) => DType::UInt8,
+        (1, 16, 1) => DType::UInt16,
+        (1, 32, 1) => DType::UInt32,
+        (1, 64, 1) => DType::UInt64,
+        (2, 16, 1) => DType::Float16,
+        (2, 32, 1) => DType::Float32,
+        (2, 64, 1) => DType::Float64,
+        (4, 16, 1) => DType::BFloat16,
+        (6, 8, 1) => DType::Bool,
+        (code, bits, lanes) => {
+            return Err(Error::dtype("the array has a dtype that Neurenix does not know")
+                .expected(DType::ALL.map(DType::name).join(", "))
+                .got(format!("DLPack code {code}, {bits} bits, {lanes} lanes")));
+        }
+    })
+}
+
+/// Copies strided elements of `size` bytes one after another.
+///
+/// # Safety
+/// Every element that `shape` and `strides` (in elements) reach from `from` must be readable.
+unsafe fn gather(from: *const u8, shape: &[usize], strides: &[i64], size: usize, to: &mut Buffer) {
+    let mut index = vec![0usize; shape.len()];
+    for chunk in to.as_mut_slice().chunks_exact_mut(size) {
+        let at: i64 = index.iter().zip(strides).map(|(&i, &s)| i as i64 * s).sum();
+        // SAFETY: the caller vouches for the element; chunks have `size` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(from.offset(at as isize * size as isize), chunk.as_mut_ptr(), size) };
+        for axis in (0..shape.len()).rev() {
+            index[axis] += 1;
+            if index[axis] < shape[axis] {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Our error as Python's exceptions, and panics as our error.
+
+use crate::error::{Error, ErrorKind, Result};
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+impl ErrorKind {
+    /// The word under which `neurenix.errors` knows the kind.
+    const fn word(self) -> &'static str {
+        match self {
+            ErrorKind::InvalidArgument => "invalid_argument",
+            ErrorKind::Shape => "shape",
+            ErrorKind::Type => "type",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::Format => "format",
+            ErrorKind::Io => "io",
+            ErrorKind::Memory => "memory",
+            ErrorKind::Device => "device",
+            ErrorKind::Internal => "internal",
+        }
+    }
+}
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        Python::attach(|py| exception(py, &error).map_or_else(|e| e, PyErr::from_value))
+    }
+}
+
+/// What another library raised while it gave us an array.
+impl From<PyErr> for Error {
+    fn from(error: PyErr) -> Self {
+        Python::attach(|py| {
+            let kind = match error.is_instance_of::<PyMemoryError>(py) {
+                true => ErrorKind::Memory,
+                false => ErrorKind::InvalidArgument,
+            };
+            Error::new(kind, error.value(py).to_string())
+        })
+    }
+}
+
+fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
+    static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let parts = PyDict::new(py);
+    for (name, text) in error.parts() {
+        parts.set_item(name, text)?;
+    }
+    MAKE.import(py, "neurenix.errors", "from_native")?
+        .call((error.kind().word(), error.message()), Some(&parts))
+}
+
+/// Runs `work`; a panic inside becomes an internal error, so that no defect of ours ends the process.
+pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(
+            Error::internal(text.unwrap_or_else(|| "a panic without a message".into()))
+                .hint("this is a defect of Neurenix; please report it with the model that shows it"),
+        )
+    })
+}

@@ -1,0 +1,201 @@
+//! `_native.Network`.
+
+use super::errors::guarded;
+use super::layer::Layer;
+use super::tensor::Tensor;
+use super::{arrays, attrs};
+use crate::error::Error;
+use crate::network::attr::Attrs;
+use crate::network::dim::Range;
+use crate::network::{self, LayerId, TensorId, ops, reference};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+
+/// A typed graph of layers with symbolic shapes. Importers build it, `Builder` turns it into an engine.
+#[pyclass(module = "neurenix")]
+pub struct Network {
+    pub(super) inner: network::Network,
+}
+
+impl Network {
+    fn wrap(slf: &Bound<'_, Self>, id: TensorId) -> PyResult<Py<Tensor>> {
+        let network = slf.clone().unbind();
+        Py::new(slf.py(), Tensor { network, id })
+    }
+
+    fn own(slf: &Bound<'_, Self>, tensor: &Tensor) -> PyResult<TensorId> {
+        if tensor.network.is(slf) {
+            return Ok(tensor.id);
+        }
+        let name = tensor.network.try_borrow(slf.py())?.inner[tensor.id].name.clone();
+        Err(Error::invalid("the tensor belongs to another network")
+            .tensor(name)
+            .into())
+    }
+}
+
+#[pymethods]
+impl Network {
+    /// An empty network.
+    #[new]
+    #[pyo3(signature = (name = ""))]
+    fn new(name: &str) -> Self {
+        let inner = network::Network::new(name);
+        Self { inner }
+    }
+
+    /// The name of the model.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    #[setter]
+    fn set_name(&mut self, name: String) {
+        self.inner.name = name;
+    }
+
+    /// Adds an input of a dtype (numpy's words) and a shape of integers and expressions such as "batch".
+    fn add_input(
+        slf: &Bound<'_, Self>,
+        name: &str,
+        dtype: &Bound<'_, PyAny>,
+        shape: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<Tensor>> {
+        let (dtype, shape) = (arrays::dtype_from(dtype)?, attrs::read_shape(shape)?);
+        let id = slf.try_borrow_mut()?.inner.add_input(name, dtype, shape)?;
+        Self::wrap(slf, id)
+    }
+
+    /// Says that a symbol lies in min..=max, and for which value to optimise.
+    fn set_range(&mut self, symbol: &str, min: i64, opt: i64, max: i64) -> PyResult<()> {
+        Ok(self.inner.set_range(symbol, Range { min, opt, max })?)
+    }
+
+    /// Adds a constant: numpy, ml_dtypes, or anything with `__dlpack__` or `__array__`. `copy=False` shares the memory
+    /// of a dense array on the CPU, which nobody may change any more.
+    #[pyo3(signature = (name, array, copy = true))]
+    fn add_constant(slf: &Bound<'_, Self>, name: &str, array: &Bound<'_, PyAny>, copy: bool) -> PyResult<Py<Tensor>> {
+        let read = if copy { arrays::read_copy } else { arrays::read };
+        let array = read(array).map_err(|e| e.tensor(name))?;
+        let id = slf.try_borrow_mut()?.inner.add_constant(name, array);
+        Self::wrap(slf, id)
+    }
+
+    /// Adds a layer and gives its outputs. Inputs that are left out are None; attributes have the op's names (`ops()`).
+    #[pyo3(signature = (op, inputs, attrs = None, name = ""))]
+    fn add_layer(
+        slf: &Bound<'_, Self>,
+        op: &str,
+        inputs: Vec<Option<Bound<'_, Tensor>>>,
+        attrs: Option<&Bound<'_, PyDict>>,
+        name: &str,
+    ) -> PyResult<Vec<Py<Tensor>>> {
+        let name = if name.is_empty() { op } else { name };
+        let op = ops::find(op).map_err(|e| e.layer(name))?;
+        let attrs = attrs.map_or_else(|| Ok(Attrs::new()), attrs::read)?;
+        let inputs = inputs
+            .iter()
+            .map(|t| t.as_ref().map(|t| Self::own(slf, t.get())).transpose())
+            .collect::<PyResult<Vec<_>>>()?;
+        let mut network = slf.try_borrow_mut()?;
+        let outputs = guarded(|| network.inner.add_layer(name, op, attrs, &inputs))?;
+        drop(network);
+        outputs.into_iter().map(|id| Self::wrap(slf, id)).collect()
+    }
+
+    /// Makes a tensor a result, under a name (the tensor's own if none is given).
+    #[pyo3(signature = (tensor, name = None))]
+    fn mark_output(slf: &Bound<'_, Self>, tensor: &Bound<'_, Tensor>, name: Option<&str>) -> PyResult<()> {
+        let id = Self::own(slf, tensor.get())?;
+        let mut network = slf.try_borrow_mut()?;
+        let name = name.map_or_else(|| network.inner[id].name.clone(), String::from);
+        Ok(network.inner.mark_output(id, &name)?)
+    }
+
+    /// The inputs, in order.
+    #[getter]
+    fn inputs(slf: &Bound<'_, Self>) -> PyResult<Vec<Py<Tensor>>> {
+        let ids = slf.try_borrow()?.inner.inputs().to_vec();
+        ids.into_iter().map(|id| Self::wrap(slf, id)).collect()
+    }
+
+    /// The results by name, in order.
+    #[getter]
+    fn outputs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let outputs = slf.try_borrow()?.inner.outputs().to_vec();
+        let dict = PyDict::new(slf.py());
+        for output in outputs {
+            dict.set_item(output.name, Self::wrap(slf, output.tensor)?)?;
+        }
+        Ok(dict)
+    }
+
+    /// The layers, in the order in which they were added.
+    #[getter]
+    fn layers(slf: &Bound<'_, Self>) -> PyResult<Vec<Layer>> {
+        let network = slf.try_borrow()?;
+        let layer = |(_, layer): (LayerId, &network::Layer)| {
+            let wrap = |&id: &TensorId| Self::wrap(slf, id);
+            Ok(Layer {
+                name: layer.name.clone(),
+                op: layer.op.name,
+                sources: layer.sources.clone(),
+                attrs: layer.attrs.clone(),
+                inputs: layer
+                    .inputs
+                    .iter()
+                    .map(|t| t.as_ref().map(wrap).transpose())
+                    .collect::<PyResult<_>>()?,
+                outputs: layer.outputs.iter().map(wrap).collect::<PyResult<_>>()?,
+            })
+        };
+        network.inner.layers().map(layer).collect()
+    }
+
+    /// The symbols of its shapes with (min, opt, max).
+    #[getter]
+    fn symbols(&self) -> BTreeMap<String, (i64, i64, i64)> {
+        let symbols = self.inner.symbols.iter();
+        symbols
+            .map(|(name, r)| (name.to_string(), (r.min, r.opt, r.max)))
+            .collect()
+    }
+
+    /// The network as text, one layer a line.
+    fn dump(&self) -> String {
+        self.inner.to_string()
+    }
+
+    /// Checks that the network is well-formed.
+    fn verify(&self) -> PyResult<()> {
+        Ok(guarded(|| self.inner.verify())?)
+    }
+
+    /// Runs the network op by op in double precision: slow, exact, what tests compare with.
+    fn evaluate<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+        let mut arrays = vec![];
+        for &id in self.inner.inputs() {
+            let tensor = &self.inner[id];
+            let given = inputs.get_item(&tensor.name)?;
+            let given = given.ok_or_else(|| Error::invalid("an input is missing").tensor(&tensor.name))?;
+            arrays.push(arrays::read_as(&given, tensor.ty.dtype).map_err(|e| e.tensor(&tensor.name))?);
+        }
+        let results = py.detach(|| guarded(|| reference::evaluate(&self.inner, &arrays)))?;
+        let dict = PyDict::new(py);
+        for (output, array) in self.inner.outputs().iter().zip(&results) {
+            dict.set_item(&output.name, arrays::write(py, array)?)?;
+        }
+        Ok(dict)
+    }
+
+    fn __repr__(&self) -> String {
+        let (inputs, outputs) = (self.inner.inputs().len(), self.inner.outputs().len());
+        let layers = self.inner.layer_count();
+        format!(
+            "Network({:?}, {inputs} inputs, {layers} layers, {outputs} outputs)",
+            self.inner.name
+        )
+    }
+}
