@@ -439,12 +439,13 @@ impl Network {
     }
 }
 
+/// Longer integer arrays are data, not shapes: they carry no symbolic value.
+pub(crate) const LONGEST_VALUE: usize = 64;
+
 /// The type of a constant; a small integer array carries its value.
 pub(crate) fn constant_type(array: &Array) -> TensorType {
-    /// Longer integer arrays are data, not shapes.
-    const LONGEST_SHAPE: usize = 64;
     let shape: Vec<Dim> = array.shape().iter().map(|&d| d.into()).collect();
-    let is_value = array.dtype().is_int() && array.len() <= LONGEST_SHAPE;
+    let is_value = array.dtype().is_int() && array.len() <= LONGEST_VALUE;
     let value = is_value.then(|| array.to_i64().into_iter().map(Dim::from).collect());
     TensorType {
         dtype: array.dtype(),

@@ -3,7 +3,10 @@
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
+use crate::network::dim::Dim;
+use crate::network::dtype::DType;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::ops::values;
 
 /// The same values as another dtype (ONNX Cast).
 pub static DEF: OpDef = OpDef {
@@ -19,12 +22,13 @@ pub static DEF: OpDef = OpDef {
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (x, to) = (infer.input(0)?, infer.attrs.dtype("to"));
-    // Dimensions fit 32 bits; a cast to a narrower integer or a float may not keep the value.
-    let keeps = to.is_int() && to.size() >= 4;
+    // Symbolic dimensions fit 32 bits; numbers may not.
+    let fits = |d: &Dim| to != DType::Int32 || d.as_const().is_none_or(|v| i32::try_from(v).is_ok());
+    let keeps = values::carried(x.dtype) && values::carried(to) && (to != DType::Bool || x.dtype == to);
     Ok(vec![TensorType {
         dtype: to,
         shape: x.shape.clone(),
-        value: x.value.clone().filter(|_| keeps),
+        value: x.value.clone().filter(|value| keeps && value.iter().all(fits)),
     }])
 }
 

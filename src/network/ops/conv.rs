@@ -6,7 +6,7 @@ use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
 use crate::network::ops::spatial::{self, Window};
-use crate::network::ops::{places, strides};
+use crate::network::ops::{indexing, strides};
 
 /// Convolution (cross-correlation) over 1 to 3 spatial axes (ONNX Conv).
 pub static DEF: OpDef = OpDef {
@@ -35,11 +35,11 @@ pub fn window(attrs: &Attrs, weights: &[Dim]) -> Result<Window> {
     )
 }
 
-fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
-    let (x, w) = (infer.input(0)?, infer.input(1)?);
+/// Checks ranks and dtypes of input and weights.
+pub(super) fn check_operands(x: &TensorType, w: &TensorType, weights: &str) -> Result<()> {
     if x.rank() < 3 || x.rank() != w.rank() {
         return Err(Error::shape("input and weights differ in rank, or are below 3")
-            .expected("[N, C, spatial...] and [M, C/group, kernel...]")
+            .expected(format!("[N, C, spatial...] and {weights}"))
             .got(format!("{} and {}", x.describe(), w.describe())));
     }
     if x.dtype != w.dtype || !x.dtype.is_float() {
@@ -47,6 +47,24 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
             .expected(x.dtype.name())
             .got(w.dtype.name()));
     }
+    Ok(())
+}
+
+/// Checks that the bias, if there is one, has one number per channel of the output.
+pub(super) fn check_bias(infer: &Infer, channels: &Dim) -> Result<()> {
+    let (x, Some(b)) = (infer.input(0)?, infer.optional(2)) else {
+        return Ok(());
+    };
+    if b.dtype == x.dtype && b.shape.as_slice() == std::slice::from_ref(channels) {
+        return Ok(());
+    }
+    let want = format!("{}[{channels}]", x.dtype);
+    Err(Error::shape("the bias does not fit").expected(want).got(b.describe()))
+}
+
+fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
+    let (x, w) = (infer.input(0)?, infer.input(1)?);
+    check_operands(x, w, "[M, C/group, kernel...]")?;
     let group = infer.attrs.int("group").max(1);
     infer.require_equal(
         &(w.shape[1].clone() * group.into()),
@@ -56,13 +74,7 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     if !w.shape[0].modulo(&group.into()).is(0) {
         return Err(Error::shape("output channels do not divide into the groups").got(w.shape[0].to_string()));
     }
-    if let Some(b) = infer.optional(2) {
-        let fits = b.dtype == x.dtype && b.shape.as_slice() == &w.shape[..1];
-        if !fits {
-            let want = format!("{}[{}]", x.dtype, w.shape[0]);
-            return Err(Error::shape("the bias does not fit").expected(want).got(b.describe()));
-        }
-    }
+    check_bias(infer, &w.shape[0])?;
     let window = window(infer.attrs, &w.shape)?;
     let mut shape = vec![x.shape[0].clone(), w.shape[0].clone()];
     for (axis, size) in x.shape[2..].iter().enumerate() {
@@ -82,10 +94,10 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     let window = window(e.attrs, &kernel)?;
     let group = e.attrs.int("group").max(1) as usize;
     let (channels, per_group) = (w.shape()[1], shape[1] / group);
-    let taps: Vec<(usize, Vec<i64>)> = kernel_taps(&w.shape()[2..]);
+    let taps = indexing::positions(&w.shape()[2..]);
     let (xs, ws) = (x.to_f64(), w.to_f64());
     let bias = e.optional(2).map(Array::to_f64);
-    let (x_strides, positions) = (strides(x.shape()), kernel_taps(&shape[2..]));
+    let (x_strides, positions) = (strides(x.shape()), indexing::positions(&shape[2..]));
     let pads: Vec<i64> = (0..shape.len() - 2)
         .map(|a| window.padding(a, x.shape()[a + 2] as i64, shape[a + 2] as i64).0)
         .collect();
@@ -93,10 +105,12 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     for n in 0..shape[0] {
         for m in 0..shape[1] {
             let first = (m / per_group) * channels;
-            for (_, position) in &positions {
+            for position in &positions {
                 let mut sum = bias.as_ref().map_or(0.0, |b| b[m]);
-                for (tap, offsets) in &taps {
-                    let place = |a: usize| position[a] * window.strides[a] - pads[a] + offsets[a] * window.dilations[a];
+                for (tap, offsets) in taps.iter().enumerate() {
+                    let place = |a: usize| {
+                        position[a] as i64 * window.strides[a] - pads[a] + offsets[a] as i64 * window.dilations[a]
+                    };
                     let Some(at) = (0..pads.len()).try_fold(0, |at, a| {
                         let i = usize::try_from(place(a)).ok().filter(|&i| i < x.shape()[a + 2])?;
                         Some(at + i * x_strides[a + 2])
@@ -113,12 +127,4 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         }
     }
     e.output(&out)
-}
-
-/// All index vectors of a shape with their row-major number.
-fn kernel_taps(shape: &[usize]) -> Vec<(usize, Vec<i64>)> {
-    let strides = strides(shape);
-    let unravel = |i: usize| strides.iter().zip(shape).map(|(s, d)| (i / s % d) as i64).collect();
-    let unit = vec![1; shape.len()];
-    (0..places(shape, &unit).len()).map(|i| (i, unravel(i))).collect()
 }

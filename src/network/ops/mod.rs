@@ -4,24 +4,184 @@ use crate::error::{Error, Result};
 use crate::network::dim::Dim;
 use crate::network::op::OpDef;
 
+pub mod indexing;
+mod normalization;
 pub mod pointwise;
-mod spatial;
+pub mod pool;
+pub mod reduce;
+mod rewrite;
+pub mod spatial;
+mod values;
 
+pub mod abs;
+pub mod acos;
+pub mod acosh;
 pub mod add;
+pub mod and;
+pub mod asin;
+pub mod asinh;
+pub mod atan;
+pub mod atanh;
+pub mod average_pool;
+pub mod batch_normalization;
 pub mod cast;
+pub mod ceil;
+pub mod celu;
+pub mod clip;
+pub mod concat;
 pub mod conv;
+pub mod conv_transpose;
+pub mod cos;
+pub mod cosh;
+pub mod div;
+pub mod elu;
+pub mod equal;
+pub mod exp;
+pub mod flatten;
+pub mod floor;
+pub mod gather;
+pub mod gemm;
+pub mod global_average_pool;
+pub mod global_max_pool;
+pub mod greater;
+pub mod greater_or_equal;
+pub mod hard_sigmoid;
+pub mod hard_swish;
+pub mod identity;
+pub mod leaky_relu;
+pub mod less;
+pub mod less_or_equal;
+pub mod log;
+pub mod matmul;
+pub mod max;
+pub mod max_pool;
+pub mod min;
+pub mod mish;
+pub mod mul;
+pub mod neg;
+pub mod not;
+pub mod or;
+pub mod pow;
+pub mod reciprocal;
+pub mod reduce_l1;
+pub mod reduce_l2;
+pub mod reduce_log_sum;
+pub mod reduce_max;
+pub mod reduce_mean;
+pub mod reduce_min;
+pub mod reduce_prod;
+pub mod reduce_sum;
+pub mod reduce_sum_square;
 pub mod relu;
 pub mod reshape;
+pub mod resize;
+pub mod round;
+pub mod selu;
+pub mod shape;
 pub mod sigmoid;
+pub mod sign;
+pub mod silu;
+pub mod sin;
+pub mod sinh;
+pub mod slice;
+pub mod softmax;
+pub mod softplus;
+pub mod softsign;
+pub mod sqrt;
+pub mod squeeze;
+pub mod sub;
+pub mod tan;
+pub mod tanh;
+pub mod thresholded_relu;
+pub mod transpose;
+pub mod unsqueeze;
+pub mod xor;
 
 /// Every op, by name.
 pub static OPS: &[&OpDef] = &[
+    &abs::DEF,
+    &acos::DEF,
+    &acosh::DEF,
     &add::DEF,
+    &and::DEF,
+    &asin::DEF,
+    &asinh::DEF,
+    &atan::DEF,
+    &atanh::DEF,
+    &average_pool::DEF,
+    &batch_normalization::DEF,
     &cast::DEF,
+    &ceil::DEF,
+    &celu::DEF,
+    &clip::DEF,
+    &concat::DEF,
     &conv::DEF,
+    &conv_transpose::DEF,
+    &cos::DEF,
+    &cosh::DEF,
+    &div::DEF,
+    &elu::DEF,
+    &equal::DEF,
+    &exp::DEF,
+    &flatten::DEF,
+    &floor::DEF,
+    &gather::DEF,
+    &gemm::DEF,
+    &global_average_pool::DEF,
+    &global_max_pool::DEF,
+    &greater::DEF,
+    &greater_or_equal::DEF,
+    &hard_sigmoid::DEF,
+    &hard_swish::DEF,
+    &identity::DEF,
+    &leaky_relu::DEF,
+    &less::DEF,
+    &less_or_equal::DEF,
+    &log::DEF,
+    &matmul::DEF,
+    &max::DEF,
+    &max_pool::DEF,
+    &min::DEF,
+    &mish::DEF,
+    &mul::DEF,
+    &neg::DEF,
+    &not::DEF,
+    &or::DEF,
+    &pow::DEF,
+    &reciprocal::DEF,
+    &reduce_l1::DEF,
+    &reduce_l2::DEF,
+    &reduce_log_sum::DEF,
+    &reduce_max::DEF,
+    &reduce_mean::DEF,
+    &reduce_min::DEF,
+    &reduce_prod::DEF,
+    &reduce_sum::DEF,
+    &reduce_sum_square::DEF,
     &relu::DEF,
     &reshape::DEF,
+    &resize::DEF,
+    &round::DEF,
+    &selu::DEF,
+    &shape::DEF,
     &sigmoid::DEF,
+    &sign::DEF,
+    &silu::DEF,
+    &sin::DEF,
+    &sinh::DEF,
+    &slice::DEF,
+    &softmax::DEF,
+    &softplus::DEF,
+    &softsign::DEF,
+    &sqrt::DEF,
+    &squeeze::DEF,
+    &sub::DEF,
+    &tan::DEF,
+    &tanh::DEF,
+    &thresholded_relu::DEF,
+    &transpose::DEF,
+    &unsqueeze::DEF,
+    &xor::DEF,
 ];
 
 /// The op of a name.
@@ -82,11 +242,14 @@ mod tests {
     #[test]
     fn the_list_and_the_folder_agree() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/network/ops");
-        let declares = |text: &str| text.contains("static DEF") || text.contains("unary_float!(");
+        let declares = |text: &str| {
+            let helper = text.contains("macro_rules!");
+            !helper && (text.contains("pub static DEF") || text.contains("unary_float!("))
+        };
         let files: BTreeSet<_> = std::fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap().path())
-            .filter(|path| !path.ends_with("pointwise.rs") && !path.ends_with("mod.rs"))
+            .filter(|path| !path.ends_with("mod.rs"))
             .filter(|path| declares(&std::fs::read_to_string(path).unwrap()))
             .collect();
         assert_eq!(files.len(), OPS.len(), "{files:?}");

@@ -5,6 +5,10 @@ use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::ops::rewrite::Rewrite;
+use crate::network::ops::values;
+use crate::network::patch::Patch;
+use crate::network::{LayerId, Network};
 
 /// The same elements under another shape (ONNX Reshape).
 pub static DEF: OpDef = OpDef {
@@ -24,10 +28,9 @@ pub static DEF: OpDef = OpDef {
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let x = infer.input(0)?;
-    let target = infer.value(1).ok_or_else(|| {
-        Error::unsupported("the target shape depends on data")
-            .expected("a constant, or integers that the shapes determine")
-    })?;
+    let Some(target) = infer.value(1) else {
+        return Ok(vec![TensorType::new(x.dtype, values::target(infer, 1)?)]);
+    };
     let mut shape = vec![];
     let mut open = None;
     for (axis, dim) in target.iter().enumerate() {
@@ -45,18 +48,17 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
             _ => dim.clone(),
         });
     }
-    let product = shape.iter().fold(Dim::from(1i64), |p, d| p * d.clone());
+    let product = TensorType::new(x.dtype, shape.as_slice()).elements();
     match open {
         Some(axis) => shape[axis] = remaining(x, &product)?,
         None => infer.require_equal(&x.elements(), &product, "a reshape keeps the number of elements")?,
     }
-    // A scalar or vector that carries a value keeps it: the elements are the same.
-    let value = x.value.clone().filter(|_| shape.len() <= 1);
-    Ok(vec![TensorType {
-        dtype: x.dtype,
-        shape,
-        value,
-    }])
+    Ok(vec![same(x, shape)])
+}
+
+/// The type of the same elements under another shape.
+pub(super) fn same(x: &TensorType, shape: Vec<Dim>) -> TensorType {
+    TensorType { shape, ..x.clone() }
 }
 
 fn copied_dim(x: &TensorType, axis: usize) -> Result<Dim> {
@@ -79,6 +81,33 @@ fn remaining(x: &TensorType, known: &Dim) -> Result<Dim> {
     }
 }
 
-fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
+/// The reference of every op that only changes the shape.
+pub(super) fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     Ok(vec![e.input(0)?.reshaped(e.outputs[0].1.clone())?])
+}
+
+/// Writes a layer that only changes the shape as a Reshape.
+pub(super) fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {
+    let mut rewrite = Rewrite::of(network, id);
+    let x = rewrite.input(0)?;
+    let result = rewrite.reshape(x, rewrite.output(0).shape.clone())?;
+    rewrite.finish(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::attr::Attrs;
+    use crate::network::dtype::DType;
+
+    #[test]
+    fn what_is_left_is_computed_from_symbols() {
+        let mut network = Network::new("");
+        let shape = ["n", "8", "h", "w"].map(|d| d.parse().unwrap()).to_vec();
+        let x = network.add_input("x", DType::Float32, shape).unwrap();
+        let target = network.add_constant("target", Array::ints(&[0, 2, -1]));
+        let inputs = [Some(x), Some(target)];
+        let out = network.add_layer("r", &DEF, Attrs::new(), &inputs).unwrap()[0];
+        assert_eq!(network[out].ty.describe(), "float32[n, 2, 4*h*w]");
+    }
 }

@@ -44,6 +44,7 @@ pub struct Window {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AutoPad {
     Explicit,
+    Valid,
     Upper,
     Lower,
 }
@@ -58,7 +59,7 @@ impl Window {
         let pads = list(attrs, "pads", 2 * rank, 0, i64::MIN)?;
         let (auto_pad, keep) = match attrs.text("auto_pad") {
             "NOTSET" => (AutoPad::Explicit, 1),
-            "VALID" => (AutoPad::Explicit, 0),
+            "VALID" => (AutoPad::Valid, 0),
             "SAME_UPPER" => (AutoPad::Upper, 0),
             "SAME_LOWER" => (AutoPad::Lower, 0),
             other => {
@@ -85,33 +86,34 @@ impl Window {
         (self.kernel[axis] - 1) * self.dilations[axis] + 1
     }
 
-    /// The output's extent along an axis for an input of `size`.
+    /// The output's extent along an axis for an input of `size`; `ceil` as ONNX's pooling defines ceil_mode.
     pub fn output(&self, axis: usize, size: &Dim, ceil: bool) -> Dim {
         let stride = Dim::from(self.strides[axis]);
-        if self.auto_pad != AutoPad::Explicit {
+        if matches!(self.auto_pad, AutoPad::Upper | AutoPad::Lower) {
             return size.ceildiv(&stride);
         }
-        let span = size.clone() + (self.begin[axis] + self.end[axis] - self.reach(axis)).into();
-        let steps = if ceil {
-            span.ceildiv(&stride)
-        } else {
-            span.floordiv(&stride)
-        };
-        steps + 1i64.into()
+        let mut end = self.end[axis] - self.reach(axis);
+        if ceil && self.auto_pad == AutoPad::Explicit {
+            // A last window may reach beyond the padding, if it starts before it.
+            end = (end + self.strides[axis] - 1).min(-1);
+        }
+        let span = size.clone() + (self.begin[axis] + end).into();
+        span.floordiv(&stride) + 1i64.into()
     }
 
     /// Padding before and after along an axis, for an input and output of these extents.
     pub fn padding(&self, axis: usize, input: i64, output: i64) -> (i64, i64) {
         let total = ((output - 1) * self.strides[axis] + self.reach(axis) - input).max(0);
         match self.auto_pad {
-            AutoPad::Explicit => (self.begin[axis], self.end[axis]),
+            AutoPad::Explicit | AutoPad::Valid => (self.begin[axis], self.end[axis]),
             AutoPad::Upper => (total / 2, total - total / 2),
             AutoPad::Lower => (total - total / 2, total / 2),
         }
     }
 }
 
-fn list(attrs: &Attrs, name: &str, length: usize, default: i64, least: i64) -> Result<Vec<i64>> {
+/// A list with one entry per axis, or the default everywhere.
+pub(super) fn list(attrs: &Attrs, name: &str, length: usize, default: i64, least: i64) -> Result<Vec<i64>> {
     match attrs.ints(name) {
         [] => Ok(vec![default; length]),
         values if values.len() != length || values.iter().any(|&v| v < least) => {

@@ -1,0 +1,20 @@
+//! Abs.
+
+use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::ops::pointwise;
+
+/// `|x|`; integers wrap (ONNX Abs).
+pub static DEF: OpDef = OpDef {
+    name: "Abs",
+    doc: "|x|; integers wrap (ONNX Abs)",
+    inputs: &["x"],
+    attrs: &[],
+    infer: pointwise::infer_same,
+    evaluate,
+    pointwise: Some(Pointwise {
+        float: |_, v| v[0].abs(),
+        int: Some(|_, v| v[0].wrapping_abs()),
+    }),
+    decomposition: Decomposition::None,
+};
+pointwise::pointwise_evaluate!();

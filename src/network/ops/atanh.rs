@@ -1,0 +1,5 @@
+//! Atanh.
+
+use crate::network::ops::pointwise::unary_float;
+
+unary_float!("Atanh", "the inverse hyperbolic tangent (ONNX Atanh)", f64::atanh);

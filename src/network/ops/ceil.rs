@@ -1,0 +1,5 @@
+//! Ceil.
+
+use crate::network::ops::pointwise::unary_float;
+
+unary_float!("Ceil", "the least integer that is at least x (ONNX Ceil)", f64::ceil);

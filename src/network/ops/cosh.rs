@@ -1,0 +1,5 @@
+//! Cosh.
+
+use crate::network::ops::pointwise::unary_float;
+
+unary_float!("Cosh", "the hyperbolic cosine (ONNX Cosh)", f64::cosh);

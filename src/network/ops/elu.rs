@@ -1,0 +1,27 @@
+//! Elu.
+
+use crate::network::attr::{Preset, Read, attr};
+use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::ops::pointwise;
+
+/// `x` above 0, `alpha * (exp(x) - 1)` below (ONNX Elu).
+pub static DEF: OpDef = OpDef {
+    name: "Elu",
+    doc: "x above 0, alpha * (exp(x) - 1) below (ONNX Elu)",
+    inputs: &["x"],
+    attrs: &[attr("alpha", Preset::Float(1.0), "scale below 0")],
+    infer: pointwise::infer_float,
+    evaluate,
+    pointwise: Some(Pointwise {
+        float: |a, v| {
+            if v[0] < 0.0 {
+                a.float("alpha") * v[0].exp_m1()
+            } else {
+                v[0]
+            }
+        },
+        int: None,
+    }),
+    decomposition: Decomposition::None,
+};
+pointwise::pointwise_evaluate!();

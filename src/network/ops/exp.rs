@@ -1,0 +1,5 @@
+//! Exp.
+
+use crate::network::ops::pointwise::unary_float;
+
+unary_float!("Exp", "e to the power of x (ONNX Exp)", f64::exp);

@@ -1,0 +1,5 @@
+//! Log.
+
+use crate::network::ops::pointwise::unary_float;
+
+unary_float!("Log", "the natural logarithm (ONNX Log)", f64::ln);

@@ -1,0 +1,28 @@
+//! Max.
+
+use crate::error::Result;
+use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::ops::{pointwise, values};
+
+/// The greater of two, NaN if either is, with broadcasting (ONNX Max).
+pub static DEF: OpDef = OpDef {
+    name: "Max",
+    doc: "The greater of two, NaN if either is, with broadcasting (ONNX Max)",
+    inputs: &["a", "b"],
+    attrs: &[],
+    infer,
+    evaluate,
+    pointwise: Some(Pointwise {
+        float: |_, v| pointwise::greater(v[0], v[1]),
+        int: Some(|_, v| v[0].max(v[1])),
+    }),
+    decomposition: Decomposition::None,
+};
+pointwise::pointwise_evaluate!();
+
+fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
+    let outputs = pointwise::infer_same(infer)?;
+    Ok(pointwise::combine_values(infer, outputs, |v| {
+        Some(values::greatest(&v[0], &v[1]))
+    }))
+}

@@ -1,0 +1,28 @@
+//! Or.
+
+use crate::error::Result;
+use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::ops::pointwise;
+
+/// `a or b` of bool tensors, with broadcasting (ONNX Or).
+pub static DEF: OpDef = OpDef {
+    name: "Or",
+    doc: "a or b of bool tensors, with broadcasting (ONNX Or)",
+    inputs: &["a", "b"],
+    attrs: &[],
+    infer,
+    evaluate,
+    pointwise: Some(Pointwise {
+        float: |_, v| f64::from((v[0] != 0.0) | (v[1] != 0.0)),
+        int: Some(|_, v| v[0] | v[1]),
+    }),
+    decomposition: Decomposition::None,
+};
+pointwise::pointwise_evaluate!();
+
+fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
+    let outputs = pointwise::infer_logical(infer)?;
+    Ok(pointwise::combine_values(infer, outputs, |v| {
+        Some((v[0].as_const()? | v[1].as_const()?).into())
+    }))
+}

@@ -1,0 +1,112 @@
+//! What pooling ops share: attributes, the shape rule, and the walk over windows.
+
+use crate::error::{Error, Result};
+use crate::network::array::Array;
+use crate::network::attr::{Attr, AttrDef, Attrs, Preset, Read, attr, attrs, complete};
+use crate::network::op::{Evaluate, Infer, OpDef, TensorType};
+use crate::network::ops::rewrite::Rewrite;
+use crate::network::ops::spatial::Window;
+use crate::network::ops::{indexing, strides};
+use crate::network::patch::Patch;
+use crate::network::{LayerId, Network};
+
+/// `kernel_shape`.
+pub const KERNEL_SHAPE: AttrDef = attr(
+    "kernel_shape",
+    Preset::RequiredInts,
+    "extent of the window along each spatial axis",
+);
+/// `ceil_mode`.
+pub const CEIL_MODE: AttrDef = attr(
+    "ceil_mode",
+    Preset::Int(0),
+    "also take a last window that lies partly outside, if it starts inside",
+);
+
+/// The window of a pooling layer.
+pub fn window(attrs: &Attrs) -> Result<Window> {
+    Window::read(attrs, attrs.ints("kernel_shape").to_vec())
+}
+
+/// The rule of pooling ops.
+pub fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
+    let (x, window) = (infer.input(0)?, window(infer.attrs)?);
+    if x.rank() != window.kernel.len() + 2 {
+        return Err(Error::shape("input and kernel_shape differ in rank")
+            .expected(format!("[N, C, and {} spatial dimensions]", window.kernel.len()))
+            .got(x.describe()));
+    }
+    let mut shape = x.shape[..2].to_vec();
+    for (axis, size) in x.shape[2..].iter().enumerate() {
+        let out = window.output(axis, size, infer.attrs.flag("ceil_mode"));
+        if out.as_const().is_some_and(|v| v < 0) {
+            return Err(Error::shape("the kernel is larger than the padded input").got(x.describe()));
+        }
+        shape.push(out);
+    }
+    Ok(vec![TensorType::new(x.dtype, shape)])
+}
+
+/// The reference of pooling ops: combines the elements in each window; the second number counts padding too.
+pub fn evaluate(e: &Evaluate, combine: fn(&Attrs, &[f64], usize) -> f64) -> Result<Vec<Array>> {
+    let (x, window) = (e.input(0)?, window(e.attrs)?);
+    let shape = &e.outputs[0].1;
+    let (sizes, strides, data) = (&x.shape()[2..], strides(x.shape()), x.to_f64());
+    let pads: Vec<_> = (0..sizes.len())
+        .map(|a| window.padding(a, sizes[a] as i64, shape[a + 2] as i64))
+        .collect();
+    let kernel: Vec<_> = window.kernel.iter().map(|&k| k as usize).collect();
+    let taps = indexing::positions(&kernel);
+    let mut out = vec![];
+    for plane in 0..shape[0] * shape[1] {
+        for position in indexing::positions(&shape[2..]) {
+            let (mut values, mut padded) = (vec![], 0);
+            for tap in &taps {
+                let place =
+                    |a: usize| position[a] as i64 * window.strides[a] - pads[a].0 + tap[a] as i64 * window.dilations[a];
+                padded += (0..pads.len()).all(|a| place(a) < sizes[a] as i64 + pads[a].1) as usize;
+                let inside = (0..pads.len()).all(|a| (0..sizes[a] as i64).contains(&place(a)));
+                if inside {
+                    let at: usize = (0..pads.len()).map(|a| place(a) as usize * strides[a + 2]).sum();
+                    values.push(data[plane * strides[1] + at]);
+                }
+            }
+            out.push(combine(e.attrs, &values, padded));
+        }
+    }
+    e.output(&out)
+}
+
+/// The rule of global pooling.
+pub fn infer_global(infer: &Infer) -> Result<Vec<TensorType>> {
+    let x = infer.input(0)?;
+    if x.rank() < 3 || !x.dtype.is_float() {
+        return Err(Error::shape("the input can't be pooled")
+            .expected("floating-point numbers [N, C, spatial...]")
+            .got(x.describe()));
+    }
+    let shape = x.shape.iter().enumerate();
+    let shape: Vec<_> = shape
+        .map(|(a, d)| if a < 2 { d.clone() } else { 1i64.into() })
+        .collect();
+    Ok(vec![TensorType::new(x.dtype, shape)])
+}
+
+fn over_spatial(rank: usize) -> Attrs {
+    attrs([("axes", Attr::Ints((2..rank as i64).collect()))])
+}
+
+/// The reference of global pooling, which is a reduction.
+pub fn evaluate_global(reduction: &OpDef, e: &Evaluate) -> Result<Vec<Array>> {
+    let attrs = complete(reduction.attrs, over_spatial(e.input(0)?.shape().len()))?;
+    (reduction.evaluate)(&Evaluate { attrs: &attrs, ..*e })
+}
+
+/// Writes a global pooling as a reduction.
+pub fn decompose_global<'n>(reduction: &'static OpDef, network: &'n Network, id: LayerId) -> Result<Patch<'n>> {
+    let mut rewrite = Rewrite::of(network, id);
+    let x = rewrite.input(0)?;
+    let axes: Vec<_> = (2..rewrite.ty(x).rank()).collect();
+    let result = rewrite.reduce(reduction, x, &axes)?;
+    rewrite.finish(result)
+}

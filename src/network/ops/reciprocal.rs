@@ -1,0 +1,5 @@
+//! Reciprocal.
+
+use crate::network::ops::pointwise::unary_float;
+
+unary_float!("Reciprocal", "1 / x (ONNX Reciprocal)", f64::recip);

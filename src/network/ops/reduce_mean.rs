@@ -1,0 +1,16 @@
+//! ReduceMean.
+
+use crate::network::op::{Decomposition, OpDef};
+use crate::network::ops::reduce;
+
+/// The mean over axes (ONNX ReduceMean).
+pub static DEF: OpDef = OpDef {
+    name: "ReduceMean",
+    doc: "The mean over axes (ONNX ReduceMean)",
+    inputs: &["x"],
+    attrs: reduce::ATTRS,
+    infer: reduce::infer,
+    evaluate: |e| reduce::evaluate(e, |v| v.iter().sum::<f64>() / v.len() as f64, None),
+    pointwise: None,
+    decomposition: Decomposition::None,
+};

@@ -1,0 +1,19 @@
+//! ReduceMin.
+
+use crate::network::op::{Decomposition, OpDef};
+use crate::network::ops::{pointwise, reduce, values};
+
+/// The least element over axes, NaN if one is (ONNX ReduceMin).
+pub static DEF: OpDef = OpDef {
+    name: "ReduceMin",
+    doc: "The least element over axes, NaN if one is; of no elements, the greatest value of the dtype (ONNX ReduceMin)",
+    inputs: &["x"],
+    attrs: reduce::ATTRS,
+    infer: |infer| reduce::infer_extreme(infer, |a, b| values::least(&a, b)),
+    evaluate: |e| {
+        let float = |v: &[f64]| v.iter().copied().fold(f64::INFINITY, pointwise::lesser);
+        reduce::evaluate_extreme(e, float, |v| v.iter().copied().min(), values::highest)
+    },
+    pointwise: None,
+    decomposition: Decomposition::None,
+};

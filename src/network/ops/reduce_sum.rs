@@ -1,0 +1,22 @@
+//! ReduceSum.
+
+use crate::network::op::{Decomposition, OpDef};
+use crate::network::ops::reduce;
+
+/// The sum over axes; integers wrap (ONNX ReduceSum).
+pub static DEF: OpDef = OpDef {
+    name: "ReduceSum",
+    doc: "The sum over axes; integers wrap (ONNX ReduceSum)",
+    inputs: &["x"],
+    attrs: reduce::ATTRS,
+    infer: |infer| reduce::infer_numbers(infer, |sum, v| sum + v.clone(), 0),
+    evaluate: |e| {
+        reduce::evaluate(
+            e,
+            |v| v.iter().sum(),
+            Some(|v| v.iter().fold(0, |sum, &v| sum.wrapping_add(v))),
+        )
+    },
+    pointwise: None,
+    decomposition: Decomposition::None,
+};

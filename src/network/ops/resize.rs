@@ -1,0 +1,354 @@
+//! Resize.
+
+use crate::error::{Error, Result};
+use crate::network::array::Array;
+use crate::network::attr::{Attrs, Preset, Read, attr};
+use crate::network::dim::Dim;
+use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::ops::{strides, values};
+
+/// Resampling to another extent along some axes (ONNX Resize).
+pub static DEF: OpDef = OpDef {
+    name: "Resize",
+    doc: "Resampling by factors (scales) or to extents (sizes): nearest, linear or cubic (ONNX Resize; antialias is not \
+          there)",
+    inputs: &["x", "roi?", "scales?", "sizes?"],
+    attrs: &[
+        attr("mode", Preset::Text("nearest"), "nearest, linear or cubic"),
+        attr(
+            "coordinate_transformation_mode",
+            Preset::Text("half_pixel"),
+            "half_pixel, half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric or tf_crop_and_resize",
+        ),
+        attr(
+            "nearest_mode",
+            Preset::Text("round_prefer_floor"),
+            "round_prefer_floor, round_prefer_ceil, floor or ceil",
+        ),
+        attr("cubic_coeff_a", Preset::Float(-0.75), "shape of the cubic kernel"),
+        attr(
+            "exclude_outside",
+            Preset::Int(0),
+            "neighbours outside have no weight instead of the edge's value",
+        ),
+        attr(
+            "extrapolation_value",
+            Preset::Float(0.0),
+            "what tf_crop_and_resize gives outside of x",
+        ),
+        attr(
+            "axes",
+            Preset::Ints(&[]),
+            "the axes that roi, scales and sizes name; empty: all",
+        ),
+        attr(
+            "keep_aspect_ratio_policy",
+            Preset::Text("stretch"),
+            "stretch, not_larger or not_smaller: whether sizes are taken as they are or as bounds of one common scale",
+        ),
+    ],
+    infer,
+    evaluate,
+    pointwise: None,
+    decomposition: Decomposition::None,
+};
+
+/// The fraction of the smallest denominator that rounds to the same float32: what the model's author meant by a scale.
+///
+/// # Errors
+/// If the scale is not positive.
+pub fn fraction(scale: f64) -> Result<(i64, i64)> {
+    if !(scale > 0.0 && scale < 1e9) {
+        return Err(Error::invalid("a scale must be positive").got(scale.to_string()));
+    }
+    // Continued fraction: convergents p/q until one is the same float.
+    let (mut p, mut q) = ((1i64, 0i64), (0i64, 1i64));
+    let mut rest = scale;
+    loop {
+        let whole = rest.floor();
+        p = (whole as i64 * p.0 + p.1, p.0);
+        q = (whole as i64 * q.0 + q.1, q.0);
+        let same = (p.0 as f64 / q.0 as f64) as f32 == scale as f32;
+        if same || rest == whole || q.0 > 1 << 24 {
+            return Ok((p.0, q.0));
+        }
+        rest = 1.0 / (rest - whole);
+    }
+}
+
+/// The axes that a Resize layer names, in the order of its lists.
+fn axes(attrs: &Attrs, x: &TensorType) -> Result<Vec<usize>> {
+    match attrs.ints("axes") {
+        [] => Ok((0..x.rank()).collect()),
+        axes => axes.iter().map(|&a| x.axis(a)).collect(),
+    }
+}
+
+fn given(ty: Option<&TensorType>) -> bool {
+    // An empty list is ONNX's older way to leave an input out.
+    ty.is_some_and(|t| !t.elements().is(0))
+}
+
+fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
+    let x = infer.input(0)?;
+    let axes = axes(infer.attrs, x)?;
+    Mode::read(infer.attrs)?;
+    let (by_scale, by_size) = (given(infer.optional(2)), given(infer.optional(3)));
+    if by_scale == by_size {
+        return Err(
+            Error::invalid("Resize takes either scales or sizes").got(format!("scales: {by_scale}, sizes: {by_size}"))
+        );
+    }
+    let list = infer.input(if by_scale { 2 } else { 3 })?;
+    if list.rank() != 1 || !list.elements().is(axes.len() as i64) {
+        return Err(Error::shape("scales or sizes do not fit")
+            .expected(format!("{} numbers, one per axis", axes.len()))
+            .got(list.describe()));
+    }
+    let mut shape = x.shape.clone();
+    if by_scale {
+        let scales = infer.constant(2).map(Array::to_f64).ok_or_else(|| {
+            Error::unsupported("scales must be constant").hint("give sizes instead, which may depend on shapes")
+        })?;
+        for (&axis, scale) in axes.iter().zip(scales) {
+            let (p, q) = fraction(scale)?;
+            shape[axis] = (shape[axis].clone() * p.into()).floordiv(&q.into());
+        }
+    } else {
+        let sizes = values::target(infer, 3)?;
+        for (&axis, size) in axes.iter().zip(bounded(infer.attrs, x, &axes, sizes)?) {
+            shape[axis] = size;
+        }
+    }
+    Ok(vec![TensorType::new(x.dtype, shape)])
+}
+
+/// The extents that `sizes` ask for under the policy for the aspect ratio.
+fn bounded(attrs: &Attrs, x: &TensorType, axes: &[usize], sizes: Vec<Dim>) -> Result<Vec<Dim>> {
+    let pick: fn(f64, f64) -> f64 = match attrs.text("keep_aspect_ratio_policy") {
+        "stretch" => return Ok(sizes),
+        "not_larger" => f64::min,
+        "not_smaller" => f64::max,
+        other => {
+            return Err(Error::invalid("keep_aspect_ratio_policy is unknown")
+                .expected("stretch, not_larger or not_smaller")
+                .got(other));
+        }
+    };
+    let numbers = |dims: Vec<Option<i64>>| dims.into_iter().map(|d| Some(d? as f64)).collect::<Option<Vec<_>>>();
+    let before = numbers(axes.iter().map(|&a| x.shape[a].as_const()).collect());
+    let (Some(before), Some(wanted)) = (before, numbers(sizes.iter().map(Dim::as_const).collect())) else {
+        return Err(Error::unsupported(
+            "keep_aspect_ratio_policy needs extents that are known when the network is built",
+        )
+        .hint("fix the shape of the input"));
+    };
+    let scale = before
+        .iter()
+        .zip(&wanted)
+        .map(|(b, w)| w / b)
+        .reduce(pick)
+        .unwrap_or(1.0);
+    Ok(before
+        .iter()
+        .map(|b| Dim::from((scale * b + 0.5).floor() as i64))
+        .collect())
+}
+
+/// How elements are interpolated.
+enum Mode {
+    Nearest(fn(f64) -> f64),
+    Linear,
+    Cubic(f64),
+}
+
+impl Mode {
+    fn read(attrs: &Attrs) -> Result<Self> {
+        match attrs.text("mode") {
+            "nearest" => Ok(Mode::Nearest(match attrs.text("nearest_mode") {
+                "round_prefer_floor" => |x| (x - 0.5).ceil(),
+                "round_prefer_ceil" => |x| (x + 0.5).floor(),
+                "floor" => f64::floor,
+                "ceil" => f64::ceil,
+                other => {
+                    return Err(Error::invalid("nearest_mode is unknown")
+                        .expected("round_prefer_floor, round_prefer_ceil, floor or ceil")
+                        .got(other));
+                }
+            })),
+            "linear" => Ok(Mode::Linear),
+            "cubic" => Ok(Mode::Cubic(attrs.float("cubic_coeff_a"))),
+            other => Err(Error::invalid("mode is unknown")
+                .expected("nearest, linear or cubic")
+                .got(other)),
+        }
+    }
+
+    /// The neighbours of a place and their weights.
+    fn taps(&self, place: f64) -> Vec<(i64, f64)> {
+        let base = place.floor();
+        let (first, t) = (base as i64, place - base);
+        match *self {
+            Mode::Nearest(round) => vec![(round(place) as i64, 1.0)],
+            Mode::Linear => vec![(first, 1.0 - t), (first + 1, t)],
+            Mode::Cubic(a) => {
+                let near = |d: f64| ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
+                let far = |d: f64| ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;
+                let weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)];
+                (first - 1..).zip(weights).collect()
+            }
+        }
+    }
+}
+
+/// One axis: where each element of the output lies in the input.
+struct Axis {
+    size: usize,
+    out: usize,
+    scale: f64,
+    roi: [f64; 2],
+}
+
+impl Axis {
+    fn place(&self, mode: &str, i: f64) -> Result<f64> {
+        let (size, out) = (self.size as f64, self.out as f64);
+        Ok(match mode {
+            "half_pixel" => (i + 0.5) / self.scale - 0.5,
+            "half_pixel_symmetric" => {
+                let adjustment = out / (self.scale * size);
+                size / 2.0 * (1.0 - adjustment) + (i + 0.5) / self.scale - 0.5
+            }
+            "pytorch_half_pixel" if out > 1.0 => (i + 0.5) / self.scale - 0.5,
+            "align_corners" if out > 1.0 => i * (size - 1.0) / (out - 1.0),
+            "pytorch_half_pixel" | "align_corners" => 0.0,
+            "asymmetric" => i / self.scale,
+            "tf_crop_and_resize" => {
+                let [start, end] = self.roi.map(|r| r * (size - 1.0));
+                if out > 1.0 {
+                    start + i * (end - start) / (out - 1.0)
+                } else {
+                    (start + end) / 2.0
+                }
+            }
+            other => {
+                return Err(Error::invalid("coordinate_transformation_mode is unknown")
+                    .expected(
+                        "half_pixel, half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric or \
+                         tf_crop_and_resize",
+                    )
+                    .got(other));
+            }
+        })
+    }
+
+    /// For each element of the output, the elements of the input with their weights; none: it lies outside.
+    fn taps(&self, attrs: &Attrs) -> Result<Vec<Option<Vec<(usize, f64)>>>> {
+        let (interpolation, mode) = (Mode::read(attrs)?, attrs.text("coordinate_transformation_mode"));
+        let last = self.size as i64 - 1;
+        let element = |i: usize| {
+            let place = self.place(mode, i as f64)?;
+            if mode == "tf_crop_and_resize" && !(0.0..=last as f64).contains(&place) {
+                return Ok(None);
+            }
+            let mut taps = interpolation.taps(place);
+            if attrs.flag("exclude_outside") {
+                taps.retain(|(at, _)| (0..=last).contains(at));
+                let sum: f64 = taps.iter().map(|(_, weight)| weight).sum();
+                taps.iter_mut().for_each(|(_, weight)| *weight /= sum);
+            }
+            Ok(Some(
+                taps.into_iter()
+                    .map(|(at, weight)| (at.clamp(0, last) as usize, weight))
+                    .collect(),
+            ))
+        };
+        (0..self.out).map(element).collect()
+    }
+}
+
+fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
+    let x = e.input(0)?;
+    let out_shape = &e.outputs[0].1;
+    let axes = axes(e.attrs, &crate::network::constant_type(x))?;
+    let list = |index: usize| e.optional(index).map(Array::to_f64).filter(|l| !l.is_empty());
+    let (roi, scales) = (list(1), list(2));
+    let mut shape = x.shape().to_vec();
+    let mut data = x.to_f64();
+    let mut outside = vec![false; data.len()];
+    for (k, &axis) in axes.iter().enumerate() {
+        let (size, out) = (shape[axis], out_shape[axis]);
+        let scale = match &scales {
+            Some(scales) => fraction(scales[k]).map(|(p, q)| p as f64 / q as f64)?,
+            None => out as f64 / size as f64,
+        };
+        let roi = roi.as_ref().map_or([0.0, 1.0], |r| [r[k], r[axes.len() + k]]);
+        let taps = Axis { size, out, scale, roi }.taps(e.attrs)?;
+        let stride = strides(&shape)[axis];
+        let (mut next, mut next_outside) = (vec![], vec![]);
+        for outer in 0..shape[..axis].iter().product() {
+            for taps in &taps {
+                for inner in 0..stride {
+                    let at = |i: usize| (outer * size + i) * stride + inner;
+                    let taps = taps.as_deref();
+                    next.push(
+                        taps.unwrap_or(&[])
+                            .iter()
+                            .map(|&(i, weight)| weight * data[at(i)])
+                            .sum(),
+                    );
+                    next_outside.push(taps.is_none_or(|taps| taps.iter().any(|&(i, _)| outside[at(i)])));
+                }
+            }
+        }
+        shape[axis] = out;
+        (data, outside) = (next, next_outside);
+    }
+    let extrapolated = e.attrs.float("extrapolation_value");
+    data.iter_mut()
+        .zip(outside)
+        .filter(|(_, o)| *o)
+        .for_each(|(v, _)| *v = extrapolated);
+    e.output(&data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Network;
+    use crate::network::attr::{Attr, attrs, complete};
+    use crate::network::dtype::DType;
+    use crate::network::reference::evaluate_op;
+
+    #[test]
+    fn scales_are_read_as_fractions() {
+        let read = |scale: f32| fraction(scale as f64).unwrap();
+        assert_eq!(
+            [2.0, 0.5, 1.5, 0.7, 0.6, 1.0 / 3.0].map(read),
+            [(2, 1), (1, 2), (3, 2), (7, 10), (3, 5), (1, 3)]
+        );
+        assert!(fraction(0.0).is_err());
+    }
+
+    #[test]
+    fn linear_by_hand() {
+        let x = Array::from_f64(DType::Float32, vec![1, 1, 2], &[1.0, 3.0]).unwrap();
+        let scales = Array::from_f64(DType::Float32, vec![3], &[1.0, 1.0, 2.0]).unwrap();
+        let attrs = complete(DEF.attrs, attrs([("mode", Attr::Text("linear".into()))])).unwrap();
+        let out = evaluate_op(&DEF, &attrs, &[Some(x), None, Some(scales)]).unwrap();
+        assert_eq!(out[0].to_f64(), [1.0, 1.5, 2.5, 3.0]);
+    }
+
+    #[test]
+    fn extents_scale_symbolically() {
+        let mut network = Network::new("");
+        let shape = ["n", "3", "h", "w"].map(|d| d.parse().unwrap()).to_vec();
+        let x = network.add_input("x", DType::Float32, shape).unwrap();
+        let scales = Array::from_f64(DType::Float32, vec![2], &[2.0, 0.5]).unwrap();
+        let scales = network.add_constant("scales", scales);
+        let axes = attrs([("axes", Attr::Ints(vec![2, 3]))]);
+        let out = network
+            .add_layer("r", &DEF, axes, &[Some(x), None, Some(scales)])
+            .unwrap()[0];
+        assert_eq!(network[out].ty.describe(), "float32[n, 3, 2*h, floordiv(w, 2)]");
+    }
+}

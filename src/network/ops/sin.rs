@@ -1,0 +1,5 @@
+//! Sin.
+
+use crate::network::ops::pointwise::unary_float;
+
+unary_float!("Sin", "the sine (ONNX Sin)", f64::sin);

@@ -1,0 +1,5 @@
+//! Sinh.
+
+use crate::network::ops::pointwise::unary_float;
+
+unary_float!("Sinh", "the hyperbolic sine (ONNX Sinh)", f64::sinh);

@@ -1,0 +1,9 @@
+//! Softplus.
+
+use crate::network::ops::pointwise::unary_float;
+
+unary_float!("Softplus", "ln(1 + exp(x)) (ONNX Softplus)", |x| if x.is_nan() {
+    x
+} else {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+});

@@ -1,0 +1,5 @@
+//! Sqrt.
+
+use crate::network::ops::pointwise::unary_float;
+
+unary_float!("Sqrt", "the square root; NaN below 0 (ONNX Sqrt)", f64::sqrt);

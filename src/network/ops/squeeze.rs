@@ -1,0 +1,34 @@
+//! Squeeze.
+
+use crate::error::Result;
+use crate::network::attr::{Preset, Read, attr};
+use crate::network::op::{Decomposition, Infer, OpDef, TensorType};
+use crate::network::ops::{reduce, reshape};
+
+/// The input without dimensions of extent 1 (ONNX Squeeze).
+pub static DEF: OpDef = OpDef {
+    name: "Squeeze",
+    doc: "The input without dimensions of extent 1 (ONNX Squeeze)",
+    inputs: &["x"],
+    attrs: &[attr(
+        "axes",
+        Preset::Ints(&[]),
+        "the axes to leave out; empty: all that are known to be 1 when the network is built",
+    )],
+    infer,
+    evaluate: reshape::evaluate,
+    pointwise: None,
+    decomposition: Decomposition::Always(reshape::decompose),
+};
+
+fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
+    let x = infer.input(0)?;
+    let mut axes = reduce::distinct(infer.attrs.ints("axes"), x)?;
+    for &axis in &axes {
+        infer.require_equal(&1i64.into(), &x.shape[axis], "only a dimension of 1 can be left out")?;
+    }
+    if axes.is_empty() {
+        axes = (0..x.rank()).filter(|&axis| x.shape[axis].is(1)).collect();
+    }
+    Ok(vec![reshape::same(x, reduce::reduced(&x.shape, &axes, false))])
+}

@@ -1,0 +1,28 @@
+//! Sub.
+
+use crate::error::Result;
+use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::ops::pointwise;
+
+/// `a - b` with broadcasting; integers wrap (ONNX Sub).
+pub static DEF: OpDef = OpDef {
+    name: "Sub",
+    doc: "a - b with broadcasting; integers wrap (ONNX Sub)",
+    inputs: &["a", "b"],
+    attrs: &[],
+    infer,
+    evaluate,
+    pointwise: Some(Pointwise {
+        float: |_, v| v[0] - v[1],
+        int: Some(|_, v| v[0].wrapping_sub(v[1])),
+    }),
+    decomposition: Decomposition::None,
+};
+pointwise::pointwise_evaluate!();
+
+fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
+    let outputs = pointwise::infer_same(infer)?;
+    Ok(pointwise::combine_values(infer, outputs, |v| {
+        Some(v[0].clone() - v[1].clone())
+    }))
+}

@@ -1,0 +1,5 @@
+//! Tan.
+
+use crate::network::ops::pointwise::unary_float;
+
+unary_float!("Tan", "the tangent (ONNX Tan)", f64::tan);
