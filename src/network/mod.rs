@@ -3,6 +3,7 @@
 pub mod array;
 pub mod attr;
 pub mod dim;
+pub mod document;
 pub mod dtype;
 mod dump;
 pub mod op;
@@ -395,6 +396,15 @@ impl Network {
             .iter_mut()
             .filter(|o| o.tensor == old)
             .for_each(|o| o.tensor = new);
+    }
+
+    /// Says which nodes of the source model the layer that gives `output` stands for.
+    pub(crate) fn set_sources(&mut self, output: TensorId, sources: Vec<String>) {
+        if let Source::Layer(id, _) = self[output].source
+            && let Some(layer) = self.layers.get_mut(&id)
+        {
+            layer.sources = sources;
+        }
     }
 
     fn forget_user(&mut self, tensor: TensorId, user: LayerId) {

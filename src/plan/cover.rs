@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::{LayerId, Network, Source, TensorId};
-use crate::plan::{Candidate, Provider, Refusal, Settings};
+use crate::plan::{Candidate, Offer, Provider, Refusal, Settings};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub fn cover(network: &Network, providers: &[Arc<dyn Provider>], settings: &Sett
     for &layer in &order {
         let before = refusals.len();
         let found = providers.iter().enumerate().find_map(|(provider, p)| {
-            let offer = p.candidates(network, layer, settings);
+            let offer = allowed(&**p, network, layer, settings);
             offer
                 .map_err(|refusal| refusals.push(refusal))
                 .ok()
@@ -66,6 +66,29 @@ pub fn cover(network: &Network, providers: &[Arc<dyn Provider>], settings: &Sett
         groups: search.ordered()?,
         refusals,
     })
+}
+
+/// What a provider offers, less what the caller keeps from it.
+fn allowed(provider: &dyn Provider, network: &Network, layer: LayerId, settings: &Settings) -> Offer {
+    let Some(excluded) = settings.exclude.get(provider.name()) else {
+        return provider.candidates(network, layer, settings);
+    };
+    let kept_out = |id: LayerId| {
+        excluded
+            .iter()
+            .any(|name| *name == network[id].name || name == network[id].op.name)
+    };
+    if kept_out(layer) {
+        return Err(Refusal {
+            provider: provider.name().into(),
+            layer: network[layer].name.clone(),
+            reason: "excluded by the caller".into(),
+            hint: String::new(),
+        });
+    }
+    let mut candidates = provider.candidates(network, layer, settings)?;
+    candidates.retain(|candidate| !candidate.layers.iter().any(|&id| kept_out(id)));
+    Ok(candidates)
 }
 
 fn refuse_orphans(orphans: &[Vec<Refusal>]) -> Result<()> {

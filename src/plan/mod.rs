@@ -18,6 +18,7 @@ use crate::network::op::TensorType;
 use crate::network::{LayerId, Network, TensorId};
 use layout::{Layout, Operand, Space};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the builder asks of a provider.
@@ -27,8 +28,8 @@ pub struct Settings {
     pub threads: usize,
     /// 0 (no timing, rules alone) to 5; 3 times every form of every kernel.
     pub optimization_level: u8,
-    /// Names of ops or layers that this provider must not run.
-    pub exclude: Vec<String>,
+    /// By provider, the names of ops or layers that it must not run.
+    pub exclude: BTreeMap<String, Vec<String>>,
 }
 
 /// Why a provider does not run a layer.

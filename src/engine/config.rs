@@ -1,0 +1,132 @@
+//! How an engine is built.
+
+use crate::engine::Profile;
+use crate::error::{Error, Result};
+use crate::network::Network;
+use crate::network::dim::{Dim, Range};
+use crate::network::dtype::DType;
+use crate::plan::Settings;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// How an engine is built.
+#[derive(Debug, Clone)]
+pub struct BuilderConfig {
+    /// The dtype that float32 layers may compute in.
+    pub compute: DType,
+    /// Threads of a CPU; at least 1.
+    pub threads: usize,
+    /// 0 (no timing) to 5; 3 times every form of every kernel.
+    pub optimization_level: u8,
+    /// Ops or layers, by name, that a provider must not run.
+    pub exclude: BTreeMap<String, Vec<String>>,
+    /// The shapes to optimise for; empty: what the network says of its symbols.
+    pub profiles: Vec<Profile>,
+    /// The file of measured times; `None`: in memory alone.
+    pub timing_cache: Option<PathBuf>,
+    /// Whether a layer that the first provider refuses is an error.
+    pub strict: bool,
+}
+
+impl Default for BuilderConfig {
+    fn default() -> Self {
+        Self {
+            compute: DType::Float32,
+            threads: 1,
+            optimization_level: 3,
+            exclude: BTreeMap::new(),
+            profiles: vec![],
+            timing_cache: None,
+            strict: false,
+        }
+    }
+}
+
+impl BuilderConfig {
+    /// What the planner asks of the providers.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            threads: self.threads.max(1),
+            optimization_level: self.optimization_level,
+            exclude: self.exclude.clone(),
+        }
+    }
+}
+
+/// The least, expected and greatest shape of one input.
+#[derive(Debug, Clone)]
+pub struct InputShape {
+    /// The name of the input.
+    pub name: String,
+    /// Least.
+    pub min: Vec<i64>,
+    /// Expected.
+    pub opt: Vec<i64>,
+    /// Greatest.
+    pub max: Vec<i64>,
+}
+
+/// The profile that input shapes describe.
+///
+/// # Errors
+/// If an input is unknown, a rank or a fixed dimension differs, min <= opt <= max does not hold, or two
+/// dimensions of one symbol contradict each other.
+pub fn profile(network: &Network, shapes: &[InputShape]) -> Result<Profile> {
+    let mut profile = Profile::new();
+    for shape in shapes {
+        let input = network
+            .inputs()
+            .iter()
+            .find(|&&t| network[t].name == shape.name)
+            .ok_or_else(|| {
+                let names: Vec<_> = network.inputs().iter().map(|&t| network[t].name.as_str()).collect();
+                Error::invalid(format!("the network has no input {:?}", shape.name)).expected(names.join(", "))
+            })?;
+        let dims = &network[*input].ty.shape;
+        if [&shape.min, &shape.opt, &shape.max]
+            .iter()
+            .any(|s| s.len() != dims.len())
+        {
+            return Err(
+                Error::shape("the shape has another number of dimensions than the input")
+                    .tensor(&shape.name)
+                    .expected(network[*input].ty.describe())
+                    .got(format!("min {:?}, opt {:?}, max {:?}", shape.min, shape.opt, shape.max)),
+            );
+        }
+        for (axis, dim) in dims.iter().enumerate() {
+            let range = Range {
+                min: shape.min[axis],
+                opt: shape.opt[axis],
+                max: shape.max[axis],
+            };
+            add_range(&mut profile, dim, range).map_err(|e| e.tensor(format!("{} dimension {axis}", shape.name)))?;
+        }
+    }
+    Ok(profile)
+}
+
+fn add_range(profile: &mut Profile, dim: &Dim, range: Range) -> Result<()> {
+    let got = format!("min {}, opt {}, max {}", range.min, range.opt, range.max);
+    if !(0 <= range.min && range.min <= range.opt && range.opt <= range.max) {
+        return Err(Error::shape("the range of a dimension is not ordered")
+            .expected("0 <= min <= opt <= max")
+            .got(got));
+    }
+    match (dim.as_const(), dim.as_symbol()) {
+        (Some(size), _) if (range.min, range.max) != (size, size) => Err(Error::shape(
+            "a dimension that is fixed in the model is given another size",
+        )
+        .expected(size.to_string())
+        .got(got)
+        .hint("export the model with this dimension dynamic")),
+        (None, Some(symbol)) => match profile.insert(symbol.clone(), range) {
+            Some(before) if before != range => Err(Error::shape(format!("dimension {symbol:?} is given two ranges"))
+                .expected(format!("min {}, opt {}, max {}", before.min, before.opt, before.max))
+                .got(got)),
+            _ => Ok(()),
+        },
+        // A fixed size that fits, or an expression over symbols that other dimensions bind.
+        _ => Ok(()),
+    }
+}

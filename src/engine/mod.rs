@@ -1,0 +1,110 @@
+//! The engine: programs for a network on the providers at hand, and the file that it is kept in.
+
+mod builder;
+pub mod config;
+pub mod format;
+mod lower;
+pub mod report;
+
+use crate::error::{Error, Result};
+use crate::network::Network;
+use crate::network::dim::{Binding, Symbols};
+use crate::network::document::Document;
+use crate::plan::Provider;
+use crate::plan::program::Program;
+use crate::plan::timing::Times;
+use config::BuilderConfig;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An optimisation profile: the least, expected and greatest value of each symbol.
+pub type Profile = Symbols;
+
+/// One plan per profile, on shared, immutable kernels. Contexts run it.
+pub struct Engine {
+    /// The simplified network.
+    pub network: Arc<Network>,
+    /// How it was built.
+    pub config: BuilderConfig,
+    /// The profiles, each with its program.
+    pub plans: Vec<Plan>,
+    /// What the user should know: fallbacks, precision that could not be had, ...
+    pub notes: Vec<String>,
+    /// How often each pass rewrote something.
+    pub passes: Vec<(String, usize)>,
+    /// Seconds that the build took.
+    pub build_seconds: f64,
+}
+
+/// A profile and the program that is best at its opt shapes.
+pub struct Plan {
+    /// The profile.
+    pub profile: Profile,
+    /// The program.
+    pub program: Arc<Program>,
+}
+
+impl Engine {
+    /// Builds an engine.
+    ///
+    /// # Errors
+    /// If the network is not well-formed, or some layer runs on no provider.
+    pub fn build(network: Network, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Self> {
+        builder::build(network, config, providers)
+    }
+
+    /// The number of the plan for these values of the symbols: the first smallest that holds them, and whether one does.
+    pub fn plan_for(&self, binding: &Binding) -> (usize, bool) {
+        let holds = |profile: &Profile| {
+            profile
+                .iter()
+                .all(|(name, range)| binding.get(name).is_none_or(|v| (range.min..=range.max).contains(v)))
+        };
+        let spread = |profile: &Profile| profile.values().map(|r| (r.max - r.min) as f64).sum::<f64>();
+        let fitting = (0..self.plans.len()).filter(|&i| holds(&self.plans[i].profile));
+        match fitting.min_by(|&a, &b| spread(&self.plans[a].profile).total_cmp(&spread(&self.plans[b].profile))) {
+            Some(plan) => (plan, true),
+            None => (0, false),
+        }
+    }
+
+    /// Saves the engine to a file.
+    ///
+    /// # Errors
+    /// If the file can't be written; an older one of this name stays as it was.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let (network, weights) = Document::write(&self.network)?;
+        let mut times = Times::new();
+        self.plans
+            .iter()
+            .for_each(|plan| times.extend(plan.program.times.clone()));
+        let header = format::Header {
+            producer: concat!("neurenix ", env!("CARGO_PKG_VERSION")).into(),
+            network,
+            compute: self.config.compute,
+            profiles: self.plans.iter().map(|plan| plan.profile.clone()).collect(),
+            times,
+            notes: self.notes.clone(),
+            weights: vec![],
+        };
+        format::save(path, header, &weights)
+    }
+
+    /// Loads an engine from a file. What was timed on another device or library is planned anew, with a note.
+    ///
+    /// # Errors
+    /// If the file is no engine, is damaged or newer than this code, or some layer runs on no provider here.
+    pub fn load(path: &Path, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Self> {
+        let (header, weights) = format::open(path)?;
+        let network = header
+            .network
+            .read(weights)
+            .map_err(|e| Error::new(e.kind(), format!("{} can't be opened: {e}", path.display())))?;
+        let config = BuilderConfig {
+            compute: header.compute,
+            profiles: header.profiles,
+            ..config
+        };
+        builder::plan_again(network, config, providers, header.times, header.notes)
+    }
+}

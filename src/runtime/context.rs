@@ -1,0 +1,174 @@
+//! An execution context: the state of one call at a time.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::network::dim::Binding;
+use crate::network::dtype::DType;
+use crate::network::op::Guard;
+use crate::network::reference::bind;
+use crate::plan::instance::{ProgramInstance, StepTime};
+use std::sync::Arc;
+
+/// dtype and shape of an array that crosses the boundary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// The element type.
+    pub dtype: DType,
+    /// The extent of each dimension.
+    pub shape: Vec<usize>,
+}
+
+/// Instances for so many shapes are kept; the least recently used one goes first.
+const KEPT_SHAPES: usize = 8;
+
+/// The state of one call: instances of the engine's programs at the shapes that came lately.
+pub struct ExecutionContext {
+    engine: Arc<Engine>,
+    /// The most recently used one is first.
+    ready: Vec<Ready>,
+}
+
+struct Ready {
+    shapes: Vec<Vec<usize>>,
+    instance: ProgramInstance,
+    outputs: Vec<TensorSpec>,
+    plan: usize,
+    inside: bool,
+}
+
+impl ExecutionContext {
+    /// A context without any shape yet.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine, ready: vec![] }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Gets ready for inputs of these dtypes and shapes and gives those of the outputs.
+    ///
+    /// # Errors
+    /// If the network does not take them; names the input.
+    pub fn prepare(&mut self, inputs: &[(DType, &[usize])]) -> Result<&[TensorSpec]> {
+        self.check_dtypes(inputs)?;
+        let same = |ready: &Ready| {
+            ready
+                .shapes
+                .iter()
+                .zip(inputs)
+                .all(|(have, (_, want))| have.as_slice() == *want)
+        };
+        match self.ready.iter().position(same) {
+            Some(0) => {}
+            Some(at) => self.ready[..=at].rotate_right(1),
+            None => {
+                let ready = self.instantiate(inputs)?;
+                self.ready.truncate(KEPT_SHAPES - 1);
+                self.ready.insert(0, ready);
+            }
+        }
+        Ok(&self.ready[0].outputs)
+    }
+
+    fn check_dtypes(&self, inputs: &[(DType, &[usize])]) -> Result<()> {
+        let network = &self.engine.network;
+        if inputs.len() != network.inputs().len() {
+            return Err(Error::invalid("the number of inputs differs")
+                .expected(network.inputs().len().to_string())
+                .got(inputs.len().to_string()));
+        }
+        for (&tensor, (dtype, _)) in network.inputs().iter().zip(inputs) {
+            let want = network[tensor].ty.dtype;
+            if *dtype != want {
+                return Err(Error::dtype("input has the wrong dtype")
+                    .tensor(&network[tensor].name)
+                    .expected(want.name())
+                    .got(dtype.name())
+                    .hint(format!("pass x.astype({:?})", want.name())));
+            }
+        }
+        Ok(())
+    }
+
+    fn instantiate(&self, inputs: &[(DType, &[usize])]) -> Result<Ready> {
+        let engine = &self.engine;
+        let binding = bind(&engine.network, &|i| inputs[i].1.to_vec())?;
+        engine
+            .network
+            .guards
+            .iter()
+            .try_for_each(|guard| check(guard, &binding))?;
+        let (plan, inside) = engine.plan_for(&binding);
+        let instance = ProgramInstance::new(engine.plans[plan].program.clone(), &binding)?;
+        let spec = |o: &crate::plan::layout::Operand| TensorSpec {
+            dtype: o.dtype,
+            shape: o.shape.clone(),
+        };
+        let outputs = instance.outputs().iter().map(spec).collect();
+        let shapes = inputs.iter().map(|(_, shape)| shape.to_vec()).collect();
+        Ok(Ready {
+            shapes,
+            instance,
+            outputs,
+            plan,
+            inside,
+        })
+    }
+
+    /// Whether the shapes of the last [`ExecutionContext::prepare`] lie inside a profile, and which.
+    pub fn profile(&self) -> Option<(usize, bool)> {
+        self.ready.first().map(|ready| (ready.plan, ready.inside))
+    }
+
+    /// Bytes of activations and workspaces at the shapes of the last [`ExecutionContext::prepare`].
+    pub fn arena_bytes(&self) -> usize {
+        self.ready.first().map_or(0, |ready| ready.instance.arena_bytes())
+    }
+
+    /// Runs on the arrays at these addresses, whose shapes [`ExecutionContext::prepare`] was last told.
+    ///
+    /// # Safety
+    /// Each address must be valid for the bytes of its input (to read) or output (to write) during the call,
+    /// and aligned for its dtype.
+    ///
+    /// # Errors
+    /// If a kernel fails; names the layer.
+    pub unsafe fn run(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
+        // SAFETY: the caller vouches for the addresses.
+        unsafe { self.current()?.run(inputs, outputs) }
+    }
+
+    /// As [`ExecutionContext::run`], timing each step.
+    ///
+    /// # Safety
+    /// As [`ExecutionContext::run`].
+    ///
+    /// # Errors
+    /// As [`ExecutionContext::run`].
+    pub unsafe fn profile_run(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<Vec<StepTime>> {
+        // SAFETY: the caller vouches for the addresses.
+        unsafe { self.current()?.profile(inputs, outputs) }
+    }
+
+    fn current(&mut self) -> Result<&mut ProgramInstance> {
+        let ready = self.ready.first_mut();
+        ready
+            .map(|r| &mut r.instance)
+            .ok_or_else(|| Error::internal("the context was not told any shapes"))
+    }
+}
+
+fn check(guard: &Guard, binding: &Binding) -> Result<()> {
+    let (left, right) = (guard.left.eval(binding)?, guard.right.eval(binding)?);
+    if left == right || (guard.or_one && left == 1) {
+        return Ok(());
+    }
+    Err(Error::shape(format!(
+        "the shapes of the inputs do not go together ({})",
+        guard.reason
+    ))
+    .expected(format!("{} = {}", guard.left, guard.right))
+    .got(format!("{left} and {right}")))
+}

@@ -1,0 +1,7 @@
+//! Running an engine: contexts, which hold the state of one call, and the pool that lends them to any thread.
+
+mod context;
+mod pool;
+
+pub use context::{ExecutionContext, TensorSpec};
+pub use pool::ContextPool;

@@ -1,0 +1,111 @@
+//! Contexts lent to any thread that calls.
+
+use crate::engine::Engine;
+use crate::runtime::ExecutionContext;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Lends contexts of one engine; at most so many exist, who comes later waits.
+pub struct ContextPool {
+    engine: Arc<Engine>,
+    limit: usize,
+    state: Mutex<State>,
+    returned: Condvar,
+}
+
+struct State {
+    idle: Vec<ExecutionContext>,
+    lent: usize,
+    process: u32,
+}
+
+/// A borrowed context; it goes back when it is dropped.
+pub struct Lent<'p> {
+    pool: &'p ContextPool,
+    context: Option<ExecutionContext>,
+    process: u32,
+}
+
+impl ContextPool {
+    /// A pool of at most `limit` contexts.
+    pub fn new(engine: Arc<Engine>, limit: usize) -> Self {
+        let state = State {
+            idle: vec![],
+            lent: 0,
+            process: std::process::id(),
+        };
+        Self {
+            engine,
+            limit: limit.max(1),
+            state: Mutex::new(state),
+            returned: Condvar::new(),
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// A context; waits until one is free.
+    pub fn lend(&self) -> Lent<'_> {
+        let mut state = self.lock();
+        loop {
+            let process = std::process::id();
+            if state.process != process {
+                // After a fork: the threads that held the others do not exist here.
+                (state.process, state.lent) = (process, 0);
+            }
+            if let Some(context) = state.idle.pop() {
+                state.lent += 1;
+                return Lent {
+                    pool: self,
+                    context: Some(context),
+                    process,
+                };
+            }
+            if state.lent < self.limit {
+                state.lent += 1;
+                return Lent {
+                    pool: self,
+                    context: Some(ExecutionContext::new(self.engine.clone())),
+                    process,
+                };
+            }
+            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is whole before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let mut state = self.pool.lock();
+        state.idle.extend(self.context.take());
+        if state.process == self.process {
+            state.lent -= 1;
+        }
+        self.pool.returned.notify_one();
+    }
+}
+
+impl Deref for Lent<'_> {
+    type Target = ExecutionContext;
+    fn deref(&self) -> &ExecutionContext {
+        self.context
+            .as_ref()
+            .expect("a lent context is there until it is dropped")
+    }
+}
+
+impl DerefMut for Lent<'_> {
+    fn deref_mut(&mut self) -> &mut ExecutionContext {
+        self.context
+            .as_mut()
+            .expect("a lent context is there until it is dropped")
+    }
+}
