@@ -3,7 +3,9 @@
 
 #[cfg(feature = "python")]
 mod bindings;
+pub mod engine;
 pub mod error;
 pub mod network;
 pub mod plan;
 pub mod providers;
+pub mod runtime;

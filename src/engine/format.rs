@@ -203,7 +203,9 @@ mod tests {
         let mut network = Network::new("sample");
         let x = network.add_input("x", DType::Float32, vec![3i64.into()]).unwrap();
         let w = network.add_constant("w", Array::from_f64(DType::Float32, vec![3], &[1.0, 2.0, 3.0]).unwrap());
-        let y = network.add_layer("add", &ops::add::DEF, attrs([]), &[Some(x), Some(w)]).unwrap()[0];
+        let y = network
+            .add_layer("add", &ops::add::DEF, attrs([]), &[Some(x), Some(w)])
+            .unwrap()[0];
         network.mark_output(y, "y").unwrap();
         let (network, weights) = Document::write(&network).unwrap();
         let header = Header {
@@ -252,7 +254,11 @@ mod tests {
     fn truncated_anywhere_is_refused() {
         let whole = bytes("truncated");
         for length in 0..whole.len() {
-            assert!(parse_vec(whole[..length].to_vec()).is_err(), "{length} of {} bytes", whole.len());
+            assert!(
+                parse_vec(whole[..length].to_vec()).is_err(),
+                "{length} of {} bytes",
+                whole.len()
+            );
         }
     }
 
@@ -280,7 +286,7 @@ mod tests {
     fn a_newer_format_says_so() {
         let mut newer = bytes("newer");
         newer[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
-        assert!(parse_vec(newer).unwrap_err().to_string().contains("format version"));
+        assert!(parse_vec(newer).err().unwrap().to_string().contains("format version"));
     }
 
     #[test]
