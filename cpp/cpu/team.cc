@@ -14,8 +14,7 @@ std::size_t set_team_size(std::size_t threads) noexcept {
 
 void each_member(std::size_t threads, std::size_t context) noexcept {
 #pragma omp parallel num_threads(static_cast<int>(threads))
-    team_part(context, static_cast<std::size_t>(omp_get_thread_num()),
-              static_cast<std::size_t>(omp_get_num_threads()));
+    team_part(context, static_cast<std::size_t>(omp_get_thread_num()), static_cast<std::size_t>(omp_get_num_threads()));
 }
 
 }  // namespace neurenix::cpu
