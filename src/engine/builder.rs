@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
-use crate::passes;
 use crate::plan::Provider;
 use crate::plan::program::Program;
 use crate::plan::timing::{Times, TimingCache};
@@ -20,32 +19,14 @@ pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn P
     network.verify()?;
     widen_ranges(&mut network, &config.profiles)?;
     let mut notes = vec![];
-    let compute = compute_dtype(config.compute, providers, &mut notes);
-    let unsupported = [DType::Float16, DType::BFloat16]
-        .into_iter()
-        .filter(|&d| !computes(providers, d))
-        .collect();
-    let settings = passes::Settings {
-        compute,
-        unsupported,
-        ..Default::default()
-    };
-    let mut counts = passes::run(&mut network, &settings)?;
-    if lower(&mut network, providers, &config.settings())? > 0 {
-        for (name, count) in passes::run(&mut network, &settings)? {
-            *counts.entry(name).or_default() += count;
-        }
-    }
+    let _compute = compute_dtype(config.compute, providers, &mut notes);
+    lower(&mut network, providers, &config.settings())?;
     let cache = config
         .timing_cache
         .clone()
         .map_or_else(TimingCache::default, TimingCache::open);
     let mut engine = plan(network, config, providers, &cache)?;
     engine.notes.splice(0..0, notes);
-    engine.passes = counts
-        .into_iter()
-        .map(|(name, count)| (name.to_string(), count))
-        .collect();
     engine.build_seconds = start.elapsed().as_secs_f64();
     Ok(engine)
 }
