@@ -1,15 +1,17 @@
 //! The ops. One op, one file; [`OPS`] lists them all.
 
 use crate::error::{Error, Result};
-use crate::network::dim::Dim;
 use crate::network::op::OpDef;
 
+mod arg;
+mod blocks;
 pub mod indexing;
 mod normalization;
 pub mod pointwise;
 pub mod pool;
 pub mod reduce;
 mod rewrite;
+mod scatter;
 pub mod spatial;
 mod values;
 
@@ -18,6 +20,8 @@ pub mod acos;
 pub mod acosh;
 pub mod add;
 pub mod and;
+pub mod arg_max;
+pub mod arg_min;
 pub mod asin;
 pub mod asinh;
 pub mod atan;
@@ -29,43 +33,66 @@ pub mod ceil;
 pub mod celu;
 pub mod clip;
 pub mod concat;
+pub mod constant_of_shape;
 pub mod conv;
 pub mod conv_transpose;
 pub mod cos;
 pub mod cosh;
+pub mod cum_sum;
+pub mod depth_to_space;
 pub mod div;
 pub mod elu;
 pub mod equal;
+pub mod erf;
 pub mod exp;
+pub mod expand;
 pub mod flatten;
 pub mod floor;
 pub mod gather;
+pub mod gather_elements;
+pub mod gather_nd;
+pub mod gelu;
 pub mod gemm;
 pub mod global_average_pool;
 pub mod global_max_pool;
 pub mod greater;
 pub mod greater_or_equal;
+pub mod group_normalization;
 pub mod hard_sigmoid;
 pub mod hard_swish;
+pub mod hardmax;
 pub mod identity;
+pub mod instance_normalization;
+pub mod is_inf;
+pub mod is_nan;
+pub mod layer_normalization;
 pub mod leaky_relu;
 pub mod less;
 pub mod less_or_equal;
 pub mod log;
+pub mod log_softmax;
+pub mod lp_normalization;
+pub mod lrn;
 pub mod matmul;
 pub mod max;
 pub mod max_pool;
 pub mod min;
 pub mod mish;
+pub mod modulo;
 pub mod mul;
 pub mod neg;
 pub mod not;
+pub mod one_hot;
 pub mod or;
+pub mod pad;
 pub mod pow;
+pub mod prelu;
+pub mod range;
 pub mod reciprocal;
 pub mod reduce_l1;
 pub mod reduce_l2;
 pub mod reduce_log_sum;
+pub mod reduce_log_sum_exp;
 pub mod reduce_max;
 pub mod reduce_mean;
 pub mod reduce_min;
@@ -75,7 +102,10 @@ pub mod reduce_sum_square;
 pub mod relu;
 pub mod reshape;
 pub mod resize;
+pub mod rms_normalization;
 pub mod round;
+pub mod scatter_elements;
+pub mod scatter_nd;
 pub mod selu;
 pub mod shape;
 pub mod sigmoid;
@@ -83,18 +113,25 @@ pub mod sign;
 pub mod silu;
 pub mod sin;
 pub mod sinh;
+pub mod size;
 pub mod slice;
 pub mod softmax;
 pub mod softplus;
 pub mod softsign;
+pub mod space_to_depth;
+pub mod split;
 pub mod sqrt;
 pub mod squeeze;
 pub mod sub;
 pub mod tan;
 pub mod tanh;
 pub mod thresholded_relu;
+pub mod tile;
+pub mod top_k;
 pub mod transpose;
+pub mod trilu;
 pub mod unsqueeze;
+pub mod r#where;
 pub mod xor;
 
 /// Every op, by name.
@@ -104,6 +141,8 @@ pub static OPS: &[&OpDef] = &[
     &acosh::DEF,
     &add::DEF,
     &and::DEF,
+    &arg_max::DEF,
+    &arg_min::DEF,
     &asin::DEF,
     &asinh::DEF,
     &atan::DEF,
@@ -115,43 +154,66 @@ pub static OPS: &[&OpDef] = &[
     &celu::DEF,
     &clip::DEF,
     &concat::DEF,
+    &constant_of_shape::DEF,
     &conv::DEF,
     &conv_transpose::DEF,
     &cos::DEF,
     &cosh::DEF,
+    &cum_sum::DEF,
+    &depth_to_space::DEF,
     &div::DEF,
     &elu::DEF,
     &equal::DEF,
+    &erf::DEF,
     &exp::DEF,
+    &expand::DEF,
     &flatten::DEF,
     &floor::DEF,
     &gather::DEF,
+    &gather_elements::DEF,
+    &gather_nd::DEF,
+    &gelu::DEF,
     &gemm::DEF,
     &global_average_pool::DEF,
     &global_max_pool::DEF,
     &greater::DEF,
     &greater_or_equal::DEF,
+    &group_normalization::DEF,
     &hard_sigmoid::DEF,
     &hard_swish::DEF,
+    &hardmax::DEF,
     &identity::DEF,
+    &instance_normalization::DEF,
+    &is_inf::DEF,
+    &is_nan::DEF,
+    &layer_normalization::DEF,
     &leaky_relu::DEF,
     &less::DEF,
     &less_or_equal::DEF,
     &log::DEF,
+    &log_softmax::DEF,
+    &lp_normalization::DEF,
+    &lrn::DEF,
     &matmul::DEF,
     &max::DEF,
     &max_pool::DEF,
     &min::DEF,
     &mish::DEF,
+    &modulo::DEF,
     &mul::DEF,
     &neg::DEF,
     &not::DEF,
+    &one_hot::DEF,
     &or::DEF,
+    &pad::DEF,
     &pow::DEF,
+    &prelu::DEF,
+    &range::DEF,
     &reciprocal::DEF,
     &reduce_l1::DEF,
     &reduce_l2::DEF,
     &reduce_log_sum::DEF,
+    &reduce_log_sum_exp::DEF,
     &reduce_max::DEF,
     &reduce_mean::DEF,
     &reduce_min::DEF,
@@ -161,7 +223,10 @@ pub static OPS: &[&OpDef] = &[
     &relu::DEF,
     &reshape::DEF,
     &resize::DEF,
+    &rms_normalization::DEF,
     &round::DEF,
+    &scatter_elements::DEF,
+    &scatter_nd::DEF,
     &selu::DEF,
     &shape::DEF,
     &sigmoid::DEF,
@@ -169,18 +234,25 @@ pub static OPS: &[&OpDef] = &[
     &silu::DEF,
     &sin::DEF,
     &sinh::DEF,
+    &size::DEF,
     &slice::DEF,
     &softmax::DEF,
     &softplus::DEF,
     &softsign::DEF,
+    &space_to_depth::DEF,
+    &split::DEF,
     &sqrt::DEF,
     &squeeze::DEF,
     &sub::DEF,
     &tan::DEF,
     &tanh::DEF,
     &thresholded_relu::DEF,
+    &tile::DEF,
+    &top_k::DEF,
     &transpose::DEF,
+    &trilu::DEF,
     &unsqueeze::DEF,
+    &r#where::DEF,
     &xor::DEF,
 ];
 

@@ -2,9 +2,12 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::attr::{AttrDef, Preset, attr};
+use crate::network::attr::{AttrDef, Preset, Read, attr};
 use crate::network::op::{Evaluate, Infer, TensorType};
-use crate::network::ops::pointwise::broadcast_places;
+use crate::network::ops::pointwise::{self, broadcast_places};
+use crate::network::ops::rewrite::Rewrite;
+use crate::network::patch::Patch;
+use crate::network::{LayerId, Network};
 
 /// `epsilon`.
 pub const EPSILON: AttrDef = attr("epsilon", Preset::Float(1e-5), "added to the variance");
@@ -38,6 +41,43 @@ pub fn check_channels(infer: &Infer, index: usize) -> Result<()> {
             .got(parameter.describe()));
     }
     infer.require_equal(channels, &parameter.shape[0], "a parameter has one number per channel")
+}
+
+/// Checks that the parameters have the dtype of the input.
+pub fn check_parameters(infer: &Infer) -> Result<()> {
+    let inputs: Vec<_> = infer.inputs.iter().flatten().collect();
+    pointwise::same_dtype(&inputs)
+}
+
+/// The rule of normalisations of all dimensions from `axis` on, with parameters that are broadcast.
+pub fn infer_trailing(infer: &Infer) -> Result<Vec<TensorType>> {
+    let x = same_float(infer)?;
+    x.axis(infer.attrs.int("axis"))?;
+    pointwise::one_way(infer, pointwise::infer_float(infer)?)
+}
+
+/// The reference of normalisations of all dimensions from `axis` on.
+pub fn evaluate_trailing(e: &Evaluate, centred: bool) -> Result<Vec<Array>> {
+    let x = e.input(0)?;
+    let axis = crate::network::constant_type(x).axis(e.attrs.int("axis"))?;
+    let mut data = x.to_f64();
+    let length = x.shape()[axis..].iter().product();
+    normalise(&mut data, length, e.attrs.float("epsilon"), centred);
+    affine(&mut data, x.shape(), e.input(1)?, e.optional(2));
+    e.output(&data)
+}
+
+/// Writes a normalisation of all dimensions from `axis` on as reductions and pointwise ops.
+pub fn decompose_trailing(network: &Network, id: LayerId, centred: bool) -> Result<Patch<'_>> {
+    let mut rewrite = Rewrite::of(network, id);
+    let x = rewrite.input(0)?;
+    let (ty, attrs) = (rewrite.ty(x).clone(), rewrite.attrs());
+    let axes: Vec<_> = (ty.axis(attrs.int("axis"))?..ty.rank()).collect();
+    let wide = rewrite.stashed(x)?;
+    let normalised = rewrite.normalised(wide, &axes, attrs.float("epsilon"), centred)?;
+    let normalised = rewrite.cast(normalised, ty.dtype)?;
+    let result = rewrite.affine(normalised, rewrite.input(1)?, rewrite.optional(2))?;
+    rewrite.finish(result)
 }
 
 /// Visits each element of an array `[N, C, ...]` with its channel.

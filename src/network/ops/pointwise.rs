@@ -37,6 +37,13 @@ pub fn infer_comparison(infer: &Infer) -> Result<Vec<TensorType>> {
     Ok(outputs)
 }
 
+/// Output: bool; the input must be a floating-point tensor.
+pub fn infer_test(infer: &Infer) -> Result<Vec<TensorType>> {
+    let mut outputs = infer_float(infer)?;
+    outputs[0].dtype = DType::Bool;
+    Ok(outputs)
+}
+
 fn infer_where(infer: &Infer, works_on: &str, accepts: fn(DType) -> bool) -> Result<Vec<TensorType>> {
     let dtype = infer.input(0)?.dtype;
     if !accepts(dtype) {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::attr::{Attr, Attrs, attrs};
+use crate::network::attr::{Attr, Attrs, Read, attrs};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::{OpDef, TensorType};
@@ -56,6 +56,11 @@ impl<'n> Rewrite<'n> {
         self.patch.constant(array)
     }
 
+    /// A rank-0 constant.
+    pub fn number(&mut self, dtype: DType, value: f64) -> TensorId {
+        self.patch.scalar(dtype, value)
+    }
+
     /// A layer without attributes.
     pub fn apply(&mut self, op: &'static OpDef, inputs: &[TensorId]) -> Result<TensorId> {
         self.patch.add(op, Attrs::new(), inputs)
@@ -79,7 +84,7 @@ impl<'n> Rewrite<'n> {
     /// A layer of two inputs, the second a number of the first one's dtype.
     pub fn apply_number(&mut self, op: &'static OpDef, x: TensorId, number: f64) -> Result<TensorId> {
         let dtype = self.ty(x).dtype;
-        let number = self.patch.scalar(dtype, number);
+        let number = self.number(dtype, number);
         self.apply(op, &[x, number])
     }
 
@@ -131,6 +136,15 @@ impl<'n> Rewrite<'n> {
         self.cast(x, if dtype.size() < 4 { DType::Float32 } else { dtype })
     }
 
+    /// The same values in the dtype in which the layer's `stash_type` wants statistics.
+    pub fn stashed(&mut self, x: TensorId) -> Result<TensorId> {
+        if self.attrs().int("stash_type") == 1 {
+            self.widened(x)
+        } else {
+            Ok(x)
+        }
+    }
+
     /// `x / sqrt(mean(x^2) + epsilon)` over the axes, after the mean was taken off if `centred`.
     pub fn normalised(&mut self, x: TensorId, axes: &[usize], epsilon: f64, centred: bool) -> Result<TensorId> {
         let mut d = x;
@@ -149,6 +163,14 @@ impl<'n> Rewrite<'n> {
     pub fn affine(&mut self, x: TensorId, scale: TensorId, bias: Option<TensorId>) -> Result<TensorId> {
         let scaled = self.apply(&mul::DEF, &[x, scale])?;
         bias.map_or(Ok(scaled), |bias| self.apply(&add::DEF, &[scaled, bias]))
+    }
+
+    /// `x * scale + bias` with inputs 1 and 2 of the layer, which have one value per channel.
+    pub fn affine_channels(&mut self, x: TensorId) -> Result<TensorId> {
+        let rank = self.ty(x).rank();
+        let scale = self.per_channel(self.input(1)?, rank)?;
+        let bias = self.per_channel(self.input(2)?, rank)?;
+        self.affine(x, scale, Some(bias))
     }
 
     /// The patch: `result` stands for the first output of the layer.
@@ -198,6 +220,33 @@ mod tests {
                     (operands, attrs([alpha, beta, int("transA", 1), int("transB", 1)])),
                 ]
             }
+            "ConstantOfShape" => vec![(
+                vec![vec![2, 3]],
+                attrs([("dtype", Attr::Type(DType::Int32)), ("value", Attr::Float(7.0))]),
+            )],
+            "DepthToSpace" => ["DCR", "CRD"]
+                .map(|mode| {
+                    (
+                        vec![vec![2, 8, 3, 1]],
+                        attrs([int("blocksize", 2), ("mode", Attr::Text(mode.into()))]),
+                    )
+                })
+                .to_vec(),
+            "SpaceToDepth" => vec![(vec![vec![2, 3, 4, 6]], attrs([int("blocksize", 2)]))],
+            "Gelu" => vec![
+                (vec![image.clone()], attrs([])),
+                (vec![image], attrs([("approximate", Attr::Text("tanh".into()))])),
+            ],
+            "GroupNormalization" => vec![(vec![image, vec![4], vec![4]], attrs([int("num_groups", 2)]))],
+            "InstanceNormalization" => vec![(vec![image, vec![4], vec![4]], attrs([]))],
+            "LayerNormalization" => vec![
+                (vec![image.clone(), vec![5], vec![5]], attrs([])),
+                (vec![image, vec![3, 5]], attrs([int("axis", 2)])),
+            ],
+            "RMSNormalization" => vec![(vec![image, vec![5]], attrs([]))],
+            "LpNormalization" => [1, 2]
+                .map(|p| (vec![image.clone()], attrs([int("p", p), int("axis", 1)])))
+                .to_vec(),
             "Squeeze" => vec![
                 (vec![vec![1, 3, 1]], attrs([])),
                 (vec![vec![1, 3, 1]], attrs([ints("axes", &[-1])])),
@@ -220,21 +269,23 @@ mod tests {
             };
             for (shapes, given) in samples(op.name) {
                 let place = format!("{} of {shapes:?} with {given:?}", op.name);
-                let arrays: Vec<_> = shapes.iter().map(|shape| numbers(shape)).collect();
                 let mut network = Network::new("");
-                let mut inputs = vec![];
-                for array in &arrays {
-                    let shape = array.shape().iter().map(|&d| d.into()).collect();
-                    inputs.push(Some(
-                        network
-                            .add_input(&format!("x{}", inputs.len()), array.dtype(), shape)
-                            .unwrap(),
-                    ));
+                let (mut arrays, mut inputs, mut values) = (vec![], vec![], vec![]);
+                for shape in &shapes {
+                    if op.inputs == ["shape"] {
+                        let array = Array::ints(&shape.iter().map(|&d| d as i64).collect::<Vec<_>>());
+                        inputs.push(Some(network.add_constant("shape", array.clone())));
+                        values.push(Some(array));
+                        continue;
+                    }
+                    let (name, dims) = (format!("x{}", inputs.len()), shape.iter().map(|&d| d.into()).collect());
+                    inputs.push(Some(network.add_input(&name, DType::Float64, dims).unwrap()));
+                    arrays.push(numbers(shape));
+                    values.push(arrays.last().cloned());
                 }
                 let out = network.add_layer("layer", op, given.clone(), &inputs).expect(&place)[0];
                 network.mark_output(out, "out").unwrap();
-                let inputs: Vec<_> = arrays.iter().cloned().map(Some).collect();
-                let want = evaluate_op(op, &complete(op.attrs, given).unwrap(), &inputs)
+                let want = evaluate_op(op, &complete(op.attrs, given).unwrap(), &values)
                     .expect(&place)
                     .remove(0);
 

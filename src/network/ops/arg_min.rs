@@ -1,0 +1,16 @@
+//! ArgMin.
+
+use crate::network::op::{Decomposition, OpDef};
+use crate::network::ops::arg;
+
+/// The index of the least element along an axis (ONNX ArgMin).
+pub static DEF: OpDef = OpDef {
+    name: "ArgMin",
+    doc: "The index of the least element along an axis, or of the first NaN, as int64 (ONNX ArgMin)",
+    inputs: &["x"],
+    attrs: arg::ATTRS,
+    infer: arg::infer,
+    evaluate: |e| arg::evaluate(e, false),
+    pointwise: None,
+    decomposition: Decomposition::None,
+};

@@ -1,0 +1,20 @@
+//! PRelu.
+
+use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::ops::pointwise;
+
+/// `x` above 0, `slope * x` below (ONNX PRelu).
+pub static DEF: OpDef = OpDef {
+    name: "PRelu",
+    doc: "x above 0, slope * x below; slope is broadcast to x (ONNX PRelu)",
+    inputs: &["x", "slope"],
+    attrs: &[],
+    infer: |infer| pointwise::one_way(infer, pointwise::infer_same(infer)?),
+    evaluate,
+    pointwise: Some(Pointwise {
+        float: |_, v| if v[0] < 0.0 { v[1] * v[0] } else { v[0] },
+        int: Some(|_, v| if v[0] < 0 { v[1].wrapping_mul(v[0]) } else { v[0] }),
+    }),
+    decomposition: Decomposition::None,
+};
+pointwise::pointwise_evaluate!();
