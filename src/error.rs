@@ -89,6 +89,12 @@ impl Error {
         hint: "Says what to do about it.",
     }
 
+    /// Says in which step it happened, before the message.
+    pub fn during(mut self, step: impl fmt::Display) -> Self {
+        self.0.message = format!("{step}: {}", self.0.message);
+        self
+    }
+
     /// The sort of failure.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

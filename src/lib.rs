@@ -5,7 +5,9 @@
 mod bindings;
 pub mod engine;
 pub mod error;
+pub mod knobs;
 pub mod network;
+pub mod passes;
 pub mod plan;
 pub mod providers;
 pub mod runtime;

@@ -407,6 +407,47 @@ impl Network {
         }
     }
 
+    /// Layers that took the place of removed ones stand for these sources too; the last one gets the plain name.
+    pub(crate) fn inherit(&mut self, heirs: &[LayerId], sources: &[String]) {
+        for id in heirs.iter().rev() {
+            let Some(layer) = self.layers.get_mut(id) else { continue };
+            for source in sources {
+                if !layer.sources.contains(source) {
+                    layer.sources.push(source.clone());
+                }
+            }
+            let (old, outputs) = (std::mem::take(&mut layer.name), layer.outputs.clone());
+            self.names.remove(&old);
+            let name = self.unique(plain(&old));
+            for output in outputs {
+                let suffix = self[output]
+                    .name
+                    .rfind(':')
+                    .map_or(":out", |at| &self[output].name[at..]);
+                let wanted = format!("{name}{}", plain(suffix));
+                let taken = std::mem::take(&mut self[output].name);
+                self.names.remove(&taken);
+                self[output].name = self.unique(&wanted);
+            }
+            if let Some(layer) = self.layers.get_mut(id) {
+                layer.name = name;
+            }
+        }
+    }
+
+    /// Forgets constants that nobody reads, so that their memory goes with the last recipe that needs them.
+    pub(crate) fn drop_unused_constants(&mut self) {
+        for at in 0..self.tensors.len() {
+            let id = TensorId(at as u32);
+            let unused = self.tensors[at].users.is_empty() && !self.is_output(id);
+            if unused && matches!(self.tensors[at].source, Source::Constant(_)) {
+                self.tensors[at].source = Source::Symbolic;
+                let name = std::mem::take(&mut self.tensors[at].name);
+                self.names.remove(&name);
+            }
+        }
+    }
+
     fn forget_user(&mut self, tensor: TensorId, user: LayerId) {
         let users = &mut self[tensor].users;
         if let Some(at) = users.iter().position(|&u| u == user) {
@@ -438,7 +479,10 @@ impl Network {
 
     /// `name`, with a number behind it if it is taken. Layers and tensors share one space of names.
     fn unique(&mut self, name: &str) -> String {
-        let base = if name.is_empty() { "unnamed" } else { name };
+        let base = if name.is_empty() { "unnamed" } else { plain(name) };
+        if !name.is_empty() && self.names.insert(name.into()) {
+            return name.into();
+        }
         let mut candidate = base.to_string();
         let mut count = self.names.len();
         while !self.names.insert(candidate.clone()) {
@@ -451,6 +495,14 @@ impl Network {
 
 /// Longer integer arrays are data, not shapes: they carry no symbolic value.
 pub(crate) const LONGEST_VALUE: usize = 64;
+
+/// A name without the number that [`Network::unique`] put behind it.
+fn plain(name: &str) -> &str {
+    match name.rsplit_once('~') {
+        Some((base, number)) if !base.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => name,
+    }
+}
 
 /// The type of a constant; a small integer array carries its value.
 pub(crate) fn constant_type(array: &Array) -> TensorType {

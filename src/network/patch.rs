@@ -7,6 +7,7 @@ use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::{Guard, OpDef, TensorType};
 use crate::network::{Constant, Layer, LayerId, Network, Recipe, Source, Tensor, TensorId, constant_type};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A rewrite in the making, on top of a network that it does not touch yet.
@@ -95,8 +96,16 @@ impl<'n> Patch<'n> {
         )
     }
 
-    /// Adds an integer tensor whose elements the shapes determine.
+    /// Adds an integer tensor whose elements the shapes determine; a constant, when they are numbers.
     pub fn symbolic(&mut self, name: &str, dtype: DType, shape: Vec<Dim>, value: Vec<Dim>) -> TensorId {
+        let numbers = value.iter().map(Dim::as_const).collect::<Option<Vec<_>>>();
+        let extents = shape.iter().map(|d| d.as_const().and_then(|v| usize::try_from(v).ok()));
+        let array = numbers
+            .zip(extents.collect::<Option<Vec<_>>>())
+            .and_then(|(numbers, extents)| Array::from_i64(dtype, extents, &numbers).ok());
+        if let Some(array) = array {
+            return self.constant(array);
+        }
         self.push(
             name,
             TensorType {
@@ -206,38 +215,50 @@ impl<'n> Patch<'n> {
 
 impl Change {
     /// Applies the rewrite, and removes the layers that nobody reads any more because of it.
-    pub fn apply(mut self, network: &mut Network) {
+    /// Gives the layers around it that see something new.
+    pub fn apply(mut self, network: &mut Network) -> Vec<LayerId> {
         debug_assert_eq!(
             self.first_tensor as usize,
             network.tensors.len(),
             "a patch applies to the network it saw"
         );
-        self.inherit_names(network);
+        let heirs = self.inherit_names(network);
         for tensor in self.tensors {
             network.push_tensor(&tensor.name, tensor.ty, tensor.source);
         }
-        for layer in self.layers {
-            network.push_layer(layer);
-        }
+        let added: Vec<_> = self.layers.into_iter().map(|layer| network.push_layer(layer)).collect();
         for guard in self.guards {
             if !network.guards.contains(&guard) {
                 network.guards.push(guard);
             }
         }
+        let mut touched = added.clone();
         for &(old, new) in &self.shunts {
+            touched.extend(&network[old].users);
             network.replace_uses(old, new);
         }
-        for (old, _) in self.shunts {
+        let mut removed = Removed::default();
+        for &(old, _) in &self.shunts {
             if let Source::Layer(id, _) = network[old].source {
-                sweep(network, id);
+                sweep_into(network, id, &mut removed);
             }
         }
+        let heirs: Vec<_> = heirs.into_iter().map(|at| added[at]).collect();
+        network.inherit(&heirs, &removed.sources);
+        // A tensor that lost readers may be down to one, which some rule waits for.
+        for &input in &removed.inputs {
+            touched.extend(network.sole_user(input));
+            touched.extend(network.producer(input).map(|(id, _)| id));
+        }
+        let mut seen = HashSet::new();
+        touched.retain(|&id| network.get_layer(id).is_some() && seen.insert(id));
+        touched
     }
 
-    /// New layers without a name take that of what they replace; all take over its sources.
-    fn inherit_names(&mut self, network: &Network) {
+    /// New layers without a name take that of what they replace; all take over its sources. Gives their places.
+    fn inherit_names(&mut self, network: &Network) -> Vec<usize> {
         let Some(last) = self.absorbed.first().map(|&id| &network[id].name) else {
-            return;
+            return vec![];
         };
         let mut sources: Vec<String> = vec![];
         for source in self.absorbed.iter().flat_map(|&id| &network[id].sources) {
@@ -245,18 +266,35 @@ impl Change {
                 sources.push(source.clone());
             }
         }
-        for layer in self.layers.iter_mut().filter(|l| l.name.is_empty()) {
+        let mut heirs = vec![];
+        for (at, layer) in self.layers.iter_mut().enumerate().filter(|(_, l)| l.name.is_empty()) {
+            heirs.push(at);
             layer.name = last.clone();
             layer.sources = sources.clone();
             for &output in &layer.outputs {
-                self.tensors[(output.0 - self.first_tensor) as usize].name = format!("{last}:out");
+                let name = &mut self.tensors[(output.0 - self.first_tensor) as usize].name;
+                *name = format!("{last}{name}");
             }
         }
+        heirs
     }
 }
 
-/// Removes a layer that nobody reads, and then those that only it read.
-pub(crate) fn sweep(network: &mut Network, id: LayerId) {
+/// What a sweep took away.
+#[derive(Default)]
+struct Removed {
+    sources: Vec<String>,
+    inputs: Vec<TensorId>,
+}
+
+/// Removes a layer that nobody reads, and then those that only it read. Gives how many.
+pub(crate) fn sweep(network: &mut Network, id: LayerId) -> usize {
+    let before = network.layer_count();
+    sweep_into(network, id, &mut Removed::default());
+    before - network.layer_count()
+}
+
+fn sweep_into(network: &mut Network, id: LayerId, removed: &mut Removed) {
     let mut pending = vec![id];
     while let Some(id) = pending.pop() {
         let Some(layer) = network.get_layer(id) else { continue };
@@ -275,6 +313,8 @@ pub(crate) fn sweep(network: &mut Network, id: LayerId) {
                 .filter_map(|&t| network.producer(t))
                 .map(|(id, _)| id),
         );
+        removed.sources.extend(layer.sources.iter().cloned());
+        removed.inputs.extend(layer.inputs.iter().flatten());
         network.remove_layer(id);
     }
 }

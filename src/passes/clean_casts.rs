@@ -1,0 +1,103 @@
+//! Removes casts that change nothing, and brings those together that follow one another.
+
+use super::build::Build;
+use super::matching::{given_by, input};
+use super::simplify::replace;
+use super::{Found, Pass, rewrite, rule_if, rule_if_some};
+use crate::network::dtype::DType;
+use crate::network::{LayerId, Network};
+
+/// See [`Pass::doc`].
+pub static PASS: Pass = Pass {
+    name: "clean_casts",
+    doc: "Cast to the dtype that is there => nothing; Cast to a dtype that holds every value -> Cast => Cast or nothing",
+    apply: |network, _| rewrite(network, rule),
+};
+
+fn rule(network: &Network, id: LayerId) -> Found<'_> {
+    let layer = &network[id];
+    rule_if!(layer.op.name == "Cast");
+    rule_if_some!(x = input(layer, 0));
+    let to = network[layer.outputs[0]].ty.dtype;
+    if network[x].ty.dtype == to {
+        return replace(network, layer, |_| Ok(Some(x)));
+    }
+    rule_if_some!(source = given_by(network, x, "Cast").and_then(|inner| input(inner, 0)));
+    rule_if!(holds(network[x].ty.dtype, network[source].ty.dtype));
+    replace(network, layer, |patch| patch.cast(source, to).map(Some))
+}
+
+/// Whether a dtype holds every value of another.
+fn holds(wide: DType, narrow: DType) -> bool {
+    use DType::*;
+    let signed = |d| matches!(d, Int8 | Int16 | Int32 | Int64);
+    // How many bits of an integer a float holds.
+    let exact_bits = |d| match d {
+        Float64 => 53,
+        Float32 => 24,
+        Float16 => 11,
+        _ => 8,
+    };
+    match (wide, narrow) {
+        (a, b) if a == b => true,
+        (_, Bool) => true,
+        (Bool, _) => false,
+        (Float64, b) if b.is_float() => true,
+        (Float32, Float16 | BFloat16) => true,
+        (a, b) if a.is_float() && b.is_int() => b.size() * 8 - signed(b) as usize <= exact_bits(a),
+        (a, b) if a.is_int() && b.is_int() => {
+            (signed(a) == signed(b) && a.size() >= b.size()) || (signed(a) && a.size() > b.size())
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::TensorId;
+    use crate::network::attr::{Attr, attrs};
+    use crate::passes::testing::Graph;
+
+    fn cast(g: &mut Graph, x: TensorId, to: DType) -> TensorId {
+        g.op_with("Cast", attrs([("to", Attr::Type(to))]), &[x])
+    }
+
+    #[test]
+    fn a_wide_detour_vanishes() {
+        let mut g = Graph::new();
+        let x = g.input_of("x", DType::BFloat16, "n");
+        let y = cast(&mut g, x, DType::BFloat16);
+        let y = cast(&mut g, y, DType::Float32);
+        let y = cast(&mut g, y, DType::BFloat16);
+        let y = g.op("Relu", &[y]);
+        g.output(y);
+        g.becomes(&PASS, "%Relu: bfloat16[n] = Relu(%x)");
+    }
+
+    #[test]
+    fn a_cast_that_rounds_stays() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n");
+        let y = cast(&mut g, x, DType::Float16);
+        let y = cast(&mut g, y, DType::Float32);
+        g.output(y);
+        assert_eq!((PASS.apply)(&mut g.network, &Default::default()).unwrap(), 0);
+    }
+
+    #[test]
+    fn only_dtypes_that_hold_every_value_are_a_detour() {
+        for (wide, narrow, want) in [
+            (DType::Float32, DType::Int16, true),
+            (DType::Float32, DType::Int32, false),
+            (DType::Float64, DType::Int32, true),
+            (DType::Int64, DType::UInt32, true),
+            (DType::UInt64, DType::Int8, false),
+            (DType::Float16, DType::BFloat16, false),
+            (DType::Int8, DType::Bool, true),
+            (DType::Bool, DType::Int8, false),
+        ] {
+            assert_eq!(holds(wide, narrow), want, "{wide} {narrow}");
+        }
+    }
+}

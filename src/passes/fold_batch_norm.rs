@@ -1,0 +1,393 @@
+//! Moves scales and offsets per channel into the weights beside them.
+//!
+//! The new weights are written as layers on constants; `fold_constants` computes them and keeps the recipe.
+
+use super::build::Build;
+use super::matching::{input, is_constant, only_given_by, output_type};
+use super::simplify::{has_shape, replace};
+use super::{Found, Pass, rewrite, rule_if, rule_if_some};
+use crate::error::Result;
+use crate::network::attr::{Attr, Read, attrs};
+use crate::network::dim::Dim;
+use crate::network::dtype::DType;
+use crate::network::op::Decomposition;
+use crate::network::patch::Patch;
+use crate::network::{Layer, LayerId, Network, TensorId};
+
+/// See [`Pass::doc`].
+pub static PASS: Pass = Pass {
+    name: "fold_batch_norm",
+    doc: "BatchNormalization => Mul -> Add; Conv, ConvTranspose, MatMul -> Mul by a constant per output channel => \
+          Conv, ...; Conv, ConvTranspose -> Add => Conv with bias; MatMul -> Add -> Mul => MatMul -> Add; \
+          Mul -> Conv => Conv; Add -> Conv without padding => Conv",
+    apply: |network, _| rewrite(network, rule),
+};
+
+fn rule(network: &Network, id: LayerId) -> Found<'_> {
+    let layer = &network[id];
+    match layer.op.name {
+        "BatchNormalization" => batch_norm(network, id),
+        "Mul" | "Add" => after(network, id),
+        "Conv" => before(network, layer),
+        _ => Ok(None),
+    }
+}
+
+/// BatchNormalization => Mul -> Add.
+fn batch_norm(network: &Network, id: LayerId) -> Found<'_> {
+    let layer = &network[id];
+    rule_if!((1..5).all(|i| input(layer, i).is_some_and(|t| is_constant(network, t))));
+    match layer.op.decomposition {
+        Decomposition::WithoutKernel(decompose) => decompose(network, id).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Weights are computed in float32 at least, and rounded once.
+fn widened(patch: &mut Patch, t: TensorId) -> Result<TensorId> {
+    let dtype = patch.ty(t).dtype;
+    patch.cast(t, if dtype.size() < 4 { DType::Float32 } else { dtype })
+}
+
+/// A layer with constant weights, and where its output channels are.
+struct Weighted<'n> {
+    layer: &'n Layer,
+    x: TensorId,
+    weights: TensorId,
+    bias: Option<TensorId>,
+    /// The axis of the channels in the output.
+    axis: usize,
+}
+
+fn weighted(network: &Network, output: TensorId) -> Option<Weighted<'_>> {
+    let layer = ["Conv", "ConvTranspose", "MatMul"]
+        .iter()
+        .find_map(|op| only_given_by(network, output, op))?;
+    let (x, weights, bias) = (input(layer, 0)?, input(layer, 1)?, input(layer, 2));
+    let rank = network[output].ty.rank();
+    let is_matmul = layer.op.name == "MatMul";
+    let fits = is_constant(network, weights)
+        && bias.is_none_or(|b| is_constant(network, b))
+        && (!is_matmul || (network[weights].ty.rank() == 2 && network[x].ty.rank() >= 2));
+    fits.then_some(Weighted {
+        layer,
+        x,
+        weights,
+        bias,
+        axis: if is_matmul { rank - 1 } else { 1 },
+    })
+}
+
+/// Conv -> Mul => Conv; Conv -> Add => Conv; MatMul -> Mul => MatMul; MatMul -> Add -> Mul => MatMul -> Add.
+fn after(network: &Network, id: LayerId) -> Found<'_> {
+    let layer = &network[id];
+    rule_if_some!((y, constant) = input(layer, 0).zip(input(layer, 1)));
+    rule_if!(is_constant(network, constant) && network[y].ty.dtype.is_float());
+    if let (Some(shifted), "Mul") = (only_given_by(network, y, "Add"), layer.op.name) {
+        return after_add(network, layer, shifted, constant);
+    }
+    rule_if_some!(inner = weighted(network, y));
+    rule_if!(is_per_channel(network, constant, id, inner.axis));
+    rule_if!(layer.op.name == "Mul" || inner.layer.op.name != "MatMul");
+    replace(network, layer, |patch| {
+        if let Some((inner, _)) = network.producer(y) {
+            patch.absorb(inner);
+        }
+        let (mut weights, mut bias) = (inner.weights, inner.bias);
+        if layer.op.name == "Mul" {
+            weights = scale_outputs(patch, &inner, constant)?;
+            let flat = channels(patch, constant)?;
+            bias = bias.map(|b| combine(patch, "Mul", b, flat)).transpose()?;
+        } else {
+            let flat = channels(patch, constant)?;
+            let count = network[y].ty.shape[1].clone();
+            bias = Some(match bias {
+                Some(b) => combine(patch, "Add", b, flat)?,
+                None if patch.ty(flat).shape[0] == count => flat,
+                None => {
+                    let shape = patch.dims(&[count]);
+                    patch.op("Expand", &[flat, shape])?
+                }
+            });
+        }
+        let mut inputs = vec![Some(inner.x), Some(weights)];
+        inputs.extend(bias.map(Some));
+        Ok(Some(
+            patch.add_named("", inner.layer.op, inner.layer.attrs.clone(), &inputs)?[0],
+        ))
+    })
+}
+
+/// (y + b) * c => y * c + b * c, where the product can go into the weights that give y.
+fn after_add<'n>(network: &'n Network, layer: &Layer, shifted: &Layer, c: TensorId) -> Found<'n> {
+    rule_if_some!((y, b) = input(shifted, 0).zip(input(shifted, 1)));
+    rule_if_some!(inner = weighted(network, y));
+    let (rank, axis) = (network[y].ty.rank(), inner.axis);
+    rule_if!(is_constant(network, b) && has_shape(network, c, rank, |a| a == axis));
+    replace(network, layer, |patch| {
+        let scaled = patch.op("Mul", &[y, c])?;
+        let shift = combine(patch, "Mul", b, c)?;
+        patch.op("Add", &[scaled, shift]).map(Some)
+    })
+}
+
+/// Whether a constant differs along one axis of a layer's output alone.
+fn is_per_channel(network: &Network, constant: TensorId, id: LayerId, axis: usize) -> bool {
+    has_shape(network, constant, output_type(network, id).rank(), |a| a == axis)
+}
+
+/// A constant that differs along one axis alone as a vector.
+fn channels(patch: &mut Patch, constant: TensorId) -> Result<TensorId> {
+    let elements = patch.ty(constant).elements();
+    patch.reshape(constant, &[elements])
+}
+
+/// `a op b`, computed in float32 at least.
+fn combine(patch: &mut Patch, op: &str, a: TensorId, b: TensorId) -> Result<TensorId> {
+    let dtype = patch.ty(a).dtype;
+    let (a, b) = (widened(patch, a)?, widened(patch, b)?);
+    let result = patch.op(op, &[a, b])?;
+    patch.cast(result, dtype)
+}
+
+/// The weights with each output channel multiplied by its constant.
+fn scale_outputs(patch: &mut Patch, inner: &Weighted, constant: TensorId) -> Result<TensorId> {
+    let flat = channels(patch, constant)?;
+    let shape = patch.ty(inner.weights).shape.clone();
+    let count = patch.ty(flat).shape[0].clone();
+    let attrs = &inner.layer.attrs;
+    match inner.layer.op.name {
+        "MatMul" => {
+            let factor = if attrs.flag("transB") {
+                patch.reshape(flat, &[count, 1i64.into()])?
+            } else {
+                flat
+            };
+            combine(patch, "Mul", inner.weights, factor)
+        }
+        "Conv" => {
+            let factor = patch.reshape(flat, &axis_shape(shape.len(), 0, count))?;
+            combine(patch, "Mul", inner.weights, factor)
+        }
+        // [C, M/group, kernel...]: the groups lie along C.
+        _ => {
+            let group = Dim::from(attrs.int("group").max(1));
+            let split = grouped(&shape, &group);
+            let weights = patch.reshape(inner.weights, &split)?;
+            let mut factor_shape = axis_shape(split.len(), 2, shape[1].clone());
+            if count.is(1) {
+                factor_shape[2] = 1i64.into();
+            } else {
+                factor_shape[0] = group;
+            }
+            let factor = patch.reshape(flat, &factor_shape)?;
+            let scaled = combine(patch, "Mul", weights, factor)?;
+            patch.reshape(scaled, &shape)
+        }
+    }
+}
+
+/// Ones, but for one axis.
+fn axis_shape(rank: usize, axis: usize, size: Dim) -> Vec<Dim> {
+    let mut shape = vec![Dim::from(1i64); rank];
+    shape[axis] = size;
+    shape
+}
+
+/// [A, B, rest...] => [group, A / group, B, rest...].
+fn grouped(shape: &[Dim], group: &Dim) -> Vec<Dim> {
+    let mut split = vec![group.clone(), shape[0].floordiv(group)];
+    split.extend_from_slice(&shape[1..]);
+    split
+}
+
+/// Mul -> Conv => Conv; Add -> Conv without padding => Conv.
+fn before<'n>(network: &'n Network, conv: &Layer) -> Found<'n> {
+    rule_if_some!((x, w) = input(conv, 0).zip(input(conv, 1)));
+    rule_if_some!(layer = ["Mul", "Add"].iter().find_map(|op| only_given_by(network, x, op)));
+    rule_if_some!((inner, constant) = input(layer, 0).zip(input(layer, 1)));
+    let (rank, channels_in) = (network[x].ty.rank(), network[x].ty.shape[1].clone());
+    rule_if!(is_constant(network, constant) && is_constant(network, w));
+    rule_if!(has_shape(network, constant, rank, |a| a == 1) && network[inner].ty.shape == network[x].ty.shape);
+    rule_if!(input(conv, 2).is_none_or(|b| is_constant(network, b)));
+    // Padding is zeros, which a product keeps and a sum does not.
+    let pads = conv.attrs.ints("pads").iter().all(|&p| p == 0);
+    let padded_with_nothing = match conv.attrs.text("auto_pad") {
+        "NOTSET" => pads,
+        "VALID" => true,
+        _ => false,
+    };
+    rule_if!(layer.op.name == "Mul" || padded_with_nothing);
+    replace(network, conv, |patch| {
+        let shape = patch.ty(w).shape.clone();
+        let group = Dim::from(conv.attrs.int("group").max(1));
+        let split = grouped(&shape, &group);
+        // [group, M/group, C/group, kernel...]: the input channels are group x C/group.
+        let mut factor_shape = vec![Dim::from(1i64); split.len()];
+        let flat = channels(patch, constant)?;
+        if patch.ty(flat).shape[0] == channels_in {
+            factor_shape[0] = group;
+            factor_shape[2] = shape[1].clone();
+        }
+        let factor = patch.reshape(flat, &factor_shape)?;
+        let weights = patch.reshape(w, &split)?;
+        let scaled = combine(patch, "Mul", weights, factor)?;
+        let mut inputs = vec![Some(inner), Some(w), input(conv, 2)];
+        if layer.op.name == "Mul" {
+            inputs[1] = Some(patch.reshape(scaled, &shape)?);
+        } else {
+            let axes = (2..split.len() as i64).collect();
+            let wide = widened(patch, scaled)?;
+            let sums = attrs([("axes", Attr::Ints(axes)), ("keepdims", Attr::Int(0))]);
+            let sums = patch.op_with("ReduceSum", sums, &[wide])?;
+            let sums = patch.reshape(sums, &shape[..1])?;
+            let sums = patch.cast(sums, patch.ty(w).dtype)?;
+            inputs[2] = Some(match input(conv, 2) {
+                Some(bias) => combine(patch, "Add", bias, sums)?,
+                None => sums,
+            });
+        }
+        if inputs[2].is_none() {
+            inputs.pop();
+        }
+        Ok(Some(patch.add_named("", conv.op, conv.attrs.clone(), &inputs)?[0]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::testing::Graph;
+    use crate::passes::{Settings, fold_constants};
+
+    fn folds(g: &mut Graph, layers: &str) {
+        g.becomes_by(&[&PASS, &fold_constants::PASS], &Settings::default(), layers);
+    }
+
+    fn norm(g: &mut Graph, x: TensorId, channels: usize) -> TensorId {
+        let parts = [
+            g.weights(&[channels]),
+            g.weights(&[channels]),
+            g.weights(&[channels]),
+            g.positive(&[channels]),
+        ];
+        g.op("BatchNormalization", &[x, parts[0], parts[1], parts[2], parts[3]])
+    }
+
+    const PADDED: &str = "{auto_pad=NOTSET, dilations=[], group=1, pads=[1, 1, 1, 1], strides=[]}";
+
+    #[test]
+    fn conv_with_batch_norm_is_a_conv_and_keeps_the_recipe() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 2 h 4");
+        let w = g.weights(&[3, 2, 3, 3]);
+        let y = g.op_with("Conv", attrs([("pads", Attr::Ints(vec![1; 4]))]), &[x, w]);
+        let y = norm(&mut g, y, 3);
+        g.output(y);
+        folds(
+            &mut g,
+            &format!("%Conv: float32[n, 3, h, 4] = Conv(%x, float32[3, 2, 3, 3](...), float32[3](...)) {PADDED}"),
+        );
+        let (_, conv) = g.network.layers().next().unwrap();
+        let crate::network::Source::Constant(weights) = &g.network[conv.inputs[1].unwrap()].source else {
+            panic!("not folded")
+        };
+        let again = weights.replay(&|_| None).unwrap();
+        assert_eq!(again, weights.array);
+        assert_eq!(conv.sources, ["Conv", "BatchNormalization"]);
+    }
+
+    #[test]
+    fn groups_and_transposed_convolutions_fold() {
+        for group in [1usize, 2] {
+            let mut g = Graph::new();
+            let x = g.input("x", "n 4 3 3");
+            let (w, b) = (g.weights(&[4, 6 / group, 2, 2]), g.weights(&[6]));
+            let y = g.op_with("ConvTranspose", attrs([("group", Attr::Int(group as i64))]), &[x, w, b]);
+            let y = norm(&mut g, y, 6);
+            g.output(y);
+            let before = g.network.clone();
+            let passes: &[&Pass] = &[&PASS, &fold_constants::PASS];
+            for pass in passes.iter().cycle().take(6) {
+                (pass.apply)(&mut g.network, &Settings::default()).unwrap();
+            }
+            assert_eq!(g.network.layer_count(), 1);
+            crate::passes::testing::assert_same(&before, &g.network);
+        }
+    }
+
+    #[test]
+    fn matmul_takes_the_scale_and_leaves_one_offset() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 5 4");
+        let (w, b, c, d) = (g.weights(&[4, 3]), g.weights(&[3]), g.weights(&[3]), g.weights(&[3]));
+        let y = g.op("MatMul", &[x, w]);
+        let y = g.op("Add", &[y, b]);
+        let y = g.op("Mul", &[y, c]);
+        let y = g.op("Add", &[y, d]);
+        g.output(y);
+        g.becomes_by(
+            &[&PASS, &fold_constants::PASS, &crate::passes::simplify::PASS],
+            &Settings::default(),
+            "
+            %MatMul: float32[n, 5, 3] = MatMul(%x, float32[4, 3](...)) {transA=0, transB=0}
+            %Add: float32[n, 5, 3] = Add(%MatMul, float32[3](...))",
+        );
+    }
+
+    #[test]
+    fn what_comes_before_a_conv_folds_if_the_padding_allows() {
+        for (pads, group, left) in [(0, 1, 1), (0, 2, 1), (1, 1, 2), (1, 2, 2)] {
+            let mut g = Graph::new();
+            let x = g.input("x", "n 4 5 5");
+            let (scale, shift) = (g.weights(&[4, 1, 1]), g.weights(&[1, 4, 1, 1]));
+            let y = g.op("Mul", &[x, scale]);
+            let y = g.op("Relu", &[y]);
+            let y = g.op("Add", &[y, shift]);
+            let w = g.weights(&[6, 4 / group, 3, 3]);
+            let conv = attrs([("pads", Attr::Ints(vec![pads; 4])), ("group", Attr::Int(group as i64))]);
+            let y = g.op_with("Conv", conv, &[y, w]);
+            g.output(y);
+            let before = g.network.clone();
+            (PASS.apply)(&mut g.network, &Settings::default()).unwrap();
+            (fold_constants::PASS.apply)(&mut g.network, &Settings::default()).unwrap();
+            assert_eq!(g.network.layer_count(), 2 + left, "pads {pads}, group {group}");
+            crate::passes::testing::assert_same(&before, &g.network);
+        }
+    }
+
+    #[test]
+    fn a_product_before_a_padded_conv_folds() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 2 4 4");
+        let (scale, w) = (g.weights(&[2, 1, 1]), g.weights(&[3, 2, 3, 3]));
+        let y = g.op("Mul", &[x, scale]);
+        let y = g.op_with("Conv", attrs([("pads", Attr::Ints(vec![1; 4]))]), &[y, w]);
+        g.output(y);
+        folds(
+            &mut g,
+            &format!("%Conv: float32[n, 3, 4, 4] = Conv(%x, float32[3, 2, 3, 3](...)) {PADDED}"),
+        );
+    }
+
+    #[test]
+    fn a_conv_that_others_read_keeps_its_weights() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 2 4 4");
+        let w = g.weights(&[3, 2, 1, 1]);
+        let y = g.op("Conv", &[x, w]);
+        let z = norm(&mut g, y, 3);
+        g.output(y);
+        g.output(z);
+        let plain = "{auto_pad=NOTSET, dilations=[], group=1, pads=[], strides=[]}";
+        folds(
+            &mut g,
+            &format!(
+                "
+                %Conv: float32[n, 3, 4, 4] = Conv(%x, float32[3, 2, 1, 1](...)) {plain}
+                %BatchNormalization: float32[n, 3, 4, 4] = Mul(%Conv, float32[3, 1, 1](...))
+                %BatchNormalization~1: float32[n, 3, 4, 4] = Add(%BatchNormalization, float32[3, 1, 1](...))"
+            ),
+        );
+    }
+}

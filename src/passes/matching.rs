@@ -1,0 +1,154 @@
+//! How rules look at the network: short questions about tensors and the layers that give them.
+
+use crate::network::attr::Read;
+use crate::network::dim::Dim;
+use crate::network::dtype::DType;
+use crate::network::op::TensorType;
+use crate::network::{Layer, LayerId, Network, TensorId};
+
+/// An input of a layer, if it is there.
+pub fn input(layer: &Layer, index: usize) -> Option<TensorId> {
+    layer.inputs.get(index).copied().flatten()
+}
+
+/// The type of a layer's first output.
+pub fn output_type(network: &Network, id: LayerId) -> &TensorType {
+    &network[network[id].outputs[0]].ty
+}
+
+/// The layer that gives a tensor, when it is of this op.
+pub fn given_by<'n>(network: &'n Network, tensor: TensorId, op: &str) -> Option<&'n Layer> {
+    network
+        .producer(tensor)
+        .map(|(_, layer)| layer)
+        .filter(|layer| layer.op.name == op)
+}
+
+/// As [`given_by`], and the tensor is read just once and is no result: its layer may vanish.
+pub fn only_given_by<'n>(network: &'n Network, tensor: TensorId, op: &str) -> Option<&'n Layer> {
+    network.sole_user(tensor)?;
+    given_by(network, tensor, op)
+}
+
+/// Whether the tensor is a constant.
+pub fn is_constant(network: &Network, tensor: TensorId) -> bool {
+    network[tensor].constant().is_some()
+}
+
+/// The one value of a constant whose elements are all equal.
+pub fn uniform(network: &Network, tensor: TensorId) -> Option<f64> {
+    network[tensor].constant()?.uniform()
+}
+
+/// The two inputs of a layer, in either order.
+pub fn either_order(layer: &Layer) -> Vec<(TensorId, TensorId)> {
+    match (input(layer, 0), input(layer, 1)) {
+        (Some(a), Some(b)) => vec![(a, b), (b, a)],
+        _ => vec![],
+    }
+}
+
+/// A layer that multiplies by one number: `x * c`, `c * x` or `x / c`. Gives x and the factor.
+pub fn scaled(network: &Network, layer: &Layer) -> Option<(TensorId, f64)> {
+    match layer.op.name {
+        "Mul" => either_order(layer)
+            .into_iter()
+            .find_map(|(x, c)| Some((x, uniform(network, c)?)).filter(|_| !is_constant(network, x))),
+        "Div" => Some((input(layer, 0)?, 1.0 / uniform(network, input(layer, 1)?)?)),
+        _ => None,
+    }
+}
+
+/// A layer that adds one number: `x + c`, `c + x` or `x - c`. Gives x and the number.
+pub fn shifted(network: &Network, layer: &Layer) -> Option<(TensorId, f64)> {
+    match layer.op.name {
+        "Add" => either_order(layer)
+            .into_iter()
+            .find_map(|(x, c)| Some((x, uniform(network, c)?)).filter(|_| !is_constant(network, x))),
+        "Sub" => Some((input(layer, 0)?, -uniform(network, input(layer, 1)?)?)),
+        _ => None,
+    }
+}
+
+/// A tensor as `factor` times a product of others, through layers that only this product reads.
+pub struct Product {
+    /// What is multiplied.
+    pub terms: Vec<TensorId>,
+    /// The number in front.
+    pub factor: f64,
+}
+
+/// The product that a layer computes, seen through at most a few Mul and Div by a number.
+pub fn product(network: &Network, layer: &Layer) -> Product {
+    let mut product = Product {
+        terms: vec![],
+        factor: 1.0,
+    };
+    flatten(network, layer, &mut product, 4);
+    product
+}
+
+fn flatten(network: &Network, layer: &Layer, product: &mut Product, depth: usize) {
+    let mut visit = |tensor: TensorId| {
+        let inner = network.sole_user(tensor).and_then(|_| network.producer(tensor));
+        match inner {
+            Some((_, inner)) if depth > 0 && is_product(network, inner) => flatten(network, inner, product, depth - 1),
+            _ => product.terms.push(tensor),
+        }
+    };
+    match scaled(network, layer) {
+        Some((x, factor)) => {
+            visit(x);
+            product.factor *= factor;
+        }
+        None => layer.inputs.iter().flatten().for_each(|&t| visit(t)),
+    }
+}
+
+fn is_product(network: &Network, layer: &Layer) -> bool {
+    layer.op.name == "Mul" || scaled(network, layer).is_some()
+}
+
+/// Whether a number in the model is meant to be `want`, given how the model rounds numbers.
+pub fn near(value: f64, want: f64, dtype: DType) -> bool {
+    let tolerance = match dtype {
+        DType::Float32 | DType::Float64 => 1e-5,
+        _ => 4e-3,
+    };
+    (value - want).abs() <= tolerance * want.abs()
+}
+
+/// The bounds of a Relu or a Clip with constant bounds.
+pub fn clip_bounds(network: &Network, layer: &Layer) -> Option<(f64, f64)> {
+    let bound = |index, open| input(layer, index).map_or(Some(open), |t| uniform(network, t));
+    match layer.op.name {
+        "Relu" => Some((0.0, f64::INFINITY)),
+        "Clip" => Some((bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)),
+        _ => None,
+    }
+}
+
+/// The permutation of a Transpose, complete.
+pub fn permutation(network: &Network, layer: &Layer) -> Option<Vec<usize>> {
+    if layer.op.name != "Transpose" {
+        return None;
+    }
+    let rank = network[input(layer, 0)?].ty.rank();
+    Some(match layer.attrs.ints("perm") {
+        [] => (0..rank).rev().collect(),
+        perm => perm.iter().map(|&axis| axis as usize).collect(),
+    })
+}
+
+/// Whether a layer works element by element on all its inputs, so that it can be done in another order of elements.
+pub fn is_pointwise(layer: &Layer) -> bool {
+    layer.op.pointwise.is_some() || layer.op.name == "Cast"
+}
+
+/// A shape with ones in front, up to a rank.
+pub fn padded(shape: &[Dim], rank: usize) -> Vec<Dim> {
+    let ones = rank.saturating_sub(shape.len());
+    std::iter::repeat_n(Dim::from(1i64), ones)
+        .chain(shape.iter().cloned())
+        .collect()
+}

@@ -1,0 +1,131 @@
+//! Lets reshapes meet and cancel.
+
+use super::build::Build;
+use super::matching::{input, is_pointwise};
+use super::{Found, Pass, rewrite, rule_if, rule_if_some};
+use crate::network::dim::Dim;
+use crate::network::patch::Patch;
+use crate::network::{Layer, LayerId, Network, TensorId};
+
+/// See [`Pass::doc`].
+pub static PASS: Pass = Pass {
+    name: "merge_reshapes",
+    doc: "Reshape -> Reshape => one or none; Reshape -> pointwise with single numbers -> Reshape back => pointwise",
+    apply: |network, _| rewrite(network, rule),
+};
+
+fn rule(network: &Network, id: LayerId) -> Found<'_> {
+    let layer = &network[id];
+    rule_if!(layer.op.name == "Reshape");
+    rule_if_some!((x, target) = input(layer, 0).zip(input(layer, 1)));
+    match network.producer(x) {
+        Some((_, inner)) if inner.op.name == "Reshape" => merge(network, layer, inner, target),
+        _ => cancel(network, layer, x),
+    }
+}
+
+/// Reshape -> Reshape => one or none.
+fn merge<'n>(network: &'n Network, outer: &Layer, inner: &Layer, target: TensorId) -> Found<'n> {
+    rule_if_some!(source = input(inner, 0));
+    let shape = &network[outer.outputs[0]].ty.shape;
+    let mut patch = Patch::new(network);
+    let new = if network[source].ty.shape == *shape {
+        source
+    } else {
+        // What the target leaves open (-1) stays open: it needs no proof that the number of elements is the same.
+        rule_if_some!(target = &network[target].ty.value);
+        let wanted = target.iter().zip(shape);
+        let wanted: Vec<_> = wanted
+            .map(|(target, dim)| if target.is(-1) { target } else { dim })
+            .cloned()
+            .collect();
+        patch.reshape(source, &wanted)?
+    };
+    rule_if!(patch.ty(new).shape == *shape);
+    patch.shunt(outer.outputs[0], new)?;
+    Ok(Some(patch))
+}
+
+/// Reshape -> pointwise ... -> Reshape back => pointwise ....
+fn cancel<'n>(network: &'n Network, outer: &Layer, mut x: TensorId) -> Found<'n> {
+    let mut between = vec![];
+    let source = loop {
+        rule_if_some!((_, layer) = network.sole_user(x).and_then(|_| network.producer(x)));
+        if layer.op.name == "Reshape" {
+            break input(layer, 0);
+        }
+        rule_if_some!(main = main_input(network, layer));
+        between.push((layer, main));
+        rule_if_some!(inner = layer.inputs[main]);
+        x = inner;
+    };
+    rule_if_some!(mut new = source);
+    rule_if!(network[new].ty.shape == network[outer.outputs[0]].ty.shape);
+    let mut patch = Patch::new(network);
+    for (layer, main) in between.into_iter().rev() {
+        let mut inputs = layer.inputs.clone();
+        inputs[main] = Some(new);
+        new = patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?[0];
+    }
+    patch.shunt(outer.outputs[0], new)?;
+    Ok(Some(patch))
+}
+
+/// The only input of a pointwise layer that is not a single number.
+fn main_input(network: &Network, layer: &Layer) -> Option<usize> {
+    let is_number = |t: TensorId| network[t].ty.rank() <= 1 && network[t].ty.shape.iter().all(|d: &Dim| d.is(1));
+    let wide = |i: &usize| layer.inputs[*i].is_some_and(|t| !is_number(t));
+    let mut inputs = (0..layer.inputs.len()).filter(wide);
+    let main = inputs.next()?;
+    (is_pointwise(layer) && inputs.next().is_none()).then_some(main)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::testing::Graph;
+
+    #[test]
+    fn two_reshapes_become_one() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 2 h 3");
+        let (a, b) = (g.ints(&[0, 2, -1]), g.ints(&[0, -1]));
+        let y = g.op("Reshape", &[x, a]);
+        let y = g.op("Reshape", &[y, b]);
+        g.output(y);
+        g.becomes(&PASS, "%Reshape: float32[n, 6*h] = Reshape(%x, [n, -1]) {allowzero=1}");
+        assert!(g.network.guards.is_empty());
+    }
+
+    #[test]
+    fn a_reshape_there_and_back_vanishes() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 6 h");
+        let (there, back) = (g.ints(&[0, 2, 3, -1]), g.ints(&[0, 6, -1]));
+        let y = g.op("Reshape", &[x, there]);
+        let y = g.op("Relu", &[y]);
+        let two = g.scalar(2.0);
+        let y = g.op("Mul", &[two, y]);
+        let y = g.op("Reshape", &[y, back]);
+        g.output(y);
+        g.becomes(
+            &PASS,
+            "
+            %Reshape: float32[n, 6, h] = Relu(%x)
+            %Reshape~1: float32[n, 6, h] = Mul(float32[](2), %Reshape)",
+        );
+    }
+
+    #[test]
+    fn what_is_read_between_stays() {
+        let mut g = Graph::new();
+        let x = g.input("x", "6");
+        let (there, back) = (g.ints(&[2, 3]), g.ints(&[6]));
+        let y = g.op("Reshape", &[x, there]);
+        let y = g.op("Relu", &[y]);
+        let z = g.op("Reshape", &[y, back]);
+        g.output(y);
+        g.output(z);
+        assert_eq!((PASS.apply)(&mut g.network, &Default::default()).unwrap(), 0);
+    }
+}

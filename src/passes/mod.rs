@@ -1,0 +1,385 @@
+//! Passes: Network -> Network, one file each. [`PIPELINE`] lists them in the order in which they run.
+//!
+//! Most are one local rule: it looks at a layer and gives a [`Patch`] or nothing, and [`rewrite`] walks it over the
+//! network. Fusion is no pass: what one kernel runs is for the planner to choose.
+
+mod build;
+mod matching;
+
+pub mod assign_precision;
+pub mod clean_casts;
+pub mod dead_layers;
+pub mod decompose;
+pub mod duplicate_layers;
+pub mod fold_batch_norm;
+pub mod fold_constants;
+pub mod fold_shapes;
+pub mod merge_reshapes;
+pub mod merge_transposes;
+pub mod recognise_activations;
+pub mod recognise_layer_norm;
+pub mod remove_no_ops;
+pub mod simplify;
+pub mod widen;
+
+#[cfg(test)]
+mod random;
+#[cfg(test)]
+mod testing;
+
+use crate::error::{Error, Result};
+use crate::knobs;
+use crate::network::dtype::DType;
+use crate::network::patch::{Change, Patch};
+use crate::network::{LayerId, Network};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::io::Write;
+
+/// A rewrite of the whole network.
+pub struct Pass {
+    /// Its name, that of its file.
+    pub name: &'static str,
+    /// What becomes what.
+    pub doc: &'static str,
+    /// Runs it; gives the number of rewrites.
+    pub apply: fn(&mut Network, &Settings) -> Result<usize>,
+}
+
+/// A place in the pipeline.
+pub enum Step {
+    /// Runs the pass.
+    Once(&'static Pass),
+    /// Runs the passes in turn until none of them finds anything.
+    UntilStable(&'static [&'static Pass]),
+}
+use Step::{Once, UntilStable};
+
+/// What the passes may do.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The dtype that float32 layers compute in; float32 leaves the graph as it is.
+    pub compute: DType,
+    /// dtypes in which no arithmetic is available: such layers compute in float32 between Casts.
+    pub unsupported: Vec<DType>,
+    /// Whether weights may get new values later by their own names: those of distinct names are then never merged.
+    pub refittable: bool,
+    /// A folded constant may be this many bytes larger than what it was computed from.
+    pub fold_bytes: usize,
+    /// A layer is folded only if that takes at most so many multiplications or moves of elements.
+    pub fold_work: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            compute: DType::Float32,
+            unsupported: vec![],
+            refittable: true,
+            fold_bytes: 64 << 20,
+            fold_work: 1 << 28,
+        }
+    }
+}
+
+/// The passes that bring a network into its simplest form; any order is correct, this one needs few rounds.
+static CLEAN: &[&Pass] = &[
+    // Shape arithmetic first: it hides constants from every other rule.
+    &fold_shapes::PASS,
+    &fold_constants::PASS,
+    &dead_layers::PASS,
+    // Before the rules that ask for a single user: two equal users become one.
+    &duplicate_layers::PASS,
+    // Composite ops while their pieces are as they were written.
+    &recognise_activations::PASS,
+    &recognise_layer_norm::PASS,
+    &simplify::PASS,
+    &remove_no_ops::PASS,
+    // After simplify, which leaves Mul and Add by a constant on the right as the only forms.
+    &fold_batch_norm::PASS,
+    &merge_transposes::PASS,
+    &merge_reshapes::PASS,
+    &clean_casts::PASS,
+];
+
+/// Every pass, in the order in which they run.
+pub static PIPELINE: &[Step] = &[
+    // Other ways to write the same go first, so that the rules below know one way only.
+    Once(&decompose::PASS),
+    UntilStable(CLEAN),
+    // Precision last: recognised ops and folded weights are rounded once, and rules above see one dtype.
+    Once(&assign_precision::PASS),
+    Once(&widen::PASS),
+    // The casts that precision brought fold into weights and cancel.
+    UntilStable(CLEAN),
+];
+
+/// A pipeline that has not settled after so many rounds is a defect.
+const MAX_ROUNDS: usize = 32;
+
+/// A rule that patches more often than this is a defect.
+const MAX_PATCHES_PER_LAYER: usize = 64;
+
+/// How often each pass rewrote something, by name.
+pub type Counts = BTreeMap<&'static str, usize>;
+
+/// Runs [`PIPELINE`].
+///
+/// # Errors
+/// As the passes; in debug builds, and with `NEURENIX_VERIFY`, if one leaves a network that is not well-formed.
+pub fn run(network: &mut Network, settings: &Settings) -> Result<Counts> {
+    run_steps(network, settings, PIPELINE)
+}
+
+/// Runs these steps.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_steps(network: &mut Network, settings: &Settings, steps: &[Step]) -> Result<Counts> {
+    let mut runner = Runner {
+        settings,
+        verify: cfg!(debug_assertions) || knobs::VERIFY.get()?,
+        dumps: knobs::DUMP.get()?,
+        counts: Counts::new(),
+    };
+    for step in steps {
+        match step {
+            Once(pass) => _ = runner.run(network, pass)?,
+            UntilStable(passes) => runner.until_stable(network, passes)?,
+        }
+    }
+    Ok(runner.counts)
+}
+
+struct Runner<'s> {
+    settings: &'s Settings,
+    verify: bool,
+    dumps: Vec<knobs::DumpPoint>,
+    counts: Counts,
+}
+
+impl Runner<'_> {
+    fn run(&mut self, network: &mut Network, pass: &Pass) -> Result<usize> {
+        let during = |e: Error| e.during(format!("in pass {}", pass.name));
+        self.dump(network, pass, true)?;
+        let count = (pass.apply)(network, self.settings).map_err(during)?;
+        if self.verify && count > 0 {
+            network.verify().map_err(during)?;
+        }
+        self.dump(network, pass, false)?;
+        *self.counts.entry(pass.name).or_default() += count;
+        Ok(count)
+    }
+
+    /// Runs the passes in turn; each stops being asked once all of them in a row have found nothing.
+    fn until_stable(&mut self, network: &mut Network, passes: &[&Pass]) -> Result<()> {
+        let mut idle = 0;
+        for pass in passes.iter().cycle().take(MAX_ROUNDS * passes.len()) {
+            idle = if self.run(network, pass)? == 0 { idle + 1 } else { 0 };
+            if idle == passes.len() {
+                return Ok(());
+            }
+        }
+        let names: Vec<_> = passes.iter().map(|p| p.name).collect();
+        Err(Error::internal(format!("the passes did not settle in {MAX_ROUNDS} rounds")).got(names.join(", ")))
+    }
+
+    fn dump(&self, network: &Network, pass: &Pass, before: bool) -> Result<()> {
+        let wanted = |p: &&knobs::DumpPoint| p.before == before && (p.pass == pass.name || p.pass == "*");
+        for point in self.dumps.iter().filter(wanted) {
+            let when = if before { "before" } else { "after" };
+            let text = format!("# {when} {}\n{network}", pass.name);
+            match &point.path {
+                None => eprint!("{text}"),
+                Some(path) => {
+                    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+                    file.and_then(|mut f| f.write_all(text.as_bytes()))
+                        .map_err(|e| Error::from(e).got(path).hint(knobs::DUMP.doc))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A local rule: a patch on what ends in this layer, or nothing.
+pub trait Rule: Fn(&Network, LayerId) -> Result<Option<Change>> {}
+impl<F: Fn(&Network, LayerId) -> Result<Option<Change>>> Rule for F {}
+
+/// What a rule function gives.
+pub type Found<'n> = Result<Option<Patch<'n>>>;
+
+/// Asks the rule at every layer, inputs first, and again wherever a patch changed the surroundings.
+/// The number of questions is linear in the layers and patches. Gives the number of patches.
+///
+/// # Errors
+/// As the rule; the error names the layer.
+pub fn rewrite(network: &mut Network, rule: for<'n> fn(&'n Network, LayerId) -> Found<'n>) -> Result<usize> {
+    rewrite_with(network, |network, id| Ok(rule(network, id)?.map(Patch::finish)))
+}
+
+/// As [`rewrite`], for a rule that needs more than the network.
+///
+/// # Errors
+/// As [`rewrite`].
+pub fn rewrite_with(network: &mut Network, rule: impl Rule) -> Result<usize> {
+    let mut pending = VecDeque::from(network.order()?);
+    let mut waiting: HashSet<LayerId> = pending.iter().copied().collect();
+    let most = MAX_PATCHES_PER_LAYER * (network.layer_count() + 1);
+    let mut count = 0;
+    while let Some(id) = pending.pop_front() {
+        waiting.remove(&id);
+        let Some(layer) = network.get_layer(id) else { continue };
+        let Some(change) = rule(network, id).map_err(|e| e.layer(&layer.name))? else {
+            continue;
+        };
+        count += 1;
+        if count > most {
+            return Err(Error::internal("a rule rewrites its own results without end").layer(&layer.name));
+        }
+        for touched in change.apply(network) {
+            if waiting.insert(touched) {
+                pending.push_back(touched);
+            }
+        }
+    }
+    Ok(count)
+}
+
+/// Leaves a rule unless the condition holds.
+macro_rules! rule_if {
+    ($condition:expr) => {
+        if !$condition {
+            return Ok(None);
+        }
+    };
+}
+
+/// Leaves a rule unless the expression gives something, and names that.
+macro_rules! rule_if_some {
+    ($pattern:pat = $option:expr) => {
+        let Some($pattern) = $option else { return Ok(None) };
+    };
+}
+pub(crate) use {rule_if, rule_if_some};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::attr::{Attr, attrs};
+    use std::collections::BTreeSet;
+    use testing::Graph;
+
+    fn all() -> Vec<&'static Pass> {
+        let passes = PIPELINE.iter().flat_map(|step| match step {
+            Once(pass) => std::slice::from_ref(pass),
+            UntilStable(passes) => passes,
+        });
+        passes.copied().collect()
+    }
+
+    #[test]
+    fn the_pipeline_and_the_folder_agree() {
+        let names: BTreeSet<_> = all().iter().map(|pass| pass.name.to_string()).collect();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/passes");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let files: BTreeSet<_> = files
+            .filter(|path| std::fs::read_to_string(path).unwrap().contains("pub static PASS"))
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .filter(|name| name != "mod")
+            .collect();
+        assert_eq!(names, files);
+        assert!(all().iter().all(|pass| pass.doc.contains("=>")));
+    }
+
+    /// A chain of 5,000 layers in which most rules find something.
+    fn long_chain() -> Network {
+        let mut g = Graph::new();
+        let mut x = g.input("x", "n 4 4");
+        for _ in 0..500 {
+            let (one, half) = (g.scalar(1.0), g.scalar(0.5));
+            let swap = attrs([("perm", Attr::Ints(vec![0, 2, 1]))]);
+            let t = g.op_with("Transpose", swap.clone(), &[x]);
+            let t = g.op("Mul", &[t, one]);
+            let t = g.op("Relu", &[t]);
+            let t = g.op("Relu", &[t]);
+            let t = g.op_with("Transpose", swap, &[t]);
+            let s = g.op("Sigmoid", &[t]);
+            let m = g.op("Mul", &[s, t]);
+            let m = g.op("Mul", &[half, m]);
+            let shape = g.op("Shape", &[m]);
+            x = g.op("Reshape", &[m, shape]);
+        }
+        g.output(x);
+        g.network
+    }
+
+    #[test]
+    fn the_number_of_questions_is_linear() {
+        let mut network = long_chain();
+        let layers = network.layer_count();
+        let questions = std::cell::Cell::new(0);
+        let patches = rewrite_with(&mut network, |network, id| {
+            questions.set(questions.get() + 1);
+            let layer = &network[id];
+            rule_if!(layer.op.name == "Relu" || layer.op.name == "Shape");
+            // Each is written anew once: what is new has no source.
+            rule_if!(layer.inputs.len() == 1 && !layer.name.starts_with("Anew"));
+            let mut patch = Patch::new(network);
+            let new = patch.add_named("Anew", layer.op, layer.attrs.clone(), &layer.inputs)?[0];
+            patch.shunt(layer.outputs[0], new)?;
+            Ok(Some(patch.finish()))
+        })
+        .unwrap();
+        assert_eq!((layers, patches), (5000, 1500));
+        assert!(questions.get() < layers + 6 * patches, "{} questions", questions.get());
+    }
+
+    #[test]
+    fn a_long_network_is_done_in_few_rounds() {
+        let mut network = long_chain();
+        let counts = run_steps(&mut network, &Settings::default(), &PIPELINE[1..2]).unwrap();
+        // Relu, Silu, Mul are left of ten layers.
+        assert_eq!(network.layer_count(), 1500, "{counts:?}");
+        assert!(counts.values().sum::<usize>() < 2 * 5000, "{counts:?}");
+    }
+
+    #[test]
+    fn a_broken_pass_is_named_with_the_layer() {
+        static BROKEN: Pass = Pass {
+            name: "broken",
+            doc: "a layer => another dtype",
+            apply: |network, _| {
+                let (_, layer) = network.layers().next().unwrap();
+                let output = layer.outputs[0];
+                network[output].ty.dtype = DType::Int64;
+                Ok(1)
+            },
+        };
+        let mut g = Graph::new();
+        let x = g.input("x", "n");
+        let y = g.op("Relu", &[x]);
+        g.output(y);
+        let e = run_steps(&mut g.network, &Settings::default(), &[Once(&BROKEN)]).unwrap_err();
+        let text = e.to_string();
+        assert!(
+            text.contains("in pass broken") && text.contains("layer: Relu (Relu)"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_pass_without_end_is_stopped() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n");
+        let y = g.op("Relu", &[x]);
+        g.output(y);
+        let e = rewrite(&mut g.network, |network, id| {
+            let layer = &network[id];
+            let mut patch = Patch::new(network);
+            let new = patch.add_named("", layer.op, layer.attrs.clone(), &layer.inputs)?[0];
+            patch.shunt(layer.outputs[0], new)?;
+            Ok(Some(patch))
+        });
+        assert!(e.unwrap_err().message().contains("without end"));
+    }
+}

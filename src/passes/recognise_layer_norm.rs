@@ -1,0 +1,217 @@
+//! Finds LayerNormalization in the pieces that exporters write it in.
+
+use super::build::Build;
+use super::matching::{either_order, given_by, input, is_constant, only_given_by, padded, shifted, uniform};
+use super::simplify::replace;
+use super::{Found, Pass, rewrite, rule_if, rule_if_some};
+use crate::error::Result;
+use crate::network::array::Array;
+use crate::network::attr::{Attr, Read, attrs};
+use crate::network::patch::Patch;
+use crate::network::{Layer, LayerId, Network, TensorId};
+
+/// See [`Pass::doc`].
+pub static PASS: Pass = Pass {
+    name: "recognise_layer_norm",
+    doc: "d = x - ReduceMean(x); d / Sqrt(ReduceMean(d*d) + epsilon) => LayerNormalization; \
+          LayerNormalization -> Mul, Add by constants of the normalised shape => LayerNormalization",
+    apply: |network, _| rewrite(network, rule),
+};
+
+fn rule(network: &Network, id: LayerId) -> Found<'_> {
+    let layer = &network[id];
+    match layer.op.name {
+        "Div" => normalisation(network, layer),
+        "Mul" => match normalisation(network, layer)? {
+            None => scale(network, layer),
+            found => Ok(found),
+        },
+        "Add" => offset(network, layer),
+        _ => Ok(None),
+    }
+}
+
+/// (x - mean) / sqrt(variance + epsilon) => LayerNormalization with scale 1.
+fn normalisation<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
+    rule_if_some!((centred, variance) = deviation(network, layer));
+    rule_if_some!((variance, epsilon) = only_given_by(network, variance, "Add").and_then(|sum| shifted(network, sum)));
+    rule_if_some!(mean_of_squares = only_given_by(network, variance, "ReduceMean"));
+    rule_if_some!(square = input(mean_of_squares, 0));
+    rule_if!(is_square(network, square, centred) && network.sole_user(square).is_some());
+    rule_if_some!((difference, _) = given_by(network, centred, "Sub").and_then(|l| input(l, 0).zip(input(l, 1))));
+    rule_if_some!(mean = given_by(network, centred, "Sub").and_then(|l| input(l, 1)));
+    rule_if_some!(mean = only_given_by(network, mean, "ReduceMean"));
+    let x = difference;
+    rule_if!(input(mean, 0) == Some(x));
+    let (Some(axis), Some(other)) = (last_axes(network, mean), last_axes(network, mean_of_squares)) else {
+        return Ok(None);
+    };
+    rule_if!(axis == other && is_read_by_norm_alone(network, centred, layer));
+    let normalised = network[x].ty.shape[axis..].iter();
+    rule_if_some!(
+        shape = normalised
+            .map(|d| d.as_const().map(|v| v as usize))
+            .collect::<Option<Vec<_>>>()
+    );
+    let dtype = network[x].ty.dtype;
+    replace(network, layer, |patch| {
+        let ones = vec![1.0; shape.iter().product()];
+        let scale = patch.constant(Array::from_f64(dtype, shape, &ones)?);
+        let (axis, epsilon) = (Attr::Int(axis as i64), Attr::Float(epsilon));
+        let attrs = attrs([("axis", axis), ("epsilon", epsilon)]);
+        Ok(Some(
+            patch.op_full("LayerNormalization", attrs, &[Some(x), Some(scale)])?[0],
+        ))
+    })
+}
+
+/// d / Sqrt(v), d * Reciprocal(Sqrt(v)) and how else one may write it: gives d and v.
+fn deviation(network: &Network, layer: &Layer) -> Option<(TensorId, TensorId)> {
+    let root = |t: TensorId| {
+        let root = only_given_by(network, t, "Sqrt").or_else(|| power(network, t, 0.5))?;
+        input(root, 0)
+    };
+    let inverse_root = |t: TensorId| {
+        let one_over = |l: &Layer| input(l, 1).filter(|_| input(l, 0).and_then(|t| uniform(network, t)) == Some(1.0));
+        let reciprocal = only_given_by(network, t, "Reciprocal").and_then(|l| input(l, 0));
+        let quotient = || only_given_by(network, t, "Div").and_then(one_over);
+        match reciprocal.or_else(quotient) {
+            Some(inner) => root(inner),
+            None => power(network, t, -0.5).and_then(|l| input(l, 0)),
+        }
+    };
+    if layer.op.name == "Div" {
+        return Some((input(layer, 0)?, root(input(layer, 1)?)?));
+    }
+    either_order(layer)
+        .into_iter()
+        .find_map(|(d, r)| Some((d, inverse_root(r)?)))
+}
+
+fn power(network: &Network, t: TensorId, exponent: f64) -> Option<&Layer> {
+    only_given_by(network, t, "Pow").filter(|l| input(l, 1).and_then(|e| uniform(network, e)) == Some(exponent))
+}
+
+fn is_square(network: &Network, square: TensorId, of: TensorId) -> bool {
+    let product = given_by(network, square, "Mul").is_some_and(|l| l.inputs == [Some(of), Some(of)]);
+    product || power(network, square, 2.0).is_some_and(|l| input(l, 0) == Some(of))
+}
+
+/// The first of the axes that a reduction reduces, when they are the last ones and stay as 1.
+fn last_axes(network: &Network, reduction: &Layer) -> Option<usize> {
+    let ty = &network[input(reduction, 0)?].ty;
+    let axes = reduction.attrs.ints("axes").iter().map(|&a| ty.axis(a).ok());
+    let mut axes = axes.collect::<Option<Vec<_>>>()?;
+    axes.sort_unstable();
+    let first = *axes.first()?;
+    let fits = reduction.attrs.flag("keepdims") && axes.into_iter().eq(first..ty.rank());
+    fits.then_some(first)
+}
+
+/// Whether only the square and the division read the difference, so that nothing of it is left.
+fn is_read_by_norm_alone(network: &Network, centred: TensorId, last: &Layer) -> bool {
+    let is_last = |user: &LayerId| network[*user].outputs == last.outputs;
+    let is_square_of = |user: &LayerId| is_square(network, network[*user].outputs[0], centred);
+    !network.is_output(centred) && network[centred].users.iter().all(|u| is_last(u) || is_square_of(u))
+}
+
+/// LayerNormalization without bias -> Mul => LayerNormalization.
+fn scale<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
+    rule_if_some!((norm, factor) = normalised(network, layer));
+    rule_if_some!((x, scale) = input(norm, 0).zip(input(norm, 1)));
+    rule_if!(is_constant(network, scale));
+    replace(network, layer, |patch| {
+        let factor = shaped(patch, factor, scale)?;
+        let scale = patch.op("Mul", &[scale, factor])?;
+        Ok(Some(
+            patch.op_full("LayerNormalization", norm.attrs.clone(), &[Some(x), Some(scale)])?[0],
+        ))
+    })
+}
+
+/// LayerNormalization without bias -> Add => LayerNormalization.
+fn offset<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
+    rule_if_some!((norm, bias) = normalised(network, layer));
+    rule_if_some!((x, scale) = input(norm, 0).zip(input(norm, 1)));
+    replace(network, layer, |patch| {
+        let bias = shaped(patch, bias, scale)?;
+        let inputs = [Some(x), Some(scale), Some(bias)];
+        Ok(Some(
+            patch.op_full("LayerNormalization", norm.attrs.clone(), &inputs)?[0],
+        ))
+    })
+}
+
+/// A LayerNormalization without bias that only this layer reads, and a constant of the normalised shape beside it.
+fn normalised<'n>(network: &'n Network, layer: &Layer) -> Option<(&'n Layer, TensorId)> {
+    let (norm, constant) = either_order(layer)
+        .into_iter()
+        .find_map(|(y, c)| Some((only_given_by(network, y, "LayerNormalization")?, c)))?;
+    let scale = input(norm, 1)?;
+    let rank = network[input(norm, 0)?].ty.rank();
+    let want = padded(&network[scale].ty.shape, rank);
+    let fits = is_constant(network, constant) && padded(&network[constant].ty.shape, rank) == want;
+    (fits && input(norm, 2).is_none() && norm.outputs.len() == 1).then_some((norm, constant))
+}
+
+fn shaped(patch: &mut Patch, constant: TensorId, like: TensorId) -> Result<TensorId> {
+    let shape = patch.ty(like).shape.clone();
+    patch.reshape(constant, &shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::testing::Graph;
+    use crate::passes::{Settings, fold_constants, simplify};
+
+    fn pieces(g: &mut Graph, x: TensorId, by_power: bool) -> TensorId {
+        let mean = |g: &mut Graph, x| {
+            let attributes = attrs([("axes", Attr::Ints(vec![-1])), ("keepdims", Attr::Int(1))]);
+            g.op_with("ReduceMean", attributes, &[x])
+        };
+        let average = mean(g, x);
+        let d = g.op("Sub", &[x, average]);
+        let square = if by_power {
+            let two = g.scalar(2.0);
+            g.op("Pow", &[d, two])
+        } else {
+            g.op("Mul", &[d, d])
+        };
+        let variance = mean(g, square);
+        let epsilon = g.scalar(0.5);
+        let variance = g.op("Add", &[variance, epsilon]);
+        let root = g.op("Sqrt", &[variance]);
+        g.op("Div", &[d, root])
+    }
+
+    #[test]
+    fn the_pieces_with_scale_and_bias_become_one_layer() {
+        for by_power in [false, true] {
+            let mut g = Graph::new();
+            let x = g.input("x", "n t 4");
+            let y = pieces(&mut g, x, by_power);
+            let (scale, bias) = (g.weights(&[4]), g.weights(&[4]));
+            let y = g.op("Mul", &[y, scale]);
+            let y = g.op("Add", &[y, bias]);
+            g.output(y);
+            g.becomes_by(
+                &[&PASS, &fold_constants::PASS, &simplify::PASS],
+                &Settings::default(),
+                "%Add: float32[n, t, 4] = LayerNormalization(%x, float32[4](...), float32[4](...)) {axis=2, epsilon=0.5, stash_type=1}",
+            );
+        }
+    }
+
+    #[test]
+    fn a_difference_that_others_read_keeps_the_pieces() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4");
+        let y = pieces(&mut g, x, false);
+        let (_, sub) = g.network.layers().find(|(_, l)| l.op.name == "Sub").unwrap();
+        let d = sub.outputs[0];
+        g.output(d);
+        g.output(y);
+        assert_eq!((PASS.apply)(&mut g.network, &Settings::default()).unwrap(), 0);
+    }
+}
