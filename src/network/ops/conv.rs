@@ -50,6 +50,14 @@ pub(super) fn check_operands(x: &TensorType, w: &TensorType, weights: &str) -> R
     Ok(())
 }
 
+/// Checks that channels divide into groups.
+pub(super) fn check_groups(infer: &Infer, channels: &Dim, group: i64) -> Result<()> {
+    let rest = channels.modulo(&group.into());
+    infer
+        .require_equal(&rest, &Dim::default(), "channels divide into the groups")
+        .map_err(|e| e.hint(format!("there are {channels} channels and {group} groups")))
+}
+
 /// Checks that the bias, if there is one, has one number per channel of the output.
 pub(super) fn check_bias(infer: &Infer, channels: &Dim) -> Result<()> {
     let (x, Some(b)) = (infer.input(0)?, infer.optional(2)) else {
@@ -71,9 +79,7 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
         &x.shape[1],
         "weights and input differ in channels",
     )?;
-    if !w.shape[0].modulo(&group.into()).is(0) {
-        return Err(Error::shape("output channels do not divide into the groups").got(w.shape[0].to_string()));
-    }
+    check_groups(infer, &w.shape[0], group)?;
     check_bias(infer, &w.shape[0])?;
     let window = window(infer.attrs, &w.shape)?;
     let mut shape = vec![x.shape[0].clone(), w.shape[0].clone()];

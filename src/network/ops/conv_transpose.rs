@@ -76,9 +76,7 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     conv::check_operands(x, w, "[C, M/group, kernel...]")?;
     infer.require_equal(&w.shape[0], &x.shape[1], "weights and input differ in channels")?;
     let group = infer.attrs.int("group").max(1);
-    if !w.shape[0].modulo(&group.into()).is(0) {
-        return Err(Error::shape("input channels do not divide into the groups").got(w.shape[0].to_string()));
-    }
+    conv::check_groups(infer, &w.shape[0], group)?;
     let channels = w.shape[1].clone() * group.into();
     conv::check_bias(infer, &channels)?;
     let (_, extents, _) = geometry(infer.attrs, &w.shape, &x.shape[2..])?;

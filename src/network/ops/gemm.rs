@@ -35,17 +35,13 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
             .got(format!("{} and {}", a.describe(), b.describe()))
             .hint("use MatMul for batches of matrices"));
     }
-    let outputs = (matmul::DEF.infer)(infer)?;
-    if let Some(c) = infer.optional(2) {
-        pointwise::same_dtype(&[a, c])?;
-        let shape = infer.broadcast(&[&outputs[0].shape, &c.shape])?;
-        if shape != outputs[0].shape {
-            return Err(Error::shape("c can't be broadcast to the product")
-                .expected(outputs[0].describe())
-                .got(c.describe()));
-        }
-    }
-    Ok(outputs)
+    let product = (matmul::DEF.infer)(infer)?.remove(0);
+    let Some(c) = infer.optional(2) else {
+        return Ok(vec![product]);
+    };
+    pointwise::same_dtype(&[a, c])?;
+    let shape = infer.broadcast(&[&product.shape, &c.shape])?;
+    pointwise::broadcast_to(&product, vec![TensorType::new(a.dtype, shape)])
 }
 
 fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {

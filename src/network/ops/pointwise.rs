@@ -70,7 +70,11 @@ pub fn same_dtype(inputs: &[&TensorType]) -> Result<()> {
 
 /// Refuses an input that is broadcast beyond the shape of the first one.
 pub fn one_way(infer: &Infer, outputs: Vec<TensorType>) -> Result<Vec<TensorType>> {
-    let x = infer.input(0)?;
+    broadcast_to(infer.input(0)?, outputs)
+}
+
+/// Refuses outputs, broadcast from `x` with others, that are larger than `x`.
+pub fn broadcast_to(x: &TensorType, outputs: Vec<TensorType>) -> Result<Vec<TensorType>> {
     let fits = outputs[0].rank() == x.rank();
     let grown = outputs[0]
         .shape
@@ -109,12 +113,10 @@ fn combined(infer: &Infer, output: &TensorType, combine: impl Fn(&[Dim]) -> Opti
     }
     let picked = inputs.iter().map(|t| {
         let places = broadcast_places(&t.concrete()?, &shape);
-        Some(
-            places
-                .iter()
-                .map(|&at| t.value.as_ref()?.get(at))
-                .collect::<Option<Vec<_>>>()?,
-        )
+        places
+            .iter()
+            .map(|&at| t.value.as_ref()?.get(at))
+            .collect::<Option<Vec<_>>>()
     });
     let picked = picked.collect::<Option<Vec<_>>>()?;
     let element = |i: usize| combine(&picked.iter().map(|v| v[i].clone()).collect::<Vec<_>>());

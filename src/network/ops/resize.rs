@@ -201,6 +201,9 @@ impl Mode {
     }
 }
 
+/// Elements of the input along one axis, with weights.
+type Weights = Vec<(usize, f64)>;
+
 /// One axis: where each element of the output lies in the input.
 struct Axis {
     size: usize,
@@ -242,7 +245,7 @@ impl Axis {
     }
 
     /// For each element of the output, the elements of the input with their weights; none: it lies outside.
-    fn taps(&self, attrs: &Attrs) -> Result<Vec<Option<Vec<(usize, f64)>>>> {
+    fn taps(&self, attrs: &Attrs) -> Result<Vec<Option<Weights>>> {
         let (interpolation, mode) = (Mode::read(attrs)?, attrs.text("coordinate_transformation_mode"));
         let last = self.size as i64 - 1;
         let element = |i: usize| {
