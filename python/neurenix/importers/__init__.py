@@ -1,0 +1,6 @@
+"""Importers: models of other frameworks become a `neurenix.Network` through its public API."""
+
+from neurenix.importers.onnx import from_onnx
+from neurenix.importers.torch import from_exported_program, from_torch
+
+__all__ = ["from_exported_program", "from_onnx", "from_torch"]

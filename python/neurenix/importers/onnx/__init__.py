@@ -1,0 +1,68 @@
+"""ONNX models: `from_onnx`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neurenix._native import Network
+from neurenix.errors import FileError, FormatError
+from neurenix.packages import need
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["from_onnx"]
+
+NEED = ("onnx", "onnx", "reading an ONNX model")
+
+
+def from_onnx(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    *,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+) -> Network:
+    """Imports an ONNX model.
+
+    `model` is a path (weights kept in files beside it are found), the bytes of one, or an `onnx.ModelProto`. A
+    dimension that the model names becomes the symbol of that name; one without a name, or called "?", a symbol of its
+    own. `input_shapes` says otherwise for the inputs that it names: integers fix a dimension, texts name it.
+
+    Raises `FormatError` for what is no ONNX model, `FileError` for a file that can't be read, `UnsupportedError` with
+    all nodes that can't be imported, and `ShapeError` or `DTypeError` with the node that does not fit its inputs.
+    """
+    need(*NEED)
+    from neurenix.importers.onnx.graph import import_model
+
+    proto, folder = _read(model)
+    return import_model(proto, folder, dict(input_shapes or {}))
+
+
+def _read(model: Any) -> tuple[onnx.ModelProto, Path | None]:
+    onnx = need(*NEED)
+    if isinstance(model, onnx.ModelProto):
+        return model, None
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return _parse(bytes(model), "the bytes"), None
+    path = Path(model)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"the model can't be read: {error.strerror}", got=str(path)) from error
+    return _parse(data, str(path)), path.parent
+
+
+def _parse(data: bytes, what: str) -> onnx.ModelProto:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise FormatError("this is no ONNX model", got=what, hint="give a file that onnx.checker accepts") from error
+    if not model.HasField("graph") or not model.opset_import:
+        raise FormatError("this is no ONNX model: it has no graph, or no opset", got=what)
+    return model

@@ -1,0 +1,76 @@
+"""Convolutions, pooling, normalisation, resampling."""
+
+from __future__ import annotations
+
+from neurenix._native import Tensor
+from neurenix.errors import UnsupportedError
+from neurenix.importers.onnx.node import Node, Rule
+from neurenix.importers.onnx.same import ANY, Same, same
+
+
+def batch_normalization(node: Node) -> Tensor:
+    """BatchNormalization, as inference has it."""
+    node.refuse("training_mode", 0)
+    node.refuse("spatial", 1)
+    return node.add("BatchNormalization", *(node[i] for i in range(5)), epsilon=node.attr("epsilon", 1e-5))
+
+
+def dropout(node: Node) -> Tensor:
+    """Dropout, which does nothing in inference."""
+    training = node.array(2)
+    if node.has(2) and (training is None or training.reshape(-1)[0]):
+        raise UnsupportedError("Dropout in training mode is not supported", hint="export the model in eval mode")
+    return node[0]
+
+
+def resize(node: Node) -> Tensor:
+    """Resize: opset 10 has scales alone, and samples asymmetrically."""
+    if node.version >= 11:
+        node.refuse("antialias", 0)
+        return Same(ignore={"antialias": 0})(node)[0]
+    return _asymmetric(node, node[1])
+
+
+def upsample(node: Node) -> Tensor:
+    """Upsample, which Resize replaced: the scales are an attribute before opset 9."""
+    return _asymmetric(node, node[1] if node.version >= 9 else node.constant(node.need("scales"), "float32"))
+
+
+def _asymmetric(node: Node, scales: Tensor) -> Tensor:
+    return node.add(
+        "Resize",
+        node[0],
+        None,
+        scales,
+        mode=node.attr("mode", "nearest"),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+
+
+RULES: dict[str, Rule] = {
+    **same(
+        "DepthToSpace",
+        "GlobalAveragePool",
+        "GlobalLpPool",
+        "GlobalMaxPool",
+        "GridSample",
+        "GroupNormalization",
+        "InstanceNormalization",
+        "LpNormalization",
+        "LRN",
+        "RMSNormalization",
+        "RoiAlign",
+        "SpaceToDepth",
+    ),
+    "AveragePool": Same(),
+    "BatchNormalization": batch_normalization,
+    "Conv": Same(ignore={"kernel_shape": ANY}),
+    "ConvTranspose": Same(ignore={"kernel_shape": ANY}),
+    "Dropout": dropout,
+    "LayerNormalization": Same(ignore={"stash_type": ANY}),
+    "LpPool": Same(),
+    "MaxPool": Same(ignore={"storage_order": ANY}),
+    "Resize": resize,
+    "Upsample": upsample,
+}

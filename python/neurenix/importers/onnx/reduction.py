@@ -1,0 +1,24 @@
+"""Reductions over axes."""
+
+from __future__ import annotations
+
+from neurenix._native import Tensor
+from neurenix.importers.onnx.node import Node, Rule
+from neurenix.importers.onnx.same import same
+
+
+def reduce(node: Node) -> Tensor:
+    """The axes were an attribute before opset 18 (ReduceSum: 13) and are an input since."""
+    axes = node.ints(1) if node.has(1) else node.attr("axes")
+    if not axes and node.attr("noop_with_empty_axes", 0):
+        return node[0]
+    return node.add(node.op, node[0], axes=axes or [], keepdims=node.attr("keepdims", 1))
+
+
+RULES: dict[str, Rule] = {
+    **same("ArgMax", "ArgMin"),
+    **{
+        f"Reduce{kind}": reduce
+        for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+    },
+}

@@ -1,0 +1,57 @@
+"""Which rule imports which ONNX op. One family, one file; each is a table from op name to rule."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from neurenix import _native
+from neurenix.importers.onnx import activation, control, logic, math, nn, reduction, tensor
+from neurenix.importers.onnx.node import Node, Rule
+from neurenix.importers.onnx.same import Same
+
+#: ONNX's own ops.
+RULES: dict[str, Rule] = {
+    **activation.RULES,
+    **control.RULES,
+    **logic.RULES,
+    **math.RULES,
+    **nn.RULES,
+    **reduction.RULES,
+    **tensor.RULES,
+}
+
+#: The rules of nodes that add no layer.
+CONSTANT = tensor.constant
+IDENTITY = tensor.identity
+
+__all__ = ["CONSTANT", "IDENTITY", "RULES", "Rule", "find", "hint", "known"]
+
+
+@cache
+def _ops() -> frozenset[str]:
+    return frozenset(op["name"] for op in _native.ops())
+
+
+def known(domain: str, op: str) -> bool:
+    """Whether a rule imports this op."""
+    rule = RULES.get(op) if domain == "" else None
+    return rule is not None and (not isinstance(rule, Same) or (rule.op or op) in _ops())
+
+
+def find(domain: str, op: str) -> Rule:
+    """The rule of an op that is known."""
+    return RULES[op] if domain == "" else _missing
+
+
+def _missing(node: Node) -> list[None]:
+    return []
+
+
+def hint(kind: str) -> str:
+    """The way out for an op that no rule knows."""
+    domain, _, name = kind.rpartition("::")
+    name = name.partition(" ")[0]
+    nearest = _native.nearest(name, sorted(RULES))
+    if domain:
+        return f"the domain {domain!r} is not ONNX's own; export the model with ONNX's own ops"
+    return f"the nearest op that can be imported is {nearest!r}"

@@ -1,0 +1,162 @@
+"""Shapes, slices, and moving elements about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from neurenix._native import Tensor
+from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.importers.onnx.node import Node, Rule
+from neurenix.importers.onnx.same import Same, same
+
+
+def constant(node: Node) -> list[Tensor]:
+    """Constant: the walk over the graph keeps its elements; it adds no layer."""
+    return []
+
+
+def identity(node: Node) -> Tensor:
+    """Identity, which exporters use to share one weight under many names."""
+    return node[0]
+
+
+def cast(node: Node) -> Tensor:
+    """Cast."""
+    from neurenix.importers.onnx.graph import dtype_of
+
+    return node.add("Cast", node[0], to=dtype_of(node.need("to")))
+
+
+def cast_like(node: Node) -> Tensor:
+    """CastLike: the second input says the dtype."""
+    return node.add("Cast", node[0], to=node[1].dtype)
+
+
+def constant_of_shape(node: Node) -> Tensor:
+    """ConstantOfShape: one value, expanded."""
+    value = node.graph.read(node.attrs["value"]) if "value" in node.attrs else np.zeros(1, np.float32)
+    return node.add("Expand", node.constant(value.reshape(())), node[0])
+
+
+def pad(node: Node) -> Tensor:
+    """Pad: pads and value are attributes before opset 11, axes an input since 18."""
+    mode = node.attr("mode", "constant")
+    if node.version < 11:
+        value = node.like(node.attr("value", 0.0), node[0])
+        return node.add("Pad", node[0], node.integers(node.need("pads")), value, mode=mode)
+    pads = node[1]
+    axes = node.ints(3)
+    if axes is not None:
+        pads = _spread(node, axes, len(node[0].shape))
+    return node.add("Pad", node[0], pads, node.get(2), mode=mode)
+
+
+def _spread(node: Node, axes: Sequence[int], rank: int) -> Tensor:
+    """The pads of all axes from those of some."""
+    given = node.ints(1) or []
+    pads = np.zeros((2, rank), np.int64)
+    for place, axis in enumerate(axes):
+        pads[:, axis] = given[place], given[place + len(axes)]
+    return node.integers(pads.reshape(-1))
+
+
+def reshape(node: Node) -> Tensor:
+    """Reshape."""
+    return node.add("Reshape", node[0], node[1], allowzero=node.attr("allowzero", 0))
+
+
+def size(node: Node) -> Tensor:
+    """Size: the product of the shape."""
+    return node.add("ReduceProd", node.add("Shape", node[0]), keepdims=0)
+
+
+def slice_(node: Node) -> Tensor:
+    """Slice: all but the data are attributes before opset 10."""
+    if node.version >= 10:
+        return node.add("Slice", *(node.get(i) for i in range(5)))
+    starts, ends = node.need("starts"), node.need("ends")
+    axes = node.attr("axes", list(range(len(starts))))
+    return node.add("Slice", node[0], node.integers(starts), node.integers(ends), node.integers(axes))
+
+
+def split(node: Node) -> list[Tensor]:
+    """Split: the sizes were an attribute before opset 13 and are an input since; without them the parts are equal."""
+    x, axis, parts = node[0], node.attr("axis", 0), len(node.outputs)
+    sizes: list[Any] | None = node.ints(1) if node.has(1) else node.attr("split")
+    if sizes is None:
+        total = x.shape[axis]
+        if not isinstance(total, int):
+            raise UnsupportedError(
+                "a Split into equal parts needs to know the extent of its axis",
+                got=f"{total} at axis {axis}",
+                hint="fix that dimension of the input",
+            )
+        each = -(-total // parts)
+        sizes = [min(each, total - each * i) for i in range(parts)]
+    if len(sizes) != parts:
+        raise InvalidArgumentError("a Split has another number of outputs than sizes", got=f"{sizes} for {parts}")
+    return node.add_all("Split", [x], axis=axis, split=sizes)
+
+
+def squeeze(node: Node) -> Tensor:
+    """Squeeze: the axes were an attribute before opset 13 and are an input since."""
+    axes = node.ints(1) if node.has(1) else node.attr("axes", [])
+    return node.add("Squeeze", node[0], axes=axes)
+
+
+def top_k(node: Node) -> list[Tensor]:
+    """TopK: k is an attribute before opset 10."""
+    k = node[1] if node.version >= 10 else node.integers([node.need("k")])
+    return node.add_all(
+        "TopK",
+        [node[0], k],
+        axis=node.attr("axis", -1),
+        largest=node.attr("largest", 1),
+        sorted=node.attr("sorted", 1),
+    )
+
+
+def unsqueeze(node: Node) -> Tensor:
+    """Unsqueeze: the axes were an attribute before opset 13 and are an input since."""
+    return node.add("Unsqueeze", node[0], axes=node.ints(1) if node.has(1) else node.need("axes"))
+
+
+RULES: dict[str, Rule] = {
+    **same(
+        "Compress",
+        "Concat",
+        "Expand",
+        "EyeLike",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "NonZero",
+        "OneHot",
+        "Range",
+        "ReverseSequence",
+        "ScatterElements",
+        "ScatterND",
+        "Shape",
+        "Tile",
+        "Transpose",
+        "Trilu",
+    ),
+    "Cast": cast,
+    "CastLike": cast_like,
+    "Constant": constant,
+    "ConstantOfShape": constant_of_shape,
+    "Identity": identity,
+    "Pad": pad,
+    "Reshape": reshape,
+    "Scatter": Same("ScatterElements"),
+    "Size": size,
+    "Slice": slice_,
+    "Split": split,
+    "Squeeze": squeeze,
+    "TopK": top_k,
+    "Unsqueeze": unsqueeze,
+}

@@ -1,0 +1,51 @@
+"""PyTorch models: `from_torch`, `from_exported_program`, through torch's own ONNX exporters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from neurenix._native import Network
+from neurenix.packages import need
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["from_exported_program", "from_torch"]
+
+
+def from_torch(
+    module: torch.nn.Module,
+    inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    *,
+    input_shapes: Any = None,
+    dynamic: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
+    dynamo: bool = True,
+) -> Network:
+    """Imports a module as it computes in eval mode.
+
+    The module is run on `inputs`, examples in the order of `forward` or by name, or on arrays of `input_shapes`: a
+    dict from name to shape, a `Shape` or three tuples (min, opt, max) where a dimension is dynamic. Names that are not
+    those of `forward`'s arguments name them in their order. `dynamic` says which dimensions of `inputs` are dynamic:
+    `{"input": {0: "batch"}}` or `{"input": [0]}`. Without names the inputs are "input", "input_1", ... and the outputs
+    "output", "output_1", ...
+
+    `dynamo=False` uses the TorchScript exporter, which is also tried when the other one fails; the log says why.
+
+    Raises `UnsupportedError` with both exporters' reasons when neither can export the module, and as `from_onnx`.
+    """
+    need("torch", "torch", "importing a PyTorch module")
+    from neurenix.importers.torch.export import Request, export_module
+
+    return export_module(module, Request.of(module, inputs, input_shapes, dynamic), dynamo)
+
+
+def from_exported_program(program: torch.export.ExportedProgram) -> Network:
+    """Imports what `torch.export.export` gave; its dynamic dimensions stay dynamic.
+
+    Raises `UnsupportedError` when torch can't write it as ONNX, and as `from_onnx`.
+    """
+    need("torch", "torch", "importing a torch.export program")
+    from neurenix.importers.torch.export import export_program
+
+    return export_program(program)

@@ -1,0 +1,145 @@
+"""Shapes of inputs as users write them: tuples, ranges, several profiles, trtexec's strings."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neurenix._native import nearest
+from neurenix.errors import InvalidArgumentError, ShapeError
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The least, expected and greatest shape of an input; `opt` is where the speed is wanted.
+
+    Raises `ShapeError` unless all three have as many dimensions and 0 <= min <= opt <= max in each.
+    """
+
+    min: Dims
+    opt: Dims
+    max: Dims
+
+    def __post_init__(self) -> None:
+        for name in ("min", "opt", "max"):
+            object.__setattr__(self, name, _dims(getattr(self, name)))
+        ordered = all(0 <= a <= b <= c for a, b, c in zip(self.min, self.opt, self.max, strict=False))
+        if not ordered or len({len(self.min), len(self.opt), len(self.max)}) != 1:
+            raise ShapeError(
+                "the range of a shape is not ordered",
+                expected="0 <= min <= opt <= max in each of as many dimensions",
+                got=f"min {self.min}, opt {self.opt}, max {self.max}",
+            )
+
+    @classmethod
+    def fixed(cls, dims: Iterable[int]) -> Shape:
+        """A shape without a range."""
+        dims = tuple(dims)
+        return cls(dims, dims, dims)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether least and greatest are the same."""
+        return self.min == self.max
+
+
+#: What users give: the shapes of all inputs.
+InputShapes = Any
+
+Profile = dict[str, Shape]
+
+
+def profiles(given: InputShapes, names: Sequence[str]) -> list[Profile]:
+    """The profiles that `given` describes, for inputs of these names.
+
+    `given` maps names to shapes, or is a list of such mappings (one profile each), or trtexec's text
+    ("input:1x3x224x224"); a model with one input takes the shape alone. A shape is a tuple of integers, a `Shape`,
+    three tuples (min, opt, max), a mapping with these words, or an array, whose shape is taken.
+
+    Raises `InvalidArgumentError` for an unknown name and `ShapeError` for what is no shape.
+    """
+    if given is None:
+        return []
+    if isinstance(given, str):
+        given = parse(given)
+    several = isinstance(given, list) and any(isinstance(one, (Mapping, str)) for one in given)
+    each = given if several else [given]
+    return [_profile(parse(one) if isinstance(one, str) else one, names) for one in each]
+
+
+def _profile(given: Any, names: Sequence[str]) -> Profile:
+    is_mapping = isinstance(given, Mapping) and not (given and set(given) <= {"min", "opt", "max"})
+    if not is_mapping:
+        if len(names) != 1:
+            raise InvalidArgumentError(
+                "a shape without a name is for models with one input",
+                expected=f"a dict with shapes for {', '.join(names)}",
+                got=repr(given),
+            )
+        given = {names[0]: given}
+    for name in given:
+        if name not in names:
+            close = nearest(str(name), list(names))
+            raise InvalidArgumentError(
+                f"the model has no input {name!r}", expected=", ".join(names), hint=f"the nearest name is {close!r}"
+            )
+    return {name: shape(value, name) for name, value in given.items()}
+
+
+def shape(value: Any, name: str = "") -> Shape:
+    """One shape as a user writes it.
+
+    Raises `ShapeError` for what is no shape; it names the input `name`.
+    """
+    try:
+        if isinstance(value, Shape):
+            return value
+        if isinstance(value, Mapping):
+            return Shape(value["min"], value["opt"], value["max"])
+        if hasattr(value, "shape"):
+            return Shape.fixed(_dims(value.shape))
+        items = list(value)
+        if len(items) == 3 and all(isinstance(item, (tuple, list)) for item in items):
+            return Shape(*(_dims(item) for item in items))
+        return Shape.fixed(_dims(items))
+    except ShapeError as error:
+        error.tensor = error.tensor or name or None
+        raise
+    except (TypeError, KeyError) as error:
+        raise ShapeError(
+            "this is no shape",
+            tensor=name or None,
+            expected="integers, a Shape(min=..., opt=..., max=...), or three tuples (min, opt, max)",
+            got=repr(value),
+        ) from error
+
+
+def _dims(value: Iterable[Any]) -> Dims:
+    dims = tuple(operator.index(d) for d in value)
+    if any(d < 0 for d in dims):
+        raise ShapeError(
+            "a dimension is negative",
+            got=str(dims),
+            hint="for a dynamic dimension say its range: Shape(min=..., opt=..., max=...)",
+        )
+    return dims
+
+
+def parse(text: str) -> dict[str, Dims]:
+    """trtexec's text: "input:1x3x224x224,mask:1x128"; "name:scalar" has no dimensions; a name with a colon is quoted.
+
+    Raises `ShapeError` for what can't be read.
+    """
+    shapes: dict[str, Dims] = {}
+    for part in text.split(","):
+        name, colon, dims = part.strip().rpartition(":")
+        quoted = len(name) > 1 and name[0] == name[-1] == "'"
+        digits = [] if dims in ("", "scalar") else dims.split("x")
+        if not colon or not name or not all(d.isdecimal() for d in digits):
+            raise ShapeError("the shapes can't be read", expected="name:1x3x224x224,name2:1x128", got=repr(text))
+        shapes[name[1:-1] if quoted else name] = tuple(int(d) for d in digits)
+    return shapes
