@@ -2,33 +2,85 @@
 
 use crate::engine::config::BuilderConfig;
 use crate::engine::lower::lower;
-use crate::engine::{Engine, Plan, Profile};
+use crate::engine::{Engine, Plan, Profile, verify};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
+use crate::passes;
 use crate::plan::Provider;
 use crate::plan::program::Program;
 use crate::plan::timing::{Times, TimingCache};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Passes, then a plan per profile.
+/// Passes, then a plan per profile; in float32 where a lower precision departs too far.
 pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
     let start = Instant::now();
     network.verify()?;
     widen_ranges(&mut network, &config.profiles)?;
+    let cache = config.timing_cache.clone().map_or_else(TimingCache::default, TimingCache::open);
     let mut notes = vec![];
-    let _compute = compute_dtype(config.compute, providers, &mut notes);
-    lower(&mut network, providers, &config.settings())?;
-    let cache = config
-        .timing_cache
-        .clone()
-        .map_or_else(TimingCache::default, TimingCache::open);
-    let mut engine = plan(network, config, providers, &cache)?;
+    let compute = compute_dtype(config.compute, providers, &mut notes);
+    let lowered = compute != DType::Float32 && config.verify;
+    let original = lowered.then(|| network.clone());
+    let mut engine = build_in(network, compute, &config, providers, &cache)?;
+    if let Some(original) = original
+        && let Some(departure) = departure(&engine, original.clone(), compute, providers)?
+    {
+        engine = build_in(original, DType::Float32, &config, providers, &cache)?;
+        notes.push(format!("{departure}: every layer went back to float32"));
+    }
     engine.notes.splice(0..0, notes);
     engine.build_seconds = start.elapsed().as_secs_f64();
     Ok(engine)
+}
+
+fn build_in(
+    mut network: Network,
+    compute: DType,
+    config: &BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+    cache: &TimingCache,
+) -> Result<Engine> {
+    let counts = simplify(&mut network, compute, providers, config)?;
+    let mut engine = plan(network, config.clone(), providers, cache)?;
+    engine.passes = counts.into_iter().map(|(name, count)| (name.to_string(), count)).collect();
+    Ok(engine)
+}
+
+/// Brings a network into the form that the providers read.
+fn simplify(
+    network: &mut Network,
+    compute: DType,
+    providers: &[Arc<dyn Provider>],
+    config: &BuilderConfig,
+) -> Result<passes::Counts> {
+    let unsupported = [DType::Float16, DType::BFloat16].into_iter().filter(|&d| !computes(providers, d)).collect();
+    let settings = passes::Settings { compute, unsupported, refittable: false, ..Default::default() };
+    let mut counts = passes::run(network, &settings)?;
+    if lower(network, providers, &config.settings())? > 0 {
+        for (name, count) in passes::run(network, &settings)? {
+            *counts.entry(name).or_default() += count;
+        }
+    }
+    Ok(counts)
+}
+
+/// How far an engine departs from the float32 network, which is planned without timing.
+fn departure(
+    engine: &Engine,
+    mut original: Network,
+    compute: DType,
+    providers: &[Arc<dyn Provider>],
+) -> Result<Option<String>> {
+    let config = BuilderConfig { optimization_level: 0, ..engine.config.clone() };
+    simplify(&mut original, DType::Float32, providers, &config)?;
+    let plan = &engine.plans[0];
+    let binding = opt(&original, &plan.profile);
+    let cache = TimingCache::default();
+    let exact = Program::build(Arc::new(original), providers.to_vec(), &config.settings(), &binding, &cache)?;
+    verify::departure(&plan.program, &Arc::new(exact), &binding, compute)
 }
 
 /// A plan per profile for a network that an engine file brought, with the times that stood beside it.

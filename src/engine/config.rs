@@ -26,6 +26,8 @@ pub struct BuilderConfig {
     pub timing_cache: Option<PathBuf>,
     /// Whether a layer that the first provider refuses is an error.
     pub strict: bool,
+    /// Whether an engine in lower precision is compared with float32 once, and built in float32 if it departs too far.
+    pub verify: bool,
 }
 
 impl Default for BuilderConfig {
@@ -38,6 +40,7 @@ impl Default for BuilderConfig {
             profiles: vec![],
             timing_cache: None,
             strict: false,
+            verify: true,
         }
     }
 }

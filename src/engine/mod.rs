@@ -5,6 +5,7 @@ pub mod config;
 pub mod format;
 mod lower;
 pub mod report;
+mod verify;
 
 use crate::error::{Error, Result};
 use crate::network::Network;

@@ -1,0 +1,84 @@
+//! After a build in lower precision: does the engine compute what the float32 network computes?
+
+use crate::error::Result;
+use crate::network::array::{Array, Buffer};
+use crate::network::dim::Binding;
+use crate::network::dtype::DType;
+use crate::network::{Network, TensorId};
+use crate::plan::instance::ProgramInstance;
+use crate::plan::program::{Program, operand};
+use crate::plan::layout::Layout;
+use std::sync::Arc;
+
+/// The results may differ by so many times the rounding error of the dtype (root mean square, relative).
+const BUDGET: f64 = 16.0;
+
+/// What departs, if anything does, on one random batch; as a sentence for the report.
+///
+/// # Errors
+/// Those of running either program.
+pub fn departure(lowered: &Arc<Program>, exact: &Arc<Program>, binding: &Binding, compute: DType) -> Result<Option<String>> {
+    let inputs = sample(&exact.network, binding)?;
+    let (got, want) = (run_once(lowered, &inputs, binding)?, run_once(exact, &inputs, binding)?);
+    let budget = BUDGET * rounding(compute);
+    for ((output, got), want) in exact.network.outputs().iter().zip(&got).zip(&want) {
+        let (got, want) = (got.to_f64(), want.to_f64());
+        let broken = got.iter().zip(&want).filter(|(g, w)| !g.is_finite() && w.is_finite()).count();
+        if broken > 0 {
+            let what = format!("{broken} of {} elements of output {:?} are not finite in {compute}", got.len(), output.name);
+            return Ok(Some(what));
+        }
+        let error = relative_rms(&got, &want);
+        if error > budget {
+            let (error, budget) = (error * 100.0, budget * 100.0);
+            return Ok(Some(format!("output {:?} departs by {error:.2} % in {compute}, above {budget:.2} %", output.name)));
+        }
+    }
+    Ok(None)
+}
+
+/// Half the distance between one and the next number.
+fn rounding(dtype: DType) -> f64 {
+    match dtype {
+        DType::BFloat16 => 2f64.powi(-8),
+        DType::Float16 => 2f64.powi(-11),
+        _ => 2f64.powi(-24),
+    }
+}
+
+fn relative_rms(got: &[f64], want: &[f64]) -> f64 {
+    let finite = || got.iter().zip(want).filter(|(_, w)| w.is_finite());
+    let error: f64 = finite().map(|(g, w)| (g - w) * (g - w)).sum();
+    let size: f64 = finite().map(|(_, w)| w * w).sum();
+    if size == 0.0 { error.sqrt() } else { (error / size).sqrt() }
+}
+
+/// One array per input: numbers in -1..1, and zeros for integers, which may be indices.
+fn sample(network: &Network, binding: &Binding) -> Result<Vec<Array>> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = move || {
+        // xorshift64*, so that every build sees the same numbers.
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    };
+    let array = |&tensor: &TensorId| {
+        let operand = operand(network, tensor, Layout::Plain, binding)?;
+        let floats = operand.dtype.is_float();
+        let values: Vec<f64> = (0..operand.elements()).map(|_| if floats { random() } else { 0.0 }).collect();
+        Array::from_f64(operand.dtype, operand.shape, &values)
+    };
+    network.inputs().iter().map(array).collect()
+}
+
+fn run_once(program: &Arc<Program>, inputs: &[Array], binding: &Binding) -> Result<Vec<Array>> {
+    let mut instance = ProgramInstance::new(program.clone(), binding)?;
+    let outputs: Vec<Buffer> = instance.outputs().iter().map(|o| Buffer::zeroed(o.bytes())).collect();
+    let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
+    let to: Vec<_> = outputs.iter().map(Buffer::as_ptr).collect();
+    // SAFETY: the arrays have the shapes that the binding gives their tensors, and live until the run is over.
+    unsafe { instance.run(&from, &to) }?;
+    let arrays = instance.outputs().to_vec().into_iter().zip(outputs);
+    arrays.map(|(operand, buffer)| Array::new(operand.dtype, operand.shape, Arc::new(buffer), 0)).collect()
+}
