@@ -19,7 +19,10 @@ pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn P
     let start = Instant::now();
     network.verify()?;
     widen_ranges(&mut network, &config.profiles)?;
-    let cache = config.timing_cache.clone().map_or_else(TimingCache::default, TimingCache::open);
+    let cache = config
+        .timing_cache
+        .clone()
+        .map_or_else(TimingCache::default, TimingCache::open);
     let mut notes = vec![];
     let compute = compute_dtype(config.compute, providers, &mut notes);
     let lowered = compute != DType::Float32 && config.verify;
@@ -45,7 +48,10 @@ fn build_in(
 ) -> Result<Engine> {
     let counts = simplify(&mut network, compute, providers, config)?;
     let mut engine = plan(network, config.clone(), providers, cache)?;
-    engine.passes = counts.into_iter().map(|(name, count)| (name.to_string(), count)).collect();
+    engine.passes = counts
+        .into_iter()
+        .map(|(name, count)| (name.to_string(), count))
+        .collect();
     Ok(engine)
 }
 
@@ -56,8 +62,16 @@ fn simplify(
     providers: &[Arc<dyn Provider>],
     config: &BuilderConfig,
 ) -> Result<passes::Counts> {
-    let unsupported = [DType::Float16, DType::BFloat16].into_iter().filter(|&d| !computes(providers, d)).collect();
-    let settings = passes::Settings { compute, unsupported, refittable: false, ..Default::default() };
+    let unsupported = [DType::Float16, DType::BFloat16]
+        .into_iter()
+        .filter(|&d| !computes(providers, d))
+        .collect();
+    let settings = passes::Settings {
+        compute,
+        unsupported,
+        refittable: false,
+        ..Default::default()
+    };
     let mut counts = passes::run(network, &settings)?;
     if lower(network, providers, &config.settings())? > 0 {
         for (name, count) in passes::run(network, &settings)? {
@@ -74,12 +88,21 @@ fn departure(
     compute: DType,
     providers: &[Arc<dyn Provider>],
 ) -> Result<Option<String>> {
-    let config = BuilderConfig { optimization_level: 0, ..engine.config.clone() };
+    let config = BuilderConfig {
+        optimization_level: 0,
+        ..engine.config.clone()
+    };
     simplify(&mut original, DType::Float32, providers, &config)?;
     let plan = &engine.plans[0];
     let binding = opt(&original, &plan.profile);
     let cache = TimingCache::default();
-    let exact = Program::build(Arc::new(original), providers.to_vec(), &config.settings(), &binding, &cache)?;
+    let exact = Program::build(
+        Arc::new(original),
+        providers.to_vec(),
+        &config.settings(),
+        &binding,
+        &cache,
+    )?;
     verify::departure(&plan.program, &Arc::new(exact), &binding, compute)
 }
 

@@ -6,8 +6,8 @@ use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::network::{Network, TensorId};
 use crate::plan::instance::ProgramInstance;
-use crate::plan::program::{Program, operand};
 use crate::plan::layout::Layout;
+use crate::plan::program::{Program, operand};
 use std::sync::Arc;
 
 /// The results may differ by so many times the rounding error of the dtype (root mean square, relative).
@@ -17,21 +17,37 @@ const BUDGET: f64 = 16.0;
 ///
 /// # Errors
 /// Those of running either program.
-pub fn departure(lowered: &Arc<Program>, exact: &Arc<Program>, binding: &Binding, compute: DType) -> Result<Option<String>> {
+pub fn departure(
+    lowered: &Arc<Program>,
+    exact: &Arc<Program>,
+    binding: &Binding,
+    compute: DType,
+) -> Result<Option<String>> {
     let inputs = sample(&exact.network, binding)?;
     let (got, want) = (run_once(lowered, &inputs, binding)?, run_once(exact, &inputs, binding)?);
     let budget = BUDGET * rounding(compute);
     for ((output, got), want) in exact.network.outputs().iter().zip(&got).zip(&want) {
         let (got, want) = (got.to_f64(), want.to_f64());
-        let broken = got.iter().zip(&want).filter(|(g, w)| !g.is_finite() && w.is_finite()).count();
+        let broken = got
+            .iter()
+            .zip(&want)
+            .filter(|(g, w)| !g.is_finite() && w.is_finite())
+            .count();
         if broken > 0 {
-            let what = format!("{broken} of {} elements of output {:?} are not finite in {compute}", got.len(), output.name);
+            let what = format!(
+                "{broken} of {} elements of output {:?} are not finite in {compute}",
+                got.len(),
+                output.name
+            );
             return Ok(Some(what));
         }
         let error = relative_rms(&got, &want);
         if error > budget {
             let (error, budget) = (error * 100.0, budget * 100.0);
-            return Ok(Some(format!("output {:?} departs by {error:.2} % in {compute}, above {budget:.2} %", output.name)));
+            return Ok(Some(format!(
+                "output {:?} departs by {error:.2} % in {compute}, above {budget:.2} %",
+                output.name
+            )));
         }
     }
     Ok(None)
@@ -50,7 +66,11 @@ fn relative_rms(got: &[f64], want: &[f64]) -> f64 {
     let finite = || got.iter().zip(want).filter(|(_, w)| w.is_finite());
     let error: f64 = finite().map(|(g, w)| (g - w) * (g - w)).sum();
     let size: f64 = finite().map(|(_, w)| w * w).sum();
-    if size == 0.0 { error.sqrt() } else { (error / size).sqrt() }
+    if size == 0.0 {
+        error.sqrt()
+    } else {
+        (error / size).sqrt()
+    }
 }
 
 /// One array per input: numbers in -1..1, and zeros for integers, which may be indices.
@@ -66,7 +86,9 @@ fn sample(network: &Network, binding: &Binding) -> Result<Vec<Array>> {
     let array = |&tensor: &TensorId| {
         let operand = operand(network, tensor, Layout::Plain, binding)?;
         let floats = operand.dtype.is_float();
-        let values: Vec<f64> = (0..operand.elements()).map(|_| if floats { random() } else { 0.0 }).collect();
+        let values: Vec<f64> = (0..operand.elements())
+            .map(|_| if floats { random() } else { 0.0 })
+            .collect();
         Array::from_f64(operand.dtype, operand.shape, &values)
     };
     network.inputs().iter().map(array).collect()
@@ -80,5 +102,7 @@ fn run_once(program: &Arc<Program>, inputs: &[Array], binding: &Binding) -> Resu
     // SAFETY: the arrays have the shapes that the binding gives their tensors, and live until the run is over.
     unsafe { instance.run(&from, &to) }?;
     let arrays = instance.outputs().to_vec().into_iter().zip(outputs);
-    arrays.map(|(operand, buffer)| Array::new(operand.dtype, operand.shape, Arc::new(buffer), 0)).collect()
+    arrays
+        .map(|(operand, buffer)| Array::new(operand.dtype, operand.shape, Arc::new(buffer), 0))
+        .collect()
 }
