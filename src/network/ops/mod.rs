@@ -41,6 +41,7 @@ pub mod cosh;
 pub mod cum_sum;
 pub mod depth_to_space;
 pub mod div;
+pub mod einsum;
 pub mod elu;
 pub mod equal;
 pub mod erf;
@@ -162,6 +163,7 @@ pub static OPS: &[&OpDef] = &[
     &cum_sum::DEF,
     &depth_to_space::DEF,
     &div::DEF,
+    &einsum::DEF,
     &elu::DEF,
     &equal::DEF,
     &erf::DEF,
