@@ -28,6 +28,11 @@ pub mod atan;
 pub mod atanh;
 pub mod average_pool;
 pub mod batch_normalization;
+pub mod bit_shift;
+pub mod bitwise_and;
+pub mod bitwise_not;
+pub mod bitwise_or;
+pub mod bitwise_xor;
 pub mod cast;
 pub mod ceil;
 pub mod celu;
@@ -150,6 +155,11 @@ pub static OPS: &[&OpDef] = &[
     &atanh::DEF,
     &average_pool::DEF,
     &batch_normalization::DEF,
+    &bit_shift::DEF,
+    &bitwise_and::DEF,
+    &bitwise_not::DEF,
+    &bitwise_or::DEF,
+    &bitwise_xor::DEF,
     &cast::DEF,
     &ceil::DEF,
     &celu::DEF,

@@ -25,6 +25,16 @@ pub fn infer_signed(infer: &Infer) -> Result<Vec<TensorType>> {
     })
 }
 
+/// As [`infer_same`], and the dtype must be an integer one.
+pub fn infer_integer(infer: &Infer) -> Result<Vec<TensorType>> {
+    infer_where(infer, "integers", DType::is_int)
+}
+
+/// As [`infer_same`], and the dtype must be an unsigned integer one.
+pub fn infer_unsigned(infer: &Infer) -> Result<Vec<TensorType>> {
+    infer_where(infer, "unsigned integers", |dtype| dtype.name().starts_with("uint"))
+}
+
 /// The broadcast shape; inputs and output are bool.
 pub fn infer_logical(infer: &Infer) -> Result<Vec<TensorType>> {
     infer_where(infer, "bool tensors", |dtype| dtype == DType::Bool)
