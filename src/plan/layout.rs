@@ -11,7 +11,8 @@ pub enum Layout {
     Plain,
     /// Channels innermost (NHWC); for rank 3 and above.
     ChannelsLast,
-    /// Channels in blocks of 16 innermost (nChw16c), zero-padded to whole blocks; for rank 3 and above.
+    /// Channels in blocks of 16 innermost (nChw16c), padded to whole blocks; for rank 3 and above. Every kernel that
+    /// writes it writes zeros into the padding, and may count on zeros there when it reads.
     Blocked16,
 }
 

@@ -1,4 +1,175 @@
 //! The CPU provider: oneDNN primitives and our own kernels, on one team of threads.
 mod bridge;
 pub mod handle;
+mod kernels;
+mod simd;
 pub mod team;
+
+use crate::error::Result;
+use crate::network::dtype::DType;
+use crate::network::op::{Decomposition, TensorType};
+use crate::network::{LayerId, Network};
+use crate::plan::layout::{Layout, Space};
+use crate::plan::{Job, Kernel, Offer, Provider, Refusal, Settings};
+use kernels::scope::{Positions, Scope};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// The processor of this machine.
+#[derive(Default)]
+pub struct Cpu {
+    /// The order of the network that was asked about last, under a fingerprint of its layers.
+    order: Mutex<Option<(u64, Positions)>>,
+}
+
+impl Cpu {
+    fn positions(&self, network: &Network) -> Positions {
+        let mut hasher = DefaultHasher::new();
+        for (id, layer) in network.layers() {
+            (id, &layer.inputs, &layer.outputs).hash(&mut hasher);
+        }
+        let key = hasher.finish();
+        let mut known = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((k, positions)) if *k == key => positions.clone(),
+            _ => {
+                // A network with a cycle has no order; the planner says so.
+                let order = network.order().unwrap_or_default();
+                let positions: Positions = Arc::new(order.into_iter().enumerate().map(|(i, l)| (l, i)).collect());
+                *known = Some((key, positions.clone()));
+                positions
+            }
+        }
+    }
+
+    fn refuse(layer: &str, reason: String, hint: &str) -> Refusal {
+        Refusal {
+            provider: "cpu".into(),
+            layer: layer.into(),
+            reason,
+            hint: hint.into(),
+        }
+    }
+}
+
+impl Provider for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn signature(&self, settings: &Settings) -> String {
+        let onednn = handle::onednn_version();
+        format!(
+            "cpu {} {} threads {} onednn {onednn}",
+            model(),
+            features(),
+            settings.threads
+        )
+    }
+
+    fn space(&self) -> Space {
+        Space::Host
+    }
+
+    fn compute_dtype(&self, dtype: DType) -> DType {
+        match dtype {
+            DType::Float16 => DType::Float32,
+            DType::BFloat16 if !is_x86_feature_detected!("avx512bf16") => DType::Float32,
+            other => other,
+        }
+    }
+
+    fn candidates(&self, network: &Network, layer: LayerId, settings: &Settings) -> Offer {
+        let found = &network[layer];
+        let names = settings.exclude.get(self.name()).map_or(&[][..], Vec::as_slice);
+        let excluded =
+            |l: &LayerId| names.contains(&network[*l].name) || names.iter().any(|n| n == network[*l].op.name);
+        if excluded(&layer) {
+            return Err(Self::refuse(&found.name, "it is excluded by the options".into(), ""));
+        }
+        let scope = Scope {
+            network,
+            layer,
+            positions: self.positions(network),
+        };
+        let mut candidates =
+            kernels::candidates(&scope).map_err(|why| Self::refuse(&found.name, why.reason, why.hint))?;
+        // A fusion must not take in what is excluded.
+        candidates.retain(|c| !c.layers.iter().any(excluded));
+        Ok(candidates)
+    }
+
+    fn reorder(&self, from: Layout, to: Layout, _ty: &TensorType) -> Arc<dyn Kernel> {
+        Arc::new(kernels::reorder::Reorder { from, to })
+    }
+
+    fn run(&self, threads: usize, job: Job) -> Result<()> {
+        team::run(threads, job)
+    }
+}
+
+/// The name of the processor.
+fn model() -> &'static str {
+    static MODEL: OnceLock<String> = OnceLock::new();
+    MODEL.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let line = text.lines().find_map(|l| l.strip_prefix("model name"));
+        let name = line.and_then(|l| l.split(':').nth(1)).unwrap_or("unknown");
+        name.trim().to_string()
+    })
+}
+
+/// The instruction sets that kernels choose by.
+fn features() -> String {
+    let found = [
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("avx512", is_x86_feature_detected!("avx512f")),
+        ("vnni", is_x86_feature_detected!("avx512vnni")),
+        ("bf16", is_x86_feature_detected!("avx512bf16")),
+        (
+            "amx",
+            std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|t| t.contains("amx_bf16")),
+        ),
+    ];
+    let names: Vec<_> = found
+        .into_iter()
+        .filter(|(_, there)| *there)
+        .map(|(name, _)| name)
+        .collect();
+    names.join("+")
+}
+
+/// Whether a layer is given by smaller ops, so that it need not run on the naive reference.
+fn decomposes(network: &Network, layer: LayerId) -> bool {
+    !matches!(network[layer].op.decomposition, Decomposition::None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::attr::Attrs;
+    use crate::network::ops;
+
+    fn settings(exclude: &[&str]) -> Settings {
+        Settings {
+            threads: 1,
+            optimization_level: 0,
+            exclude: [("cpu".to_string(), exclude.iter().map(|s| s.to_string()).collect())].into(),
+        }
+    }
+
+    #[test]
+    fn the_last_candidate_runs_the_layer_alone_and_exclusion_is_a_refusal() {
+        let mut network = Network::new("");
+        let x = network.add_input("x", DType::Float32, vec![4i64.into()]).unwrap();
+        let relu = ops::find("Relu").unwrap();
+        let a = network.add_layer("a", relu, Attrs::new(), &[Some(x)]).unwrap()[0];
+        network.add_layer("b", relu, Attrs::new(), &[Some(a)]).unwrap();
+        let (cpu, id) = (Cpu::default(), network.producer(a).unwrap().0);
+        let found = cpu.candidates(&network, id, &settings(&[])).unwrap();
+        assert_eq!(found.last().unwrap().layers, [id]);
+        assert_eq!(found[0].layers.len(), 2);
+        assert_eq!(cpu.candidates(&network, id, &settings(&["b"])).unwrap().len(), 1);
+        assert!(cpu.candidates(&network, id, &settings(&["Relu"])).is_err());
+    }
+}

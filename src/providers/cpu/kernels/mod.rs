@@ -1,0 +1,95 @@
+//! The kernels of the CPU provider: one family per file, listed in order of preference.
+
+mod boxes;
+mod concat;
+mod copy;
+mod parallel;
+mod pointwise;
+mod reference;
+mod region;
+pub mod reorder;
+mod reshape;
+pub mod scope;
+mod scratch;
+mod split;
+#[cfg(test)]
+mod testing;
+mod transpose;
+mod transpose_tile;
+mod view;
+
+use scope::Scope;
+
+use crate::plan::Candidate;
+
+/// Why a family does not run a layer that it knows.
+pub struct Why {
+    /// The reason.
+    pub reason: String,
+    /// What the user can do about it; empty if nothing.
+    pub hint: &'static str,
+}
+
+impl Why {
+    /// A reason without a way out.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            hint: "",
+        }
+    }
+}
+
+/// What a family answers: its candidates (none for a layer that is not its own), fusions first.
+pub type Answer = Result<Vec<Candidate>, Why>;
+
+/// A family of kernels.
+pub struct Family {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// What it can do with a layer.
+    pub offer: fn(&Scope) -> Answer,
+}
+
+const fn family(name: &'static str, offer: fn(&Scope) -> Answer) -> Family {
+    Family { name, offer }
+}
+
+/// Every family but the naive reference, the preferred ones first.
+pub static FAMILIES: &[Family] = &[
+    family("pointwise", pointwise::offer),
+    family("reshape", reshape::offer),
+    family("concat", concat::offer),
+    family("split", split::offer),
+    family("boxes", boxes::offer),
+    family("transpose", transpose::offer),
+];
+
+/// Everything that the families offer for a layer; the last one runs it alone, if need be on the naive reference.
+///
+/// # Errors
+/// If a family refuses the layer and the reference can't run it either.
+pub fn candidates(scope: &Scope) -> Result<Vec<Candidate>, Why> {
+    let mut found = vec![];
+    let mut alone = None;
+    let mut refused: Vec<String> = vec![];
+    for family in FAMILIES {
+        match (family.offer)(scope) {
+            Ok(candidates) => {
+                for candidate in candidates {
+                    match candidate.layers.len() {
+                        1 => _ = alone.get_or_insert(candidate),
+                        _ => found.push(candidate),
+                    }
+                }
+            }
+            Err(why) => refused.push(format!("{}: {}", family.name, why.reason)),
+        }
+    }
+    let alone = match alone {
+        Some(candidate) => candidate,
+        None => reference::offer(scope, &refused)?,
+    };
+    found.push(alone);
+    Ok(found)
+}

@@ -1,0 +1,145 @@
+//! Which pointwise layers run as one kernel.
+
+use super::lower::is_pointwise;
+use crate::network::dim::Dim;
+use crate::network::{LayerId, Network, TensorId};
+use crate::providers::cpu::kernels::scope::Scope;
+use std::collections::HashSet;
+
+/// More layers than this are not looked at for one kernel.
+const MOST_LAYERS: usize = 48;
+/// Nor more operands: each costs a stream of memory.
+const MOST_OPERANDS: usize = 12;
+
+/// The layers that one kernel can run together with the scope's layer, that one first in their order of execution as
+/// far as data flows from it; a convex set.
+pub fn grow(scope: &Scope) -> Vec<LayerId> {
+    let mut group = Group {
+        scope,
+        shape: &scope.output_type(0).shape,
+        layers: vec![scope.layer],
+    };
+    loop {
+        let before = group.layers.len();
+        group.follow();
+        group.gather();
+        if group.layers.len() == before {
+            break;
+        }
+    }
+    group.layers.sort_by_key(|layer| scope.positions[layer]);
+    group.layers
+}
+
+/// The tensors that layers give to others or to the caller.
+pub fn outputs(network: &Network, layers: &[LayerId]) -> Vec<TensorId> {
+    let leaves = |t: &TensorId| {
+        let users = &network[*t].users;
+        network.is_output(*t) || users.is_empty() || users.iter().any(|u| !layers.contains(u))
+    };
+    let all = layers.iter().flat_map(|&l| network[l].outputs.iter().copied());
+    all.filter(leaves).collect()
+}
+
+struct Group<'a> {
+    scope: &'a Scope<'a>,
+    shape: &'a [Dim],
+    layers: Vec<LayerId>,
+}
+
+impl Group<'_> {
+    fn fits(&self, id: LayerId) -> bool {
+        let network = self.scope.network;
+        let layer = &network[id];
+        !self.layers.contains(&id)
+            && self.layers.len() < MOST_LAYERS
+            && is_pointwise(network, layer)
+            && network[layer.outputs[0]].ty.shape == self.shape
+            && self.operands(id) <= MOST_OPERANDS
+    }
+
+    /// How many streams the group would read with one more layer.
+    fn operands(&self, extra: LayerId) -> usize {
+        let network = self.scope.network;
+        let inside = |t: TensorId| {
+            network
+                .producer(t)
+                .is_some_and(|(l, _)| l == extra || self.layers.contains(&l))
+        };
+        let all = self.layers.iter().chain([&extra]);
+        let read: HashSet<TensorId> = all.flat_map(|&l| network[l].inputs.iter().flatten().copied()).collect();
+        read.into_iter()
+            .filter(|&t| network[t].constant().is_none() && !inside(t))
+            .count()
+    }
+
+    /// Takes in layers that read the group's results and nothing else that follows from them.
+    fn follow(&mut self) {
+        let network = self.scope.network;
+        let mut at = 0;
+        while at < self.layers.len() {
+            let output = network[self.layers[at]].outputs[0];
+            let mut users = network[output].users.clone();
+            users.sort_by_key(|user| self.scope.positions[user]);
+            for user in users {
+                if self.fits(user) && !self.closes_cycle(user) {
+                    self.layers.push(user);
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// Takes in layers whose results only the group reads.
+    fn gather(&mut self) {
+        let network = self.scope.network;
+        let mut at = 0;
+        while at < self.layers.len() {
+            for &input in network[self.layers[at]].inputs.iter().flatten() {
+                let Some((producer, _)) = network.producer(input) else {
+                    continue;
+                };
+                let only_here = network[input].users.iter().all(|user| self.layers.contains(user));
+                if only_here && !network.is_output(input) && self.fits(producer) && !self.closes_cycle(producer) {
+                    self.layers.push(producer);
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// Whether something outside the group lies on a path from the group to `layer`.
+    fn closes_cycle(&self, layer: LayerId) -> bool {
+        let network = self.scope.network;
+        let positions = &self.scope.positions;
+        let first = self.layers.iter().map(|l| positions[l]).min().unwrap_or(0);
+        let mut pending: Vec<LayerId> = self.producers(layer).filter(|l| !self.layers.contains(l)).collect();
+        let mut seen: HashSet<LayerId> = pending.iter().copied().collect();
+        while let Some(outside) = pending.pop() {
+            // What runs before the whole group can't depend on it.
+            if positions[&outside] < first {
+                continue;
+            }
+            for producer in network[outside]
+                .inputs
+                .iter()
+                .flatten()
+                .filter_map(|&t| network.producer(t))
+            {
+                if self.layers.contains(&producer.0) {
+                    return true;
+                }
+                if seen.insert(producer.0) {
+                    pending.push(producer.0);
+                }
+            }
+        }
+        false
+    }
+
+    fn producers(&self, layer: LayerId) -> impl Iterator<Item = LayerId> {
+        let network = self.scope.network;
+        let inputs = network[layer].inputs.iter().flatten();
+        inputs.filter_map(|&t| network.producer(t)).map(|(l, _)| l)
+    }
+}

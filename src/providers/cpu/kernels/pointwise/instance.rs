@@ -1,0 +1,383 @@
+//! A pointwise program at concrete shapes.
+
+use super::execute::execute;
+use super::fetch::{Class, Held, MOST_AXES, Walk};
+use super::program::{Feed, Program, Value};
+use crate::error::{Error, Result};
+use crate::network::array::Array;
+use crate::network::dtype::DType;
+use crate::plan::layout::{Layout, Operand};
+use crate::plan::{Call, Instance, Request};
+use crate::providers::cpu::kernels::view::{self, BLOCK};
+use crate::providers::cpu::kernels::{parallel, scratch};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Elements of a tile: a register fills two kilobytes, and a program's registers stay in the nearest cache.
+const TILE: usize = 512;
+/// Additions that a thread should at least do.
+const GRAIN: usize = 16_384;
+
+/// How an operand comes into reach.
+enum Reach {
+    /// Its memory is used as it is.
+    Direct,
+    /// It is one value, spread over a register once.
+    Scalar,
+    /// Each tile is brought into a register.
+    Fetched(Walk),
+}
+
+struct Source {
+    reach: Reach,
+    dtype: DType,
+    class: Class,
+    /// A constant, laid out for the form.
+    kept: Option<Array>,
+    /// The input that it is.
+    input: usize,
+}
+
+struct Sink {
+    dtype: DType,
+    class: Class,
+    /// The instruction that gives it.
+    result: usize,
+    /// The path to memory; none where the instruction writes there itself.
+    walk: Option<Walk>,
+    strides_dense: bool,
+}
+
+/// Where channels end within their last block, in a space of blocks.
+struct Padding {
+    /// Channels in the last block.
+    valid: usize,
+    /// Elements of all blocks of a sample.
+    sample: usize,
+    /// Elements of the last block of a sample.
+    last: usize,
+}
+
+pub struct PointwiseInstance {
+    program: Arc<Program>,
+    sources: Vec<Source>,
+    sinks: Vec<Sink>,
+    registers: Vec<usize>,
+    register_count: usize,
+    total: usize,
+    tile: usize,
+    grain: usize,
+    padding: Option<Padding>,
+}
+
+impl PointwiseInstance {
+    pub fn new(program: Arc<Program>, request: &Request) -> Result<Self> {
+        let layout = request.form.outputs[0];
+        let shape = &request.outputs[0].shape;
+        let space = view::space(shape, layout);
+        let sources: Vec<Source> = (0..program.feeds.len())
+            .map(|i| source(&program, i, request, shape, layout))
+            .collect::<Result<_>>()?;
+        let sinks: Vec<Sink> = request
+            .outputs
+            .iter()
+            .zip(&program.outputs)
+            .map(|(operand, &value)| sink(&program, operand, value, &space, layout))
+            .collect::<Result<_>>()?;
+        let (registers, register_count) = program.registers();
+        let tile = tile_for(&sources);
+        let grain = (GRAIN / program.weight().max(1)).next_multiple_of(tile).max(tile);
+        Ok(Self {
+            total: space.iter().product(),
+            padding: padding(shape, layout),
+            sources,
+            sinks,
+            registers,
+            register_count,
+            tile,
+            grain,
+            program,
+        })
+    }
+
+    fn slot(&self) -> usize {
+        // i64 at worst, and no two registers at the same place of a page.
+        self.tile * 8 + 64
+    }
+
+    fn scratch_bytes(&self) -> usize {
+        (self.register_count + self.sources.len()) * self.slot()
+    }
+}
+
+fn source(program: &Program, index: usize, request: &Request, shape: &[usize], layout: Layout) -> Result<Source> {
+    let class = program.classes[index];
+    let (operand, kept, input) = match &program.feeds[index] {
+        Feed::Input(input) => (request.inputs[*input].clone(), None, *input),
+        Feed::Constant(array) => {
+            let array = match array.uniform() {
+                Some(_) => Array::from_bytes(array.dtype(), vec![], &array.bytes()[..array.dtype().size()])?,
+                None => array.clone(),
+            };
+            let operand = Operand::dense(array.dtype(), array.shape().to_vec(), Layout::Plain);
+            (operand, Some(array), 0)
+        }
+    };
+    let (kept, strides) = match kept {
+        Some(array) if layout == Layout::Blocked16 => {
+            let (array, padded) = whole_blocks(&array, shape)?;
+            let operand = Operand::dense(array.dtype(), array.shape().to_vec(), Layout::Plain);
+            let strides = view::strides(&operand, &padded, layout)?;
+            (Some(array), strides)
+        }
+        kept => (kept, view::strides(&operand, shape, layout)?),
+    };
+    let walk = walk(&view::space(shape, layout), &strides)?;
+    let reach = if walk.is_scalar() {
+        Reach::Scalar
+    } else if walk.is_contiguous() && class.is_native(operand.dtype) {
+        Reach::Direct
+    } else {
+        Reach::Fetched(walk)
+    };
+    Ok(Source {
+        reach,
+        dtype: operand.dtype,
+        class,
+        kept,
+        input,
+    })
+}
+
+fn walk(space: &[usize], strides: &[usize]) -> Result<Walk> {
+    let walk = Walk::new(space, strides);
+    match walk.axes() <= MOST_AXES {
+        true => Ok(walk),
+        false => Err(Error::unsupported(
+            "the tensors have too many dimensions that don't lie evenly",
+        )),
+    }
+}
+
+/// A constant with its channels (axis 1 of `shape`) filled up to whole blocks, and the shape filled up so.
+fn whole_blocks(array: &Array, shape: &[usize]) -> Result<(Array, Vec<usize>)> {
+    let mut padded = shape.to_vec();
+    padded[1] = padded[1].next_multiple_of(BLOCK);
+    let axis = (array.shape().len() + 1).checked_sub(shape.len());
+    let Some(axis) = axis.filter(|&a| array.shape().get(a) == Some(&shape[1]) && padded != shape) else {
+        return Ok((array.clone(), padded));
+    };
+    let inner: usize = array.shape()[axis + 1..].iter().product::<usize>() * array.dtype().size();
+    let mut bytes = vec![];
+    for row in array.bytes().chunks(shape[1] * inner) {
+        bytes.extend_from_slice(row);
+        bytes.resize(bytes.len() + (padded[1] - shape[1]) * inner, 0);
+    }
+    let mut filled = array.shape().to_vec();
+    filled[axis] = padded[1];
+    Ok((Array::from_bytes(array.dtype(), filled, &bytes)?, padded))
+}
+
+fn sink(program: &Program, operand: &Operand, value: Value, space: &[usize], layout: Layout) -> Result<Sink> {
+    let strides = view::strides(operand, &operand.shape, layout)?;
+    let walk = walk(space, &strides)?;
+    let class = program.class(value);
+    let Value::Result(result) = value else {
+        return Err(Error::internal("a pointwise kernel gives an operand on"));
+    };
+    let dense = walk.is_contiguous() || walk.is_scalar();
+    let direct = dense && class.is_native(operand.dtype);
+    Ok(Sink {
+        dtype: operand.dtype,
+        class,
+        result,
+        walk: (!direct).then_some(walk),
+        strides_dense: dense,
+    })
+}
+
+/// Tiles hold whole repetitions of an operand that repeats itself often, so that it is read once.
+fn tile_for(sources: &[Source]) -> usize {
+    let period = |source: &Source| match &source.reach {
+        Reach::Fetched(walk) => walk.period().filter(|&p| p > 1 && p <= TILE),
+        _ => None,
+    };
+    match sources.iter().filter_map(period).max() {
+        Some(period) => TILE / period * period,
+        None => TILE,
+    }
+}
+
+fn padding(shape: &[usize], layout: Layout) -> Option<Padding> {
+    let channels = *shape.get(1)?;
+    let valid = channels % BLOCK;
+    let spatial: usize = shape[2..].iter().product();
+    (layout == Layout::Blocked16 && valid != 0).then(|| Padding {
+        valid,
+        sample: channels.div_ceil(BLOCK) * BLOCK * spatial,
+        last: BLOCK * spatial,
+    })
+}
+
+impl Padding {
+    /// Zeroes what of `start..end` lies beyond the last channel; `tile` is the memory of `start`.
+    ///
+    /// # Safety
+    /// The memory must hold `end - start` elements of `size` bytes.
+    unsafe fn clear(&self, tile: *mut u8, size: usize, (start, end): (usize, usize)) {
+        let mut at = start / BLOCK * BLOCK;
+        while at < end {
+            if at % self.sample >= self.sample - self.last {
+                let (from, to) = ((at + self.valid).max(start), (at + BLOCK).min(end));
+                if from < to {
+                    // SAFETY: `start <= from < to <= end`.
+                    unsafe { tile.add((from - start) * size).write_bytes(0, (to - from) * size) };
+                }
+                at += BLOCK;
+            } else {
+                let sample = at - at % self.sample;
+                at = sample + self.sample - self.last;
+            }
+        }
+    }
+}
+
+impl Instance for PointwiseInstance {
+    fn implementation(&self) -> String {
+        format!("interpreted {:?}", crate::providers::cpu::simd::Isa::here())
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        let call = parallel::Shared(call);
+        let this = &*self;
+        parallel::over(this.total, this.grain, |range| {
+            scratch::with(this.scratch_bytes(), |scratch| {
+                let mut worker = Worker::new(this, call.get(), scratch);
+                // SAFETY: the planner gives addresses that hold the operands of the request.
+                unsafe { worker.run(range) }
+            });
+        })
+    }
+}
+
+/// The state of one thread.
+struct Worker<'a> {
+    of: &'a PointwiseInstance,
+    call: &'a Call<'a>,
+    scratch: *mut u8,
+    held: Vec<Held>,
+    sink_of: Vec<Option<usize>>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(of: &'a PointwiseInstance, call: &'a Call<'a>, scratch: *mut u8) -> Self {
+        let direct = |r: usize| of.sinks.iter().position(|sink| sink.result == r && sink.walk.is_none());
+        Self {
+            of,
+            call,
+            scratch,
+            held: vec![None; of.sources.len()],
+            sink_of: (0..of.program.instrs.len()).map(direct).collect(),
+        }
+    }
+
+    fn base(&self, source: &Source) -> *const u8 {
+        match &source.kept {
+            Some(array) => array.bytes().as_ptr(),
+            None => self.call.inputs[source.input],
+        }
+    }
+
+    fn fetch_slot(&self, operand: usize) -> *mut u8 {
+        self.scratch
+            .wrapping_add((self.of.register_count + operand) * self.of.slot())
+    }
+
+    /// The memory of a value for the tile that starts at `start`.
+    fn place(&self, value: Value, start: usize) -> *mut u8 {
+        match value {
+            Value::Operand(i) => match self.of.sources[i].reach {
+                Reach::Direct => {
+                    let source = &self.of.sources[i];
+                    self.base(source).wrapping_add(start * source.dtype.size()).cast_mut()
+                }
+                _ => self.fetch_slot(i),
+            },
+            Value::Result(r) => match self.sink_of[r] {
+                Some(sink) => self.call.outputs[sink].wrapping_add(start * self.of.sinks[sink].dtype.size()),
+                None => self.scratch.wrapping_add(self.of.registers[r] * self.of.slot()),
+            },
+        }
+    }
+
+    unsafe fn run(&mut self, range: Range<usize>) {
+        let of = self.of;
+        for (i, source) in of.sources.iter().enumerate() {
+            if let Reach::Scalar = source.reach {
+                let walk = Walk::new(&[of.tile], &[0]);
+                let slot = self.fetch_slot(i);
+                // SAFETY: a scalar has one element, and the slot holds a tile.
+                unsafe {
+                    walk.fetch(
+                        source.class,
+                        source.dtype,
+                        self.base(source),
+                        slot,
+                        (0, of.tile),
+                        &mut None,
+                    )
+                };
+            }
+        }
+        let mut start = range.start;
+        while start < range.end {
+            let end = (start + of.tile).min(range.end);
+            // SAFETY: the tile lies within the range.
+            unsafe { self.tile(start, end) };
+            start = end;
+        }
+    }
+
+    unsafe fn tile(&mut self, start: usize, end: usize) {
+        let of = self.of;
+        for (i, source) in of.sources.iter().enumerate() {
+            if let Reach::Fetched(walk) = &source.reach {
+                let (slot, base) = (self.fetch_slot(i), self.base(source));
+                // SAFETY: the walk was made for this operand and space; the slot holds a tile.
+                unsafe { walk.fetch(source.class, source.dtype, base, slot, (start, end), &mut self.held[i]) };
+            }
+        }
+        for (r, instr) in of.program.instrs.iter().enumerate() {
+            let mut args = [std::ptr::null(); 3];
+            for (place, &arg) in args.iter_mut().zip(&instr.args) {
+                *place = self.place(arg, start).cast_const();
+            }
+            let out = self.place(Value::Result(r), start);
+            // SAFETY: every place holds `end - start` elements of its class.
+            unsafe { execute(&instr.op, end - start, &args[..instr.args.len()], out) };
+        }
+        for (o, sink) in of.sinks.iter().enumerate() {
+            // SAFETY: as above; the walk was made for this output.
+            unsafe { self.finish(o, sink, (start, end)) };
+        }
+    }
+
+    /// Brings an output to memory, with zeros beyond the last channel.
+    unsafe fn finish(&self, o: usize, sink: &Sink, (start, end): (usize, usize)) {
+        let value = self.place(Value::Result(sink.result), start);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(padding) = &self.of.padding {
+                padding.clear(value, sink.class.size(), (start, end));
+            }
+            match &sink.walk {
+                None => {}
+                Some(_) if sink.strides_dense => {
+                    let to = self.call.outputs[o].add(start * sink.dtype.size());
+                    sink.class.store(sink.dtype, value, to, end - start);
+                }
+                Some(walk) => walk.put(sink.class, sink.dtype, value, self.call.outputs[o], (start, end)),
+            }
+        }
+    }
+}

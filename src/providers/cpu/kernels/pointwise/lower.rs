@@ -1,0 +1,301 @@
+//! From layers to the register program.
+
+use super::fetch::Class;
+use super::program::{Binary, Feed, Instr, IntBinary, Op, Program, Unary, Value};
+use crate::network::array::Array;
+use crate::network::attr::Read;
+use crate::network::dtype::DType;
+use crate::network::{Layer, LayerId, Network, TensorId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Constants up to this many elements are kept by the kernel; larger ones are operands like any other.
+const MOST_KEPT: usize = 1 << 14;
+
+/// Whether a pointwise program can hold a layer.
+pub fn is_pointwise(network: &Network, layer: &Layer) -> bool {
+    let known = layer.op.pointwise.is_some() || matches!(layer.op.name, "Cast" | "Where");
+    let classed = |&t: &TensorId| Class::of(network[t].ty.dtype).is_some();
+    known
+        && layer.inputs.len() <= 3
+        && layer.outputs.len() == 1
+        && layer.inputs.iter().flatten().chain(&layer.outputs).all(classed)
+}
+
+/// A program with the tensors that it reads.
+pub struct Lowered {
+    /// The program.
+    pub program: Program,
+    /// The tensors of its inputs.
+    pub inputs: Vec<TensorId>,
+}
+
+/// The program of these layers, which come in an order of execution, giving these tensors.
+pub fn lower(network: &Network, layers: &[LayerId], outputs: &[TensorId]) -> Lowered {
+    let mut lowering = Lowering {
+        network,
+        program: Program::default(),
+        inputs: vec![],
+        values: HashMap::new(),
+    };
+    for &id in layers {
+        let layer = &network[id];
+        let value = lowering.layer(layer);
+        lowering.values.insert(layer.outputs[0], value);
+    }
+    for tensor in outputs {
+        let value = lowering.values[tensor];
+        let value = match value {
+            Value::Result(_) if !lowering.program.outputs.contains(&value) => value,
+            given_on => lowering.copy(given_on),
+        };
+        lowering.program.outputs.push(value);
+    }
+    Lowered {
+        program: lowering.program,
+        inputs: lowering.inputs,
+    }
+}
+
+struct Lowering<'a> {
+    network: &'a Network,
+    program: Program,
+    inputs: Vec<TensorId>,
+    values: HashMap<TensorId, Value>,
+}
+
+impl Lowering<'_> {
+    fn push(&mut self, op: Op, args: &[Value]) -> Value {
+        self.program.instrs.push(Instr {
+            op,
+            args: args.to_vec(),
+        });
+        Value::Result(self.program.instrs.len() - 1)
+    }
+
+    fn feed(&mut self, feed: Feed, class: Class) -> Value {
+        self.program.feeds.push(feed);
+        self.program.classes.push(class);
+        Value::Operand(self.program.feeds.len() - 1)
+    }
+
+    /// Each output is the result of an instruction of its own; an operand that is given on is copied.
+    fn copy(&mut self, value: Value) -> Value {
+        match self.program.class(value) {
+            Class::Float => self.push(Op::Unary(Unary::Copy), &[value]),
+            Class::Int => self.push(Op::Wrap(DType::Int64), &[value]),
+        }
+    }
+
+    fn tensor(&mut self, tensor: TensorId) -> Value {
+        if let Some(&value) = self.values.get(&tensor) {
+            return value;
+        }
+        let found = &self.network[tensor];
+        let class = Class::of(found.ty.dtype).unwrap_or(Class::Float);
+        let value = match found.constant().filter(|array| array.len() <= MOST_KEPT) {
+            Some(array) => self.feed(Feed::Constant(array.clone()), class),
+            None => {
+                self.inputs.push(tensor);
+                self.feed(Feed::Input(self.inputs.len() - 1), class)
+            }
+        };
+        self.values.insert(tensor, value);
+        value
+    }
+
+    fn as_class(&mut self, value: Value, class: Class) -> Value {
+        match (self.program.class(value), class) {
+            (Class::Int, Class::Float) => self.push(Op::ToFloat, &[value]),
+            (Class::Float, Class::Int) => self.push(Op::ToInt(DType::Int64), &[value]),
+            _ => value,
+        }
+    }
+
+    fn layer(&mut self, layer: &Layer) -> Value {
+        let to = self.network[layer.outputs[0]].ty.dtype;
+        let args: Vec<Option<Value>> = layer.inputs.iter().map(|t| t.map(|t| self.tensor(t))).collect();
+        let present: Vec<Value> = args.iter().flatten().copied().collect();
+        let int = !present.is_empty() && present.iter().all(|&v| self.program.class(v) == Class::Int);
+        match layer.op.name {
+            "Cast" => self.cast(present[0], to),
+            "Where" => {
+                let op = match self.program.class(present[1]) {
+                    Class::Int => Op::SelectInt,
+                    Class::Float => Op::Select,
+                };
+                self.push(op, &present)
+            }
+            _ if int => self.int_layer(layer, to, &args, &present),
+            _ => self.float_layer(layer, &args, &present),
+        }
+    }
+
+    fn cast(&mut self, value: Value, to: DType) -> Value {
+        match (self.program.class(value), to) {
+            (Class::Float, DType::Bool) => self.push(Op::Unary(Unary::Truth), &[value]),
+            (Class::Int, DType::Bool) => self.push(Op::IntTruth, &[value]),
+            (Class::Float, to) if to.is_int() => self.push(Op::ToInt(to), &[value]),
+            (Class::Int, to) if to.is_int() => self.push(Op::Wrap(to), &[value]),
+            (Class::Int, _) => self.push(Op::ToFloat, &[value]),
+            (Class::Float, _) => value,
+        }
+    }
+
+    fn int_layer(&mut self, layer: &Layer, to: DType, args: &[Option<Value>], present: &[Value]) -> Value {
+        let simple = match layer.op.name {
+            "Add" => Some(Op::IntBinary(IntBinary::Add, to)),
+            "Sub" => Some(Op::IntBinary(IntBinary::Sub, to)),
+            "Mul" => Some(Op::IntBinary(IntBinary::Mul, to)),
+            "Max" => Some(Op::IntBinary(IntBinary::Max, to)),
+            "Min" => Some(Op::IntBinary(IntBinary::Min, to)),
+            "Equal" => Some(Op::IntCompare(Binary::Equal)),
+            "Less" => Some(Op::IntCompare(Binary::Less)),
+            "LessOrEqual" => Some(Op::IntCompare(Binary::LessOrEqual)),
+            _ => None,
+        };
+        match (simple, layer.op.name, layer.op.pointwise.and_then(|rule| rule.int)) {
+            (Some(op), ..) => self.push(op, present),
+            (_, "Greater", _) => self.push(Op::IntCompare(Binary::Less), &[present[1], present[0]]),
+            (_, "GreaterOrEqual", _) => self.push(Op::IntCompare(Binary::LessOrEqual), &[present[1], present[0]]),
+            (_, _, Some(rule)) => {
+                let missing = Array::ints(&[i64::MIN]);
+                let args = self.complete(args, missing, Class::Int);
+                self.push(Op::Int(rule, Arc::new(layer.attrs.clone()), to), &args)
+            }
+            _ => {
+                let result = self.float_layer(layer, args, present);
+                if to.is_int() {
+                    self.push(Op::ToInt(to), &[result])
+                } else {
+                    result
+                }
+            }
+        }
+    }
+
+    /// All arguments, those that are left out as a constant.
+    fn complete(&mut self, args: &[Option<Value>], missing: Array, class: Class) -> Vec<Value> {
+        let fill = args
+            .iter()
+            .any(Option::is_none)
+            .then(|| self.feed(Feed::Constant(missing), class));
+        args.iter().filter_map(|arg| arg.or(fill)).collect()
+    }
+
+    fn float_layer(&mut self, layer: &Layer, args: &[Option<Value>], present: &[Value]) -> Value {
+        let present: Vec<Value> = present.iter().map(|&v| self.as_class(v, Class::Float)).collect();
+        if let Some(op) = unary(self.network, layer) {
+            return self.push(Op::Unary(op), &present[..1]);
+        }
+        if let Some((op, swap)) = binary(layer.op.name).filter(|_| present.len() == 2) {
+            let order = if swap {
+                [present[1], present[0]]
+            } else {
+                [present[0], present[1]]
+            };
+            return self.push(Op::Binary(op), &order);
+        }
+        match (layer.op.name, layer.op.pointwise) {
+            ("Pow", _) if self.exponent(layer) == Some(3.0) => {
+                let square = self.push(Op::Unary(Unary::Square), &present[..1]);
+                self.push(Op::Binary(Binary::Mul), &[square, present[0]])
+            }
+            (_, Some(rule)) => {
+                let args: Vec<_> = args.iter().map(|v| v.map(|v| self.as_class(v, Class::Float))).collect();
+                let missing = Array::scalar(DType::Float32, f64::NAN);
+                let args = self.complete(&args, missing, Class::Float);
+                self.push(Op::Float(rule, Arc::new(layer.attrs.clone())), &args)
+            }
+            // `is_pointwise` lets nothing else in.
+            (_, None) => self.push(Op::Unary(Unary::Copy), &present[..1]),
+        }
+    }
+
+    fn exponent(&self, layer: &Layer) -> Option<f64> {
+        scalar(self.network, layer, 1)
+    }
+}
+
+/// The value of an input that is a constant of one value.
+pub fn scalar(network: &Network, layer: &Layer, index: usize) -> Option<f64> {
+    let tensor = layer.inputs.get(index).copied().flatten()?;
+    network[tensor].constant()?.uniform()
+}
+
+/// The function of one number that a layer is, if it is one (attributes and constant inputs taken in).
+pub fn unary(network: &Network, layer: &Layer) -> Option<Unary> {
+    let a = |name: &str| layer.attrs.float(name) as f32;
+    let elu = |alpha: f32, gamma: f32, inner: f32| Unary::Elu { alpha, gamma, inner };
+    Some(match layer.op.name {
+        "Identity" => Unary::Copy,
+        "Neg" => Unary::Neg,
+        "Abs" => Unary::Abs,
+        "Sqrt" => Unary::Sqrt,
+        "Reciprocal" => Unary::Reciprocal,
+        "Exp" => Unary::Exp,
+        "Log" => Unary::Log,
+        "Sin" => Unary::Sin,
+        "Cos" => Unary::Cos,
+        "Tanh" => Unary::Tanh,
+        "Sigmoid" => Unary::Sigmoid,
+        "Erf" => Unary::Erf,
+        "Relu" => Unary::Relu,
+        "Silu" => Unary::Silu,
+        "HardSwish" => Unary::HardSwish,
+        "HardSigmoid" => Unary::HardSigmoid(a("alpha"), a("beta")),
+        "LeakyRelu" => Unary::LeakyRelu(a("alpha")),
+        "Elu" => elu(a("alpha"), 1.0, 1.0),
+        "Selu" => elu(a("alpha"), a("gamma"), 1.0),
+        "Celu" => elu(a("alpha"), 1.0, 1.0 / a("alpha")),
+        "Gelu" if layer.attrs.text("approximate") == "tanh" => Unary::GeluTanh,
+        "Gelu" => Unary::Gelu,
+        "Mish" => Unary::Mish,
+        "Softplus" => Unary::Softplus,
+        "Softsign" => Unary::Softsign,
+        "ThresholdedRelu" => Unary::ThresholdedRelu(a("alpha")),
+        "Floor" => Unary::Floor,
+        "Ceil" => Unary::Ceil,
+        "Round" => Unary::Round,
+        "Sign" => Unary::Sign,
+        "Not" => Unary::Not,
+        "Clip" => {
+            let bound = |index: usize, none: f32| match layer.inputs.get(index).copied().flatten() {
+                Some(_) => scalar(network, layer, index).map(|v| v as f32),
+                None => Some(none),
+            };
+            Unary::Clip(bound(1, f32::NEG_INFINITY)?, bound(2, f32::INFINITY)?)
+        }
+        "Pow" => match scalar(network, layer, 1)? {
+            1.0 => Unary::Copy,
+            2.0 => Unary::Square,
+            0.5 => Unary::Sqrt,
+            -0.5 => Unary::Rsqrt,
+            -1.0 => Unary::Reciprocal,
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// The function of two numbers of an op, and whether its arguments change places.
+fn binary(op: &str) -> Option<(Binary, bool)> {
+    Some(match op {
+        "Add" => (Binary::Add, false),
+        "Sub" => (Binary::Sub, false),
+        "Mul" => (Binary::Mul, false),
+        "Div" => (Binary::Div, false),
+        "Max" => (Binary::Max, false),
+        "Min" => (Binary::Min, false),
+        "Less" => (Binary::Less, false),
+        "LessOrEqual" => (Binary::LessOrEqual, false),
+        "Greater" => (Binary::Less, true),
+        "GreaterOrEqual" => (Binary::LessOrEqual, true),
+        "Equal" => (Binary::Equal, false),
+        "And" => (Binary::And, false),
+        "Or" => (Binary::Or, false),
+        "Xor" => (Binary::Xor, false),
+        "PRelu" => (Binary::PRelu, false),
+        _ => return None,
+    })
+}

@@ -1,0 +1,152 @@
+//! Connected pointwise layers as one kernel: a small register program, interpreted over tiles that stay in the cache.
+
+mod execute;
+mod fetch;
+mod group;
+mod instance;
+mod lower;
+mod program;
+
+use super::Answer;
+use super::scope::{Scope, uniform_forms};
+use super::view::BLOCK;
+use crate::error::Result;
+use crate::network::dim::Dim;
+use crate::network::{LayerId, Network};
+use crate::plan::layout::Layout;
+use crate::plan::{Candidate, Form, Instance, Kernel, Request};
+use program::{Feed, Program, Value};
+use std::sync::Arc;
+
+/// A fusion of the pointwise layers around this one, and the layer alone.
+pub fn offer(scope: &Scope) -> Answer {
+    if !lower::is_pointwise(scope.network, scope.layer()) {
+        return Ok(vec![]);
+    }
+    let group = group::grow(scope);
+    let mut found = vec![];
+    if group.len() > 1 {
+        found.push(candidate(scope.network, group));
+    }
+    found.push(candidate(scope.network, vec![scope.layer]));
+    Ok(found)
+}
+
+fn candidate(network: &Network, layers: Vec<LayerId>) -> Candidate {
+    let outputs = group::outputs(network, &layers);
+    let lowered = lower::lower(network, &layers, &outputs);
+    let names: Vec<_> = layers.iter().map(|&l| network[l].op.name).collect();
+    let identity: Vec<_> = layers
+        .iter()
+        .map(|&l| format!("{:?}{:?}", network[l].op, network[l].attrs))
+        .collect();
+    let shape = &network[outputs[0]].ty.shape;
+    let shapes: Vec<_> = lowered.inputs.iter().map(|&t| network[t].ty.shape.as_slice()).collect();
+    let kernel = Pointwise {
+        name: names.join("+"),
+        identity: identity.join(" "),
+        layouts: layouts(shape, &shapes),
+        in_place: in_place(network, &lowered, &outputs, shape),
+        inputs: shapes.iter().map(|s| s.len() == shape.len()).collect(),
+        outputs: outputs.len(),
+        program: Arc::new(lowered.program),
+    };
+    Candidate {
+        kernel: Arc::new(kernel),
+        layers,
+        inputs: lowered.inputs,
+        outputs,
+    }
+}
+
+/// The layouts in which a result of this shape can be computed from inputs of these shapes.
+fn layouts(shape: &[Dim], inputs: &[&[Dim]]) -> Vec<Layout> {
+    // An operand of lower rank lies plainly: whole blocks are read from it only if there are whole blocks.
+    let reads_whole_blocks = |input: &&[Dim]| {
+        input.len() == shape.len()
+            || input.len() + 1 < shape.len()
+            || input[input.len() + 1 - shape.len()].is(1)
+            || shape[1].as_const().is_some_and(|c| c % BLOCK as i64 == 0)
+    };
+    let fits = |layout: &Layout| {
+        layout.fits(shape.len()) && (*layout != Layout::Blocked16 || inputs.iter().all(reads_whole_blocks))
+    };
+    Layout::ALL.into_iter().filter(fits).collect()
+}
+
+/// Pairs of input and output where no element is read after it is overwritten.
+fn in_place(
+    network: &Network,
+    lowered: &lower::Lowered,
+    outputs: &[crate::network::TensorId],
+    shape: &[Dim],
+) -> Vec<(usize, usize)> {
+    let program = &lowered.program;
+    let mut pairs = vec![];
+    for (operand, feed) in program.feeds.iter().enumerate() {
+        let Feed::Input(input) = *feed else { continue };
+        let ty = &network[lowered.inputs[input]].ty;
+        let last = program.last_read(Value::Operand(operand)).unwrap_or(0);
+        for (o, &value) in program.outputs.iter().enumerate() {
+            let out = &network[outputs[o]].ty;
+            let Value::Result(written) = value else { continue };
+            // A value that is converted on its way to memory is stored after all instructions.
+            let safe = last <= written || !program.class(value).is_native(out.dtype);
+            if safe && ty.shape == shape && ty.dtype.size() == out.dtype.size() {
+                pairs.push((input, o));
+            }
+        }
+    }
+    pairs
+}
+
+struct Pointwise {
+    name: String,
+    identity: String,
+    layouts: Vec<Layout>,
+    in_place: Vec<(usize, usize)>,
+    /// For each input, whether it has the rank of the result, and so its layout.
+    inputs: Vec<bool>,
+    outputs: usize,
+    program: Arc<Program>,
+}
+
+impl Kernel for Pointwise {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn identity(&self) -> String {
+        self.identity.clone()
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        let mut forms = uniform_forms(&self.layouts, self.inputs.len(), self.outputs);
+        for form in &mut forms {
+            for (layout, &follows) in form.inputs.iter_mut().zip(&self.inputs) {
+                if !follows {
+                    *layout = Layout::Plain;
+                }
+            }
+        }
+        forms
+    }
+
+    fn in_place(&self) -> Vec<(usize, usize)> {
+        self.in_place.clone()
+    }
+
+    fn takes_slices(&self, _form: &Form) -> (bool, bool) {
+        (true, true)
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        Ok(Box::new(instance::PointwiseInstance::new(
+            self.program.clone(),
+            request,
+        )?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+use crate::network::array::Array;
+use crate::network::attr::{Attr, Attrs, attrs};
+use crate::network::dtype::DType;
+use crate::providers::cpu::kernels::testing::Case;
+
+const SHAPES: [(&str, i64, i64); 5] = [
+    ("1 1 h 5", 3, 0),
+    ("2 3 h 7", 5, 0),
+    ("n 16 h 3", 4, 2),
+    ("2 17 h 9", 41, 0),
+    ("1 24 h 64", 8, 0),
+];
+
+fn sizes(h: i64, n: i64) -> [(&'static str, i64); 2] {
+    [("h", h), ("n", n)]
+}
+
+#[test]
+fn functions_of_one_tensor() {
+    let plain = [
+        "Neg",
+        "Abs",
+        "Exp",
+        "Tanh",
+        "Sigmoid",
+        "Relu",
+        "Silu",
+        "HardSwish",
+        "HardSigmoid",
+        "LeakyRelu",
+        "Elu",
+        "Selu",
+        "Celu",
+        "Mish",
+        "Softplus",
+        "Softsign",
+        "ThresholdedRelu",
+        "Floor",
+        "Ceil",
+        "Round",
+        "Sign",
+        "Sin",
+        "Cos",
+        "Tan",
+        "Reciprocal",
+        "Cosh",
+        "Asinh",
+        "Erf",
+        "Gelu",
+    ];
+    for op in plain {
+        if crate::network::ops::find(op).is_err() {
+            continue;
+        }
+        let mut case = Case::new(DType::Float32);
+        let x = case.input("1 17 h 3");
+        let y = case.op(op, &[x]);
+        case.output(y).check_fast(&[("h", 5)]);
+    }
+}
+
+#[test]
+fn gates_biases_and_residuals_in_every_layout() {
+    for dtype in [DType::Float32, DType::BFloat16] {
+        for (dims, h, n) in SHAPES {
+            let channels: usize = dims.split(' ').nth(1).unwrap().parse().unwrap();
+            let mut case = Case::new(dtype);
+            let x = case.input(dims);
+            let skip = case.input(dims);
+            let gate = case.input(&format!("1 {channels} 1 1"));
+            let row = case.input("1 1 h 1");
+            let bias = case.weights(&[channels, 1, 1]);
+            let a = case.op("Mul", &[x, gate]);
+            let b = case.op("Add", &[a, bias]);
+            let c = case.op("Sigmoid", &[b]);
+            let d = case.op("Mul", &[b, c]);
+            let e = case.op("Add", &[d, skip]);
+            let f = case.op("Sub", &[e, row]);
+            case.output(d).output(f);
+            let names = case.check_fast(&sizes(h, n));
+            assert!(names.iter().any(|n| n == "Mul+Add+Sigmoid+Mul+Add+Sub"), "{names:?}");
+        }
+    }
+}
+
+#[test]
+fn broadcasting_over_several_axes() {
+    let mut case = Case::new(DType::Float32);
+    let x = case.input("3 1 h 1 6");
+    let y = case.input("4 1 5 1");
+    let z = case.op("Mul", &[x, y]);
+    let z = case.op("Exp", &[z]);
+    case.output(z).check_fast(&[("h", 70)]);
+}
+
+#[test]
+fn integers_bools_and_casts() {
+    let mut case = Case::new(DType::Int64);
+    let x = case.input("2 h 7");
+    let y = case.input("h 1");
+    let sum = case.op("Add", &[x, y]);
+    let less = case.op("Less", &[sum, y]);
+    let small = case.layer("Cast", attrs([("to", Attr::Type(DType::UInt8))]), &[sum]);
+    let float = case.layer("Cast", attrs([("to", Attr::Type(DType::Float32))]), &[sum]);
+    let back = case.layer("Cast", attrs([("to", Attr::Type(DType::Int32))]), &[float]);
+    let not = case.op("Not", &[less]);
+    for t in [less, small, back, not] {
+        case.output(t);
+    }
+    case.check_fast(&[("h", 111)]);
+}
+
+#[test]
+fn clips_and_powers_take_their_constants_in() {
+    let mut case = Case::new(DType::Float32);
+    let x = case.input("2 h 5");
+    let (zero, six, two) = (case.scalar(0.0), case.scalar(6.0), case.scalar(2.0));
+    let a = case.op("Clip", &[x, zero, six]);
+    let b = case.op("Pow", &[a, two]);
+    let c = case.layer_of("Clip", Attrs::new(), &[Some(x), None, Some(six)])[0];
+    let d = case.op("Add", &[b, c]);
+    let many = case.constant(Array::from_f64(DType::Float32, vec![5], &[0.5, 1.0, 2.0, 3.0, 0.0]).unwrap());
+    let e = case.op("Abs", &[d]);
+    let e = case.op("Pow", &[e, many]);
+    case.output(e).check_fast(&[("h", 3)]);
+}
+
+#[test]
+fn nothing_is_computed_for_no_elements() {
+    let mut case = Case::new(DType::Float32);
+    let x = case.input("n 3 4 4");
+    let y = case.op("Exp", &[x]);
+    case.output(y).check_fast(&[("n", 0)]);
+}

@@ -1,0 +1,80 @@
+//! What a family sees when it is asked about a layer.
+
+use crate::network::array::Array;
+use crate::network::dim::Dim;
+use crate::network::op::TensorType;
+use crate::network::{Layer, LayerId, Network, TensorId};
+use crate::plan::layout::Layout;
+use crate::plan::{Candidate, Form, Kernel};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The place of each layer in an order of execution.
+pub type Positions = Arc<HashMap<LayerId, usize>>;
+
+/// A layer in its network.
+pub struct Scope<'a> {
+    /// The network.
+    pub network: &'a Network,
+    /// The layer that is asked about.
+    pub layer: LayerId,
+    /// The place of each layer in an order of execution.
+    pub positions: Positions,
+}
+
+impl<'a> Scope<'a> {
+    /// The layer.
+    pub fn layer(&self) -> &'a Layer {
+        &self.network[self.layer]
+    }
+
+    /// The name of its op.
+    pub fn op(&self) -> &'static str {
+        self.layer().op.name
+    }
+
+    /// The tensor of an input that is there.
+    pub fn input(&self, index: usize) -> Option<TensorId> {
+        self.layer().inputs.get(index).copied().flatten()
+    }
+
+    /// The type of an input; required inputs are there in a verified network.
+    pub fn input_type(&self, index: usize) -> Option<&'a TensorType> {
+        self.input(index).map(|t| &self.network[t].ty)
+    }
+
+    /// The type of an output.
+    pub fn output_type(&self, index: usize) -> &'a TensorType {
+        &self.network[self.layer().outputs[index]].ty
+    }
+
+    /// The array of a constant input.
+    pub fn constant(&self, index: usize) -> Option<&'a Array> {
+        self.network[self.input(index)?].constant()
+    }
+
+    /// The elements of an integer input that the shapes determine.
+    pub fn value(&self, index: usize) -> Option<&'a [Dim]> {
+        self.input_type(index)?.value.as_deref()
+    }
+
+    /// A candidate that runs the layer alone and reads these of its inputs.
+    pub fn alone(&self, kernel: impl Kernel + 'static, inputs: &[usize]) -> Candidate {
+        Candidate {
+            kernel: Arc::new(kernel),
+            layers: vec![self.layer],
+            inputs: inputs.iter().filter_map(|&i| self.input(i)).collect(),
+            outputs: self.layer().outputs.clone(),
+        }
+    }
+}
+
+/// Forms in which all operands lie in one layout, for each of `layouts`.
+pub fn uniform_forms(layouts: &[Layout], inputs: usize, outputs: usize) -> Vec<Form> {
+    let form = |&layout: &Layout| Form {
+        tactic: 0,
+        inputs: vec![layout; inputs],
+        outputs: vec![layout; outputs],
+    };
+    layouts.iter().map(form).collect()
+}

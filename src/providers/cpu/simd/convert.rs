@@ -1,0 +1,136 @@
+//! Runs of elements between the dtypes of memory and the two classes that kernels compute in: f32 and i64.
+
+use super::multiversion;
+use crate::network::dtype::DType;
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
+/// Widens `n` elements to f32 (bool: 0 and 1).
+///
+/// # Safety
+/// `n` elements of `dtype` must be readable at `from`, and `n` f32 writable at `to`.
+pub unsafe fn to_f32(dtype: DType, from: *const u8, to: *mut f32, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::Float32 => std::ptr::copy_nonoverlapping(from.cast(), to, n),
+            DType::BFloat16 => widen_bf16(from.cast(), to, n),
+            DType::Float16 => {
+                let from = std::slice::from_raw_parts(from.cast::<f16>(), n);
+                from.convert_to_f32_slice(std::slice::from_raw_parts_mut(to, n));
+            }
+            DType::Float64 => each(from.cast::<f64>(), to, n, |v| v as f32),
+            DType::Bool => each(from, to, n, |v| (v != 0) as u8 as f32),
+            DType::UInt8 => each(from, to, n, |v| v as f32),
+            DType::Int8 => each(from.cast::<i8>(), to, n, |v| v as f32),
+            DType::Int16 => each(from.cast::<i16>(), to, n, |v| v as f32),
+            DType::UInt16 => each(from.cast::<u16>(), to, n, |v| v as f32),
+            DType::Int32 => each(from.cast::<i32>(), to, n, |v| v as f32),
+            DType::UInt32 => each(from.cast::<u32>(), to, n, |v| v as f32),
+            DType::Int64 => each(from.cast::<i64>(), to, n, |v| v as f32),
+            DType::UInt64 => each(from.cast::<u64>(), to, n, |v| v as f32),
+        }
+    }
+}
+
+/// Narrows `n` f32 to `dtype`: floats round to nearest even, integers truncate.
+///
+/// # Safety
+/// `n` f32 must be readable at `from`, and `n` elements of `dtype` writable at `to`.
+pub unsafe fn from_f32(dtype: DType, from: *const f32, to: *mut u8, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::Float32 => std::ptr::copy_nonoverlapping(from, to.cast(), n),
+            DType::BFloat16 => narrow_bf16(from, to.cast(), n),
+            DType::Float16 => {
+                let to = std::slice::from_raw_parts_mut(to.cast::<f16>(), n);
+                to.convert_from_f32_slice(std::slice::from_raw_parts(from, n));
+            }
+            DType::Float64 => each(from, to.cast(), n, |v| v as f64),
+            DType::Bool => each(from, to, n, |v| (v != 0.0) as u8),
+            DType::UInt64 => each(
+                from,
+                to.cast(),
+                n,
+                |v| if v >= 0.0 { v as u64 } else { v as i64 as u64 },
+            ),
+            DType::Int64 => each(from, to.cast(), n, |v| v as i64),
+            DType::Int32 | DType::UInt32 => each(from, to.cast(), n, |v| v as i64 as i32),
+            DType::Int16 | DType::UInt16 => each(from, to.cast(), n, |v| v as i64 as i16),
+            DType::Int8 | DType::UInt8 => each(from, to.cast(), n, |v| v as i64 as i8),
+        }
+    }
+}
+
+/// Widens `n` integers or bools to i64.
+///
+/// # Safety
+/// As [`to_f32`].
+pub unsafe fn to_i64(dtype: DType, from: *const u8, to: *mut i64, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::Bool => each(from, to, n, |v| (v != 0) as i64),
+            DType::UInt8 => each(from, to, n, |v| v as i64),
+            DType::Int8 => each(from.cast::<i8>(), to, n, |v| v as i64),
+            DType::Int16 => each(from.cast::<i16>(), to, n, |v| v as i64),
+            DType::UInt16 => each(from.cast::<u16>(), to, n, |v| v as i64),
+            DType::Int32 => each(from.cast::<i32>(), to, n, |v| v as i64),
+            DType::UInt32 => each(from.cast::<u32>(), to, n, |v| v as i64),
+            DType::Int64 | DType::UInt64 => std::ptr::copy_nonoverlapping(from.cast(), to, n),
+            DType::Float32 => each(from.cast::<f32>(), to, n, |v| v as i64),
+            DType::Float64 => each(from.cast::<f64>(), to, n, |v| v as i64),
+            DType::Float16 => each(from.cast::<f16>(), to, n, |v| v.to_f32() as i64),
+            DType::BFloat16 => each(from.cast::<half::bf16>(), to, n, |v| v.to_f32() as i64),
+        }
+    }
+}
+
+/// Narrows `n` i64 to `dtype`, wrapping as a C cast does.
+///
+/// # Safety
+/// As [`from_f32`].
+pub unsafe fn from_i64(dtype: DType, from: *const i64, to: *mut u8, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::Bool => each(from, to, n, |v| (v != 0) as u8),
+            DType::UInt8 | DType::Int8 => each(from, to, n, |v| v as u8),
+            DType::Int16 | DType::UInt16 => each(from, to.cast(), n, |v| v as i16),
+            DType::Int32 | DType::UInt32 => each(from, to.cast(), n, |v| v as i32),
+            DType::Int64 | DType::UInt64 => std::ptr::copy_nonoverlapping(from, to.cast(), n),
+            DType::Float32 => each(from, to.cast(), n, |v| v as f32),
+            DType::Float64 => each(from, to.cast(), n, |v| v as f64),
+            DType::Float16 => each(from, to.cast(), n, |v| f16::from_f64(v as f64)),
+            DType::BFloat16 => each(from, to.cast(), n, |v| half::bf16::from_f64(v as f64)),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn each<A: Copy, B>(from: *const A, to: *mut B, n: usize, f: impl Fn(A) -> B) {
+    // SAFETY: the callers above hand on their callers' promise.
+    (0..n).for_each(|i| unsafe { to.add(i).write(f(*from.add(i))) });
+}
+
+multiversion! {
+    /// bf16 to f32.
+    unsafe fn widen_bf16<V>(from: *const u16, to: *mut f32, n: usize) {
+        let _ = V::LANES;
+        each(from, to, n, |v| f32::from_bits((v as u32) << 16))
+    }
+}
+
+multiversion! {
+    /// f32 to bf16, to nearest even.
+    unsafe fn narrow_bf16<V>(from: *const f32, to: *mut u16, n: usize) {
+        let _ = V::LANES;
+        each(from, to, n, |v| {
+            let bits = v.to_bits();
+            let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+            // A NaN keeps its sign and stays a NaN.
+            (if v.is_nan() { bits >> 16 | 0x40 } else { rounded }) as u16
+        })
+    }
+}
