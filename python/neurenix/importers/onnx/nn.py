@@ -23,6 +23,21 @@ def dropout(node: Node) -> Tensor:
     return node[0]
 
 
+def layer_normalization(node: Node) -> list[Tensor]:
+    """LayerNormalization; mean and inverse deviation are computed where something reads them."""
+    result = Same(ignore={"stash_type": ANY})(node)
+    if not any(node.outputs[1:]):
+        return list(result)
+    x = node.add("Cast", node[0], to="float32")
+    rank = len(x.shape)
+    axes = list(range(node.attr("axis", -1) % rank, rank))
+    mean = node.add("ReduceMean", x, axes=axes)
+    away = node.add("Sub", x, mean)
+    variance = node.add("ReduceMean", node.add("Mul", away, away), axes=axes)
+    shifted = node.add("Add", variance, node.like(node.attr("epsilon", 1e-5), x))
+    return [result[0], mean, node.add("Reciprocal", node.add("Sqrt", shifted))]
+
+
 def resize(node: Node) -> Tensor:
     """Resize: opset 10 has scales alone, and samples asymmetrically."""
     if node.version >= 11:
@@ -68,7 +83,7 @@ RULES: dict[str, Rule] = {
     "Conv": Same(ignore={"kernel_shape": ANY}),
     "ConvTranspose": Same(ignore={"kernel_shape": ANY}),
     "Dropout": dropout,
-    "LayerNormalization": Same(ignore={"stash_type": ANY}),
+    "LayerNormalization": layer_normalization,
     "LpPool": Same(),
     "MaxPool": Same(ignore={"storage_order": ANY}),
     "Resize": resize,
