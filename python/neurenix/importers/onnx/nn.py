@@ -23,6 +23,18 @@ def dropout(node: Node) -> Tensor:
     return node[0]
 
 
+def group_normalization(node: Node) -> Tensor:
+    """GroupNormalization: before opset 21 scale and bias have one element per group."""
+    if node.version >= 21:
+        return Same()(node)[0]
+    groups, channels = node.need("num_groups"), node[0].shape[1]
+    if not isinstance(channels, int):
+        raise UnsupportedError("the number of channels must be known", got=channels)
+    group_of = node.integers([i * groups // channels for i in range(channels)])
+    scale, bias = (node.add("Gather", node[i], group_of) for i in (1, 2))
+    return node.add("GroupNormalization", node[0], scale, bias, num_groups=groups, epsilon=node.attr("epsilon", 1e-5))
+
+
 def layer_normalization(node: Node) -> list[Tensor]:
     """LayerNormalization; mean and inverse deviation are computed where something reads them."""
     result = Same(ignore={"stash_type": ANY})(node)
@@ -41,8 +53,11 @@ def layer_normalization(node: Node) -> list[Tensor]:
 def resize(node: Node) -> Tensor:
     """Resize: opset 10 has scales alone, and samples asymmetrically."""
     if node.version >= 11:
+        attrs = {name: value for name, value in node.attrs.items() if name != "antialias"}
         node.refuse("antialias", 0)
-        return Same(ignore={"antialias": 0})(node)[0]
+        # Exporters give any roi where the mode does not read it.
+        roi = node.get(1) if node.attr("coordinate_transformation_mode") == "tf_crop_and_resize" else None
+        return node.add("Resize", node[0], roi, node.get(2), node.get(3), **attrs)
     return _asymmetric(node, node[1])
 
 
@@ -67,15 +82,11 @@ RULES: dict[str, Rule] = {
     **same(
         "DepthToSpace",
         "GlobalAveragePool",
-        "GlobalLpPool",
         "GlobalMaxPool",
-        "GridSample",
-        "GroupNormalization",
         "InstanceNormalization",
         "LpNormalization",
         "LRN",
         "RMSNormalization",
-        "RoiAlign",
         "SpaceToDepth",
     ),
     "AveragePool": Same(),
@@ -83,8 +94,8 @@ RULES: dict[str, Rule] = {
     "Conv": Same(ignore={"kernel_shape": ANY}),
     "ConvTranspose": Same(ignore={"kernel_shape": ANY}),
     "Dropout": dropout,
+    "GroupNormalization": group_normalization,
     "LayerNormalization": layer_normalization,
-    "LpPool": Same(),
     "MaxPool": Same(ignore={"storage_order": ANY}),
     "Resize": resize,
     "Upsample": upsample,

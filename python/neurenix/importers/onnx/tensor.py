@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,41 +35,23 @@ def cast_like(node: Node) -> Tensor:
 
 
 def constant_of_shape(node: Node) -> Tensor:
-    """ConstantOfShape: one value, expanded."""
+    """ConstantOfShape: one value everywhere."""
     value = node.graph.read(node.attrs["value"]) if "value" in node.attrs else np.zeros(1, np.float32)
-    return node.add("Expand", node.constant(value.reshape(())), node[0])
+    return node.add("ConstantOfShape", node[0], value=float(value.reshape(-1)[0]), dtype=value.dtype)
 
 
 def pad(node: Node) -> Tensor:
-    """Pad: pads and value are attributes before opset 11, axes an input since 18."""
+    """Pad: pads and value are attributes before opset 11."""
     mode = node.attr("mode", "constant")
-    if node.version < 11:
-        value = node.like(node.attr("value", 0.0), node[0])
-        return node.add("Pad", node[0], node.integers(node.need("pads")), value, mode=mode)
-    pads = node[1]
-    axes = node.ints(3)
-    if axes is not None:
-        pads = _spread(node, axes, len(node[0].shape))
-    return node.add("Pad", node[0], pads, node.get(2), mode=mode)
-
-
-def _spread(node: Node, axes: Sequence[int], rank: int) -> Tensor:
-    """The pads of all axes from those of some."""
-    given = node.ints(1) or []
-    pads = np.zeros((2, rank), np.int64)
-    for place, axis in enumerate(axes):
-        pads[:, axis] = given[place], given[place + len(axes)]
-    return node.integers(pads.reshape(-1))
+    if node.version >= 11:
+        return node.add("Pad", *(node.get(i) for i in range(4)), mode=mode)
+    value = node.like(node.attr("value", 0.0), node[0])
+    return node.add("Pad", node[0], node.integers(node.need("pads")), value, mode=mode)
 
 
 def reshape(node: Node) -> Tensor:
     """Reshape."""
     return node.add("Reshape", node[0], node[1], allowzero=node.attr("allowzero", 0))
-
-
-def size(node: Node) -> Tensor:
-    """Size: the product of the shape."""
-    return node.add("ReduceProd", node.add("Shape", node[0]), keepdims=0)
 
 
 def slice_(node: Node) -> Tensor:
@@ -126,21 +107,18 @@ def unsqueeze(node: Node) -> Tensor:
 
 RULES: dict[str, Rule] = {
     **same(
-        "Compress",
         "Concat",
         "Expand",
-        "EyeLike",
         "Flatten",
         "Gather",
         "GatherElements",
         "GatherND",
-        "NonZero",
         "OneHot",
         "Range",
-        "ReverseSequence",
         "ScatterElements",
         "ScatterND",
         "Shape",
+        "Size",
         "Tile",
         "Transpose",
         "Trilu",
@@ -153,7 +131,6 @@ RULES: dict[str, Rule] = {
     "Pad": pad,
     "Reshape": reshape,
     "Scatter": Same("ScatterElements"),
-    "Size": size,
     "Slice": slice_,
     "Split": split,
     "Squeeze": squeeze,
