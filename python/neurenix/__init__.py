@@ -1,5 +1,6 @@
 """Neurenix: takes a trained model and gives the fastest correct inference that the machine at hand can give."""
 
+from neurenix import importers, nn, random
 from neurenix._native import Layer, Network, Tensor, __version__
 from neurenix.errors import (
     DeviceError,
@@ -14,6 +15,7 @@ from neurenix.errors import (
     ShapeError,
     UnsupportedError,
 )
+from neurenix.shapes import Shape
 
 __all__ = [
     "DTypeError",
@@ -27,8 +29,12 @@ __all__ = [
     "MissingPackageError",
     "Network",
     "OutOfMemoryError",
+    "Shape",
     "ShapeError",
     "Tensor",
     "UnsupportedError",
     "__version__",
+    "importers",
+    "nn",
+    "random",
 ]
