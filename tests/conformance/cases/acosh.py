@@ -1,0 +1,6 @@
+"""Acosh."""
+
+from tests.conformance.case import unary
+
+OP = "Acosh"
+CASES = unary(1, 9)

@@ -1,0 +1,6 @@
+"""Asin."""
+
+from tests.conformance.case import unary
+
+OP = "Asin"
+CASES = unary(-1, 1)

@@ -1,0 +1,6 @@
+"""Ceil."""
+
+from tests.conformance.case import unary
+
+OP = "Ceil"
+CASES = unary()

@@ -1,0 +1,6 @@
+"""Cosh."""
+
+from tests.conformance.case import unary
+
+OP = "Cosh"
+CASES = unary()

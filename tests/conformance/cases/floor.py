@@ -1,0 +1,6 @@
+"""Floor."""
+
+from tests.conformance.case import unary
+
+OP = "Floor"
+CASES = unary()

@@ -1,0 +1,32 @@
+"""MaxPool."""
+
+import torch
+from tests.conformance.case import F32, Array, case, distinct, exact, normal, uniform
+
+
+def pooled(x: Array, kernel_shape: list[int], strides: list[int] | None = None, **attrs: object) -> Array:
+    """torch's, on what stands around the input for SAME_LOWER."""
+    if attrs.get("auto_pad") == "SAME_LOWER":
+        x = torch.nn.functional.pad(torch.from_numpy(x), (1, 0, 1, 0), value=float("-inf")).numpy()
+    wide = torch.from_numpy(x.astype("float64"))
+    return torch.nn.functional.max_pool2d(wide, kernel_shape, strides or 1).numpy().astype(x.dtype)
+
+
+OP = "MaxPool"
+HALF = {"kernel_shape": [2, 2], "strides": [2, 2]}
+CASES = [
+    case("plain", normal(2, 3, 8, 9), **HALF),
+    case("resnet", normal(1, 64, 9, 9), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+    case("spp", normal(1, 17, 7, 7), kernel_shape=[5, 5], pads=[2, 2, 2, 2]),
+    case("negative_beside_padding", uniform(-9, -1, 1, 3, 5, 5), kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    case("uneven_pads", normal(1, 3, 6, 6), kernel_shape=[3, 2], pads=[0, 1, 2, 0], strides=[2, 1]),
+    case("ceil", normal(1, 3, 8, 8), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+    case("dilated", normal(1, 3, 9, 9), kernel_shape=[2, 2], dilations=[2, 2]),
+    case("same_upper", normal(1, 3, 7, 7), **HALF, auto_pad="SAME_UPPER"),
+    case("same_lower", normal(1, 3, 7, 7), **HALF, auto_pad="SAME_LOWER", reference=pooled),
+    case("one_dimension", normal(2, 3, 9), kernel_shape=[3], strides=[2]),
+    case("three_dimensions", normal(1, 2, 4, 5, 6), kernel_shape=[2, 2, 2], strides=[2, 2, 2]),
+    case("infinite", exact([[[[float("-inf"), 1.0], [float("-inf"), float("-inf")]]]]), kernel_shape=[2, 1]),
+    case("bytes", distinct(1, 3, 5, 5), dtypes=["int8"], kernel_shape=[2, 2], reference=pooled),
+    case("no_images", normal(0, 3, 4, 4), kernel_shape=[2, 2], dtypes=F32),
+]

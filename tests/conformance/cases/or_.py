@@ -1,0 +1,6 @@
+"""Or."""
+
+from tests.conformance.case import BOOL, binary, truths
+
+OP = "Or"
+CASES = binary(truths, truths, dtypes=BOOL)

@@ -1,0 +1,6 @@
+"""Sin."""
+
+from tests.conformance.case import unary
+
+OP = "Sin"
+CASES = unary(-20, 20)

@@ -1,0 +1,6 @@
+"""Sinh."""
+
+from tests.conformance.case import unary
+
+OP = "Sinh"
+CASES = unary()

@@ -1,0 +1,6 @@
+"""Sqrt."""
+
+from tests.conformance.case import unary
+
+OP = "Sqrt"
+CASES = unary(0, 9)

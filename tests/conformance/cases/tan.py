@@ -1,0 +1,6 @@
+"""Tan."""
+
+from tests.conformance.case import unary
+
+OP = "Tan"
+CASES = unary(-1.4, 1.4)

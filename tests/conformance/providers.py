@@ -1,0 +1,41 @@
+"""How a one-layer network runs on each provider, and what a provider is known not to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.case import Array
+
+import neurenix as nx
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Run = Callable[[dict[str, Array]], dict[str, Array]]
+
+
+def reference(network: nx.Network) -> Run:
+    """Op by op in double precision: the op's own reference evaluation, which constant folding uses too."""
+    return network.evaluate
+
+
+PROVIDERS: dict[str, Callable[[nx.Network], Run]] = {"reference": reference}
+
+
+def exceptions(provider: str) -> list[dict[str, Any]]:
+    """What stands in `exceptions/<provider>.toml`: tables with `op`, perhaps `case` and `dtype`, and a `reason`."""
+    path = Path(__file__).parent / "exceptions" / f"{provider}.toml"
+    return tomllib.loads(path.read_text())["exception"] if path.exists() else []
+
+
+def excepted(known: list[dict[str, Any]], **place: str) -> str | None:
+    """The reason why this place is excepted, if it is."""
+    for exception in known:
+        if all(place[key] == value for key, value in exception.items() if key != "reason"):
+            return str(exception["reason"])
+    return None
