@@ -2,11 +2,11 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::attr::{Attr, AttrDef, Attrs, Preset, Read, attr};
+use crate::network::attr::{AttrDef, Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::op::{Evaluate, Infer, TensorType};
 use crate::network::ops::rewrite::Rewrite;
-use crate::network::ops::{indexing, places, strides, transpose};
+use crate::network::ops::{indexing, places, strides};
 use crate::network::patch::Patch;
 use crate::network::{LayerId, Network};
 
@@ -79,8 +79,7 @@ pub fn decompose(network: &Network, id: LayerId, plan: Planner) -> Result<Patch<
     let x = rewrite.input(0)?;
     let plan = plan(rewrite.attrs(), rewrite.ty(x))?;
     let split = rewrite.reshape(x, plan.split)?;
-    let perm = Attr::Ints(plan.perm.iter().map(|&axis| axis as i64).collect());
-    let moved = rewrite.apply_with(&transpose::DEF, [("perm", perm)], &[split])?;
+    let moved = rewrite.transpose(split, &plan.perm)?;
     let result = rewrite.reshape(moved, plan.shape)?;
     rewrite.finish(result)
 }

@@ -1,19 +1,18 @@
 //! CumSum.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
+use crate::network::dtype::DType;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
-use crate::network::ops::pointwise;
 use crate::network::ops::reduce::Groups;
 
 /// Sums of all elements up to each along an axis (ONNX CumSum).
 pub static DEF: OpDef = OpDef {
     name: "CumSum",
-    doc: "Sums of all elements up to each along an axis; integers wrap (ONNX CumSum, whose axis is an attribute here)",
-    inputs: &["x"],
+    doc: "Sums of all elements up to each along an axis; integers wrap (ONNX CumSum)",
+    inputs: &["x", "axis"],
     attrs: &[
-        attr("axis", Preset::RequiredInt, "the axis along which to sum"),
         attr("exclusive", Preset::Int(0), "leave the element itself out"),
         attr("reverse", Preset::Int(0), "sum from the back"),
     ],
@@ -24,8 +23,15 @@ pub static DEF: OpDef = OpDef {
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
-    infer.input(0)?.axis(infer.attrs.int("axis"))?;
-    pointwise::infer_same(infer)
+    let (x, axis) = (infer.input(0)?, infer.numbers(1)?);
+    let [axis] = axis[..] else {
+        return Err(Error::shape("the axis must be one integer").got(infer.input(1)?.describe()));
+    };
+    x.axis(axis)?;
+    if x.dtype == DType::Bool {
+        return Err(Error::dtype("the op sums numbers").got(x.dtype.name()));
+    }
+    Ok(vec![TensorType::new(x.dtype, x.shape.clone())])
 }
 
 fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
@@ -39,7 +45,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
 
 fn sums<T: Copy>(e: &Evaluate, data: &[T], zero: T, add: fn(T, T) -> T) -> Result<Vec<T>> {
     let x = crate::network::constant_type(e.input(0)?);
-    let groups = Groups::new(e.input(0)?.shape(), &[x.axis(e.attrs.int("axis"))?]);
+    let groups = Groups::new(e.input(0)?.shape(), &[x.axis(e.input(1)?.to_i64()[0])?]);
     let (reverse, exclusive) = (e.attrs.flag("reverse"), e.attrs.flag("exclusive"));
     let mut out = data.to_vec();
     for mut places in groups.iter() {
@@ -65,9 +71,9 @@ mod tests {
     #[test]
     fn both_directions() {
         let run = |exclusive, reverse| {
-            let flags = [("axis", 0), ("exclusive", exclusive), ("reverse", reverse)];
-            let x = Some(Array::ints(&[1, 2, 3]));
-            evaluate_op(&DEF, &attrs(flags.map(|(n, v)| (n, Attr::Int(v)))), &[x]).unwrap()[0].to_i64()
+            let flags = [("exclusive", exclusive), ("reverse", reverse)];
+            let inputs = [Some(Array::ints(&[1, 2, 3])), Some(Array::ints(&[0]))];
+            evaluate_op(&DEF, &attrs(flags.map(|(n, v)| (n, Attr::Int(v)))), &inputs).unwrap()[0].to_i64()
         };
         assert_eq!(
             [run(0, 0), run(1, 0), run(0, 1), run(1, 1)],

@@ -28,6 +28,11 @@ pub mod atan;
 pub mod atanh;
 pub mod average_pool;
 pub mod batch_normalization;
+pub mod bit_shift;
+pub mod bitwise_and;
+pub mod bitwise_not;
+pub mod bitwise_or;
+pub mod bitwise_xor;
 pub mod cast;
 pub mod ceil;
 pub mod celu;
@@ -41,6 +46,7 @@ pub mod cosh;
 pub mod cum_sum;
 pub mod depth_to_space;
 pub mod div;
+pub mod einsum;
 pub mod elu;
 pub mod equal;
 pub mod erf;
@@ -149,6 +155,11 @@ pub static OPS: &[&OpDef] = &[
     &atanh::DEF,
     &average_pool::DEF,
     &batch_normalization::DEF,
+    &bit_shift::DEF,
+    &bitwise_and::DEF,
+    &bitwise_not::DEF,
+    &bitwise_or::DEF,
+    &bitwise_xor::DEF,
     &cast::DEF,
     &ceil::DEF,
     &celu::DEF,
@@ -162,6 +173,7 @@ pub static OPS: &[&OpDef] = &[
     &cum_sum::DEF,
     &depth_to_space::DEF,
     &div::DEF,
+    &einsum::DEF,
     &elu::DEF,
     &equal::DEF,
     &erf::DEF,

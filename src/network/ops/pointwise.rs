@@ -5,7 +5,7 @@ use crate::network::LONGEST_VALUE;
 use crate::network::array::Array;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, OpDef, Pointwise, TensorType};
 use crate::network::ops::{self, values};
 
 /// Output: the broadcast shape and the common dtype of all inputs, which must be numbers.
@@ -23,6 +23,11 @@ pub fn infer_signed(infer: &Infer) -> Result<Vec<TensorType>> {
     infer_where(infer, "signed numbers", |dtype| {
         dtype != DType::Bool && !dtype.name().starts_with("uint")
     })
+}
+
+/// As [`infer_same`], and the dtype must be an integer one.
+pub fn infer_integer(infer: &Infer) -> Result<Vec<TensorType>> {
+    infer_where(infer, "integers", DType::is_int)
 }
 
 /// The broadcast shape; inputs and output are bool.
@@ -144,8 +149,13 @@ pub fn evaluate(op: &OpDef, e: &Evaluate) -> Result<Vec<Array>> {
     let rule = op
         .pointwise
         .ok_or_else(|| Error::internal(format!("{} is not pointwise", op.name)))?;
+    evaluate_rule(rule, op.inputs.len(), e)
+}
+
+/// [`evaluate`] by a rule for one element.
+pub fn evaluate_rule(rule: Pointwise, inputs: usize, e: &Evaluate) -> Result<Vec<Array>> {
     let (dtype, shape) = &e.outputs[0];
-    let inputs: Vec<_> = (0..op.inputs.len()).map(|i| e.optional(i)).collect();
+    let inputs: Vec<_> = (0..inputs).map(|i| e.optional(i)).collect();
     match rule.int {
         Some(int) if !inputs.iter().flatten().any(|a| a.dtype().is_float()) => {
             let values = each(&inputs, shape, Array::to_i64, i64::MIN, |v| int(e.attrs, v));

@@ -6,7 +6,7 @@ use crate::network::attr::{Attr, Attrs, Read, attrs};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::{OpDef, TensorType};
-use crate::network::ops::{add, cast, div, mul, reduce_mean, reshape, sqrt, sub};
+use crate::network::ops::{add, cast, div, mul, reduce_mean, reshape, sqrt, sub, transpose};
 use crate::network::patch::Patch;
 use crate::network::{Layer, LayerId, Network, TensorId};
 
@@ -92,6 +92,15 @@ impl<'n> Rewrite<'n> {
     pub fn reduce(&mut self, op: &'static OpDef, x: TensorId, axes: &[usize]) -> Result<TensorId> {
         let axes = Attr::Ints(axes.iter().map(|&a| a as i64).collect());
         self.apply_with(op, [("axes", axes), ("keepdims", Attr::Int(1))], &[x])
+    }
+
+    /// The dimensions in another order.
+    pub fn transpose(&mut self, x: TensorId, perm: &[usize]) -> Result<TensorId> {
+        if perm.iter().copied().eq(0..perm.len()) {
+            return Ok(x);
+        }
+        let perm = Attr::Ints(perm.iter().map(|&axis| axis as i64).collect());
+        self.apply_with(&transpose::DEF, [("perm", perm)], &[x])
     }
 
     /// The same elements under another shape.
@@ -206,6 +215,16 @@ mod tests {
         let image = vec![2, 4, 3, 5];
         match op {
             "BatchNormalization" => vec![(vec![image, vec![4], vec![4], vec![4], vec![4]], attrs([]))],
+            "Einsum" => {
+                let equation = |text: &str| attrs([("equation", Attr::Text(text.into()))]);
+                vec![
+                    (vec![vec![2, 3, 4], vec![2, 5, 4]], equation("bik, bjk -> bji")),
+                    (vec![vec![2, 1, 3, 4], vec![7, 4, 5]], equation("...ik,...kj")),
+                    (vec![vec![2, 3], vec![3, 4], vec![4, 2]], equation("ij,jk,kl->li")),
+                    (vec![vec![2, 3, 4], vec![5]], equation("abc,d->cd")),
+                    (vec![vec![2, 3]], equation("ij->")),
+                ]
+            }
             "Flatten" => vec![
                 (vec![image.clone()], attrs([int("axis", -2)])),
                 (vec![image], attrs([int("axis", 0)])),

@@ -81,7 +81,12 @@ fn counted(infer: &Infer, place: &Dim, size: &Dim) -> Result<Dim> {
 fn extent(start: &Dim, [first, end]: [Dim; 2], size: &Dim, step: i64) -> Dim {
     let (zero, one) = (Dim::default(), Dim::from(1i64));
     let span = if step < 0 {
-        least(&first, &(size.clone() - one.clone())) - greatest(&end, &-one)
+        let last = size.clone() - one.clone();
+        let mut first = least(&first, &last);
+        if start.as_const().is_some_and(|back| back < -1) {
+            first = greatest(&first, &least(&zero, &last));
+        }
+        first - greatest(&end, &-one)
     } else {
         let end = least(&end, size);
         match start.as_const() {
@@ -105,7 +110,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         let size = x.shape()[axis] as i64;
         let counted = |place: i64| if place < 0 { place.saturating_add(size) } else { place };
         let (mut at, end) = (counted(starts[i]), counted(ends[i]));
-        at = if step > 0 { at.max(0) } else { at.min(size - 1) };
+        at = if step > 0 { at.max(0) } else { at.min(size - 1).max(0) };
         let mut taken = vec![];
         while (0..size).contains(&at) && (end - at).signum() == step.signum() {
             taken.push(at as usize);
@@ -127,7 +132,9 @@ mod tests {
     use crate::network::dtype::DType;
     use crate::network::reference::evaluate_op;
 
-    const CASES: [[i64; 3]; 8] = [
+    const CASES: [[i64; 3]; 10] = [
+        [-7, i64::MIN, -3],
+        [-3, -9, -1],
         [0, i64::MAX, 2],
         [1, i64::MAX, 2],
         [-2, i64::MAX, 1],

@@ -1,0 +1,20 @@
+//! BitwiseOr.
+
+use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::ops::pointwise;
+
+/// The bits of two integers combined by or, with broadcasting (ONNX BitwiseOr).
+pub static DEF: OpDef = OpDef {
+    name: "BitwiseOr",
+    doc: "The bits of two integers combined by or, with broadcasting (ONNX BitwiseOr)",
+    inputs: &["a", "b"],
+    attrs: &[],
+    infer: pointwise::infer_integer,
+    evaluate,
+    pointwise: Some(Pointwise {
+        float: |_, v| (v[0] as i64 | v[1] as i64) as f64,
+        int: Some(|_, v| v[0] | v[1]),
+    }),
+    decomposition: Decomposition::None,
+};
+pointwise::pointwise_evaluate!();

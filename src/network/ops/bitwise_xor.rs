@@ -1,0 +1,20 @@
+//! BitwiseXor.
+
+use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::ops::pointwise;
+
+/// The bits of two integers combined by exclusive or, with broadcasting (ONNX BitwiseXor).
+pub static DEF: OpDef = OpDef {
+    name: "BitwiseXor",
+    doc: "The bits of two integers combined by exclusive or, with broadcasting (ONNX BitwiseXor)",
+    inputs: &["a", "b"],
+    attrs: &[],
+    infer: pointwise::infer_integer,
+    evaluate,
+    pointwise: Some(Pointwise {
+        float: |_, v| (v[0] as i64 ^ v[1] as i64) as f64,
+        int: Some(|_, v| v[0] ^ v[1]),
+    }),
+    decomposition: Decomposition::None,
+};
+pointwise::pointwise_evaluate!();
