@@ -29,12 +29,6 @@ def mean(node: Node) -> Tensor:
     return node.add("Div", total, node.like(len(node), total))
 
 
-def cum_sum(node: Node) -> Tensor:
-    """CumSum: the axis is an input."""
-    (axis,) = node.ints(1) or [0]
-    return node.add("CumSum", node[0], axis=axis, exclusive=node.attr("exclusive", 0), reverse=node.attr("reverse", 0))
-
-
 RULES: dict[str, Rule] = {
     **same(
         "Abs",
@@ -45,10 +39,17 @@ RULES: dict[str, Rule] = {
         "Asinh",
         "Atan",
         "Atanh",
+        "BitShift",
+        "BitwiseAnd",
+        "BitwiseNot",
+        "BitwiseOr",
+        "BitwiseXor",
         "Ceil",
         "Cos",
         "Cosh",
+        "CumSum",
         "Div",
+        "Einsum",
         "Erf",
         "Exp",
         "Floor",
@@ -67,7 +68,6 @@ RULES: dict[str, Rule] = {
         "Sub",
         "Tan",
     ),
-    "CumSum": cum_sum,
     "Gemm": Same(),
     "Max": chain("Max"),
     "Mean": mean,
