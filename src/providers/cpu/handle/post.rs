@@ -1,0 +1,169 @@
+//! What a primitive does to its result before it stores it.
+use super::{
+    Desc,
+    ffi::{self, PostKind},
+};
+
+/// What every primitive is asked.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Applied to the result, in this order, in f32.
+    pub post: Vec<PostOp>,
+    /// The size of the team that will run it.
+    pub threads: usize,
+}
+
+/// One link of the chain that a primitive applies to its result.
+#[derive(Debug, Clone)]
+pub enum PostOp {
+    /// Adds what stands in the output's memory before.
+    Sum,
+    /// Combines with one more input, which broadcasts over the output.
+    Binary(Binary, Desc),
+    /// Maps each element.
+    Eltwise(Eltwise),
+}
+
+/// A function of two numbers; the result so far is the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Max,
+    Min,
+}
+
+/// A function of one number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)]
+pub enum Eltwise {
+    /// max(x, 0) + slope * min(x, 0)
+    Relu {
+        slope: f32,
+    },
+    /// min(max(x, low), high)
+    Clip {
+        low: f32,
+        high: f32,
+    },
+    /// x * sigmoid(alpha * x); SiLU where alpha is 1
+    Swish {
+        alpha: f32,
+    },
+    GeluErf,
+    GeluTanh,
+    Sigmoid,
+    Tanh,
+    /// x * min(max(alpha * x + beta, 0), 1)
+    HardSwish {
+        alpha: f32,
+        beta: f32,
+    },
+    /// min(max(alpha * x + beta, 0), 1)
+    HardSigmoid {
+        alpha: f32,
+        beta: f32,
+    },
+    Elu {
+        alpha: f32,
+    },
+    Mish,
+    /// log(1 + exp(alpha * x)) / alpha; softplus where alpha is 1
+    SoftRelu {
+        alpha: f32,
+    },
+    /// scale * x + shift
+    Linear {
+        scale: f32,
+        shift: f32,
+    },
+    Abs,
+    Square,
+    Sqrt,
+    Exp,
+    Log,
+}
+
+impl Options {
+    /// No post-ops.
+    pub fn threads(threads: usize) -> Self {
+        Self {
+            post: Vec::new(),
+            threads,
+        }
+    }
+
+    /// Appends to the chain.
+    pub fn then(mut self, op: PostOp) -> Self {
+        self.post.push(op);
+        self
+    }
+
+    pub(super) fn raw(&self) -> ffi::Options {
+        ffi::Options {
+            post: self.post.iter().map(PostOp::raw).collect(),
+            threads: self.threads,
+        }
+    }
+}
+
+impl PostOp {
+    pub(super) fn raw(&self) -> ffi::PostOp {
+        let (kind, alpha, beta, operand) = match self {
+            PostOp::Sum => (PostKind::Sum, 0.0, 0.0, Desc::none()),
+            PostOp::Binary(binary, operand) => (binary.kind(), 0.0, 0.0, operand.clone()),
+            PostOp::Eltwise(eltwise) => {
+                let (kind, alpha, beta) = eltwise.kind();
+                (kind, alpha, beta, Desc::none())
+            }
+        };
+        ffi::PostOp {
+            kind,
+            alpha,
+            beta,
+            operand: operand.0,
+        }
+    }
+}
+
+impl Binary {
+    fn kind(self) -> PostKind {
+        match self {
+            Binary::Add => PostKind::Add,
+            Binary::Sub => PostKind::Sub,
+            Binary::Mul => PostKind::Mul,
+            Binary::Div => PostKind::Div,
+            Binary::Max => PostKind::Max,
+            Binary::Min => PostKind::Min,
+        }
+    }
+}
+
+impl Eltwise {
+    /// oneDNN's kind with its two parameters.
+    fn kind(self) -> (PostKind, f32, f32) {
+        match self {
+            Eltwise::Relu { slope } => (PostKind::Relu, slope, 0.0),
+            Eltwise::Clip { low, high } => (PostKind::Clip, low, high),
+            Eltwise::Swish { alpha } => (PostKind::Swish, alpha, 0.0),
+            Eltwise::GeluErf => (PostKind::GeluErf, 0.0, 0.0),
+            Eltwise::GeluTanh => (PostKind::GeluTanh, 0.0, 0.0),
+            Eltwise::Sigmoid => (PostKind::Sigmoid, 0.0, 0.0),
+            Eltwise::Tanh => (PostKind::Tanh, 0.0, 0.0),
+            Eltwise::HardSwish { alpha, beta } => (PostKind::HardSwish, alpha, beta),
+            Eltwise::HardSigmoid { alpha, beta } => (PostKind::HardSigmoid, alpha, beta),
+            Eltwise::Elu { alpha } => (PostKind::Elu, alpha, 0.0),
+            Eltwise::Mish => (PostKind::Mish, 0.0, 0.0),
+            Eltwise::SoftRelu { alpha } => (PostKind::SoftRelu, alpha, 0.0),
+            Eltwise::Linear { scale, shift } => (PostKind::Linear, scale, shift),
+            Eltwise::Abs => (PostKind::Abs, 0.0, 0.0),
+            Eltwise::Square => (PostKind::Square, 0.0, 0.0),
+            Eltwise::Sqrt => (PostKind::Sqrt, 0.0, 0.0),
+            Eltwise::Exp => (PostKind::Exp, 0.0, 0.0),
+            Eltwise::Log => (PostKind::Log, 0.0, 0.0),
+        }
+    }
+}
