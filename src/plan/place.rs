@@ -52,6 +52,10 @@ struct Placing<'a> {
     operands: Vec<Operand>,
     homes: Vec<Home>,
     inside: Vec<Option<Inside>>,
+    /// The outermost slot around each slot: itself where it lies in no other.
+    root: Vec<SlotId>,
+    /// For an outermost slot, itself and all slots within.
+    family: Vec<Vec<SlotId>>,
     lives: Vec<Life>,
 }
 
@@ -59,13 +63,15 @@ struct Placing<'a> {
 pub fn place(program: &Program, operands: Vec<Operand>) -> Places {
     let lives = lives(program);
     let homes = homes(program, &lives);
-    let inside = vec![None; operands.len()];
+    let slots = 0..operands.len();
     let mut placing = Placing {
         program,
-        operands,
         homes,
-        inside,
+        inside: vec![None; operands.len()],
+        root: slots.clone().collect(),
+        family: slots.map(|slot| vec![slot]).collect(),
         lives,
+        operands,
     };
     // Backwards, so that an outer Concat takes in an inner one before the inner one takes its inputs.
     for step in (0..program.steps.len()).rev() {
@@ -140,8 +146,14 @@ fn root(inside: &[Option<Inside>], slot: SlotId) -> SlotId {
 }
 
 impl Placing<'_> {
-    fn root(&self, slot: SlotId) -> SlotId {
-        root(&self.inside, slot)
+    /// Puts an outermost slot, with all that lies within it, into another one.
+    fn attach(&mut self, slot: SlotId, within: Inside) {
+        let root = self.root[within.parent];
+        self.inside[slot] = Some(within);
+        for member in std::mem::take(&mut self.family[slot]) {
+            self.root[member] = root;
+            self.family[root].push(member);
+        }
     }
 
     fn takes_slices(&self, step: usize) -> (bool, bool) {
@@ -193,7 +205,7 @@ impl Placing<'_> {
         if sliced && (axis != 1 || !self.sliceable(slot, step)) {
             return;
         }
-        self.inside[slot] = Some(Inside { parent, offset, sliced });
+        self.attach(slot, Inside { parent, offset, sliced });
     }
 
     fn reshape_into_output(&mut self, step: usize) {
@@ -202,11 +214,14 @@ impl Placing<'_> {
         let leads_out = matches!(self.homes[output], Home::Output(_)) || self.inside[output].is_some();
         let sliced = self.inside[output].is_some_and(|i| i.sliced);
         if leads_out && !sliced && self.movable(input) {
-            self.inside[input] = Some(Inside {
-                parent: output,
-                offset: 0,
-                sliced: false,
-            });
+            self.attach(
+                input,
+                Inside {
+                    parent: output,
+                    offset: 0,
+                    sliced: false,
+                },
+            );
         }
     }
 
@@ -214,12 +229,15 @@ impl Placing<'_> {
         let step = &self.program.steps[step];
         let (input, output) = (step.inputs[0], step.outputs[0]);
         let sliced = self.inside[input].is_some_and(|i| i.sliced);
-        if self.movable(output) && !sliced && self.root(input) != output {
-            self.inside[output] = Some(Inside {
-                parent: input,
-                offset: 0,
-                sliced: false,
-            });
+        if self.movable(output) && !sliced && self.root[input] != output {
+            self.attach(
+                output,
+                Inside {
+                    parent: input,
+                    offset: 0,
+                    sliced: false,
+                },
+            );
         }
     }
 
@@ -243,19 +261,23 @@ impl Placing<'_> {
         let step_ref = &self.program.steps[step];
         for (i, o) in step_ref.kernel.in_place() {
             let (input, output) = (step_ref.inputs[i], step_ref.outputs[o]);
-            let family: Vec<SlotId> = (0..self.inside.len()).filter(|&s| self.root(s) == input).collect();
-            let holds_others = (0..self.inside.len()).any(|s| s != output && self.root(s) == output);
-            let read_later = family.iter().any(|&s| self.lives[s].read.iter().any(|&r| r > step));
-            let read_twice = step_ref.inputs.iter().filter(|&&s| self.root(s) == input).count() > 1;
+            let holds_others = self.family[output].len() > 1;
+            let read_later = self.family[input]
+                .iter()
+                .any(|&s| self.lives[s].read.iter().any(|&r| r > step));
+            let read_twice = step_ref.inputs.iter().filter(|&&s| self.root[s] == input).count() > 1;
             let same = self.operands[input].bytes() == self.operands[output].bytes()
                 && self.operands[input].dtype.size() == self.operands[output].dtype.size();
             let free = self.movable(input) && self.movable(output) && !holds_others && !read_later && !read_twice;
             if free && same {
-                self.inside[output] = Some(Inside {
-                    parent: input,
-                    offset: 0,
-                    sliced: false,
-                });
+                self.attach(
+                    output,
+                    Inside {
+                        parent: input,
+                        offset: 0,
+                        sliced: false,
+                    },
+                );
                 return;
             }
         }
@@ -268,7 +290,7 @@ impl Placing<'_> {
             .map(|slot| around(&self.inside, slot).map(|within| within.offset).sum())
             .collect();
         for slot in slots {
-            self.homes[slot] = self.homes[self.root(slot)];
+            self.homes[slot] = self.homes[self.root[slot]];
             if let Some(sliced) = around(&self.inside, slot).take_while(|within| within.sliced).last() {
                 self.operands[slot].parent_channels = Some(self.operands[sliced.parent].shape[1]);
             }
@@ -286,6 +308,24 @@ impl Placing<'_> {
             arena: 0,
             inside,
         }
+    }
+}
+
+/// Whether dense operands can lie in one another without being slices of larger rows, so that nothing is copied.
+pub fn is_free(alias: &Alias, inputs: &[Operand], outputs: &[Operand]) -> bool {
+    let runs = |parts: &[Operand], whole: &Operand, axis: usize| {
+        let mut start = 0;
+        parts.iter().all(|part| {
+            let run = offset_inside(part, whole, axis, start).is_some_and(|(_, contiguous)| contiguous);
+            start += part.shape[axis];
+            run
+        })
+    };
+    match alias {
+        Alias::None => false,
+        Alias::Reshape => true,
+        Alias::Concat(axis) => runs(inputs, &outputs[0], *axis),
+        Alias::Split(axis, _) => runs(outputs, &inputs[0], *axis),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::plan::choose::{Choice, Edge, choose};
 use crate::plan::cover::{Group, cover};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::timing::{self, Times, TimingCache};
-use crate::plan::{Form, Kernel, Provider, Refusal, Request, Settings};
+use crate::plan::{Alias, Form, Kernel, Provider, Refusal, Request, Settings, place};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -181,10 +181,10 @@ impl Tuner<'_> {
                 .enumerate()
                 .for_each(|(i, time)| *time = i as f64 * REORDER_LAUNCH);
         }
-        if candidate.kernel.alias() != crate::plan::Alias::None {
-            /// Most of these copies are saved by placing the operands in one another.
-            const COPIES_LEFT: f64 = 0.2;
-            times.iter_mut().for_each(|time| *time *= COPIES_LEFT);
+        for (form, time) in forms.iter().zip(&mut times) {
+            if self.needs_no_copy(group, form)? {
+                *time = 0.0;
+            }
         }
         let number = |tensors: &[TensorId]| tensors.iter().map(|t| numbers[t]).collect();
         Ok(Choice {
@@ -195,8 +195,8 @@ impl Tuner<'_> {
         })
     }
 
-    fn time(&mut self, group: &Group, form: &Form) -> Result<u64> {
-        let candidate = &group.candidate;
+    /// The operands of a group at the shapes to optimise for.
+    fn operands(&self, group: &Group, form: &Form) -> Result<(Vec<Operand>, Vec<Operand>)> {
         let operands = |tensors: &[TensorId], layouts: &[Layout]| {
             tensors
                 .iter()
@@ -204,8 +204,23 @@ impl Tuner<'_> {
                 .map(|(&t, &l)| self.operand(t, l))
                 .collect::<Result<Vec<_>>>()
         };
-        let inputs = operands(&candidate.inputs, &form.inputs)?;
-        let outputs = operands(&candidate.outputs, &form.outputs)?;
+        let inputs = operands(&group.candidate.inputs, &form.inputs)?;
+        Ok((inputs, operands(&group.candidate.outputs, &form.outputs)?))
+    }
+
+    /// Whether a group only moves data between operands that can lie in one another.
+    fn needs_no_copy(&self, group: &Group, form: &Form) -> Result<bool> {
+        let alias = group.candidate.kernel.alias();
+        if alias == Alias::None {
+            return Ok(false);
+        }
+        let (inputs, outputs) = self.operands(group, form)?;
+        Ok(place::is_free(&alias, &inputs, &outputs))
+    }
+
+    fn time(&mut self, group: &Group, form: &Form) -> Result<u64> {
+        let candidate = &group.candidate;
+        let (inputs, outputs) = self.operands(group, form)?;
         let provider = &*self.providers[group.provider];
         let key = timing::key(
             &provider.signature(self.settings),
