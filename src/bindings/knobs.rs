@@ -2,13 +2,20 @@
 
 use crate::knobs::KNOBS;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
 
-/// Every environment variable that is read: (name, default, doc, what is set now or None).
+/// Every environment variable that is read, with its default, its doc, and what is set now (or None).
 #[pyfunction]
-pub fn knobs() -> PyResult<Vec<(&'static str, &'static str, &'static str, Option<String>)>> {
-    let told = |knob: &&dyn crate::knobs::Describe| {
+pub fn knobs(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for knob in KNOBS {
         let [name, default, doc] = knob.describe();
-        Ok((name, default, doc, knob.current()?))
-    };
-    KNOBS.iter().map(told).collect()
+        let entry = PyDict::new(py);
+        entry.set_item("name", name)?;
+        entry.set_item("default", default)?;
+        entry.set_item("doc", doc)?;
+        entry.set_item("value", knob.current()?)?;
+        list.append(entry)?;
+    }
+    Ok(list)
 }

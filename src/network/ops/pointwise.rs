@@ -160,16 +160,28 @@ pub fn evaluate_rule(rule: Pointwise, inputs: usize, e: &Evaluate) -> Result<Vec
     let array = match rule.int {
         Some(int) if !inputs.iter().flatten().any(|a| a.dtype().is_float()) => {
             Array::filled(*dtype, shape.clone(), |first, bytes| {
-                let load = (Array::load_i64s as fn(&Array, usize, &mut [i64]), i64::MIN);
+                let load = Loader {
+                    load: Array::load_i64s,
+                    missing: i64::MIN,
+                };
                 broadcast.each(first, bytes, *dtype, load, store_i64s, |v| int(e.attrs, v));
             })
         }
         _ => Array::filled(*dtype, shape.clone(), |first, bytes| {
-            let load = (Array::load_f64s as fn(&Array, usize, &mut [f64]), f64::NAN);
+            let load = Loader {
+                load: Array::load_f64s,
+                missing: f64::NAN,
+            };
             broadcast.each(first, bytes, *dtype, load, store_f64s, |v| (rule.float)(e.attrs, v));
         }),
     };
     Ok(vec![array?])
+}
+
+/// How elements are read, and what stands for an input that is left out.
+struct Loader<T> {
+    load: fn(&Array, usize, &mut [T]),
+    missing: T,
 }
 
 /// How arrays are broadcast to one shape: runs of elements in which each array either advances or stands still.
@@ -216,7 +228,7 @@ impl<'a> Broadcast<'a> {
         first: usize,
         bytes: &mut [u8],
         dtype: DType,
-        (load, missing): (fn(&Array, usize, &mut [T]), T),
+        Loader { load, missing }: Loader<T>,
         store: fn(DType, &[T], &mut [u8]),
         function: impl Fn(&[T]) -> T,
     ) {
