@@ -228,8 +228,7 @@ impl Change {
         }
         let added: Vec<_> = self.layers.into_iter().map(|layer| network.push_layer(layer)).collect();
         for guard in self.guards {
-            let same = |g: &Guard| (&g.left, &g.right, g.or_one) == (&guard.left, &guard.right, guard.or_one);
-            if !network.guards.iter().any(same) {
+            if !network.guards.contains(&guard) {
                 network.guards.push(guard);
             }
         }

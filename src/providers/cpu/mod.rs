@@ -41,15 +41,6 @@ impl Cpu {
             }
         }
     }
-
-    fn refuse(layer: &str, reason: String, hint: &str) -> Refusal {
-        Refusal {
-            provider: "cpu".into(),
-            layer: layer.into(),
-            reason,
-            hint: hint.into(),
-        }
-    }
 }
 
 impl Provider for Cpu {
@@ -79,24 +70,18 @@ impl Provider for Cpu {
         }
     }
 
-    fn candidates(&self, network: &Network, layer: LayerId, settings: &Settings) -> Offer {
-        let found = &network[layer];
-        let names = settings.exclude.get(self.name()).map_or(&[][..], Vec::as_slice);
-        let excluded =
-            |l: &LayerId| names.contains(&network[*l].name) || names.iter().any(|n| n == network[*l].op.name);
-        if excluded(&layer) {
-            return Err(Self::refuse(&found.name, "it is excluded by the options".into(), ""));
-        }
+    fn candidates(&self, network: &Network, layer: LayerId, _settings: &Settings) -> Offer {
         let scope = Scope {
             network,
             layer,
             positions: self.positions(network),
         };
-        let mut candidates =
-            kernels::candidates(&scope).map_err(|why| Self::refuse(&found.name, why.reason, why.hint))?;
-        // A fusion must not take in what is excluded.
-        candidates.retain(|c| !c.layers.iter().any(excluded));
-        Ok(candidates)
+        kernels::candidates(&scope).map_err(|why| Refusal {
+            provider: self.name().into(),
+            layer: network[layer].name.clone(),
+            reason: why.reason,
+            hint: why.hint.into(),
+        })
     }
 
     fn reorder(&self, from: Layout, to: Layout, _ty: &TensorType) -> Arc<dyn Kernel> {
@@ -150,26 +135,21 @@ mod tests {
     use crate::network::attr::Attrs;
     use crate::network::ops;
 
-    fn settings(exclude: &[&str]) -> Settings {
-        Settings {
+    #[test]
+    fn the_last_candidate_runs_the_layer_alone() {
+        let settings = Settings {
             threads: 1,
             optimization_level: 0,
-            exclude: [("cpu".to_string(), exclude.iter().map(|s| s.to_string()).collect())].into(),
-        }
-    }
-
-    #[test]
-    fn the_last_candidate_runs_the_layer_alone_and_exclusion_is_a_refusal() {
+            exclude: Default::default(),
+        };
         let mut network = Network::new("");
         let x = network.add_input("x", DType::Float32, vec![4i64.into()]).unwrap();
         let relu = ops::find("Relu").unwrap();
         let a = network.add_layer("a", relu, Attrs::new(), &[Some(x)]).unwrap()[0];
         network.add_layer("b", relu, Attrs::new(), &[Some(a)]).unwrap();
         let (cpu, id) = (Cpu::default(), network.producer(a).unwrap().0);
-        let found = cpu.candidates(&network, id, &settings(&[])).unwrap();
+        let found = cpu.candidates(&network, id, &settings).unwrap();
         assert_eq!(found.last().unwrap().layers, [id]);
         assert_eq!(found[0].layers.len(), 2);
-        assert_eq!(cpu.candidates(&network, id, &settings(&["b"])).unwrap().len(), 1);
-        assert!(cpu.candidates(&network, id, &settings(&["Relu"])).is_err());
     }
 }

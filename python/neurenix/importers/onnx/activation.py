@@ -49,7 +49,6 @@ RULES: dict[str, Rule] = {
         "PRelu",
         "Relu",
         "Selu",
-        "Shrink",
         "Sigmoid",
         "Softplus",
         "Softsign",

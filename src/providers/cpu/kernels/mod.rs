@@ -1,10 +1,15 @@
 //! The kernels of the CPU provider: one family per file, listed in order of preference.
 
 mod boxes;
+mod chain;
 mod concat;
+mod conv;
 mod copy;
+mod matmul;
 mod parallel;
 mod pointwise;
+mod pool;
+mod primitive;
 mod reference;
 mod region;
 pub mod reorder;
@@ -57,6 +62,9 @@ const fn family(name: &'static str, offer: fn(&Scope) -> Answer) -> Family {
 
 /// Every family but the naive reference, the preferred ones first.
 pub static FAMILIES: &[Family] = &[
+    family("conv", conv::offer),
+    family("matmul", matmul::offer),
+    family("pool", pool::offer),
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),
     family("concat", concat::offer),

@@ -8,6 +8,9 @@ mod lower;
 mod program;
 
 use super::Answer;
+pub use lower::{scalar, unary};
+pub use program::Unary;
+
 use super::scope::{Scope, uniform_forms};
 use super::view::BLOCK;
 use crate::error::Result;

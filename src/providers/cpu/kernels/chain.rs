@@ -1,0 +1,314 @@
+//! The layers behind a convolution or matrix product that it can do to its result before it stores it.
+
+use super::pointwise::{Unary, scalar, unary};
+use super::scope::Scope;
+use crate::error::Result;
+use crate::network::dim::Dim;
+use crate::network::dtype::DType;
+use crate::network::{LayerId, Network, TensorId};
+use crate::plan::layout::{Layout, Operand};
+use crate::providers::cpu::handle::{Binary, Desc, Eltwise, PostOp};
+
+/// Which axis of a result counts as its channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Channels {
+    /// Axis 1: convolutions.
+    Second,
+    /// The last axis: matrix products.
+    Last,
+}
+
+impl Channels {
+    fn of(self, rank: usize) -> usize {
+        match self {
+            Channels::Second => 1,
+            Channels::Last => rank.saturating_sub(1),
+        }
+    }
+}
+
+/// What one more layer does to the result.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// A function of one number.
+    Eltwise(Eltwise),
+    /// Combined with a tensor of the result's shape.
+    Full(Binary, TensorId),
+    /// Combined with one number per channel.
+    Channel(Binary, TensorId),
+}
+
+/// A step with the layers that it stands for and the tensor that it gives.
+#[derive(Debug, Clone)]
+pub struct Link {
+    /// What is done.
+    pub step: Step,
+    /// The layers.
+    pub layers: Vec<LayerId>,
+    /// The tensor.
+    pub output: TensorId,
+}
+
+/// More links than this never paid.
+const LONGEST: usize = 8;
+
+/// The links that can follow the scope's layer.
+pub fn follow(scope: &Scope, channels: Channels) -> Vec<Link> {
+    let axis = channels.of(scope.output_type(0).rank());
+    let network = scope.network;
+    let mut links: Vec<Link> = vec![];
+    let mut tensor = scope.layer().outputs[0];
+    while links.len() < LONGEST {
+        let Some(link) = next(network, tensor, axis) else { break };
+        tensor = link.output;
+        links.push(link);
+    }
+    links
+}
+
+fn next(network: &Network, tensor: TensorId, axis: usize) -> Option<Link> {
+    let Some(user) = network.sole_user(tensor) else {
+        return gated(network, tensor);
+    };
+    let layer = &network[user];
+    let output = layer.outputs[0];
+    let (from, to) = (&network[tensor].ty, &network[output].ty);
+    if from.dtype != to.dtype || from.shape != to.shape {
+        return None;
+    }
+    let step = if layer.inputs.first() == Some(&Some(tensor))
+        && let Some(eltwise) = unary(network, layer).and_then(eltwise)
+    {
+        Step::Eltwise(eltwise)
+    } else {
+        two_sided(network, user, tensor, axis)?
+    };
+    Some(Link {
+        step,
+        layers: vec![user],
+        output,
+    })
+}
+
+/// `x * f(x)`, where f is a Sigmoid or HardSigmoid.
+fn gated(network: &Network, tensor: TensorId) -> Option<Link> {
+    let users = &network[tensor].users;
+    let &[a, b] = users.as_slice() else { return None };
+    if network.is_output(tensor) || a == b {
+        return None;
+    }
+    let (gate, product) = if network[a].op.name == "Mul" { (b, a) } else { (a, b) };
+    let eltwise = match unary(network, &network[gate])? {
+        Unary::Sigmoid => Eltwise::Swish { alpha: 1.0 },
+        Unary::HardSigmoid(alpha, beta) => Eltwise::HardSwish { alpha, beta },
+        _ => return None,
+    };
+    let gated = network[gate].outputs[0];
+    let inputs = &network[product].inputs;
+    let both = inputs.contains(&Some(tensor)) && inputs.contains(&Some(gated));
+    (network[product].op.name == "Mul" && both && network.sole_user(gated) == Some(product)).then(|| Link {
+        step: Step::Eltwise(eltwise),
+        layers: vec![gate, product],
+        output: network[product].outputs[0],
+    })
+}
+
+fn two_sided(network: &Network, user: LayerId, tensor: TensorId, axis: usize) -> Option<Step> {
+    let layer = &network[user];
+    let &[Some(a), Some(b)] = layer.inputs.as_slice() else {
+        return None;
+    };
+    let (first, other) = (a == tensor, if a == tensor { b } else { a });
+    let constant = scalar(network, layer, first as usize).map(|s| s as f32);
+    if let Some(s) = constant {
+        return linear(layer.op.name, first, s).map(Step::Eltwise);
+    }
+    let binary = match layer.op.name {
+        "Add" => Binary::Add,
+        "Mul" => Binary::Mul,
+        "Max" => Binary::Max,
+        "Min" => Binary::Min,
+        "Sub" if first => Binary::Sub,
+        "Div" if first => Binary::Div,
+        _ => return None,
+    };
+    let (ty, result) = (&network[other].ty, &network[tensor].ty);
+    if ty.dtype != result.dtype {
+        return None;
+    }
+    if ty.shape == result.shape {
+        return Some(Step::Full(binary, other));
+    }
+    is_per_channel(&ty.shape, &result.shape, axis).then_some(Step::Channel(binary, other))
+}
+
+fn linear(op: &str, first: bool, s: f32) -> Option<Eltwise> {
+    let linear = |scale: f32, shift: f32| Eltwise::Linear { scale, shift };
+    Some(match (op, first) {
+        ("Add", _) => linear(1.0, s),
+        ("Sub", true) => linear(1.0, -s),
+        ("Sub", false) => linear(-1.0, s),
+        ("Mul", _) => linear(s, 0.0),
+        ("Div", true) if s != 0.0 => linear(1.0 / s, 0.0),
+        ("Max", _) => Eltwise::Clip { low: s, high: f32::MAX },
+        ("Min", _) => Eltwise::Clip { low: f32::MIN, high: s },
+        _ => return None,
+    })
+}
+
+/// Whether a shape has the result's extent on `axis` and 1 elsewhere.
+fn is_per_channel(shape: &[Dim], result: &[Dim], axis: usize) -> bool {
+    let Some(lead) = result.len().checked_sub(shape.len()) else {
+        return false;
+    };
+    (0..shape.len()).all(|a| {
+        if a + lead == axis {
+            shape[a] == result[axis]
+        } else {
+            shape[a].is(1)
+        }
+    }) && axis >= lead
+}
+
+/// oneDNN's name for a function of one number.
+fn eltwise(function: Unary) -> Option<Eltwise> {
+    Some(match function {
+        Unary::Relu => Eltwise::Relu { slope: 0.0 },
+        Unary::LeakyRelu(slope) => Eltwise::Relu { slope },
+        Unary::Clip(low, high) => Eltwise::Clip {
+            low: low.max(f32::MIN),
+            high: high.min(f32::MAX),
+        },
+        Unary::Silu => Eltwise::Swish { alpha: 1.0 },
+        Unary::HardSwish => Eltwise::HardSwish {
+            alpha: 1.0 / 6.0,
+            beta: 0.5,
+        },
+        Unary::HardSigmoid(alpha, beta) => Eltwise::HardSigmoid { alpha, beta },
+        Unary::Sigmoid => Eltwise::Sigmoid,
+        Unary::Tanh => Eltwise::Tanh,
+        Unary::Gelu => Eltwise::GeluErf,
+        Unary::GeluTanh => Eltwise::GeluTanh,
+        Unary::Mish => Eltwise::Mish,
+        Unary::Softplus => Eltwise::SoftRelu { alpha: 1.0 },
+        Unary::Abs => Eltwise::Abs,
+        Unary::Square => Eltwise::Square,
+        Unary::Sqrt => Eltwise::Sqrt,
+        Unary::Elu {
+            alpha,
+            gamma: 1.0,
+            inner: 1.0,
+        } => Eltwise::Elu { alpha },
+        _ => return None,
+    })
+}
+
+/// The post-ops of a chain at concrete shapes.
+#[derive(Clone)]
+pub struct Chain {
+    links: Vec<Link>,
+    channels: Channels,
+}
+
+impl Chain {
+    /// A chain of these links.
+    pub fn new(links: &[Link], channels: Channels) -> Self {
+        Self {
+            links: links.to_vec(),
+            channels,
+        }
+    }
+
+    /// The tensors that the links read, in order.
+    pub fn operands(&self) -> Vec<TensorId> {
+        let operand = |link: &Link| match link.step {
+            Step::Full(_, tensor) | Step::Channel(_, tensor) => Some(tensor),
+            Step::Eltwise(_) => None,
+        };
+        self.links.iter().filter_map(operand).collect()
+    }
+
+    /// The layout of each operand when the result lies in `layout`.
+    pub fn layouts(&self, layout: Layout) -> Vec<Layout> {
+        let operand = |link: &Link| match link.step {
+            Step::Full(..) => Some(layout),
+            Step::Channel(..) => Some(Layout::Plain),
+            Step::Eltwise(_) => None,
+        };
+        self.links.iter().filter_map(operand).collect()
+    }
+
+    /// All of it but the tensors, for the timing cache.
+    pub fn identity(&self) -> String {
+        let step = |link: &Link| match &link.step {
+            Step::Eltwise(e) => format!(" {e:?}"),
+            Step::Full(b, _) => format!(" {b:?} full"),
+            Step::Channel(b, _) => format!(" {b:?} channel"),
+        };
+        self.links.iter().map(step).collect()
+    }
+
+    /// The post-ops, for a result of this shape with operands in this order.
+    ///
+    /// # Errors
+    /// If oneDNN has no such element type.
+    pub fn post_ops(&self, result: &[usize], operands: &[Operand]) -> Result<Vec<PostOp>> {
+        let mut operands = operands.iter();
+        let mut next = || operands.next();
+        let mut post = vec![];
+        for link in &self.links {
+            post.push(match &link.step {
+                Step::Eltwise(e) => PostOp::Eltwise(*e),
+                Step::Full(binary, _) => {
+                    let operand = next().unwrap_or(&NONE);
+                    // A result that is seen under another shape (batches as rows) has operands seen so too.
+                    let shape = result.to_vec();
+                    PostOp::Binary(
+                        *binary,
+                        Desc::of(&Operand {
+                            shape,
+                            ..operand.clone()
+                        })?,
+                    )
+                }
+                Step::Channel(binary, _) => {
+                    let mut shape = vec![1; result.len()];
+                    let axis = self.channels.of(result.len());
+                    shape[axis] = result[axis];
+                    let dtype = next().unwrap_or(&NONE).dtype;
+                    PostOp::Binary(*binary, Desc::plain(dtype, &shape)?)
+                }
+            });
+        }
+        Ok(post)
+    }
+}
+
+/// Stands in for an operand that the planner did not give; it always gives all.
+static NONE: Operand = Operand {
+    dtype: DType::Float32,
+    shape: vec![],
+    layout: Layout::Plain,
+    parent_channels: None,
+    in_place: false,
+};
+
+/// A constant that the first link adds per channel: the bias of a layer that has none.
+pub fn bias(network: &Network, links: &[Link]) -> Option<crate::network::array::Array> {
+    match links.first()?.step {
+        Step::Channel(Binary::Add, tensor) => network[tensor].constant().cloned(),
+        _ => None,
+    }
+}
+
+/// For names: `+Relu+Add`.
+pub fn name(network: &Network, links: &[Link]) -> String {
+    let layers = links.iter().flat_map(|link| &link.layers);
+    layers.map(|&l| format!("+{}", network[l].op.name)).collect()
+}
+
+/// A layer and those of the links behind it.
+pub fn layers(first: LayerId, links: &[Link]) -> Vec<LayerId> {
+    let behind = links.iter().flat_map(|link| link.layers.iter().copied());
+    std::iter::once(first).chain(behind).collect()
+}

@@ -1,0 +1,308 @@
+//! Convolutions and transposed convolutions with bias, residual and activations, on oneDNN.
+
+use super::Answer;
+use super::chain::{self, Chain, Channels, Link};
+use super::primitive::{Argument, Nothing, PrimitiveInstance, Side, Source, Weights};
+use super::scope::Scope;
+use crate::error::Result;
+use crate::network::TensorId;
+use crate::network::attr::{Attrs, Read};
+use crate::network::dim::Dim;
+use crate::network::dtype::DType;
+use crate::network::ops::{conv, conv_transpose};
+use crate::plan::layout::Layout;
+use crate::plan::{Candidate, Form, Instance, Kernel, Request};
+use crate::providers::cpu::handle::{self, Desc, Options};
+use std::sync::Arc;
+
+/// Conv and ConvTranspose with as much of what follows as the primitive can do, longest first.
+pub fn offer(scope: &Scope) -> Answer {
+    let transposed = match scope.op() {
+        "Conv" => false,
+        "ConvTranspose" => true,
+        _ => return Ok(vec![]),
+    };
+    let ty = scope.output_type(0);
+    if !matches!(ty.dtype, DType::Float32 | DType::BFloat16) || ty.rank() > 5 {
+        return Ok(vec![]);
+    }
+    let links = chain::follow(scope, Channels::Second);
+    let one = |count: usize| candidate(scope, &links[..count], transposed);
+    Ok((0..=links.len()).rev().map(one).collect())
+}
+
+fn candidate(scope: &Scope, links: &[Link], transposed: bool) -> Candidate {
+    let (network, layer) = (scope.network, scope.layer());
+    let mut inputs: Vec<TensorId> = scope.input(0).into_iter().collect();
+    let weights = match (scope.input(1), scope.constant(1)) {
+        (_, Some(array)) => Source::Constant(Weights::new(array.clone())),
+        (tensor, None) => {
+            inputs.extend(tensor);
+            Source::Input(1)
+        }
+    };
+    // A constant that is added first becomes the bias of a layer that has none.
+    let added = chain::bias(network, links).filter(|_| scope.input(2).is_none());
+    let chain = Chain::new(&links[added.is_some() as usize..], Channels::Second);
+    let bias = match (added.or(scope.constant(2).cloned()), scope.input(2)) {
+        (Some(array), _) => Side::Kept(array),
+        (None, Some(tensor)) => {
+            inputs.push(tensor);
+            Side::Input(inputs.len() - 1, network[tensor].ty.dtype)
+        }
+        (None, None) => Side::None,
+    };
+    let first = inputs.len();
+    inputs.extend(chain.operands());
+    let channels = scope.input_type(0).and_then(|x| x.shape[1].as_const());
+    let kernel = Conv {
+        name: format!("{}{}", layer.op.name, chain::name(network, links)),
+        weights,
+        weights_shape: scope.input_type(1).map(|w| w.shape.clone()).unwrap_or_default(),
+        attrs: layer.attrs.clone(),
+        few_channels: channels.is_some_and(|c| c <= 4),
+        transposed,
+        bias,
+        chain,
+        first,
+    };
+    Candidate {
+        kernel: Arc::new(kernel),
+        layers: chain::layers(scope.layer, links),
+        inputs,
+        outputs: vec![links.last().map_or(layer.outputs[0], |link| link.output)],
+    }
+}
+
+struct Conv {
+    name: String,
+    weights: Source,
+    weights_shape: Vec<Dim>,
+    attrs: Attrs,
+    few_channels: bool,
+    transposed: bool,
+    bias: Side,
+    chain: Chain,
+    /// The first input that is an operand of the chain.
+    first: usize,
+}
+
+/// Strides, dilations and padding along each spatial axis.
+struct Geometry {
+    strides: Vec<i64>,
+    dilations: Vec<i64>,
+    begin: Vec<i64>,
+    end: Vec<i64>,
+}
+
+impl Conv {
+    fn form(&self, from: Layout, to: Layout) -> Form {
+        let mut inputs = vec![from];
+        inputs.resize(self.first, Layout::Plain);
+        inputs.extend(self.chain.layouts(to));
+        Form {
+            tactic: 0,
+            inputs,
+            outputs: vec![to],
+        }
+    }
+
+    fn spec(&self, request: &Request) -> Result<handle::Conv> {
+        let (src, dst) = (&request.inputs[0], &request.outputs[0]);
+        let weights = match &self.weights {
+            Source::Constant(weights) => weights.source().shape().to_vec(),
+            Source::Input(i) => request.inputs[*i].shape.clone(),
+        };
+        let geometry = self.geometry(&src.shape, &dst.shape)?;
+        Ok(handle::Conv {
+            src: Desc::of(src)?,
+            dst: Desc::of(dst)?,
+            weights,
+            weights_dtype: src.dtype,
+            bias: self.bias.dtype(),
+            groups: self.attrs.int("group").max(1) as usize,
+            strides: geometry.strides,
+            dilations: geometry.dilations,
+            begin: geometry.begin,
+            end: geometry.end,
+            transposed: self.transposed,
+        })
+    }
+
+    fn geometry(&self, src: &[usize], dst: &[usize]) -> Result<Geometry> {
+        let axes = 0..src.len() - 2;
+        if !self.transposed {
+            let window = conv::window(&self.attrs, &self.weights_shape)?;
+            let padding = axes.map(|a| window.padding(a, src[a + 2] as i64, dst[a + 2] as i64));
+            let (begin, end) = padding.unzip();
+            return Ok(Geometry {
+                strides: window.strides,
+                dilations: window.dilations,
+                begin,
+                end,
+            });
+        }
+        let sizes: Vec<Dim> = src[2..].iter().map(|&d| d.into()).collect();
+        let (window, _, cuts) = conv_transpose::geometry(&self.attrs, &self.weights_shape, &sizes)?;
+        let begin: Vec<i64> = cuts.iter().map(|c| c.as_const().unwrap_or(0)).collect();
+        let full = |a: usize| (src[a + 2] as i64 - 1) * window.strides[a] + window.reach(a);
+        let end = axes.map(|a| full(a) - begin[a] - dst[a + 2] as i64).collect();
+        Ok(Geometry {
+            strides: window.strides,
+            dilations: window.dilations,
+            begin,
+            end,
+        })
+    }
+}
+
+impl Kernel for Conv {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn identity(&self) -> String {
+        let weights = match &self.weights {
+            Source::Constant(weights) => format!("{:?}", weights.source().shape()),
+            Source::Input(_) => "given".into(),
+        };
+        let kind = if self.transposed { "ConvTranspose" } else { "Conv" };
+        let bias = self.bias.dtype();
+        format!(
+            "{kind} {weights} bias {bias:?} {:?}{}",
+            self.attrs,
+            self.chain.identity()
+        )
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        use Layout::{Blocked16, ChannelsLast, Plain};
+        let mut pairs = vec![(ChannelsLast, ChannelsLast), (Blocked16, Blocked16), (Plain, Plain)];
+        if self.few_channels && !self.transposed {
+            pairs.splice(0..0, [(Plain, Blocked16), (Plain, ChannelsLast)]);
+        }
+        pairs.into_iter().map(|(from, to)| self.form(from, to)).collect()
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let dst = &request.outputs[0];
+        if dst.elements() == 0 {
+            return Ok(Box::new(Nothing));
+        }
+        let mut options = Options::threads(request.threads);
+        options.post = self.chain.post_ops(&dst.shape, &request.inputs[self.first..])?;
+        let primitive = self.spec(request)?.create(self.weights.format().as_ref(), &options)?;
+        let weights = self.weights.argument(primitive.weight_format(), request.threads)?;
+        let mut arguments = vec![Argument::Input(0), weights];
+        arguments.extend(self.bias.argument());
+        arguments.extend((self.first..request.inputs.len()).map(Argument::Input));
+        Ok(Box::new(PrimitiveInstance::new(primitive, arguments)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::network::TensorId;
+    use crate::network::attr::{Attr, Attrs, attrs};
+    use crate::network::dtype::DType;
+    use crate::providers::cpu::kernels::testing::Case;
+
+    fn ints(name: &'static str, values: &[i64]) -> (&'static str, Attr) {
+        (name, Attr::Ints(values.to_vec()))
+    }
+
+    fn conv(case: &mut Case, x: TensorId, weights: &[usize], attrs: Attrs, bias: bool) -> TensorId {
+        let w = case.weights(weights);
+        let channels = weights[0];
+        let mut inputs = vec![x, w];
+        inputs.extend(bias.then(|| case.weights(&[channels])));
+        case.layer("Conv", attrs, &inputs)
+    }
+
+    #[test]
+    fn convolutions_of_every_sort() {
+        for dtype in [DType::Float32, DType::BFloat16] {
+            for (c, m, group) in [
+                (1, 3, 1),
+                (3, 17, 1),
+                (16, 24, 1),
+                (24, 24, 24),
+                (32, 48, 4),
+                (17, 16, 1),
+            ] {
+                let mut case = Case::new(dtype);
+                let x = case.input(&format!("n {c} h 9"));
+                let a = attrs([
+                    ("group", Attr::Int(group)),
+                    ints("pads", &[1, 0, 1, 2]),
+                    ints("strides", &[2, 1]),
+                ]);
+                let y = conv(&mut case, x, &[m, c / group as usize, 3, 3], a, true);
+                case.output(y);
+                case.check_fast(&[("n", 2), ("h", 7)]);
+                case.check_fast(&[("n", 0), ("h", 5)]);
+            }
+        }
+    }
+
+    #[test]
+    fn one_and_three_spatial_axes_and_dilation() {
+        let mut case = Case::new(DType::Float32);
+        let x = case.input("1 5 h");
+        let a = attrs([ints("dilations", &[2])]);
+        let y = conv(&mut case, x, &[7, 5, 3], a, false);
+        let z = case.input("1 4 h 6 5");
+        let w = conv(&mut case, z, &[18, 4, 2, 3, 1], Attrs::new(), true);
+        case.output(y).output(w).check_fast(&[("h", 9)]);
+    }
+
+    #[test]
+    fn residuals_and_activations_are_done_at_once() {
+        for dtype in [DType::Float32, DType::BFloat16] {
+            let mut case = Case::new(dtype);
+            let x = case.input("1 16 h 8");
+            let skip = case.input("1 20 h 8");
+            let y = conv(&mut case, x, &[20, 16, 1, 1], Attrs::new(), false);
+            let shift = case.weights(&[20, 1, 1]);
+            let y = case.op("Add", &[y, shift]);
+            let y = case.op("Add", &[skip, y]);
+            let gate = case.op("Sigmoid", &[y]);
+            let y = case.op("Mul", &[gate, y]);
+            let scale = case.weights(&[1, 20, 1, 1]);
+            let y = case.op("Mul", &[y, scale]);
+            case.output(y);
+            let names = case.check_fast(&[("h", 5)]);
+            assert!(names.contains(&"Conv+Add+Add+Sigmoid+Mul+Mul".into()), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn transposed_convolutions() {
+        for (c, m, group, kernel, stride) in [(16, 8, 1, 2, 2), (3, 5, 1, 3, 2), (8, 8, 4, 3, 1), (17, 4, 1, 2, 2)] {
+            let mut case = Case::new(DType::Float32);
+            let x = case.input(&format!("1 {c} h 5"));
+            let w = case.weights(&[c, m / group, kernel, kernel]);
+            let b = case.weights(&[m]);
+            let pad = kernel as i64 / 2 - (kernel == 2) as i64;
+            let a = attrs([
+                ("group", Attr::Int(group as i64)),
+                ints("strides", &[stride, stride]),
+                ints("pads", &[pad; 4]),
+                ints("output_padding", &[(stride > 1 && kernel > 2) as i64; 2]),
+            ]);
+            let y = case.layer("ConvTranspose", a, &[x, w, b]);
+            let y = case.op("Relu", &[y]);
+            case.output(y).check_fast(&[("h", 6)]);
+        }
+    }
+
+    #[test]
+    fn weights_may_come_as_an_input() {
+        let mut case = Case::new(DType::Float32);
+        let x = case.input("1 4 h 6");
+        let w = case.input("5 4 3 3");
+        let b = case.input("5");
+        let y = case.layer("Conv", Attrs::new(), &[x, w, b]);
+        case.output(y).check_fast(&[("h", 7)]);
+    }
+}

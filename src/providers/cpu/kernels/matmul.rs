@@ -1,0 +1,222 @@
+//! Matrix products with bias, residual and activations, on oneDNN.
+
+use super::Answer;
+use super::chain::{self, Chain, Channels, Link};
+use super::primitive::{Argument, Nothing, PrimitiveInstance, Side, Source, Weights};
+use super::scope::Scope;
+use crate::error::Result;
+use crate::network::TensorId;
+use crate::network::attr::Read;
+use crate::network::dtype::DType;
+use crate::plan::layout::{Layout, Operand};
+use crate::plan::{Candidate, Form, Instance, Kernel, Request};
+use crate::providers::cpu::handle::{Desc, Matmul as Spec, Options};
+use std::sync::Arc;
+
+/// MatMul with as much of what follows as the primitive can do, longest first.
+pub fn offer(scope: &Scope) -> Answer {
+    let ty = scope.output_type(0);
+    if scope.op() != "MatMul" || !matches!(ty.dtype, DType::Float32 | DType::BFloat16) {
+        return Ok(vec![]);
+    }
+    // Behind a product with a vector there is no axis that counts as channels.
+    let matrices = [0, 1]
+        .iter()
+        .all(|&i| scope.input_type(i).is_some_and(|t| t.rank() >= 2));
+    let links = if matrices {
+        chain::follow(scope, Channels::Last)
+    } else {
+        vec![]
+    };
+    let one = |count: usize| candidate(scope, &links[..count]);
+    Ok((0..=links.len()).rev().map(one).collect())
+}
+
+fn candidate(scope: &Scope, links: &[Link]) -> Candidate {
+    let (network, layer) = (scope.network, scope.layer());
+    let mut inputs: Vec<TensorId> = scope.input(0).into_iter().collect();
+    let b = match (scope.input(1), scope.constant(1)) {
+        (_, Some(array)) => Source::Constant(Weights::new(array.clone())),
+        (tensor, None) => {
+            inputs.extend(tensor);
+            Source::Input(1)
+        }
+    };
+    let bias = chain::bias(network, links);
+    let chain = Chain::new(&links[bias.is_some() as usize..], Channels::Last);
+    let first = inputs.len();
+    inputs.extend(chain.operands());
+    let kernel = MatMul {
+        name: format!("MatMul{}", chain::name(network, links)),
+        transposed: [layer.attrs.flag("transA"), layer.attrs.flag("transB")],
+        bias: bias.map_or(Side::None, Side::Kept),
+        b,
+        chain,
+        first,
+    };
+    Candidate {
+        kernel: Arc::new(kernel),
+        layers: chain::layers(scope.layer, links),
+        inputs,
+        outputs: vec![links.last().map_or(layer.outputs[0], |link| link.output)],
+    }
+}
+
+struct MatMul {
+    name: String,
+    transposed: [bool; 2],
+    b: Source,
+    bias: Side,
+    chain: Chain,
+    /// The first input that is an operand of the chain.
+    first: usize,
+}
+
+/// The operands as batches of matrices of one rank, and whether the right one is a single matrix.
+struct Shapes {
+    a: Vec<usize>,
+    b: Vec<usize>,
+    result: Vec<usize>,
+    single: bool,
+}
+
+impl MatMul {
+    fn shapes(&self, a: &[usize], b: &[usize], result: &[usize]) -> Shapes {
+        let (mut a, mut b, mut result) = (a.to_vec(), b.to_vec(), result.to_vec());
+        if b.len() == 1 {
+            b.push(1);
+            result.push(1);
+        }
+        if a.len() == 1 {
+            a.insert(0, 1);
+            result.insert(result.len() - 1, 1);
+        }
+        let single = b.len() == 2;
+        if single && !self.transposed[0] && a.len() > 2 {
+            // All rows of all batches meet the same matrix.
+            let rows = a[..a.len() - 1].iter().product();
+            a = vec![rows, a[a.len() - 1]];
+            result = vec![rows, result[result.len() - 1]];
+        }
+        let rank = result.len();
+        let widen = |shape: &mut Vec<usize>| {
+            let missing = rank.saturating_sub(shape.len());
+            shape.splice(0..0, vec![1; missing]);
+        };
+        widen(&mut a);
+        widen(&mut b);
+        Shapes { a, b, result, single }
+    }
+}
+
+impl Kernel for MatMul {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn identity(&self) -> String {
+        let b = match &self.b {
+            Source::Constant(weights) => format!("{:?}", weights.source().shape()),
+            Source::Input(_) => "given".into(),
+        };
+        let (bias, chain) = (self.bias.dtype(), self.chain.identity());
+        format!("MatMul {b} {:?} bias {bias:?}{chain}", self.transposed)
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        let mut inputs = vec![Layout::Plain; self.first];
+        inputs.extend(self.chain.layouts(Layout::Plain));
+        vec![Form {
+            tactic: 0,
+            inputs,
+            outputs: vec![Layout::Plain],
+        }]
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let (a, result) = (&request.inputs[0], &request.outputs[0]);
+        if result.elements() == 0 {
+            return Ok(Box::new(Nothing));
+        }
+        let b_shape = match &self.b {
+            Source::Constant(weights) => weights.source().shape(),
+            Source::Input(i) => &request.inputs[*i].shape,
+        };
+        let shapes = self.shapes(&a.shape, b_shape, &result.shape);
+        let matrices = |shape: &[usize], transposed: bool| {
+            let desc = Desc::plain(a.dtype, shape)?;
+            Ok::<_, crate::error::Error>(if transposed { desc.transposed() } else { desc })
+        };
+        let mut options = Options::threads(request.threads);
+        let operands: &[Operand] = &request.inputs[self.first..];
+        options.post = self.chain.post_ops(&shapes.result, operands)?;
+        let spec = Spec {
+            a: matrices(&shapes.a, self.transposed[0])?,
+            b: matrices(&shapes.b, self.transposed[1])?,
+            bias: self.bias.dtype(),
+            dst: matrices(&shapes.result, false)?,
+            pack_b: shapes.single && matches!(self.b, Source::Constant(_)),
+        };
+        let primitive = spec.create(self.b.format().as_ref(), &options)?;
+        let b = self.b.argument(primitive.weight_format(), request.threads)?;
+        let mut arguments = vec![Argument::Input(0), b];
+        arguments.extend(self.bias.argument());
+        arguments.extend((self.first..request.inputs.len()).map(Argument::Input));
+        Ok(Box::new(PrimitiveInstance::new(primitive, arguments)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::network::attr::{Attr, attrs};
+    use crate::network::dtype::DType;
+    use crate::providers::cpu::kernels::testing::Case;
+
+    #[test]
+    fn constant_matrices_with_bias_and_activation() {
+        for dtype in [DType::Float32, DType::BFloat16] {
+            for (k, n, transposed) in [(17, 24, false), (32, 33, true), (1, 1, false)] {
+                let mut case = Case::new(dtype);
+                let x = case.input(&format!("b s {k}"));
+                let skip = case.input(&format!("b s {n}"));
+                let w = if transposed {
+                    case.weights(&[n, k])
+                } else {
+                    case.weights(&[k, n])
+                };
+                let y = case.layer("MatMul", attrs([("transB", Attr::Int(transposed as i64))]), &[x, w]);
+                let bias = case.weights(&[n]);
+                let y = case.op("Add", &[bias, y]);
+                let y = case.op("Gelu", &[y]);
+                let y = case.op("Add", &[y, skip]);
+                case.output(y).check_fast(&[("b", 2), ("s", 5)]);
+                case.check_fast(&[("b", 1), ("s", 1)]);
+                case.check_fast(&[("b", 1), ("s", 0)]);
+            }
+        }
+    }
+
+    #[test]
+    fn batches_broadcast_and_transpose() {
+        let mut case = Case::new(DType::Float32);
+        let q = case.input("b 4 s 16");
+        let k = case.input("b 4 s 16");
+        let scores = case.layer("MatMul", attrs([("transB", Attr::Int(1))]), &[q, k]);
+        let scale = case.scalar(8.0);
+        let scores = case.op("Div", &[scores, scale]);
+        let v = case.input("4 s 9");
+        let y = case.op("MatMul", &[scores, v]);
+        let z = case.layer("MatMul", attrs([("transA", Attr::Int(1))]), &[q, q]);
+        case.output(y).output(z).check_fast(&[("b", 2), ("s", 7)]);
+    }
+
+    #[test]
+    fn vectors_on_either_side() {
+        let mut case = Case::new(DType::Float32);
+        let (m, row, column) = (case.input("3 s 6"), case.input("s"), case.input("6"));
+        let a = case.op("MatMul", &[m, column]);
+        let b = case.op("MatMul", &[row, m]);
+        let c = case.op("MatMul", &[column, column]);
+        case.output(a).output(b).output(c).check_fast(&[("s", 5)]);
+    }
+}

@@ -1,0 +1,146 @@
+//! Pooling over windows, on oneDNN.
+
+use super::primitive::{Argument, Nothing, PrimitiveInstance};
+use super::scope::{Scope, uniform_forms};
+use super::{Answer, Why};
+use crate::error::{Error, Result};
+use crate::network::attr::{Attrs, Read};
+use crate::network::dtype::DType;
+use crate::network::ops::pool;
+use crate::plan::layout::Layout;
+use crate::plan::{Form, Instance, Kernel, Request};
+use crate::providers::cpu::handle::{Desc, Options, Pooling, PoolingKind};
+
+/// MaxPool and AveragePool in every layout.
+pub fn offer(scope: &Scope) -> Answer {
+    let average = match scope.op() {
+        "MaxPool" => false,
+        "AveragePool" => true,
+        _ => return Ok(vec![]),
+    };
+    let ty = scope.output_type(0);
+    if !matches!(ty.dtype, DType::Float32 | DType::BFloat16) {
+        return Err(Why::new(format!("oneDNN does not pool {}", ty.dtype)));
+    }
+    let attrs = scope.layer().attrs.clone();
+    if average && attrs.flag("ceil_mode") && attrs.flag("count_include_pad") {
+        return Err(Why::new("oneDNN counts what a last window has beyond the padding"));
+    }
+    if ty.rank() > 5 {
+        return Err(Why::new("there are more than three spatial axes"));
+    }
+    let name = scope.op();
+    Ok(vec![scope.alone(Pool { name, attrs, average }, &[0])])
+}
+
+struct Pool {
+    name: &'static str,
+    attrs: Attrs,
+    average: bool,
+}
+
+impl Kernel for Pool {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn identity(&self) -> String {
+        format!("{} {:?}", self.name, self.attrs)
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        uniform_forms(&[Layout::ChannelsLast, Layout::Blocked16, Layout::Plain], 1, 1)
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let (src, dst) = (&request.inputs[0], &request.outputs[0]);
+        if dst.elements() == 0 {
+            return Ok(Box::new(Nothing));
+        }
+        let window = pool::window(&self.attrs)?;
+        let extent = |shape: &[usize], axis: usize| shape[axis + 2] as i64;
+        let (mut begin, mut end) = (vec![], vec![]);
+        for axis in 0..window.kernel.len() {
+            let (input, output) = (extent(&src.shape, axis), extent(&dst.shape, axis));
+            let (before, after) = window.padding(axis, input, output);
+            let needed = (output - 1) * window.strides[axis] + window.reach(axis) - input - before;
+            if needed > after && self.average && self.attrs.flag("count_include_pad") {
+                return Err(Error::unsupported(
+                    "the last window reaches beyond the padding that counts",
+                ));
+            }
+            begin.push(before);
+            end.push(needed.max(0));
+        }
+        let spec = Pooling {
+            kind: match (
+                self.average,
+                self.attrs.contains_key("count_include_pad") && self.average,
+            ) {
+                (false, _) => PoolingKind::Max,
+                (true, true) if self.attrs.flag("count_include_pad") => PoolingKind::AverageWithPadding,
+                _ => PoolingKind::Average,
+            },
+            src: Desc::of(src)?,
+            dst: Desc::of(dst)?,
+            kernel: window.kernel,
+            strides: window.strides,
+            dilations: window.dilations,
+            begin,
+            end,
+        };
+        let primitive = spec.create(&Options::threads(request.threads))?;
+        Ok(Box::new(PrimitiveInstance::new(primitive, vec![Argument::Input(0)])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::network::attr::{Attr, attrs};
+    use crate::network::dtype::DType;
+    use crate::providers::cpu::kernels::testing::Case;
+
+    fn ints(name: &'static str, values: &[i64]) -> (&'static str, Attr) {
+        (name, Attr::Ints(values.to_vec()))
+    }
+
+    #[test]
+    fn pools_in_every_layout() {
+        for dtype in [DType::Float32, DType::BFloat16] {
+            for channels in [1, 3, 16, 17] {
+                for (op, ceil, count) in [
+                    ("MaxPool", 0, 0),
+                    ("MaxPool", 1, 0),
+                    ("AveragePool", 1, 0),
+                    ("AveragePool", 0, 1),
+                ] {
+                    let mut case = Case::new(dtype);
+                    let x = case.input(&format!("n {channels} h 8"));
+                    let mut a = attrs([
+                        ints("kernel_shape", &[3, 2]),
+                        ints("strides", &[2, 2]),
+                        ints("pads", &[1, 0, 1, 1]),
+                        ("ceil_mode", Attr::Int(ceil)),
+                    ]);
+                    if op == "AveragePool" {
+                        a.insert("count_include_pad".into(), Attr::Int(count));
+                    }
+                    let y = case.layer(op, a, &[x]);
+                    case.output(y);
+                    case.check_fast(&[("n", 2), ("h", 10)]);
+                    case.check_fast(&[("n", 0), ("h", 10)]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_and_three_axes() {
+        let mut case = Case::new(DType::Float32);
+        let x = case.input("1 5 h");
+        let y = case.layer("MaxPool", attrs([ints("kernel_shape", &[3])]), &[x]);
+        let z = case.input("1 5 h 6 5");
+        let w = case.layer("AveragePool", attrs([ints("kernel_shape", &[2, 3, 1])]), &[z]);
+        case.output(y).output(w).check_fast(&[("h", 9)]);
+    }
+}
