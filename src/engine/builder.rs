@@ -1,7 +1,6 @@
 //! From a network to an engine: passes, then a plan per profile.
 
 use crate::engine::config::BuilderConfig;
-use crate::engine::lower::lower;
 use crate::engine::{Engine, Plan, Profile, verify};
 use crate::error::{Error, Result};
 use crate::network::Network;
@@ -73,8 +72,13 @@ fn simplify(
         ..Default::default()
     };
     let mut counts = passes::run(network, &settings)?;
-    if lower(network, providers, &config.settings())? > 0 {
-        for (name, count) in passes::run(network, &settings)? {
+    let plan_settings = config.settings();
+    let has_kernel = |network: &Network, id| {
+        let runs = |p: &Arc<dyn Provider>| p.candidates(network, id, &plan_settings).is_ok();
+        providers.iter().any(runs)
+    };
+    if passes::decompose::without_kernel(network, &has_kernel)? > 0 {
+        for (name, count) in passes::tidy(network, &settings)? {
             *counts.entry(name).or_default() += count;
         }
     }

@@ -3,7 +3,6 @@
 mod builder;
 pub mod config;
 pub mod format;
-mod lower;
 pub mod report;
 mod verify;
 

@@ -130,17 +130,28 @@ pub fn run(network: &mut Network, settings: &Settings) -> Result<Counts> {
     run_steps(network, settings, PIPELINE)
 }
 
+/// Brings a network into its simplest form again after composite ops were written in smaller ones: as [`run`], but
+/// no pass that recognises composite ops undoes that.
+///
+/// # Errors
+/// As [`run`].
+pub fn tidy(network: &mut Network, settings: &Settings) -> Result<Counts> {
+    let passes: Vec<_> = CLEAN
+        .iter()
+        .copied()
+        .filter(|pass| !pass.name.starts_with("recognise"))
+        .collect();
+    let mut runner = Runner::new(settings)?;
+    runner.until_stable(network, &passes)?;
+    Ok(runner.counts)
+}
+
 /// Runs these steps.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_steps(network: &mut Network, settings: &Settings, steps: &[Step]) -> Result<Counts> {
-    let mut runner = Runner {
-        settings,
-        verify: cfg!(debug_assertions) || knobs::VERIFY.get()?,
-        dumps: knobs::DUMP.get()?,
-        counts: Counts::new(),
-    };
+    let mut runner = Runner::new(settings)?;
     for step in steps {
         match step {
             Once(pass) => _ = runner.run(network, pass)?,
@@ -157,7 +168,16 @@ struct Runner<'s> {
     counts: Counts,
 }
 
-impl Runner<'_> {
+impl<'s> Runner<'s> {
+    fn new(settings: &'s Settings) -> Result<Self> {
+        Ok(Self {
+            settings,
+            verify: cfg!(debug_assertions) || knobs::VERIFY.get()?,
+            dumps: knobs::DUMP.get()?,
+            counts: Counts::new(),
+        })
+    }
+
     fn run(&mut self, network: &mut Network, pass: &Pass) -> Result<usize> {
         let during = |e: Error| e.during(format!("in pass {}", pass.name));
         self.dump(network, pass, true)?;
@@ -341,6 +361,17 @@ mod tests {
         // Relu, Silu, Mul are left of ten layers.
         assert_eq!(network.layer_count(), 1500, "{counts:?}");
         assert!(counts.values().sum::<usize>() < 2 * 5000, "{counts:?}");
+    }
+
+    #[test]
+    fn what_was_lowered_stays_lowered() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n");
+        let y = g.op("Silu", &[x]);
+        g.output(y);
+        decompose::without_kernel(&mut g.network, &|_, _| false).unwrap();
+        tidy(&mut g.network, &Settings::default()).unwrap();
+        assert!(g.network.layers().all(|(_, l)| l.op.name != "Silu"));
     }
 
     #[test]
