@@ -7,6 +7,7 @@ mod arrays;
 mod attrs;
 mod dlpack;
 mod errors;
+mod knobs;
 mod layer;
 mod network;
 mod ops;
@@ -21,5 +22,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::Tensor>()?;
     module.add_class::<layer::Layer>()?;
     module.add_function(wrap_pyfunction!(ops::ops, module)?)?;
+    module.add_function(wrap_pyfunction!(knobs::knobs, module)?)?;
     module.add_function(wrap_pyfunction!(attrs::nearest, module)?)
 }

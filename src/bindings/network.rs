@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::network::attr::Attrs;
 use crate::network::dim::Range;
 use crate::network::{self, LayerId, TensorId, ops, reference};
+use crate::passes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
@@ -171,6 +172,24 @@ impl Network {
     /// Checks that the network is well-formed.
     fn verify(&self) -> PyResult<()> {
         Ok(guarded(|| self.inner.verify())?)
+    }
+
+    /// Brings the network into its simplest form, in place, as the builder does first; gives how often each pass found
+    /// something. Float32 layers that bear it compute in `dtype`; layers in one of `unsupported` compute in float32.
+    #[pyo3(signature = (dtype = None, unsupported = vec![]))]
+    fn simplify(
+        &mut self,
+        py: Python<'_>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        unsupported: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<BTreeMap<&'static str, usize>> {
+        let mut settings = passes::Settings::default();
+        if let Some(dtype) = dtype {
+            settings.compute = arrays::dtype_from(dtype)?;
+        }
+        let unsupported = unsupported.iter().map(arrays::dtype_from);
+        settings.unsupported = unsupported.collect::<crate::error::Result<_>>()?;
+        Ok(py.detach(|| guarded(|| passes::run(&mut self.inner, &settings)))?)
     }
 
     /// Runs the network op by op in double precision: slow, exact, what tests compare with.

@@ -135,23 +135,45 @@ impl Array {
 
     /// An array of `dtype` with these values, each rounded to the nearest.
     pub fn from_f64(dtype: DType, shape: Vec<usize>, values: &[f64]) -> Result<Self> {
-        Self::from_values(dtype, shape, values, store_f64)
+        Self::from_values(dtype, shape, values, store_f64s)
     }
 
     /// An array of `dtype` with these values, wrapped to its width as a C cast does.
     pub fn from_i64(dtype: DType, shape: Vec<usize>, values: &[i64]) -> Result<Self> {
-        Self::from_values(dtype, shape, values, store_i64)
+        Self::from_values(dtype, shape, values, store_i64s)
     }
 
-    fn from_values<T: Copy>(
+    fn from_values<T>(
         dtype: DType,
         shape: Vec<usize>,
         values: &[T],
-        store: fn(DType, T, &mut [u8]),
+        store: fn(DType, &[T], &mut [u8]),
     ) -> Result<Self> {
         let mut buffer = Buffer::zeroed(values.len() * dtype.size());
-        for (chunk, &v) in buffer.as_mut_slice().chunks_exact_mut(dtype.size()).zip(values) {
-            store(dtype, v, chunk);
+        store(dtype, values, buffer.as_mut_slice());
+        Self::new(dtype, shape, Arc::new(buffer), 0)
+    }
+
+    /// An array whose bytes `fill` writes, given the number of the first element and the bytes from there on.
+    /// A long one is filled by several threads, each a part of it.
+    pub fn filled(dtype: DType, shape: Vec<usize>, fill: impl Fn(usize, &mut [u8]) + Sync) -> Result<Self> {
+        /// Fewer elements than this are not worth a thread.
+        const PART: usize = 1 << 19;
+        let size = dtype.size();
+        let count: usize = shape.iter().product();
+        let mut buffer = Buffer::zeroed(count * size);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let part = count.div_ceil(threads).max(PART);
+        if count <= part {
+            fill(0, buffer.as_mut_slice());
+        } else {
+            let parts = buffer.as_mut_slice().chunks_mut(part * size).enumerate();
+            std::thread::scope(|scope| {
+                for (i, bytes) in parts {
+                    let fill = &fill;
+                    scope.spawn(move || fill(i * part, bytes));
+                }
+            });
         }
         Self::new(dtype, shape, Arc::new(buffer), 0)
     }
@@ -203,18 +225,41 @@ impl Array {
 
     /// The elements as f64 (int64 beyond 2^53 rounds).
     pub fn to_f64(&self) -> Vec<f64> {
-        self.bytes()
-            .chunks_exact(self.dtype.size())
-            .map(|c| load_f64(self.dtype, c))
-            .collect()
+        let mut values = vec![0.0; self.len()];
+        self.load_f64s(0, &mut values);
+        values
     }
 
     /// The elements as i64; floats truncate towards zero as a cast does.
     pub fn to_i64(&self) -> Vec<i64> {
-        self.bytes()
-            .chunks_exact(self.dtype.size())
-            .map(|c| load_i64(self.dtype, c))
-            .collect()
+        let mut values = vec![0; self.len()];
+        self.load_i64s(0, &mut values);
+        values
+    }
+
+    /// The elements from `first` on, as [`Array::to_f64`] gives them.
+    pub fn load_f64s(&self, first: usize, into: &mut [f64]) {
+        let bytes = &self.bytes()[first * self.dtype.size()..];
+        match self.dtype {
+            DType::Float32 => load(bytes, into, |c| f32::from_ne_bytes(c) as f64),
+            DType::Float64 => load(bytes, into, f64::from_ne_bytes),
+            DType::Float16 => load(bytes, into, |c| f16::from_ne_bytes(c).to_f64()),
+            DType::BFloat16 => load(bytes, into, |c| bf16::from_ne_bytes(c).to_f64()),
+            DType::UInt64 => load(bytes, into, |c| u64::from_ne_bytes(c) as f64),
+            dtype => load_integers(dtype, bytes, into, |v| v as f64),
+        }
+    }
+
+    /// The elements from `first` on, as [`Array::to_i64`] gives them.
+    pub fn load_i64s(&self, first: usize, into: &mut [i64]) {
+        let bytes = &self.bytes()[first * self.dtype.size()..];
+        match self.dtype {
+            DType::Float32 => load(bytes, into, |c| f32::from_ne_bytes(c) as i64),
+            DType::Float64 => load(bytes, into, |c| f64::from_ne_bytes(c) as i64),
+            DType::Float16 => load(bytes, into, |c| f16::from_ne_bytes(c).to_f64() as i64),
+            DType::BFloat16 => load(bytes, into, |c| bf16::from_ne_bytes(c).to_f64() as i64),
+            dtype => load_integers(dtype, bytes, into, |v| v),
+        }
     }
 
     /// The same values as another dtype.
@@ -222,12 +267,26 @@ impl Array {
         if dtype == self.dtype {
             return self.clone();
         }
-        let cast = if self.dtype.is_float() {
-            Self::from_f64(dtype, self.shape.clone(), &self.to_f64())
-        } else {
-            Self::from_i64(dtype, self.shape.clone(), &self.to_i64())
-        };
+        let cast = Self::filled(dtype, self.shape.clone(), |first, bytes| {
+            let blocks = bytes.chunks_mut(BLOCK * dtype.size()).enumerate();
+            for (i, block) in blocks {
+                self.cast_block(dtype, first + i * BLOCK, block);
+            }
+        });
         cast.expect("a cast keeps the number of elements")
+    }
+
+    fn cast_block(&self, dtype: DType, first: usize, into: &mut [u8]) {
+        let count = into.len() / dtype.size();
+        if self.dtype.is_float() {
+            let mut values = [0.0; BLOCK];
+            self.load_f64s(first, &mut values[..count]);
+            store_f64s(dtype, &values[..count], into);
+        } else {
+            let mut values = [0; BLOCK];
+            self.load_i64s(first, &mut values[..count]);
+            store_i64s(dtype, &values[..count], into);
+        }
     }
 
     /// The value when all elements are equal (and there is at least one).
@@ -235,62 +294,77 @@ impl Array {
         let size = self.dtype.size();
         let bytes = self.bytes();
         let first = bytes.get(..size)?;
-        bytes
-            .chunks_exact(size)
-            .all(|c| c == first)
-            .then(|| load_f64(self.dtype, first))
+        bytes.chunks_exact(size).all(|c| c == first).then(|| {
+            let mut value = [0.0];
+            self.load_f64s(0, &mut value);
+            value[0]
+        })
     }
 }
 
-fn bytes_of<const N: usize>(chunk: &[u8]) -> [u8; N] {
-    chunk.try_into().expect("the chunk has the size of the dtype")
+/// As many elements as are converted at a time: they stay in the first-level cache.
+pub const BLOCK: usize = 512;
+
+fn load<const N: usize, T>(bytes: &[u8], into: &mut [T], read: impl Fn([u8; N]) -> T) {
+    let (elements, _) = bytes.as_chunks::<N>();
+    into.iter_mut().zip(elements).for_each(|(slot, &c)| *slot = read(c));
 }
 
-fn load_f64(dtype: DType, c: &[u8]) -> f64 {
+fn load_integers<T>(dtype: DType, bytes: &[u8], into: &mut [T], of: impl Fn(i64) -> T) {
     match dtype {
-        DType::Float32 => f32::from_ne_bytes(bytes_of(c)) as f64,
-        DType::Float64 => f64::from_ne_bytes(bytes_of(c)),
-        DType::Float16 => f16::from_ne_bytes(bytes_of(c)).to_f64(),
-        DType::BFloat16 => bf16::from_ne_bytes(bytes_of(c)).to_f64(),
-        DType::UInt64 => u64::from_ne_bytes(bytes_of(c)) as f64,
-        _ => load_i64(dtype, c) as f64,
+        DType::Int8 => load(bytes, into, |[b]| of(i64::from(b as i8))),
+        DType::UInt8 => load(bytes, into, |[b]| of(i64::from(b))),
+        DType::Bool => load(bytes, into, |[b]| of(i64::from(b != 0))),
+        DType::Int16 => load(bytes, into, |c| of(i16::from_ne_bytes(c).into())),
+        DType::UInt16 => load(bytes, into, |c| of(u16::from_ne_bytes(c).into())),
+        DType::Int32 => load(bytes, into, |c| of(i32::from_ne_bytes(c).into())),
+        DType::UInt32 => load(bytes, into, |c| of(u32::from_ne_bytes(c).into())),
+        _ => load(bytes, into, |c| of(i64::from_ne_bytes(c))),
     }
 }
 
-fn load_i64(dtype: DType, c: &[u8]) -> i64 {
+fn store<const N: usize, T: Copy>(values: &[T], into: &mut [u8], write: impl Fn(T) -> [u8; N]) {
+    let (elements, _) = into.as_chunks_mut::<N>();
+    elements.iter_mut().zip(values).for_each(|(slot, &v)| *slot = write(v));
+}
+
+/// Writes values as elements of a dtype, each rounded to the nearest.
+pub fn store_f64s(dtype: DType, values: &[f64], into: &mut [u8]) {
     match dtype {
-        DType::Int8 => c[0] as i8 as i64,
-        DType::UInt8 => c[0] as i64,
-        DType::Bool => (c[0] != 0) as i64,
-        DType::Int16 => i16::from_ne_bytes(bytes_of(c)) as i64,
-        DType::UInt16 => u16::from_ne_bytes(bytes_of(c)) as i64,
-        DType::Int32 => i32::from_ne_bytes(bytes_of(c)) as i64,
-        DType::UInt32 => u32::from_ne_bytes(bytes_of(c)) as i64,
-        DType::Int64 | DType::UInt64 => i64::from_ne_bytes(bytes_of(c)),
-        _ => load_f64(dtype, c) as i64,
+        DType::Float32 => store(values, into, |v| (v as f32).to_ne_bytes()),
+        DType::Float64 => store(values, into, f64::to_ne_bytes),
+        DType::Float16 => store(values, into, |v| f16::from_f64(v).to_ne_bytes()),
+        DType::BFloat16 => store(values, into, |v| bf16::from_f64(v).to_ne_bytes()),
+        DType::UInt64 => store(values, into, |v| {
+            if v >= 0.0 {
+                (v as u64).to_ne_bytes()
+            } else {
+                (v as i64).to_ne_bytes()
+            }
+        }),
+        DType::Bool => store(values, into, |v| [u8::from(v != 0.0)]),
+        dtype => store_integers(dtype, values, into, |v| v as i64),
     }
 }
 
-fn store_f64(dtype: DType, v: f64, c: &mut [u8]) {
+/// Writes values as elements of a dtype, wrapped to its width as a C cast does.
+pub fn store_i64s(dtype: DType, values: &[i64], into: &mut [u8]) {
     match dtype {
-        DType::Float32 => c.copy_from_slice(&(v as f32).to_ne_bytes()),
-        DType::Float64 => c.copy_from_slice(&v.to_ne_bytes()),
-        DType::Float16 => c.copy_from_slice(&f16::from_f64(v).to_ne_bytes()),
-        DType::BFloat16 => c.copy_from_slice(&bf16::from_f64(v).to_ne_bytes()),
-        DType::UInt64 if v >= 0.0 => c.copy_from_slice(&(v as u64).to_ne_bytes()),
-        DType::Bool => c[0] = (v != 0.0) as u8,
-        _ => store_i64(dtype, v as i64, c),
+        DType::Float32 => store(values, into, |v| (v as f64 as f32).to_ne_bytes()),
+        DType::Float64 => store(values, into, |v| (v as f64).to_ne_bytes()),
+        DType::Float16 => store(values, into, |v| f16::from_f64(v as f64).to_ne_bytes()),
+        DType::BFloat16 => store(values, into, |v| bf16::from_f64(v as f64).to_ne_bytes()),
+        DType::Bool => store(values, into, |v| [u8::from(v != 0)]),
+        dtype => store_integers(dtype, values, into, |v| v),
     }
 }
 
-fn store_i64(dtype: DType, v: i64, c: &mut [u8]) {
-    match dtype {
-        DType::Int8 | DType::UInt8 => c[0] = v as u8,
-        DType::Bool => c[0] = (v != 0) as u8,
-        DType::Int16 | DType::UInt16 => c.copy_from_slice(&(v as u16).to_ne_bytes()),
-        DType::Int32 | DType::UInt32 => c.copy_from_slice(&(v as u32).to_ne_bytes()),
-        DType::Int64 | DType::UInt64 => c.copy_from_slice(&v.to_ne_bytes()),
-        _ => store_f64(dtype, v as f64, c),
+fn store_integers<T: Copy>(dtype: DType, values: &[T], into: &mut [u8], of: impl Fn(T) -> i64) {
+    match dtype.size() {
+        1 => store(values, into, |v| [of(v) as u8]),
+        2 => store(values, into, |v| (of(v) as u16).to_ne_bytes()),
+        4 => store(values, into, |v| (of(v) as u32).to_ne_bytes()),
+        _ => store(values, into, |v| of(v).to_ne_bytes()),
     }
 }
 

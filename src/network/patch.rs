@@ -228,7 +228,8 @@ impl Change {
         }
         let added: Vec<_> = self.layers.into_iter().map(|layer| network.push_layer(layer)).collect();
         for guard in self.guards {
-            if !network.guards.contains(&guard) {
+            let same = |g: &Guard| (&g.left, &g.right, g.or_one) == (&guard.left, &guard.right, guard.or_one);
+            if !network.guards.iter().any(same) {
                 network.guards.push(guard);
             }
         }

@@ -25,65 +25,24 @@ pub static PASS: Pass = Pass {
 };
 
 /// Pointwise ops whose result moves far when the argument moves a little, or leaves the range.
-const DELICATE: [&str; 14] = [
-    "Exp",
-    "Log",
-    "Pow",
-    "Sqrt",
-    "Reciprocal",
-    "Div",
-    "Mod",
-    "Tan",
-    "Sinh",
-    "Cosh",
-    "Asinh",
-    "Acosh",
-    "Atanh",
-    "Cast",
+#[rustfmt::skip]
+const DELICATE: &[&str] = &[
+    "Acosh", "Asinh", "Atanh", "Cast", "Ceil", "Cos", "Cosh", "Div", "Exp", "Floor", "Log", "Mod", "Pow", "Reciprocal",
+    "Round", "Sin", "Sinh", "Sqrt", "Tan",
 ];
 
 /// Ops beside the pointwise ones that bear it: they sum in wider numbers, or move elements.
-const BEARERS: [&str; 40] = [
-    "Conv",
-    "ConvTranspose",
-    "MatMul",
-    "MaxPool",
-    "AveragePool",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "LpPool",
-    "LayerNormalization",
-    "RMSNormalization",
-    "InstanceNormalization",
-    "GroupNormalization",
-    "BatchNormalization",
-    "LRN",
-    "Softmax",
-    "LogSoftmax",
-    "Gelu",
-    "Attention",
-    "LSTM",
-    "GRU",
-    "RNN",
-    "ReduceMean",
-    "ReduceMax",
-    "ReduceMin",
-    "Resize",
-    "GridSample",
-    "Concat",
-    "Split",
-    "Slice",
-    "Reshape",
-    "Transpose",
-    "Expand",
-    "Tile",
-    "Pad",
-    "Gather",
-    "DepthToSpace",
-    "SpaceToDepth",
-    "Where",
-    "Trilu",
-    "Dropout",
+#[rustfmt::skip]
+const BEARERS: &[&str] = &[
+    // Products and pooling.
+    "Attention", "AveragePool", "Conv", "ConvTranspose", "Einsum", "GlobalAveragePool", "GlobalMaxPool", "GRU",
+    "GridSample", "LpPool", "LSTM", "MatMul", "MaxPool", "Resize", "RNN",
+    // Norms and reductions to a mean or an element.
+    "BatchNormalization", "Gelu", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LogSoftmax",
+    "LRN", "ReduceMax", "ReduceMean", "ReduceMin", "RMSNormalization", "Softmax",
+    // Moves.
+    "Concat", "DepthToSpace", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "ScatterElements",
+    "ScatterND", "Slice", "SpaceToDepth", "Split", "Tile", "Transpose", "Trilu", "Where",
 ];
 
 fn rule<'n>(network: &'n Network, id: LayerId, settings: &Settings) -> Found<'n> {

@@ -80,7 +80,8 @@ fn is_worth(network: &Network, layer: &Layer, inputs: &[Option<Array>], settings
         // Sizes that depend on data are bounded by what is read.
         return read <= settings.fold_bytes;
     };
-    let work = (elements as u64).saturating_mul(steps_per_element(layer, &inputs));
+    let moved = elements.max(inputs.iter().map(|a| a.len()).max().unwrap_or(0)) as u64;
+    let work = moved.max((elements as u64).saturating_mul(steps_per_element(layer, &inputs)));
     bytes <= read.saturating_add(settings.fold_bytes) && work <= settings.fold_work
 }
 
@@ -94,15 +95,7 @@ fn steps_per_element(layer: &Layer, inputs: &[&Array]) -> u64 {
             let depth = a.shape().len().checked_sub(back).map_or(1, |axis| a.shape()[axis]);
             depth as u64
         }
-        // Reductions read more than they write.
-        (_, inputs) => {
-            let most = inputs.iter().map(|a| a.len()).max().unwrap_or(1) as u64;
-            if layer.op.name.starts_with("Reduce") {
-                most.max(1)
-            } else {
-                1
-            }
-        }
+        _ => 1,
     }
 }
 

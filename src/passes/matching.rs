@@ -1,10 +1,9 @@
 //! How rules look at the network: short questions about tensors and the layers that give them.
 
-use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
-use crate::network::{Layer, LayerId, Network, TensorId};
+use crate::network::{Layer, LayerId, Network, TensorId, ops};
 
 /// An input of a layer, if it is there.
 pub fn input(layer: &Layer, index: usize) -> Option<TensorId> {
@@ -134,10 +133,7 @@ pub fn permutation(network: &Network, layer: &Layer) -> Option<Vec<usize>> {
         return None;
     }
     let rank = network[input(layer, 0)?].ty.rank();
-    Some(match layer.attrs.ints("perm") {
-        [] => (0..rank).rev().collect(),
-        perm => perm.iter().map(|&axis| axis as usize).collect(),
-    })
+    ops::transpose::permutation(&layer.attrs, rank).ok()
 }
 
 /// Whether a layer works element by element on all its inputs, so that it can be done in another order of elements.

@@ -13,6 +13,7 @@ pub mod decompose;
 pub mod duplicate_layers;
 pub mod fold_batch_norm;
 pub mod fold_constants;
+pub mod fold_pad;
 pub mod fold_shapes;
 pub mod merge_reshapes;
 pub mod merge_transposes;
@@ -96,6 +97,7 @@ static CLEAN: &[&Pass] = &[
     &remove_no_ops::PASS,
     // After simplify, which leaves Mul and Add by a constant on the right as the only forms.
     &fold_batch_norm::PASS,
+    &fold_pad::PASS,
     &merge_transposes::PASS,
     &merge_reshapes::PASS,
     &clean_casts::PASS,

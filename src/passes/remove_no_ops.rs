@@ -1,6 +1,6 @@
 //! Removes layers that give what they get.
 
-use super::matching::{input, is_pointwise, only_given_by, output_type};
+use super::matching::{input, is_pointwise, only_given_by, output_type, uniform};
 use super::simplify::replace;
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::network::attr::Read;
@@ -50,8 +50,13 @@ fn gives_its_input(network: &Network, layer: &Layer, x: TensorId) -> bool {
                 .all(|(i, &axis)| i as i64 == axis)
                 && (!layer.attrs.ints("perm").is_empty() || network[x].ty.rank() < 2)
         }
-        // Every rule for coordinates but the one that crops maps an axis of equal extent to itself.
-        "Resize" => layer.attrs.text("coordinate_transformation_mode") != "tf_crop_and_resize",
+        // Every rule for coordinates but the one that crops maps an axis of scale 1 to itself; a scale near 1 may
+        // keep the extent and move the elements.
+        "Resize" => {
+            let by_scales = input(layer, 2).filter(|&t| !network[t].ty.shape.iter().any(|d| d.is(0)));
+            layer.attrs.text("coordinate_transformation_mode") != "tf_crop_and_resize"
+                && by_scales.is_none_or(|scales| uniform(network, scales) == Some(1.0))
+        }
         _ => false,
     }
 }

@@ -6,12 +6,53 @@ use crate::network::ops::strides;
 
 /// The elements of `x` at these places, under a shape; exact for every dtype.
 pub fn pick(x: &Array, shape: Vec<usize>, places: &[usize]) -> Result<Array> {
-    let (size, bytes) = (x.dtype().size(), x.bytes());
-    let mut out = Vec::with_capacity(places.len() * size);
-    for &place in places {
-        out.extend_from_slice(&bytes[place * size..(place + 1) * size]);
+    Array::filled(x.dtype(), shape, |first, into| match x.dtype().size() {
+        1 => pick_each::<1>(x, &places[first..], into),
+        2 => pick_each::<2>(x, &places[first..], into),
+        4 => pick_each::<4>(x, &places[first..], into),
+        _ => pick_each::<8>(x, &places[first..], into),
+    })
+}
+
+fn pick_each<const N: usize>(x: &Array, places: &[usize], into: &mut [u8]) {
+    let (elements, _) = x.bytes().as_chunks::<N>();
+    let (slots, _) = into.as_chunks_mut::<N>();
+    slots
+        .iter_mut()
+        .zip(places)
+        .for_each(|(slot, &place)| *slot = elements[place]);
+}
+
+/// The elements of `x` from the first on in steps along each axis of a shape, without a list of places.
+pub fn strided(x: &Array, shape: Vec<usize>, steps: &[usize]) -> Result<Array> {
+    let extents = shape.clone();
+    Array::filled(x.dtype(), shape, |first, into| match x.dtype().size() {
+        1 => stride_each::<1>(x, &extents, steps, first, into),
+        2 => stride_each::<2>(x, &extents, steps, first, into),
+        4 => stride_each::<4>(x, &extents, steps, first, into),
+        _ => stride_each::<8>(x, &extents, steps, first, into),
+    })
+}
+
+fn stride_each<const N: usize>(x: &Array, shape: &[usize], steps: &[usize], first: usize, into: &mut [u8]) {
+    let (elements, _) = x.bytes().as_chunks::<N>();
+    let (slots, _) = into.as_chunks_mut::<N>();
+    let (run, step) = (shape.last().copied().unwrap_or(1), steps.last().copied().unwrap_or(0));
+    let mut done = 0;
+    while done < slots.len() {
+        let (mut at, mut place) = (first + done, 0);
+        for (&extent, &step) in shape.iter().zip(steps).rev() {
+            place += at % extent * step;
+            at /= extent;
+        }
+        let count = (run - (first + done) % run).min(slots.len() - done);
+        let slots = &mut slots[done..done + count];
+        slots
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, slot)| *slot = elements[place + i * step]);
+        done += count;
     }
-    Array::from_bytes(x.dtype(), shape, &out)
 }
 
 /// `x` with elements replaced: `from[i]` of `source` goes to `to[i]`; a later one wins.

@@ -114,6 +114,7 @@ pub mod scatter_elements;
 pub mod scatter_nd;
 pub mod selu;
 pub mod shape;
+pub mod shrink;
 pub mod sigmoid;
 pub mod sign;
 pub mod silu;
@@ -241,6 +242,7 @@ pub static OPS: &[&OpDef] = &[
     &scatter_nd::DEF,
     &selu::DEF,
     &shape::DEF,
+    &shrink::DEF,
     &sigmoid::DEF,
     &sign::DEF,
     &silu::DEF,

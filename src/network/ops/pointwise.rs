@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::LONGEST_VALUE;
-use crate::network::array::Array;
+use crate::network::array::{Array, BLOCK, store_f64s, store_i64s};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::{Evaluate, Infer, OpDef, Pointwise, TensorType};
@@ -156,47 +156,142 @@ pub fn evaluate(op: &OpDef, e: &Evaluate) -> Result<Vec<Array>> {
 pub fn evaluate_rule(rule: Pointwise, inputs: usize, e: &Evaluate) -> Result<Vec<Array>> {
     let (dtype, shape) = &e.outputs[0];
     let inputs: Vec<_> = (0..inputs).map(|i| e.optional(i)).collect();
-    match rule.int {
+    let broadcast = Broadcast::new(&inputs, shape);
+    let array = match rule.int {
         Some(int) if !inputs.iter().flatten().any(|a| a.dtype().is_float()) => {
-            let values = each(&inputs, shape, Array::to_i64, i64::MIN, |v| int(e.attrs, v));
-            Ok(vec![Array::from_i64(*dtype, shape.clone(), &values)?])
+            Array::filled(*dtype, shape.clone(), |first, bytes| {
+                let load = Loader {
+                    load: Array::load_i64s,
+                    missing: i64::MIN,
+                };
+                broadcast.each(first, bytes, *dtype, load, store_i64s, |v| int(e.attrs, v));
+            })
         }
-        _ => e.output(&each(&inputs, shape, Array::to_f64, f64::NAN, |v| {
-            (rule.float)(e.attrs, v)
-        })),
+        _ => Array::filled(*dtype, shape.clone(), |first, bytes| {
+            let load = Loader {
+                load: Array::load_f64s,
+                missing: f64::NAN,
+            };
+            broadcast.each(first, bytes, *dtype, load, store_f64s, |v| (rule.float)(e.attrs, v));
+        }),
+    };
+    Ok(vec![array?])
+}
+
+/// How elements are read, and what stands for an input that is left out.
+struct Loader<T> {
+    load: fn(&Array, usize, &mut [T]),
+    missing: T,
+}
+
+/// How arrays are broadcast to one shape: runs of elements in which each array either advances or stands still.
+struct Broadcast<'a> {
+    inputs: &'a [Option<&'a Array>],
+    /// The extents of the shape, those brought together along which all arrays go on alike.
+    extents: Vec<usize>,
+    /// For each array its step along each extent; the last one is 0 or 1.
+    steps: Vec<Vec<usize>>,
+}
+
+impl<'a> Broadcast<'a> {
+    fn new(inputs: &'a [Option<&'a Array>], shape: &[usize]) -> Self {
+        let full: Vec<_> = inputs
+            .iter()
+            .map(|a| a.map_or(vec![0; shape.len()], |a| broadcast_steps(a.shape(), shape)))
+            .collect();
+        let (mut extents, mut steps) = (vec![], vec![vec![]; inputs.len()]);
+        for axis in (0..shape.len()).filter(|&axis| shape[axis] != 1) {
+            let size = shape[axis];
+            let goes_on = !extents.is_empty()
+                && steps
+                    .iter()
+                    .zip(&full)
+                    .all(|(s, f)| s.last() == Some(&(f[axis] * size)));
+            if goes_on {
+                extents.last_mut().into_iter().for_each(|e| *e *= size);
+            } else {
+                extents.push(size);
+            }
+            for (steps, full) in steps.iter_mut().zip(&full) {
+                if goes_on {
+                    steps.pop();
+                }
+                steps.push(full[axis]);
+            }
+        }
+        Self { inputs, extents, steps }
+    }
+
+    /// Writes `function` of the elements from `first` on into `bytes`, a block at a time.
+    fn each<T: Copy>(
+        &self,
+        first: usize,
+        bytes: &mut [u8],
+        dtype: DType,
+        Loader { load, missing }: Loader<T>,
+        store: fn(DType, &[T], &mut [u8]),
+        function: impl Fn(&[T]) -> T,
+    ) {
+        let run = self.extents.last().copied().unwrap_or(1);
+        let end = first + bytes.len() / dtype.size();
+        let mut loaded = vec![[missing; BLOCK]; self.inputs.len()];
+        let mut values = vec![missing; self.inputs.len()];
+        let mut results = [missing; BLOCK];
+        let mut at = first;
+        while at < end {
+            let count = (run - at % run).min(end - at).min(BLOCK);
+            for ((input, steps), block) in self.inputs.iter().zip(&self.steps).zip(&mut loaded) {
+                let Some(input) = input else { continue };
+                let place = self.place(at, steps);
+                if steps.last().is_some_and(|&step| step == 1) {
+                    load(input, place, &mut block[..count]);
+                } else {
+                    load(input, place, &mut block[..1]);
+                    let value = block[0];
+                    block[..count].fill(value);
+                }
+            }
+            for (i, result) in results[..count].iter_mut().enumerate() {
+                values
+                    .iter_mut()
+                    .zip(&loaded)
+                    .for_each(|(value, block)| *value = block[i]);
+                *result = function(&values);
+            }
+            let offset = (at - first) * dtype.size();
+            store(
+                dtype,
+                &results[..count],
+                &mut bytes[offset..offset + count * dtype.size()],
+            );
+            at += count;
+        }
+    }
+
+    fn place(&self, mut at: usize, steps: &[usize]) -> usize {
+        let mut place = 0;
+        for (&extent, &step) in self.extents.iter().zip(steps).rev() {
+            place += at % extent * step;
+            at /= extent;
+        }
+        place
     }
 }
 
-fn each<T: Copy>(
-    inputs: &[Option<&Array>],
-    shape: &[usize],
-    load: fn(&Array) -> Vec<T>,
-    missing: T,
-    function: impl Fn(&[T]) -> T,
-) -> Vec<T> {
-    let loaded = |a: &Array| (load(a), broadcast_places(a.shape(), shape));
-    let inputs: Vec<_> = inputs.iter().map(|a| a.map(loaded)).collect();
-    let mut values = vec![missing; inputs.len()];
-    let element = |i: usize| {
-        for (value, input) in values.iter_mut().zip(&inputs) {
-            if let Some((data, places)) = input {
-                *value = data[places[i]];
-            }
-        }
-        function(&values)
-    };
-    (0..shape.iter().product()).map(element).collect()
+/// The step of `from` along each axis of `to`, 0 where it is broadcast.
+fn broadcast_steps(from: &[usize], to: &[usize]) -> Vec<usize> {
+    let mut steps = vec![0; to.len()];
+    let mut step = 1;
+    for axis in (0..from.len()).rev() {
+        steps[axis + to.len() - from.len()] = if from[axis] == 1 { 0 } else { step };
+        step *= from[axis];
+    }
+    steps
 }
 
 /// For each element of `to`, row-major, the place of the element of `from` that is broadcast to it.
 pub fn broadcast_places(from: &[usize], to: &[usize]) -> Vec<usize> {
-    let mut strides = vec![0; to.len()];
-    let mut stride = 1;
-    for axis in (0..from.len()).rev() {
-        strides[axis + to.len() - from.len()] = if from[axis] == 1 { 0 } else { stride };
-        stride *= from[axis];
-    }
-    ops::places(to, &strides)
+    ops::places(to, &broadcast_steps(from, to))
 }
 
 /// Declares the `evaluate` function of a pointwise op in its own file.

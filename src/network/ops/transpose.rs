@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
-use crate::network::ops::{indexing, places, strides, values};
+use crate::network::ops::{indexing, strides, values};
 
 /// The dimensions in another order (ONNX Transpose).
 pub static DEF: OpDef = OpDef {
@@ -54,8 +54,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     let perm = permutation(e.attrs, x.shape().len())?;
     let strides = strides(x.shape());
     let (shape, steps): (Vec<_>, Vec<_>) = perm.iter().map(|&axis| (x.shape()[axis], strides[axis])).unzip();
-    let places = places(&shape, &steps);
-    Ok(vec![indexing::pick(x, shape, &places)?])
+    Ok(vec![indexing::strided(x, shape, &steps)?])
 }
 
 #[cfg(test)]

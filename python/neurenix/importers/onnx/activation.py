@@ -49,6 +49,7 @@ RULES: dict[str, Rule] = {
         "PRelu",
         "Relu",
         "Selu",
+        "Shrink",
         "Sigmoid",
         "Softplus",
         "Softsign",

@@ -1,0 +1,10 @@
+"""Shrink."""
+
+from tests.conformance.case import case, exact, normal, unary
+
+OP = "Shrink"
+CASES = [
+    *unary(),
+    case("drawn_towards_zero", normal(3, 5), lambd=0.25, bias=0.1),
+    case("at_the_bounds", exact([-0.5, 0.5, 0.0, 0.75]), lambd=0.5, bias=0.5),
+]
