@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.case import Array
-
 import neurenix as nx
+from tests.conformance.case import Array
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import neurenix as nx
+from neurenix import _native
 from neurenix.importers import from_onnx
 from tests.conformance.case import Array, Case, dtype_of
 from tests.conformance.providers import PROVIDERS, excepted, exceptions
 from tests.conformance.reference import expected, is_float, model_of
-
-import neurenix as nx
-from neurenix import _native
 
 FOLDER = Path(__file__).parent / "cases"
 #: How many units in the last place a result may be off. Low precision is computed wider and rounded once.

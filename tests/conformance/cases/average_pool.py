@@ -1,6 +1,7 @@
 """AveragePool."""
 
 import torch
+
 from tests.conformance.case import F32, Array, case, normal
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+
 from tests.conformance.case import Array, Case, case, dtype_of, ints
 
 

@@ -1,6 +1,7 @@
 """Conv."""
 
 import torch
+
 from tests.conformance.case import F32, Array, case, constant, exact, normal
 
 

@@ -1,6 +1,7 @@
 """ConvTranspose."""
 
 import torch
+
 from tests.conformance.case import F32, Array, case, constant, normal
 
 

@@ -1,6 +1,7 @@
 """Div."""
 
 import numpy as np
+
 from tests.conformance.case import INTS, Array, binary, case, exact, nonzero, normal, special
 
 OP = "Div"

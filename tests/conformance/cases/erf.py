@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+
 from tests.conformance.case import unary
 
 OP = "Erf"

@@ -1,6 +1,7 @@
 """GatherElements."""
 
 import torch
+
 from tests.conformance.case import BOOL, INTS, NARROW_INTS, Array, case, indices, normal
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
+
 from tests.conformance.case import Array, unary
 
 

@@ -1,6 +1,7 @@
 """LRN."""
 
 import numpy as np
+
 from tests.conformance.case import SINGLE, Array, case, normal
 
 

@@ -1,6 +1,7 @@
 """MaxPool."""
 
 import torch
+
 from tests.conformance.case import F32, Array, case, distinct, exact, normal, uniform
 
 

@@ -1,6 +1,7 @@
 """Mish."""
 
 import numpy as np
+
 from tests.conformance.case import Array, unary
 
 

@@ -1,6 +1,7 @@
 """Mod."""
 
 import numpy as np
+
 from tests.conformance.case import INTS, NARROW_INTS, case, exact, nonzero, normal, special, uniform
 
 OP = "Mod"

@@ -1,6 +1,7 @@
 """OneHot."""
 
 import numpy as np
+
 from tests.conformance.case import INTS, Array, Given, case, constant, exact, indices
 
 

@@ -1,6 +1,7 @@
 """Pad."""
 
 import torch
+
 from tests.conformance.case import BOOL, INTS, NARROW_INTS, Array, case, ints, normal, scalar
 
 

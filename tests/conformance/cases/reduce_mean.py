@@ -1,6 +1,7 @@
 """ReduceMean."""
 
 import numpy as np
+
 from tests.conformance.case import case, exact, ints, reduction, special
 
 OP = "ReduceMean"

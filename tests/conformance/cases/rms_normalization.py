@@ -1,6 +1,7 @@
 """RMSNormalization."""
 
 import numpy as np
+
 from tests.conformance.case import SINGLE, Array, case, constant, normal
 
 

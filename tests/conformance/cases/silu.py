@@ -1,6 +1,7 @@
 """Silu."""
 
 import numpy as np
+
 from tests.conformance.case import Array, unary
 
 

@@ -1,6 +1,7 @@
 """Softmax."""
 
 import numpy as np
+
 from tests.conformance.case import Array, case, exact, normal, uniform
 
 

@@ -1,6 +1,7 @@
 """Softplus."""
 
 import numpy as np
+
 from tests.conformance.case import Array, unary
 
 

@@ -1,6 +1,7 @@
 """Softsign."""
 
 import numpy as np
+
 from tests.conformance.case import unary
 
 OP = "Softsign"

@@ -1,0 +1,40 @@
+"""Every example runs, in a process and a folder of its own, and says what it should."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
+#: A line that must be in what an example prints.
+SAYS = {
+    "01_read_page": r"the same texts as ONNX Runtime's: yes",
+    "02_resnet50_from_torch": r"greatest error against float64: \d\.\de-0[5-9]",
+    "03_network_api": r"float32\[1, 64, 111, 111\]",
+    "04_dynamic_shapes": r"\(3, 3, 65, 97\) -> \(3, 8, 33, 49\)",
+    "05_save_load": r"the same answer to the last bit: yes",
+}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example(path: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "NEURENIX_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(SAYS.get(path.stem, ""), done.stdout), done.stdout
+
+
+def test_the_page_has_its_boxes(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "examples/01_read_page.py"], cwd=tmp_path, check=True, timeout=300)
+    assert (tmp_path / "page_boxes.png").stat().st_size > 10_000
+
+
+def test_examples_are_short() -> None:
+    for path in EXAMPLES:
+        assert len(path.read_text().splitlines()) <= 75, path
