@@ -1,0 +1,144 @@
+"""What the benchmarks share: the peers with the settings of a fair comparison, the machine, and where results go."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("neurenix", "numpy", "torch", "torchvision", "onnx", "onnxruntime", "openvino")
+
+#: Runs a model once.
+Run = Callable[[], Any]
+
+
+def neurenix(path: Path, x: np.ndarray, threads: int, precision: str = "fp32") -> Run:
+    """Ours; as many threads as the peers."""
+    from neurenix.hardware.tensorrt import TensorRTBackend
+
+    model = TensorRTBackend().optimize_model(path, {"input": x.shape}, precision=precision, threads=threads)
+    return lambda: model(x)
+
+
+def openvino(path: Path, x: np.ndarray, threads: int, precision: str = "f32") -> Run:
+    """OpenVINO for latency, in the precision that is asked for: left alone it takes bf16 where the processor has it."""
+    import openvino
+
+    core = openvino.Core()
+    options = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": precision,
+    }
+    model = core.read_model(path)
+    model.reshape({0: list(x.shape)})
+    request = core.compile_model(model, "CPU", options).create_infer_request()
+    return lambda: request.infer([x], share_inputs=True)
+
+
+def onnxruntime(path: Path, x: np.ndarray, threads: int) -> Run:
+    """ONNX Runtime with all its optimisations."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda: session.run(None, {name: x})
+
+
+def torch(module: Any, x: np.ndarray, threads: int) -> Run:
+    """PyTorch as it is, without its compiler."""
+    import torch
+
+    torch.set_num_threads(threads)
+    tensor = torch.from_numpy(x)
+
+    def run() -> Any:
+        with torch.inference_mode():
+            return module(tensor)
+
+    return run
+
+
+def milliseconds(run: Run) -> float:
+    """How long one run takes."""
+    start = time.perf_counter()
+    run()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def interleaved(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
+    """The times of all, one after another in each round, so that a change of the machine's speed meets them all.
+
+    Before each time that counts stands a run that does not, after a pause in which the threads of the one before have
+    gone to sleep.
+    """
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            time.sleep(0.02)
+            run()
+            times[name].append(milliseconds(run))
+    return times
+
+
+def machine() -> dict[str, Any]:
+    """The processor and the versions of everything that takes part."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "processor": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def write(name: str, results: Any, settings: dict[str, Any]) -> Path:
+    """Writes a JSON file into `results/`."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    when = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    record = {"when": when, "machine": machine(), "settings": settings, "results": results}
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    return path
+
+
+def summary(times: list[float]) -> dict[str, float]:
+    """Median and spread of some times."""
+    ordered = sorted(times)
+    return {
+        "median_ms": round(statistics.median(ordered), 3),
+        "min_ms": round(ordered[0], 3),
+        "p90_ms": round(ordered[int(0.9 * (len(ordered) - 1))], 3),
+        "runs": len(ordered),
+    }
+
+
+def parser(doc: str) -> argparse.ArgumentParser:
+    """The options that all benchmarks have."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads for everybody")
+    return made
