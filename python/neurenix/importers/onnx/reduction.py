@@ -10,9 +10,8 @@ from neurenix.importers.onnx.same import same
 def reduce(node: Node) -> Tensor:
     """The axes were an attribute before opset 18 (ReduceSum: 13) and are an input since."""
     axes = node.ints(1) if node.has(1) else node.attr("axes")
-    if not axes and node.attr("noop_with_empty_axes", 0):
-        return node[0]
-    return node.add(node.op, node[0], axes=axes or [], keepdims=node.attr("keepdims", 1))
+    flags = {name: node.attr(name, default) for name, default in (("keepdims", 1), ("noop_with_empty_axes", 0))}
+    return node.add(node.op, node[0], axes=axes or [], **flags)
 
 
 RULES: dict[str, Rule] = {
