@@ -1,6 +1,7 @@
 //! Knobs: every environment variable that Neurenix reads, typed and documented. `neurenix info --knobs` lists them.
 
 use crate::error::{Error, Result};
+use std::path::PathBuf;
 
 /// One environment variable.
 pub struct Knob<T> {
@@ -150,6 +151,22 @@ pub static LOG: Knob<LogLevel> = Knob::new(
 
 /// Every knob.
 pub static KNOBS: &[&dyn Describe] = &[&DUMP, &VERIFY, &THREADS, &PROVIDERS, &CACHE, &CACHE_DIR, &LOG];
+
+/// Where caches are kept; `None` where they are switched off.
+///
+/// # Errors
+/// If a knob can't be read.
+pub fn cache_dir() -> Result<Option<PathBuf>> {
+    if !CACHE.get()? {
+        return Ok(None);
+    }
+    if let Some(path) = CACHE_DIR.get()? {
+        return Ok(Some(path.into()));
+    }
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    Ok(base.map(|path| path.join("neurenix")))
+}
 
 fn flag(text: &str) -> Option<bool> {
     match text {

@@ -1,27 +1,46 @@
 //! Python's view of the crate: no logic, one file per public class.
-use pyo3::prelude::*;
-
-use crate::providers::cpu;
 
 mod arrays;
 mod attrs;
+mod context;
 mod dlpack;
+mod engine;
 mod errors;
 mod knobs;
 mod layer;
+mod machine;
 mod network;
 mod ops;
 mod tensor;
 
 /// The extension module `neurenix._native`; users meet its contents through `neurenix`.
-#[pymodule]
-fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("onednn_version", cpu::handle::onednn_version())?;
-    module.add_class::<network::Network>()?;
-    module.add_class::<tensor::Tensor>()?;
-    module.add_class::<layer::Layer>()?;
-    module.add_function(wrap_pyfunction!(ops::ops, module)?)?;
-    module.add_function(wrap_pyfunction!(knobs::knobs, module)?)?;
-    module.add_function(wrap_pyfunction!(attrs::nearest, module)?)
+#[pyo3::pymodule]
+mod _native {
+    use crate::providers::cpu;
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::attrs::nearest;
+    #[pymodule_export]
+    use super::context::Context;
+    #[pymodule_export]
+    use super::engine::Engine;
+    #[pymodule_export]
+    use super::knobs::knobs;
+    #[pymodule_export]
+    use super::layer::Layer;
+    #[pymodule_export]
+    use super::machine::{allowed_providers, cache_dir, computes, default_threads, device, provider_states};
+    #[pymodule_export]
+    use super::network::Network;
+    #[pymodule_export]
+    use super::ops::ops;
+    #[pymodule_export]
+    use super::tensor::Tensor;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("onednn_version", cpu::handle::onednn_version())
+    }
 }

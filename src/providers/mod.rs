@@ -1,10 +1,29 @@
 //! Those who can run a network: each probes the machine and offers candidates to the planner.
-pub mod cpu;
-
+use crate::error::{Error, Result};
 use crate::plan::Provider;
 use std::sync::Arc;
 
-/// The providers of this build that can run here, the preferred one first.
+pub mod cpu;
+
+/// How a provider is had, or why it is not.
+pub type Probe = fn() -> Result<Arc<dyn Provider>>;
+
+/// Every provider by name, the preferred one first.
+pub static PROVIDERS: &[(&str, Probe)] = &[("cpu", || Ok(Arc::new(cpu::Cpu::default())))];
+
+/// The provider of a name.
+///
+/// # Errors
+/// If there is none of this name, or it can't be had on this machine.
+pub fn find(name: &str) -> Result<Arc<dyn Provider>> {
+    match PROVIDERS.iter().find(|(known, _)| *known == name) {
+        Some((_, probe)) => probe(),
+        None => Err(Error::unsupported(format!("there is no provider {name:?}"))
+            .expected(PROVIDERS.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", "))),
+    }
+}
+
+/// The providers that can run here, the preferred one first.
 pub fn available() -> Vec<Arc<dyn Provider>> {
-    vec![Arc::new(cpu::Cpu::default())]
+    PROVIDERS.iter().filter_map(|(_, probe)| probe().ok()).collect()
 }

@@ -72,6 +72,17 @@ impl ExecutionContext {
         Ok(&self.ready[0].outputs)
     }
 
+    /// Whether [`ExecutionContext::prepare`] would do next to nothing for these inputs.
+    pub fn is_ready(&self, inputs: &[(DType, &[usize])]) -> bool {
+        self.ready.iter().any(|ready| {
+            ready
+                .shapes
+                .iter()
+                .zip(inputs)
+                .all(|(have, (_, want))| have.as_slice() == *want)
+        })
+    }
+
     fn check_dtypes(&self, inputs: &[(DType, &[usize])]) -> Result<()> {
         let network = &self.engine.network;
         if inputs.len() != network.inputs().len() {

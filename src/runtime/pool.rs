@@ -51,29 +51,35 @@ impl ContextPool {
     pub fn lend(&self) -> Lent<'_> {
         let mut state = self.lock();
         loop {
-            let process = std::process::id();
-            if state.process != process {
-                // After a fork: the threads that held the others do not exist here.
-                (state.process, state.lent) = (process, 0);
+            match self.take(&mut state) {
+                Some(lent) => return lent,
+                None => state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
-            if let Some(context) = state.idle.pop() {
-                state.lent += 1;
-                return Lent {
-                    pool: self,
-                    context: Some(context),
-                    process,
-                };
-            }
-            if state.lent < self.limit {
-                state.lent += 1;
-                return Lent {
-                    pool: self,
-                    context: Some(ExecutionContext::new(self.engine.clone())),
-                    process,
-                };
-            }
-            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// A context, when one is free now.
+    pub fn try_lend(&self) -> Option<Lent<'_>> {
+        self.take(&mut self.lock())
+    }
+
+    fn take(&self, state: &mut State) -> Option<Lent<'_>> {
+        let process = std::process::id();
+        if state.process != process {
+            // After a fork: the threads that held the others do not exist here.
+            (state.process, state.lent) = (process, 0);
+        }
+        let context = match state.idle.pop() {
+            Some(context) => context,
+            None if state.lent < self.limit => ExecutionContext::new(self.engine.clone()),
+            None => return None,
+        };
+        state.lent += 1;
+        Some(Lent {
+            pool: self,
+            context: Some(context),
+            process,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

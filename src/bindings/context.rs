@@ -1,0 +1,163 @@
+//! `_native.Context`, and how a call crosses from Python to a context.
+
+use super::arrays;
+use super::engine::{Engine, Ports};
+use super::errors::guarded;
+use crate::engine;
+use crate::error::{Error, Result};
+use crate::network::array::Array;
+use crate::network::dtype::DType;
+use crate::network::ops;
+use crate::plan::instance::{StepTime, describe};
+use crate::runtime::ExecutionContext;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+/// The state of one call at a time; use one per thread.
+#[pyclass(frozen, module = "neurenix")]
+pub struct Context {
+    engine: Py<Engine>,
+    inner: Mutex<ExecutionContext>,
+}
+
+impl Context {
+    pub(super) fn new(engine: Py<Engine>, inner: Arc<engine::Engine>) -> Self {
+        Self {
+            engine,
+            inner: Mutex::new(ExecutionContext::new(inner)),
+        }
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, ExecutionContext>> {
+        match self.inner.try_lock() {
+            Ok(context) => Ok(context),
+            Err(TryLockError::Poisoned(context)) => Ok(context.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(Error::invalid("the context is running in another thread")
+                .hint("use one context per thread, or call the optimised model, which any thread may")),
+        }
+    }
+}
+
+#[pymethods]
+impl Context {
+    /// The engine.
+    #[getter]
+    fn engine(&self, py: Python<'_>) -> Py<Engine> {
+        self.engine.clone_ref(py)
+    }
+
+    /// Runs on a dict of arrays by name and gives a dict of new numpy arrays.
+    fn run<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+        let ports = &self.engine.get().ports;
+        let arrays = read(py, ports, inputs)?;
+        run(py, &mut *self.lock()?, ports, &arrays)
+    }
+
+    /// The number of the profile of the last call, and whether its shapes lay inside.
+    #[getter]
+    fn profile(&self) -> PyResult<Option<(usize, bool)>> {
+        Ok(self.lock()?.profile())
+    }
+}
+
+/// The arrays of a call, in the order of the inputs.
+pub fn read(py: Python<'_>, ports: &Ports, inputs: &Bound<'_, PyDict>) -> PyResult<Vec<Array>> {
+    let mut arrays = Vec::with_capacity(ports.inputs.len());
+    for (name, dtype) in &ports.inputs {
+        let name = name.bind(py);
+        let given = inputs
+            .get_item(name)?
+            .ok_or_else(|| unfit("an input is missing", py, ports, inputs))?;
+        arrays.push(arrays::read_as(&given, *dtype).map_err(|e| e.tensor(name.to_string()))?);
+    }
+    if inputs.len() > arrays.len() {
+        return Err(unfit("the model has no such input", py, ports, inputs).into());
+    }
+    Ok(arrays)
+}
+
+fn unfit(message: &str, py: Python<'_>, ports: &Ports, inputs: &Bound<'_, PyDict>) -> Error {
+    let names: Vec<_> = ports.inputs.iter().map(|(name, _)| name.bind(py).to_string()).collect();
+    let given: Vec<_> = inputs.keys().iter().map(|key| key.to_string()).collect();
+    let list = |names: &[String]| {
+        if names.is_empty() {
+            "none".into()
+        } else {
+            names.join(", ")
+        }
+    };
+    let error = Error::invalid(message).expected(list(&names)).got(list(&given));
+    let stray = given.iter().find(|name| !names.contains(name));
+    match stray.and_then(|stray| names.iter().min_by_key(|name| ops::distance(stray, name))) {
+        Some(near) => error.hint(format!("the nearest name is {near:?}")),
+        None => error,
+    }
+}
+
+fn types(arrays: &[Array]) -> Vec<(DType, &[usize])> {
+    arrays.iter().map(|a| (a.dtype(), a.shape())).collect()
+}
+
+/// Addresses that cross to where the GIL is not held.
+struct Addresses(Vec<*const u8>, Vec<*mut u8>);
+
+// SAFETY: the arrays behind the addresses outlive the call, and only it touches the outputs.
+unsafe impl Send for Addresses {}
+
+/// Runs a context on arrays; the outputs are new numpy arrays.
+pub fn run<'py>(
+    py: Python<'py>,
+    context: &mut ExecutionContext,
+    ports: &Ports,
+    inputs: &[Array],
+) -> PyResult<Bound<'py, PyDict>> {
+    let types = types(inputs);
+    if !context.is_ready(&types) {
+        py.detach(|| guarded(|| context.prepare(&types).map(drop)))?;
+    }
+    let outputs = PyDict::new(py);
+    let mut addresses = Addresses(inputs.iter().map(|a| a.bytes().as_ptr()).collect(), vec![]);
+    for (name, spec) in ports.outputs.iter().zip(context.prepare(&types)?) {
+        let (array, data) = arrays::empty(py, spec.dtype, &spec.shape)?;
+        outputs.set_item(name, array)?;
+        addresses.1.push(data);
+    }
+    py.detach(|| {
+        let addresses = addresses;
+        // SAFETY: `inputs` and the new arrays in `outputs` live beyond the call, and have the prepared shapes.
+        guarded(|| unsafe { context.run(&addresses.0, &addresses.1) })
+    })?;
+    Ok(outputs)
+}
+
+/// Runs a context once on arrays, timing each kernel: its layers, its implementation, nanoseconds.
+pub fn profile(
+    py: Python<'_>,
+    context: &mut ExecutionContext,
+    inputs: &[Array],
+) -> PyResult<Vec<(String, String, u64)>> {
+    let types = types(inputs);
+    let times = py.detach(|| {
+        guarded(|| {
+            let specs = context.prepare(&types)?.iter();
+            let mut outputs: Vec<_> = specs
+                .map(|s| crate::network::array::Buffer::zeroed(s.dtype.size() * s.shape.iter().product::<usize>()))
+                .collect();
+            let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
+            let to: Vec<_> = outputs.iter_mut().map(|b| b.as_mut_slice().as_mut_ptr()).collect();
+            // SAFETY: `inputs` and `outputs` live beyond the call, and have the prepared shapes.
+            unsafe { context.profile_run(&from, &to) }
+        })
+    })?;
+    let plan = context.profile().map_or(0, |(plan, _)| plan);
+    let program = &context.engine().plans[plan].program;
+    let row = |time: StepTime| {
+        (
+            describe(program, &program.steps[time.step]),
+            time.implementation,
+            time.nanoseconds,
+        )
+    };
+    Ok(times.into_iter().map(row).collect())
+}

@@ -1,0 +1,251 @@
+//! `_native.Engine`.
+
+use super::context::{self, Context};
+use super::errors::guarded;
+use super::network::Network;
+use super::{arrays, attrs};
+use crate::engine::config::{BuilderConfig, InputShape, profile};
+use crate::engine::{self, report};
+use crate::error::{Error, Result};
+use crate::network::TensorId;
+use crate::network::dim::Binding;
+use crate::network::dtype::DType;
+use crate::plan::Provider;
+use crate::providers;
+use crate::runtime::ContextPool;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A network made ready to run; safe to call from any thread.
+#[pyclass(frozen, module = "neurenix")]
+pub struct Engine {
+    pub(super) engine: Arc<engine::Engine>,
+    pool: ContextPool,
+    pub(super) ports: Ports,
+    outside: AtomicBool,
+}
+
+/// The names of inputs and outputs, as Python has them.
+pub struct Ports {
+    pub(super) inputs: Vec<(Py<PyString>, DType)>,
+    pub(super) outputs: Vec<Py<PyString>>,
+}
+
+impl Ports {
+    fn of(py: Python<'_>, engine: &engine::Engine) -> Self {
+        let network = &engine.network;
+        let input = |&id: &TensorId| (PyString::new(py, &network[id].name).unbind(), network[id].ty.dtype);
+        Self {
+            inputs: network.inputs().iter().map(input).collect(),
+            outputs: network
+                .outputs()
+                .iter()
+                .map(|o| PyString::new(py, &o.name).unbind())
+                .collect(),
+        }
+    }
+}
+
+/// Shapes by name of the input: least, expected, greatest.
+type Shapes = BTreeMap<String, (Vec<i64>, Vec<i64>, Vec<i64>)>;
+
+impl Engine {
+    fn wrap(py: Python<'_>, engine: engine::Engine) -> Self {
+        let engine = Arc::new(engine);
+        /// Callers that a single team of threads can keep busy; the others wait.
+        const FEWEST: usize = 2;
+        let limit = engine.config.threads.max(FEWEST);
+        Self {
+            ports: Ports::of(py, &engine),
+            pool: ContextPool::new(engine.clone(), limit),
+            engine,
+            outside: AtomicBool::new(false),
+        }
+    }
+}
+
+fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn Provider>>)> {
+    let mut config = BuilderConfig::default();
+    let mut chosen = vec![];
+    for (name, value) in options {
+        match name.extract::<String>()?.as_str() {
+            "compute" => config.compute = arrays::dtype_from(&value)?,
+            "threads" => config.threads = value.extract()?,
+            "optimization_level" => config.optimization_level = value.extract()?,
+            "exclude" => config.exclude = value.extract()?,
+            "timing_cache" => config.timing_cache = value.extract::<Option<PathBuf>>()?,
+            "strict" => config.strict = value.extract()?,
+            "verify" => config.verify = value.extract()?,
+            "providers" => chosen = value.extract::<Vec<String>>()?,
+            other => return Err(Error::invalid(format!("there is no option {other:?}")).into()),
+        }
+    }
+    let providers = chosen.iter().map(|name| providers::find(name)).collect::<Result<_>>()?;
+    Ok((config, providers))
+}
+
+#[pymethods]
+impl Engine {
+    /// Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
+    /// `options`: compute (dtype), threads, optimization_level, exclude, timing_cache, strict, verify, providers.
+    #[staticmethod]
+    fn build(
+        py: Python<'_>,
+        network: &Bound<'_, Network>,
+        profiles: Vec<Shapes>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let network = network.try_borrow()?.inner.clone();
+        let (mut config, providers) = config(options)?;
+        for shapes in profiles {
+            let shape = |(name, (min, opt, max))| InputShape { name, min, opt, max };
+            let shapes: Vec<_> = shapes.into_iter().map(shape).collect();
+            config.profiles.push(profile(&network, &shapes)?);
+        }
+        let engine = py.detach(|| guarded(|| engine::Engine::build(network, config, &providers)))?;
+        Ok(Self::wrap(py, engine))
+    }
+
+    /// Opens an engine file, with options as `build` has them.
+    #[staticmethod]
+    fn load(py: Python<'_>, path: PathBuf, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let (config, providers) = config(options)?;
+        let engine = py.detach(|| guarded(|| engine::Engine::load(&path, config, &providers)))?;
+        Ok(Self::wrap(py, engine))
+    }
+
+    /// Saves the engine to a file, which appears whole or not at all.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        Ok(py.detach(|| guarded(|| self.engine.save(&path)))?)
+    }
+
+    /// Runs on a dict of arrays by name and gives a dict of new numpy arrays.
+    fn run<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+        let arrays = context::read(py, &self.ports, inputs)?;
+        let mut lent = match self.pool.try_lend() {
+            Some(context) => context,
+            None => py.detach(|| self.pool.lend()),
+        };
+        let outputs = context::run(py, &mut lent, &self.ports, &arrays)?;
+        if lent.profile().is_some_and(|(_, inside)| !inside) {
+            self.outside.store(true, Ordering::Relaxed);
+        }
+        Ok(outputs)
+    }
+
+    /// Runs once on a dict of arrays and gives, for each kernel in order: its layers, its implementation, nanoseconds.
+    fn profile<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Vec<(String, String, u64)>> {
+        let arrays = context::read(py, &self.ports, inputs)?;
+        let mut lent = py.detach(|| self.pool.lend());
+        context::profile(py, &mut lent, &arrays)
+    }
+
+    /// A context of one's own, for one call at a time.
+    fn create_context(slf: &Bound<'_, Self>) -> Context {
+        Context::new(slf.clone().unbind(), slf.get().engine.clone())
+    }
+
+    /// The inputs: name, dtype, shape.
+    #[getter]
+    fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let network = &self.engine.network;
+        let named = network.inputs().iter().map(|&id| (network[id].name.as_str(), id));
+        self.describe(py, named)
+    }
+
+    /// The outputs: name, dtype, shape.
+    #[getter]
+    fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let outputs = self.engine.network.outputs().iter();
+        self.describe(py, outputs.map(|o| (o.name.as_str(), o.tensor)))
+    }
+
+    /// The profiles: from the name of a symbol to its (min, opt, max).
+    #[getter]
+    fn profiles(&self) -> Vec<BTreeMap<String, (i64, i64, i64)>> {
+        let range = |(name, r): (&Arc<str>, &crate::network::dim::Range)| (name.to_string(), (r.min, r.opt, r.max));
+        self.engine
+            .plans
+            .iter()
+            .map(|plan| plan.profile.iter().map(range).collect())
+            .collect()
+    }
+
+    /// Whether some call had shapes outside of every profile.
+    #[getter]
+    fn outside(&self) -> bool {
+        self.outside.load(Ordering::Relaxed)
+    }
+
+    /// What the user should know: fallbacks, precision that could not be had, ...
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        self.engine.notes.clone()
+    }
+
+    /// What the engine does at the opt shapes of its first profile, as JSON.
+    fn report(&self, py: Python<'_>) -> PyResult<String> {
+        let report = py.detach(|| {
+            guarded(|| {
+                let symbols = self.engine.network.symbols.iter();
+                let profile = self.engine.plans.first().map(|plan| &plan.profile);
+                let pick = |name: &Arc<str>| profile.and_then(|p| p.get(name)).copied();
+                let binding: Binding = symbols
+                    .map(|(name, range)| (name.clone(), pick(name).unwrap_or(*range).opt))
+                    .collect();
+                let report: report::Report = self.engine.report(&binding)?;
+                serde_json::to_string(&report).map_err(|e| Error::internal(e.to_string()))
+            })
+        });
+        Ok(report?)
+    }
+
+    /// The shapes of the outputs, and the bytes of activations and workspaces of one call, at these input shapes.
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        shapes: BTreeMap<String, Vec<usize>>,
+    ) -> PyResult<(BTreeMap<String, Vec<usize>>, usize)> {
+        let network = &self.engine.network;
+        let mut types = vec![];
+        for tensor in network.inputs().iter().map(|&id| &network[id]) {
+            let shape = shapes.get(&tensor.name);
+            let shape = shape.ok_or_else(|| Error::invalid("the shape of an input is missing").tensor(&tensor.name))?;
+            types.push((tensor.ty.dtype, shape.as_slice()));
+        }
+        let names = network.outputs().iter().map(|output| output.name.clone());
+        let prepared = py.detach(|| {
+            guarded(|| {
+                let mut context = self.pool.lend();
+                let outputs: Vec<_> = context.prepare(&types)?.iter().map(|s| s.shape.clone()).collect();
+                Ok((names.zip(outputs).collect(), context.arena_bytes()))
+            })
+        });
+        Ok(prepared?)
+    }
+
+    /// The simplified network as text.
+    fn dump(&self) -> String {
+        self.engine.network.to_string()
+    }
+}
+
+impl Engine {
+    fn describe<'py, 'a>(
+        &'a self,
+        py: Python<'py>,
+        named: impl Iterator<Item = (&'a str, TensorId)>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for (name, id) in named {
+            let ty = &self.engine.network[id].ty;
+            let shape: Bound<'py, PyTuple> = attrs::write_shape(py, &ty.shape)?;
+            list.append((name, arrays::numpy_dtype(py, ty.dtype)?, shape))?;
+        }
+        Ok(list)
+    }
+}
