@@ -6,6 +6,7 @@ mod concat;
 mod conv;
 mod copy;
 mod matmul;
+mod norm;
 mod parallel;
 mod pointwise;
 mod pool;
@@ -16,6 +17,7 @@ pub mod reorder;
 mod reshape;
 pub mod scope;
 mod scratch;
+mod softmax;
 mod split;
 #[cfg(test)]
 mod testing;
@@ -65,6 +67,8 @@ pub static FAMILIES: &[Family] = &[
     family("conv", conv::offer),
     family("matmul", matmul::offer),
     family("pool", pool::offer),
+    family("softmax", softmax::offer),
+    family("norm", norm::offer),
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),
     family("concat", concat::offer),
