@@ -13,7 +13,7 @@ pub mod reduce;
 mod rewrite;
 mod scatter;
 pub mod spatial;
-mod values;
+pub mod values;
 
 pub mod abs;
 pub mod acos;

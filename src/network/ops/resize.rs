@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
+use crate::network::dtype::DType;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
 use crate::network::ops::{strides, values};
 
@@ -202,7 +203,43 @@ impl Mode {
 }
 
 /// Elements of the input along one axis, with weights.
-type Weights = Vec<(usize, f64)>;
+pub type Weights = Vec<(usize, f64)>;
+
+/// A layer at concrete shapes.
+pub struct Resampling<'a> {
+    /// The attributes, complete.
+    pub attrs: &'a Attrs,
+    /// The shape of the input.
+    pub shape: &'a [usize],
+    /// The shape of the output.
+    pub out: &'a [usize],
+    /// The region of interest, unless it is left out.
+    pub roi: Option<Vec<f64>>,
+    /// The scales, unless they are left out.
+    pub scales: Option<Vec<f64>>,
+}
+
+impl Resampling<'_> {
+    /// For each axis that the layer names, and each element of the output along it: the elements of the input with
+    /// their weights; none where it lies outside.
+    ///
+    /// # Errors
+    /// If an attribute is unknown.
+    pub fn taps(&self) -> Result<Vec<(usize, Vec<Option<Weights>>)>> {
+        let dims: Vec<_> = self.shape.iter().map(|&d| Dim::from(d as i64)).collect();
+        let axes = axes(self.attrs, &TensorType::new(DType::Float32, dims))?;
+        let along = |(k, &axis): (usize, &usize)| {
+            let (size, out) = (self.shape[axis], self.out[axis]);
+            let scale = match &self.scales {
+                Some(scales) => fraction(scales[k]).map(|(p, q)| p as f64 / q as f64)?,
+                None => out as f64 / size as f64,
+            };
+            let roi = self.roi.as_ref().map_or([0.0, 1.0], |r| [r[k], r[axes.len() + k]]);
+            Ok((axis, Axis { size, out, scale, roi }.taps(self.attrs)?))
+        };
+        axes.iter().enumerate().map(along).collect()
+    }
+}
 
 /// One axis: where each element of the output lies in the input.
 struct Axis {
@@ -271,21 +308,19 @@ impl Axis {
 
 fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     let x = e.input(0)?;
-    let out_shape = &e.outputs[0].1;
-    let axes = axes(e.attrs, &crate::network::constant_type(x))?;
     let list = |index: usize| e.optional(index).map(Array::to_f64).filter(|l| !l.is_empty());
-    let (roi, scales) = (list(1), list(2));
+    let resampling = Resampling {
+        attrs: e.attrs,
+        shape: x.shape(),
+        out: &e.outputs[0].1,
+        roi: list(1),
+        scales: list(2),
+    };
     let mut shape = x.shape().to_vec();
     let mut data = x.to_f64();
     let mut outside = vec![false; data.len()];
-    for (k, &axis) in axes.iter().enumerate() {
-        let (size, out) = (shape[axis], out_shape[axis]);
-        let scale = match &scales {
-            Some(scales) => fraction(scales[k]).map(|(p, q)| p as f64 / q as f64)?,
-            None => out as f64 / size as f64,
-        };
-        let roi = roi.as_ref().map_or([0.0, 1.0], |r| [r[k], r[axes.len() + k]]);
-        let taps = Axis { size, out, scale, roi }.taps(e.attrs)?;
+    for (axis, taps) in resampling.taps()? {
+        let size = shape[axis];
         let stride = strides(&shape)[axis];
         let (mut next, mut next_outside) = (vec![], vec![]);
         for outer in 0..shape[..axis].iter().product() {
@@ -303,7 +338,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
                 }
             }
         }
-        shape[axis] = out;
+        shape[axis] = taps.len();
         (data, outside) = (next, next_outside);
     }
     let extrapolated = e.attrs.float("extrapolation_value");
@@ -319,7 +354,6 @@ mod tests {
     use super::*;
     use crate::network::Network;
     use crate::network::attr::{Attr, attrs, complete};
-    use crate::network::dtype::DType;
     use crate::network::reference::evaluate_op;
 
     #[test]

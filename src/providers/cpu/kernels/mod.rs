@@ -11,6 +11,7 @@ mod parallel;
 mod pointwise;
 mod pool;
 mod primitive;
+mod reduce;
 mod reference;
 mod region;
 pub mod reorder;
@@ -75,6 +76,7 @@ pub static FAMILIES: &[Family] = &[
     family("split", split::offer),
     family("boxes", boxes::offer),
     family("transpose", transpose::offer),
+    family("reduce", reduce::offer),
 ];
 
 /// Everything that the families offer for a layer; the last one runs it alone, if need be on the naive reference.

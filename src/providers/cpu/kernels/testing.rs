@@ -12,6 +12,7 @@ use crate::plan::{Call, Candidate, Form, Request};
 use crate::providers::cpu::team;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A network in the making, with inputs and layers by a short hand.
 pub struct Case {
@@ -92,7 +93,7 @@ impl Case {
             let kernel = &candidate.kernel;
             for form in kernel.forms() {
                 for threads in [1, 2] {
-                    self.run(&candidate, &form, &binding, &values, threads)
+                    self.run(&candidate, &form, &binding, &values, (threads, 2))
                         .unwrap_or_else(|e| panic!("{} {form:?}: {e}", kernel.name()));
                 }
             }
@@ -106,6 +107,28 @@ impl Case {
         let names = self.check(sizes);
         assert!(!names.iter().any(|n| n.contains(reference::NAIVE)), "{names:?}");
         names
+    }
+
+    /// Prints how long every candidate takes in every form.
+    pub fn report_speed(&self, what: &str) {
+        let binding = Binding::new();
+        let values = self.values(&binding);
+        for candidate in self.candidates() {
+            let operands = candidate.inputs.iter().chain(&candidate.outputs);
+            let bytes: usize = operands.map(|t| values[t].bytes().len()).sum();
+            for form in candidate.kernel.forms() {
+                let time = |threads| self.run(&candidate, &form, &binding, &values, (threads, 30)).unwrap();
+                let speed = |time: Duration| format!("{time:9.1?} {:5.1} GB/s", bytes as f64 / time.as_nanos() as f64);
+                let layouts = [form.inputs.as_slice(), &form.outputs].concat();
+                let layouts: Vec<String> = layouts.iter().map(Layout::to_string).collect();
+                println!(
+                    "{what:45} {:35} 1: {} 2: {}",
+                    layouts.join(" "),
+                    speed(time(1)),
+                    speed(time(2))
+                );
+            }
+        }
     }
 
     /// The candidates of all layers.
@@ -158,8 +181,8 @@ impl Case {
         form: &Form,
         binding: &Binding,
         values: &HashMap<TensorId, Array>,
-        threads: usize,
-    ) -> crate::error::Result<()> {
+        (threads, repeats): (usize, usize),
+    ) -> crate::error::Result<Duration> {
         let operands = |tensors: &[TensorId], layouts: &[Layout]| -> Vec<Operand> {
             assert_eq!(tensors.len(), layouts.len());
             let pairs = tensors.iter().zip(layouts);
@@ -178,18 +201,21 @@ impl Case {
             threads,
         };
         let (from, to) = (Addresses::of(&packed), Addresses::of(&given));
-        team::run(threads, move || {
+        let least = team::run(threads, move || {
             let mut instance = candidate.kernel.instantiate(&request)?;
             let workspace = dirty(instance.workspace());
             let inputs: Vec<*const u8> = from.get().iter().map(|p| p.cast_const()).collect();
-            for _ in 0..2 {
+            let mut least = Duration::MAX;
+            for _ in 0..repeats {
+                let start = Instant::now();
                 instance.run(&Call {
                     inputs: &inputs,
                     outputs: to.get(),
                     workspace: workspace.as_ptr(),
                 })?;
+                least = least.min(start.elapsed());
             }
-            Ok(())
+            Ok(least)
         })?;
         for ((tensor, operand), buffer) in candidate.outputs.iter().zip(&outputs).zip(&given) {
             let what = format!(
@@ -199,7 +225,7 @@ impl Case {
             );
             compare(&values[tensor], &unpack(buffer, operand, &what), &what);
         }
-        Ok(())
+        Ok(least)
     }
 }
 

@@ -1,0 +1,116 @@
+//! Reductions over any axes, from any layout.
+
+mod fold;
+mod grid;
+mod instance;
+#[cfg(test)]
+mod tests;
+mod wide;
+
+use super::Answer;
+use super::scope::Scope;
+use crate::error::Result;
+use crate::network::attr::Read;
+use crate::network::ops::reduce;
+use crate::plan::layout::Layout;
+use crate::plan::{Form, Instance, Kernel, Request};
+use fold::Fold;
+
+/// What is done with the folded number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finish {
+    Nothing,
+    /// Divided by the number of elements.
+    Mean,
+    Sqrt,
+    Log,
+}
+
+/// Reductions that one pass over the elements gives.
+pub fn offer(scope: &Scope) -> Answer {
+    let (fold, finish) = match scope.op() {
+        "ReduceSum" => (Fold::Sum, Finish::Nothing),
+        "ReduceMean" => (Fold::Sum, Finish::Mean),
+        "ReduceL1" => (Fold::Abs, Finish::Nothing),
+        "ReduceL2" => (Fold::Square, Finish::Sqrt),
+        "ReduceSumSquare" => (Fold::Square, Finish::Nothing),
+        "ReduceLogSum" => (Fold::Sum, Finish::Log),
+        "ReduceMax" => (Fold::Max, Finish::Nothing),
+        "ReduceMin" => (Fold::Min, Finish::Nothing),
+        "ReduceProd" => (Fold::Prod, Finish::Nothing),
+        _ => return Ok(vec![]),
+    };
+    let Some(ty) = scope.input_type(0) else {
+        return Ok(vec![]);
+    };
+    let attrs = &scope.layer().attrs;
+    let Ok(axes) = reduce::axes(attrs, ty) else {
+        return Ok(vec![]);
+    };
+    let kernel = Reduce {
+        name: scope.op(),
+        fold,
+        finish,
+        axes,
+        keeps: attrs.flag("keepdims"),
+        rank: ty.rank(),
+    };
+    Ok(vec![scope.alone(kernel, &[0])])
+}
+
+struct Reduce {
+    name: &'static str,
+    fold: Fold,
+    finish: Finish,
+    axes: Vec<usize>,
+    keeps: bool,
+    rank: usize,
+}
+
+impl Kernel for Reduce {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn identity(&self) -> String {
+        format!("{} {:?} keepdims {}", self.name, self.axes, self.keeps)
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        let form = |from, to| Form {
+            tactic: 0,
+            inputs: vec![from],
+            outputs: vec![to],
+        };
+        let same_rank = self.keeps || self.axes.is_empty();
+        let mut forms = vec![];
+        for layout in Layout::ALL.into_iter().filter(|l| l.fits(self.rank)) {
+            forms.push(form(layout, Layout::Plain));
+            if layout != Layout::Plain && same_rank {
+                forms.push(form(layout, layout));
+            }
+        }
+        forms
+    }
+
+    fn takes_slices(&self, _form: &Form) -> (bool, bool) {
+        (true, true)
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let (from, to) = (&request.inputs[0], &request.outputs[0]);
+        let (kept, reduced) = grid::split(from, to, &self.axes, self.keeps);
+        let count = self.axes.iter().map(|&a| from.shape[a]).product();
+        let what = instance::What {
+            dtype: from.dtype,
+            fold: self.fold,
+            finish: self.finish,
+            count,
+        };
+        Ok(if from.dtype.is_float() {
+            instance::reducing::<f64>(what, kept, reduced, to, request.threads)
+        } else {
+            instance::reducing::<i64>(what, kept, reduced, to, request.threads)
+        })
+    }
+}
