@@ -46,7 +46,7 @@ static memory::desc blocked_descriptor(const TensorDesc& tensor) {
     if (slice.size() < 3 || slice.size() > 5) throw std::runtime_error("channel blocks need 3 to 5 axes");
     const tag tags[] = {tag::nCw16c, tag::nChw16c, tag::nCdhw16c};
     memory::dims whole = slice;
-    if (tensor.parent_channels > 0) whole[1] = tensor.parent_channels;
+    whole[1] = tensor.parent_channels;
     const memory::desc parent(whole, data_type(tensor.dtype), tags[slice.size() - 3]);
     return whole == slice ? parent : parent.submemory_desc(slice, memory::dims(slice.size(), 0));
 }

@@ -22,7 +22,7 @@ pub(super) mod ffi {
         strides: Vec<i64>,
         dtype: ElementType,
         blocked: bool,
-        /// Where blocked: the channels of the tensor that this one is a slice of; 0 where it is the whole.
+        /// Where blocked: the channels of the tensor that this one is a slice of, or of itself.
         parent_channels: i64,
     }
 

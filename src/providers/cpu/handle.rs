@@ -4,6 +4,7 @@
 //! primitive's [`WeightFormat`] once; a format chosen for one shape is offered to the next, which takes it unless
 //! that would be slow.
 mod desc;
+mod images;
 mod post;
 mod primitive;
 mod specs;

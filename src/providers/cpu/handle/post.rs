@@ -111,6 +111,22 @@ impl Options {
 }
 
 impl PostOp {
+    pub(super) fn operand(&self) -> Option<&Desc> {
+        if let PostOp::Binary(_, operand) = self {
+            Some(operand)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn operand_mut(&mut self) -> Option<&mut Desc> {
+        if let PostOp::Binary(_, operand) = self {
+            Some(operand)
+        } else {
+            None
+        }
+    }
+
     pub(super) fn raw(&self) -> ffi::PostOp {
         let (kind, alpha, beta, operand) = match self {
             PostOp::Sum => (PostKind::Sum, 0.0, 0.0, Desc::none()),
@@ -124,7 +140,7 @@ impl PostOp {
             kind,
             alpha,
             beta,
-            operand: operand.0,
+            operand: operand.raw,
         }
     }
 }

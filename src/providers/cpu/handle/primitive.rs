@@ -1,5 +1,5 @@
 //! A primitive of oneDNN, and the format of its constant weights.
-use super::{error, ffi};
+use super::{error, ffi, images::Images};
 use crate::{
     error::{Error, Result},
     network::array::Buffer,
@@ -12,6 +12,9 @@ use std::ptr;
 pub struct Primitive {
     raw: UniquePtr<ffi::Primitive>,
     addresses: Vec<usize>,
+    runs: usize,
+    /// How far each address moves from one run to the next.
+    steps: Vec<usize>,
 }
 
 // SAFETY: a primitive is bound to no thread; running it takes `&mut self`.
@@ -23,7 +26,20 @@ impl Primitive {
     pub(super) fn new(created: std::result::Result<UniquePtr<ffi::Primitive>, cxx::Exception>) -> Result<Self> {
         let raw = created.map_err(error)?;
         let addresses = Vec::with_capacity(raw.arguments());
-        Ok(Self { raw, addresses })
+        Ok(Self {
+            raw,
+            addresses,
+            runs: 1,
+            steps: Vec::new(),
+        })
+    }
+
+    /// Runs once for each image where there are some.
+    pub(super) fn over(mut self, images: Option<Images>) -> Result<Self> {
+        if let Some(images) = images {
+            (self.runs, self.steps) = (images.count, images.steps(self.raw.arguments())?);
+        }
+        Ok(self)
     }
 
     /// How many inputs a run takes: the operands in the order of the spec (with the weights and the bias), then one
@@ -61,8 +77,17 @@ impl Primitive {
         self.addresses.clear();
         self.addresses.extend(inputs.iter().map(|&input| input as usize));
         self.addresses.extend([output as usize, workspace as usize]);
-        // SAFETY: the caller vouches for the addresses; their number is checked on the other side.
-        unsafe { self.raw.pin_mut().execute(&self.addresses) }.map_err(error)
+        for run in 0..self.runs {
+            if run > 0 {
+                self.addresses
+                    .iter_mut()
+                    .zip(&self.steps)
+                    .for_each(|(address, step)| *address += step);
+            }
+            // SAFETY: the caller vouches for the addresses; their number is checked on the other side.
+            unsafe { self.raw.pin_mut().execute(&self.addresses) }.map_err(error)?;
+        }
+        Ok(())
     }
 }
 

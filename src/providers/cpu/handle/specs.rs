@@ -4,6 +4,7 @@ use super::{
     Desc, Options, PostOp, Primitive, WeightFormat,
     desc::element_type,
     ffi::{self, ElementType, TensorDesc},
+    images::Images,
 };
 use crate::{error::Result, network::dtype::DType};
 
@@ -40,18 +41,20 @@ impl Conv {
     /// # Errors
     /// If oneDNN can't.
     pub fn create(&self, given: Option<&WeightFormat>, options: &Options) -> Result<Primitive> {
+        let (mut src, mut dst, mut options) = (self.src.clone(), self.dst.clone(), options.clone());
+        let images = Images::split(&mut src, &mut dst, &mut options);
         let spec = ffi::Convolution {
-            src: self.src.0.clone(),
+            src: src.raw,
             weights: self.weights()?,
             bias: optional(self.bias)?,
-            dst: self.dst.0.clone(),
+            dst: dst.raw,
             strides: self.strides.clone(),
             dilations: gaps(&self.dilations),
             begin: self.begin.clone(),
             end: self.end.clone(),
             transposed: self.transposed,
         };
-        Primitive::new(ffi::convolution(&spec, &options.raw(), WeightFormat::raw(given)))
+        Primitive::new(ffi::convolution(&spec, &options.raw(), WeightFormat::raw(given)))?.over(images)
     }
 
     /// oneDNN wants [groups, outputs, inputs, kernel...]; the strides say how the model has them.
@@ -76,7 +79,7 @@ impl Conv {
         }
         shape.extend(kernel);
         strides.extend((1..=kernel.len()).map(|axis| kernel[axis..].iter().product::<usize>()));
-        Ok(Desc::strided(self.weights_dtype, &shape, &strides)?.0)
+        Ok(Desc::strided(self.weights_dtype, &shape, &strides)?.raw)
     }
 }
 
@@ -101,7 +104,7 @@ impl Matmul {
     /// # Errors
     /// If oneDNN can't.
     pub fn create(&self, given: Option<&WeightFormat>, options: &Options) -> Result<Primitive> {
-        let (a, b, dst) = (self.a.0.clone(), self.b.0.clone(), self.dst.0.clone());
+        let (a, b, dst) = (self.a.raw.clone(), self.b.raw.clone(), self.dst.raw.clone());
         let spec = ffi::Matmul {
             a,
             b,
@@ -140,17 +143,19 @@ impl Pooling {
     /// # Errors
     /// If oneDNN can't.
     pub fn create(&self, options: &Options) -> Result<Primitive> {
+        let (mut src, mut dst, mut options) = (self.src.clone(), self.dst.clone(), options.clone());
+        let images = Images::split(&mut src, &mut dst, &mut options);
         let spec = ffi::Pooling {
             kind: self.kind,
-            src: self.src.0.clone(),
-            dst: self.dst.0.clone(),
+            src: src.raw,
+            dst: dst.raw,
             kernel: self.kernel.clone(),
             strides: self.strides.clone(),
             dilations: gaps(&self.dilations),
             begin: self.begin.clone(),
             end: self.end.clone(),
         };
-        Primitive::new(ffi::pooling(&spec, &options.raw()))
+        Primitive::new(ffi::pooling(&spec, &options.raw()))?.over(images)
     }
 }
 
@@ -173,7 +178,7 @@ impl Softmax {
     /// # Errors
     /// If oneDNN can't.
     pub fn create(&self, options: &Options) -> Result<Primitive> {
-        let (src, dst) = (self.src.0.clone(), self.dst.0.clone());
+        let (src, dst) = (self.src.raw.clone(), self.dst.raw.clone());
         let spec = ffi::Softmax {
             src,
             dst,
@@ -205,7 +210,7 @@ impl LayerNorm {
     /// # Errors
     /// If oneDNN can't.
     pub fn create(&self, options: &Options) -> Result<Primitive> {
-        let (src, dst) = (self.src.0.clone(), self.dst.0.clone());
+        let (src, dst) = (self.src.raw.clone(), self.dst.raw.clone());
         let spec = ffi::LayerNorm {
             src,
             dst,
@@ -234,7 +239,7 @@ impl Resampling {
     /// # Errors
     /// If oneDNN can't.
     pub fn create(&self, options: &Options) -> Result<Primitive> {
-        let (src, dst) = (self.src.0.clone(), self.dst.0.clone());
+        let (src, dst) = (self.src.raw.clone(), self.dst.raw.clone());
         Primitive::new(ffi::resampling(
             &ffi::Resampling {
                 src,
@@ -252,7 +257,7 @@ impl Resampling {
 /// # Errors
 /// If oneDNN can't.
 pub fn pointwise(src: &Desc, dst: &Desc, first: &PostOp, options: &Options) -> Result<Primitive> {
-    Primitive::new(ffi::pointwise(&src.0, &dst.0, &first.raw(), &options.raw()))
+    Primitive::new(ffi::pointwise(&src.raw, &dst.raw, &first.raw(), &options.raw()))
 }
 
 /// Reduces the axes in which `dst` has extent 1. Input: src.
@@ -260,7 +265,7 @@ pub fn pointwise(src: &Desc, dst: &Desc, first: &PostOp, options: &Options) -> R
 /// # Errors
 /// If oneDNN can't.
 pub fn reduction(src: &Desc, dst: &Desc, kind: ReductionKind, options: &Options) -> Result<Primitive> {
-    Primitive::new(ffi::reduction(&src.0, &dst.0, kind, &options.raw()))
+    Primitive::new(ffi::reduction(&src.raw, &dst.raw, kind, &options.raw()))
 }
 
 /// Copies a tensor into another layout or element type. Input: src.
@@ -268,7 +273,7 @@ pub fn reduction(src: &Desc, dst: &Desc, kind: ReductionKind, options: &Options)
 /// # Errors
 /// If oneDNN can't.
 pub fn reorder(from: &Desc, to: &Desc, threads: usize) -> Result<Primitive> {
-    Primitive::new(ffi::reorder(&from.0, &to.0, threads))
+    Primitive::new(ffi::reorder(&from.raw, &to.raw, threads))
 }
 
 fn optional(dtype: Option<DType>) -> Result<ElementType> {

@@ -120,15 +120,59 @@ fn bf16_accumulates_in_f32() {
 
 #[test]
 fn slices_of_larger_tensors() {
-    let case = Case::new(&[1, 32, 8, 8], 32, &[3, 3]).padded(1, 1);
-    for layout in Layout::ALL {
-        let mut src = dense(DType::Float32, &case.input, layout);
-        let mut dst = dense(DType::Float32, &case.output(), layout);
-        dst.parent_channels = Some(96);
-        case.check(&src, &dst);
-        src.parent_channels = Some(64);
-        case.check(&src, &dst);
+    for images in [1, 3] {
+        let case = Case::new(&[images, 32, 8, 8], 32, &[3, 3]).padded(1, 1);
+        for layout in Layout::ALL {
+            let mut src = dense(DType::Float32, &case.input, layout);
+            let mut dst = dense(DType::Float32, &case.output(), layout);
+            dst.parent_channels = Some(96);
+            case.check(&src, &dst);
+            src.parent_channels = Some(64);
+            case.check(&src, &dst);
+            let conv = case.spec(&src, &dst).create(None, &options()).unwrap();
+            assert_eq!(conv.is_reference(), layout == Layout::ChannelsLast);
+        }
     }
+}
+
+#[test]
+fn a_slice_of_a_batch_takes_its_residual_image_by_image() {
+    let case = Case::new(&[2, 16, 5, 5], 16, &[1, 1]);
+    let dst = dense(DType::Float32, &case.output(), Layout::Blocked16);
+    let mut src = dense(DType::Float32, &case.input, Layout::Blocked16);
+    src.parent_channels = Some(48);
+    let (x, w) = (Tensor::random(&case.input, 1), Tensor::random(&case.weights(), 2));
+    let residual = Tensor::random(&dst.shape, 3);
+    let scale = Tensor::random(&[1, 16, 1, 1], 4);
+    let none = Tensor::new(&[16], |_| 0.0);
+    let wanted = loops::conv(&x, &w, &none, 1, &case.window)
+        .zip(&residual, |a, b| a + b)
+        .zip(&scale, |a, b| a * b);
+    let options = options()
+        .then(PostOp::Binary(Binary::Add, desc(&dst)))
+        .then(PostOp::Binary(
+            Binary::Mul,
+            Desc::per_channel(DType::Float32, 4, 16).unwrap(),
+        ));
+    let mut spec = case.spec(&src, &dst);
+    spec.bias = None;
+    let mut conv = spec.create(None, &options).unwrap();
+    let packed = conv
+        .weight_format()
+        .unwrap()
+        .pack(w.store(&f32s(&w.shape)).as_ref(), THREADS)
+        .unwrap();
+    let scale = scale.store(&f32s(&scale.shape));
+    run(
+        &mut conv,
+        &[&x.store(&src), &packed, &residual.store(&dst), &scale],
+        &dst,
+    )
+    .assert_close(&wanted, 1e-5);
+}
+
+#[test]
+fn slices_must_be_whole_blocks() {
     let mut uneven = dense(DType::Float32, &[1, 24, 8, 8], Layout::Blocked16);
     uneven.parent_channels = Some(48);
     assert_eq!(Desc::of(&uneven).unwrap_err().kind(), ErrorKind::Unsupported);
