@@ -1,5 +1,6 @@
 """Neurenix: takes a trained model and gives the fastest correct inference that the machine at hand can give."""
 
+from neurenix import openmp  # isort: skip  # noqa: F401 - before anything loads the native module
 from neurenix import importers, nn, random
 from neurenix._native import Layer, Network, Tensor, __version__
 from neurenix.errors import (
