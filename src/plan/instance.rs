@@ -314,7 +314,9 @@ fn threads_for(program: &Program, operands: &[Operand]) -> usize {
     let time: f64 = program.steps.iter().map(|s| s.time).sum();
     /// Elements that a kernel goes through in about the time of a hand-over.
     const FEW: usize = 4096;
-    let timed = program.steps.iter().all(|s| s.time > 0.0);
+    // Reorders and what only moves data are not timed; the sizes of their operands tell enough.
+    let timed = |step: &Step| step.time > 0.0 || step.layers.is_empty() || step.kernel.alias() != Alias::None;
+    let timed = program.steps.iter().all(timed);
     let short = timed && time < SMALL && operands.iter().all(|o| o.elements() <= FEW);
     if short { 1 } else { program.threads }
 }

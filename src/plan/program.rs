@@ -157,7 +157,7 @@ impl Tuner<'_> {
         let candidate = &group.candidate;
         let mut forms = candidate.kernel.forms();
         let mut times = vec![0.0; forms.len()];
-        if self.settings.optimization_level > 0 && forms.len() > 1 {
+        if self.settings.optimization_level > 0 {
             let timed: Vec<_> = forms.drain(..).map(|form| (self.time(group, &form), form)).collect();
             times.clear();
             let mut failure = None;
