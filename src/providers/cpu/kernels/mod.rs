@@ -16,6 +16,7 @@ mod reference;
 mod region;
 pub mod reorder;
 mod reshape;
+mod resize;
 pub mod scope;
 mod scratch;
 mod softmax;
@@ -77,6 +78,7 @@ pub static FAMILIES: &[Family] = &[
     family("boxes", boxes::offer),
     family("transpose", transpose::offer),
     family("reduce", reduce::offer),
+    family("resize", resize::offer),
 ];
 
 /// Everything that the families offer for a layer; the last one runs it alone, if need be on the naive reference.
