@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import neurenix as nx
+from neurenix import _native
 from tests.conformance.case import Array
 
 if sys.version_info >= (3, 11):
@@ -23,7 +24,13 @@ def reference(network: nx.Network) -> Run:
     return network.evaluate
 
 
-PROVIDERS: dict[str, Callable[[nx.Network], Run]] = {"reference": reference}
+def cpu(network: nx.Network) -> Run:
+    """The passes, the cover and the kernels of the CPU."""
+    options = {"providers": ["cpu"], "threads": 2, "timing_cache": None}
+    return _native.Engine.build(network, [], options).run
+
+
+PROVIDERS: dict[str, Callable[[nx.Network], Run]] = {"reference": reference, "cpu": cpu}
 
 
 def exceptions(provider: str) -> list[dict[str, Any]]:

@@ -1,0 +1,15 @@
+"""What all tests share."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache() -> Iterator[None]:
+    """Nothing is read from the user's cache directory, and nothing is left there."""
+    with tempfile.TemporaryDirectory(prefix="neurenix-tests-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEURENIX_CACHE_DIR", os.path.join(folder, "cache"))
+        yield
