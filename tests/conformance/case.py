@@ -120,10 +120,10 @@ def distinct(*shape: int) -> Given:
     return Given(make)
 
 
-def special(*more: float) -> Given:
+def special(*more: float, minus_infinity: bool = True) -> Given:
     """What arithmetic gets wrong: NaN, infinities, zeros of both signs, halves, numbers beside 0 and 1, and `more`."""
-    numbers = [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 1.0, -1.0, 1e-3, -1e-3, 6.0, -6.0]
-    return Given(lambda rng, dtype: np.asarray([*numbers, *more]).astype(dtype))
+    numbers = [np.nan, np.inf, 0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 1.0, -1.0, 1e-3, -1e-3, 6.0, -6.0, *more]
+    return exact([*numbers, -np.inf] if minus_infinity else numbers)
 
 
 def exact(values: ArrayLike, dtype: Any = None) -> Given:
@@ -162,17 +162,31 @@ def scalar(value: float) -> Given:
 
 
 def unary(
-    low: float = -4, high: float = 4, *, dtypes: Sequence[str] = FLOATS, edges: Sequence[float] = (), **options: Any
+    low: float = -4,
+    high: float = 4,
+    *,
+    dtypes: Sequence[str] = FLOATS,
+    edges: Sequence[float] = (),
+    limit: bool = False,
+    **options: Any,
 ) -> list[Case]:
-    """The cases of an op on each element alone: ranks, nothing at all, a length that no vector divides, edge values."""
-    return [
+    """The cases of an op on each element alone: ranks, nothing at all, a length that no vector divides, edge values.
+
+    `limit`: a case of its own for minus infinity, where the formula gives NaN and a kernel may give the limit.
+    """
+    cases = [
         case("rank_3", uniform(low, high, 2, 3, 5), dtypes=dtypes, **options),
         case("rank_0", uniform(low, high), dtypes=dtypes, **options),
         case("empty", uniform(low, high, 0, 4), dtypes=dtypes, **options),
         case("odd_length", uniform(low, high, 1027), dtypes=dtypes, **options),
         case("channels", uniform(low, high, 1, 17, 3, 5), dtypes=dtypes, **options),
-        case("edges", special(*edges), dtypes=[d for d in dtypes if d in FLOATS], **options),
     ]
+    floats = [d for d in dtypes if d in FLOATS]
+    if floats:
+        cases.append(case("edges", special(*edges, minus_infinity=not limit), dtypes=floats, **options))
+    if limit:
+        cases.append(case("minus_infinity", exact([-np.inf, 0.0]), dtypes=floats, **options))
+    return cases
 
 
 def binary(left: Callable[..., Given] = normal, right: Callable[..., Given] = normal, **options: Any) -> list[Case]:

@@ -34,14 +34,19 @@ PROVIDERS: dict[str, Callable[[nx.Network], Run]] = {"reference": reference, "cp
 
 
 def exceptions(provider: str) -> list[dict[str, Any]]:
-    """What stands in `exceptions/<provider>.toml`: tables with `op`, perhaps `case` and `dtype`, and a `reason`."""
+    """What stands in `exceptions/<provider>.toml`: tables with `op`, perhaps `case` and `dtype` (one or a list), and a `reason`."""
     path = Path(__file__).parent / "exceptions" / f"{provider}.toml"
     return tomllib.loads(path.read_text())["exception"] if path.exists() else []
+
+
+def listed(value: str | list[str]) -> list[str]:
+    """One or several, as a list."""
+    return [value] if isinstance(value, str) else value
 
 
 def excepted(known: list[dict[str, Any]], **place: str) -> str | None:
     """The reason why this place is excepted, if it is."""
     for exception in known:
-        if all(place[key] == value for key, value in exception.items() if key != "reason"):
+        if all(place[key] in listed(value) for key, value in exception.items() if key != "reason"):
             return str(exception["reason"])
     return None
