@@ -34,7 +34,7 @@ PROVIDERS: dict[str, Callable[[nx.Network], Run]] = {"reference": reference, "cp
 
 
 def exceptions(provider: str) -> list[dict[str, Any]]:
-    """What stands in `exceptions/<provider>.toml`: tables with `op`, perhaps `case` and `dtype` (one or a list), and a `reason`."""
+    """What stands in `exceptions/<provider>.toml`: `op`, perhaps `case` and `dtype` (one or a list), and a `reason`."""
     path = Path(__file__).parent / "exceptions" / f"{provider}.toml"
     return tomllib.loads(path.read_text())["exception"] if path.exists() else []
 

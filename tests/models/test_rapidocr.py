@@ -40,11 +40,20 @@ def optimized() -> dict[str, Any]:
     return {n: backend.optimize_model(MODELS / f"{n}.onnx", {"x": shape}) for n, (shape, _) in SHAPES.items()}
 
 
+def text_of(shape: tuple[int, ...]) -> np.ndarray:
+    """Pieces of the page as the models take them. On noise the detector's answer is all but 0 and says nothing."""
+    batch, channels, height, width = shape
+    page = skimage.data.page()[40:].astype(np.float32) / 127.5 - 1
+    wide = np.tile(page, (-(-height // page.shape[0]), -(-(width + 10 * batch) // page.shape[1])))
+    pieces = [np.broadcast_to(wide[:height, 10 * i : 10 * i + width], (channels, height, width)) for i in range(batch)]
+    return np.stack(pieces)
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_outputs(name: str, optimized: dict[str, Any]) -> None:
     session = onnxruntime.InferenceSession(MODELS / f"{name}.onnx", providers=["CPUExecutionProvider"])
-    for seed, shape in enumerate(SHAPES[name][1]):
-        x = np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+    for shape in SHAPES[name][1]:
+        x = text_of(shape)
         want = session.run(None, {"x": x})[0]
         got = optimized[name](x)
         assert got.shape == want.shape
