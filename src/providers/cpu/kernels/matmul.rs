@@ -16,7 +16,9 @@ use std::sync::Arc;
 /// MatMul with as much of what follows as the primitive can do, longest first.
 pub fn offer(scope: &Scope) -> Answer {
     let ty = scope.output_type(0);
-    if scope.op() != "MatMul" || !matches!(ty.dtype, DType::Float32 | DType::BFloat16) {
+    // oneDNN leaves the result of a sum over nothing as it was.
+    let sums_nothing = scope.input_type(0).is_some_and(|a| a.shape.iter().any(|d| d.is(0)));
+    if scope.op() != "MatMul" || !matches!(ty.dtype, DType::Float32 | DType::BFloat16) || sums_nothing {
         return Ok(vec![]);
     }
     // Behind a product with a vector there is no axis that counts as channels.

@@ -136,7 +136,7 @@ multiversion! {
             Unary::Mish => map1::<V>(n, a, out, math::mish),
             Unary::Softplus => map1::<V>(n, a, out, math::softplus),
             Unary::Softsign => map1::<V>(n, a, out, |x| x / (s(1.0) + x.abs())),
-            Unary::ThresholdedRelu(alpha) => map1::<V>(n, a, out, |x| V::select(x.le(s(alpha)), s(0.0), x)),
+            Unary::ThresholdedRelu(alpha) => map1::<V>(n, a, out, |x| V::select(s(alpha).lt(x), x, s(0.0))),
             Unary::Clip(low, high) => map1::<V>(n, a, out, |x| s(high).min(s(low).max(x))),
             Unary::Floor => map1::<V>(n, a, out, V::floor),
             Unary::Ceil => map1::<V>(n, a, out, V::ceil),
