@@ -23,6 +23,7 @@ test-python *args: dev
 lint:
     ruff check .
     ruff format --check .
+    mypy
     cargo fmt --check
     cargo clippy --all-targets -- -D warnings
     cargo clippy --all-targets --no-default-features -- -D warnings

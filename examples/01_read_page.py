@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import rapidocr_onnxruntime
 import skimage
-from neurenix.hardware.tensorrt import TensorRTBackend
 from PIL import Image, ImageDraw
 
 from neurenix import Shape
+from neurenix.hardware.tensorrt import TensorRTBackend
 
 MODELS = Path(rapidocr_onnxruntime.__file__).parent / "models"
 #: Each model with the shapes that it will see: (least, expected, greatest) of [batch, channels, height, width].

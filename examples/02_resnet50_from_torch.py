@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 import torchvision
+
 from neurenix.hardware.tensorrt import TensorRTBackend
 
 

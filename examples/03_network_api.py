@@ -3,8 +3,9 @@
 pip install . && python examples/03_network_api.py
 """
 
-import neurenix.hardware.tensorrt as trt
 import numpy as np
+
+import neurenix.hardware.tensorrt as trt
 
 
 def main() -> None:

@@ -5,10 +5,10 @@ pip install ".[torch]" && python examples/04_dynamic_shapes.py
 
 import numpy as np
 import torch
-from neurenix.hardware.tensorrt import TensorRTBackend
 from torch import nn
 
 from neurenix import Shape
+from neurenix.hardware.tensorrt import TensorRTBackend
 
 
 def main() -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from neurenix.hardware.tensorrt import TensorRTBackend
 from torch import nn
+
+from neurenix.hardware.tensorrt import TensorRTBackend
 
 OTHER = """
 import sys, time

@@ -27,4 +27,5 @@ def rand(*shape: int) -> NDArray[np.float32]:
 def kaiming_uniform(shape: tuple[int, ...], fan_in: int) -> NDArray[np.float32]:
     """Float32 weights as PyTorch gives them to a new layer: uniform in -bound..bound with bound 1 / sqrt(fan_in)."""
     bound = 1.0 / max(fan_in, 1) ** 0.5
-    return (2 * _generator.random(shape, np.float32) - 1) * np.float32(bound)
+    weights: NDArray[np.float32] = (2 * _generator.random(shape, np.float32) - 1) * np.float32(bound)
+    return weights

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from neurenix.hardware.tensorrt import TensorRTBackend
 
 import neurenix as nx
+from neurenix.hardware.tensorrt import TensorRTBackend
 
 #: magic, version, reserved, length of the header, checksum of the header.
 PREAMBLE = struct.Struct("<8sIIQQ")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from neurenix.hardware.tensorrt import TensorRTBackend
 
 from neurenix import Shape
+from neurenix.hardware.tensorrt import TensorRTBackend
 
 torch = pytest.importorskip("torch")
 networks = pytest.importorskip("benchmarks.networks")

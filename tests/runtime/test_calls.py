@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from neurenix.hardware.tensorrt import TensorRTBackend
 
 import neurenix as nx
 from neurenix import Shape
+from neurenix.hardware.tensorrt import TensorRTBackend
 
 RNG = np.random.default_rng(0)
 KERNEL = RNG.standard_normal((8, 3, 3, 3)).astype(np.float32)

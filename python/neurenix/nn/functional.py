@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +26,8 @@ def spread(value: Ints, rank: int) -> list[int]:
     return values
 
 
-def _traced(*values: Any) -> list[Traced]:
-    """Weights become constants of the network."""
+def _traced(*values: Any) -> list[Any]:
+    """Weights become constants of the network; None stays."""
     return [v if isinstance(v, Traced) or v is None else current().constant(v) for v in values]
 
 
@@ -112,7 +113,8 @@ def linear(x: Traced, weight: Any, bias: Any = None) -> Traced:
 def _fitted(x: Traced, features: int) -> Traced:
     for first in range(x.ndim - 1, 0, -1):
         tail = x.shape[first:]
-        if all(isinstance(d, int) for d in tail) and np.prod(tail, dtype=np.int64) == features:
+        sizes = [d for d in tail if isinstance(d, int)]
+        if len(sizes) == len(tail) and math.prod(sizes) == features:
             layer = x.trace.path[-1]
             if layer not in _flattened:
                 _flattened.add(layer)
@@ -325,7 +327,7 @@ def flatten(x: Traced, start_dim: int = 0, end_dim: int = -1) -> Traced:
 
 def matmul(a: Traced, b: Any) -> Traced:
     """The matrix product."""
-    return a @ b
+    return a.__matmul__(b)
 
 
 def where(condition: Traced, a: Any, b: Any) -> Traced:
@@ -354,10 +356,10 @@ def scaled_dot_product_attention(query: Traced, key: Traced, value: Traced, attn
     features = query.shape[-1]
     if not isinstance(features, int):
         raise ShapeError("the number of features must be fixed", tensor=query.tensor.name, got=features)
-    scores = (query * features**-0.5).trace.add("MatMul", query * features**-0.5, key, transB=1)
+    scores = query.trace.add("MatMul", query * features**-0.5, key, transB=1)
     if attn_mask is not None:
         scores = scores + attn_mask
-    return scores.softmax(-1) @ value
+    return scores.softmax(-1).__matmul__(value)
 
 
 def softmax(x: Traced, dim: int) -> Traced:

@@ -59,8 +59,8 @@ class MultiheadAttention(Module):
         """Each [length, batch, features], or [batch, length, features] with `batch_first`."""
         if not self.batch_first:
             query, key, value = (t.transpose(0, 1) for t in (query, key, value))
-        heads = [self._heads(i, t) for i, t in enumerate((query, key, value))]
-        mixed = F.scaled_dot_product_attention(*heads, attn_mask).transpose(1, 2)
+        q, k, v = (self._heads(i, t) for i, t in enumerate((query, key, value)))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask).transpose(1, 2)
         result = self.out_proj(mixed.reshape(mixed.shape[0], mixed.shape[1], self.embed_dim))
         return (result if self.batch_first else result.transpose(0, 1)), None
 

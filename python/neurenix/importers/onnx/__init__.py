@@ -56,7 +56,7 @@ def _read(model: Any) -> tuple[onnx.ModelProto, Path | None]:
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:
     import onnx
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     model = onnx.ModelProto()
     try:

@@ -112,7 +112,9 @@ def export_program(program: torch.export.ExportedProgram) -> Network:
     need("onnxscript", "torch", "torch's ONNX exporter")
     try:
         with _silence():
-            model = torch.onnx.export(program, dynamo=True, verbose=False).model_proto
+            exported = torch.onnx.export(program, dynamo=True, verbose=False)
+        assert exported is not None
+        model = exported.model_proto
     except Exception as error:
         raise UnsupportedError(f"torch can't write the program as ONNX: {_first_line(error)}") from error
     count = len(model.graph.input)
@@ -135,7 +137,7 @@ def _script(module: torch.nn.Module, request: Request) -> onnx.ModelProto:
     torch.onnx.export(
         module,
         tuple(request.examples),
-        file,
+        file,  # type: ignore[arg-type]
         dynamo=False,
         input_names=request.names,
         dynamic_axes={name: axes for name, axes in zip(request.names, request.dynamic, strict=True) if axes},
@@ -230,7 +232,7 @@ def _silence() -> Iterator[None]:
             warnings.simplefilter("always")
             yield
         for warning in caught:
-            if issubclass(warning.category, torch.jit.TracerWarning):
+            if warning.category.__name__ == "TracerWarning":
                 LOG.warning("%s:%d: %s", warning.filename, warning.lineno, warning.message)
     finally:
         for logger, level in zip(loggers, levels, strict=True):

@@ -1,0 +1,324 @@
+"""
+The extension module `neurenix._native`; users meet its contents through `neurenix`. Written by tools/stubs.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, SupportsIndex, final
+
+import numpy as np
+
+_Array = np.ndarray[Any, Any]
+_Shapes = tuple[Sequence[int], Sequence[int], Sequence[int]]
+
+__version__: str
+onednn_version: str
+
+__all__ = [
+    "Context",
+    "Engine",
+    "Layer",
+    "Network",
+    "Tensor",
+    "__version__",
+    "allowed_providers",
+    "cache_dir",
+    "computes",
+    "default_threads",
+    "device",
+    "knobs",
+    "nearest",
+    "onednn_version",
+    "ops",
+    "provider_states",
+]
+
+@final
+class Context:
+    """
+    The state of one call at a time; use one per thread.
+    """
+    @property
+    def engine(self, /) -> Engine:
+        """
+        The engine.
+        """
+    @property
+    def profile(self, /) -> tuple[int, bool] | None:
+        """
+        The number of the profile of the last call, and whether its shapes lay inside.
+        """
+    def run(self, /, inputs: dict[str, Any]) -> dict[str, _Array]:
+        """
+        Runs on a dict of arrays by name and gives a dict of new numpy arrays.
+        """
+
+@final
+class Engine:
+    """
+    A network made ready to run; safe to call from any thread.
+    """
+    @staticmethod
+    def build(network: Network, profiles: Sequence[Mapping[str, _Shapes]], options: dict[str, Any]) -> Engine:
+        """
+        Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
+        `options`: compute (dtype), threads, optimization_level, exclude, timing_cache, strict, verify, providers.
+        """
+    def create_context(self, /) -> Context:
+        """
+        A context of one's own, for one call at a time.
+        """
+    def dump(self, /) -> str:
+        """
+        The simplified network as text.
+        """
+    @property
+    def inputs(self, /) -> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]:
+        """
+        The inputs: name, dtype, shape.
+        """
+    @staticmethod
+    def load(path: str | PathLike[str], options: dict[str, Any]) -> Engine:
+        """
+        Opens an engine file, with options as `build` has them.
+        """
+    @property
+    def notes(self, /) -> list[str]:
+        """
+        What the user should know: fallbacks, precision that could not be had, ...
+        """
+    @property
+    def outputs(self, /) -> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]:
+        """
+        The outputs: name, dtype, shape.
+        """
+    @property
+    def outside(self, /) -> bool:
+        """
+        Whether some call had shapes outside of every profile.
+        """
+    def prepare(self, /, shapes: Mapping[str, Sequence[int]]) -> tuple[dict[str, list[int]], int]:
+        """
+        The shapes of the outputs, and the bytes of activations and workspaces of one call, at these input shapes.
+        """
+    def profile(self, /, inputs: dict[str, Any]) -> list[tuple[str, str, int]]:
+        """
+        Runs once on a dict of arrays and gives, for each kernel in order: its layers, its implementation, nanoseconds.
+        """
+    @property
+    def profiles(self, /) -> list[dict[str, tuple[int, int, int]]]:
+        """
+        The profiles: from the name of a symbol to its (min, opt, max).
+        """
+    def report(self, /) -> str:
+        """
+        What the engine does at the opt shapes of its first profile, as JSON.
+        """
+    def run(self, /, inputs: dict[str, Any]) -> dict[str, _Array]:
+        """
+        Runs on a dict of arrays by name and gives a dict of new numpy arrays.
+        """
+    def save(self, /, path: str | PathLike[str]) -> None:
+        """
+        Saves the engine to a file, which appears whole or not at all.
+        """
+
+@final
+class Layer:
+    """
+    A layer of a network, as it was when it was asked for.
+    """
+    def __repr__(self, /) -> str: ...
+    @property
+    def attrs(self, /) -> dict[str, Any]:
+        """
+        Its attributes, defaults included.
+        """
+    @property
+    def inputs(self, /) -> list[Tensor | None]:
+        """
+        What it reads; None for an input that is left out.
+        """
+    @property
+    def name(self, /) -> str:
+        """
+        Its name, unique in the network.
+        """
+    @property
+    def op(self, /) -> str:
+        """
+        The name of its op.
+        """
+    @property
+    def outputs(self, /) -> list[Tensor]:
+        """
+        What it gives.
+        """
+    @property
+    def sources(self, /) -> list[str]:
+        """
+        Names of the nodes of the source model that it stands for.
+        """
+
+@final
+class Network:
+    """
+    A typed graph of layers with symbolic shapes. Importers build it, `Builder` turns it into an engine.
+    """
+    def __new__(cls, /, name: str = "") -> Network:
+        """
+        An empty network.
+        """
+    def __repr__(self, /) -> str: ...
+    def add_constant(self, /, name: str, array: Any, copy: bool = True) -> Tensor:
+        """
+        Adds a constant: numpy, ml_dtypes, or anything with `__dlpack__` or `__array__`. `copy=False` shares the memory
+        of a dense array on the CPU, which nobody may change any more.
+        """
+    def add_input(self, /, name: str, dtype: Any, shape: Any) -> Tensor:
+        """
+        Adds an input of a dtype (numpy's words) and a shape of integers and expressions such as "batch".
+        """
+    def add_layer(
+        self, /, op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any] | None = None, name: str = ""
+    ) -> list[Tensor]:
+        """
+        Adds a layer and gives its outputs. Inputs that are left out are None; attributes have the op's names (`ops()`).
+        """
+    def dump(self, /) -> str:
+        """
+        The network as text, one layer a line.
+        """
+    def evaluate(self, /, inputs: dict[str, Any]) -> dict[str, _Array]:
+        """
+        Runs the network op by op in double precision: slow, exact, what tests compare with.
+        """
+    @property
+    def inputs(self, /) -> list[Tensor]:
+        """
+        The inputs, in order.
+        """
+    @property
+    def layers(self, /) -> list[Layer]:
+        """
+        The layers, in the order in which they were added.
+        """
+    def mark_output(self, /, tensor: Tensor, name: str | None = None) -> None:
+        """
+        Makes a tensor a result, under a name (the tensor's own if none is given).
+        """
+    @property
+    def name(self, /) -> str:
+        """
+        The name of the model.
+        """
+    @name.setter
+    def name(self, /, name: str) -> None: ...
+    @property
+    def outputs(self, /) -> dict[str, Tensor]:
+        """
+        The results by name, in order.
+        """
+    def set_range(self, /, symbol: str, min: SupportsIndex, opt: SupportsIndex, max: SupportsIndex) -> None:
+        """
+        Says that a symbol lies in min..=max, and for which value to optimise.
+        """
+    def simplify(self, /, dtype: Any | None = None, unsupported: Sequence[Any] = ...) -> dict[str, int]:
+        """
+        Brings the network into its simplest form, in place, as the builder does first; gives how often each pass found
+        something. Float32 layers that bear it compute in `dtype`; layers in one of `unsupported` compute in float32.
+        """
+    @property
+    def symbols(self, /) -> dict[str, tuple[int, int, int]]:
+        """
+        The symbols of its shapes with (min, opt, max).
+        """
+    def verify(self, /) -> None:
+        """
+        Checks that the network is well-formed.
+        """
+
+@final
+class Tensor:
+    """
+    A tensor of a network: its name, element type and symbolic shape.
+    """
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self, /) -> int: ...
+    def __repr__(self, /) -> str: ...
+    @property
+    def dtype(self, /) -> np.dtype[Any]:
+        """
+        Its element type, as numpy has it.
+        """
+    @property
+    def name(self, /) -> str:
+        """
+        Its name, unique in the network.
+        """
+    @property
+    def network(self, /) -> Network:
+        """
+        The network that it belongs to.
+        """
+    def numpy(self, /) -> _Array | None:
+        """
+        The elements of a constant; None for every other tensor.
+        """
+    @property
+    def shape(self, /) -> tuple[int | str, ...]:
+        """
+        Its extent along each dimension: an integer, or a text where symbols are in it.
+        """
+    @property
+    def value(self, /) -> tuple[int | str, ...] | None:
+        """
+        The elements of a small integer tensor that the shapes determine, row-major; else None.
+        """
+
+def allowed_providers() -> list[str]:
+    """
+    The providers that may be used, the preferred one first: `NEURENIX_PROVIDERS`.
+    """
+
+def cache_dir() -> Path | None:
+    """
+    Where caches are kept; None where they are switched off.
+    """
+
+def computes(provider: str, dtype: Any) -> bool:
+    """
+    Whether a provider computes in a dtype, rather than in a wider one.
+    """
+
+def default_threads() -> int:
+    """
+    The threads that the CPU provider uses when nobody says how many.
+    """
+
+def device(provider: str) -> str:
+    """
+    What timings on a provider depend on: the device, its instruction sets, the versions of its libraries.
+    """
+
+def knobs() -> list[dict[str, Any]]:
+    """
+    Every environment variable that is read, with its default, its doc, and what is set now (or None).
+    """
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """
+    The word among `names` that is nearest to `name` (Levenshtein), or None where there are no words.
+    """
+
+def ops() -> list[dict[str, Any]]:
+    """
+    The declarations of all ops: name, doc, inputs ("x?" may be left out, "x*" may repeat), and attributes as a dict
+    from name to (kind, default or None where it is required, doc).
+    """
+
+def provider_states() -> list[tuple[str, str | None]]:
+    """
+    The providers that this build has, the preferred one first, with None or why one can't be had here.
+    """

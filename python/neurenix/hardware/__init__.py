@@ -1,0 +1,71 @@
+"""Backends by name, and which of them is the default."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from neurenix import _native
+from neurenix.errors import InvalidArgumentError
+from neurenix.hardware import probe
+from neurenix.hardware.backend import Backend, CudaBackend, DeviceInfo
+from neurenix.hardware.optimized import OptimizedModel
+from neurenix.hardware.tensorrt.backend import TensorRTBackend
+
+__all__ = [
+    "Backend",
+    "CudaBackend",
+    "DeviceInfo",
+    "OptimizedModel",
+    "TensorRTBackend",
+    "backends",
+    "get_backend",
+    "set_default",
+    "use",
+]
+
+_CLASSES: dict[str, type[Backend]] = {"tensorrt": TensorRTBackend, "cuda": CudaBackend, "cpu": Backend}
+_default = "tensorrt"
+_used: ContextVar[str | None] = ContextVar("backend", default=None)
+
+
+def backends() -> list[str]:
+    """The backends whose own provider can run here, the preferred one first."""
+    return [name for name in _CLASSES if probe.state(name).available]
+
+
+def get_backend(name: str | None = None, **options: Any) -> Backend:
+    """The backend of a name: "tensorrt", "cuda", "cpu"; without one the default (or that of `use`).
+
+    A backend whose provider can't run here falls back to the next one; the log and `report()` say why.
+
+    Raises `InvalidArgumentError` for an unknown name.
+    """
+    return _CLASSES[_known(name or _used.get() or _default)](**options)
+
+
+def set_default(name: str) -> None:
+    """Makes a backend the default; it is "tensorrt", the one with the longest chain of providers, at first."""
+    global _default
+    _default = _known(name)
+
+
+@contextlib.contextmanager
+def use(name: str) -> Iterator[Backend]:
+    """Makes a backend the default inside a `with`, for this thread or task alone."""
+    token = _used.set(_known(name))
+    try:
+        yield get_backend(name)
+    finally:
+        _used.reset(token)
+
+
+def _known(name: str) -> str:
+    if name in _CLASSES:
+        return name
+    near = _native.nearest(name, list(_CLASSES))
+    raise InvalidArgumentError(
+        f"there is no backend {name!r}", expected=", ".join(_CLASSES), hint=f"the nearest name is {near!r}"
+    )

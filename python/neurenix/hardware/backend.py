@@ -1,0 +1,220 @@
+"""Backends: the same calls, wherever the work is done."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from neurenix import _native, shapes
+from neurenix._native import Network
+from neurenix.errors import DeviceError, Error, InvalidArgumentError, ShapeError, UnsupportedError
+from neurenix.hardware import probe
+from neurenix.hardware.optimized import OptimizedModel
+from neurenix.hardware.options import PRECISIONS, Options
+from neurenix.importers import from_onnx
+from neurenix.importers.dispatch import to_network
+from neurenix.log import LOG
+
+#: The providers that each backend tries, the preferred one first.
+CHAINS = {"tensorrt": ("tensorrt", "cuda", "cpu"), "cuda": ("cuda", "cpu"), "cpu": ("cpu",)}
+
+
+class DeviceInfo(dict[str, Any]):
+    """What is known of a device: a dict, and its entries as attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class Backend:
+    """Optimises models and runs them.
+
+    `fallback=False` uses the provider of the backend's name and no other. `options` are those of `optimize_model`, and
+    its defaults.
+    """
+
+    name = "cpu"
+
+    def __init__(self, device: int = 0, fallback: bool = True, **options: Any) -> None:
+        self.device = device
+        self.fallback = fallback
+        Options.of(**options)
+        self._options = options
+
+    def initialize(self) -> bool:
+        """Whether some provider can run here.
+
+        Raises `DeviceError` (a RuntimeError), which names what is missing and what to install, when `fallback=False`
+        and this backend's provider can't.
+        """
+        self._choose(Options.of(**self._options))
+        return True
+
+    def _choose(self, options: Options) -> tuple[list[str], list[probe.State]]:
+        allowed = _native.allowed_providers()
+        chain = CHAINS[self.name] if self.fallback else CHAINS[self.name][:1]
+        wanted = [p for p in options.providers or chain if p in allowed]
+        chosen, refused = probe.choose(wanted)
+        if options.strict and refused and options.providers is not None:
+            chosen = []
+        if not chosen:
+            raise DeviceError(
+                f"{' and '.join(s.provider for s in refused) or 'no provider'} can't run here"
+                if refused
+                else "no provider may be used",
+                expected=", ".join(options.providers or chain),
+                got="; ".join(str(s.reason) for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
+                hint="; ".join(s.hint for s in refused if s.hint) or None,
+            )
+        probe.tell(chosen, refused)
+        return chosen, refused
+
+    def get_device_count(self) -> int:
+        """GPUs that a provider sees; on a machine where none does, the CPU counts as one device."""
+        return 1
+
+    def get_device_info(self, index: int = 0) -> DeviceInfo:
+        """What is known of a device.
+
+        Raises `InvalidArgumentError` for an index from `get_device_count()` on.
+        """
+        if not 0 <= index < self.get_device_count():
+            raise InvalidArgumentError(
+                "there is no such device", expected=f"0 to {self.get_device_count() - 1}", got=str(index)
+            )
+        state = probe.state("tensorrt")
+        memory = _memory()
+        return DeviceInfo(
+            name=_processor(),
+            provider="cpu",
+            compute_capability=None,
+            total_memory=memory.get("MemTotal", 0),
+            free_memory=memory.get("MemAvailable", 0),
+            multiprocessors=os.cpu_count() or 1,
+            threads=_native.default_threads(),
+            driver_version=None,
+            libraries={"neurenix": _native.__version__, "onednn": _native.onednn_version},
+            precisions=[p for p, dtype in PRECISIONS.items() if p != "tf32" and _native.computes("cpu", dtype)],
+            supports_tensorrt=state.available,
+            reason=state.reason,
+        )
+
+    def optimize_model(
+        self,
+        model: Any,
+        input_shapes: Any = None,
+        precision: str | None = None,
+        workspace_size: int | None = None,
+        **options: Any,
+    ) -> OptimizedModel:
+        """Makes a model ready for this machine.
+
+        `model`: a path to .onnx, its bytes, `onnx.ModelProto`, `torch.nn.Module`, `torch.export.ExportedProgram`,
+        `neurenix.nn.Module` or `neurenix.Network`. `input_shapes`: `{"input": (1, 3, 224, 224)}`, for a range a
+        `Shape(min=, opt=, max=)` or three tuples per input, a list of such dicts for several profiles; a model with
+        one input takes a shape alone; models that know their shapes need none. `precision`: "fp32" (strict), "tf32",
+        "bf16", "fp16". `options`: see `neurenix.hardware.options.Options`.
+
+        Raises `InvalidArgumentError` for unknown options (with the nearest name) and values, `UnsupportedError` with
+        the layers that nothing here can run, `ShapeError` for shapes that do not fit, `DeviceError` when no provider
+        may be used, and as the importers do.
+        """
+        given = dict(self._options) | options
+        if precision is not None:
+            given["precision"] = precision
+        if workspace_size is not None:
+            given["workspace_size"] = workspace_size
+        wanted = Options.of(**given)
+        chosen, refused = self._choose(wanted)
+        if isinstance(model, OptimizedModel):
+            raise InvalidArgumentError("the model is optimised already", hint="give the original model")
+        engine = _build(model, input_shapes, wanted.native(chosen))
+        for note in engine.notes:
+            LOG.warning("%s", note)
+        return OptimizedModel(engine, wanted.precision, refused)
+
+    def inference(self, model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs a model once: an OptimizedModel as it is, every other one after optimising it for these inputs."""
+        ready = model if isinstance(model, OptimizedModel) else self.optimize_model(model, dict(inputs))
+        return ready.run(inputs)
+
+    def load(self, path: str | os.PathLike[str], **options: Any) -> OptimizedModel:
+        """Opens a saved engine; what was tuned on another device is planned anew, with one warning.
+
+        Raises `FileError` when the file can't be read, `FormatError` when it is damaged, newer, or no engine.
+        """
+        wanted = Options.of(**dict(self._options) | options)
+        chosen, refused = self._choose(wanted)
+        engine = _native.Engine.load(os.fspath(path), wanted.native(chosen))
+        for note in engine.notes:
+            LOG.warning("%s", note)
+        return OptimizedModel(engine, wanted.precision, refused)
+
+    def save(self, model: OptimizedModel, path: str | os.PathLike[str]) -> None:
+        """Saves an optimised model to a file."""
+        model.save(path)
+
+
+class CudaBackend(Backend):
+    """Prefers our own CUDA engine."""
+
+    name = "cuda"
+
+
+def _build(model: Any, input_shapes: Any, options: dict[str, Any]) -> _native.Engine:
+    """Builds with dynamic dimensions where the model has them; where they are in the way, with the given shapes."""
+    network = None
+    try:
+        network = to_network(model, input_shapes)
+        return _build_network(network, input_shapes, options)
+    except (ShapeError, UnsupportedError) as error:
+        fixed = _fixed(model, network, input_shapes)
+        if fixed is None:
+            raise
+        try:
+            engine = _build_network(from_onnx(model, input_shapes=fixed), input_shapes, options)
+        except Error:
+            raise error from None
+        LOG.info("the model runs at the given shapes alone, because of its dynamic ones: %s", error.message)
+        return engine
+
+
+def _build_network(network: Network, input_shapes: Any, options: dict[str, Any]) -> _native.Engine:
+    names = [tensor.name for tensor in network.inputs]
+    given = shapes.profiles(input_shapes, names)
+    profiles = [{name: (s.min, s.opt, s.max) for name, s in profile.items()} for profile in given]
+    return _native.Engine.build(network, profiles, options)
+
+
+def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int, ...]] | None:
+    """The shapes to fix the inputs of an ONNX model to, when just one shape of each is asked for."""
+    if isinstance(model, Network) or not (
+        isinstance(model, (str, os.PathLike, bytes)) or type(model).__name__ == "ModelProto"
+    ):
+        return None
+    names = [t.name for t in network.inputs] if network is not None else list(input_shapes or ())
+    if isinstance(input_shapes, str) or not names:
+        return None
+    profiles = shapes.profiles(input_shapes, names)
+    if len(profiles) != 1 or not all(shape.is_fixed for shape in profiles[0].values()):
+        return None
+    return {name: shape.min for name, shape in profiles[0].items()}
+
+
+def _processor() -> str:
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> dict[str, int]:
+    with open("/proc/meminfo", encoding="utf-8") as file:
+        rows = (line.split() for line in file)
+        return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3}

@@ -1,0 +1,224 @@
+"""OptimizedModel: what a user calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from neurenix import _native, arrays
+from neurenix.errors import InvalidArgumentError
+from neurenix.hardware.probe import State
+from neurenix.log import LOG
+
+if TYPE_CHECKING:
+    from neurenix.hardware.tensorrt.engine import ICudaEngine
+
+
+class Port(NamedTuple):
+    """An input or output: its name, element type, and shape of integers and names of dynamic dimensions."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str, ...]
+
+
+class Memory(NamedTuple):
+    """Bytes: of the weights, and of the activations and workspaces of one call."""
+
+    weights: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """Both."""
+        return self.weights + self.activations
+
+
+class OptimizedModel:
+    """A model made ready for this machine. Any thread may call it, at any time.
+
+    `model({"input": x})` and `model(input=x)` give a dict of arrays by name; `model(x)`, with an array for each input,
+    gives the output, or a tuple where there are several. The arrays that come out are of the kind that went in (torch
+    in, torch out), and new with each call.
+
+    Calls raise `InvalidArgumentError` for a missing or unknown input, `DTypeError` and `ShapeError`, with what was
+    expected, for an array that does not fit. Arrays are never converted silently.
+    """
+
+    def __init__(self, engine: _native.Engine, precision: str, fallbacks: Sequence[State] = ()) -> None:
+        self._engine = engine
+        self._run = engine.run
+        self._precision = precision
+        self._fallbacks = tuple(fallbacks)
+        self._names = tuple(name for name, _, _ in engine.inputs)
+        self._warned = False
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs, in order."""
+        return tuple(Port(*port) for port in self._engine.inputs)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs, in order."""
+        return tuple(Port(*port) for port in self._engine.outputs)
+
+    @property
+    def engine(self) -> ICudaEngine:
+        """The engine, as TensorRT's API has it."""
+        from neurenix.hardware.tensorrt.engine import ICudaEngine
+
+        return ICudaEngine(self._engine)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or (len(args) == 1 and isinstance(args[0], Mapping)):
+            if args and kwargs:
+                raise InvalidArgumentError("give a dict, keywords, or arrays alone")
+            return self.run(args[0] if args else kwargs)
+        if len(args) != len(self._names):
+            raise InvalidArgumentError(
+                "the number of arrays differs from that of the inputs",
+                expected=", ".join(self._names),
+                got=str(len(args)),
+            )
+        outputs = tuple(self.run(dict(zip(self._names, args, strict=True))).values())
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs on arrays by name and gives arrays by name."""
+        kind = next(iter(inputs.values()), None)
+        if isinstance(kind, np.ndarray):
+            outputs = self._run(inputs if isinstance(inputs, dict) else dict(inputs))
+        else:
+            outputs = self._run({name: _on_host(value) for name, value in inputs.items()})
+            outputs = {name: arrays.like(array, kind) for name, array in outputs.items()}
+        if not self._warned and self._engine.outside:
+            self._warned = True
+            LOG.warning(
+                "the shapes of a call lie outside of every profile (%s); it runs, but was not optimised for them",
+                "; ".join(map(_profile_text, self._engine.profiles)),
+            )
+        return outputs
+
+    def report(self) -> Report:
+        """What the model does on this machine: `print` it, or read it as a dict."""
+        report = Report(json.loads(self._engine.report()))
+        report["precision"] = self._precision
+        report["fallbacks"] = [asdict(state) for state in self._fallbacks]
+        return report
+
+    def profile(self, inputs: Mapping[str, Any] | None = None, iterations: int = 10) -> Profile:
+        """The time of each kernel over some runs on `inputs`, or on zeros of the opt shapes: print it, or read it."""
+        given = {name: _on_host(value) for name, value in (self.example() if inputs is None else inputs).items()}
+        self._engine.profile(given)
+        runs = [self._engine.profile(given) for _ in range(max(1, iterations))]
+        total = sum(nanoseconds for run in runs for _, _, nanoseconds in run) or 1
+        rows = []
+        for same in zip(*runs, strict=True):
+            times = [nanoseconds / 1e6 for _, _, nanoseconds in same]
+            share = 100 * sum(times) * 1e6 / total
+            name, implementation, _ = same[0]
+            rows.append(
+                LayerTime(name, implementation, sum(times), statistics.mean(times), statistics.median(times), share)
+            )
+        return Profile(rows)
+
+    def example(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Zeros of the shapes that the model was optimised for."""
+        profile = self._engine.profiles[0]
+        symbols = {name: opt for name, (_, opt, _) in profile.items()}
+        found = {}
+        for port in self.inputs:
+            shape = [d if isinstance(d, int) else symbols.get(d.strip("'"), 1) for d in port.shape]
+            found[port.name] = np.zeros(shape, port.dtype)
+        return found
+
+    def memory_required(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Memory:
+        """Bytes at these input shapes, or at those that the model was optimised for. Weights exist once."""
+        if shapes is None:
+            shapes = {name: array.shape for name, array in self.example().items()}
+        _, activations = self._engine.prepare({name: list(shape) for name, shape in shapes.items()})
+        return Memory(json.loads(self._engine.report())["memory"]["weights"], activations)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Saves the engine to a file, which appears whole or not at all; `TensorRTBackend.load` opens it."""
+        self._engine.save(os.fspath(path))
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(_port_text, ports)) for ports in (self.inputs, self.outputs))
+        return f"OptimizedModel({inputs} -> {outputs})"
+
+
+def _on_host(value: Any) -> Any:
+    """Torch tensors of a GPU are copied: the model may run elsewhere."""
+    return value.detach().cpu() if arrays.is_torch(value) and value.device.type != "cpu" else value
+
+
+def _port_text(port: Port) -> str:
+    return f"{port.name}: {port.dtype}[{', '.join(map(str, port.shape))}]"
+
+
+def _profile_text(profile: Mapping[str, tuple[int, int, int]]) -> str:
+    return ", ".join(f"{name} {low} to {high}" for name, (low, _, high) in profile.items()) or "none"
+
+
+class Report(dict[str, Any]):
+    """What an engine does: providers, refusals, kernels, dtypes, memory, build time. A dict; `str()` is for people."""
+
+    def __str__(self) -> str:
+        memory = self["memory"]
+        lines = [
+            f"precision {self['precision']}, layers per dtype: "
+            + ", ".join(f"{dtype} {share:.0%}" for dtype, share in self["layers_per_dtype"].items()),
+            "providers: " + ", ".join(f"{name} {count} layers" for name, count in self["providers"]),
+            *(f"not {state['provider']}: {state['reason']}" for state in self["fallbacks"]),
+            *(f"{r['provider']} refuses {r['layer']}: {r['reason']} {r['hint']}".rstrip() for r in self["refusals"]),
+            *(f"note: {note}" for note in self["notes"]),
+            f"memory: weights {_mib(memory['weights'])}, activations {_mib(memory['arena'])} "
+            f"({memory['reuse']:.0%} saved by reuse)",
+            f"built in {self['build_seconds']:.2f} s",
+            *(f"  {_kernel_text(kernel)}" for kernel in self["kernels"]),
+        ]
+        return "\n".join(lines)
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"
+
+
+def _kernel_text(kernel: Mapping[str, Any]) -> str:
+    time = f"{kernel['tuned_nanoseconds'] / 1e3:9.1f} us" if kernel["tuned_nanoseconds"] else " " * 12
+    what = kernel["implementation"] or "in place"
+    return f"{time}  {kernel['kernel']:<24} {kernel['provider']}: {what}  [{' + '.join(kernel['layers'])}]"
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """The time of one kernel: total, mean and median in milliseconds, and its share in percent."""
+
+    name: str
+    implementation: str
+    time_ms: float
+    average_ms: float
+    median_ms: float
+    percentage: float
+
+
+class Profile(list[LayerTime]):
+    """The times of all kernels, in order. A list; `str()` is trtexec's table."""
+
+    def __str__(self) -> str:
+        head = f"{'Time(ms)':>10} {'Avg.(ms)':>10} {'Median(ms)':>11} {'Time(%)':>8}  Layer"
+        rows = (
+            f"{r.time_ms:10.3f} {r.average_ms:10.4f} {r.median_ms:11.4f} {r.percentage:8.1f}"
+            f"  {r.name} ({r.implementation})"
+            for r in self
+        )
+        total = sum(r.average_ms for r in self)
+        return "\n".join([head, *rows, f"{'':>10} {total:10.4f} {'':>11} {100.0:8.1f}  Total"])

@@ -1,0 +1,198 @@
+"""The options of optimize_model and BuilderConfig: one table, checked in one place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from neurenix import _native
+from neurenix.errors import InvalidArgumentError, UnsupportedError
+
+#: What each precision means for float32 layers.
+PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+#: Options and values of the public API that are not there yet, and why.
+LATER = {
+    "calibration": "int8 and fp8 are not there yet",
+    "accuracy_budget": 'precision="mixed" is not there yet',
+    "metric": 'precision="mixed" is not there yet',
+    "io_dtype": "inputs and outputs keep the dtypes of the model for now",
+    "hint": "the planner optimises latency for now",
+    "dry_run": "build, then read report(), for now",
+    "refittable": "weights can't be exchanged yet",
+    "deterministic": "builds repeat only with a kept timing cache for now",
+    "target": "there is no provider yet that builds for another machine",
+    "plugins": "plugins are not there yet",
+    "progress": "builds do not report progress yet",
+}
+PRECISIONS_LATER = {
+    "int8": "quantisation is not there yet",
+    "fp8": "quantisation is not there yet",
+    "mixed": "the search for a mix of precisions is not there yet",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to optimise a model.
+
+    `precision`: "fp32" (strict), "tf32", "bf16", "fp16". `workspace_size`: bytes, None for what is free (the CPU needs
+    what its kernels need; the report says how much). `optimization_level`: 0 (no timing) to 5. `threads`: of the CPU,
+    None for `NEURENIX_THREADS` or all cores. `providers`: which may be used, the preferred one first. `exclude`: for
+    each provider the ops or layers that it must not run. `strict`: a fall back raises. `verify`: whether a lowered
+    precision is compared with float32 ("auto" or True: once, at build). `timing_cache`: a path, None for one in the
+    cache directory, False for none.
+    """
+
+    precision: str = "fp32"
+    workspace_size: int | None = None
+    optimization_level: int = 3
+    threads: int | None = None
+    providers: tuple[str, ...] | None = None
+    exclude: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    strict: bool = False
+    verify: str | bool = "auto"
+    timing_cache: str | bool | None = None
+
+    @classmethod
+    def of(cls, **given: Any) -> Options:
+        """Options from keywords.
+
+        Raises `InvalidArgumentError` for an unknown name (with the nearest one) or a value that makes no sense, and
+        `UnsupportedError`, with the reason, for what is not there yet.
+        """
+        return cls(**{name: check(name, value) for name, value in given.items()})
+
+    def compute(self) -> str:
+        """The dtype of float32 layers."""
+        return PRECISIONS[self.precision]
+
+    def native(self, providers: Sequence[str]) -> dict[str, Any]:
+        """The options as the native module takes them."""
+        return {
+            "compute": self.compute(),
+            "threads": self.threads or _native.default_threads(),
+            "optimization_level": self.optimization_level,
+            "exclude": {provider: list(names) for provider, names in self.exclude.items()},
+            "strict": self.strict,
+            "verify": self.verify is not False,
+            "timing_cache": self._timing_cache(),
+            "providers": list(providers),
+        }
+
+    def _timing_cache(self) -> str | None:
+        if isinstance(self.timing_cache, str):
+            return self.timing_cache
+        folder = _native.cache_dir()
+        if self.timing_cache is False or folder is None:
+            return None
+        path = Path(folder)
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            # A home that can't be written to: times are measured anew.
+            return None
+        return str(path / "timing.cache")
+
+
+def names() -> list[str]:
+    """The options that there are."""
+    return [f.name for f in fields(Options)]
+
+
+def check(name: str, value: Any) -> Any:
+    """The value of an option in its final form; raises as `Options.of`."""
+    if name in LATER:
+        raise UnsupportedError(f"the option {name!r} is not supported: {LATER[name]}")
+    if name not in _CHECKS:
+        near = _native.nearest(name, [*_CHECKS, *LATER])
+        raise InvalidArgumentError(
+            f"there is no option {name!r}", expected=", ".join(_CHECKS), hint=f"the nearest name is {near!r}"
+        )
+    expected, convert = _CHECKS[name]
+    try:
+        return convert(value)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, (InvalidArgumentError, UnsupportedError)):
+            raise
+        raise InvalidArgumentError(
+            f"the option {name!r} can't have this value", expected=expected, got=repr(value)
+        ) from error
+
+
+def _precision(value: Any) -> str:
+    if value in PRECISIONS_LATER:
+        raise UnsupportedError(
+            f"precision {value!r} is not supported: {PRECISIONS_LATER[value]}", expected=", ".join(PRECISIONS)
+        )
+    return str(_one_of(*PRECISIONS)(value))
+
+
+def _one_of(*allowed: Any) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        # 1 == True, so the type counts too.
+        if any(value == a and type(value) is type(a) for a in allowed):
+            return value
+        raise ValueError(value)
+
+    return convert
+
+
+def _count(least: int, most: int = 1 << 62) -> Callable[[Any], int]:
+    def convert(value: Any) -> int:
+        if isinstance(value, bool) or int(value) != value or not least <= value <= most:
+            raise ValueError(value)
+        return int(value)
+
+    return convert
+
+
+def _or_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
+
+
+def _providers(value: Any) -> tuple[str, ...]:
+    chosen = (value,) if isinstance(value, str) else tuple(value)
+    known = ("tensorrt", "cuda", "cpu")
+    for name in chosen:
+        if name not in known:
+            raise InvalidArgumentError(f"there is no provider {name!r}", expected=", ".join(known))
+    if not chosen:
+        raise ValueError(value)
+    return chosen
+
+
+def _exclude(value: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, Mapping):
+        raise TypeError(value)
+    for provider, excluded in value.items():
+        _providers(provider)
+        if isinstance(excluded, str) or not all(isinstance(name, str) for name in excluded):
+            raise TypeError(value)
+    return {str(provider): tuple(excluded) for provider, excluded in value.items()}
+
+
+def _cache(value: Any) -> str | bool | None:
+    if value is None or value is False:
+        return value
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    raise TypeError(value)
+
+
+_flag = _one_of(True, False)
+#: For each option: what may be given, and how it is checked.
+_CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "precision": (", ".join(PRECISIONS), _precision),
+    "workspace_size": ("bytes, or None", _or_none(_count(0))),
+    "optimization_level": ("0 to 5", _count(0, 5)),
+    "threads": ("a number from 1 on, or None", _or_none(_count(1, 4096))),
+    "providers": ("a list of names, or None", _or_none(_providers)),
+    "exclude": ("a dict from provider to a list of ops and layers", _exclude),
+    "strict": ("True or False", _flag),
+    "verify": ('"auto", True or False', _one_of("auto", True, False)),
+    "timing_cache": ("a path, None or False", _cache),
+}

@@ -1,0 +1,103 @@
+"""Which providers can run here, and for the others: what is missing, and what to install."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from neurenix import _native
+from neurenix.log import LOG
+
+#: The libraries that hold TensorRT, the preferred one first.
+TENSORRT_LIBRARIES = ("libnvinfer.so.10", "libnvinfer.so.11", "libnvinfer.so.8", "libtensorrt_rtx.so.1")
+#: The packages of PyPI that bring them, by their import names.
+TENSORRT_PACKAGES = ("tensorrt_libs", "tensorrt_rtx_libs")
+
+
+@dataclass(frozen=True)
+class State:
+    """Whether a provider can run here; if not, why, and the way out."""
+
+    provider: str
+    reason: str | None = None
+    hint: str | None = None
+
+    @property
+    def available(self) -> bool:
+        """Whether it can run here."""
+        return self.reason is None
+
+
+@cache
+def state(provider: str) -> State:
+    """The state of a provider on this machine."""
+    built = dict(_native.provider_states())
+    if provider in built:
+        return State(provider, built[provider])
+    missing, hints = [], []
+    driver = driver_problem()
+    if driver is not None:
+        missing.append(f"no NVIDIA GPU: {driver}")
+        hints.append("install NVIDIA's driver on a machine with a GPU")
+    if provider == "tensorrt" and find_tensorrt() is None:
+        missing.append(f"no TensorRT library: {', '.join(TENSORRT_LIBRARIES)} not found")
+        hints.append("pip install tensorrt")
+    missing.append(f"this version of Neurenix ({_native.__version__}) has no {provider} provider yet")
+    return State(provider, "; ".join(missing), "; ".join(hints) or None)
+
+
+def driver_problem() -> str | None:
+    """Why NVIDIA's driver can't be used; None if it can, and sees a GPU."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return str(error)
+    code = driver.cuInit(0)
+    if code != 0:
+        return f"cuInit gives error {code}"
+    count = ctypes.c_int()
+    code = driver.cuDeviceGetCount(ctypes.byref(count))
+    return None if code == 0 and count.value > 0 else "the driver sees none"
+
+
+def find_tensorrt() -> str | None:
+    """The path or name of a TensorRT library; it is not loaded."""
+    named = os.environ.get("NEURENIX_TENSORRT_LIB")
+    if named:
+        return named if Path(named).exists() else None
+    folders = []
+    for package in TENSORRT_PACKAGES:
+        spec = importlib.util.find_spec(package)
+        folders += list(spec.submodule_search_locations or ()) if spec else []
+    folders += os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    folders += ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib", "/usr/local/tensorrt/lib"]
+    for library in TENSORRT_LIBRARIES:
+        for folder in filter(None, folders):
+            path = Path(folder) / library
+            if path.exists():
+                return str(path)
+    return None
+
+
+def choose(wanted: Sequence[str]) -> tuple[list[str], list[State]]:
+    """Of the wanted providers those that can run here, and the states of the others."""
+    states = [state(provider) for provider in wanted]
+    return [s.provider for s in states if s.available], [s for s in states if not s.available]
+
+
+_told: set[tuple[str, ...]] = set()
+
+
+def tell(chosen: Sequence[str], refused: Sequence[State]) -> None:
+    """Logs a fall back, once."""
+    key = tuple(s.provider for s in refused)
+    if not refused or not chosen or key in _told:
+        return
+    _told.add(key)
+    reasons = "; ".join(f"{s.provider}: {s.reason}" for s in refused)
+    LOG.warning("running on %s, because of %s", chosen[0], reasons)

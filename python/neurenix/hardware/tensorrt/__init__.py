@@ -1,0 +1,91 @@
+"""NVIDIA's `tensorrt` Python API in shape, on any machine; and TensorRTBackend, the short way.
+
+import neurenix.hardware.tensorrt as trt
+"""
+
+from neurenix.hardware.tensorrt.backend import TensorRTBackend, is_tensorrt_available
+from neurenix.hardware.tensorrt.builder import Builder, IBuilderConfig, IOptimizationProfile, Logger
+from neurenix.hardware.tensorrt.engine import ICudaEngine, IExecutionContext, Runtime
+from neurenix.hardware.tensorrt.enums import (
+    ActivationType,
+    BuilderFlag,
+    DataType,
+    Dims,
+    ElementWiseOperation,
+    GatherMode,
+    InterpolationMode,
+    MatrixOperation,
+    MemoryPoolType,
+    NetworkDefinitionCreationFlag,
+    PaddingMode,
+    PoolingType,
+    ReduceOperation,
+    ResizeCoordinateTransformation,
+    ResizeRoundMode,
+    SampleMode,
+    ScaleMode,
+    TensorIOMode,
+    TopKOperation,
+    UnaryOperation,
+    bfloat16,
+    bool,
+    float16,
+    float32,
+    int8,
+    int32,
+    int64,
+    nptype,
+    uint8,
+    volume,
+)
+from neurenix.hardware.tensorrt.graph import ILayer, ITensor, Weights
+from neurenix.hardware.tensorrt.layers import INetworkDefinition
+
+BuilderConfig = IBuilderConfig
+
+__all__ = [
+    "ActivationType",
+    "Builder",
+    "BuilderConfig",
+    "BuilderFlag",
+    "DataType",
+    "Dims",
+    "ElementWiseOperation",
+    "GatherMode",
+    "IBuilderConfig",
+    "ICudaEngine",
+    "IExecutionContext",
+    "ILayer",
+    "INetworkDefinition",
+    "IOptimizationProfile",
+    "ITensor",
+    "InterpolationMode",
+    "Logger",
+    "MatrixOperation",
+    "MemoryPoolType",
+    "NetworkDefinitionCreationFlag",
+    "PaddingMode",
+    "PoolingType",
+    "ReduceOperation",
+    "ResizeCoordinateTransformation",
+    "ResizeRoundMode",
+    "Runtime",
+    "SampleMode",
+    "ScaleMode",
+    "TensorIOMode",
+    "TensorRTBackend",
+    "TopKOperation",
+    "UnaryOperation",
+    "Weights",
+    "bfloat16",
+    "bool",
+    "float16",
+    "float32",
+    "int8",
+    "int32",
+    "int64",
+    "is_tensorrt_available",
+    "nptype",
+    "uint8",
+    "volume",
+]

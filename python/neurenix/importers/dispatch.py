@@ -1,0 +1,82 @@
+"""Any model that Neurenix knows, as a Network."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from neurenix import nn
+from neurenix._native import Network
+from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.importers.onnx import from_onnx
+from neurenix.importers.torch import from_exported_program, from_torch
+
+KINDS = (
+    "a path of an .onnx file, its bytes, an onnx.ModelProto, a torch.nn.Module, a torch.export.ExportedProgram, "
+    "a neurenix.nn.Module, or a neurenix.Network"
+)
+
+
+def to_network(model: Any, input_shapes: Any = None) -> Network:
+    """The network of a model; `input_shapes` (of one profile, or the first of several) tells torch and nn the shapes.
+
+    Raises `InvalidArgumentError` for what is no model, `UnsupportedError` for a kind that is not known yet, and as the
+    importers do.
+    """
+    shapes = input_shapes[0] if isinstance(input_shapes, list) and input_shapes and _is_dict(input_shapes[0]) else None
+    shapes = input_shapes if shapes is None else shapes
+    if isinstance(model, Network):
+        return model
+    if isinstance(model, nn.Module):
+        return nn.trace(model, _given(shapes))
+    if isinstance(model, (str, os.PathLike)):
+        return _from_path(Path(model))
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return from_onnx(bytes(model))
+    if _is(model, "torch", "nn.Module"):
+        return from_torch(model, input_shapes=_given(shapes))
+    if _is(model, "torch", "export.ExportedProgram"):
+        return from_exported_program(model)
+    if _is(model, "onnx", "ModelProto"):
+        return from_onnx(model)
+    if type(model).__module__.partition(".")[0] in ("keras", "tensorflow", "tf_keras"):
+        raise UnsupportedError(
+            "TensorFlow and Keras models are not imported yet", hint="export the model to ONNX with tf2onnx"
+        )
+    raise InvalidArgumentError("this is no model", expected=KINDS, got=type(model).__name__)
+
+
+def _is_dict(value: Any) -> bool:
+    return hasattr(value, "items")
+
+
+def _given(shapes: Any) -> Any:
+    if shapes is None:
+        raise InvalidArgumentError(
+            "the shapes of the inputs must be known to trace a module", hint="give input_shapes={'input': (1, ...)}"
+        )
+    return shapes
+
+
+def _from_path(path: Path) -> Network:
+    if path.suffix in (".onnx", ""):
+        return from_onnx(path)
+    hints = {
+        ".pt": "load the module with torch.load and give it",
+        ".pth": "load the module with torch.load and give it",
+        ".pt2": "load it with torch.export.load and give the program",
+        ".engine": "open it with TensorRTBackend().load(path)",
+        ".plan": "TensorRT's own plans run only in TensorRT; give the ONNX model they were built from",
+    }
+    hint = hints.get(path.suffix, "export the model to ONNX")
+    raise UnsupportedError("files of this kind are not models", expected=".onnx", got=path.name, hint=hint)
+
+
+def _is(model: Any, package: str, name: str) -> bool:
+    """Whether this is an instance of a class of a package, which is not imported to find out."""
+    found: Any = sys.modules.get(package)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return isinstance(found, type) and isinstance(model, found)

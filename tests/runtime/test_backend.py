@@ -1,0 +1,225 @@
+"""Backends, options, and what an optimised model takes and gives."""
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import neurenix as nx
+from neurenix import nn
+from neurenix.hardware import backend as backends
+from neurenix.hardware import options, probe
+from neurenix.hardware.options import Options
+from neurenix.hardware.tensorrt import TensorRTBackend, is_tensorrt_available
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> TensorRTBackend:
+    return TensorRTBackend(timing_cache=str(tmp_path / "timing.cache"), optimization_level=0)
+
+
+class Two(nn.Module):
+    def forward(self, a: Any, b: Any) -> Any:
+        return a + b, a - b
+
+
+def two(backend: TensorRTBackend) -> Any:
+    return backend.optimize_model(Two(), {"a": (2, 3), "b": (2, 3)})
+
+
+A, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
+
+
+def test_every_way_to_call(backend: TensorRTBackend) -> None:
+    model = two(backend)
+    want = {"output": A + B, "output_1": A - B}
+    for got in (model({"a": A, "b": B}), model(a=A, b=B), dict(zip(want, model(A, B), strict=True))):
+        assert list(got) == list(want)
+        assert all(np.array_equal(got[name], want[name]) for name in want)
+    single = backend.optimize_model(nn.ReLU(), (2, 3))
+    assert np.array_equal(single(-A), np.zeros((2, 3)))
+    assert list(single({"input": A})) == ["output"]
+
+
+def test_inputs_and_outputs_are_described(backend: TensorRTBackend) -> None:
+    shape = nx.Shape((1, 3), (4, 3), (8, 3))
+    model = backend.optimize_model(nn.Linear(3, 5), {"x": shape})
+    assert model.inputs == (("x", np.dtype("f4"), ("batch", 3)),)
+    assert model.outputs[0].shape == ("batch", 5)
+    assert repr(model) == "OptimizedModel(x: float32[batch, 3] -> output: float32[batch, 5])"
+    assert model.example()["x"].shape == (4, 3)
+
+
+def test_torch_in_torch_out(backend: TensorRTBackend) -> None:
+    torch = pytest.importorskip("torch")
+    model = two(backend)
+    x = torch.arange(6.0).reshape(3, 2).t()
+    got = model({"a": x, "b": torch.ones(2, 3, requires_grad=True)})
+    assert all(isinstance(v, torch.Tensor) for v in got.values())
+    assert torch.equal(got["output"], x + 1)
+    half = nx.Network()
+    y = half.add_input("x", ml_dtypes.bfloat16, (4,))
+    half.mark_output(half.add_layer("Relu", [y])[0], "y")
+    assert backend.optimize_model(half)(torch.ones(4, dtype=torch.bfloat16)).dtype is torch.bfloat16
+
+
+def test_arrays_that_are_not_dense(backend: TensorRTBackend) -> None:
+    model = two(backend)
+    wide = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for a in (wide[::2, ::2], wide[:2, 5:2:-1], wide.T[:2, :3], np.broadcast_to(wide[0, :3], (2, 3)), wide[1:3, 1:4]):
+        assert np.array_equal(model(a, a)[0], a + a)
+    swapped = A.astype(">f4")
+    assert np.array_equal(model(swapped, B)[0], A + B)
+
+
+def test_outputs_outlive_the_model_and_are_new(backend: TensorRTBackend) -> None:
+    model = two(backend)
+    first, second = model(A, B)[0], model(B, B)[0]
+    del model
+    assert np.array_equal(first, A + B)
+    assert np.array_equal(second, B + B)
+
+
+def test_many_threads(backend: TensorRTBackend) -> None:
+    model = backend.optimize_model(
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), nx.Shape((1, 3, 8, 8), (1, 3, 8, 8), (4, 3, 8, 8))
+    )
+    inputs = [nx.random.randn(1 + i % 4, 3, 8, 8) for i in range(16)]
+    wanted = [model(x) for x in inputs]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for turn in range(20):
+            i = (number + turn) % 16
+            if not np.array_equal(model(inputs[i]), wanted[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_shape_outside_of_the_profile_runs_with_one_warning(
+    backend: TensorRTBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = backend.optimize_model(nn.Linear(3, 5), {"x": nx.Shape((1, 3), (2, 3), (4, 3))})
+    with caplog.at_level(logging.WARNING, "neurenix"):
+        model(np.ones((4, 3), np.float32))
+        assert caplog.messages == []
+        for _ in range(2):
+            assert model(np.ones((9, 3), np.float32)).shape == (9, 5)
+    assert len(caplog.messages) == 1
+    assert "outside of every profile (batch 1 to 4)" in caplog.text
+
+
+def test_several_profiles(backend: TensorRTBackend) -> None:
+    shapes = [{"x": nx.Shape((1, 3), (1, 3), (1, 3))}, {"x": ((2, 3), (8, 3), (64, 3))}]
+    module = nn.trace(nn.Linear(3, 5), {"x": nx.Shape((1, 3), (1, 3), (64, 3))})
+    model = backend.optimize_model(module, shapes)
+    context = model.engine._engine.create_context()
+    for batch, profile in ((1, 0), (2, 1), (64, 1)):
+        context.run({"x": np.ones((batch, 3), np.float32)})
+        assert context.profile == (profile, True)
+
+
+def test_report_profile_and_memory(backend: TensorRTBackend) -> None:
+    model = backend.optimize_model(
+        nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3)), (1, 3, 16, 16)
+    )
+    report = model.report()
+    assert [name for name, _ in report["providers"]] == ["cpu"]
+    assert [state["provider"] for state in report["fallbacks"]] == ["tensorrt", "cuda"]
+    assert all(state["reason"] for state in report["fallbacks"])
+    assert "not tensorrt: " in str(report)
+    rows = model.profile(iterations=3)
+    assert sum(row.percentage for row in rows) == pytest.approx(100)
+    assert str(rows).splitlines()[0].split() == ["Time(ms)", "Avg.(ms)", "Median(ms)", "Time(%)", "Layer"]
+    memory = model.memory_required()
+    assert memory.total == memory.weights + memory.activations
+    assert memory.weights >= 4 * (3 * 8 * 9 + 8 + 8 * 8 * 9 + 8)
+
+
+def test_save_and_load(backend: TensorRTBackend, tmp_path: Path) -> None:
+    model = backend.optimize_model(nn.Linear(3, 5), {"x": (2, 3)})
+    backend.save(model, tmp_path / "m.engine")
+    again = backend.load(tmp_path / "m.engine")
+    assert again.inputs == model.inputs
+    x = nx.random.randn(2, 3)
+    assert np.array_equal(again(x), model(x))
+    with pytest.raises(OSError):
+        backend.load(tmp_path / "nowhere.engine")
+    (tmp_path / "bad.engine").write_bytes(b"nonsense" * 100)
+    with pytest.raises(nx.FormatError):
+        backend.load(tmp_path / "bad.engine")
+
+
+def test_inference_builds_and_runs(backend: TensorRTBackend) -> None:
+    assert np.array_equal(backend.inference(Two(), {"a": A, "b": B})["output"], A + B)
+
+
+def test_bf16_and_fp16_are_what_was_asked_or_the_report_says_why(backend: TensorRTBackend) -> None:
+    module = nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3))
+    x = nx.random.randn(1, 8, 12, 12)
+    want = backend.optimize_model(module, (1, 8, 12, 12))(x)
+    for precision, dtype, error in (("bf16", "bfloat16", 0.02), ("fp16", "float16", 0.005)):
+        model = backend.optimize_model(module, (1, 8, 12, 12), precision=precision)
+        report = model.report()
+        assert model.inputs[0].dtype == np.float32
+        assert np.abs(model(x) - want).max() <= error * np.abs(want).max()
+        assert report["layers_per_dtype"].get(dtype, 0) > 0 or any(dtype in note for note in report["notes"])
+
+
+def test_a_model_whose_dynamic_shapes_are_in_the_way_runs_at_the_given_ones(backend: TensorRTBackend) -> None:
+    onnx = pytest.importorskip("onnx")
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> m (float[1,4,h,8] x) => (float[1,2,h,8] a, float[1,2,h,8] b)'
+        " { a, b = Split<axis=1, num_outputs=2>(x) }"
+    )
+    model.graph.input[0].type.tensor_type.shape.dim[1].Clear()
+    got = backend.optimize_model(model, {"x": (1, 4, 3, 8)})(np.zeros((1, 4, 3, 8), np.float32))
+    assert [array.shape for array in got] == [(1, 2, 3, 8)] * 2
+
+
+def test_the_default_backend_can_be_chosen() -> None:
+    assert nx.hardware.backends()[-1] == "cpu"
+    assert type(nx.hardware.get_backend()) is TensorRTBackend
+    with nx.hardware.use("cpu") as cpu:
+        assert cpu.name == nx.hardware.get_backend().name == "cpu"
+    nx.hardware.set_default("cuda")
+    assert nx.hardware.get_backend().name == "cuda"
+    nx.hardware.set_default("tensorrt")
+
+
+def test_device_info(backend: TensorRTBackend) -> None:
+    assert backend.initialize() is True
+    assert backend.get_device_count() >= 1
+    info = backend.get_device_info(0)
+    assert info.name == info["name"]
+    assert 0 < info.free_memory <= info.total_memory
+    assert "fp32" in info.precisions
+    with pytest.raises(AttributeError):
+        _ = info.nothing
+
+
+@pytest.mark.skipif(is_tensorrt_available(), reason="TensorRT is here")
+def test_a_fall_back_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    probe._told.clear()
+    with caplog.at_level(logging.WARNING, "neurenix"):
+        for _ in range(2):
+            TensorRTBackend().initialize()
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("running on cpu, because of tensorrt: ")
+
+
+def test_every_option_has_a_check_and_a_doc() -> None:
+    assert set(options.names()) == set(options._CHECKS)
+    assert all(f"`{name}`" in (Options.__doc__ or "") for name in options.names())
+    assert not set(options.names()) & set(options.LATER)
+    assert backends.CHAINS.keys() == {"tensorrt", "cuda", "cpu"}
