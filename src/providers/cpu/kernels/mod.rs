@@ -5,6 +5,7 @@ mod chain;
 mod concat;
 mod conv;
 mod copy;
+mod indexed;
 mod matmul;
 mod norm;
 mod parallel;
@@ -79,6 +80,7 @@ pub static FAMILIES: &[Family] = &[
     family("transpose", transpose::offer),
     family("reduce", reduce::offer),
     family("resize", resize::offer),
+    family("indexed", indexed::offer),
 ];
 
 /// Everything that the families offer for a layer; the last one runs it alone, if need be on the naive reference.

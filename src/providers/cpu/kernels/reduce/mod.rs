@@ -1,6 +1,6 @@
 //! Reductions over any axes, from any layout.
 
-mod fold;
+pub mod fold;
 mod grid;
 mod instance;
 #[cfg(test)]
@@ -18,7 +18,7 @@ use fold::Fold;
 
 /// What is done with the folded number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Finish {
+pub enum Finish {
     Nothing,
     /// Divided by the number of elements.
     Mean,

@@ -1,0 +1,108 @@
+//! Runs that are read from where indices say.
+
+use super::places::{Places, Rule};
+use super::plain;
+use crate::error::Result;
+use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::providers::cpu::kernels::parallel::{self, Shared};
+use std::ops::Range;
+
+/// Bytes that a thread should at least write.
+const GRAIN: usize = 32 << 10;
+
+/// Gather, GatherElements or GatherND.
+pub struct Gather {
+    pub name: &'static str,
+    pub rule: Rule,
+}
+
+impl Kernel for Gather {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn identity(&self) -> String {
+        format!("{} {:?}", self.name, self.rule)
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        plain(2)
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let (x, indices) = (&request.inputs[0], &request.inputs[1]);
+        Ok(Box::new(Gathering {
+            places: Places::new(self.rule, x, indices),
+            size: x.dtype.size(),
+        }))
+    }
+}
+
+struct Gathering {
+    places: Places,
+    size: usize,
+}
+
+impl Gathering {
+    /// Copies numbered runs.
+    ///
+    /// # Safety
+    /// The operands of the request must lie at the addresses.
+    unsafe fn copy(&self, source: *const u8, target: *mut u8, runs: Range<usize>) {
+        let bytes = self.places.run * self.size;
+        // SAFETY: the caller's promise; the starts are those of runs in the source.
+        unsafe {
+            match bytes {
+                1 => self.typed::<u8>(source, target, runs),
+                2 => self.typed::<u16>(source, target, runs),
+                4 => self.typed::<u32>(source, target, runs),
+                8 => self.typed::<u64>(source, target, runs),
+                _ => {
+                    for run in runs {
+                        let from = source.add(self.start(run) * self.size);
+                        std::ptr::copy_nonoverlapping(from, target.add(run * bytes), bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where a run starts in the source.
+    fn start(&self, run: usize) -> usize {
+        let starts = &self.places.starts;
+        run / starts.len() * self.places.repeats[1] + starts[run % starts.len()]
+    }
+
+    unsafe fn typed<T: Copy>(&self, source: *const u8, target: *mut u8, runs: Range<usize>) {
+        for run in runs {
+            // SAFETY: the caller's promise; runs of several narrow elements need not be aligned.
+            unsafe {
+                let element = source.add(self.start(run) * self.size).cast::<T>().read_unaligned();
+                target.cast::<T>().add(run).write_unaligned(element);
+            }
+        }
+    }
+}
+
+impl Instance for Gathering {
+    fn implementation(&self) -> String {
+        "indexed copy".into()
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        // SAFETY: the planner gives addresses that hold the operands of the request.
+        unsafe { self.places.resolve(call.inputs[1])? };
+        let (this, call) = (&*self, Shared(call));
+        let bytes = this.places.run * this.size;
+        let runs = if bytes == 0 {
+            0
+        } else {
+            this.places.repeats[0] * this.places.starts.len()
+        };
+        parallel::over(runs, GRAIN / bytes.max(1), |runs| {
+            let call = call.get();
+            // SAFETY: as above.
+            unsafe { this.copy(call.inputs[0], call.outputs[0], runs) }
+        })
+    }
+}
