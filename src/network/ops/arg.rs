@@ -26,7 +26,8 @@ pub fn ranked<T: PartialOrd>(values: &[T], greatest: bool) -> Vec<usize> {
     order
 }
 
-fn compare<T: PartialOrd>(a: &T, b: &T, greatest: bool) -> Ordering {
+/// How two elements rank, the better one first.
+pub fn compare<T: PartialOrd>(a: &T, b: &T, greatest: bool) -> Ordering {
     let number = |v: &T| v.partial_cmp(v).is_some();
     match a.partial_cmp(b) {
         Some(order) if greatest => order.reverse(),

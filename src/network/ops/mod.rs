@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::op::OpDef;
 
-mod arg;
+pub mod arg;
 mod blocks;
 pub mod indexing;
 mod normalization;

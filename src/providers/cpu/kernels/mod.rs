@@ -6,12 +6,15 @@ mod concat;
 mod conv;
 mod copy;
 mod indexed;
+mod lines;
 mod matmul;
 mod norm;
+mod one_hot;
 mod parallel;
 mod pointwise;
 mod pool;
 mod primitive;
+mod range;
 mod reduce;
 mod reference;
 mod region;
@@ -26,6 +29,7 @@ mod split;
 mod testing;
 mod transpose;
 mod transpose_tile;
+mod trilu;
 mod view;
 
 use scope::Scope;
@@ -81,6 +85,10 @@ pub static FAMILIES: &[Family] = &[
     family("reduce", reduce::offer),
     family("resize", resize::offer),
     family("indexed", indexed::offer),
+    family("lines", lines::offer),
+    family("trilu", trilu::offer),
+    family("range", range::offer),
+    family("one_hot", one_hot::offer),
 ];
 
 /// Everything that the families offer for a layer; the last one runs it alone, if need be on the naive reference.

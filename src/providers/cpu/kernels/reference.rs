@@ -27,18 +27,7 @@ pub fn offer(scope: &Scope, refused: &[String]) -> std::result::Result<Candidate
             layer.op.name
         )));
     }
-    let known = |dim: &Dim| {
-        let mut known = true;
-        dim.visit_symbols(&mut |symbol| known &= scope.network.symbols.contains_key(symbol));
-        known
-    };
-    let mut dims = layer.outputs.iter().flat_map(|&t| &scope.network[t].ty.shape);
-    if let Some(dim) = dims.find(|d| !known(d)) {
-        return Err(Why {
-            reason: format!("the size of its result, {dim}, depends on data"),
-            hint: "give it a constant size, or run it outside of the model",
-        });
-    }
+    scope.require_known_sizes()?;
     let kernel = Reference {
         op: layer.op,
         attrs: layer.attrs.clone(),

@@ -1,5 +1,6 @@
 //! What a family sees when it is asked about a layer.
 
+use super::Why;
 use crate::network::array::Array;
 use crate::network::dim::Dim;
 use crate::network::op::TensorType;
@@ -56,6 +57,26 @@ impl<'a> Scope<'a> {
     /// The elements of an integer input that the shapes determine.
     pub fn value(&self, index: usize) -> Option<&'a [Dim]> {
         self.input_type(index)?.value.as_deref()
+    }
+
+    /// Refuses the layer if the size of a result depends on data.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn require_known_sizes(&self) -> Result<(), Why> {
+        let known = |dim: &Dim| {
+            let mut known = true;
+            dim.visit_symbols(&mut |symbol| known &= self.network.symbols.contains_key(symbol));
+            known
+        };
+        let mut dims = self.layer().outputs.iter().flat_map(|&t| &self.network[t].ty.shape);
+        match dims.find(|d| !known(d)) {
+            None => Ok(()),
+            Some(dim) => Err(Why {
+                reason: format!("the size of its result, {dim}, depends on data"),
+                hint: "give it a constant size, or run it outside of the model",
+            }),
+        }
     }
 
     /// A candidate that runs the layer alone and reads these of its inputs.

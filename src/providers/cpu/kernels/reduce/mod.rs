@@ -5,7 +5,7 @@ mod grid;
 mod instance;
 #[cfg(test)]
 mod tests;
-mod wide;
+pub mod wide;
 
 use super::Answer;
 use super::scope::Scope;
