@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from neurenix.hardware.tensorrt import TensorRTBackend
 
 import neurenix as nx
 from neurenix import Shape
+from neurenix.hardware.tensorrt import TensorRTBackend
 
 MESSAGES = Path(__file__).parent / "messages"
 CASES: list[Callable[[Path], Any]] = []

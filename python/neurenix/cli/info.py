@@ -1,0 +1,77 @@
+"""What this machine has: providers, versions, what is missing and the command that installs it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+from typing import Any
+
+from neurenix import __version__, _native
+from neurenix.cli.common import write_json
+from neurenix.hardware import get_backend, probe
+from neurenix.hardware.backend import CHAINS
+
+#: Packages that something here can use, and the extra that brings each.
+PACKAGES = {"onnx": "onnx", "torch": "torch", "onnxscript": "torch", "onnxruntime": "bench", "openvino": "bench"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("--knobs", action="store_true", help="list the environment variables that are read")
+    parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON, to a file or to stdout")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints what there is."""
+    found = collect()
+    if not write_json(arguments.json, found):
+        _print(found, arguments.knobs)
+    return 0
+
+
+def collect() -> dict[str, Any]:
+    """Everything, as plain values."""
+    states = [probe.state(name) for name in CHAINS["tensorrt"]]
+    return {
+        "neurenix": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "providers": [
+            {"name": s.provider, "available": s.available, "reason": s.reason, "hint": s.hint} for s in states
+        ],
+        "device": dict(get_backend("cpu").get_device_info(0)),
+        "signature": _native.device("cpu"),
+        "cache": str(_native.cache_dir() or ""),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "knobs": _native.knobs(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _print(found: dict[str, Any], knobs: bool) -> None:
+    print(f"neurenix {found['neurenix']}, Python {found['python']}, {found['system']}")
+    print("providers, the preferred one first:")
+    for provider in found["providers"]:
+        print(f"  {provider['name']}: {'available' if provider['available'] else provider['reason']}")
+        if provider["hint"]:
+            print(f"    to get it: {provider['hint']}")
+    device = found["device"]
+    print(f"device: {device['name']}, {device['threads']} threads, {device['free_memory'] / 2**30:.1f} GiB free")
+    print(f"  {found['signature']}")
+    print(f"  precisions: {', '.join(device['precisions'])}")
+    print(f"cache: {found['cache'] or 'off'}")
+    print("packages:")
+    for name, version in found["packages"].items():
+        missing = f'not installed; pip install "neurenix[{PACKAGES[name]}]"'
+        print(f"  {name}: {version or missing}")
+    if knobs:
+        print("knobs:")
+        for knob in found["knobs"]:
+            print(f"  {knob['name']}={knob['value'] or knob['default']}: {knob['doc']}")

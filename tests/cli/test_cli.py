@@ -1,0 +1,130 @@
+"""The command line: what it prints, writes and exits with."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neurenix.cli import bench, main
+
+onnx = pytest.importorskip("onnx")
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("NEURENIX_CACHE_DIR", str(tmp_path / "cache"))
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> m (float[n,4] x) => (float[n,4] y, float[n,4] z)'
+        " { y = Relu(x) z = Log(x) }"
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    return str(path)
+
+
+def call(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = main(argv)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_info(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "info", "--knobs")
+    assert code == 0
+    assert "  cpu: available" in out
+    assert "NEURENIX_THREADS=" in out
+    code, out, _ = call(capsys, "info", "--json")
+    assert [p["name"] for p in json.loads(out)["providers"]] == ["tensorrt", "cuda", "cpu"]
+
+
+def test_run_with_files_and_validation(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    x = np.array([[1, 2, 3, 4]], np.float32)
+    np.save(tmp_path / "x.npy", x)
+    saved = tmp_path / "out.npz"
+    load = ("--load-inputs", f"x:{tmp_path / 'x.npy'}", "--save-outputs", str(saved))
+    code, out, _ = call(capsys, "run", model, *load, "--validate")
+    assert code == 0
+    assert out.startswith("y: dtype float32, shape 1x4, min 1.0, max 4.0, mean 2.5, not_finite 0\n")
+    assert np.array_equal(np.load(saved)["y"], x)
+    np.save(tmp_path / "x.npy", -x)
+    code, out, _ = call(capsys, "run", model, *load, "--validate")
+    assert code == 1
+    assert out.endswith("FAILED: z\n")
+
+
+def test_run_compares(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    pytest.importorskip("onnxruntime")
+    code, out, _ = call(capsys, "run", model, "--shapes", "x:3x4", "--compare", "onnxruntime", "--json")
+    content = json.loads(out)
+    assert content["outputs"]["y"]["error"] == 0
+    assert content["outputs"]["y"]["shape"] == "3x4"
+    assert code == (0 if content["passed"] else 1)
+
+
+def test_a_dynamic_shape_must_be_said(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    code, out, err = call(capsys, "run", model)
+    assert (code, out) == (1, "")
+    assert err == (
+        "neurenix run: the shape of an input is dynamic\n  tensor: x\n  got: ['n', 4]\n  hint: say it: --shapes x:1x4\n"
+    )
+
+
+def test_bench_prints_the_words_of_trtexec(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    code, out, _ = call(capsys, "bench", model, "--shapes", "x:1x4", "--iterations", "12", "--warmup", "1")
+    assert code == 0
+    for word in (
+        "=== Performance summary ===",
+        "Throughput: ",
+        "Latency: min = ",
+        "percentile(99%) = ",
+        "H2D Latency: ",
+    ):
+        assert word in out
+    assert out.splitlines()[-1] == f"&&&& PASSED neurenix bench {model}"
+
+
+def test_bench_against_a_peer(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    target = tmp_path / "bench.json"
+    arguments = ("--shapes", "x:2x4", "--iterations", "10", "--warmup", "1", "--against", "onnxruntime")
+    code, out, _ = call(capsys, "bench", model, *arguments, "--json", str(target))
+    content = json.loads(target.read_text())
+    assert code == 0
+    assert "onnxruntime" in out
+    assert content["engines"]["onnxruntime"]["calls"] == content["engines"]["neurenix"]["calls"] == 10
+    assert content["engines"]["neurenix"]["images_per_s"] == pytest.approx(
+        2 * content["engines"]["neurenix"]["throughput_qps"]
+    )
+
+
+def test_engines_take_turns() -> None:
+    order: list[str] = []
+    runners = {name: (lambda name=name: order.append(name)) for name in "ab"}
+    times = bench.measure(runners, 0, 0, 10)
+    assert [len(t) for t in times.values()] == [10, 10]
+    # One untimed call before each turn, and one to warm up.
+    turn = bench.TURN + 1
+    assert "".join(order) == "ab" + 2 * ("a" * turn + "b" * turn)
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (("bench", "{model}", "--shapes", "x:1x4", "--against", "tensorflow"), "there is no peer 'tensorflow'"),
+        (("run", "{model}", "--shapes", "x:1xq"), "the shapes can't be read"),
+        (("run", "{model}", "--shapes", "X:1x4"), "the nearest name is 'x'"),
+        (("run", "nowhere.onnx"), "the model can't be read"),
+        (("run", "no.such.module:factory"), "there is no factory 'no.such.module:factory'"),
+    ],
+)
+def test_wrong_arguments(capsys: pytest.CaptureFixture[str], model: str, argv: tuple[str, ...], text: str) -> None:
+    code, _, err = call(capsys, *(a.format(model=model) for a in argv))
+    assert code == 1
+    assert text in err
+
+
+def test_wrong_usage_exits_with_2() -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["run"])
+    assert caught.value.code == 2
