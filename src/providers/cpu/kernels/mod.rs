@@ -24,6 +24,8 @@ mod resize;
 pub mod scope;
 mod scratch;
 mod softmax;
+#[cfg(test)]
+mod speed;
 mod split;
 #[cfg(test)]
 mod testing;

@@ -212,7 +212,7 @@ unsafe fn sum_of<V: Vector>(n: usize, x: *const f32, f: impl Fn(V) -> V, rest: i
 multiversion! {
     /// `row += other`.
     unsafe fn add<V>(n: usize, row: *mut f32, other: *const f32) {
-        map2::<V>(n, row, other, row, |a, b| a + b);
+        map2!(V, n, row, other, row, |a, b| a + b);
     }
 }
 
@@ -230,12 +230,12 @@ multiversion! {
         let m = V::splat(mean);
         let squares = sum_of::<V>(n, row, |v| (v - m) * (v - m), |v| (v - mean) * (v - mean));
         let factor = V::splat(1.0 / (squares / n as f32 + epsilon).sqrt());
-        map1::<V>(n, row, row, |v| (v - m) * factor);
+        map1!(V, n, row, row, |v| (v - m) * factor);
         if !scale.is_null() {
-            map2::<V>(n, row, scale, row, |v, s| v * s);
+            map2!(V, n, row, scale, row, |v, s| v * s);
         }
         if !shift.is_null() {
-            map2::<V>(n, row, shift, row, |v, s| v + s);
+            map2!(V, n, row, shift, row, |v, s| v + s);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Form, Instance, Kernel, Request};
-use crate::providers::cpu::simd::{Isa, Vector, convert, math, multiversion};
+use crate::providers::cpu::simd::{Isa, Vector, convert, map1, map2, math, multiversion};
 use std::ops::Range;
 
 /// Softmax and LogSoftmax in the plain layout and with channels last.
@@ -199,10 +199,10 @@ multiversion! {
         sum += lanes.iter().sum::<f32>();
         if logarithm {
             let down = V::splat(most + sum.ln());
-            crate::providers::cpu::simd::map1::<V>(n, x, y, |v| v - down);
+            map1!(V, n, x, y, |v| v - down);
         } else {
             let scale = V::splat(1.0 / sum);
-            crate::providers::cpu::simd::map1::<V>(n, y, y, |v| v * scale);
+            map1!(V, n, y, y, |v| v * scale);
         }
     }
 }
@@ -210,32 +210,31 @@ multiversion! {
 multiversion! {
     /// Softmax of `width` columns of `n` elements each.
     unsafe fn columns<V>(n: usize, width: usize, tile: *mut f32, logarithm: bool) {
-        use crate::providers::cpu::simd::{map1, map2};
         let mut most = [f32::NEG_INFINITY; COLUMNS];
         let mut sum = [0f32; COLUMNS];
         let (most, sum) = (most.as_mut_ptr(), sum.as_mut_ptr());
         for i in 0..n {
-            map2::<V>(width, most, tile.add(i * width), most, V::max);
+            map2!(V, width, most, tile.add(i * width), most, |x, y| x.max(y));
         }
         for i in 0..n {
             let line = tile.add(i * width);
-            map2::<V>(width, line, most, line, |x, m| x - m);
+            map2!(V, width, line, most, line, |x, m| x - m);
             let mut e = [0f32; COLUMNS];
-            map1::<V>(width, line, e.as_mut_ptr(), math::exp);
-            map2::<V>(width, sum, e.as_ptr(), sum, |s, e| s + e);
+            map1!(V, width, line, e.as_mut_ptr(), |x| math::exp(x));
+            map2!(V, width, sum, e.as_ptr(), sum, |s, e| s + e);
             if !logarithm {
                 std::ptr::copy_nonoverlapping(e.as_ptr(), line, width);
             }
         }
         match logarithm {
-            true => map1::<V>(width, sum, sum, math::log),
-            false => map1::<V>(width, sum, sum, |s| V::splat(1.0) / s),
+            true => map1!(V, width, sum, sum, |x| math::log(x)),
+            false => map1!(V, width, sum, sum, |s| V::splat(1.0) / s),
         }
         for i in 0..n {
             let line = tile.add(i * width);
             match logarithm {
-                true => map2::<V>(width, line, sum, line, |x, s| x - s),
-                false => map2::<V>(width, line, sum, line, |x, s| x * s),
+                true => map2!(V, width, line, sum, line, |x, s| x - s),
+                false => map2!(V, width, line, sum, line, |x, s| x * s),
             }
         }
     }

@@ -8,7 +8,13 @@ use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_PI, LOG2_E};
 /// `c[0] x^n + ... + c[n]`.
 #[inline(always)]
 fn polynomial<V: Vector, const N: usize>(x: V, c: [f32; N]) -> V {
-    c[1..].iter().fold(V::splat(c[0]), |sum, &c| sum.fma(x, V::splat(c)))
+    let mut sum = V::splat(c[0]);
+    let mut i = 1;
+    while i < N {
+        sum = sum.fma(x, V::splat(c[i]));
+        i += 1;
+    }
+    sum
 }
 
 #[inline(always)]
@@ -250,16 +256,16 @@ mod tests {
         unsafe fn apply<V>(f: Function, x: &[f32], y: *mut f32) {
             let (n, x) = (x.len(), x.as_ptr());
             match f {
-                Function::Exp => map1::<V>(n, x, y, exp),
-                Function::Expm1 => map1::<V>(n, x, y, expm1),
-                Function::Log => map1::<V>(n, x, y, log),
-                Function::Log1p => map1::<V>(n, x, y, log1p),
-                Function::Tanh => map1::<V>(n, x, y, tanh),
-                Function::Sigmoid => map1::<V>(n, x, y, sigmoid),
-                Function::Erf => map1::<V>(n, x, y, erf),
-                Function::Softplus => map1::<V>(n, x, y, softplus),
-                Function::Sin => map1::<V>(n, x, y, sin),
-                Function::Cos => map1::<V>(n, x, y, cos),
+                Function::Exp => map1!(V, n, x, y, |v| exp(v)),
+                Function::Expm1 => map1!(V, n, x, y, |v| expm1(v)),
+                Function::Log => map1!(V, n, x, y, |v| log(v)),
+                Function::Log1p => map1!(V, n, x, y, |v| log1p(v)),
+                Function::Tanh => map1!(V, n, x, y, |v| tanh(v)),
+                Function::Sigmoid => map1!(V, n, x, y, |v| sigmoid(v)),
+                Function::Erf => map1!(V, n, x, y, |v| erf(v)),
+                Function::Softplus => map1!(V, n, x, y, |v| softplus(v)),
+                Function::Sin => map1!(V, n, x, y, |v| sin(v)),
+                Function::Cos => map1!(V, n, x, y, |v| cos(v)),
             }
         }
     }

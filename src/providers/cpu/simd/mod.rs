@@ -142,41 +142,44 @@ macro_rules! multiversion {
 }
 pub(crate) use multiversion;
 
-/// `out[i] = f(a[i])`.
+/// `out[i] = f(a[i])` for `i < n`; `out` may be `a`. Within [`multiversion`] functions.
 ///
-/// # Safety
-/// `n` elements must be readable and writable; `out` may be `a`.
-#[inline(always)]
-pub unsafe fn map1<V: Vector>(n: usize, a: *const f32, out: *mut f32, f: impl Fn(V) -> V) {
-    let mut i = 0;
-    // SAFETY: `i + LANES <= n`, and the rest is `n - i < LANES` elements.
-    unsafe {
-        while i + V::LANES <= n {
-            f(V::load(a.add(i))).store(out.add(i));
-            i += V::LANES;
+/// A macro, because a closure would be compiled without the instruction set, and a large one not inlined.
+macro_rules! map1 {
+    ($V:ident, $n:expr, $a:expr, $out:expr, |$x:ident| $f:expr) => {{
+        let (n, a, out): (usize, *const f32, *mut f32) = ($n, $a, $out);
+        let mut i = 0;
+        while i + $V::LANES <= n {
+            let $x = $V::load(a.add(i));
+            let y: $V = $f;
+            y.store(out.add(i));
+            i += $V::LANES;
         }
         if i < n {
-            f(V::load_part(a.add(i), n - i)).store_part(out.add(i), n - i);
+            let $x = $V::load_part(a.add(i), n - i);
+            let y: $V = $f;
+            y.store_part(out.add(i), n - i);
         }
-    }
+    }};
 }
+pub(crate) use map1;
 
-/// `out[i] = f(a[i], b[i])`.
-///
-/// # Safety
-/// As [`map1`].
-#[inline(always)]
-pub unsafe fn map2<V: Vector>(n: usize, a: *const f32, b: *const f32, out: *mut f32, f: impl Fn(V, V) -> V) {
-    let mut i = 0;
-    // SAFETY: as in `map1`.
-    unsafe {
-        while i + V::LANES <= n {
-            f(V::load(a.add(i)), V::load(b.add(i))).store(out.add(i));
-            i += V::LANES;
+/// `out[i] = f(a[i], b[i])` for `i < n`; as [`map1`].
+macro_rules! map2 {
+    ($V:ident, $n:expr, $a:expr, $b:expr, $out:expr, |$x:ident, $y:ident| $f:expr) => {{
+        let (n, a, b, out): (usize, *const f32, *const f32, *mut f32) = ($n, $a, $b, $out);
+        let mut i = 0;
+        while i + $V::LANES <= n {
+            let ($x, $y) = ($V::load(a.add(i)), $V::load(b.add(i)));
+            let z: $V = $f;
+            z.store(out.add(i));
+            i += $V::LANES;
         }
         if i < n {
-            let (x, y) = (V::load_part(a.add(i), n - i), V::load_part(b.add(i), n - i));
-            f(x, y).store_part(out.add(i), n - i);
+            let ($x, $y) = ($V::load_part(a.add(i), n - i), $V::load_part(b.add(i), n - i));
+            let z: $V = $f;
+            z.store_part(out.add(i), n - i);
         }
-    }
+    }};
 }
+pub(crate) use map2;

@@ -104,49 +104,49 @@ multiversion! {
     unsafe fn unary<V>(op: Unary, n: usize, a: *const f32, out: *mut f32) {
         let s = V::splat;
         match op {
-            Unary::Copy => map1::<V>(n, a, out, |x| x),
-            Unary::Neg => map1::<V>(n, a, out, |x| s(-0.0) - x),
-            Unary::Abs => map1::<V>(n, a, out, V::abs),
-            Unary::Sqrt => map1::<V>(n, a, out, V::sqrt),
-            Unary::Rsqrt => map1::<V>(n, a, out, |x| s(1.0) / x.sqrt()),
-            Unary::Reciprocal => map1::<V>(n, a, out, |x| s(1.0) / x),
-            Unary::Square => map1::<V>(n, a, out, |x| x * x),
-            Unary::Exp => map1::<V>(n, a, out, math::exp),
-            Unary::Log => map1::<V>(n, a, out, math::log),
-            Unary::Sin => map1::<V>(n, a, out, math::sin),
-            Unary::Cos => map1::<V>(n, a, out, math::cos),
-            Unary::Tanh => map1::<V>(n, a, out, math::tanh),
-            Unary::Sigmoid => map1::<V>(n, a, out, math::sigmoid),
-            Unary::Erf => map1::<V>(n, a, out, math::erf),
-            Unary::Relu => map1::<V>(n, a, out, |x| s(0.0).max(x)),
-            Unary::Silu => map1::<V>(n, a, out, math::silu),
-            Unary::HardSwish => map1::<V>(n, a, out, |x| {
+            Unary::Copy => map1!(V, n, a, out, |x| x),
+            Unary::Neg => map1!(V, n, a, out, |x| s(-0.0) - x),
+            Unary::Abs => map1!(V, n, a, out, |x| V::abs(x)),
+            Unary::Sqrt => map1!(V, n, a, out, |x| V::sqrt(x)),
+            Unary::Rsqrt => map1!(V, n, a, out, |x| s(1.0) / x.sqrt()),
+            Unary::Reciprocal => map1!(V, n, a, out, |x| s(1.0) / x),
+            Unary::Square => map1!(V, n, a, out, |x| x * x),
+            Unary::Exp => map1!(V, n, a, out, |x| math::exp(x)),
+            Unary::Log => map1!(V, n, a, out, |x| math::log(x)),
+            Unary::Sin => map1!(V, n, a, out, |x| math::sin(x)),
+            Unary::Cos => map1!(V, n, a, out, |x| math::cos(x)),
+            Unary::Tanh => map1!(V, n, a, out, |x| math::tanh(x)),
+            Unary::Sigmoid => map1!(V, n, a, out, |x| math::sigmoid(x)),
+            Unary::Erf => map1!(V, n, a, out, |x| math::erf(x)),
+            Unary::Relu => map1!(V, n, a, out, |x| s(0.0).max(x)),
+            Unary::Silu => map1!(V, n, a, out, |x| math::silu(x)),
+            Unary::HardSwish => map1!(V, n, a, out, |x| {
                 x * s(1.0).min(s(0.0).max(x.fma(s(1.0 / 6.0), s(0.5))))
             }),
-            Unary::HardSigmoid(alpha, beta) => map1::<V>(n, a, out, |x| {
+            Unary::HardSigmoid(alpha, beta) => map1!(V, n, a, out, |x| {
                 s(1.0).min(s(0.0).max(x.fma(s(alpha), s(beta))))
             }),
-            Unary::LeakyRelu(alpha) => map1::<V>(n, a, out, |x| V::select(x.lt(s(0.0)), x * s(alpha), x)),
-            Unary::Elu { alpha, gamma, inner } => map1::<V>(n, a, out, |x| {
+            Unary::LeakyRelu(alpha) => map1!(V, n, a, out, |x| V::select(x.lt(s(0.0)), x * s(alpha), x)),
+            Unary::Elu { alpha, gamma, inner } => map1!(V, n, a, out, |x| {
                 let low = math::expm1(x * s(inner)) * s(alpha);
                 V::select(x.lt(s(0.0)), low, x) * s(gamma)
             }),
-            Unary::Gelu => map1::<V>(n, a, out, math::gelu),
-            Unary::GeluTanh => map1::<V>(n, a, out, math::gelu_tanh),
-            Unary::Mish => map1::<V>(n, a, out, math::mish),
-            Unary::Softplus => map1::<V>(n, a, out, math::softplus),
-            Unary::Softsign => map1::<V>(n, a, out, |x| x / (s(1.0) + x.abs())),
-            Unary::ThresholdedRelu(alpha) => map1::<V>(n, a, out, |x| V::select(s(alpha).lt(x), x, s(0.0))),
-            Unary::Clip(low, high) => map1::<V>(n, a, out, |x| s(high).min(s(low).max(x))),
-            Unary::Floor => map1::<V>(n, a, out, V::floor),
-            Unary::Ceil => map1::<V>(n, a, out, V::ceil),
-            Unary::Round => map1::<V>(n, a, out, V::round),
-            Unary::Sign => map1::<V>(n, a, out, |x| {
+            Unary::Gelu => map1!(V, n, a, out, |x| math::gelu(x)),
+            Unary::GeluTanh => map1!(V, n, a, out, |x| math::gelu_tanh(x)),
+            Unary::Mish => map1!(V, n, a, out, |x| math::mish(x)),
+            Unary::Softplus => map1!(V, n, a, out, |x| math::softplus(x)),
+            Unary::Softsign => map1!(V, n, a, out, |x| x / (s(1.0) + x.abs())),
+            Unary::ThresholdedRelu(alpha) => map1!(V, n, a, out, |x| V::select(s(alpha).lt(x), x, s(0.0))),
+            Unary::Clip(low, high) => map1!(V, n, a, out, |x| s(high).min(s(low).max(x))),
+            Unary::Floor => map1!(V, n, a, out, |x| V::floor(x)),
+            Unary::Ceil => map1!(V, n, a, out, |x| V::ceil(x)),
+            Unary::Round => map1!(V, n, a, out, |x| V::round(x)),
+            Unary::Sign => map1!(V, n, a, out, |x| {
                 let one = s(1.0).copysign(x);
                 V::select(x.abs().le(s(0.0)), s(0.0), V::select(x.eq(x), one, x))
             }),
-            Unary::Truth => map1::<V>(n, a, out, |x| V::select(x.eq(s(0.0)), s(0.0), s(1.0))),
-            Unary::Not => map1::<V>(n, a, out, |x| V::select(x.eq(s(0.0)), s(1.0), s(0.0))),
+            Unary::Truth => map1!(V, n, a, out, |x| V::select(x.eq(s(0.0)), s(0.0), s(1.0))),
+            Unary::Not => map1!(V, n, a, out, |x| V::select(x.eq(s(0.0)), s(1.0), s(0.0))),
         }
     }
 }
@@ -159,19 +159,19 @@ fn truth<V: Vector>(mask: V::Mask) -> V {
 multiversion! {
     unsafe fn binary<V>(op: Binary, n: usize, a: *const f32, b: *const f32, out: *mut f32) {
         match op {
-            Binary::Add => map2::<V>(n, a, b, out, |x, y| x + y),
-            Binary::Sub => map2::<V>(n, a, b, out, |x, y| x - y),
-            Binary::Mul | Binary::And => map2::<V>(n, a, b, out, |x, y| x * y),
-            Binary::Div => map2::<V>(n, a, b, out, |x, y| x / y),
+            Binary::Add => map2!(V, n, a, b, out, |x, y| x + y),
+            Binary::Sub => map2!(V, n, a, b, out, |x, y| x - y),
+            Binary::Mul | Binary::And => map2!(V, n, a, b, out, |x, y| x * y),
+            Binary::Div => map2!(V, n, a, b, out, |x, y| x / y),
             // `max` gives its argument where either is NaN.
-            Binary::Max => map2::<V>(n, a, b, out, |x, y| V::select(x.eq(x), x.max(y), x)),
-            Binary::Min => map2::<V>(n, a, b, out, |x, y| V::select(x.eq(x), x.min(y), x)),
-            Binary::Less => map2::<V>(n, a, b, out, |x, y| truth::<V>(x.lt(y))),
-            Binary::LessOrEqual => map2::<V>(n, a, b, out, |x, y| truth::<V>(x.le(y))),
-            Binary::Equal => map2::<V>(n, a, b, out, |x, y| truth::<V>(x.eq(y))),
-            Binary::Or => map2::<V>(n, a, b, out, V::max),
-            Binary::Xor => map2::<V>(n, a, b, out, |x, y| (x - y).abs()),
-            Binary::PRelu => map2::<V>(n, a, b, out, |x, y| V::select(x.lt(V::splat(0.0)), x * y, x)),
+            Binary::Max => map2!(V, n, a, b, out, |x, y| V::select(x.eq(x), x.max(y), x)),
+            Binary::Min => map2!(V, n, a, b, out, |x, y| V::select(x.eq(x), x.min(y), x)),
+            Binary::Less => map2!(V, n, a, b, out, |x, y| truth::<V>(x.lt(y))),
+            Binary::LessOrEqual => map2!(V, n, a, b, out, |x, y| truth::<V>(x.le(y))),
+            Binary::Equal => map2!(V, n, a, b, out, |x, y| truth::<V>(x.eq(y))),
+            Binary::Or => map2!(V, n, a, b, out, |x, y| x.max(y)),
+            Binary::Xor => map2!(V, n, a, b, out, |x, y| (x - y).abs()),
+            Binary::PRelu => map2!(V, n, a, b, out, |x, y| V::select(x.lt(V::splat(0.0)), x * y, x)),
         }
     }
 }
