@@ -6,7 +6,7 @@
 //! a new file and renames it, so a save over an open engine is safe.
 
 use crate::engine::Profile;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::network::array::{Array, Bytes};
 use crate::network::document::Document;
 use crate::network::dtype::DType;
@@ -129,14 +129,24 @@ fn write_all(path: &Path, header: &Header, weights: &[Array]) -> Result<()> {
 /// # Errors
 /// If it is no engine file, is damaged, or was written by a newer Neurenix.
 pub fn open(path: &Path) -> Result<(Header, Vec<Array>)> {
-    let refuse = |e: Error| {
-        let hint = "build the engine again, or save it anew with this version";
-        Error::new(e.kind(), format!("{} can't be opened: {}", path.display(), e)).hint(hint)
-    };
-    let file = File::open(path).map_err(|e| refuse(e.into()))?;
+    let file = File::open(path).map_err(|e| refused(path, &e.into()))?;
     // SAFETY: the file is ours to read; it is replaced by rename, never written in place (see the module's text).
-    let map = unsafe { Mmap::map(&file) }.map_err(|e| refuse(e.into()))?;
-    parse(Arc::new(map)).map_err(refuse)
+    let map = unsafe { Mmap::map(&file) }.map_err(|e| refused(path, &e.into()))?;
+    parse(Arc::new(map)).map_err(|e| refused(path, &e))
+}
+
+/// Names the file. Whatever does not fit in it, a shape or a dtype, it is the file that is wrong.
+fn refused(path: &Path, error: &Error) -> Error {
+    let message = format!("{} can't be opened: {}", path.display(), error.message());
+    let named = match error.kind() {
+        ErrorKind::Io => Error::io(message).hint("check the path and its rights"),
+        _ => Error::format(message).hint("build the engine again, or save it anew with this version"),
+    };
+    error.parts().fold(named, |named, (part, text)| match part {
+        "expected" => named.expected(text),
+        "got" => named.got(text),
+        _ => named,
+    })
 }
 
 /// Reads an engine from its bytes.
@@ -152,7 +162,7 @@ pub fn parse(bytes: Bytes) -> Result<(Header, Vec<Array>)> {
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| all[at + i]));
     let version = number(8) as u32;
     if version == 0 || version > VERSION {
-        return Err(damaged("the format version is not one that this Neurenix reads")
+        return Err(Error::format("the format version is not one that this Neurenix reads")
             .expected(format!("at most {VERSION}"))
             .got(version.to_string()));
     }
