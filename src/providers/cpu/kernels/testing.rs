@@ -96,7 +96,7 @@ impl Case {
             for form in kernel.forms() {
                 for threads in [1, 2] {
                     match self.run(&candidate, &form, &binding, &values, (threads, 2)) {
-                        Ok(()) => ran = true,
+                        Ok(_) => ran = true,
                         Err(e) if e.kind() == ErrorKind::Unsupported => {}
                         Err(e) => panic!("{} {form:?}: {e}", kernel.name()),
                     }
