@@ -6,8 +6,8 @@ on a busy machine the team then waits for itself, and an idle team takes a core 
 
 import os
 
-# Iterations of its waiting loop: some 100 microseconds, longer than the gap between two kernels.
-_SPINS = "2000"
+# Iterations of its waiting loop: about a millisecond, longer than what a kernel leaves to one thread alone.
+_SPINS = "20000"
 _SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 

@@ -142,6 +142,11 @@ pub trait Instance: Send {
     /// Which implementation it is, for reports.
     fn implementation(&self) -> String;
 
+    /// Whether it is loops that are right but not fast, to be taken where nothing else runs.
+    fn naive(&self) -> bool {
+        false
+    }
+
     /// Whether it may be recorded into a device graph.
     fn capturable(&self) -> bool {
         true

@@ -109,7 +109,8 @@ impl Program {
             home: HashMap::new(),
         };
         for ((group, choice), form) in cover.groups.into_iter().zip(choices).zip(chosen) {
-            emit.kernel(group, choice.forms[form].clone(), choice.times[form]);
+            let timed = Some(choice.times[form]).filter(|&time| time < timing::NAIVE as f64);
+            emit.kernel(group, choice.forms[form].clone(), timed.unwrap_or_default());
         }
         emit.results();
         Ok(program)
@@ -155,31 +156,20 @@ impl Tuner<'_> {
     /// The forms of a group that run at the shapes to optimise for, with their times.
     fn choice(&mut self, group: &Group, numbers: &HashMap<TensorId, usize>) -> Result<Choice> {
         let candidate = &group.candidate;
-        let mut forms = candidate.kernel.forms();
-        let mut times = vec![0.0; forms.len()];
-        if self.settings.optimization_level > 0 {
-            let timed: Vec<_> = forms.drain(..).map(|form| (self.time(group, &form), form)).collect();
-            times.clear();
-            let mut failure = None;
-            for (time, form) in timed {
-                match time {
-                    Ok(time) => {
-                        times.push(time as f64);
-                        forms.push(form);
-                    }
-                    Err(error) => failure = Some(error),
+        let (mut forms, mut times) = (vec![], vec![]);
+        let mut failure = None;
+        for (number, form) in candidate.kernel.forms().into_iter().enumerate() {
+            match self.time(group, number, &form) {
+                Ok(time) => {
+                    times.push(time as f64);
+                    forms.push(form);
                 }
+                Err(error) => failure = Some(error),
             }
-            if let (true, Some(error)) = (forms.is_empty(), failure) {
-                let names: Vec<_> = candidate.layers.iter().map(|&l| self.network[l].name.clone()).collect();
-                return Err(error.layer(names.join(" + ")));
-            }
-        } else {
-            // Without times the first form is the guess; the others lose to a reorder or two.
-            times
-                .iter_mut()
-                .enumerate()
-                .for_each(|(i, time)| *time = i as f64 * REORDER_LAUNCH);
+        }
+        if let (true, Some(error)) = (forms.is_empty(), failure) {
+            let names: Vec<_> = candidate.layers.iter().map(|&l| self.network[l].name.clone()).collect();
+            return Err(error.layer(names.join(" + ")));
         }
         for (form, time) in forms.iter().zip(&mut times) {
             if self.needs_no_copy(group, form)? {
@@ -218,17 +208,12 @@ impl Tuner<'_> {
         Ok(place::is_free(&alias, &inputs, &outputs))
     }
 
-    fn time(&mut self, group: &Group, form: &Form) -> Result<u64> {
+    /// Nanoseconds of a form, the `number`th of its kernel; without timing, the guess that earlier ones are faster by
+    /// a reorder.
+    fn time(&mut self, group: &Group, number: usize, form: &Form) -> Result<u64> {
         let candidate = &group.candidate;
         let (inputs, outputs) = self.operands(group, form)?;
         let provider = &*self.providers[group.provider];
-        let key = timing::key(
-            &provider.signature(self.settings),
-            &*candidate.kernel,
-            form,
-            &inputs,
-            &outputs,
-        );
         let request = Request {
             form,
             inputs: &inputs,
@@ -236,6 +221,17 @@ impl Tuner<'_> {
             binding: self.opt,
             threads: self.settings.threads,
         };
+        if self.settings.optimization_level == 0 {
+            let guess = number as u64 * REORDER_LAUNCH as u64;
+            return timing::unless_naive(provider, &*candidate.kernel, &request, |_| Ok(guess));
+        }
+        let key = timing::key(
+            &provider.signature(self.settings),
+            &*candidate.kernel,
+            form,
+            &inputs,
+            &outputs,
+        );
         let time = self
             .cache
             .time(&key, || timing::measure(provider, &*candidate.kernel, &request))?;

@@ -146,18 +146,36 @@ pub fn key(signature: &str, kernel: &dyn Kernel, form: &Form, inputs: &[Operand]
     .replace(['\n', '\t'], " ")
 }
 
-/// The least time of a few runs, in nanoseconds.
+/// The time of whatever is naive, in nanoseconds: more than any kernel takes. It is not run to learn that.
+pub const NAIVE: u64 = 1_000_000_000_000;
+
+/// The time of a kernel as `time` finds it, in nanoseconds; [`NAIVE`] where that is what its instance is.
 ///
 /// # Errors
 /// If the kernel can't be instantiated in this form, or fails.
-pub fn measure(provider: &dyn Provider, kernel: &dyn Kernel, request: &Request) -> Result<u64> {
-    let mut best = u64::MAX;
+pub fn unless_naive(
+    provider: &dyn Provider,
+    kernel: &dyn Kernel,
+    request: &Request,
+    time: impl Fn(&mut dyn Instance) -> Result<u64> + Sync,
+) -> Result<u64> {
+    let mut found = NAIVE;
     provider.run(request.threads, &mut || {
         let mut instance = kernel.instantiate(request)?;
-        best = repeat(&mut *instance, request)?;
+        if !instance.naive() {
+            found = time(&mut *instance)?;
+        }
         Ok(())
     })?;
-    Ok(best)
+    Ok(found)
+}
+
+/// The least time of a few runs, in nanoseconds, as [`unless_naive`] has it.
+///
+/// # Errors
+/// As [`unless_naive`].
+pub fn measure(provider: &dyn Provider, kernel: &dyn Kernel, request: &Request) -> Result<u64> {
+    unless_naive(provider, kernel, request, |instance| repeat(instance, request))
 }
 
 fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {

@@ -6,6 +6,7 @@
 //! share runs on the caller's thread alone.
 mod gate;
 mod leader;
+mod seats;
 mod worker;
 
 use std::{
@@ -72,6 +73,7 @@ pub fn run<T: Send>(threads: usize, work: impl FnOnce() -> Result<T> + Send) -> 
     let turn = gate().enter(threads);
     if leader::is_leader() {
         let _member = Member::of(threads);
+        seats::leave_to_leader(threads)?;
         return caught(work);
     }
     let mut result = None;

@@ -4,13 +4,13 @@ use super::Answer;
 use super::chain::{self, Chain, Channels, Link};
 use super::primitive::{Argument, Nothing, PrimitiveInstance, Side, Source, Weights};
 use super::scope::Scope;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::network::TensorId;
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::ops::{conv, conv_transpose};
-use crate::plan::layout::{Layout, Operand};
+use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Instance, Kernel, Request};
 use crate::providers::cpu::handle::{self, Desc, Options};
 use std::sync::Arc;
@@ -129,31 +129,6 @@ impl Conv {
         })
     }
 
-    /// Whether oneDNN has more than its reference in some form of the kernel.
-    fn runs_elsewhere(&self, request: &Request, options: &Options) -> bool {
-        let dense = |operand: &Operand, layout| Operand::dense(operand.dtype, operand.shape.clone(), layout);
-        self.pairs().into_iter().any(|(from, to)| {
-            let created = self.spec(request).and_then(|spec| {
-                let src = Desc::of(&dense(&request.inputs[0], from))?;
-                let dst = Desc::of(&dense(&request.outputs[0], to))?;
-                // Operands of post-ops lie as the result does; without them the answer is the same.
-                let options = Options::threads(options.threads);
-                handle::Conv { src, dst, ..spec }.create(None, &options)
-            });
-            created.is_ok_and(|primitive| !primitive.is_reference())
-        })
-    }
-
-    /// The layouts of input and output that are worth a try.
-    fn pairs(&self) -> Vec<(Layout, Layout)> {
-        use Layout::{Blocked16, ChannelsLast, Plain};
-        let mut pairs = vec![(ChannelsLast, ChannelsLast), (Blocked16, Blocked16), (Plain, Plain)];
-        if self.few_channels && !self.transposed {
-            pairs.splice(0..0, [(Plain, Blocked16), (Plain, ChannelsLast)]);
-        }
-        pairs
-    }
-
     fn geometry(&self, src: &[usize], dst: &[usize]) -> Result<Geometry> {
         let axes = 0..src.len() - 2;
         if !self.transposed {
@@ -201,7 +176,12 @@ impl Kernel for Conv {
     }
 
     fn forms(&self) -> Vec<Form> {
-        self.pairs().into_iter().map(|(from, to)| self.form(from, to)).collect()
+        use Layout::{Blocked16, ChannelsLast, Plain};
+        let mut pairs = vec![(ChannelsLast, ChannelsLast), (Blocked16, Blocked16), (Plain, Plain)];
+        if self.few_channels && !self.transposed {
+            pairs.splice(0..0, [(Plain, Blocked16), (Plain, ChannelsLast)]);
+        }
+        pairs.into_iter().map(|(from, to)| self.form(from, to)).collect()
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
@@ -212,9 +192,6 @@ impl Kernel for Conv {
         let mut options = Options::threads(request.threads);
         options.post = self.chain.post_ops(&dst.shape, &request.inputs[self.first..])?;
         let primitive = self.spec(request)?.create(self.weights.format().as_ref(), &options)?;
-        if primitive.is_reference() && self.runs_elsewhere(request, &options) {
-            return Err(Error::unsupported("oneDNN has only its reference for this layout"));
-        }
         let weights = self.weights.argument(primitive.weight_format(), request.threads)?;
         let mut arguments = vec![Argument::Input(0), weights];
         arguments.extend(self.bias.argument());

@@ -27,11 +27,12 @@ impl Weights {
         &self.source
     }
 
-    /// The format in which they are in use, which further primitives had better take.
+    /// The format in which they are in use, which further primitives had better take. One that nobody uses any more
+    /// says nothing: it may have served a form that lost.
     pub fn format(&self) -> Option<WeightFormat> {
         let packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
         let used = packed.iter().find(|(_, buffer)| buffer.strong_count() > 0);
-        used.or(packed.first()).map(|(format, _)| format.clone())
+        used.map(|(format, _)| format.clone())
     }
 
     /// The weights in a format.
@@ -156,6 +157,10 @@ impl Instance for PrimitiveInstance {
 
     fn implementation(&self) -> String {
         format!("oneDNN {}", self.primitive.implementation())
+    }
+
+    fn naive(&self) -> bool {
+        self.primitive.is_reference()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {

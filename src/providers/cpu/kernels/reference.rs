@@ -108,6 +108,10 @@ impl Instance for ReferenceInstance {
         }
     }
 
+    fn naive(&self) -> bool {
+        true
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         let mut given = self.inputs.iter().zip(call.inputs);
         let mut next = |present: &bool| {

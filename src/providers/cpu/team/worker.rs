@@ -10,7 +10,7 @@ use std::{
     thread::{self, Thread},
 };
 
-use super::Member;
+use super::{Member, seats};
 use crate::error::{Error, Result};
 
 /// How often a waiting thread looks before it parks: a few microseconds, since its core is wanted by the team.
@@ -72,6 +72,8 @@ impl Worker {
         let _member = Member::of(self.threads);
         loop {
             let job = wait(|| ptr::NonNull::new(self.mailbox.swap(ptr::null_mut(), Ordering::Acquire)));
+            // Only a panic is reported here, and it costs time alone.
+            let _ = seats::leave_to_leader(self.threads);
             // SAFETY: `execute` keeps the job alive until `done`, and `work` is its caller's closure, used here alone.
             let caller = unsafe {
                 (*job.as_ref().work)();
