@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -62,16 +63,17 @@ def main() -> None:
         print(json.dumps(one(options.one, options.batch, options.threads, options.rounds)))
         return
     results = {}
+    limits = measure.limits_for_bf16()
     for name in options.models:
         command = [sys.executable, "-m", "benchmarks.bench_models", "--one", name]
         for key in ("batch", "threads", "rounds"):
             command += [f"--{key}", str(getattr(options, key))]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **limits})
         results[name] = json.loads(done.stdout.splitlines()[-1])
         print(f"{name}, batch {options.batch}, {options.threads} threads")
         for key, value in results[name].items():
             print(f"  {key:28} {value['median_ms']:9.2f} ms" if isinstance(value, dict) else f"  {key:28} {value:9.2f}")
-    settings = {"batch": options.batch, "threads": options.threads, "rounds": options.rounds}
+    settings = {"batch": options.batch, "threads": options.threads, "rounds": options.rounds, "environment": limits}
     suffix = "" if options.batch == 1 else f"_b{options.batch}"
     print("written:", measure.write(f"models{suffix}", results, settings))
 

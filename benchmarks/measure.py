@@ -8,6 +8,8 @@ import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -48,6 +50,25 @@ def openvino(path: Path, x: np.ndarray, threads: int, precision: str = "f32") ->
     return lambda: request.infer([x], share_inputs=True)
 
 
+def limits_for_bf16() -> dict[str, str]:
+    """What OpenVINO's bf16 needs in the environment here.
+
+    Some hypervisors announce AMX and hide its tiles; OpenVINO then dies of an illegal instruction unless it is told to
+    leave AMX alone.
+    """
+    limit = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+    code = """if True:
+        import numpy, openvino
+        from openvino import opset13 as ops
+        x = ops.parameter([64, 256], numpy.float32)
+        product = ops.matmul(x, ops.constant(numpy.ones((256, 256), numpy.float32)), False, False)
+        options = {"INFERENCE_PRECISION_HINT": "bf16"}
+        model = openvino.Core().compile_model(openvino.Model([product], [x]), "CPU", options)
+        model([numpy.ones((64, 256), numpy.float32)])
+    """
+    return limit if subprocess.run([sys.executable, "-c", code], check=False).returncode < 0 else {}
+
+
 def onnxruntime(path: Path, x: np.ndarray, threads: int) -> Run:
     """ONNX Runtime with all its optimisations."""
     import onnxruntime
@@ -86,12 +107,12 @@ def interleaved(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
     """The times of all, one after another in each round, so that a change of the machine's speed meets them all.
 
     Before each time that counts stands a run that does not, after a pause in which the threads of the one before have
-    gone to sleep.
+    gone to sleep: ONNX Runtime's spin for 45 ms.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            time.sleep(0.02)
+            time.sleep(0.1)
             run()
             times[name].append(milliseconds(run))
     return times
