@@ -350,7 +350,11 @@ fn instantiate(
                 return Ok(None);
             }
         }
-        _ => {}
+        _ => {
+            for (i, o) in step.kernel.in_place() {
+                inputs[i].in_place = places.shares(step.inputs[i], step.outputs[o]);
+            }
+        }
     }
     let request = Request {
         form: &step.form,

@@ -77,7 +77,8 @@ pub struct Operand {
     pub layout: Layout,
     /// When the operand is a slice along the channels of a larger tensor: how many channels that one has.
     pub parent_channels: Option<usize>,
-    /// The operand needs no copy: it lies where the kernel would put it (an input of Concat, an output of Split).
+    /// It lies where the kernel puts its result: an input of Concat or an output of Split that needs no copy, or an
+    /// input whose memory the output takes.
     pub in_place: bool,
 }
 

@@ -261,14 +261,16 @@ impl Placing<'_> {
         let step_ref = &self.program.steps[step];
         for (i, o) in step_ref.kernel.in_place() {
             let (input, output) = (step_ref.inputs[i], step_ref.outputs[o]);
+            let root = self.root[input];
             let holds_others = self.family[output].len() > 1;
-            let read_later = self.family[input]
+            let read_later = self.family[root]
                 .iter()
                 .any(|&s| self.lives[s].read.iter().any(|&r| r > step));
-            let read_twice = step_ref.inputs.iter().filter(|&&s| self.root[s] == input).count() > 1;
-            let same = self.operands[input].bytes() == self.operands[output].bytes()
-                && self.operands[input].dtype.size() == self.operands[output].dtype.size();
-            let free = self.movable(input) && self.movable(output) && !holds_others && !read_later && !read_twice;
+            let read_twice = step_ref.inputs.iter().filter(|&&s| self.root[s] == root).count() > 1;
+            let ours = matches!(self.homes[root], Home::Arena(_)) && around(&self.inside, input).all(|i| !i.sliced);
+            let (from, to) = (&self.operands[input], &self.operands[output]);
+            let same = from.layout == to.layout && from.bytes() == to.bytes() && from.dtype.size() == to.dtype.size();
+            let free = ours && self.movable(output) && !holds_others && !read_later && !read_twice;
             if free && same {
                 self.attach(
                     output,

@@ -1,6 +1,7 @@
 //! The layers behind a convolution or matrix product that it can do to its result before it stores it.
 
 use super::pointwise::{Unary, scalar, unary};
+use super::primitive::Argument;
 use super::scope::Scope;
 use crate::error::Result;
 use crate::network::dim::Dim;
@@ -238,6 +239,21 @@ impl Chain {
         self.links.iter().filter_map(operand).collect()
     }
 
+    /// The input, the operands starting with number `first`, in whose memory the output may lie: the result is added to
+    /// what stands there. Only where that comes first; elsewhere oneDNN has its reference alone.
+    pub fn in_place(&self, first: usize) -> Vec<(usize, usize)> {
+        match self.links.first().map(|link| &link.step) {
+            Some(Step::Full(Binary::Add, _)) => vec![(first, 0)],
+            _ => vec![],
+        }
+    }
+
+    /// The arguments that the post-ops read, for operands in this order that start at input number `first`.
+    pub fn arguments(first: usize, operands: &[Operand]) -> impl Iterator<Item = Argument> {
+        let read = operands.iter().enumerate().filter(|(_, operand)| !operand.in_place);
+        read.map(move |(at, _)| Argument::Input(first + at))
+    }
+
     /// All of it but the tensors, for the timing cache.
     pub fn identity(&self) -> String {
         let step = |link: &Link| match &link.step {
@@ -261,6 +277,10 @@ impl Chain {
                 Step::Eltwise(e) => PostOp::Eltwise(*e),
                 Step::Full(binary, _) => {
                     let operand = next().unwrap_or(&NONE);
+                    if operand.in_place {
+                        post.push(PostOp::Sum);
+                        continue;
+                    }
                     // A result that is seen under another shape (batches as rows) has operands seen so too.
                     let shape = result.to_vec();
                     PostOp::Binary(

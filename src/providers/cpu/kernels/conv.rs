@@ -184,6 +184,10 @@ impl Kernel for Conv {
         pairs.into_iter().map(|(from, to)| self.form(from, to)).collect()
     }
 
+    fn in_place(&self) -> Vec<(usize, usize)> {
+        self.chain.in_place(self.first)
+    }
+
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let dst = &request.outputs[0];
         if dst.elements() == 0 {
@@ -195,7 +199,7 @@ impl Kernel for Conv {
         let weights = self.weights.argument(primitive.weight_format(), request.threads)?;
         let mut arguments = vec![Argument::Input(0), weights];
         arguments.extend(self.bias.argument());
-        arguments.extend((self.first..request.inputs.len()).map(Argument::Input));
+        arguments.extend(Chain::arguments(self.first, &request.inputs[self.first..]));
         Ok(Box::new(PrimitiveInstance::new(primitive, arguments)))
     }
 }
@@ -241,6 +245,22 @@ mod tests {
                 case.output(y);
                 case.check_fast(&[("n", 2), ("h", 7)]);
                 case.check_fast(&[("n", 0), ("h", 5)]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_residual_may_lend_its_memory() {
+        for dtype in [DType::Float32, DType::BFloat16] {
+            for (op, weights) in [("Conv", [24, 17, 3, 3]), ("ConvTranspose", [17, 24, 3, 3])] {
+                let mut case = Case::new(dtype);
+                let x = case.input("n 17 h 8");
+                let skip = case.input(if op == "Conv" { "n 24 h-2 6" } else { "n 24 h+2 10" });
+                let w = case.weights(&weights);
+                let y = case.layer(op, Attrs::new(), &[x, w]);
+                let y = case.op("Add", &[y, skip]);
+                let y = case.op("Relu", &[y]);
+                case.output(y).check_fast(&[("n", 2), ("h", 7)]);
             }
         }
     }

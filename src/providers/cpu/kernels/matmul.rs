@@ -135,6 +135,10 @@ impl Kernel for MatMul {
         }]
     }
 
+    fn in_place(&self) -> Vec<(usize, usize)> {
+        self.chain.in_place(self.first)
+    }
+
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let (a, result) = (&request.inputs[0], &request.outputs[0]);
         if result.elements() == 0 {
@@ -163,7 +167,7 @@ impl Kernel for MatMul {
         let b = self.b.argument(primitive.weight_format(), request.threads)?;
         let mut arguments = vec![Argument::Input(0), b];
         arguments.extend(self.bias.argument());
-        arguments.extend((self.first..request.inputs.len()).map(Argument::Input));
+        arguments.extend(Chain::arguments(self.first, &request.inputs[self.first..]));
         Ok(Box::new(PrimitiveInstance::new(primitive, arguments)))
     }
 }

@@ -93,9 +93,29 @@ impl Case {
         for candidate in self.candidates() {
             let kernel = &candidate.kernel;
             for form in kernel.forms() {
-                for threads in [1, 2] {
-                    self.run(&candidate, &form, &binding, &values, (threads, 2))
-                        .unwrap_or_else(|e| panic!("{} {form:?}: {e}", kernel.name()));
+                let same_layout = |&(i, o): &(usize, usize)| form.inputs[i] == form.outputs[o];
+                let shared = kernel.in_place().into_iter().filter(same_layout).map(Some);
+                let hows = [1, 2].into_iter().map(|threads| How {
+                    threads,
+                    repeats: 2,
+                    shared: None,
+                });
+                let run = |how| {
+                    let ran = self.run(&candidate, &form, &binding, &values, how);
+                    ran.unwrap_or_else(|e| panic!("{} {form:?}: {e}", kernel.name()))
+                };
+                let naive = hows.map(run).any(|ran| ran.naive);
+                for shared in shared {
+                    let ran = run(How {
+                        threads: 2,
+                        repeats: 1,
+                        shared,
+                    });
+                    assert!(
+                        naive || !ran.naive,
+                        "{} {form:?} is naive in shared memory",
+                        kernel.name()
+                    );
                 }
             }
             names.push(kernel.name());
@@ -118,7 +138,16 @@ impl Case {
             let operands = candidate.inputs.iter().chain(&candidate.outputs);
             let bytes: usize = operands.map(|t| values[t].bytes().len()).sum();
             for form in candidate.kernel.forms() {
-                let time = |threads| self.run(&candidate, &form, &binding, &values, (threads, 30)).unwrap();
+                let how = |threads| How {
+                    threads,
+                    repeats: 30,
+                    shared: None,
+                };
+                let time = |threads| {
+                    self.run(&candidate, &form, &binding, &values, how(threads))
+                        .unwrap()
+                        .least
+                };
                 let speed = |time: Duration| format!("{time:9.1?} {:5.1} GB/s", bytes as f64 / time.as_nanos() as f64);
                 let layouts = [form.inputs.as_slice(), &form.outputs].concat();
                 let layouts: Vec<String> = layouts.iter().map(Layout::to_string).collect();
@@ -182,15 +211,18 @@ impl Case {
         form: &Form,
         binding: &Binding,
         values: &HashMap<TensorId, Array>,
-        (threads, repeats): (usize, usize),
-    ) -> Result<Duration> {
+        how: How,
+    ) -> Result<Ran> {
         let operands = |tensors: &[TensorId], layouts: &[Layout]| -> Vec<Operand> {
             assert_eq!(tensors.len(), layouts.len());
             let pairs = tensors.iter().zip(layouts);
             pairs.map(|(&t, &layout)| self.operand(t, layout, binding)).collect()
         };
-        let inputs = operands(&candidate.inputs, &form.inputs);
+        let mut inputs = operands(&candidate.inputs, &form.inputs);
         let outputs = operands(&candidate.outputs, &form.outputs);
+        if let Some((input, _)) = how.shared {
+            inputs[input].in_place = true;
+        }
         let arrays = candidate.inputs.iter().zip(&inputs);
         let packed: Vec<Buffer> = arrays.map(|(t, operand)| pack(&values[t], operand)).collect();
         let given: Vec<Buffer> = outputs.iter().map(|o| dirty(o.bytes())).collect();
@@ -199,15 +231,18 @@ impl Case {
             inputs: &inputs,
             outputs: &outputs,
             binding,
-            threads,
+            threads: how.threads,
         };
-        let (from, to) = (Addresses::of(&packed), Addresses::of(&given));
-        let least = team::run(threads, move || {
+        let (from, mut to) = (Addresses::of(&packed), Addresses::of(&given));
+        if let Some((input, output)) = how.shared {
+            to.0[output] = from.0[input];
+        }
+        let ran = team::run(how.threads, move || {
             let mut instance = candidate.kernel.instantiate(&request)?;
             let workspace = dirty(instance.workspace());
             let inputs: Vec<*const u8> = from.get().iter().map(|p| p.cast_const()).collect();
             let mut least = Duration::MAX;
-            for _ in 0..repeats {
+            for _ in 0..how.repeats {
                 let start = Instant::now();
                 instance.run(&Call {
                     inputs: &inputs,
@@ -216,18 +251,37 @@ impl Case {
                 })?;
                 least = least.min(start.elapsed());
             }
-            Ok(least)
+            Ok(Ran {
+                least,
+                naive: instance.naive(),
+            })
         })?;
-        for ((tensor, operand), buffer) in candidate.outputs.iter().zip(&outputs).zip(&given) {
-            let what = format!(
-                "{} {form:?} {} on {threads}",
-                candidate.kernel.name(),
-                operand.describe()
-            );
+        let holds = |output| match how.shared {
+            Some((input, shared)) if shared == output => &packed[input],
+            _ => &given[output],
+        };
+        for (i, (tensor, operand)) in candidate.outputs.iter().zip(&outputs).enumerate() {
+            let buffer = holds(i);
+            let what = format!("{} {form:?} {} {how:?}", candidate.kernel.name(), operand.describe());
             compare(&values[tensor], &unpack(buffer, operand, &what), &what);
         }
-        Ok(least)
+        Ok(ran)
     }
+}
+
+/// How a candidate is run.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    threads: usize,
+    repeats: usize,
+    /// An input and the output that takes its memory.
+    shared: Option<(usize, usize)>,
+}
+
+/// What a run was like.
+struct Ran {
+    least: Duration,
+    naive: bool,
 }
 
 /// Addresses that cross to the team's thread.
