@@ -215,7 +215,7 @@ def test_a_fall_back_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(2):
             TensorRTBackend().initialize()
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("running on cpu, because of tensorrt: ")
+    assert caplog.messages[0].startswith("running on cpu; not on tensorrt: ")
 
 
 def test_every_option_has_a_check_and_a_doc() -> None:

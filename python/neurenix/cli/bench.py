@@ -23,7 +23,7 @@ PERCENTILES = (90, 95, 99)
 #: Engines take turns of so many calls, so that a busy moment of the machine meets all of them.
 TURN = 5
 #: Seconds before each turn in which the threads of the engine before go to sleep.
-PAUSE = 0.02
+PAUSE = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -37,9 +37,7 @@ def collect() -> dict[str, Any]:
         "neurenix": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
-        "providers": [
-            {"name": s.provider, "available": s.available, "reason": s.reason, "hint": s.hint} for s in states
-        ],
+        "providers": [{"name": s.provider, "available": s.available, "reason": s.reason} for s in states],
         "device": dict(get_backend("cpu").get_device_info(0)),
         "signature": _native.device("cpu"),
         "cache": str(_native.cache_dir() or ""),
@@ -60,8 +58,6 @@ def _print(found: dict[str, Any], knobs: bool) -> None:
     print("providers, the preferred one first:")
     for provider in found["providers"]:
         print(f"  {provider['name']}: {'available' if provider['available'] else provider['reason']}")
-        if provider["hint"]:
-            print(f"    to get it: {provider['hint']}")
     device = found["device"]
     print(f"device: {device['name']}, {device['threads']} threads, {device['free_memory'] / 2**30:.1f} GiB free")
     print(f"  {found['signature']}")

@@ -69,7 +69,7 @@ class Backend:
                 else "no provider may be used",
                 expected=", ".join(options.providers or chain),
                 got="; ".join(str(s.reason) for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
-                hint="; ".join(s.hint for s in refused if s.hint) or None,
+                hint="allow the cpu provider, which runs everywhere",
             )
         probe.tell(chosen, refused)
         return chosen, refused

@@ -1,4 +1,4 @@
-"""Which providers can run here, and for the others: what is missing, and what to install."""
+"""Which providers can run here, and what the others lack."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ TENSORRT_PACKAGES = ("tensorrt_libs", "tensorrt_rtx_libs")
 
 @dataclass(frozen=True)
 class State:
-    """Whether a provider can run here; if not, why, and the way out."""
+    """Whether a provider can run here, and why not."""
 
     provider: str
     reason: str | None = None
-    hint: str | None = None
 
     @property
     def available(self) -> bool:
@@ -39,24 +38,21 @@ def state(provider: str) -> State:
     built = dict(_native.provider_states())
     if provider in built:
         return State(provider, built[provider])
-    missing, hints = [], []
+    missing = [f"Neurenix {_native.__version__} has no {provider} provider yet"]
     driver = driver_problem()
     if driver is not None:
-        missing.append(f"no NVIDIA GPU: {driver}")
-        hints.append("install NVIDIA's driver on a machine with a GPU")
+        missing.append(f"no NVIDIA GPU ({driver})")
     if provider == "tensorrt" and find_tensorrt() is None:
-        missing.append(f"no TensorRT library: {', '.join(TENSORRT_LIBRARIES)} not found")
-        hints.append("pip install tensorrt")
-    missing.append(f"this version of Neurenix ({_native.__version__}) has no {provider} provider yet")
-    return State(provider, "; ".join(missing), "; ".join(hints) or None)
+        missing.append(f"none of {', '.join(TENSORRT_LIBRARIES)} found")
+    return State(provider, "; ".join(missing))
 
 
 def driver_problem() -> str | None:
     """Why NVIDIA's driver can't be used; None if it can, and sees a GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        return str(error)
+    except OSError:
+        return "libcuda.so.1 not found"
     code = driver.cuInit(0)
     if code != 0:
         return f"cuInit gives error {code}"
@@ -99,5 +95,5 @@ def tell(chosen: Sequence[str], refused: Sequence[State]) -> None:
     if not refused or not chosen or key in _told:
         return
     _told.add(key)
-    reasons = "; ".join(f"{s.provider}: {s.reason}" for s in refused)
-    LOG.warning("running on %s, because of %s", chosen[0], reasons)
+    reasons = ", ".join(f"not on {s.provider}: {s.reason}" for s in refused)
+    LOG.warning("running on %s; %s", chosen[0], reasons)
