@@ -21,7 +21,7 @@ from benchmarks import measure
 from benchmarks.bench_models import export
 
 CHILD = """
-import resource, sys
+import sys
 from pathlib import Path
 import numpy as np
 from benchmarks import measure
@@ -33,7 +33,9 @@ elif peer == "neurenix":
     import onnx, neurenix.hardware.tensorrt
 else:
     __import__(peer)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+# getrusage's peak would be that of the process that started this one.
+status = lambda key: int(Path("/proc/self/status").read_text().partition(key)[2].split()[0])
+before = status("VmRSS:")
 if peer == "neurenix engine":
     model = TensorRTBackend().load(path)
     run = lambda: model(x)
@@ -41,7 +43,7 @@ else:
     run = getattr(measure, peer)(path, x, threads)
 for _ in range(3):
     run()
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print((status("VmHWM:") - before) // 1024)
 """
 
 

@@ -84,7 +84,7 @@ def test_boxes_and_texts(picture: str, optimized: dict[str, Any]) -> None:
     reader.text_cls.infer = lambda x: [classify(x)]
     reader.text_rec.session = lambda x: [recognise(x)]
     got, _ = reader(page)
-    assert len(got) == len(want) > 3
+    assert len(got) == len(want) > 1
     for (box, text, score), (their_box, their_text, their_score) in zip(got, want, strict=True):
         assert text == their_text
         assert np.array_equal(box, their_box)
