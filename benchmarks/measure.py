@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("neurenix", "numpy", "torch", "torchvision", "onnx", "onnxruntime", "openvino")
+PACKAGES = ("numpy", "torch", "torchvision", "onnx", "onnxruntime", "openvino")
 
 #: Runs a model once.
 Run = Callable[[], Any]
@@ -122,7 +122,9 @@ def machine() -> dict[str, Any]:
     """The processor and the versions of everything that takes part."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-    versions = {}
+    import neurenix
+
+    versions = {"neurenix": neurenix.__version__}
     for package in PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)
