@@ -7,6 +7,7 @@ mod conv;
 mod copy;
 mod indexed;
 mod lines;
+mod lrn;
 mod matmul;
 mod norm;
 mod one_hot;
@@ -78,6 +79,7 @@ pub static FAMILIES: &[Family] = &[
     family("pool", pool::offer),
     family("softmax", softmax::offer),
     family("norm", norm::offer),
+    family("lrn", lrn::offer),
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),
     family("concat", concat::offer),
