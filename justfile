@@ -19,6 +19,10 @@ test-rust *args:
 test-python *args: dev
     PYTHONPATH=python "$PYO3_PYTHON" -m pytest {{ args }}
 
+# Writes the stub of the native module, as `just dev` built it; with --check, says whether it is up to date.
+stubs *args:
+    PYTHONPATH=python "$PYO3_PYTHON" tools/stubs.py {{ args }}
+
 # Everything that must be clean before a commit.
 lint:
     ruff check .

@@ -299,6 +299,17 @@ impl Network {
         }
     }
 
+    /// A dimension of a layer's outputs whose size is known only when the layer has run.
+    pub fn unknown_size(&self, layer: LayerId) -> Option<&Dim> {
+        let known = |dim: &Dim| {
+            let mut known = true;
+            dim.visit_symbols(&mut |symbol| known &= self.symbols.contains_key(symbol));
+            known
+        };
+        let mut dims = self[layer].outputs.iter().flat_map(|&t| &self[t].ty.shape);
+        dims.find(|dim| !known(dim))
+    }
+
     /// The layers in an order in which each comes after those that it reads; ties by id.
     ///
     /// # Errors

@@ -12,6 +12,8 @@ CASES = [
     case("low_alone", normal(3, 5), scalar(-0.5)),
     case("high_alone", normal(3, 5), None, scalar(0.5)),
     case("bounds_at_run_time", normal(3, 5), uniform(-1, 0), uniform(0, 1)),
+    case("low_at_run_time", normal(3, 5), uniform(-1, 0)),
+    case("high_at_run_time", normal(3, 5), None, uniform(0, 1)),
     case("edges", special(), scalar(-1.0), scalar(1.0)),
     case("low_above_high", normal(3, 5), scalar(1.0), scalar(-1.0)),
     case("ints", normal(3, 37), scalar(-3), scalar(4), dtypes=[*INTS, "int8"]),

@@ -100,6 +100,7 @@ pub static FAMILIES: &[Family] = &[
 /// # Errors
 /// If a family refuses the layer and the reference can't run it either.
 pub fn candidates(scope: &Scope) -> Result<Vec<Candidate>, Why> {
+    scope.require_known_sizes()?;
     let mut found = vec![];
     let mut alone = None;
     let mut refused: Vec<String> = vec![];

@@ -15,7 +15,6 @@ pub fn offer(scope: &Scope) -> Answer {
     if scope.op() != "OneHot" {
         return Ok(vec![]);
     }
-    scope.require_known_sizes()?;
     let axis = scope.output_type(0).axis(scope.layer().attrs.int("axis"));
     let axis = axis.map_err(|e| super::Why::new(e.message()))?;
     Ok(vec![scope.alone(OneHot { axis }, &[0, 2])])

@@ -27,7 +27,6 @@ pub fn offer(scope: &Scope, refused: &[String]) -> std::result::Result<Candidate
             layer.op.name
         )));
     }
-    scope.require_known_sizes()?;
     let kernel = Reference {
         op: layer.op,
         attrs: layer.attrs.clone(),

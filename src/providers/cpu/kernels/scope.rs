@@ -64,19 +64,12 @@ impl<'a> Scope<'a> {
     /// # Errors
     /// The reason.
     pub fn require_known_sizes(&self) -> Result<(), Why> {
-        let known = |dim: &Dim| {
-            let mut known = true;
-            dim.visit_symbols(&mut |symbol| known &= self.network.symbols.contains_key(symbol));
-            known
-        };
-        let mut dims = self.layer().outputs.iter().flat_map(|&t| &self.network[t].ty.shape);
-        match dims.find(|d| !known(d)) {
-            None => Ok(()),
-            Some(dim) => Err(Why {
+        self.network.unknown_size(self.layer).map_or(Ok(()), |dim| {
+            Err(Why {
                 reason: format!("the size of its result, {dim}, depends on data"),
                 hint: "give it a constant size, or run it outside of the model",
-            }),
-        }
+            })
+        })
     }
 
     /// A candidate that runs the layer alone and reads these of its inputs.

@@ -41,7 +41,6 @@ pub fn offer(scope: &Scope) -> Answer {
         },
         _ => return Ok(vec![]),
     };
-    scope.require_known_sizes()?;
     let Some(ty) = scope.input_type(0) else {
         return Ok(vec![]);
     };

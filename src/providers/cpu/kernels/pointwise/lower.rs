@@ -114,7 +114,8 @@ impl Lowering<'_> {
 
     fn layer(&mut self, layer: &Layer) -> Value {
         let to = self.network[layer.outputs[0]].ty.dtype;
-        let args: Vec<Option<Value>> = layer.inputs.iter().map(|t| t.map(|t| self.tensor(t))).collect();
+        let mut args: Vec<Option<Value>> = layer.inputs.iter().map(|t| t.map(|t| self.tensor(t))).collect();
+        args.resize(args.len().max(layer.op.inputs.len()), None);
         let present: Vec<Value> = args.iter().flatten().copied().collect();
         let int = !present.is_empty() && present.iter().all(|&v| self.program.class(v) == Class::Int);
         match layer.op.name {

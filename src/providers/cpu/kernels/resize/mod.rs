@@ -28,7 +28,6 @@ pub fn offer(scope: &Scope) -> Answer {
     if !nearest && (!ty.dtype.is_float() || ty.dtype == DType::Float64) {
         return Err(Why::new(format!("{} can't be interpolated in f32", ty.dtype)));
     }
-    scope.require_known_sizes()?;
     let scales = scope.constant(2).map(Array::to_f64).filter(|s| !s.is_empty());
     let keeps_channels = ty.rank() >= 3 && keeps_channels(scope, scales.as_deref());
     let fits = |l: &Layout| *l == Layout::Plain || keeps_channels;
