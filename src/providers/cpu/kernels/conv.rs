@@ -1,19 +1,18 @@
 //! Convolutions and transposed convolutions with bias, residual and activations, on oneDNN.
 
 use super::Answer;
-use super::chain::{self, Chain, Channels, Link};
-use super::primitive::{Argument, Nothing, PrimitiveInstance, Side, Source, Weights};
+use super::chain::{self, Channels};
+use super::primitive::Nothing;
 use super::scope::Scope;
+use super::weighted::Weighted;
 use crate::error::Result;
-use crate::network::TensorId;
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::ops::{conv, conv_transpose};
 use crate::plan::layout::Layout;
-use crate::plan::{Candidate, Form, Instance, Kernel, Request};
-use crate::providers::cpu::handle::{self, Desc, Options};
-use std::sync::Arc;
+use crate::plan::{Form, Instance, Kernel, Request};
+use crate::providers::cpu::handle::{self, Desc};
 
 /// Conv and ConvTranspose with as much of what follows as the primitive can do, longest first.
 pub fn offer(scope: &Scope) -> Answer {
@@ -27,64 +26,22 @@ pub fn offer(scope: &Scope) -> Answer {
         return Ok(vec![]);
     }
     let links = chain::follow(scope, Channels::Second);
-    let one = |count: usize| candidate(scope, &links[..count], transposed);
-    Ok((0..=links.len()).rev().map(one).collect())
-}
-
-fn candidate(scope: &Scope, links: &[Link], transposed: bool) -> Candidate {
-    let (network, layer) = (scope.network, scope.layer());
-    let mut inputs: Vec<TensorId> = scope.input(0).into_iter().collect();
-    let weights = match (scope.input(1), scope.constant(1)) {
-        (_, Some(array)) => Source::Constant(Weights::new(array.clone())),
-        (tensor, None) => {
-            inputs.extend(tensor);
-            Source::Input(1)
-        }
-    };
-    // A constant that is added first becomes the bias of a layer that has none.
-    let added = chain::bias(network, links).filter(|_| scope.input(2).is_none());
-    let chain = Chain::new(&links[added.is_some() as usize..], Channels::Second);
-    let bias = match (added.or(scope.constant(2).cloned()), scope.input(2)) {
-        (Some(array), _) => Side::Kept(array),
-        (None, Some(tensor)) => {
-            inputs.push(tensor);
-            Side::Input(inputs.len() - 1, network[tensor].ty.dtype)
-        }
-        (None, None) => Side::None,
-    };
-    let first = inputs.len();
-    inputs.extend(chain.operands());
     let channels = scope.input_type(0).and_then(|x| x.shape[1].as_const());
-    let kernel = Conv {
-        name: format!("{}{}", layer.op.name, chain::name(network, links)),
-        weights,
+    Ok(Weighted::candidates(scope, &links, Channels::Second, |weighted| Conv {
+        weighted,
         weights_shape: scope.input_type(1).map(|w| w.shape.clone()).unwrap_or_default(),
-        attrs: layer.attrs.clone(),
+        attrs: scope.layer().attrs.clone(),
         few_channels: channels.is_some_and(|c| c <= 4),
         transposed,
-        bias,
-        chain,
-        first,
-    };
-    Candidate {
-        kernel: Arc::new(kernel),
-        layers: chain::layers(scope.layer, links),
-        inputs,
-        outputs: vec![links.last().map_or(layer.outputs[0], |link| link.output)],
-    }
+    }))
 }
 
 struct Conv {
-    name: String,
-    weights: Source,
+    weighted: Weighted,
     weights_shape: Vec<Dim>,
     attrs: Attrs,
     few_channels: bool,
     transposed: bool,
-    bias: Side,
-    chain: Chain,
-    /// The first input that is an operand of the chain.
-    first: usize,
 }
 
 /// Strides, dilations and padding along each spatial axis.
@@ -96,30 +53,15 @@ struct Geometry {
 }
 
 impl Conv {
-    fn form(&self, from: Layout, to: Layout) -> Form {
-        let mut inputs = vec![from];
-        inputs.resize(self.first, Layout::Plain);
-        inputs.extend(self.chain.layouts(to));
-        Form {
-            tactic: 0,
-            inputs,
-            outputs: vec![to],
-        }
-    }
-
     fn spec(&self, request: &Request) -> Result<handle::Conv> {
         let (src, dst) = (&request.inputs[0], &request.outputs[0]);
-        let weights = match &self.weights {
-            Source::Constant(weights) => weights.source().shape().to_vec(),
-            Source::Input(i) => request.inputs[*i].shape.clone(),
-        };
         let geometry = self.geometry(&src.shape, &dst.shape)?;
         Ok(handle::Conv {
             src: Desc::of(src)?,
             dst: Desc::of(dst)?,
-            weights,
+            weights: self.weighted.weights_shape(request).to_vec(),
             weights_dtype: src.dtype,
-            bias: self.bias.dtype(),
+            bias: self.weighted.bias.dtype(),
             groups: self.attrs.int("group").max(1) as usize,
             strides: geometry.strides,
             dilations: geometry.dilations,
@@ -158,21 +100,12 @@ impl Conv {
 
 impl Kernel for Conv {
     fn name(&self) -> String {
-        self.name.clone()
+        self.weighted.name.clone()
     }
 
     fn identity(&self) -> String {
-        let weights = match &self.weights {
-            Source::Constant(weights) => format!("{:?}", weights.source().shape()),
-            Source::Input(_) => "given".into(),
-        };
         let kind = if self.transposed { "ConvTranspose" } else { "Conv" };
-        let bias = self.bias.dtype();
-        format!(
-            "{kind} {weights} bias {bias:?} {:?}{}",
-            self.attrs,
-            self.chain.identity()
-        )
+        format!("{kind} {:?} {}", self.attrs, self.weighted.identity())
     }
 
     fn forms(&self) -> Vec<Form> {
@@ -181,11 +114,14 @@ impl Kernel for Conv {
         if self.few_channels && !self.transposed {
             pairs.splice(0..0, [(Plain, Blocked16), (Plain, ChannelsLast)]);
         }
-        pairs.into_iter().map(|(from, to)| self.form(from, to)).collect()
+        pairs
+            .into_iter()
+            .map(|(from, to)| self.weighted.form(from, to))
+            .collect()
     }
 
     fn in_place(&self) -> Vec<(usize, usize)> {
-        self.chain.in_place(self.first)
+        self.weighted.in_place()
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
@@ -193,14 +129,11 @@ impl Kernel for Conv {
         if dst.elements() == 0 {
             return Ok(Box::new(Nothing));
         }
-        let mut options = Options::threads(request.threads);
-        options.post = self.chain.post_ops(&dst.shape, &request.inputs[self.first..])?;
-        let primitive = self.spec(request)?.create(self.weights.format().as_ref(), &options)?;
-        let weights = self.weights.argument(primitive.weight_format(), request.threads)?;
-        let mut arguments = vec![Argument::Input(0), weights];
-        arguments.extend(self.bias.argument());
-        arguments.extend(Chain::arguments(self.first, &request.inputs[self.first..]));
-        Ok(Box::new(PrimitiveInstance::new(primitive, arguments)))
+        let options = self.weighted.options(request, &dst.shape)?;
+        let primitive = self
+            .spec(request)?
+            .create(self.weighted.weights.format().as_ref(), &options)?;
+        self.weighted.instance(primitive, request)
     }
 }
 

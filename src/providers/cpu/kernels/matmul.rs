@@ -1,17 +1,16 @@
 //! Matrix products with bias, residual and activations, on oneDNN.
 
 use super::Answer;
-use super::chain::{self, Chain, Channels, Link};
-use super::primitive::{Argument, Nothing, PrimitiveInstance, Side, Source, Weights};
+use super::chain::{self, Channels};
+use super::primitive::{Nothing, Source};
 use super::scope::Scope;
+use super::weighted::Weighted;
 use crate::error::Result;
-use crate::network::TensorId;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
-use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Candidate, Form, Instance, Kernel, Request};
-use crate::providers::cpu::handle::{Desc, Matmul as Spec, Options};
-use std::sync::Arc;
+use crate::plan::layout::Layout;
+use crate::plan::{Form, Instance, Kernel, Request};
+use crate::providers::cpu::handle::{Desc, Matmul as Spec};
 
 /// MatMul with as much of what follows as the primitive can do, longest first.
 pub fn offer(scope: &Scope) -> Answer {
@@ -30,48 +29,16 @@ pub fn offer(scope: &Scope) -> Answer {
     } else {
         vec![]
     };
-    let one = |count: usize| candidate(scope, &links[..count]);
-    Ok((0..=links.len()).rev().map(one).collect())
-}
-
-fn candidate(scope: &Scope, links: &[Link]) -> Candidate {
-    let (network, layer) = (scope.network, scope.layer());
-    let mut inputs: Vec<TensorId> = scope.input(0).into_iter().collect();
-    let b = match (scope.input(1), scope.constant(1)) {
-        (_, Some(array)) => Source::Constant(Weights::new(array.clone())),
-        (tensor, None) => {
-            inputs.extend(tensor);
-            Source::Input(1)
-        }
-    };
-    let bias = chain::bias(network, links);
-    let chain = Chain::new(&links[bias.is_some() as usize..], Channels::Last);
-    let first = inputs.len();
-    inputs.extend(chain.operands());
-    let kernel = MatMul {
-        name: format!("MatMul{}", chain::name(network, links)),
-        transposed: [layer.attrs.flag("transA"), layer.attrs.flag("transB")],
-        bias: bias.map_or(Side::None, Side::Kept),
-        b,
-        chain,
-        first,
-    };
-    Candidate {
-        kernel: Arc::new(kernel),
-        layers: chain::layers(scope.layer, links),
-        inputs,
-        outputs: vec![links.last().map_or(layer.outputs[0], |link| link.output)],
-    }
+    let attrs = &scope.layer().attrs;
+    Ok(Weighted::candidates(scope, &links, Channels::Last, |weighted| MatMul {
+        weighted,
+        transposed: [attrs.flag("transA"), attrs.flag("transB")],
+    }))
 }
 
 struct MatMul {
-    name: String,
+    weighted: Weighted,
     transposed: [bool; 2],
-    b: Source,
-    bias: Side,
-    chain: Chain,
-    /// The first input that is an operand of the chain.
-    first: usize,
 }
 
 /// The operands as batches of matrices of one rank, and whether the right one is a single matrix.
@@ -113,30 +80,19 @@ impl MatMul {
 
 impl Kernel for MatMul {
     fn name(&self) -> String {
-        self.name.clone()
+        self.weighted.name.clone()
     }
 
     fn identity(&self) -> String {
-        let b = match &self.b {
-            Source::Constant(weights) => format!("{:?}", weights.source().shape()),
-            Source::Input(_) => "given".into(),
-        };
-        let (bias, chain) = (self.bias.dtype(), self.chain.identity());
-        format!("MatMul {b} {:?} bias {bias:?}{chain}", self.transposed)
+        format!("MatMul {:?} {}", self.transposed, self.weighted.identity())
     }
 
     fn forms(&self) -> Vec<Form> {
-        let mut inputs = vec![Layout::Plain; self.first];
-        inputs.extend(self.chain.layouts(Layout::Plain));
-        vec![Form {
-            tactic: 0,
-            inputs,
-            outputs: vec![Layout::Plain],
-        }]
+        vec![self.weighted.form(Layout::Plain, Layout::Plain)]
     }
 
     fn in_place(&self) -> Vec<(usize, usize)> {
-        self.chain.in_place(self.first)
+        self.weighted.in_place()
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
@@ -144,31 +100,21 @@ impl Kernel for MatMul {
         if result.elements() == 0 {
             return Ok(Box::new(Nothing));
         }
-        let b_shape = match &self.b {
-            Source::Constant(weights) => weights.source().shape(),
-            Source::Input(i) => &request.inputs[*i].shape,
-        };
-        let shapes = self.shapes(&a.shape, b_shape, &result.shape);
+        let shapes = self.shapes(&a.shape, self.weighted.weights_shape(request), &result.shape);
         let matrices = |shape: &[usize], transposed: bool| {
             let desc = Desc::plain(a.dtype, shape)?;
             Ok::<_, crate::error::Error>(if transposed { desc.transposed() } else { desc })
         };
-        let mut options = Options::threads(request.threads);
-        let operands: &[Operand] = &request.inputs[self.first..];
-        options.post = self.chain.post_ops(&shapes.result, operands)?;
+        let options = self.weighted.options(request, &shapes.result)?;
         let spec = Spec {
             a: matrices(&shapes.a, self.transposed[0])?,
             b: matrices(&shapes.b, self.transposed[1])?,
-            bias: self.bias.dtype(),
+            bias: self.weighted.bias.dtype(),
             dst: matrices(&shapes.result, false)?,
-            pack_b: shapes.single && matches!(self.b, Source::Constant(_)),
+            pack_b: shapes.single && matches!(self.weighted.weights, Source::Constant(_)),
         };
-        let primitive = spec.create(self.b.format().as_ref(), &options)?;
-        let b = self.b.argument(primitive.weight_format(), request.threads)?;
-        let mut arguments = vec![Argument::Input(0), b];
-        arguments.extend(self.bias.argument());
-        arguments.extend(Chain::arguments(self.first, &request.inputs[self.first..]));
-        Ok(Box::new(PrimitiveInstance::new(primitive, arguments)))
+        let primitive = spec.create(self.weighted.weights.format().as_ref(), &options)?;
+        self.weighted.instance(primitive, request)
     }
 }
 

@@ -34,6 +34,7 @@ mod transpose;
 mod transpose_tile;
 mod trilu;
 mod view;
+mod weighted;
 
 use scope::Scope;
 

@@ -1,0 +1,137 @@
+//! What convolutions and matrix products share: weights, a bias, and the layers behind them that they do at once.
+
+use super::chain::{self, Chain, Channels, Link};
+use super::primitive::{Argument, PrimitiveInstance, Side, Source, Weights};
+use super::scope::Scope;
+use crate::error::Result;
+use crate::network::TensorId;
+use crate::plan::layout::Layout;
+use crate::plan::{Candidate, Form, Instance, Kernel, Request};
+use crate::providers::cpu::handle::{Options, Primitive};
+use std::sync::Arc;
+
+/// The part of a kernel that does not depend on how input 0 meets the weights, which are input 1.
+pub struct Weighted {
+    /// For reports: the op and those of the links.
+    pub name: String,
+    /// The weights.
+    pub weights: Source,
+    /// The bias: input 2, or a constant that is added first.
+    pub bias: Side,
+    chain: Chain,
+    /// The first of the kernel's inputs that is an operand of the chain.
+    first: usize,
+}
+
+impl Weighted {
+    /// A candidate for every number of links, the longest first, each with the kernel that `make` gives.
+    pub fn candidates<K: Kernel + 'static>(
+        scope: &Scope,
+        links: &[Link],
+        channels: Channels,
+        make: impl Fn(Weighted) -> K,
+    ) -> Vec<Candidate> {
+        let one = |count: usize| {
+            let links = &links[..count];
+            let (weighted, inputs) = Self::new(scope, links, channels);
+            Candidate {
+                kernel: Arc::new(make(weighted)),
+                layers: chain::layers(scope.layer, links),
+                inputs,
+                outputs: vec![links.last().map_or(scope.layer().outputs[0], |link| link.output)],
+            }
+        };
+        (0..=links.len()).rev().map(one).collect()
+    }
+
+    fn new(scope: &Scope, links: &[Link], channels: Channels) -> (Self, Vec<TensorId>) {
+        let network = scope.network;
+        let mut inputs: Vec<TensorId> = scope.input(0).into_iter().collect();
+        let weights = match (scope.input(1), scope.constant(1)) {
+            (_, Some(array)) => Source::Constant(Weights::new(array.clone())),
+            (tensor, None) => {
+                inputs.extend(tensor);
+                Source::Input(1)
+            }
+        };
+        // A constant that is added first becomes the bias of a layer that has none.
+        let added = chain::bias(network, links).filter(|_| scope.input(2).is_none());
+        let chain = Chain::new(&links[added.is_some() as usize..], channels);
+        let bias = match (added.or(scope.constant(2).cloned()), scope.input(2)) {
+            (Some(array), _) => Side::Kept(array),
+            (None, Some(tensor)) => {
+                inputs.push(tensor);
+                Side::Input(inputs.len() - 1, network[tensor].ty.dtype)
+            }
+            (None, None) => Side::None,
+        };
+        let first = inputs.len();
+        inputs.extend(chain.operands());
+        let name = format!("{}{}", scope.op(), chain::name(network, links));
+        let this = Self {
+            name,
+            weights,
+            bias,
+            chain,
+            first,
+        };
+        (this, inputs)
+    }
+
+    /// What the speed depends on, for the timing cache.
+    pub fn identity(&self) -> String {
+        let weights = match &self.weights {
+            Source::Constant(weights) => format!("{:?}", weights.source().shape()),
+            Source::Input(_) => "given".into(),
+        };
+        format!("{weights} bias {:?}{}", self.bias.dtype(), self.chain.identity())
+    }
+
+    /// The form that takes input 0 in one layout and gives the result in another.
+    pub fn form(&self, from: Layout, to: Layout) -> Form {
+        let mut inputs = vec![from];
+        inputs.resize(self.first, Layout::Plain);
+        inputs.extend(self.chain.layouts(to));
+        Form {
+            tactic: 0,
+            inputs,
+            outputs: vec![to],
+        }
+    }
+
+    /// As [`Kernel::in_place`].
+    pub fn in_place(&self) -> Vec<(usize, usize)> {
+        self.chain.in_place(self.first)
+    }
+
+    /// The shape of the weights at the shapes of a request.
+    pub fn weights_shape<'a>(&'a self, request: &'a Request) -> &'a [usize] {
+        match &self.weights {
+            Source::Constant(weights) => weights.source().shape(),
+            Source::Input(i) => &request.inputs[*i].shape,
+        }
+    }
+
+    /// What the primitive is asked to do behind its own work, to a result of this shape.
+    ///
+    /// # Errors
+    /// If oneDNN has no such element type.
+    pub fn options(&self, request: &Request, result: &[usize]) -> Result<Options> {
+        Ok(Options {
+            post: self.chain.post_ops(result, &request.inputs[self.first..])?,
+            ..Options::threads(request.threads)
+        })
+    }
+
+    /// The instance that runs a primitive with these weights, bias and operands.
+    ///
+    /// # Errors
+    /// If oneDNN fails to pack the weights.
+    pub fn instance(&self, primitive: Primitive, request: &Request) -> Result<Box<dyn Instance>> {
+        let weights = self.weights.argument(primitive.weight_format(), request.threads)?;
+        let mut arguments = vec![Argument::Input(0), weights];
+        arguments.extend(self.bias.argument());
+        arguments.extend(Chain::arguments(self.first, &request.inputs[self.first..]));
+        Ok(Box::new(PrimitiveInstance::new(primitive, arguments)))
+    }
+}
