@@ -110,6 +110,8 @@ class Backend:
         input_shapes: Any = None,
         precision: str | None = None,
         workspace_size: int | None = None,
+        *,
+        input_values: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> OptimizedModel:
         """Makes a model ready for this machine.
@@ -118,7 +120,8 @@ class Backend:
         `neurenix.nn.Module` or `neurenix.Network`. `input_shapes`: `{"input": (1, 3, 224, 224)}`, for a range a
         `Shape(min=, opt=, max=)` or three tuples per input, a list of such dicts for several profiles; a model with
         one input takes a shape alone; models that know their shapes need none. `precision`: "fp32" (strict), "tf32",
-        "bf16", "fp16". `options`: see `neurenix.hardware.options.Options`.
+        "bf16", "fp16". `input_values`: what is always given for some inputs of an ONNX model, such as axes and sizes;
+        they become constants, and are no inputs any more. `options`: see `neurenix.hardware.options.Options`.
 
         Raises `InvalidArgumentError` for unknown options (with the nearest name) and values, `UnsupportedError` with
         the layers that nothing here can run, `ShapeError` for shapes that do not fit, `DeviceError` when no provider
@@ -133,7 +136,7 @@ class Backend:
         chosen, refused = self._choose(wanted)
         if isinstance(model, OptimizedModel):
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
-        engine = _build(model, input_shapes, wanted.native(chosen))
+        engine = _build(model, input_shapes, dict(input_values or {}), wanted.native(chosen))
         for note in engine.notes:
             LOG.warning("%s", note)
         return OptimizedModel(engine, wanted.precision, refused)
@@ -166,18 +169,18 @@ class CudaBackend(Backend):
     name = "cuda"
 
 
-def _build(model: Any, input_shapes: Any, options: dict[str, Any]) -> _native.Engine:
+def _build(model: Any, input_shapes: Any, values: dict[str, Any], options: dict[str, Any]) -> _native.Engine:
     """Builds with dynamic dimensions where the model has them; where they are in the way, with the given shapes."""
     network = None
     try:
-        network = to_network(model, input_shapes)
+        network = to_network(model, input_shapes, values)
         return _build_network(network, input_shapes, options)
     except (ShapeError, UnsupportedError) as error:
         fixed = _fixed(model, network, input_shapes)
         if fixed is None:
             raise
         try:
-            engine = _build_network(from_onnx(model, input_shapes=fixed), input_shapes, options)
+            engine = _build_network(from_onnx(model, input_shapes=fixed, input_values=values), input_shapes, options)
         except Error:
             raise error from None
         LOG.info("the model runs at the given shapes alone, because of its dynamic ones: %s", error.message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +20,37 @@ KINDS = (
 )
 
 
-def to_network(model: Any, input_shapes: Any = None) -> Network:
+def to_network(model: Any, input_shapes: Any = None, input_values: Mapping[str, Any] | None = None) -> Network:
     """The network of a model; `input_shapes` (of one profile, or the first of several) tells torch and nn the shapes.
+
+    `input_values` says what is always given for some inputs of an ONNX model.
 
     Raises `InvalidArgumentError` for what is no model, `UnsupportedError` for a kind that is not known yet, and as the
     importers do.
     """
     shapes = input_shapes[0] if isinstance(input_shapes, list) and input_shapes and _is_dict(input_shapes[0]) else None
     shapes = input_shapes if shapes is None else shapes
+    if input_values and not is_onnx(model):
+        raise InvalidArgumentError(
+            "input_values are for ONNX models",
+            expected="an ONNX model, or no input_values",
+            got=type(model).__name__,
+            hint="make them constants of the model itself",
+        )
     if isinstance(model, Network):
         return model
     if isinstance(model, nn.Module):
         return nn.trace(model, _given(shapes))
     if isinstance(model, (str, os.PathLike)):
-        return _from_path(Path(model))
+        return _from_path(Path(model), input_values)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return from_onnx(bytes(model))
+        return from_onnx(bytes(model), input_values=input_values)
     if _is(model, "torch", "nn.Module"):
         return from_torch(model, input_shapes=_given(shapes))
     if _is(model, "torch", "export.ExportedProgram"):
         return from_exported_program(model)
     if _is(model, "onnx", "ModelProto"):
-        return from_onnx(model)
+        return from_onnx(model, input_values=input_values)
     if type(model).__module__.partition(".")[0] in ("keras", "tensorflow", "tf_keras"):
         raise UnsupportedError(
             "TensorFlow and Keras models are not imported yet", hint="export the model to ONNX with tf2onnx"
@@ -60,9 +70,9 @@ def _given(shapes: Any) -> Any:
     return shapes
 
 
-def _from_path(path: Path) -> Network:
+def _from_path(path: Path, values: Mapping[str, Any] | None) -> Network:
     if path.suffix in (".onnx", ""):
-        return from_onnx(path)
+        return from_onnx(path, input_values=values)
     hints = {
         ".pt": "load the module with torch.load and give it",
         ".pth": "load the module with torch.load and give it",
@@ -72,6 +82,11 @@ def _from_path(path: Path) -> Network:
     }
     hint = hints.get(path.suffix, "export the model to ONNX")
     raise UnsupportedError("files of this kind are not models", expected=".onnx", got=path.name, hint=hint)
+
+
+def is_onnx(model: Any) -> bool:
+    """Whether this is an ONNX model: a path, bytes, or a ModelProto."""
+    return isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or _is(model, "onnx", "ModelProto")
 
 
 def _is(model: Any, package: str, name: str) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import ArrayLike
+
 from neurenix._native import Network
 from neurenix.errors import FileError, FormatError
 from neurenix.packages import need
@@ -23,12 +25,16 @@ def from_onnx(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     *,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_values: Mapping[str, ArrayLike] | None = None,
 ) -> Network:
     """Imports an ONNX model.
 
     `model` is a path (weights kept in files beside it are found), the bytes of one, or an `onnx.ModelProto`. A
     dimension that the model names becomes the symbol of that name; one without a name, or called "?", a symbol of its
     own. `input_shapes` says otherwise for the inputs that it names: integers fix a dimension, texts name it.
+    `input_values` says what is always given for the inputs that it names, such as axes and sizes: they become
+    constants, and are no inputs of the network any more. A model older than opset 7 goes through ONNX's version
+    converter first.
 
     Raises `FormatError` for what is no ONNX model, `FileError` for a file that can't be read, `UnsupportedError` with
     all nodes that can't be imported, and `ShapeError` or `DTypeError` with the node that does not fit its inputs.
@@ -37,7 +43,7 @@ def from_onnx(
     from neurenix.importers.onnx.graph import import_model
 
     proto, folder = _read(model)
-    return import_model(proto, folder, dict(input_shapes or {}))
+    return import_model(proto, folder, dict(input_shapes or {}), values=dict(input_values or {}))
 
 
 def _read(model: Any) -> tuple[onnx.ModelProto, Path | None]:

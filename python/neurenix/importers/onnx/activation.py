@@ -29,6 +29,14 @@ def over_axis(node: Node) -> Tensor:
     return node.add("Reshape", node.add(node.op, flat, axis=-1), node.add("Shape", x), allowzero=1)
 
 
+def prelu(node: Node) -> Tensor:
+    """PRelu: before opset 7 the slopes belong to the channels, which ONNX's converter leaves so."""
+    x, slope = node[0], node[1]
+    if node.graph.was_converted and len(slope.shape) == 1 and slope.shape[0] != 1 and len(x.shape) > 1:
+        slope = node.add("Reshape", slope, node.integers([-1] + [1] * (len(x.shape) - 2)))
+    return node.add("PRelu", x, slope)
+
+
 def swish(node: Node) -> Tensor:
     """Swish."""
     x, alpha = node[0], node.attr("alpha", 1.0)
@@ -46,7 +54,6 @@ RULES: dict[str, Rule] = {
         "HardSwish",
         "LeakyRelu",
         "Mish",
-        "PRelu",
         "Relu",
         "Selu",
         "Shrink",
@@ -59,6 +66,7 @@ RULES: dict[str, Rule] = {
     "Clip": clip,
     "Hardmax": over_axis,
     "LogSoftmax": over_axis,
+    "PRelu": prelu,
     "Softmax": over_axis,
     "Swish": swish,
 }

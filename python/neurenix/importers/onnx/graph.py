@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import ArrayLike
 
 from neurenix import _native
 from neurenix._native import Network, Tensor
 from neurenix.errors import Error, FileError, FormatError, InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx import rules
+from neurenix.importers.onnx.convert import converted
 from neurenix.importers.onnx.node import Array, Node
 
 if TYPE_CHECKING:
@@ -35,9 +37,6 @@ DTYPES: dict[int, np.dtype[Any]] = {
     16: np.dtype(ml_dtypes.bfloat16),
 }
 
-#: The oldest opset whose meaning the rules follow.
-OLDEST_OPSET = 7
-
 
 def dtype_of(number: int) -> np.dtype[Any]:
     """numpy's dtype for a number of `onnx.TensorProto.DataType`."""
@@ -56,20 +55,20 @@ def import_model(
     folder: Path | None,
     input_shapes: dict[str, Sequence[int | str]],
     names: Mapping[str, str] | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
 ) -> Network:
-    """The network of a model. `folder` is where external data lies, `names` says what to call inputs and outputs."""
+    """The network of a model. `folder` is where external data lies, `names` says what to call inputs and outputs.
+
+    `values` are the elements of inputs that become constants.
+    """
+    older, model = model, converted(model, folder)
     versions = {_domain(o.domain): o.version for o in model.opset_import}
-    if versions.get("", OLDEST_OPSET) < OLDEST_OPSET:
-        raise UnsupportedError(
-            "the model is older than ONNX's opset 7",
-            expected=f"opset {OLDEST_OPSET} or newer",
-            got=f"opset {versions['']}",
-            hint="convert it with onnx.version_converter.convert_version(model, 13)",
-        )
     proto = _inlined(model)
     _check_known(proto, versions)
     graph = Graph(Network(proto.name or "onnx"), versions, folder, names or {})
+    graph.was_converted = model is not older
     graph.add_initializers(model.graph.initializer)
+    graph.add_values(proto.input, values or {})
     graph.add_inputs(proto.input, input_shapes)
     graph.add_nodes(proto.node)
     for output in proto.output:
@@ -87,6 +86,8 @@ class Graph:
         self.names = names
         self.versions = versions
         self.folder = folder
+        #: Whether ONNX's converter made the model out of one older than opset 7.
+        self.was_converted = False
         self.constants: dict[str, Array] = {}
         self.tensors: dict[str, Tensor] = {}
         self.aliases: dict[str, str] = {}
@@ -109,6 +110,17 @@ class Graph:
         """Takes the weights."""
         for proto in initializers:
             self.constants[proto.name] = self.read(proto)
+
+    def add_values(self, inputs: Sequence[onnx.ValueInfoProto], values: Mapping[str, ArrayLike]) -> None:
+        """Takes inputs whose elements the caller knows: they are constants."""
+        ports = {port.name: port.type.tensor_type for port in inputs}
+        for name, value in values.items():
+            if name not in ports:
+                near = _nearest(name, list(ports))
+                raise InvalidArgumentError(
+                    f"the model has no input {name!r}, of which a value is given", expected=", ".join(ports), hint=near
+                )
+            self.constants[name] = _fitting(name, value, ports[name])
 
     def add_inputs(self, inputs: Sequence[onnx.ValueInfoProto], shapes: dict[str, Sequence[int | str]]) -> None:
         """Takes the inputs; older files list the weights among them."""
@@ -238,6 +250,24 @@ def _domain(domain: str) -> str:
 def _nearest(name: str, names: Sequence[str]) -> str | None:
     nearest = _native.nearest(name, list(names))
     return None if nearest is None else f"the nearest name is {nearest!r}"
+
+
+def _fitting(name: str, value: ArrayLike, port: onnx.TypeProto.Tensor) -> Array:
+    """A given value as the array that an input of this type takes."""
+    array, dtype = np.asarray(value), dtype_of(port.elem_type)
+    if not hasattr(value, "dtype") and (array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind")):
+        # A plain number or list has no dtype of its own.
+        array = array.astype(dtype)
+    dims = [_dim(dim, f"{name}.{axis}") for axis, dim in enumerate(port.shape.dim)]
+    fits = len(dims) == array.ndim and all(isinstance(d, str) or d == n for d, n in zip(dims, array.shape, strict=True))
+    if array.dtype != dtype or (port.HasField("shape") and not fits):
+        raise InvalidArgumentError(
+            "the given value does not fit the input",
+            tensor=name,
+            expected=f"{dtype}{dims if port.HasField('shape') else ''}",
+            got=f"{array.dtype}{list(array.shape)}",
+        )
+    return np.ascontiguousarray(array).reshape(array.shape)
 
 
 def _dim(proto: onnx.TensorShapeProto.Dimension, own: str) -> int | str:

@@ -71,7 +71,7 @@ class Node:
             raise UnsupportedError(
                 f"input {index} must be known when the model is imported",
                 expected="a constant, or integers that fixed shapes determine",
-                hint="simplify the model first, or fix the shapes of its inputs",
+                hint="fix the shapes of its inputs, or, if it is an input itself, say it: input_values={name: value}",
             )
         return [int(v) for v in value]
 

@@ -1,0 +1,105 @@
+"""Models of operator sets older than the rules: ONNX's own converter brings them up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neurenix.errors import FileError, UnsupportedError
+
+if TYPE_CHECKING:
+    import onnx
+
+#: The oldest opset whose meaning the rules follow.
+OLDEST_OPSET = 7
+#: What older models become.
+TARGET_OPSET = 8
+
+
+def converted(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
+    """The model itself, or one of a newer operator set if it is older than opset 7.
+
+    Raises `UnsupportedError`, with the converter's own words, for a model that it can't convert.
+    """
+    version = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), OLDEST_OPSET)
+    if version >= OLDEST_OPSET:
+        return model
+    from onnx.version_converter import ConvertError, convert_version
+
+    try:
+        return convert_version(_broadcast_as_numpy(_whole(model, folder)), TARGET_OPSET)
+    except (ConvertError, RuntimeError, ValueError) as error:
+        raise UnsupportedError(
+            f"the model is older than ONNX's opset {OLDEST_OPSET}, and ONNX's version converter can't convert it: "
+            + " ".join(str(error).split()),
+            expected=f"opset {OLDEST_OPSET} or newer",
+            got=f"opset {version}",
+            hint="export the model again, with opset 13 or newer",
+        ) from error
+
+
+def _whole(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
+    """A copy of the model, with the weights that lie in other files."""
+    import onnx
+    from onnx.checker import ValidationError
+    from onnx.external_data_helper import load_external_data_for_model
+
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    if folder is not None:
+        try:
+            load_external_data_for_model(whole, str(folder))
+        except (OSError, ValueError, ValidationError) as error:
+            raise FileError(f"the weights of the model can't be read: {error}") from error
+    return whole
+
+
+def _broadcast_as_numpy(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Turns `broadcast=1, axis=a` into an Unsqueeze of the second input: the converter takes every `axis` for the last.
+
+    Raises `ValueError` where the number of dimensions of an input is not known.
+    """
+    import onnx
+    from onnx import helper
+
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    ports = [*inferred.input, *inferred.value_info, *inferred.output]
+    ranks = {p.name: len(p.type.tensor_type.shape.dim) for p in ports if p.type.tensor_type.HasField("shape")}
+    ranks.update((tensor.name, len(tensor.dims)) for tensor in model.graph.initializer)
+    nodes = []
+    for node in model.graph.node:
+        axis = _legacy_axis(node)
+        if axis is not None:
+            for name in node.input[:2]:
+                if name not in ranks:
+                    raise ValueError(
+                        f"the number of dimensions of {name!r}, which {node.op_type} broadcasts, is not known"
+                    )
+            left, right = (ranks[name] for name in node.input[:2])
+            behind = left - (axis + left if axis < 0 else axis) - right
+            if behind > 0:
+                name = f"{node.output[0]}.broadcast"
+                axes = list(range(right, right + behind))
+                nodes.append(helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes))
+                node.input[1] = name
+            _drop(node, "axis")
+        nodes.append(node)
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return model
+
+
+def _legacy_axis(node: onnx.NodeProto) -> int | None:
+    """Where the second input of an op that broadcasts begins, as opset 6 writes it."""
+    attrs: dict[str, Any] = {attr.name: attr.i for attr in node.attribute}
+    for attr in node.attribute:
+        if attr.HasField("g") and any(_legacy_axis(inner) is not None for inner in attr.g.node):
+            raise ValueError("broadcasting along an axis inside of a branch or a loop")
+    return int(attrs["axis"]) if attrs.get("broadcast") and "axis" in attrs else None
+
+
+def _drop(node: onnx.NodeProto, name: str) -> None:
+    kept = [attr for attr in node.attribute if attr.name != name]
+    del node.attribute[:]
+    node.attribute.extend(kept)
