@@ -27,8 +27,8 @@ pub static PASS: Pass = Pass {
 /// Pointwise ops whose result moves far when the argument moves a little, or leaves the range.
 #[rustfmt::skip]
 const DELICATE: &[&str] = &[
-    "Acosh", "Asinh", "Atanh", "Cast", "Ceil", "Cos", "Cosh", "Div", "Exp", "Floor", "Log", "Mod", "Pow", "Reciprocal",
-    "Round", "Sin", "Sinh", "Sqrt", "Tan",
+    "Acosh", "Asinh", "Atanh", "Cast", "Ceil", "Cos", "Cosh", "DequantizeLinear", "Div", "Exp", "Floor", "Log", "Mod",
+    "Pow", "Reciprocal", "Round", "Sin", "Sinh", "Sqrt", "Tan",
 ];
 
 /// Ops beside the pointwise ones that bear it: they sum in wider numbers, or move elements.

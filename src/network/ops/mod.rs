@@ -6,6 +6,7 @@ use crate::network::op::OpDef;
 pub mod arg;
 mod blocks;
 pub mod indexing;
+pub mod integer_product;
 mod normalization;
 pub mod pointwise;
 pub mod pool;
@@ -40,11 +41,13 @@ pub mod clip;
 pub mod concat;
 pub mod constant_of_shape;
 pub mod conv;
+pub mod conv_integer;
 pub mod conv_transpose;
 pub mod cos;
 pub mod cosh;
 pub mod cum_sum;
 pub mod depth_to_space;
+pub mod dequantize_linear;
 pub mod div;
 pub mod einsum;
 pub mod elu;
@@ -80,6 +83,7 @@ pub mod log_softmax;
 pub mod lp_normalization;
 pub mod lrn;
 pub mod matmul;
+pub mod matmul_integer;
 pub mod max;
 pub mod max_pool;
 pub mod min;
@@ -93,6 +97,7 @@ pub mod or;
 pub mod pad;
 pub mod pow;
 pub mod prelu;
+pub mod quantize_linear;
 pub mod range;
 pub mod reciprocal;
 pub mod reduce_l1;
@@ -168,11 +173,13 @@ pub static OPS: &[&OpDef] = &[
     &concat::DEF,
     &constant_of_shape::DEF,
     &conv::DEF,
+    &conv_integer::DEF,
     &conv_transpose::DEF,
     &cos::DEF,
     &cosh::DEF,
     &cum_sum::DEF,
     &depth_to_space::DEF,
+    &dequantize_linear::DEF,
     &div::DEF,
     &einsum::DEF,
     &elu::DEF,
@@ -208,6 +215,7 @@ pub static OPS: &[&OpDef] = &[
     &lp_normalization::DEF,
     &lrn::DEF,
     &matmul::DEF,
+    &matmul_integer::DEF,
     &max::DEF,
     &max_pool::DEF,
     &min::DEF,
@@ -221,6 +229,7 @@ pub static OPS: &[&OpDef] = &[
     &pad::DEF,
     &pow::DEF,
     &prelu::DEF,
+    &quantize_linear::DEF,
     &range::DEF,
     &reciprocal::DEF,
     &reduce_l1::DEF,

@@ -78,7 +78,12 @@ impl<'n> Rewrite<'n> {
 
     /// A layer of one input with the attributes of the layer that is rewritten.
     pub fn apply_same(&mut self, op: &'static OpDef, x: TensorId) -> Result<TensorId> {
-        self.patch.add(op, self.layer.attrs.clone(), &[x])
+        self.apply_all_same(op, &[x])
+    }
+
+    /// A layer with the attributes of the layer that is rewritten.
+    pub fn apply_all_same(&mut self, op: &'static OpDef, inputs: &[TensorId]) -> Result<TensorId> {
+        self.patch.add(op, self.layer.attrs.clone(), inputs)
     }
 
     /// A layer of two inputs, the second a number of the first one's dtype.
@@ -197,15 +202,28 @@ mod tests {
     use crate::network::ops::OPS;
     use crate::network::reference::{evaluate, evaluate_op};
 
-    /// A shape of float64 numbers, random but the same in each run, in 0.1..1.1 (positive: some ops want that).
-    fn numbers(shape: &[usize]) -> Array {
+    /// Operands of products of integers are such; those of every other op float64.
+    fn dtype(op: &OpDef) -> DType {
+        if op.name.ends_with("Integer") {
+            DType::UInt8
+        } else {
+            DType::Float64
+        }
+    }
+
+    /// A shape of numbers, random but the same in each run, in 0.1..1.1 (positive: some ops want that), or of any uint8.
+    fn numbers(dtype: DType, shape: &[usize]) -> Array {
         let mut state = shape.iter().sum::<usize>() as u64 + 1;
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 40) as f64 / (1u64 << 24) as f64 + 0.1
         };
         let values: Vec<_> = (0..shape.iter().product()).map(|_| next()).collect();
-        Array::from_f64(DType::Float64, shape.to_vec(), &values).unwrap()
+        let values: Vec<_> = match dtype {
+            DType::UInt8 => values.iter().map(|v| (v - 0.1) * 256.0).collect(),
+            _ => values,
+        };
+        Array::from_f64(dtype, shape.to_vec(), &values).unwrap()
     }
 
     /// Shapes of the inputs, and attributes, for each op that is given by smaller ones.
@@ -239,6 +257,20 @@ mod tests {
                     (operands, attrs([alpha, beta, int("transA", 1), int("transB", 1)])),
                 ]
             }
+            "ConvInteger" => vec![
+                (
+                    vec![image.clone(), vec![6, 4, 3, 3], vec![], vec![6, 1, 1, 1]],
+                    attrs([]),
+                ),
+                (
+                    vec![vec![1, 70, 6], vec![2, 35, 5]],
+                    attrs([int("group", 2), ints("pads", &[2, 2])]),
+                ),
+            ],
+            "MatMulInteger" => vec![
+                (vec![vec![2, 5, 16], vec![16, 3], vec![5, 1], vec![3]], attrs([])),
+                (vec![vec![1, 5000], vec![5000, 2]], attrs([])),
+            ],
             "ConstantOfShape" => vec![(
                 vec![vec![2, 3]],
                 attrs([("dtype", Attr::Type(DType::Int32)), ("value", Attr::Float(7.0))]),
@@ -298,8 +330,8 @@ mod tests {
                         continue;
                     }
                     let (name, dims) = (format!("x{}", inputs.len()), shape.iter().map(|&d| d.into()).collect());
-                    inputs.push(Some(network.add_input(&name, DType::Float64, dims).unwrap()));
-                    arrays.push(numbers(shape));
+                    inputs.push(Some(network.add_input(&name, dtype(op), dims).unwrap()));
+                    arrays.push(numbers(dtype(op), shape));
                     values.push(arrays.last().cloned());
                 }
                 let out = network.add_layer("layer", op, given.clone(), &inputs).expect(&place)[0];

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from neurenix import _native
-from neurenix.importers.onnx import activation, control, logic, math, nn, reduction, tensor
+from neurenix.importers.onnx import activation, control, logic, math, nn, quantized, reduction, tensor
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same
 
@@ -16,6 +16,7 @@ RULES: dict[str, Rule] = {
     **logic.RULES,
     **math.RULES,
     **nn.RULES,
+    **quantized.RULES,
     **reduction.RULES,
     **tensor.RULES,
 }

@@ -5,6 +5,7 @@ use super::program::{Binary, Feed, Instr, IntBinary, Op, Program, Unary, Value};
 use crate::network::array::Array;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
+use crate::network::ops::quantize_linear;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -120,6 +121,8 @@ impl Lowering<'_> {
         let int = !present.is_empty() && present.iter().all(|&v| self.program.class(v) == Class::Int);
         match layer.op.name {
             "Cast" => self.cast(present[0], to),
+            "QuantizeLinear" => self.quantize(&present, to),
+            "DequantizeLinear" => self.dequantize(&present),
             "Where" => {
                 let op = match self.program.class(present[1]) {
                     Class::Int => Op::SelectInt,
@@ -141,6 +144,29 @@ impl Lowering<'_> {
             (Class::Int, _) => self.push(Op::ToFloat, &[value]),
             (Class::Float, _) => value,
         }
+    }
+
+    /// A true division: by the inverse of the scale, numbers halfway between two integers would go astray.
+    fn quantize(&mut self, args: &[Value], to: DType) -> Value {
+        let args: Vec<_> = args.iter().map(|&v| self.as_class(v, Class::Float)).collect();
+        let quotient = self.push(Op::Binary(Binary::Div), &args[..2]);
+        let mut rounded = self.push(Op::Unary(Unary::Round), &[quotient]);
+        if let Some(&zero) = args.get(2) {
+            rounded = self.push(Op::Binary(Binary::Add), &[rounded, zero]);
+        }
+        // Its type rule lets no other dtype in.
+        let (low, high) = quantize_linear::range(to).unwrap_or_default();
+        let held = self.push(Op::Unary(Unary::Clip(low as f32, high as f32)), &[rounded]);
+        self.push(Op::ToInt(to), &[held])
+    }
+
+    fn dequantize(&mut self, args: &[Value]) -> Value {
+        let centred = match args.get(2) {
+            Some(&zero) => self.push(Op::IntBinary(IntBinary::Sub, DType::Int64), &[args[0], zero]),
+            None => args[0],
+        };
+        let centred = self.as_class(centred, Class::Float);
+        self.push(Op::Binary(Binary::Mul), &[centred, args[1]])
     }
 
     fn int_layer(&mut self, layer: &Layer, to: DType, args: &[Option<Value>], present: &[Value]) -> Value {

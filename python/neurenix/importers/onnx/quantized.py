@@ -1,0 +1,186 @@
+"""Quantized tensors: integers with a scale and a zero point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neurenix._native import Tensor
+from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.importers.onnx.node import Node, Rule
+
+
+def number(node: Node, parameter: Tensor) -> Tensor:
+    """A scale or zero point of one element as a tensor of rank 0; others as they are."""
+    return node.add("Squeeze", parameter, axes=[0]) if parameter.shape == (1,) else parameter
+
+
+def per_axis(node: Node, parameter: Tensor, rank: int, axis: int) -> Tensor:
+    """A scale or zero point that is one number, or has one for each place along an axis, shaped to be broadcast."""
+    parameter = number(node, parameter)
+    if len(parameter.shape) != 1:
+        return parameter
+    if not -rank <= axis < rank:
+        raise InvalidArgumentError("the axis of a scale is out of range", expected=f"{-rank}..{rank}", got=str(axis))
+    behind = rank - axis % rank - 1
+    return node.add("Unsqueeze", parameter, axes=list(range(1, 1 + behind))) if behind else parameter
+
+
+def per_block(node: Node, parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
+    """A scale or zero point with a number for each block of places along an axis, with each repeated."""
+    rank = len(x.shape)
+    axis %= rank
+    extent = x.shape[axis]
+    if len(parameter.shape) != rank or block < 1:
+        raise UnsupportedError(
+            "the shape of the scale does not fit",
+            expected=f"one number, one for each place along axis {axis}, or one for each block and a block_size",
+            got=f"{tuple(parameter.shape)} with block_size {block}",
+        )
+    if not isinstance(extent, int) or parameter.shape[axis] != -(-extent // block):
+        raise UnsupportedError(
+            "a scale for each block needs to know the extent of its axis",
+            expected=f"{parameter.shape[axis]} blocks of {block}",
+            got=f"{extent} at axis {axis}",
+            hint="fix that dimension of the input",
+        )
+    return node.add("Gather", parameter, node.integers(np.arange(extent) // block), axis=axis)
+
+
+def granular(node: Node, parameter: Tensor | None, x: Tensor) -> Tensor | None:
+    """A scale or zero point of QuantizeLinear and DequantizeLinear, shaped to be broadcast to their input."""
+    if parameter is None:
+        return None
+    axis, block = node.attr("axis", 1), node.attr("block_size", 0)
+    if len(parameter.shape) > 1:
+        return per_block(node, parameter, x, axis, block)
+    return per_axis(node, parameter, len(x.shape), axis)
+
+
+def dtype_at(node: Node, name: str) -> Any:
+    """The dtype that an attribute says, None where it says none."""
+    from neurenix.importers.onnx.graph import dtype_of
+
+    given = node.attr(name, 0)
+    return dtype_of(given) if given else None
+
+
+def quantize_linear(node: Node) -> Tensor:
+    """QuantizeLinear: the zero point, or else `output_dtype`, says the dtype."""
+    x, scale, zero = node[0], node[1], node.get(2)
+    wanted, precision = dtype_at(node, "output_dtype"), dtype_at(node, "precision")
+    if zero is not None and wanted is not None and zero.dtype != wanted:
+        raise InvalidArgumentError(
+            "output_dtype is not that of the zero point", expected=str(zero.dtype), got=str(wanted)
+        )
+    if precision is not None:
+        x, scale = (node.add("Cast", t, to=precision) for t in (x, scale))
+    to = zero.dtype if zero is not None else wanted or np.dtype(np.uint8)
+    return node.add("QuantizeLinear", x, granular(node, scale, x), granular(node, zero, x), to=np.dtype(to))
+
+
+def dequantize_linear(node: Node) -> Tensor:
+    """DequantizeLinear."""
+    x, scale, to = node[0], node[1], dtype_at(node, "output_dtype")
+    if to is not None:
+        scale = node.add("Cast", scale, to=to)
+    return node.add("DequantizeLinear", x, granular(node, scale, x), granular(node, node.get(2), x))
+
+
+def dynamic_quantize_linear(node: Node) -> list[Tensor]:
+    """DynamicQuantizeLinear."""
+    return dynamically(node, node[0])
+
+
+def dynamically(node: Node, x: Tensor) -> list[Tensor]:
+    """A tensor as uint8 by the range of its elements, with scale and zero point."""
+    axes = list(range(len(x.shape)))
+    nothing = node.like(0.0, x)
+    high = node.add("Max", node.add("ReduceMax", x, axes=axes, keepdims=0), nothing)
+    low = node.add("Min", node.add("ReduceMin", x, axes=axes, keepdims=0), nothing)
+    # In double precision, where a product with the inverse of 255 rounds to the same as the quotient.
+    span = node.add("Cast", node.add("Sub", high, low), to="float64")
+    scale = node.add("Cast", node.add("Div", span, node.like(255.0, span)), to=x.dtype)
+    scale = node.add("Where", node.add("Equal", high, low), node.like(1.0, x), scale)
+    zero = node.add("Sub", nothing, node.add("Div", low, scale))
+    zero = node.add("Round", node.add("Clip", zero, nothing, node.like(255.0, x)))
+    zero = node.add("Cast", zero, to="uint8")
+    return [node.add("QuantizeLinear", x, scale, zero, to="uint8"), scale, zero]
+
+
+def per_row(node: Node, parameter: Tensor | None) -> Tensor | None:
+    """A scale or zero point of the left side of a matrix product: one number, or one for each row."""
+    if parameter is None or len(parameter.shape) != 1:
+        return parameter
+    return per_axis(node, parameter, 2, 0)
+
+
+def per_column(node: Node, parameter: Tensor | None) -> Tensor | None:
+    """A scale or zero point of the right side of a matrix product: one number, or one for each column."""
+    return None if parameter is None else number(node, parameter)
+
+
+def matmul_integer(node: Node) -> Tensor:
+    """MatMulInteger."""
+    return node.add("MatMulInteger", node[0], node[1], per_row(node, node.get(2)), per_column(node, node.get(3)))
+
+
+def convolved(node: Node, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:
+    """ConvInteger with the attributes of the node."""
+    zeros = [
+        None if x_zero is None else number(node, x_zero),
+        None if w_zero is None else per_axis(node, w_zero, len(w.shape), 0),
+    ]
+    names = ("auto_pad", "dilations", "group", "pads", "strides")
+    return node.add("ConvInteger", x, w, *zeros, **{n: node.attrs[n] for n in names if n in node.attrs})
+
+
+def conv_integer(node: Node) -> Tensor:
+    """ConvInteger."""
+    return convolved(node, node[0], node[1], node.get(2), node.get(3))
+
+
+def single(node: Node, x: Tensor) -> Tensor:
+    """A tensor as float32."""
+    return x if x.dtype == np.float32 else node.add("Cast", x, to="float32")
+
+
+def requantized(node: Node, total: Tensor, scales: list[Tensor], y_scale: Tensor, y_zero: Tensor) -> Tensor:
+    """The sums of a quantized product as quantized numbers."""
+    scale = node.add("Mul", *(single(node, s) for s in scales))
+    scale = node.add("Div", scale, single(node, y_scale))
+    y = node.add("Mul", single(node, total), scale)
+    return node.add("QuantizeLinear", y, node.like(1.0, y), y_zero, to=np.dtype(y_zero.dtype))
+
+
+def qlinear_matmul(node: Node) -> Tensor:
+    """QLinearMatMul."""
+    a_scale, a_zero, y_scale, y_zero = (per_row(node, node[i]) for i in (1, 2, 6, 7))
+    b_scale, b_zero = (per_column(node, node[i]) for i in (4, 5))
+    assert a_scale is not None and b_scale is not None and y_scale is not None and y_zero is not None
+    total = node.add("MatMulInteger", node[0], node[3], a_zero, b_zero)
+    return requantized(node, total, [a_scale, b_scale], y_scale, y_zero)
+
+
+def qlinear_conv(node: Node) -> Tensor:
+    """QLinearConv; the bias is one of the sums."""
+    total = convolved(node, node[0], node[3], node[2], node[5])
+    rank = len(node[0].shape)
+    bias = node.get(8)
+    if bias is not None:
+        # One bias is not one number: there may be one channel.
+        total = node.add("Add", total, node.add("Unsqueeze", bias, axes=list(range(1, rank - 1))))
+    scales = [number(node, node[1]), per_axis(node, node[4], rank - 1, 0)]
+    return requantized(node, total, scales, number(node, node[6]), number(node, node[7]))
+
+
+RULES: dict[str, Rule] = {
+    "ConvInteger": conv_integer,
+    "DequantizeLinear": dequantize_linear,
+    "DynamicQuantizeLinear": dynamic_quantize_linear,
+    "MatMulInteger": matmul_integer,
+    "QLinearConv": qlinear_conv,
+    "QLinearMatMul": qlinear_matmul,
+    "QuantizeLinear": quantize_linear,
+}

@@ -1,0 +1,94 @@
+"""Quantized ops that are imported as smaller ones, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import neurenix as nx
+from neurenix.importers import from_onnx
+from tests.importers.single import Array, agree, model_of
+
+RNG = np.random.default_rng(7)
+
+
+def whole(dtype: str, *shape: int) -> Array:
+    ends = np.iinfo(dtype)
+    return RNG.integers(ends.min, ends.max, shape, dtype, endpoint=True)
+
+
+def scale(*values: float) -> Array:
+    return np.asarray(values[0] if len(values) == 1 else values, np.float32)
+
+
+@pytest.mark.parametrize("data", [RNG.normal(3, 2, (3, 4, 5)), RNG.random((7, 9)), -RNG.random(11), np.zeros((2, 3))])
+def test_dynamic_quantize_linear(data: Array) -> None:
+    agree("DynamicQuantizeLinear", {"x": data.astype(np.float32)}, ("y", "scale", "zero"))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("held", [(), ("b", "b_scale", "b_zero")])
+def test_qlinear_matmul(dtype: str, held: tuple[str, ...]) -> None:
+    inputs = {
+        "a": whole(dtype, 2, 5, 300),
+        "a_scale": scale(0.013),
+        "a_zero": whole(dtype),
+        "b": whole(dtype, 300, 7),
+        "b_scale": scale(0.021),
+        "b_zero": whole(dtype),
+        "y_scale": scale(2.7),
+        "y_zero": whole(dtype),
+    }
+    agree("QLinearMatMul", inputs, constants=held)
+
+
+def test_qlinear_matmul_with_a_scale_for_each_column() -> None:
+    inputs = {
+        "a": whole("uint8", 5, 64),
+        "a_scale": scale(0.013),
+        "a_zero": whole("uint8"),
+        "b": whole("int8", 64, 3),
+        "b_scale": scale(0.02, 0.3, 0.01),
+        "b_zero": np.zeros(3, np.int8),
+        "y_scale": scale(1.7),
+        "y_zero": whole("uint8"),
+    }
+    agree("QLinearMatMul", inputs, constants=list(inputs)[1:])
+
+
+@pytest.mark.parametrize(
+    "attrs", [{}, {"pads": [1, 1, 1, 1], "strides": [2, 1]}, {"auto_pad": "SAME_UPPER"}, {"group": 2}]
+)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("channels", [6, 1])
+def test_qlinear_conv(attrs: dict[str, Any], bias: bool, channels: int) -> None:
+    group = attrs.get("group", 1)
+    channels = max(channels, group)
+    inputs: dict[str, Array | None] = {
+        "x": whole("uint8", 2, 8, 6, 5),
+        "x_scale": scale(0.021),
+        "x_zero": whole("uint8"),
+        "w": whole("int8", channels, 8 // group, 3, 3),
+        "w_scale": RNG.uniform(0.005, 0.02, channels).astype(np.float32),
+        "w_zero": np.zeros(channels, np.int8),
+        "y_scale": scale(0.51),
+        "y_zero": whole("uint8"),
+        "bias": RNG.integers(-9000, 9000, channels, np.int32) if bias else None,
+    }
+    agree("QLinearConv", inputs, constants=[n for n in list(inputs)[1:] if inputs[n] is not None], **attrs)
+
+
+def test_a_dtype_that_the_network_does_not_know_is_refused() -> None:
+    model = model_of("DequantizeLinear", {"x": whole("int8", 2, 3), "scale": scale(1)}, ("y",))
+    model.graph.input[0].type.tensor_type.elem_type = 22
+    with pytest.raises(nx.UnsupportedError, match="INT4"):
+        from_onnx(model)
+
+
+def test_blocks_along_an_axis_of_unknown_extent_are_refused() -> None:
+    inputs = {"x": RNG.random((4, 6)).astype(np.float32), "scale": np.ones((4, 2), np.float32)}
+    model = model_of("QuantizeLinear", inputs, ("y",), constants=["scale"], block_size=3)
+    with pytest.raises(nx.UnsupportedError, match="extent of its axis"):
+        from_onnx(model, input_shapes={"x": (4, "n")})
