@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import cache
 
 from neurenix import _native
-from neurenix.importers.onnx import activation, control, logic, math, nn, quantized, reduction, tensor
+from neurenix.importers.onnx import activation, attention, control, logic, math, nn, quantized, reduction, tensor
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same
 
 #: ONNX's own ops.
 RULES: dict[str, Rule] = {
     **activation.RULES,
+    **attention.RULES,
     **control.RULES,
     **logic.RULES,
     **math.RULES,
