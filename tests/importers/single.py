@@ -22,7 +22,7 @@ def model_of(
     outputs: Sequence[str],
     constants: Sequence[str] = (),
     domain: str = "",
-    opset: int = 21,
+    version: int = 21,
     **attrs: Any,
 ) -> onnx.ModelProto:
     """A model of one node; an input that is None is left out, those of `constants` are held by the model."""
@@ -37,7 +37,7 @@ def model_of(
     results = [onnx.ValueInfoProto(name=name) for name in outputs if name]
     held = [numpy_helper.from_array(given[name], name) for name in constants]
     graph = helper.make_graph([node], "single", infos, results, held)
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    imports = [helper.make_opsetid("", version), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
@@ -65,8 +65,10 @@ def theirs(model: onnx.ModelProto, given: Mapping[str, Array]) -> dict[str, Arra
     return dict(zip(names, session.run(names, dict(given)), strict=True))
 
 
-def agree(op: str, inputs: Mapping[str, Array | None], outputs: Sequence[str] = ("y",), **options: Any) -> None:
-    """Both give the same: floating-point numbers within a few roundings, integers exactly."""
+def agree(
+    op: str, inputs: Mapping[str, Array | None], outputs: Sequence[str] = ("y",), off_by: int = 0, **options: Any
+) -> None:
+    """Both give the same: floating-point numbers within a few roundings, integers exactly, or nearly so."""
     model = model_of(op, inputs, outputs, **options)
     given = feeds(model, inputs)
     got, want = ours(model, given), theirs(model, given)
@@ -76,4 +78,5 @@ def agree(op: str, inputs: Mapping[str, Array | None], outputs: Sequence[str] = 
             scale = max(1.0, float(np.abs(want[name]).max(initial=0)))
             np.testing.assert_allclose(got[name], want[name], rtol=2e-5, atol=2e-6 * scale, err_msg=name)
         else:
-            np.testing.assert_array_equal(got[name], want[name], err_msg=name)
+            away = np.abs(got[name].astype(np.int64) - want[name].astype(np.int64))
+            assert away.max(initial=0) <= off_by and np.mean(away > 0) <= 0.05, name

@@ -9,7 +9,18 @@ import pytest
 import neurenix as nx
 from neurenix import _native
 from neurenix.importers import from_onnx
-from neurenix.importers.onnx import activation, attention, control, logic, math, nn, quantized, reduction, tensor
+from neurenix.importers.onnx import (
+    activation,
+    attention,
+    contrib,
+    control,
+    logic,
+    math,
+    nn,
+    quantized,
+    reduction,
+    tensor,
+)
 from neurenix.importers.onnx.rules import RULES
 from neurenix.importers.onnx.same import Same
 
@@ -242,7 +253,8 @@ def test_a_large_model_is_imported_in_no_time() -> None:
 
 
 def test_no_op_has_two_rules() -> None:
-    tables = [m.RULES for m in (activation, attention, control, logic, math, nn, quantized, reduction, tensor)]
+    families = (activation, attention, control, logic, math, nn, quantized, reduction, tensor)
+    tables = [contrib.OWN, *(family.RULES for family in families)]
     assert sum(map(len, tables)) == len(RULES)
     ops = {op["name"] for op in _native.ops()}
     assert [name for name, rule in RULES.items() if isinstance(rule, Same) and (rule.op or name) not in ops] == []

@@ -5,7 +5,18 @@ from __future__ import annotations
 from functools import cache
 
 from neurenix import _native
-from neurenix.importers.onnx import activation, attention, control, logic, math, nn, quantized, reduction, tensor
+from neurenix.importers.onnx import (
+    activation,
+    attention,
+    contrib,
+    control,
+    logic,
+    math,
+    nn,
+    quantized,
+    reduction,
+    tensor,
+)
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same
 
@@ -13,6 +24,7 @@ from neurenix.importers.onnx.same import Same
 RULES: dict[str, Rule] = {
     **activation.RULES,
     **attention.RULES,
+    **contrib.OWN,
     **control.RULES,
     **logic.RULES,
     **math.RULES,
@@ -21,6 +33,9 @@ RULES: dict[str, Rule] = {
     **reduction.RULES,
     **tensor.RULES,
 }
+
+#: The ops of each domain; ONNX's own has no name.
+DOMAINS: dict[str, dict[str, Rule]] = {"": RULES, "com.microsoft": contrib.RULES}
 
 #: The rules of nodes that add no layer.
 CONSTANT = tensor.constant
@@ -36,13 +51,13 @@ def _ops() -> frozenset[str]:
 
 def known(domain: str, op: str) -> bool:
     """Whether a rule imports this op."""
-    rule = RULES.get(op) if domain == "" else None
+    rule = DOMAINS.get(domain, {}).get(op)
     return rule is not None and (not isinstance(rule, Same) or (rule.op or op) in _ops())
 
 
 def find(domain: str, op: str) -> Rule:
     """The rule of an op that is known."""
-    return RULES[op] if domain == "" else _missing
+    return DOMAINS.get(domain, {}).get(op, _missing)
 
 
 def _missing(node: Node) -> list[None]:
@@ -53,7 +68,7 @@ def hint(kind: str) -> str:
     """The way out for an op that no rule knows."""
     domain, _, name = kind.rpartition("::")
     name = name.partition(" ")[0]
-    nearest = _native.nearest(name, sorted(RULES))
-    if domain:
+    nearest = _native.nearest(name, sorted(DOMAINS.get(domain, {})))
+    if domain and nearest is None:
         return f"the domain {domain!r} is not ONNX's own; export the model with ONNX's own ops"
     return f"the nearest op that can be imported is {nearest!r}"
