@@ -169,9 +169,8 @@ impl Engine {
     fn profiles(&self) -> Vec<BTreeMap<String, (i64, i64, i64)>> {
         let range = |(name, r): (&Arc<str>, &crate::network::dim::Range)| (name.to_string(), (r.min, r.opt, r.max));
         self.engine
-            .plans
-            .iter()
-            .map(|plan| plan.profile.iter().map(range).collect())
+            .profiles()
+            .map(|profile| profile.iter().map(range).collect())
             .collect()
     }
 
@@ -192,7 +191,7 @@ impl Engine {
         let report = py.detach(|| {
             guarded(|| {
                 let symbols = self.engine.network.symbols.iter();
-                let profile = self.engine.plans.first().map(|plan| &plan.profile);
+                let profile = self.engine.profiles().next();
                 let pick = |name: &Arc<str>| profile.and_then(|p| p.get(name)).copied();
                 let binding: Binding = symbols
                     .map(|(name, range)| (name.clone(), pick(name).unwrap_or(*range).opt))

@@ -1,6 +1,7 @@
 //! From a network to an engine: passes, then a plan per profile.
 
 use crate::engine::config::BuilderConfig;
+use crate::engine::stages::{self, Cut};
 use crate::engine::{Engine, Plan, Profile, verify};
 use crate::error::{Error, Result};
 use crate::network::Network;
@@ -10,6 +11,7 @@ use crate::passes;
 use crate::plan::Provider;
 use crate::plan::program::Program;
 use crate::plan::timing::{Times, TimingCache};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,6 +24,11 @@ pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn P
         .timing_cache
         .clone()
         .map_or_else(TimingCache::default, TimingCache::open);
+    if let Some(cuts) = stages::cut(&network)? {
+        let mut engine = staged(network, cuts, config, providers, &cache)?;
+        engine.build_seconds = start.elapsed().as_secs_f64();
+        return Ok(engine);
+    }
     let mut notes = vec![];
     let compute = compute_dtype(config.compute, providers, &mut notes);
     let lowered = compute != DType::Float32 && config.verify;
@@ -36,6 +43,52 @@ pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn P
     engine.notes.splice(0..0, notes);
     engine.build_seconds = start.elapsed().as_secs_f64();
     Ok(engine)
+}
+
+/// An engine for each stage.
+fn staged(
+    network: Network,
+    cuts: Vec<Cut>,
+    config: BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+    cache: &TimingCache,
+) -> Result<Engine> {
+    let mut notes = vec![];
+    let compute = compute_dtype(config.compute, providers, &mut notes);
+    let mut passes = BTreeMap::<String, usize>::new();
+    let mut stages = vec![];
+    for Cut {
+        network,
+        guessed,
+        mut stage,
+    } in cuts
+    {
+        if let Some(network) = network {
+            let mut config = config.clone();
+            if guessed {
+                config.optimization_level = 0;
+            }
+            let engine = build_in(network, compute, &config, providers, cache)?;
+            for (name, count) in &engine.passes {
+                *passes.entry(name.clone()).or_default() += count;
+            }
+            stage.engine = Some(Arc::new(engine));
+        }
+        stages.push(stage);
+    }
+    notes.push(format!(
+        "sizes depend on data: planned in {} stages, with copies between them; behind the first nothing was timed",
+        stages.len()
+    ));
+    Ok(Engine {
+        network: Arc::new(network),
+        config,
+        plans: vec![],
+        stages,
+        notes,
+        passes: passes.into_iter().collect(),
+        build_seconds: 0.0,
+    })
 }
 
 fn build_in(
@@ -124,12 +177,11 @@ pub fn plan_again(
         .clone()
         .map_or_else(TimingCache::default, TimingCache::open);
     cache.extend(&times);
-    let mut engine = plan(network, config, providers, &cache)?;
-    let foreign = engine
-        .plans
-        .iter()
-        .flat_map(|p| p.program.times.keys())
-        .any(|key| !times.contains_key(key));
+    let mut engine = match stages::cut(&network)? {
+        Some(cuts) => staged(network, cuts, config, providers, &cache)?,
+        None => plan(network, config, providers, &cache)?,
+    };
+    let foreign = engine.times().keys().any(|key| !times.contains_key(key));
     engine.notes.extend(notes);
     if foreign {
         let note = "the engine was built for another device, thread count or library version: planned anew";
@@ -182,6 +234,7 @@ fn plan(
         network,
         config,
         plans,
+        stages: vec![],
         notes,
         passes: vec![],
         build_seconds: 0.0,

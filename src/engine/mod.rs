@@ -4,6 +4,7 @@ mod builder;
 pub mod config;
 pub mod format;
 pub mod report;
+pub mod stages;
 mod verify;
 
 use crate::error::{Error, Result};
@@ -14,6 +15,7 @@ use crate::plan::Provider;
 use crate::plan::program::Program;
 use crate::plan::timing::Times;
 use config::BuilderConfig;
+use stages::Stage;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,8 +28,10 @@ pub struct Engine {
     pub network: Arc<Network>,
     /// How it was built.
     pub config: BuilderConfig,
-    /// The profiles, each with its program.
+    /// The profiles, each with its program; none where there are stages.
     pub plans: Vec<Plan>,
+    /// The stages of a network with sizes that depend on data.
+    pub stages: Vec<Stage>,
     /// What the user should know: fallbacks, precision that could not be had, ...
     pub notes: Vec<String>,
     /// How often each pass rewrote something.
@@ -68,22 +72,38 @@ impl Engine {
         }
     }
 
+    /// The profiles that it was built for.
+    pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
+        let asked = self.config.profiles.iter().filter(|_| self.plans.is_empty());
+        self.plans.iter().map(|plan| &plan.profile).chain(asked)
+    }
+
+    /// The engines that run it: itself, or those of its stages.
+    pub fn parts(&self) -> Vec<&Engine> {
+        match self.stages.as_slice() {
+            [] => vec![self],
+            stages => stages.iter().filter_map(|stage| stage.engine.as_deref()).collect(),
+        }
+    }
+
+    /// The times that decided.
+    fn times(&self) -> Times {
+        let plans = self.parts().into_iter().flat_map(|engine| &engine.plans);
+        plans.flat_map(|plan| plan.program.times.clone()).collect()
+    }
+
     /// Saves the engine to a file.
     ///
     /// # Errors
     /// If the file can't be written; an older one of this name stays as it was.
     pub fn save(&self, path: &Path) -> Result<()> {
         let (network, weights) = Document::write(&self.network)?;
-        let mut times = Times::new();
-        self.plans
-            .iter()
-            .for_each(|plan| times.extend(plan.program.times.clone()));
         let header = format::Header {
             producer: concat!("neurenix ", env!("CARGO_PKG_VERSION")).into(),
             network,
             compute: self.config.compute,
-            profiles: self.plans.iter().map(|plan| plan.profile.clone()).collect(),
-            times,
+            profiles: self.profiles().cloned().collect(),
+            times: self.times(),
             notes: self.notes.clone(),
             weights: vec![],
         };

@@ -1,6 +1,7 @@
 //! What an engine does, for people and for tools.
 
 use crate::engine::Engine;
+use crate::error::Result;
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, Source};
 use crate::plan::Refusal;
@@ -8,6 +9,7 @@ use crate::plan::instance::ProgramInstance;
 use crate::plan::program::{Program, Step};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What an engine does.
 #[derive(Serialize)]
@@ -67,32 +69,57 @@ impl Engine {
     ///
     /// # Errors
     /// If the program can't be instantiated at these shapes.
-    pub fn report(&self, binding: &Binding) -> crate::error::Result<Report> {
-        let program = &self.plans[self.plan_for(binding).0].program;
-        let instance = ProgramInstance::new(program.clone(), binding)?;
-        let implementations: BTreeMap<_, _> = instance.implementations().into_iter().collect();
-        let kernel = |(i, step): (usize, &Step)| kernel_report(program, step, implementations.get(&i));
-        let mut per_provider: Vec<_> = program.providers.iter().map(|p| (p.name().to_string(), 0)).collect();
-        program
-            .steps
-            .iter()
-            .for_each(|step| per_provider[step.provider].1 += step.layers.len());
-        let (arena, unshared) = (instance.arena_bytes(), instance.unshared_bytes());
-        Ok(Report {
-            providers: per_provider,
-            refusals: program.refusals.clone(),
+    pub fn report(&self, binding: &Binding) -> Result<Report> {
+        let mut report = Report {
+            providers: vec![],
+            refusals: vec![],
             notes: self.notes.clone(),
-            kernels: program.steps.iter().enumerate().map(kernel).collect(),
-            layers_per_dtype: layers_per_dtype(&self.network),
+            kernels: vec![],
+            layers_per_dtype: layers_per_dtype(&self.parts()),
             memory: MemoryReport {
-                weights: weight_bytes(&self.network),
-                arena,
-                activations_unshared: unshared,
-                reuse: 1.0 - arena as f64 / unshared.max(1) as f64,
+                weights: self.parts().iter().map(|part| weight_bytes(&part.network)).sum(),
+                arena: 0,
+                activations_unshared: 0,
+                reuse: 0.0,
             },
             passes: self.passes.clone(),
             build_seconds: self.build_seconds,
-        })
+        };
+        for part in self.parts() {
+            let likely = part
+                .network
+                .symbols
+                .iter()
+                .map(|(name, range)| (name.clone(), range.opt));
+            let binding = likely.chain(binding.clone()).collect();
+            report.add(&part.plans[part.plan_for(&binding).0].program, &binding)?;
+        }
+        let MemoryReport {
+            arena,
+            activations_unshared,
+            ..
+        } = report.memory;
+        report.memory.reuse = (1.0 - arena as f64 / activations_unshared.max(1) as f64).max(0.0);
+        Ok(report)
+    }
+}
+
+impl Report {
+    fn add(&mut self, program: &Arc<Program>, binding: &Binding) -> Result<()> {
+        let instance = ProgramInstance::new(program.clone(), binding)?;
+        let implementations: BTreeMap<_, _> = instance.implementations().into_iter().collect();
+        let kernel = |(i, step): (usize, &Step)| kernel_report(program, step, implementations.get(&i));
+        self.kernels.extend(program.steps.iter().enumerate().map(kernel));
+        if self.providers.is_empty() {
+            self.providers = program.providers.iter().map(|p| (p.name().to_string(), 0)).collect();
+        }
+        for step in &program.steps {
+            self.providers[step.provider].1 += step.layers.len();
+        }
+        self.refusals.extend(program.refusals.clone());
+        self.memory.arena += instance.arena_bytes();
+        self.memory.activations_unshared += instance.unshared_bytes();
+        Ok(())
     }
 }
 
@@ -117,14 +144,15 @@ fn kernel_report(program: &Program, step: &Step, implementation: Option<&String>
     }
 }
 
-fn layers_per_dtype(network: &Network) -> BTreeMap<String, f64> {
+fn layers_per_dtype(parts: &[&Engine]) -> BTreeMap<String, f64> {
     let mut counts = BTreeMap::new();
-    for (_, layer) in network.layers() {
-        *counts
-            .entry(network[layer.outputs[0]].ty.dtype.to_string())
-            .or_insert(0.0) += 1.0;
+    for network in parts.iter().map(|part| &part.network) {
+        for (_, layer) in network.layers() {
+            let dtype = network[layer.outputs[0]].ty.dtype;
+            *counts.entry(dtype.to_string()).or_insert(0.0) += 1.0;
+        }
     }
-    let total = network.layer_count().max(1) as f64;
+    let total = counts.values().sum::<f64>().max(1.0);
     counts.values_mut().for_each(|share| *share /= total);
     counts
 }

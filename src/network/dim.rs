@@ -288,6 +288,13 @@ impl Dim {
         }
     }
 
+    /// The names of the symbols in the expression.
+    pub fn symbols(&self) -> Vec<Arc<str>> {
+        let mut found = vec![];
+        self.visit_symbols(&mut |name| found.push(name.clone()));
+        found
+    }
+
     /// The expression with symbols replaced wherever `replace` gives something else for a name.
     pub fn substitute(&self, replace: &dyn Fn(&str) -> Option<Dim>) -> Dim {
         self.0.iter().fold(Dim::default(), |sum, (monomial, &factor)| {

@@ -8,6 +8,7 @@ pub mod dtype;
 mod dump;
 pub mod op;
 pub mod ops;
+pub mod part;
 pub mod patch;
 pub mod reference;
 mod verify;
@@ -207,8 +208,10 @@ impl Network {
         attrs: Attrs,
         inputs: &[Option<TensorId>],
     ) -> Result<Vec<TensorId>> {
+        // Sizes that depend on data are named after the layer: its name must be its own from the start.
+        let name = self.free(name);
         let mut patch = patch::Patch::new(self);
-        let outputs = patch.add_named(name, op, attrs, inputs)?;
+        let outputs = patch.add_named(&name, op, attrs, inputs)?;
         let change = patch.finish();
         change.apply(self);
         Ok(outputs)
@@ -301,13 +304,28 @@ impl Network {
 
     /// A dimension of a layer's outputs whose size is known only when the layer has run.
     pub fn unknown_size(&self, layer: LayerId) -> Option<&Dim> {
-        let known = |dim: &Dim| {
-            let mut known = true;
-            dim.visit_symbols(&mut |symbol| known &= self.symbols.contains_key(symbol));
-            known
-        };
+        let known = |dim: &Dim| dim.symbols().iter().all(|symbol| self.symbols.contains_key(symbol));
         let mut dims = self[layer].outputs.iter().flat_map(|&t| &self[t].ty.shape);
         dims.find(|dim| !known(dim))
+    }
+
+    /// The sizes that show first in a layer's outputs: they depend on its data.
+    pub fn new_sizes(&self, layer: LayerId) -> Vec<Arc<str>> {
+        let symbols_of = |tensor: TensorId| {
+            let ty = &self[tensor].ty;
+            ty.shape.iter().chain(ty.value.iter().flatten()).flat_map(Dim::symbols)
+        };
+        let (layer, dims) = (&self[layer], |attr: &attr::Attr| match attr {
+            attr::Attr::Dims(dims) => dims.iter().flat_map(Dim::symbols).collect(),
+            _ => vec![],
+        });
+        let inputs = layer.inputs.iter().flatten().flat_map(|&t| symbols_of(t));
+        let old: HashSet<Arc<str>> = inputs.chain(layer.attrs.values().flat_map(dims)).collect();
+        let mut new: Vec<_> = layer.outputs.iter().flat_map(|&t| symbols_of(t)).collect();
+        new.retain(|symbol| !old.contains(symbol));
+        new.sort();
+        new.dedup();
+        new
     }
 
     /// The layers in an order in which each comes after those that it reads; ties by id.
@@ -488,19 +506,29 @@ impl Network {
         id
     }
 
-    /// `name`, with a number behind it if it is taken. Layers and tensors share one space of names.
     fn unique(&mut self, name: &str) -> String {
-        let base = if name.is_empty() { "unnamed" } else { plain(name) };
-        if !name.is_empty() && self.names.insert(name.into()) {
+        let free = self.free(name);
+        self.names.insert(free.clone());
+        free
+    }
+
+    /// `name`, with a number behind it if it is taken. Layers and tensors share one space of names.
+    fn free(&self, name: &str) -> String {
+        if !name.is_empty() && !self.names.contains(name) {
             return name.into();
         }
-        let mut candidate = base.to_string();
-        let mut count = self.names.len();
-        while !self.names.insert(candidate.clone()) {
-            candidate = format!("{base}~{count}");
-            count += 1;
-        }
-        candidate
+        let base = if name.is_empty() { "unnamed" } else { plain(name) };
+        let numbered = |count: usize| {
+            if count == 0 {
+                base.into()
+            } else {
+                format!("{base}~{}", self.names.len() + count - 1)
+            }
+        };
+        let mut candidates = (0..).map(numbered);
+        candidates
+            .find(|candidate: &String| !self.names.contains(candidate))
+            .unwrap_or_default()
     }
 }
 

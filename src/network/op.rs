@@ -199,10 +199,20 @@ impl Infer<'_> {
         Ok(result)
     }
 
-    /// A fresh dimension that depends on data; the same name at every run of the rule.
+    /// A fresh dimension that the elements of the inputs tell; the same name at every run of the rule.
     pub fn fresh(&self, index: usize) -> Dim {
         Dim::symbol(format!("{}.{index}", self.layer))
     }
+
+    /// A fresh dimension that only the evaluation tells: how many elements there are that something holds of.
+    pub fn counted(&self, index: usize) -> Dim {
+        Dim::symbol(format!("{}#{index}", self.layer))
+    }
+}
+
+/// Whether a symbol that depends on data is one that [`Infer::counted`] made.
+pub fn is_counted(symbol: &str) -> bool {
+    symbol.contains('#')
 }
 
 /// What a reference evaluation sees: dense arrays in, and the dtypes and shapes that the rule gave for them.

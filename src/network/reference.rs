@@ -4,8 +4,8 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::Attrs;
 use crate::network::dim::{Binding, Dim, Symbols};
-use crate::network::op::{Evaluate, Infer, OpDef};
-use crate::network::{Network, Source, TensorId, constant_type};
+use crate::network::op::{Evaluate, Infer, OpDef, TensorType, is_counted};
+use crate::network::{LayerId, Network, Source, TensorId, constant_type};
 use std::collections::HashMap;
 
 /// Evaluates one op on arrays.
@@ -23,9 +23,15 @@ pub fn evaluate_op(op: &OpDef, attrs: &Attrs, inputs: &[Option<Array>]) -> Resul
         guards: Default::default(),
     };
     let outputs = (op.infer)(&infer)?;
+    // What is counted is 0 here; the arrays that come back have its size.
+    let size = |dim: &Dim| match dim.as_const() {
+        None if dim.symbols().iter().any(|symbol| is_counted(symbol)) => Some(0),
+        known => known.and_then(|size| usize::try_from(size).ok()),
+    };
+    let concrete = |ty: &TensorType| Some((ty.dtype, ty.shape.iter().map(size).collect::<Option<_>>()?));
     let outputs: Vec<_> = outputs
         .iter()
-        .map(|ty| ty.concrete().map(|shape| (ty.dtype, shape)))
+        .map(concrete)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::shape("the shape of an output is not determined by these inputs").layer(op.name))?;
     (op.evaluate)(&Evaluate {
@@ -81,23 +87,95 @@ pub fn bind(network: &Network, shape_of: &dyn Fn(usize) -> Vec<usize>) -> Result
 /// # Errors
 /// If the arrays do not fit the inputs.
 pub fn evaluate(network: &Network, inputs: &[Array]) -> Result<Vec<Array>> {
-    let binding = bind(network, &|i| inputs[i].shape().to_vec())?;
-    let mut values: HashMap<TensorId, Array> = network.inputs().iter().copied().zip(inputs.iter().cloned()).collect();
-    for id in network.order()? {
-        let layer = &network[id];
-        let inputs = layer
-            .inputs
-            .iter()
-            .map(|t| t.map(|t| value_of(network, &binding, &values, t)).transpose());
-        let inputs = inputs.collect::<Result<Vec<_>>>()?;
-        let outputs = evaluate_op(layer.op, &at(&layer.attrs, &binding)?, &inputs).map_err(|e| e.layer(&layer.name))?;
-        values.extend(layer.outputs.iter().copied().zip(outputs));
+    let mut state = State::new(network, inputs)?;
+    network.order()?.into_iter().try_for_each(|id| state.evaluate(id))?;
+    network.outputs().iter().map(|o| state.value_of(o.tensor)).collect()
+}
+
+/// A network on its way through an evaluation.
+pub struct State<'n> {
+    network: &'n Network,
+    /// The symbols that are known.
+    pub binding: Binding,
+    /// The tensors that are known.
+    pub values: HashMap<TensorId, Array>,
+}
+
+impl<'n> State<'n> {
+    /// Before the first layer.
+    ///
+    /// # Errors
+    /// If the arrays do not fit the inputs.
+    pub fn new(network: &'n Network, inputs: &[Array]) -> Result<Self> {
+        Ok(Self {
+            binding: bind(network, &|i| inputs[i].shape().to_vec())?,
+            values: network.inputs().iter().copied().zip(inputs.iter().cloned()).collect(),
+            network,
+        })
     }
-    network
-        .outputs()
-        .iter()
-        .map(|o| value_of(network, &binding, &values, o.tensor))
-        .collect()
+
+    /// Runs a layer.
+    ///
+    /// # Errors
+    /// If the inputs do not fit the op; names the layer.
+    pub fn evaluate(&mut self, id: LayerId) -> Result<()> {
+        let layer = &self.network[id];
+        let inputs = self.inputs(id)?;
+        let outputs =
+            evaluate_op(layer.op, &at(&layer.attrs, &self.binding)?, &inputs).map_err(|e| e.layer(&layer.name))?;
+        let shapes: Vec<_> = outputs.iter().map(|array| array.shape().to_vec()).collect();
+        self.values.extend(layer.outputs.iter().copied().zip(outputs));
+        self.bind_outputs(id, &shapes);
+        Ok(())
+    }
+
+    /// Learns the sizes of a layer's outputs from its inputs, without running it.
+    ///
+    /// # Errors
+    /// As [`State::evaluate`].
+    pub fn measure(&mut self, id: LayerId) -> Result<()> {
+        let layer = &self.network[id];
+        let inputs = self.inputs(id)?;
+        let types: Vec<_> = inputs.iter().map(|a| a.as_ref().map(constant_type)).collect();
+        let infer = Infer {
+            layer: &layer.name,
+            attrs: &at(&layer.attrs, &self.binding)?,
+            inputs: &types,
+            constants: &inputs,
+            symbols: &Symbols::new(),
+            guards: Default::default(),
+        };
+        let outputs = (layer.op.infer)(&infer).map_err(|e| e.layer(&layer.name))?;
+        let shapes = outputs
+            .iter()
+            .map(|ty| ty.concrete().ok_or_else(|| Error::internal("a size stays unknown")));
+        let shapes = shapes.collect::<Result<Vec<_>>>().map_err(|e| e.layer(&layer.name))?;
+        self.bind_outputs(id, &shapes);
+        Ok(())
+    }
+
+    /// The value of a tensor.
+    ///
+    /// # Errors
+    /// If it is not known yet.
+    pub fn value_of(&self, tensor: TensorId) -> Result<Array> {
+        value_of(self.network, &self.binding, &self.values, tensor)
+    }
+
+    fn inputs(&self, id: LayerId) -> Result<Vec<Option<Array>>> {
+        let inputs = self.network[id].inputs.iter();
+        inputs.map(|t| t.map(|t| self.value_of(t)).transpose()).collect()
+    }
+
+    fn bind_outputs(&mut self, id: LayerId, shapes: &[Vec<usize>]) {
+        for (&output, shape) in self.network[id].outputs.iter().zip(shapes) {
+            for (dim, &size) in self.network[output].ty.shape.iter().zip(shape) {
+                if let Some(symbol) = dim.as_symbol() {
+                    self.binding.entry(symbol.clone()).or_insert(size as i64);
+                }
+            }
+        }
+    }
 }
 
 /// Attributes with their symbolic dimensions bound.

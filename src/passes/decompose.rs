@@ -15,8 +15,7 @@ pub static PASS: Pass = Pass {
 
 fn rule(network: &Network, id: LayerId) -> Found<'_> {
     match network[id].op.decomposition {
-        // A size that depends on data is a symbol of the very layer that gives it.
-        Decomposition::Always(decompose) if network.unknown_size(id).is_none() => decompose(network, id).map(Some),
+        Decomposition::Always(decompose) => decompose(network, id).map(Some),
         _ => Ok(None),
     }
 }

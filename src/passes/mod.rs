@@ -251,6 +251,10 @@ pub fn rewrite_with(network: &mut Network, rule: impl Rule) -> Result<usize> {
     while let Some(id) = pending.pop_front() {
         waiting.remove(&id);
         let Some(layer) = network.get_layer(id) else { continue };
+        // The size has the layer's name: under another one it would be another size.
+        if !network.new_sizes(id).is_empty() {
+            continue;
+        }
         let Some(change) = rule(network, id).map_err(|e| e.layer(&layer.name))? else {
             continue;
         };

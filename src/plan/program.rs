@@ -223,7 +223,9 @@ impl Tuner<'_> {
         };
         if self.settings.optimization_level == 0 {
             let guess = number as u64 * REORDER_LAUNCH as u64;
-            return timing::unless_naive(provider, &*candidate.kernel, &request, |_| Ok(guess));
+            // A form that does not fit these shapes may fit those that come.
+            let found = timing::unless_naive(provider, &*candidate.kernel, &request, |_| Ok(guess));
+            return Ok(found.unwrap_or(guess));
         }
         let key = timing::key(
             &provider.signature(self.settings),

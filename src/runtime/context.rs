@@ -2,11 +2,14 @@
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::network::Network;
+use crate::network::array::{Array, Buffer};
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::network::op::Guard;
 use crate::network::reference::bind;
 use crate::plan::instance::{ProgramInstance, StepTime};
+use crate::runtime::staged::StagedContext;
 use std::sync::Arc;
 
 /// dtype and shape of an array that crosses the boundary.
@@ -26,6 +29,8 @@ pub struct ExecutionContext {
     engine: Arc<Engine>,
     /// The most recently used one is first.
     ready: Vec<Ready>,
+    /// What runs an engine with stages, which has nothing ready.
+    stages: Option<StagedContext>,
 }
 
 struct Ready {
@@ -39,7 +44,12 @@ struct Ready {
 impl ExecutionContext {
     /// A context without any shape yet.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, ready: vec![] }
+        let stages = (!engine.stages.is_empty()).then(|| StagedContext::new(&engine));
+        Self {
+            engine,
+            ready: vec![],
+            stages,
+        }
     }
 
     /// The engine.
@@ -47,12 +57,46 @@ impl ExecutionContext {
         &self.engine
     }
 
+    /// Whether the shapes of the outputs show only when the engine has run; [`ExecutionContext::evaluate`] alone runs it.
+    pub fn is_staged(&self) -> bool {
+        self.stages.is_some()
+    }
+
+    /// Runs on arrays and gives new ones.
+    ///
+    /// # Errors
+    /// As [`ExecutionContext::prepare`] and [`ExecutionContext::run`].
+    pub fn evaluate(&mut self, inputs: &[Array]) -> Result<Vec<Array>> {
+        let types: Vec<_> = inputs.iter().map(|a| (a.dtype(), a.shape())).collect();
+        if let Some(stages) = &mut self.stages {
+            check_dtypes(&self.engine.network, &types)?;
+            return stages.run(&self.engine, inputs);
+        }
+        let specs = self.prepare(&types)?.to_vec();
+        let bytes = |spec: &TensorSpec| spec.dtype.size() * spec.shape.iter().product::<usize>();
+        let buffers: Vec<_> = specs.iter().map(|spec| Buffer::zeroed(bytes(spec))).collect();
+        let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
+        let to: Vec<_> = buffers.iter().map(Buffer::as_ptr).collect();
+        // SAFETY: the arrays and the buffers live beyond the call, and have the prepared shapes.
+        unsafe { self.run(&from, &to) }?;
+        let outputs = specs.into_iter().zip(buffers);
+        outputs
+            .map(|(spec, buffer)| Array::new(spec.dtype, spec.shape, Arc::new(buffer), 0))
+            .collect()
+    }
+
     /// Gets ready for inputs of these dtypes and shapes and gives those of the outputs.
     ///
     /// # Errors
-    /// If the network does not take them; names the input.
+    /// If the network does not take them; names the input. If the shapes of the outputs depend on data.
     pub fn prepare(&mut self, inputs: &[(DType, &[usize])]) -> Result<&[TensorSpec]> {
-        self.check_dtypes(inputs)?;
+        if self.is_staged() {
+            return Err(
+                Error::unsupported("the shapes of the outputs depend on the data of the inputs")
+                    .hint("run the model: the outputs come in their true shapes"),
+            );
+        }
+        check_dtypes(&self.engine.network, inputs)?;
         let same = |ready: &Ready| {
             ready
                 .shapes
@@ -81,26 +125,6 @@ impl ExecutionContext {
                 .zip(inputs)
                 .all(|(have, (_, want))| have.as_slice() == *want)
         })
-    }
-
-    fn check_dtypes(&self, inputs: &[(DType, &[usize])]) -> Result<()> {
-        let network = &self.engine.network;
-        if inputs.len() != network.inputs().len() {
-            return Err(Error::invalid("the number of inputs differs")
-                .expected(network.inputs().len().to_string())
-                .got(inputs.len().to_string()));
-        }
-        for (&tensor, (dtype, _)) in network.inputs().iter().zip(inputs) {
-            let want = network[tensor].ty.dtype;
-            if *dtype != want {
-                return Err(Error::dtype("input has the wrong dtype")
-                    .tensor(&network[tensor].name)
-                    .expected(want.name())
-                    .got(dtype.name())
-                    .hint(format!("pass x.astype({:?})", want.name())));
-            }
-        }
-        Ok(())
     }
 
     fn instantiate(&self, inputs: &[(DType, &[usize])]) -> Result<Ready> {
@@ -135,7 +159,8 @@ impl ExecutionContext {
 
     /// Bytes of activations and workspaces at the shapes of the last [`ExecutionContext::prepare`].
     pub fn arena_bytes(&self) -> usize {
-        self.ready.first().map_or(0, |ready| ready.instance.arena_bytes())
+        let staged = self.stages.as_ref().map(StagedContext::arena_bytes);
+        staged.unwrap_or_else(|| self.ready.first().map_or(0, |ready| ready.instance.arena_bytes()))
     }
 
     /// Runs on the arrays at these addresses, whose shapes [`ExecutionContext::prepare`] was last told.
@@ -169,6 +194,25 @@ impl ExecutionContext {
             .map(|r| &mut r.instance)
             .ok_or_else(|| Error::internal("the context was not told any shapes"))
     }
+}
+
+fn check_dtypes(network: &Network, inputs: &[(DType, &[usize])]) -> Result<()> {
+    if inputs.len() != network.inputs().len() {
+        return Err(Error::invalid("the number of inputs differs")
+            .expected(network.inputs().len().to_string())
+            .got(inputs.len().to_string()));
+    }
+    for (&tensor, (dtype, _)) in network.inputs().iter().zip(inputs) {
+        let want = network[tensor].ty.dtype;
+        if *dtype != want {
+            return Err(Error::dtype("input has the wrong dtype")
+                .tensor(&network[tensor].name)
+                .expected(want.name())
+                .got(dtype.name())
+                .hint(format!("pass x.astype({:?})", want.name())));
+        }
+    }
+    Ok(())
 }
 
 fn check(guard: &Guard, binding: &Binding) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod context;
 mod pool;
+mod staged;
 
 pub use context::{ExecutionContext, TensorSpec};
 pub use pool::ContextPool;

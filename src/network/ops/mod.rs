@@ -38,6 +38,7 @@ pub mod cast;
 pub mod ceil;
 pub mod celu;
 pub mod clip;
+pub mod compress;
 pub mod concat;
 pub mod constant_of_shape;
 pub mod conv;
@@ -91,6 +92,8 @@ pub mod mish;
 pub mod modulo;
 pub mod mul;
 pub mod neg;
+pub mod non_max_suppression;
+pub mod non_zero;
 pub mod not;
 pub mod one_hot;
 pub mod or;
@@ -142,6 +145,7 @@ pub mod tile;
 pub mod top_k;
 pub mod transpose;
 pub mod trilu;
+pub mod unique;
 pub mod unsqueeze;
 pub mod r#where;
 pub mod xor;
@@ -170,6 +174,7 @@ pub static OPS: &[&OpDef] = &[
     &ceil::DEF,
     &celu::DEF,
     &clip::DEF,
+    &compress::DEF,
     &concat::DEF,
     &constant_of_shape::DEF,
     &conv::DEF,
@@ -223,6 +228,8 @@ pub static OPS: &[&OpDef] = &[
     &modulo::DEF,
     &mul::DEF,
     &neg::DEF,
+    &non_max_suppression::DEF,
+    &non_zero::DEF,
     &not::DEF,
     &one_hot::DEF,
     &or::DEF,
@@ -274,6 +281,7 @@ pub static OPS: &[&OpDef] = &[
     &top_k::DEF,
     &transpose::DEF,
     &trilu::DEF,
+    &unique::DEF,
     &unsqueeze::DEF,
     &r#where::DEF,
     &xor::DEF,

@@ -100,6 +100,13 @@ def top_k(node: Node) -> list[Tensor]:
     )
 
 
+def picked(node: Node) -> list[Tensor]:
+    """Compress and Unique: without an axis they see the tensor flattened."""
+    attrs = {"sorted": node.attr("sorted", 1)} if node.op == "Unique" else {}
+    flat = node.attr("axis") is None
+    return node.add_all(node.op, node.all(), axis=node.attr("axis", 0), flat=int(flat), **attrs)
+
+
 def unsqueeze(node: Node) -> Tensor:
     """Unsqueeze: the axes were an attribute before opset 13 and are an input since."""
     return node.add("Unsqueeze", node[0], axes=node.ints(1) if node.has(1) else node.need("axes"))
@@ -113,6 +120,8 @@ RULES: dict[str, Rule] = {
         "Gather",
         "GatherElements",
         "GatherND",
+        "NonMaxSuppression",
+        "NonZero",
         "OneHot",
         "Range",
         "ScatterElements",
@@ -124,6 +133,7 @@ RULES: dict[str, Rule] = {
         "Trilu",
     ),
     "Cast": cast,
+    "Compress": picked,
     "CastLike": cast_like,
     "Constant": constant,
     "ConstantOfShape": constant_of_shape,
@@ -135,5 +145,6 @@ RULES: dict[str, Rule] = {
     "Split": split,
     "Squeeze": squeeze,
     "TopK": top_k,
+    "Unique": picked,
     "Unsqueeze": unsqueeze,
 }

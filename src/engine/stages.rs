@@ -1,0 +1,159 @@
+//! Networks with sizes that depend on data, cut where such a size becomes known.
+//!
+//! A stage is a network of its own, planned like any other: the sizes that the stages before it told are symbols of
+//! its inputs. Between two stages stand the layers that tell the next sizes. Those whose sizes the elements of their
+//! inputs tell (a Reshape to a computed shape) are only asked for them, and run in the next stage; those that count
+//! (NonZero) run there and then.
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::network::dim::{Dim, Range, Symbols};
+use crate::network::op::is_counted;
+use crate::network::part::Part;
+use crate::network::{LayerId, Network, Source, TensorId};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+/// One stage of an engine.
+pub struct Stage {
+    /// What runs it: its inputs are the feeds and, last, the sizes (see [`Network::part`]); none where there is
+    /// nothing to run.
+    pub engine: Option<Arc<Engine>>,
+    /// What it reads, as tensors of the whole network.
+    pub feeds: Vec<TensorId>,
+    /// What it gives.
+    pub gives: Vec<TensorId>,
+    /// The symbols that are known when it starts, in the order of the sizes.
+    pub symbols: Vec<Arc<str>>,
+    /// The layers behind it that tell sizes, and whether they run for that.
+    pub ends: Vec<(LayerId, bool)>,
+}
+
+/// A stage that is not planned yet.
+pub struct Cut {
+    /// Its network; none where there is nothing to run.
+    pub network: Option<Network>,
+    /// Whether it has sizes that depend on data. Nobody knows likely ones that fit each other: nothing can be timed.
+    pub guessed: bool,
+    /// As the stage will be.
+    pub stage: Stage,
+}
+
+/// Cuts a network; `None` if all its sizes follow from those of its inputs.
+///
+/// # Errors
+/// If the layers form a cycle.
+pub fn cut(network: &Network) -> Result<Option<Vec<Cut>>> {
+    let plan = Levels::of(network)?;
+    if plan.ends.is_empty() {
+        return Ok(None);
+    }
+    (0..plan.count())
+        .map(|level| plan.cut(network, level))
+        .collect::<Result<Vec<_>>>()
+        .map(Some)
+}
+
+/// Which stage runs what.
+#[derive(Default)]
+struct Levels {
+    /// The first stage that may read a tensor; 0 where it is not listed.
+    tensors: HashMap<TensorId, usize>,
+    /// The first stage that knows a symbol that depends on data.
+    symbols: HashMap<Arc<str>, usize>,
+    layers: Vec<(LayerId, usize)>,
+    ends: Vec<(LayerId, usize, bool)>,
+}
+
+impl Levels {
+    fn of(network: &Network) -> Result<Self> {
+        let mut this = Self::default();
+        for id in network.order()? {
+            let layer = &network[id];
+            let inputs = layer.inputs.iter().flatten().map(|&t| this.of_tensor(network, t));
+            let dims = layer.outputs.iter().flat_map(|&t| &network[t].ty.shape);
+            let sizes = dims.map(|dim| this.of_dim(dim));
+            let level = inputs.chain(sizes).max().unwrap_or(0);
+            let new = network.new_sizes(id);
+            let new: Vec<_> = new.into_iter().filter(|s| !network.symbols.contains_key(s)).collect();
+            let counts = new.iter().any(|symbol| is_counted(symbol));
+            let ready = level + !new.is_empty() as usize;
+            if !new.is_empty() {
+                this.ends.push((id, level, counts));
+            }
+            if !counts {
+                this.layers.push((id, ready));
+            }
+            this.symbols.extend(new.into_iter().map(|symbol| (symbol, ready)));
+            this.tensors.extend(layer.outputs.iter().map(|&t| (t, ready)));
+        }
+        Ok(this)
+    }
+
+    fn of_dim(&self, dim: &Dim) -> usize {
+        let levels = dim.symbols().into_iter().filter_map(|s| self.symbols.get(&s).copied());
+        levels.max().unwrap_or(0)
+    }
+
+    fn of_tensor(&self, network: &Network, tensor: TensorId) -> usize {
+        let value = network[tensor].ty.value.iter().flatten();
+        let symbolic = matches!(network[tensor].source, Source::Symbolic);
+        let value = value.filter(|_| symbolic).map(|dim| self.of_dim(dim)).max();
+        self.tensors.get(&tensor).copied().or(value).unwrap_or(0)
+    }
+
+    fn count(&self) -> usize {
+        let layers = self.layers.iter().map(|&(_, level)| level);
+        let ends = self.ends.iter().map(|&(_, level, _)| level);
+        layers.chain(ends).max().map_or(0, |last| last + 1)
+    }
+
+    fn cut(&self, network: &Network, level: usize) -> Result<Cut> {
+        let at = |&&(_, l): &&(LayerId, usize)| l == level;
+        let layers: HashSet<LayerId> = self.layers.iter().filter(at).map(|&(id, _)| id).collect();
+        let outside = |t: &TensorId| match network[*t].source {
+            Source::Input => true,
+            Source::Layer(id, _) => !layers.contains(&id),
+            Source::Constant(_) | Source::Symbolic => false,
+        };
+        let read = |ids: &mut dyn Iterator<Item = LayerId>| -> BTreeSet<TensorId> {
+            ids.flat_map(|id| network[id].inputs.iter().flatten().copied())
+                .collect()
+        };
+        let feeds = read(&mut layers.iter().copied())
+            .into_iter()
+            .filter(outside)
+            .collect::<Vec<_>>();
+        let mut later = self.layers.iter().filter(|(_, l)| *l > level).map(|&(id, _)| id);
+        let mut asked = self.ends.iter().filter(|(_, l, _)| *l >= level).map(|&(id, ..)| id);
+        let mut wanted = read(&mut later);
+        wanted.extend(read(&mut asked));
+        wanted.extend(network.outputs().iter().map(|o| o.tensor));
+        let own = |t: &TensorId| matches!(network[*t].source, Source::Layer(id, _) if layers.contains(&id));
+        let gives: Vec<TensorId> = wanted.into_iter().filter(own).collect();
+        let mut symbols: Symbols = network.symbols.clone();
+        let told = self.symbols.iter().filter(|(_, l)| **l <= level);
+        symbols.extend(told.map(|(name, _)| (name.clone(), Range::default())));
+        let late = symbols.len() - network.symbols.len();
+        let names = symbols.keys().cloned().collect();
+        let part = Part {
+            layers: &layers,
+            feeds: &feeds,
+            gives: &gives,
+            symbols,
+        };
+        let part = (!gives.is_empty()).then(|| network.part(part)).transpose()?;
+        let ends = self.ends.iter().filter(|(_, l, _)| *l == level);
+        Ok(Cut {
+            guessed: late > 0,
+            network: part,
+            stage: Stage {
+                engine: None,
+                feeds,
+                gives,
+                symbols: names,
+                ends: ends.map(|&(id, _, counts)| (id, counts)).collect(),
+            },
+        })
+    }
+}
