@@ -171,8 +171,8 @@ impl<T: Number> Along<T> {
     unsafe fn tiles(&self, call: &Call, tiles: Range<usize>) {
         let Grid { length, inner, .. } = self.grid;
         let most = length * inner.min(TILE);
-        let bytes = most * size_of::<T>() + length * size_of::<u64>();
-        scratch::with(bytes, |scratch| {
+        let behind = (most * size_of::<T>()).next_multiple_of(align_of::<u64>());
+        scratch::with(behind + length * size_of::<u64>(), |scratch| {
             let numbers = scratch.cast::<T>();
             for unit in tiles {
                 let (outer, first) = (unit / self.tiles, unit % self.tiles * TILE);
@@ -185,7 +185,7 @@ impl<T: Number> Along<T> {
                 unsafe {
                     let source = call.inputs[0].add(at * self.dtype.size());
                     tile.load(self.dtype, source, inner, numbers);
-                    let order = scratch.add(most * size_of::<T>()).cast::<u64>();
+                    let order = scratch.add(behind).cast::<u64>();
                     self.tile(call, &tile, (outer, first), numbers, order);
                 }
             }
