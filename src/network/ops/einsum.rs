@@ -6,7 +6,7 @@ use crate::network::attr::{Attr, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
 use crate::network::ops::rewrite::Rewrite;
-use crate::network::ops::{matmul, places, pointwise, reduce_sum, strides};
+use crate::network::ops::{matmul, places, pointwise, reduce_sum, strides, trilu};
 use crate::network::patch::Patch;
 use crate::network::{LayerId, Network, TensorId};
 use std::collections::BTreeMap;
@@ -193,6 +193,25 @@ fn sum_out(rewrite: &mut Rewrite, (x, labels): Labelled, wanted: impl Fn(&Label)
     Ok((sum, labels.into_iter().filter(wanted).collect()))
 }
 
+/// Draws the dimensions of one label together: what lies off the diagonal becomes 0, and a sum leaves the diagonal.
+fn diagonal(rewrite: &mut Rewrite, (mut x, mut labels): Labelled) -> Result<Labelled> {
+    let repeated =
+        |labels: &[Label]| (1..labels.len()).find_map(|j| Some((labels[..j].iter().position(|l| *l == labels[j])?, j)));
+    while let Some((i, j)) = repeated(&labels) {
+        let mut perm: Vec<_> = (0..labels.len()).filter(|&axis| axis != i && axis != j).collect();
+        perm.extend([i, j]);
+        x = rewrite.transpose(x, &perm)?;
+        for upper in [0, 1] {
+            x = rewrite.apply_with(&trilu::DEF, [("upper", Attr::Int(upper))], &[x])?;
+        }
+        let attrs = [("axes", Attr::Ints(vec![-1])), ("keepdims", Attr::Int(0))];
+        x = rewrite.apply_with(&reduce_sum::DEF, attrs, &[x])?;
+        perm.pop();
+        labels = perm.into_iter().map(|axis| labels[axis]).collect();
+    }
+    Ok((x, labels))
+}
+
 /// The tensor with its dimensions in the order of `batch`, then those of each group joined to one.
 fn arranged(rewrite: &mut Rewrite, (x, labels): &Labelled, batch: &[Label], groups: [&[Label]; 2]) -> Result<TensorId> {
     let order: Vec<_> = [batch, groups[0], groups[1]].concat();
@@ -219,21 +238,15 @@ fn arranged(rewrite: &mut Rewrite, (x, labels): &Labelled, batch: &[Label], grou
     rewrite.reshape(x, shape)
 }
 
-/// Einsum => ReduceSum, Transpose, Reshape and one MatMul per further input.
+/// Einsum => ReduceSum, Transpose, Reshape and one MatMul per further input; Trilu where a letter comes twice.
 fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {
     let mut rewrite = Rewrite::of(network, id);
     let inputs: Vec<_> = network[id].inputs.iter().flatten().copied().collect();
     let ranks: Vec<_> = inputs.iter().map(|&t| rewrite.ty(t).rank()).collect();
     let Equation { terms, output } = Equation::parse(rewrite.attrs().text("equation"), &ranks)?;
-    let repeated = |term: &Vec<Label>| (1..term.len()).any(|i| term[..i].contains(&term[i]));
-    let hidden = |l: &Label| matches!(l, Label::Ellipsis(_)) && !output.contains(l);
-    if terms.iter().any(repeated) || terms.iter().flatten().any(hidden) {
-        return Err(
-            Error::unsupported("an Einsum of a diagonal, or that sums over the ellipsis")
-                .hint("write the diagonal with Gather, name the dimensions of the ellipsis"),
-        );
-    }
-    let mut sides = inputs.into_iter().zip(terms.iter().cloned());
+    let given = inputs.into_iter().zip(terms.iter().cloned());
+    let sides: Result<Vec<_>> = given.map(|side| diagonal(&mut rewrite, side)).collect();
+    let mut sides = sides?.into_iter();
     let mut result = sides.next().ok_or_else(|| Error::invalid("Einsum has no inputs"))?;
     for (done, right) in sides.enumerate() {
         let later = |l: &Label| output.contains(l) || terms[done + 2..].iter().flatten().any(|t| t == l);
@@ -257,7 +270,7 @@ fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {
         let free = |labels: Vec<Label>| labels.into_iter().filter(|l| !batch.contains(l)).collect::<Vec<_>>();
         let rows = free(of(&left.1, false, true, &right.1));
         let columns = free(of(&right.1, false, true, &left.1));
-        let inner = of(&left.1, true, false, &right.1);
+        let inner = free(of(&left.1, true, false, &right.1));
         let a = arranged(&mut rewrite, &left, &batch, [&rows, &inner])?;
         let b = arranged(&mut rewrite, &right, &batch, [&inner, &columns])?;
         let product = rewrite.apply(&matmul::DEF, &[a, b])?;

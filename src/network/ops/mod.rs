@@ -5,6 +5,7 @@ use crate::network::op::OpDef;
 
 pub mod arg;
 mod blocks;
+mod cumulative;
 pub mod indexing;
 pub mod integer_product;
 mod normalization;
@@ -29,6 +30,7 @@ pub mod atan;
 pub mod atanh;
 pub mod average_pool;
 pub mod batch_normalization;
+pub mod bit_cast;
 pub mod bit_shift;
 pub mod bitwise_and;
 pub mod bitwise_not;
@@ -46,9 +48,11 @@ pub mod conv_integer;
 pub mod conv_transpose;
 pub mod cos;
 pub mod cosh;
+pub mod cum_prod;
 pub mod cum_sum;
 pub mod depth_to_space;
 pub mod dequantize_linear;
+pub mod det;
 pub mod div;
 pub mod einsum;
 pub mod elu;
@@ -165,6 +169,7 @@ pub static OPS: &[&OpDef] = &[
     &atanh::DEF,
     &average_pool::DEF,
     &batch_normalization::DEF,
+    &bit_cast::DEF,
     &bit_shift::DEF,
     &bitwise_and::DEF,
     &bitwise_not::DEF,
@@ -182,9 +187,11 @@ pub static OPS: &[&OpDef] = &[
     &conv_transpose::DEF,
     &cos::DEF,
     &cosh::DEF,
+    &cum_prod::DEF,
     &cum_sum::DEF,
     &depth_to_space::DEF,
     &dequantize_linear::DEF,
+    &det::DEF,
     &div::DEF,
     &einsum::DEF,
     &elu::DEF,

@@ -241,6 +241,10 @@ mod tests {
                     (vec![vec![2, 3], vec![3, 4], vec![4, 2]], equation("ij,jk,kl->li")),
                     (vec![vec![2, 3, 4], vec![5]], equation("abc,d->cd")),
                     (vec![vec![2, 3]], equation("ij->")),
+                    (vec![vec![2, 3, 3]], equation("bii->ib")),
+                    (vec![vec![3, 3, 3], vec![3, 2]], equation("iii,ij->j")),
+                    (vec![vec![2, 3, 4]], equation("...j->j")),
+                    (vec![vec![2, 1, 3, 4], vec![5, 4, 6]], equation("...ij,...jk->ik")),
                 ]
             }
             "Flatten" => vec![
@@ -283,7 +287,14 @@ mod tests {
                     )
                 })
                 .to_vec(),
-            "SpaceToDepth" => vec![(vec![vec![2, 3, 4, 6]], attrs([int("blocksize", 2)]))],
+            "SpaceToDepth" => ["DCR", "CRD"]
+                .map(|mode| {
+                    (
+                        vec![vec![2, 3, 4, 6]],
+                        attrs([int("blocksize", 2), ("mode", Attr::Text(mode.into()))]),
+                    )
+                })
+                .to_vec(),
             "Gelu" => vec![
                 (vec![image.clone()], attrs([])),
                 (vec![image], attrs([("approximate", Attr::Text("tanh".into()))])),

@@ -1,7 +1,7 @@
 //! SpaceToDepth.
 
-use crate::error::Result;
-use crate::network::attr::Attrs;
+use crate::error::{Error, Result};
+use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::op::{Decomposition, OpDef, TensorType};
 use crate::network::ops::blocks::{self, Plan};
 
@@ -10,7 +10,14 @@ pub static DEF: OpDef = OpDef {
     name: "SpaceToDepth",
     doc: "Blocks of height and width of x [N, C, H, W] gathered in channels (ONNX SpaceToDepth)",
     inputs: &["x"],
-    attrs: &[blocks::BLOCKSIZE],
+    attrs: &[
+        blocks::BLOCKSIZE,
+        attr(
+            "mode",
+            Preset::Text("DCR"),
+            "DCR: the block's place is the outer part of the channel; CRD: the inner one",
+        ),
+    ],
     infer: |infer| blocks::infer(infer, plan),
     evaluate: |e| blocks::evaluate(e, plan),
     pointwise: None,
@@ -21,10 +28,19 @@ fn plan(attrs: &Attrs, x: &TensorType) -> Result<Plan> {
     let [n, c, h, w] = [0, 1, 2, 3].map(|i| x.shape[i].clone());
     let b = blocks::size(attrs);
     let (h, w) = (blocks::exact(&h, &b)?, blocks::exact(&w, &b)?);
+    let perm = match attrs.text("mode") {
+        "DCR" => [0, 3, 5, 1, 2, 4],
+        "CRD" => [0, 1, 3, 5, 2, 4],
+        other => {
+            return Err(Error::invalid("attribute \"mode\" is unknown")
+                .expected("DCR or CRD")
+                .got(other));
+        }
+    };
     Ok(Plan {
         shape: vec![n.clone(), c.clone() * b.clone() * b.clone(), h.clone(), w.clone()],
         split: vec![n, c, h, b.clone(), w, b],
-        perm: [0, 3, 5, 1, 2, 4],
+        perm,
     })
 }
 

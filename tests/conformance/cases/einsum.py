@@ -1,6 +1,8 @@
 """Einsum."""
 
-from tests.conformance.case import INTS, case, constant, normal
+import math
+
+from tests.conformance.case import INTS, case, constant, exact, normal
 
 OP = "Einsum"
 CASES = [
@@ -18,6 +20,17 @@ CASES = [
     case("sum", normal(3, 4), equation="ij->i", sums=True),
     case("trace", normal(4, 4), equation="ii->", sums=True),
     case("diagonal", normal(4, 4), equation="ii->i"),
+    case("batch_diagonal", normal(2, 4, 4), equation="...ii->...i"),
+    case("diagonal_of_a_product", normal(4, 4), normal(4, 3), equation="ii,ij->j", sums=True),
+    case(
+        "three_times",
+        normal(3, 3, 3),
+        equation="iii->i",
+        reference=lambda x, equation: x[[0, 1, 2], [0, 1, 2], [0, 1, 2]],
+    ),
+    case("summed_ellipsis", normal(2, 3, 4), equation="...j->j", sums=True),
+    case("summed_batch", normal(2, 3, 4), normal(2, 4, 5), equation="...ij,...jk->ik", sums=True),
+    case("infinite_off_the_diagonal", exact([[1.0, math.inf], [math.nan, 2.0]]), equation="ii->i"),
     case("three", normal(3, 4), normal(4, 5), normal(5, 2), equation="ij,jk,kl->il", sums=True, slack=2),
     case("ints", normal(3, 5), normal(5, 4), equation="ij,jk->ik", dtypes=INTS),
 ]

@@ -15,12 +15,16 @@ def batch_normalization(node: Node) -> Tensor:
     return node.add("BatchNormalization", *(node[i] for i in range(5)), epsilon=node.attr("epsilon", 1e-5))
 
 
-def dropout(node: Node) -> Tensor:
-    """Dropout, which does nothing in inference."""
+def dropout(node: Node) -> list[Tensor]:
+    """Dropout, which does nothing in inference: its mask keeps everything."""
     training = node.array(2)
     if node.has(2) and (training is None or training.reshape(-1)[0]):
         raise UnsupportedError("Dropout in training mode is not supported", hint="export the model in eval mode")
-    return node[0]
+    x = node[0]
+    if not any(node.outputs[1:]):
+        return [x]
+    kept = "bool" if node.version >= 10 else x.dtype
+    return [x, node.add("ConstantOfShape", node.add("Shape", x), value=1.0, dtype=kept)]
 
 
 def group_normalization(node: Node) -> Tensor:
@@ -48,6 +52,16 @@ def layer_normalization(node: Node) -> list[Tensor]:
     variance = node.add("ReduceMean", node.add("Mul", away, away), axes=axes)
     shifted = node.add("Add", variance, node.like(node.attr("epsilon", 1e-5), x))
     return [result[0], mean, node.add("Reciprocal", node.add("Sqrt", shifted))]
+
+
+def mean_variance_normalization(node: Node) -> Tensor:
+    """MeanVarianceNormalization, in float32 at least."""
+    x, axes = node[0], node.attr("axes", [0, 2, 3])
+    wide = x if str(x.dtype) in ("float32", "float64") else node.add("Cast", x, to="float32")
+    away = node.add("Sub", wide, node.add("ReduceMean", wide, axes=axes))
+    deviation = node.add("Sqrt", node.add("ReduceMean", node.add("Mul", away, away), axes=axes))
+    result = node.add("Div", away, node.add("Add", deviation, node.like(1e-9, wide)))
+    return result if wide is x else node.add("Cast", result, to=x.dtype)
 
 
 def resize(node: Node) -> Tensor:
@@ -97,6 +111,7 @@ RULES: dict[str, Rule] = {
     "GroupNormalization": group_normalization,
     "LayerNormalization": layer_normalization,
     "MaxPool": Same(ignore={"storage_order": ANY}),
+    "MeanVarianceNormalization": mean_variance_normalization,
     "Resize": resize,
     "Upsample": upsample,
 }

@@ -11,10 +11,13 @@ from neurenix.importers.onnx import (
     contrib,
     control,
     logic,
+    loss,
     math,
     nn,
     quantized,
+    random,
     reduction,
+    signal,
     tensor,
 )
 from neurenix.importers.onnx.node import Node, Rule
@@ -27,10 +30,13 @@ RULES: dict[str, Rule] = {
     **contrib.OWN,
     **control.RULES,
     **logic.RULES,
+    **loss.RULES,
     **math.RULES,
     **nn.RULES,
     **quantized.RULES,
+    **random.RULES,
     **reduction.RULES,
+    **signal.RULES,
     **tensor.RULES,
 }
 

@@ -7,9 +7,16 @@ from typing import Any
 import numpy as np
 
 from neurenix._native import Tensor
-from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same, same
+
+
+def bit_cast(node: Node) -> Tensor:
+    """BitCast."""
+    from neurenix.importers.onnx.graph import dtype_of
+
+    return node.add("BitCast", node[0], to=dtype_of(node.need("to")))
 
 
 def constant(node: Node) -> list[Tensor]:
@@ -38,6 +45,24 @@ def constant_of_shape(node: Node) -> Tensor:
     """ConstantOfShape: one value everywhere."""
     value = node.graph.read(node.attrs["value"]) if "value" in node.attrs else np.zeros(1, np.float32)
     return node.add("ConstantOfShape", node[0], value=float(value.reshape(-1)[0]), dtype=value.dtype)
+
+
+def eye_like(node: Node) -> Tensor:
+    """EyeLike: where the column is `k` more than the row."""
+    from neurenix.importers.onnx.graph import dtype_of
+
+    x = node[0]
+    if len(x.shape) != 2:
+        raise ShapeError("EyeLike makes matrices", expected="an input of rank 2", got=str(x.shape))
+    shape = node.add("Shape", x)
+
+    def places(axis: int) -> Tensor:
+        extent = node.add("Gather", shape, node.constant(axis, np.int64), axis=0)
+        return node.add("Range", node.constant(0, np.int64), extent, node.constant(1, np.int64))
+
+    rows = node.add("Unsqueeze", node.add("Add", places(0), node.constant(node.attr("k", 0), np.int64)), axes=[1])
+    to = dtype_of(node.attrs["dtype"]) if "dtype" in node.attrs else x.dtype
+    return node.add("Cast", node.add("Equal", rows, places(1)), to=to)
 
 
 def pad(node: Node) -> Tensor:
@@ -88,6 +113,30 @@ def squeeze(node: Node) -> Tensor:
     return node.add("Squeeze", node[0], axes=axes)
 
 
+def tensor_scatter(node: Node) -> Tensor:
+    """TensorScatter: each sample's update goes to its own place along an axis, perhaps around the end."""
+    cache, update, mode = node[0], node[1], node.attr("mode", "linear")
+    axis, rank = node.attr("axis", -2), len(cache.shape)
+    axis += rank if axis < 0 else 0
+    if not 1 <= axis < rank:
+        raise ShapeError("the axis of a TensorScatter is out of range", expected=f"1 to {rank - 1}", got=str(axis))
+    if mode not in ("linear", "circular"):
+        raise InvalidArgumentError("attribute 'mode' is unknown", expected="'linear' or 'circular'", got=repr(mode))
+
+    def extent(x: Tensor) -> Tensor:
+        return node.add("Gather", node.add("Shape", x), node.constant(axis, np.int64), axis=0)
+
+    zero, one = (node.constant(v, np.int64) for v in (0, 1))
+    places = node.add("Unsqueeze", node.add("Range", zero, extent(update), one), axes=list(range(1, rank - axis)))
+    if node.has(2):
+        first = node.add("Cast", node[2], to="int64")
+        places = node.add("Add", places, node.add("Unsqueeze", first, axes=list(range(1, rank))))
+    if mode == "circular":
+        places = node.add("Mod", places, extent(cache))
+    places = node.add("Expand", places, node.add("Shape", update))
+    return node.add("ScatterElements", cache, places, update, axis=axis)
+
+
 def top_k(node: Node) -> list[Tensor]:
     """TopK: k is an attribute before opset 10."""
     k = node[1] if node.version >= 10 else node.integers([node.need("k")])
@@ -132,11 +181,13 @@ RULES: dict[str, Rule] = {
         "Transpose",
         "Trilu",
     ),
+    "BitCast": bit_cast,
     "Cast": cast,
     "Compress": picked,
     "CastLike": cast_like,
     "Constant": constant,
     "ConstantOfShape": constant_of_shape,
+    "EyeLike": eye_like,
     "Identity": identity,
     "Pad": pad,
     "Reshape": reshape,
@@ -144,6 +195,7 @@ RULES: dict[str, Rule] = {
     "Slice": slice_,
     "Split": split,
     "Squeeze": squeeze,
+    "TensorScatter": tensor_scatter,
     "TopK": top_k,
     "Unique": picked,
     "Unsqueeze": unsqueeze,

@@ -1,7 +1,7 @@
-//! Ops on the elements along one axis, one line at a time: ArgMax, ArgMin, CumSum, TopK.
+//! Ops on the elements along one axis, one line at a time: ArgMax, ArgMin, CumProd, CumSum, TopK.
 
 mod arg;
-mod cum_sum;
+mod cumulative;
 mod number;
 #[cfg(test)]
 mod tests;
@@ -16,6 +16,7 @@ use crate::plan::layout::Layout;
 use crate::plan::{Call, Form, Instance, Kernel, Request};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::kernels::scratch;
+use cumulative::How;
 use number::Number;
 use std::ops::Range;
 
@@ -24,7 +25,7 @@ const TILE: usize = 64;
 /// Bytes that a thread should at least read.
 const GRAIN: usize = 32 << 10;
 
-/// ArgMax, ArgMin, CumSum and TopK.
+/// ArgMax, ArgMin, CumProd, CumSum and TopK.
 pub fn offer(scope: &Scope) -> Answer {
     let (name, attrs) = (scope.op(), &scope.layer().attrs);
     let rule = match name {
@@ -32,10 +33,11 @@ pub fn offer(scope: &Scope) -> Answer {
             greatest: name == "ArgMax",
             last: attrs.flag("select_last_index"),
         },
-        "CumSum" => Rule::CumSum {
+        "CumSum" | "CumProd" => Rule::Cumulative(How {
+            product: name == "CumProd",
             exclusive: attrs.flag("exclusive"),
             reverse: attrs.flag("reverse"),
-        },
+        }),
         "TopK" => Rule::TopK {
             greatest: attrs.flag("largest"),
         },
@@ -45,7 +47,7 @@ pub fn offer(scope: &Scope) -> Answer {
         return Ok(vec![]);
     };
     let axis = match name {
-        "CumSum" => scope.value(1).and_then(|v| v.first()?.as_const()),
+        "CumSum" | "CumProd" => scope.value(1).and_then(|v| v.first()?.as_const()),
         _ => Some(attrs.int("axis")),
     };
     let axis = axis.or_else(|| scope.constant(1).and_then(|c| c.to_i64().first().copied()));
@@ -59,7 +61,7 @@ pub fn offer(scope: &Scope) -> Answer {
 #[derive(Debug, Clone, Copy)]
 enum Rule {
     Arg { greatest: bool, last: bool },
-    CumSum { exclusive: bool, reverse: bool },
+    Cumulative(How),
     TopK { greatest: bool },
 }
 
@@ -213,8 +215,8 @@ impl<T: Number> Along<T> {
                         call.outputs[0].cast::<i64>().add(at(1)),
                     );
                 }
-                Rule::CumSum { exclusive, reverse } => {
-                    cum_sum::sums(numbers, tile, exclusive, reverse);
+                Rule::Cumulative(how) => {
+                    cumulative::run(numbers, tile, how);
                     tile.store(self.dtype, numbers, call.outputs[0].add(at(length) * size), inner);
                 }
                 Rule::TopK { greatest } => {

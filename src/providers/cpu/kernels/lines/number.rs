@@ -6,11 +6,15 @@ use crate::providers::cpu::simd::convert;
 
 /// A class of numbers.
 pub trait Number: Copy + PartialOrd + Send + Sync + 'static {
-    /// What sums are kept in.
+    /// What sums and products are kept in.
     type Sum: Copy + Default;
     /// The sum and one element more.
     fn add(sum: Self::Sum, element: Self) -> Self::Sum;
-    /// A sum as a number.
+    /// The product of nothing.
+    const ONE: Self::Sum;
+    /// The product and one element more.
+    fn times(product: Self::Sum, element: Self) -> Self::Sum;
+    /// A sum or product as a number.
     fn of(sum: Self::Sum) -> Self;
     /// Reads `n` neighbours of `dtype`.
     ///
@@ -37,6 +41,11 @@ impl Number for f32 {
     #[inline(always)]
     fn add(sum: f64, element: f32) -> f64 {
         sum + element as f64
+    }
+    const ONE: f64 = 1.0;
+    #[inline(always)]
+    fn times(product: f64, element: f32) -> f64 {
+        product * element as f64
     }
     #[inline(always)]
     fn of(sum: f64) -> f32 {
@@ -66,6 +75,10 @@ impl Number for f64 {
     fn add(sum: f64, element: f64) -> f64 {
         sum + element
     }
+    const ONE: f64 = 1.0;
+    fn times(product: f64, element: f64) -> f64 {
+        product * element
+    }
     fn of(sum: f64) -> f64 {
         sum
     }
@@ -83,6 +96,10 @@ impl Number for i64 {
     type Sum = i64;
     fn add(sum: i64, element: i64) -> i64 {
         sum.wrapping_add(element)
+    }
+    const ONE: i64 = 1;
+    fn times(product: i64, element: i64) -> i64 {
+        product.wrapping_mul(element)
     }
     fn of(sum: i64) -> i64 {
         sum

@@ -58,16 +58,19 @@ fn nan_is_the_best() {
 }
 
 #[test]
-fn running_sums() {
+fn running_sums_and_products() {
     for dtype in DTYPES {
-        for axis in [0, 1, -1] {
+        for (op, axis) in [0, 1, -1]
+            .into_iter()
+            .flat_map(|axis| [("CumSum", axis), ("CumProd", axis)])
+        {
             for (exclusive, reverse) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
                 for h in [5, 0] {
                     let mut case = Case::new(dtype);
                     let x = case.input("3 h 70");
                     let axis = case.constant(Array::ints(&[axis]));
                     let how = flags([("exclusive", exclusive), ("reverse", reverse)]);
-                    let y = case.layer("CumSum", how, &[x, axis]);
+                    let y = case.layer(op, how, &[x, axis]);
                     case.output(y).check_fast(&[("h", h)]);
                 }
             }
