@@ -67,9 +67,9 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
 /// By float32 convolutions that are exact.
 fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {
     let mut rewrite = Rewrite::of(network, id);
-    let x = Operand::new(network, &mut rewrite, 0, DType::Float32)?;
-    let w = Operand::new(network, &mut rewrite, 1, DType::Float32)?;
-    let terms = integer_product::terms(&rewrite.ty(w.tensor).shape[1..]).unwrap_or(MOST_TERMS);
+    let terms = integer_product::terms(&rewrite.ty(rewrite.input(1)?).shape[1..]).unwrap_or(MOST_TERMS);
+    let x = Operand::new(network, &mut rewrite, 0, DType::Float32, terms)?;
+    let w = Operand::new(network, &mut rewrite, 1, DType::Float32, terms)?.summed(network, &rewrite, 0)?;
     let result = integer_product::product(&mut rewrite, [x, w], terms, &|rewrite, x, w| {
         rewrite.apply_all_same(&conv::DEF, &[x, w])
     })?;

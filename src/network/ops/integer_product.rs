@@ -58,11 +58,13 @@ pub struct Operand {
     pub tensor: TensorId,
     /// No element is further from zero.
     pub bound: f64,
+    /// No elements that meet in one sum are, together, further from zero.
+    pub reach: f64,
 }
 
 impl Operand {
-    /// An operand of the layer, as this dtype.
-    pub fn new(network: &Network, rewrite: &mut Rewrite, index: usize, dtype: DType) -> Result<Self> {
+    /// An operand of the layer, as this dtype; `terms` of its elements meet in one sum.
+    pub fn new(network: &Network, rewrite: &mut Rewrite, index: usize, dtype: DType, terms: i64) -> Result<Self> {
         let x = rewrite.input(index)?;
         let zero = rewrite.optional(index + 2);
         let bound = bound(network, x, zero);
@@ -71,7 +73,32 @@ impl Operand {
             let zero = rewrite.cast(zero, dtype)?;
             tensor = rewrite.apply(&sub::DEF, &[tensor, zero])?;
         }
-        Ok(Self { tensor, bound })
+        let reach = bound * terms as f64;
+        Ok(Self { tensor, bound, reach })
+    }
+
+    /// The same, given that it is the right operand of the layer, and that all elements at one place along `axis` meet:
+    /// a constant is summed, which mostly gives far less than the greatest element does.
+    pub fn summed(self, network: &Network, rewrite: &Rewrite, axis: usize) -> Result<Self> {
+        let (w, zero) = (rewrite.input(1)?, rewrite.optional(3));
+        let Some(array) = network[w].constant() else {
+            return Ok(self);
+        };
+        let zero = match zero.map(|zero| network[zero].constant()) {
+            Some(None) => return Ok(self),
+            Some(Some(zero)) => zero.clone(),
+            None => Array::scalar(array.dtype(), 0.0),
+        };
+        let places = pointwise::broadcast_places(zero.shape(), array.shape());
+        let (values, zeros) = (array.to_f64(), zero.to_f64());
+        let inner: usize = array.shape()[axis + 1..].iter().product();
+        let mut sums = vec![0.0; array.shape()[axis]];
+        let count = sums.len();
+        for (at, (value, place)) in values.iter().zip(places).enumerate() {
+            sums[at / inner % count] += (value - zeros[place]).abs();
+        }
+        let reach = sums.into_iter().fold(0.0, f64::max).min(self.reach);
+        Ok(Self { reach, ..self })
     }
 }
 
@@ -99,7 +126,7 @@ pub fn product(
     terms: i64,
     multiply: &dyn Fn(&mut Rewrite, TensorId, TensorId) -> Result<TensorId>,
 ) -> Result<TensorId> {
-    if a.bound * b.bound * terms as f64 <= EXACT || b.bound <= 1.0 {
+    if a.bound * b.reach <= EXACT || b.bound <= 1.0 {
         let sum = multiply(rewrite, a.tensor, b.tensor)?;
         return rewrite.cast(sum, DType::Int32);
     }
@@ -108,7 +135,11 @@ pub fn product(
     let high = rewrite.apply(&round::DEF, &[high])?;
     let shifted = rewrite.apply_number(&mul::DEF, high, base)?;
     let low = rewrite.apply(&sub::DEF, &[b.tensor, shifted])?;
-    let digit = |tensor, bound| Operand { tensor, bound };
+    let digit = |tensor, bound| Operand {
+        tensor,
+        bound,
+        reach: bound * terms as f64,
+    };
     let high = product(rewrite, [a, digit(high, (b.bound / base).ceil())], terms, multiply)?;
     let low = product(rewrite, [a, digit(low, base / 2.0)], terms, multiply)?;
     let high = rewrite.apply_number(&mul::DEF, high, base)?;

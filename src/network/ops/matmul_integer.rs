@@ -62,8 +62,12 @@ fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {
     let inner = rewrite.ty(rewrite.input(0)?).shape.last().cloned();
     let terms = inner.and_then(|inner| integer_product::terms(&[inner]));
     let dtype = if terms.is_some() { DType::Float32 } else { DType::Int32 };
-    let a = Operand::new(network, &mut rewrite, 0, dtype)?;
-    let b = Operand::new(network, &mut rewrite, 1, dtype)?;
+    let count = terms.unwrap_or_default();
+    let a = Operand::new(network, &mut rewrite, 0, dtype, count)?;
+    let mut b = Operand::new(network, &mut rewrite, 1, dtype, count)?;
+    if rewrite.ty(b.tensor).rank() == 2 {
+        b = b.summed(network, &rewrite, 1)?;
+    }
     let result = match terms {
         Some(terms) => integer_product::product(&mut rewrite, [a, b], terms, &|rewrite, a, b| {
             rewrite.apply(&matmul::DEF, &[a, b])
