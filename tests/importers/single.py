@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
+import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from neurenix.hardware.tensorrt import TensorRTBackend
+
+ort = pytest.importorskip("onnxruntime")
 
 Array = NDArray[Any]
 

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 import neurenix as nx
 from neurenix.importers import from_onnx
 from tests.conformance.providers import PROVIDERS
-from tests.importers.single import Array, agree, feeds, model_of, theirs
+from tests.importers.single import Array, agree, feeds, model_of, ours, theirs
 
 RNG = np.random.default_rng(11)
 B, S, H, D = 2, 5, 4, 8
@@ -301,6 +301,55 @@ def test_qgemm(quantized: bool) -> None:
         **(out("uint8", 0.9) if quantized else {}),
     }
     contrib("QGemm", inputs, transB=1, alpha=1.0, off_by=1, constants=[n for n in inputs if n not in ("a",)])
+
+
+@pytest.mark.parametrize("axes", [[1], [-1, 2]])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_qlinear_reduce_mean(axes: list[int], keepdims: int) -> None:
+    inputs = {"x": whole("uint8", 2, 3, 4, 5), "scale": scale(0.5), "zero": np.asarray(3, np.uint8)}
+    inputs |= {"y_scale": scale(0.5), "y_zero": np.asarray(7, np.uint8)}
+    model = model_of("QLinearReduceMean", inputs, ("y",), domain="com.microsoft", axes=axes, keepdims=keepdims)
+    given = feeds(model, inputs)
+    # ONNX Runtime declares this op and has no kernel for it.
+    mean = inputs["x"].astype(np.float32).mean(tuple(axes), keepdims=bool(keepdims))
+    np.testing.assert_array_equal(ours(model, given)["y"], np.clip(np.rint(mean - 3) + 7, 0, 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("bits", "zeros"), [(4, "none"), (4, "packed"), (4, "numbers"), (8, "none"), (8, "packed"), (2, "packed")]
+)
+def test_matmul_n_bits(bits: int, zeros: str) -> None:
+    k, n, block = 80, 6, 32
+    blocks = -(-k // block)
+    given = {
+        "none": None,
+        "packed": whole("uint8", n * -(-blocks * bits // 8)),
+        "numbers": RNG.integers(0, 16, (n, blocks)).astype(np.float32),
+    }
+    inputs = {
+        "a": normal(2, 3, k),
+        "b": whole("uint8", n, blocks, block * bits // 8),
+        "scales": RNG.uniform(0.01, 0.1, n * blocks).astype(np.float32),
+        "zeros": given[zeros],
+    }
+    held = [name for name in ("b", "scales", "zeros") if inputs[name] is not None]
+    contrib("MatMulNBits", inputs, constants=held, K=k, N=n, bits=bits, block_size=block)
+
+
+@pytest.mark.parametrize("columns", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_quantized_attention(columns: bool, masked: bool) -> None:
+    inputs = {
+        "x": whole("uint8", B, S, 16),
+        "w": whole("int8", 16, 3 * HIDDEN),
+        "bias": normal(3 * HIDDEN),
+        "x_scale": scale(0.01),
+        "w_scale": RNG.uniform(0.005, 0.02, 3 * HIDDEN).astype(np.float32) if columns else scale(0.01),
+        "mask": MASKS["ends"] if masked else None,
+        "x_zero": whole("uint8"),
+        "w_zero": np.zeros(3 * HIDDEN if columns else (), np.int8),
+    }
+    contrib("QAttention", inputs, num_heads=H, constants=["w", "bias", "w_scale", "w_zero"])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint16"])

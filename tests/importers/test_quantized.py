@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import neurenix as nx
 from neurenix.importers import from_onnx
@@ -78,6 +80,35 @@ def test_qlinear_conv(attrs: dict[str, Any], bias: bool, channels: int) -> None:
         "bias": RNG.integers(-9000, 9000, channels, np.int32) if bias else None,
     }
     agree("QLinearConv", inputs, constants=[n for n in list(inputs)[1:] if inputs[n] is not None], **attrs)
+
+
+@pytest.mark.parametrize("dtype", ["INT4", "UINT4", "FLOAT8E4M3FN", "FLOAT8E5M2"])
+@pytest.mark.parametrize("zero", [True, False])
+@pytest.mark.parametrize("how", [{}, {"axis": 0}, {"axis": 1, "block_size": 4}])
+def test_narrow_constants_are_dequantized(dtype: str, zero: bool, how: dict[str, int]) -> None:
+    kind = TensorProto.DataType.Value(dtype)
+    numbers = RNG.integers(0 if dtype == "UINT4" else -7, 8, (3, 8)).astype(np.float32)
+    shape = (3, 2) if "block_size" in how else (3,) if how else ()
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s", *(["z"] if zero else [])], ["y"], "node", **how)]
+    held = [
+        helper.make_tensor("w", kind, (3, 8), numbers.ravel()),
+        numpy_helper.from_array(RNG.uniform(0.1, 1, shape).astype(np.float32), "s"),
+        helper.make_tensor("z", kind, shape, np.zeros(shape).ravel() + (dtype == "INT4")),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, (3, 8))]
+    graph = helper.make_graph(nodes, "narrow", [], outputs, held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    want = ReferenceEvaluator(model).run(None, {})[0]
+    np.testing.assert_allclose(from_onnx(model).evaluate({})["y"], want, rtol=1e-6)
+
+
+def test_narrow_constants_are_refused_elsewhere() -> None:
+    nodes = [helper.make_node("Add", ["w", "w"], ["y"], "node")]
+    held = [helper.make_tensor("w", TensorProto.INT4, (2,), [1, 2])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT4, (2,))]
+    graph = helper.make_graph(nodes, "narrow", [], outputs, held)
+    with pytest.raises(nx.Error, match="int4"):
+        from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
 
 
 def test_a_dtype_that_the_network_does_not_know_is_refused() -> None:

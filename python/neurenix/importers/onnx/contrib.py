@@ -5,7 +5,7 @@ from __future__ import annotations
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx import attention as att
-from neurenix.importers.onnx import contrib_quantized
+from neurenix.importers.onnx import contrib_quantized, quantized
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same
 
@@ -183,25 +183,39 @@ def finish(
 
 def attention(node: Node) -> list[Tensor | None]:
     """Attention: projections to queries, keys and values come first."""
-    for name in ("do_rotary", "past_present_share_buffer"):
-        node.refuse(name, 0)
-    heads = node.need("num_heads")
     projected = node.add("MatMul", node[0], node[1])
     if node.has(2):
         projected = node.add("Add", projected, node[2])
+    return attended(node, projected, node.get(3), node.get(4), node.get(5))
+
+
+def quantized_attention(node: Node) -> list[Tensor | None]:
+    """QAttention: the same with a quantized projection."""
+    scales, zeros = [quantized.number(node, node[i]) for i in (3, 4)], [node.get(6), node.get(7)]
+    zeros = [None if zero is None else quantized.number(node, zero) for zero in zeros]
+    projected = contrib_quantized.scaled(node, [node[0], node[1]], zeros, scales, node[2])
+    return attended(node, projected, node.get(5), node.get(8), None)
+
+
+def attended(
+    node: Node, projected: Tensor, mask: Tensor | None, past: Tensor | None, bias: Tensor | None
+) -> list[Tensor | None]:
+    """Attention of projections that lie behind one another, with what came before."""
+    for name in ("do_rotary", "past_present_share_buffer"):
+        node.refuse(name, 0)
     third = att.known(projected, 2, "the size of the projections") // 3
     sizes = node.attr("qkv_hidden_sizes") or [third] * 3
-    q, k, v = (att.heads_first(node, t, heads) for t in node.add_all("Split", [projected], axis=2, split=sizes))
+    parts = node.add_all("Split", [projected], axis=2, split=sizes)
+    q, k, v = (att.heads_first(node, part, node.need("num_heads")) for part in parts)
     offset = node.integers(0)
-    if node.has(4):
-        past = node[4]
+    if past is not None:
         offset = att.extent(node, past, 3)
         before = [node.add("Gather", past, node.integers(i), axis=0) for i in (0, 1)]
         k, v = (node.add("Concat", old, new, axis=2) for old, new in zip(before, (k, v), strict=True))
     present = None
     if len(node.outputs) > 1 and node.outputs[1]:
         present = node.add("Concat", *(node.add("Unsqueeze", t, axes=[0]) for t in (k, v)), axis=0)
-    return [finish(node, q, k, v, offset, node.get(3), node.get(5)), present]
+    return [finish(node, q, k, v, offset, mask, bias), present]
 
 
 def multi_head_attention(node: Node) -> list[Tensor | None]:
@@ -273,6 +287,7 @@ RULES: dict[str, Rule] = {
     "FusedMatMul": fused_matmul,
     "Gelu": gelu("none"),
     "MultiHeadAttention": multi_head_attention,
+    "QAttention": quantized_attention,
     "QuickGelu": quick_gelu,
     "RotaryEmbedding": rotary_embedding,
     "SkipLayerNormalization": skip_layer_normalization,

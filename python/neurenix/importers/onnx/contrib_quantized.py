@@ -9,7 +9,7 @@ import numpy as np
 from neurenix._native import Tensor
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx import quantized
-from neurenix.importers.onnx.node import Node, Rule
+from neurenix.importers.onnx.node import Array, Node, Rule
 
 
 def read(node: Node, index: int) -> Tensor:
@@ -132,10 +132,51 @@ def gemm(node: Node) -> Tensor:
     return quantized.requantized(node, total, [scale, node.like(1.0, scale)], quantized.number(node, node[7]), y_zero)
 
 
+def reduce_mean(node: Node) -> Tensor:
+    """QLinearReduceMean."""
+    axes = node.attr("axes", list(range(len(node[0].shape))))
+    return write(
+        node, node.add("ReduceMean", read(node, 0), axes=axes, keepdims=node.attr("keepdims", 1)), 3, node[0].dtype
+    )
+
+
+def matmul_n_bits(node: Node) -> Tensor:
+    """MatMulNBits: the weights, some bits each, are written out as numbers."""
+    bits, columns, rows = node.attr("bits", 4), node.need("N"), node.need("K")
+    node.refuse("weight_prepacked", 0)
+    packed, scales, zeros = (node.array(i) for i in (1, 2, 3))
+    if bits not in (2, 4, 8) or packed is None or scales is None or (node.has(3) and zeros is None) or node.has(4):
+        raise UnsupportedError(
+            "MatMulNBits is not supported in this form",
+            expected="2, 4 or 8 bits, constant weights, scales and zero points, no g_idx",
+            got=f"{bits} bits",
+        )
+    scales = scales.astype(np.float32).reshape(columns, -1, 1)
+    blocks, size = scales.shape[1], node.need("block_size")
+    values = unpacked(packed.reshape(columns, blocks, -1), bits)[:, :, :size].astype(np.float32)
+    if zeros is None:
+        zero = np.full((columns, blocks), float(1 << (bits - 1)), np.float32)
+    elif zeros.dtype == np.uint8:
+        zero = unpacked(zeros.reshape(columns, -1), bits)[:, :blocks].astype(np.float32)
+    else:
+        zero = zeros.astype(np.float32).reshape(columns, blocks)
+    weights = ((values - zero[:, :, None]) * scales).reshape(columns, -1)[:, :rows]
+    y = node.add("MatMul", node[0], node.constant(weights, node[0].dtype), transB=1)
+    return node.add("Add", y, node[5]) if node.has(5) else y
+
+
+def unpacked(packed: Array, bits: int) -> Array:
+    """Integers of some bits each that lie in bytes, the first in the lowest bits."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    digits: Array = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
+    return digits.reshape(*packed.shape[:-1], -1)
+
+
 RULES: dict[str, Rule] = {
     "DequantizeLinear": quantized.dequantize_linear,
     "DynamicQuantizeMatMul": dynamic_matmul,
     "MatMulIntegerToFloat": matmul_to_float,
+    "MatMulNBits": matmul_n_bits,
     "QGemm": gemm,
     "QLinearAdd": binary("Add"),
     "QLinearAveragePool": average_pool,
@@ -143,6 +184,7 @@ RULES: dict[str, Rule] = {
     "QLinearGlobalAveragePool": global_average_pool,
     "QLinearLeakyRelu": leaky_relu,
     "QLinearMul": binary("Mul"),
+    "QLinearReduceMean": reduce_mean,
     "QLinearSigmoid": sigmoid,
     "QLinearSoftmax": softmax,
     "QLinearWhere": where,

@@ -36,6 +36,8 @@ DTYPES: dict[int, np.dtype[Any]] = {
     13: np.dtype(np.uint64),
     16: np.dtype(ml_dtypes.bfloat16),
 }
+#: Element types that no tensor of a network has: constants of them may be dequantized while they are read.
+NARROW = frozenset({17, 18, 19, 20, 21, 22, 23, 25, 26})
 
 
 def dtype_of(number: int) -> np.dtype[Any]:
@@ -203,9 +205,13 @@ class Graph:
 
     def read(self, proto: onnx.TensorProto) -> Array:
         """The elements of a tensor, without a copy beyond the one that protobuf makes."""
-        dtype, shape = dtype_of(proto.data_type), tuple(proto.dims)
         if proto.data_location == 1:
             self.load_external(proto)
+        if proto.data_type in NARROW:
+            from onnx.numpy_helper import to_array
+
+            return to_array(proto)
+        dtype, shape = dtype_of(proto.data_type), tuple(proto.dims)
         raw = proto.raw_data
         if not raw:
             from onnx.numpy_helper import to_array

@@ -81,11 +81,27 @@ def quantize_linear(node: Node) -> Tensor:
 
 
 def dequantize_linear(node: Node) -> Tensor:
-    """DequantizeLinear."""
-    x, scale, to = node[0], node[1], dtype_at(node, "output_dtype")
+    """DequantizeLinear; constants may have dtypes that no tensor has."""
+    x, zero, scale, to = widened(node, 0), widened(node, 2), node[1], dtype_at(node, "output_dtype")
+    assert x is not None
     if to is not None:
         scale = node.add("Cast", scale, to=to)
-    return node.add("DequantizeLinear", x, granular(node, scale, x), granular(node, node.get(2), x))
+    shaped = granular(node, scale, x), granular(node, zero, x)
+    if x.dtype != np.float32:
+        return node.add("DequantizeLinear", x, *shaped)
+    # Numbers of 8 bits or fewer are exact in float32; what they are multiplied by says the dtype.
+    numbers = x if shaped[1] is None else node.add("Sub", x, shaped[1])
+    return node.add("Mul", node.add("Cast", numbers, to=scale.dtype), shaped[0])
+
+
+def widened(node: Node, index: int) -> Tensor | None:
+    """An input; a constant of fewer than 8 bits as int8 or uint8, one of 8-bit floats as float32."""
+    array = node.array(index)
+    name = "" if array is None else array.dtype.name
+    if array is None or not name.startswith(("int2", "int4", "uint2", "uint4", "float4", "float8")):
+        return node.get(index)
+    to = "float32" if name.startswith("float") else name.rstrip("24") + "8"
+    return node.constant(array.astype(to))
 
 
 def dynamic_quantize_linear(node: Node) -> list[Tensor]:
