@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::op::OpDef;
 
+pub mod activation;
 pub mod arg;
 mod blocks;
 mod cumulative;
@@ -11,6 +12,7 @@ pub mod integer_product;
 mod normalization;
 pub mod pointwise;
 pub mod pool;
+pub mod recurrent;
 pub mod reduce;
 mod rewrite;
 mod scatter;
@@ -72,6 +74,7 @@ pub mod global_max_pool;
 pub mod greater;
 pub mod greater_or_equal;
 pub mod group_normalization;
+pub mod gru;
 pub mod hard_sigmoid;
 pub mod hard_swish;
 pub mod hardmax;
@@ -87,6 +90,7 @@ pub mod log;
 pub mod log_softmax;
 pub mod lp_normalization;
 pub mod lrn;
+pub mod lstm;
 pub mod matmul;
 pub mod matmul_integer;
 pub mod max;
@@ -121,6 +125,7 @@ pub mod relu;
 pub mod reshape;
 pub mod resize;
 pub mod rms_normalization;
+pub mod rnn;
 pub mod round;
 pub mod scatter_elements;
 pub mod scatter_nd;
@@ -211,6 +216,7 @@ pub static OPS: &[&OpDef] = &[
     &greater::DEF,
     &greater_or_equal::DEF,
     &group_normalization::DEF,
+    &gru::DEF,
     &hard_sigmoid::DEF,
     &hard_swish::DEF,
     &hardmax::DEF,
@@ -226,6 +232,7 @@ pub static OPS: &[&OpDef] = &[
     &log_softmax::DEF,
     &lp_normalization::DEF,
     &lrn::DEF,
+    &lstm::DEF,
     &matmul::DEF,
     &matmul_integer::DEF,
     &max::DEF,
@@ -260,6 +267,7 @@ pub static OPS: &[&OpDef] = &[
     &reshape::DEF,
     &resize::DEF,
     &rms_normalization::DEF,
+    &rnn::DEF,
     &round::DEF,
     &scatter_elements::DEF,
     &scatter_nd::DEF,

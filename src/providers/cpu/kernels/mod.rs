@@ -16,6 +16,7 @@ mod pointwise;
 mod pool;
 mod primitive;
 mod range;
+mod recurrent;
 mod reduce;
 mod reference;
 mod region;
@@ -81,6 +82,7 @@ pub static FAMILIES: &[Family] = &[
     family("softmax", softmax::offer),
     family("norm", norm::offer),
     family("lrn", lrn::offer),
+    family("recurrent", recurrent::offer),
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),
     family("concat", concat::offer),

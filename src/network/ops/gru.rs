@@ -1,0 +1,30 @@
+//! GRU.
+
+use crate::network::attr::{Preset, attr};
+use crate::network::op::{Decomposition, OpDef};
+use crate::network::ops::recurrent::{self, Kind};
+
+/// Gated recurrent units (ONNX GRU).
+pub static DEF: OpDef = OpDef {
+    name: "GRU",
+    doc: "Gated recurrent units over the steps of x; gives the state h of each step, and the last h (ONNX GRU)",
+    inputs: &["x", "w", "r", "b?", "sequence_lens?", "initial_h?"],
+    attrs: &[
+        recurrent::ACTIVATIONS,
+        recurrent::ALPHA,
+        recurrent::BETA,
+        recurrent::CLIP,
+        recurrent::DIRECTION,
+        recurrent::HIDDEN_SIZE,
+        recurrent::LAYOUT,
+        attr(
+            "linear_before_reset",
+            Preset::Int(0),
+            "the product with the state comes before it is reset",
+        ),
+    ],
+    infer: |infer| recurrent::infer(infer, Kind::Gru),
+    evaluate: |e| recurrent::evaluate(e, Kind::Gru),
+    pointwise: None,
+    decomposition: Decomposition::None,
+};

@@ -1,0 +1,31 @@
+//! LSTM.
+
+use crate::network::attr::{Preset, attr};
+use crate::network::op::{Decomposition, OpDef};
+use crate::network::ops::recurrent::{self, Kind};
+
+/// Long short-term memory (ONNX LSTM).
+pub static DEF: OpDef = OpDef {
+    name: "LSTM",
+    doc: "Long short-term memory over the steps of x; gives the state h of each step, the last h, and the last cell c \
+          (ONNX LSTM)",
+    inputs: &["x", "w", "r", "b?", "sequence_lens?", "initial_h?", "initial_c?", "p?"],
+    attrs: &[
+        recurrent::ACTIVATIONS,
+        recurrent::ALPHA,
+        recurrent::BETA,
+        recurrent::CLIP,
+        recurrent::DIRECTION,
+        recurrent::HIDDEN_SIZE,
+        attr(
+            "input_forget",
+            Preset::Int(0),
+            "what is not taken in is what is forgotten",
+        ),
+        recurrent::LAYOUT,
+    ],
+    infer: |infer| recurrent::infer(infer, Kind::Lstm),
+    evaluate: |e| recurrent::evaluate(e, Kind::Lstm),
+    pointwise: None,
+    decomposition: Decomposition::None,
+};
