@@ -23,6 +23,7 @@ pub mod abs;
 pub mod acos;
 pub mod acosh;
 pub mod add;
+pub mod affine_grid;
 pub mod and;
 pub mod arg_max;
 pub mod arg_min;
@@ -41,7 +42,9 @@ pub mod bitwise_xor;
 pub mod cast;
 pub mod ceil;
 pub mod celu;
+pub mod center_crop_pad;
 pub mod clip;
+pub mod col2im;
 pub mod compress;
 pub mod concat;
 pub mod constant_of_shape;
@@ -52,6 +55,7 @@ pub mod cos;
 pub mod cosh;
 pub mod cum_prod;
 pub mod cum_sum;
+pub mod deform_conv;
 pub mod depth_to_space;
 pub mod dequantize_linear;
 pub mod det;
@@ -73,6 +77,7 @@ pub mod global_average_pool;
 pub mod global_max_pool;
 pub mod greater;
 pub mod greater_or_equal;
+pub mod grid_sample;
 pub mod group_normalization;
 pub mod gru;
 pub mod hard_sigmoid;
@@ -89,12 +94,16 @@ pub mod less_or_equal;
 pub mod log;
 pub mod log_softmax;
 pub mod lp_normalization;
+pub mod lp_pool;
 pub mod lrn;
 pub mod lstm;
 pub mod matmul;
 pub mod matmul_integer;
 pub mod max;
 pub mod max_pool;
+pub mod max_pool_indices;
+pub mod max_roi_pool;
+pub mod max_unpool;
 pub mod min;
 pub mod mish;
 pub mod modulo;
@@ -124,8 +133,10 @@ pub mod reduce_sum_square;
 pub mod relu;
 pub mod reshape;
 pub mod resize;
+pub mod reverse_sequence;
 pub mod rms_normalization;
 pub mod rnn;
+pub mod roi_align;
 pub mod round;
 pub mod scatter_elements;
 pub mod scatter_nd;
@@ -165,6 +176,7 @@ pub static OPS: &[&OpDef] = &[
     &acos::DEF,
     &acosh::DEF,
     &add::DEF,
+    &affine_grid::DEF,
     &and::DEF,
     &arg_max::DEF,
     &arg_min::DEF,
@@ -183,7 +195,9 @@ pub static OPS: &[&OpDef] = &[
     &cast::DEF,
     &ceil::DEF,
     &celu::DEF,
+    &center_crop_pad::DEF,
     &clip::DEF,
+    &col2im::DEF,
     &compress::DEF,
     &concat::DEF,
     &constant_of_shape::DEF,
@@ -194,6 +208,7 @@ pub static OPS: &[&OpDef] = &[
     &cosh::DEF,
     &cum_prod::DEF,
     &cum_sum::DEF,
+    &deform_conv::DEF,
     &depth_to_space::DEF,
     &dequantize_linear::DEF,
     &det::DEF,
@@ -215,6 +230,7 @@ pub static OPS: &[&OpDef] = &[
     &global_max_pool::DEF,
     &greater::DEF,
     &greater_or_equal::DEF,
+    &grid_sample::DEF,
     &group_normalization::DEF,
     &gru::DEF,
     &hard_sigmoid::DEF,
@@ -231,12 +247,16 @@ pub static OPS: &[&OpDef] = &[
     &log::DEF,
     &log_softmax::DEF,
     &lp_normalization::DEF,
+    &lp_pool::DEF,
     &lrn::DEF,
     &lstm::DEF,
     &matmul::DEF,
     &matmul_integer::DEF,
     &max::DEF,
     &max_pool::DEF,
+    &max_pool_indices::DEF,
+    &max_roi_pool::DEF,
+    &max_unpool::DEF,
     &min::DEF,
     &mish::DEF,
     &modulo::DEF,
@@ -266,8 +286,10 @@ pub static OPS: &[&OpDef] = &[
     &relu::DEF,
     &reshape::DEF,
     &resize::DEF,
+    &reverse_sequence::DEF,
     &rms_normalization::DEF,
     &rnn::DEF,
+    &roi_align::DEF,
     &round::DEF,
     &scatter_elements::DEF,
     &scatter_nd::DEF,

@@ -11,8 +11,7 @@ use crate::network::ops::{strides, values};
 /// Resampling to another extent along some axes (ONNX Resize).
 pub static DEF: OpDef = OpDef {
     name: "Resize",
-    doc: "Resampling by factors (scales) or to extents (sizes): nearest, linear or cubic (ONNX Resize; antialias is not \
-          there)",
+    doc: "Resampling by factors (scales) or to extents (sizes): nearest, linear or cubic (ONNX Resize)",
     inputs: &["x", "roi?", "scales?", "sizes?"],
     attrs: &[
         attr("mode", Preset::Text("nearest"), "nearest, linear or cubic"),
@@ -27,6 +26,11 @@ pub static DEF: OpDef = OpDef {
             "round_prefer_floor, round_prefer_ceil, floor or ceil",
         ),
         attr("cubic_coeff_a", Preset::Float(-0.75), "shape of the cubic kernel"),
+        attr(
+            "antialias",
+            Preset::Int(0),
+            "linear and cubic: what is made smaller is read through a filter that is as much wider",
+        ),
         attr(
             "exclude_outside",
             Preset::Int(0),
@@ -117,7 +121,12 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
         }
     } else {
         let sizes = values::target(infer, 3)?;
-        for (&axis, size) in axes.iter().zip(bounded(infer.attrs, x, &axes, sizes)?) {
+        // Sizes that depend on data give extents that do.
+        let sizes = match infer.value(3) {
+            Some(_) => bounded(infer.attrs, x, &axes, sizes)?,
+            None => sizes,
+        };
+        for (&axis, size) in axes.iter().zip(sizes) {
             shape[axis] = size;
         }
     }
@@ -126,34 +135,41 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
 
 /// The extents that `sizes` ask for under the policy for the aspect ratio.
 fn bounded(attrs: &Attrs, x: &TensorType, axes: &[usize], sizes: Vec<Dim>) -> Result<Vec<Dim>> {
-    let pick: fn(f64, f64) -> f64 = match attrs.text("keep_aspect_ratio_policy") {
+    let pick: fn(&Dim, &Dim) -> Dim = match attrs.text("keep_aspect_ratio_policy") {
         "stretch" => return Ok(sizes),
-        "not_larger" => f64::min,
-        "not_smaller" => f64::max,
+        "not_larger" => values::least,
+        "not_smaller" => values::greatest,
         other => {
             return Err(Error::invalid("keep_aspect_ratio_policy is unknown")
                 .expected("stretch, not_larger or not_smaller")
                 .got(other));
         }
     };
-    let numbers = |dims: Vec<Option<i64>>| dims.into_iter().map(|d| Some(d? as f64)).collect::<Option<Vec<_>>>();
-    let before = numbers(axes.iter().map(|&a| x.shape[a].as_const()).collect());
-    let (Some(before), Some(wanted)) = (before, numbers(sizes.iter().map(Dim::as_const).collect())) else {
-        return Err(Error::unsupported(
-            "keep_aspect_ratio_policy needs extents that are known when the network is built",
-        )
-        .hint("fix the shape of the input"));
+    let two = Dim::from(2i64);
+    // floor(scale * extent + 1/2), for the scale of each axis: the least or greatest result belongs to that scale.
+    let scaled = |extent: &Dim, (&axis, size): (&usize, &Dim)| {
+        let before = &x.shape[axis];
+        let doubled = two.clone() * size.clone() * extent.clone() + before.clone();
+        doubled.floordiv(&(two.clone() * before.clone()))
     };
-    let scale = before
-        .iter()
-        .zip(&wanted)
-        .map(|(b, w)| w / b)
-        .reduce(pick)
-        .unwrap_or(1.0);
-    Ok(before
-        .iter()
-        .map(|b| Dim::from((scale * b + 0.5).floor() as i64))
-        .collect())
+    if axes.iter().any(|&axis| x.shape[axis].is(0)) {
+        return Err(Error::shape("an axis without elements has no aspect ratio").got(x.describe()));
+    }
+    let bound = |&axis: &usize| {
+        let all = axes.iter().zip(&sizes).map(|pair| scaled(&x.shape[axis], pair));
+        all.reduce(|a, b| pick(&a, &b)).unwrap_or_default()
+    };
+    Ok(axes.iter().map(bound).collect())
+}
+
+/// The one scale of all axes under the policy for the aspect ratio; none where each has its own.
+fn common_scale(attrs: &Attrs, shape: &[usize], axes: &[usize], sizes: &[f64]) -> Option<f64> {
+    let scales = axes.iter().zip(sizes).map(|(&axis, size)| size / shape[axis] as f64);
+    match attrs.text("keep_aspect_ratio_policy") {
+        "not_larger" => scales.reduce(f64::min),
+        "not_smaller" => scales.reduce(f64::max),
+        _ => None,
+    }
 }
 
 /// How elements are interpolated.
@@ -185,20 +201,35 @@ impl Mode {
         }
     }
 
-    /// The neighbours of a place and their weights.
-    fn taps(&self, place: f64) -> Vec<(i64, f64)> {
+    /// The weight of an element at a distance, and how far elements have weight.
+    fn weight(&self, distance: f64) -> f64 {
+        let d = distance.abs();
+        match *self {
+            Mode::Cubic(a) if d <= 1.0 => ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0,
+            Mode::Cubic(a) if d < 2.0 => ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a,
+            Mode::Cubic(_) => 0.0,
+            _ => (1.0 - d).max(0.0),
+        }
+    }
+
+    /// The neighbours of a place and their weights; `narrow` is below 1 where a wider filter is wanted.
+    fn taps(&self, place: f64, narrow: f64) -> Vec<(i64, f64)> {
         let base = place.floor();
         let (first, t) = (base as i64, place - base);
-        match *self {
-            Mode::Nearest(round) => vec![(round(place) as i64, 1.0)],
-            Mode::Linear => vec![(first, 1.0 - t), (first + 1, t)],
-            Mode::Cubic(a) => {
-                let near = |d: f64| ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
-                let far = |d: f64| ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;
-                let weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)];
-                (first - 1..).zip(weights).collect()
-            }
+        let reach = match *self {
+            Mode::Nearest(round) => return vec![(round(place) as i64, 1.0)],
+            Mode::Linear => 1.0,
+            Mode::Cubic(_) => 2.0,
+        };
+        let start = (-reach / narrow).floor() as i64 + 1;
+        let mut taps: Vec<_> = (start..=1 - start)
+            .map(|i| (first + i, self.weight((i as f64 - t) * narrow)))
+            .collect();
+        if narrow < 1.0 {
+            let sum: f64 = taps.iter().map(|(_, weight)| weight).sum();
+            taps.iter_mut().for_each(|(_, weight)| *weight /= sum);
         }
+        taps
     }
 }
 
@@ -217,6 +248,8 @@ pub struct Resampling<'a> {
     pub roi: Option<Vec<f64>>,
     /// The scales, unless they are left out.
     pub scales: Option<Vec<f64>>,
+    /// The sizes, which matter where the aspect ratio is kept.
+    pub sizes: Option<Vec<f64>>,
 }
 
 impl Resampling<'_> {
@@ -228,11 +261,13 @@ impl Resampling<'_> {
     pub fn taps(&self) -> Result<Vec<(usize, Vec<Option<Weights>>)>> {
         let dims: Vec<_> = self.shape.iter().map(|&d| Dim::from(d as i64)).collect();
         let axes = axes(self.attrs, &TensorType::new(DType::Float32, dims))?;
+        let sizes = self.sizes.as_ref();
+        let common = sizes.and_then(|sizes| common_scale(self.attrs, self.shape, &axes, sizes));
         let along = |(k, &axis): (usize, &usize)| {
             let (size, out) = (self.shape[axis], self.out[axis]);
             let scale = match &self.scales {
                 Some(scales) => fraction(scales[k]).map(|(p, q)| p as f64 / q as f64)?,
-                None => out as f64 / size as f64,
+                None => common.unwrap_or(out as f64 / size as f64),
             };
             let roi = self.roi.as_ref().map_or([0.0, 1.0], |r| [r[k], r[axes.len() + k]]);
             Ok((axis, Axis { size, out, scale, roi }.taps(self.attrs)?))
@@ -285,12 +320,17 @@ impl Axis {
     fn taps(&self, attrs: &Attrs) -> Result<Vec<Option<Weights>>> {
         let (interpolation, mode) = (Mode::read(attrs)?, attrs.text("coordinate_transformation_mode"));
         let last = self.size as i64 - 1;
+        let narrow = if attrs.flag("antialias") {
+            self.scale.min(1.0)
+        } else {
+            1.0
+        };
         let element = |i: usize| {
             let place = self.place(mode, i as f64)?;
             if mode == "tf_crop_and_resize" && !(0.0..=last as f64).contains(&place) {
                 return Ok(None);
             }
-            let mut taps = interpolation.taps(place);
+            let mut taps = interpolation.taps(place, narrow);
             if attrs.flag("exclude_outside") {
                 taps.retain(|(at, _)| (0..=last).contains(at));
                 let sum: f64 = taps.iter().map(|(_, weight)| weight).sum();
@@ -315,6 +355,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         out: &e.outputs[0].1,
         roi: list(1),
         scales: list(2),
+        sizes: list(3),
     };
     let mut shape = x.shape().to_vec();
     let mut data = x.to_f64();

@@ -30,4 +30,5 @@ CASES = [
     case("infinite", exact([[[[float("-inf"), 1.0], [float("-inf"), float("-inf")]]]]), kernel_shape=[2, 1]),
     case("bytes", distinct(1, 3, 5, 5), dtypes=["int8"], kernel_shape=[2, 2], reference=pooled),
     case("no_images", normal(0, 3, 4, 4), kernel_shape=[2, 2], dtypes=F32),
+    case("indices", distinct(1, 2, 4, 6), **HALF, outputs=2, dtypes=F32),
 ]

@@ -46,6 +46,57 @@ CASES = [
     resized("cubic_exclude_outside", "cubic", "half_pixel", X, None, floats(1, 1, 2, 2), exclude_outside=1),
     resized("crop", "linear", "tf_crop_and_resize", X, CROP, None, ints(1, 2, 3, 4), extrapolation_value=9.0, **FIXED),
     resized(
+        "antialias", "linear", "half_pixel", normal(1, 2, 9, 8), None, floats(1, 1, 0.6, 0.4), antialias=1, slack=2.0
+    ),
+    resized(
+        "antialias_cubic",
+        "cubic",
+        "half_pixel",
+        normal(1, 2, 9, 8),
+        None,
+        floats(1, 1, 0.6, 0.4),
+        antialias=1,
+        slack=2.0,
+    ),
+    resized(
+        "antialias_sizes",
+        "linear",
+        "half_pixel",
+        normal(1, 2, 9, 8),
+        None,
+        None,
+        ints(1, 2, 3, 9),
+        antialias=1,
+        **FIXED,
+    ),
+    resized(
+        "antialias_exclude_outside",
+        "cubic",
+        "half_pixel",
+        normal(1, 2, 9, 8),
+        None,
+        floats(1, 1, 0.6, 1.5),
+        antialias=1,
+        exclude_outside=1,
+        dtypes=F32,
+    ),
+    *(
+        resized(
+            f"{mode}_{policy}",
+            mode,
+            "half_pixel",
+            X,
+            None,
+            None,
+            ints(7, 13),
+            axes=[2, 3],
+            keep_aspect_ratio_policy=policy,
+            dtypes=F32,
+        )
+        for mode in ("nearest", "linear")
+        for policy in ("not_larger", "not_smaller")
+    ),
+    resized(
         "not_larger",
         "nearest",
         "half_pixel",

@@ -54,6 +54,32 @@ def layer_normalization(node: Node) -> list[Tensor]:
     return [result[0], mean, node.add("Reciprocal", node.add("Sqrt", shifted))]
 
 
+def global_lp_pool(node: Node) -> Tensor:
+    """GlobalLpPool: a norm over the spatial axes."""
+    x, p = node[0], node.attr("p", 2)
+    axes = list(range(2, len(x.shape)))
+    if p in (1, 2):
+        return node.add(f"ReduceL{p}", x, axes=axes)
+    power = node.add("Pow", node.add("Abs", x), node.like(p, x))
+    return node.add("Pow", node.add("ReduceSum", power, axes=axes), node.like(1 / p, x))
+
+
+def max_pool(node: Node) -> list[Tensor]:
+    """MaxPool; where the elements stood is computed where something reads it."""
+    values = node.add("MaxPool", node[0], **{k: v for k, v in node.attrs.items() if k != "storage_order"})
+    if not any(node.outputs[1:]):
+        return [values]
+    return [values, node.add("MaxPoolIndices", node[0], **node.attrs)]
+
+
+def roi_align(node: Node) -> Tensor:
+    """RoiAlign: before opset 16 places are not shifted by half an element."""
+    attrs = dict(node.attrs)
+    if node.version < 16:
+        attrs["coordinate_transformation_mode"] = "output_half_pixel"
+    return node.add("RoiAlign", *(node[i] for i in range(3)), **attrs)
+
+
 def mean_variance_normalization(node: Node) -> Tensor:
     """MeanVarianceNormalization, in float32 at least."""
     x, axes = node[0], node.attr("axes", [0, 2, 3])
@@ -67,11 +93,9 @@ def mean_variance_normalization(node: Node) -> Tensor:
 def resize(node: Node) -> Tensor:
     """Resize: opset 10 has scales alone, and samples asymmetrically."""
     if node.version >= 11:
-        attrs = {name: value for name, value in node.attrs.items() if name != "antialias"}
-        node.refuse("antialias", 0)
         # Exporters give any roi where the mode does not read it.
         roi = node.get(1) if node.attr("coordinate_transformation_mode") == "tf_crop_and_resize" else None
-        return node.add("Resize", node[0], roi, node.get(2), node.get(3), **attrs)
+        return node.add("Resize", node[0], roi, node.get(2), node.get(3), **node.attrs)
     return _asymmetric(node, node[1])
 
 
@@ -94,12 +118,18 @@ def _asymmetric(node: Node, scales: Tensor) -> Tensor:
 
 RULES: dict[str, Rule] = {
     **same(
+        "AffineGrid",
+        "CenterCropPad",
+        "Col2Im",
         "DepthToSpace",
         "GlobalAveragePool",
         "GlobalMaxPool",
         "InstanceNormalization",
         "LpNormalization",
         "LRN",
+        "LpPool",
+        "MaxRoiPool",
+        "MaxUnpool",
         "RMSNormalization",
         "SpaceToDepth",
     ),
@@ -107,11 +137,15 @@ RULES: dict[str, Rule] = {
     "BatchNormalization": batch_normalization,
     "Conv": Same(ignore={"kernel_shape": ANY}),
     "ConvTranspose": Same(ignore={"kernel_shape": ANY}),
+    "DeformConv": Same(ignore={"kernel_shape": ANY}),
     "Dropout": dropout,
+    "GlobalLpPool": global_lp_pool,
+    "GridSample": Same(),
     "GroupNormalization": group_normalization,
     "LayerNormalization": layer_normalization,
-    "MaxPool": Same(ignore={"storage_order": ANY}),
+    "MaxPool": max_pool,
     "MeanVarianceNormalization": mean_variance_normalization,
     "Resize": resize,
+    "RoiAlign": roi_align,
     "Upsample": upsample,
 }

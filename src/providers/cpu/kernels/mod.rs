@@ -23,6 +23,7 @@ mod region;
 pub mod reorder;
 mod reshape;
 mod resize;
+mod sampled;
 pub mod scope;
 mod scratch;
 mod softmax;
@@ -91,6 +92,7 @@ pub static FAMILIES: &[Family] = &[
     family("transpose", transpose::offer),
     family("reduce", reduce::offer),
     family("resize", resize::offer),
+    family("sampled", sampled::offer),
     family("indexed", indexed::offer),
     family("lines", lines::offer),
     family("trilu", trilu::offer),

@@ -9,6 +9,7 @@ use super::{Answer, Why, view};
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Read};
+use crate::network::dim::{Binding, Dim};
 use crate::network::dtype::DType;
 use crate::network::ops::resize::Resampling;
 use crate::plan::layout::{Layout, Operand};
@@ -28,6 +29,11 @@ pub fn offer(scope: &Scope) -> Answer {
     if !nearest && (!ty.dtype.is_float() || ty.dtype == DType::Float64) {
         return Err(Why::new(format!("{} can't be interpolated in f32", ty.dtype)));
     }
+    let keeps_ratio = attrs.text("keep_aspect_ratio_policy") != "stretch" && scope.input(3).is_some();
+    let sizes = scope.value(3).filter(|_| keeps_ratio).map(<[_]>::to_vec);
+    if keeps_ratio && sizes.is_none() {
+        return Err(Why::new("the scale that keeps the aspect ratio depends on data"));
+    }
     let scales = scope.constant(2).map(Array::to_f64).filter(|s| !s.is_empty());
     let keeps_channels = ty.rank() >= 3 && keeps_channels(scope, scales.as_deref());
     let fits = |l: &Layout| *l == Layout::Plain || keeps_channels;
@@ -35,6 +41,7 @@ pub fn offer(scope: &Scope) -> Answer {
         attrs: attrs.clone(),
         nearest,
         scales,
+        sizes,
         layouts: Layout::ALL.into_iter().filter(fits).collect(),
     };
     Ok(vec![scope.alone(kernel, &[0])])
@@ -59,6 +66,8 @@ struct Resize {
     attrs: Attrs,
     nearest: bool,
     scales: Option<Vec<f64>>,
+    /// The sizes, where one scale follows from them.
+    sizes: Option<Vec<Dim>>,
     layouts: Vec<Layout>,
 }
 
@@ -68,7 +77,7 @@ impl Kernel for Resize {
     }
 
     fn identity(&self) -> String {
-        format!("Resize {:?} {:?}", self.attrs, self.scales)
+        format!("Resize {:?} {:?} {:?}", self.attrs, self.scales, self.sizes)
     }
 
     fn forms(&self) -> Vec<Form> {
@@ -84,7 +93,7 @@ impl Kernel for Resize {
         if from.elements() == 0 && to.elements() != 0 {
             return Err(Error::shape("an input without elements can't be resampled").got(format!("{:?}", from.shape)));
         }
-        let axes = self.axes(from, to)?;
+        let axes = self.axes(from, to, request.binding)?;
         Ok(match self.nearest {
             true => nearest::instance(axes, to.dtype.size()),
             false => weighted::instance(axes, to.dtype),
@@ -104,13 +113,18 @@ struct Axis {
 
 impl Resize {
     /// The axes in the order of memory.
-    fn axes(&self, from: &Operand, to: &Operand) -> Result<Vec<Axis>> {
+    fn axes(&self, from: &Operand, to: &Operand, binding: &Binding) -> Result<Vec<Axis>> {
+        let sizes = self.sizes.as_ref().map(|dims| {
+            let sizes = dims.iter().map(|d| d.eval(binding).map(|size| size as f64));
+            sizes.collect::<Result<Vec<_>>>()
+        });
         let resampling = Resampling {
             attrs: &self.attrs,
             shape: &from.shape,
             out: &to.shape,
             roi: None,
             scales: self.scales.clone(),
+            sizes: sizes.transpose()?,
         };
         let mut tables = vec![None; to.shape.len()];
         if to.elements() > 0 {

@@ -6,7 +6,7 @@ use crate::network::ops::resize::Weights;
 /// For each element of the output along an axis, the elements of the input that it is made of.
 #[derive(Clone)]
 pub struct Table {
-    /// Neighbours of each element: 1, 2 or 4.
+    /// Neighbours of each element: 1, 2 or 4; a greater power of two under a wide filter.
     pub taps: usize,
     /// Extent of the output.
     pub out: usize,

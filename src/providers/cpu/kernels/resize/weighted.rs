@@ -156,12 +156,12 @@ impl Pass {
             let ring = scratch.cast::<f32>();
             // SAFETY: the scratch memory holds the ring, a row of the result and a row of the source, in this order.
             let (whole, packed) = unsafe { (ring.add(slots * width), ring.add((slots + 1) * width)) };
-            let mut held: [Option<(usize, usize)>; 4] = [None; 4];
+            let mut held: Vec<Option<(usize, usize)>> = vec![None; slots];
+            let mut terms: Vec<Term> = vec![(std::ptr::null(), 0.0); slots];
             for number in range {
                 let (group, row) = (number / self.blend.out, number % self.blend.out);
                 let [from, to] = self.outer(group);
-                let mut terms: [Term; 4] = [(std::ptr::null(), 0.0); 4];
-                for (k, term) in terms.iter_mut().take(slots).enumerate() {
+                for (k, term) in terms.iter_mut().enumerate() {
                     let (place, weight) = self.blend.tap(row, k);
                     let slot = place % slots;
                     // SAFETY: the caller's promise; the slot lies in the ring.
@@ -175,7 +175,7 @@ impl Pass {
                     }
                 }
                 // SAFETY: as above; rows of the target are written by one thread each.
-                unsafe { self.finish(&terms[..slots], target, to + row * self.down.strides[1], whole) };
+                unsafe { self.finish(&terms, target, to + row * self.down.strides[1], whole) };
             }
         });
     }
@@ -252,16 +252,17 @@ unsafe fn mix<V: Vector>(terms: &[Term], to: *mut f32, n: usize) {
     unsafe {
         match *terms {
             [(row, 1.0)] => std::ptr::copy_nonoverlapping(row, to, n),
-            [a] => sum::<V, 1>([a], to, n),
-            [a, b] => sum::<V, 2>([a, b], to, n),
-            [a, b, c, d] => sum::<V, 4>([a, b, c, d], to, n),
-            _ => unreachable!("a table has 1, 2 or 4 neighbours"),
+            [a] => sum::<V>(&[a], to, n),
+            // Of a known length, the loops over terms unroll.
+            [a, b] => sum::<V>(&[a, b], to, n),
+            [a, b, c, d] => sum::<V>(&[a, b, c, d], to, n),
+            _ => sum::<V>(terms, to, n),
         }
     }
 }
 
 #[inline(always)]
-unsafe fn sum<V: Vector, const N: usize>(terms: [Term; N], to: *mut f32, n: usize) {
+unsafe fn sum<V: Vector>(terms: &[Term], to: *mut f32, n: usize) {
     let mut i = 0;
     // SAFETY: the caller's promise: rows and target hold `n` elements.
     unsafe {
@@ -294,7 +295,8 @@ multiversion! {
         match table.taps {
             1 => (0..n).for_each(|i| to.add(i).write(tap(i))),
             2 => (0..n).for_each(|i| to.add(i).write(tap(i) + tap(n + i))),
-            _ => (0..n).for_each(|i| to.add(i).write(tap(i) + tap(n + i) + (tap(2 * n + i) + tap(3 * n + i)))),
+            4 => (0..n).for_each(|i| to.add(i).write(tap(i) + tap(n + i) + (tap(2 * n + i) + tap(3 * n + i)))),
+            taps => (0..n).for_each(|i| to.add(i).write((0..taps).map(|k| tap(k * n + i)).sum())),
         }
     }
 }
@@ -302,13 +304,13 @@ multiversion! {
 multiversion! {
     /// Resamples a row of runs of neighbours.
     unsafe fn runs<V>(table: &Table, run: usize, from: *const f32, to: *mut f32) {
-        let mut terms: [Term; 4] = [(std::ptr::null(), 0.0); 4];
+        let mut terms: Vec<Term> = vec![(std::ptr::null(), 0.0); table.taps];
         for i in 0..table.out {
-            for (k, term) in terms.iter_mut().take(table.taps).enumerate() {
+            for (k, term) in terms.iter_mut().enumerate() {
                 let (place, weight) = table.tap(i, k);
                 *term = (from.add(place * run), weight);
             }
-            mix::<V>(&terms[..table.taps], to.add(i * run), run);
+            mix::<V>(&terms, to.add(i * run), run);
         }
     }
 }
