@@ -24,23 +24,24 @@ from neurenix.importers.onnx import (
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same
 
-#: ONNX's own ops.
-RULES: dict[str, Rule] = {
-    **activation.RULES,
-    **attention.RULES,
-    **contrib.OWN,
-    **control.RULES,
-    **logic.RULES,
-    **loss.RULES,
-    **math.RULES,
-    **nn.RULES,
-    **quantized.RULES,
-    **random.RULES,
-    **recurrent.RULES,
-    **reduction.RULES,
-    **signal.RULES,
-    **tensor.RULES,
-}
+#: ONNX's own ops by family.
+FAMILIES: tuple[dict[str, Rule], ...] = (
+    activation.RULES,
+    attention.RULES,
+    contrib.OWN,
+    control.RULES,
+    logic.RULES,
+    loss.RULES,
+    math.RULES,
+    nn.RULES,
+    quantized.RULES,
+    random.RULES,
+    recurrent.RULES,
+    reduction.RULES,
+    signal.RULES,
+    tensor.RULES,
+)
+RULES: dict[str, Rule] = {op: rule for family in FAMILIES for op, rule in family.items()}
 
 #: The ops of each domain; ONNX's own has no name.
 DOMAINS: dict[str, dict[str, Rule]] = {"": RULES, "com.microsoft": contrib.RULES}
@@ -49,7 +50,7 @@ DOMAINS: dict[str, dict[str, Rule]] = {"": RULES, "com.microsoft": contrib.RULES
 CONSTANT = tensor.constant
 IDENTITY = tensor.identity
 
-__all__ = ["CONSTANT", "IDENTITY", "RULES", "Rule", "find", "hint", "known"]
+__all__ = ["CONSTANT", "FAMILIES", "IDENTITY", "RULES", "Rule", "find", "hint", "known"]
 
 
 @cache
