@@ -31,6 +31,7 @@ pub mod asin;
 pub mod asinh;
 pub mod atan;
 pub mod atanh;
+pub mod attention;
 pub mod average_pool;
 pub mod batch_normalization;
 pub mod bit_cast;
@@ -184,6 +185,7 @@ pub static OPS: &[&OpDef] = &[
     &asinh::DEF,
     &atan::DEF,
     &atanh::DEF,
+    &attention::DEF,
     &average_pool::DEF,
     &batch_normalization::DEF,
     &bit_cast::DEF,

@@ -117,6 +117,11 @@ impl<'n> Rewrite<'n> {
         self.apply_with(&reshape::DEF, [("allowzero", Attr::Int(1))], &[x, target])
     }
 
+    /// A rank-0 integer that the shapes determine.
+    pub fn whole(&mut self, value: Dim) -> TensorId {
+        self.patch.symbolic("extent", DType::Int64, vec![], vec![value])
+    }
+
     /// A vector of integers that the shapes determine.
     pub fn shape(&mut self, name: &str, value: Vec<Dim>) -> TensorId {
         self.patch.symbolic(name, DType::Int64, vec![value.len().into()], value)
@@ -232,6 +237,14 @@ mod tests {
         let int = |name: &'static str, value: i64| (name, Attr::Int(value));
         let image = vec![2, 4, 3, 5];
         match op {
+            "Attention" => {
+                let of = |heads: usize, rows: usize| vec![2, heads, rows, 4];
+                let causal = attrs([int("is_causal", 1), ("softcap", Attr::Float(2.0))]);
+                vec![
+                    (vec![of(2, 3), of(2, 5), of(2, 5), vec![2, 1, 1, 5]], attrs([])),
+                    (vec![of(4, 5), of(2, 5), of(2, 5)], causal),
+                ]
+            }
             "BatchNormalization" => vec![(vec![image, vec![4], vec![4], vec![4], vec![4]], attrs([]))],
             "Einsum" => {
                 let equation = |text: &str| attrs([("equation", Attr::Text(text.into()))]);

@@ -70,13 +70,18 @@ def visible(node: Node, q: Tensor, k: Tensor, offset: Tensor, left: int, right: 
 
 @dataclass
 class Scores:
-    """What is added to the scores of keys before the softmax."""
+    """Which keys a query sees, and what is added to their scores before the softmax."""
 
     node: Node
     #: A tensor of the dtype of the scores.
     like: Tensor
+    #: Numbers to add.
     bias: Tensor | None = None
-    #: Whether there may be a query that sees no key.
+    #: Truth values.
+    seen: Tensor | None = None
+    #: Whether no query sees a key behind its own place.
+    causal: bool = False
+    #: Whether there may be a query that sees no key, which gives zeros then.
     may_be_blind: bool = False
 
     def add(self, bias: Tensor) -> None:
@@ -85,8 +90,25 @@ class Scores:
 
     def keep(self, seen: Tensor, otherwise: float = -np.inf) -> None:
         """Adds a number to the scores of keys that are not seen."""
-        numbers = [self.node.like(v, self.like) for v in (0.0, otherwise)]
-        self.add(self.node.add("Where", seen, *numbers))
+        if otherwise != -np.inf:
+            numbers = [self.node.like(v, self.like) for v in (0.0, otherwise)]
+            self.add(self.node.add("Where", seen, *numbers))
+        else:
+            self.seen = seen if self.seen is None else self.node.add("And", self.seen, seen)
+
+    def mask(self) -> Tensor | None:
+        """The mask of the op Attention."""
+        if self.bias is None or self.seen is None:
+            return self.seen if self.bias is None else self.bias
+        return self.node.add("Where", self.seen, self.bias, self.node.like(-np.inf, self.bias))
+
+
+def attend(
+    node: Node, q: Tensor, k: Tensor, v: Tensor, scale: float | None, scores: Scores, softcap: float = 0.0
+) -> Tensor:
+    """softmax(q k^T * scale + bias) v of [batch, heads, sequence, size], keys and values shared by groups of heads."""
+    attrs = {"is_causal": int(scores.causal), "softcap": softcap, "nan_if_blind": int(not scores.may_be_blind)}
+    return node.add("Attention", q, k, v, scores.mask(), scale=scale or 0.0, **attrs)
 
 
 @dataclass
@@ -100,7 +122,7 @@ class Attended:
     weights: Tensor
 
 
-def attend(
+def attend_openly(
     node: Node,
     q: Tensor,
     k: Tensor,
@@ -110,7 +132,7 @@ def attend(
     softcap: float = 0.0,
     precision: object = None,
 ) -> Attended:
-    """softmax(q k^T * scale + bias) v of [batch, heads, sequence, size], keys and values shared by groups of heads."""
+    """As [`attend`], in pieces: for models that want the scores too, or a softmax in double precision."""
     if not scale:
         scale = float(known(q, 3, "the size of a head") ** -0.5)
     heads, shared = known(q, 1, "the number of heads"), known(k, 1, "the number of heads")
@@ -124,13 +146,18 @@ def attend(
     if softcap > 0:
         cap = node.like(softcap, raw)
         capped = node.add("Mul", node.add("Tanh", node.add("Div", raw, cap)), cap)
-    biased = capped if scores.bias is None else node.add("Add", capped, scores.bias)
+    if scores.causal:
+        scores.keep(visible(node, q, k, node.integers(0), -1, 0))
+    bias = scores.mask()
+    if bias is not None and bias.dtype == np.bool_:
+        bias = node.add("Where", bias, *(node.like(v, raw) for v in (0.0, -np.inf)))
+    biased = capped if bias is None else node.add("Add", capped, bias)
     wide = biased if precision is None else node.add("Cast", biased, to=precision)
     weights = node.add("Softmax", wide, axis=-1)
     if precision is not None:
         weights = node.add("Cast", weights, to=raw.dtype)
-    if scores.bias is not None and scores.may_be_blind:
-        best = node.add("ReduceMax", scores.bias, axes=[-1], keepdims=1)
+    if bias is not None and scores.may_be_blind:
+        best = node.add("ReduceMax", bias, axes=[-1], keepdims=1)
         blind = node.add("Equal", best, node.like(-np.inf, best))
         weights = node.add("Where", blind, node.like(0.0, weights), weights)
     return Attended(node.add("MatMul", weights, v), raw, capped, biased, weights)
@@ -155,17 +182,26 @@ def attention(node: Node) -> list[Tensor | None]:
     left, right = node.attr("left_window_size", -1), node.attr("right_window_size", -1)
     if node.attr("is_causal", 0):
         right = 0
-    if left >= 0 or right >= 0:
+    if right == 0 and left < 0 and valid is None and not node.has(4):
+        scores.causal = True
+    elif left >= 0 or right >= 0:
         scores.keep(visible(node, q, k, offset, left, right))
         scores.may_be_blind |= left >= 0 or valid is not None
     if valid is not None:
         scores.keep(node.add("Less", places(node, k, 2), valid))
         scores.may_be_blind = True
-    done = attend(
-        node, q, k, v, node.attr("scale"), scores, node.attr("softcap", 0.0), dtype_at(node, "softmax_precision")
-    )
-    shown = [done.raw, done.capped, done.biased, done.weights][node.attr("qk_matmul_output_mode", 0)]
-    return [heads_last(node, done.y) if packed else done.y, k, v, shown]
+    scale, softcap = node.attr("scale"), node.attr("softcap", 0.0)
+    precision = dtype_at(node, "softmax_precision")
+    shows = len(node.outputs) > 3 and node.outputs[3] != ""
+    shown = None
+    # The op computes its softmax in float32 at least.
+    if shows or (precision == np.float64 and q.dtype != np.float64):
+        done = attend_openly(node, q, k, v, scale, scores, softcap, precision)
+        shown = [done.raw, done.capped, done.biased, done.weights][node.attr("qk_matmul_output_mode", 0)]
+        y = done.y
+    else:
+        y = attend(node, q, k, v, scale, scores, softcap)
+    return [heads_last(node, y) if packed else y, k, v, shown]
 
 
 def mask(node: Node, scores: Scores, k: Tensor) -> None:
@@ -173,14 +209,12 @@ def mask(node: Node, scores: Scores, k: Tensor) -> None:
     if not node.has(3):
         return
     given = node[3]
-    if given.dtype == np.bool_:
-        numbers = [node.like(v, scores.like) for v in (0.0, -np.inf)]
-        given = node.add("Where", given, *numbers)
+    truths = given.dtype == np.bool_
     width, keys = given.shape[-1], k.shape[2]
     if isinstance(width, int) and isinstance(keys, int) and width < keys:
         pads = [0] * (2 * len(given.shape) - 1) + [keys - width]
-        given = node.add("Pad", given, node.integers(pads), node.like(-np.inf, given))
-    scores.add(given)
+        given = node.add("Pad", given, node.integers(pads), node.like(0 if truths else -np.inf, given))
+    (scores.keep if truths else scores.add)(given)
     scores.may_be_blind = True
 
 

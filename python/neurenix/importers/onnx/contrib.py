@@ -168,17 +168,19 @@ def key_mask(node: Node, scores: att.Scores, mask: Tensor, q: Tensor, k: Tensor)
 
 
 def finish(
-    node: Node, q: Tensor, k: Tensor, v: Tensor, offset: Tensor, mask: Tensor | None, bias: Tensor | None
+    node: Node, q: Tensor, k: Tensor, v: Tensor, offset: Tensor | None, mask: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """Attention as ONNX Runtime has it, given its masks."""
+    """Attention as ONNX Runtime has it, given its masks, and how many keys come before the queries, if any."""
     scores = att.Scores(node, q)
     if mask is not None:
         key_mask(node, scores, mask, q, k)
     if bias is not None:
         scores.add(bias)
-    if node.attr("unidirectional", 0):
+    if offset is None:
+        scores.causal = bool(node.attr("unidirectional", 0))
+    elif node.attr("unidirectional", 0):
         scores.keep(att.visible(node, q, k, offset, -1, 0))
-    return att.heads_last(node, att.attend(node, q, k, v, node.attr("scale", 0.0), scores).y)
+    return att.heads_last(node, att.attend(node, q, k, v, node.attr("scale", 0.0), scores))
 
 
 def attention(node: Node) -> list[Tensor | None]:
@@ -207,7 +209,7 @@ def attended(
     sizes = node.attr("qkv_hidden_sizes") or [third] * 3
     parts = node.add_all("Split", [projected], axis=2, split=sizes)
     q, k, v = (att.heads_first(node, part, node.need("num_heads")) for part in parts)
-    offset = node.integers(0)
+    offset = None
     if past is not None:
         offset = att.extent(node, past, 3)
         before = [node.add("Gather", past, node.integers(i), axis=0) for i in (0, 1)]
@@ -232,7 +234,7 @@ def multi_head_attention(node: Node) -> list[Tensor | None]:
         parts = node.add_all("Split", [node[3]], axis=0, split=sizes)
         given = [biased(node, t, part) for t, part in zip(given, parts, strict=True)]
     q, k, v = (t if len(t.shape) == 4 else att.heads_first(node, t, heads) for t in given)
-    offset = node.integers(0)
+    offset = None
     if node.has(6):
         offset = att.extent(node, node[6], 2)
         k, v = (node.add("Concat", node[past], new, axis=2) for past, new in ((6, k), (7, v)))

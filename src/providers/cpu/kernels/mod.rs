@@ -1,5 +1,6 @@
 //! The kernels of the CPU provider: one family per file, listed in order of preference.
 
+mod attention;
 mod boxes;
 mod chain;
 mod concat;
@@ -79,6 +80,7 @@ const fn family(name: &'static str, offer: fn(&Scope) -> Answer) -> Family {
 pub static FAMILIES: &[Family] = &[
     family("conv", conv::offer),
     family("matmul", matmul::offer),
+    family("attention", attention::offer),
     family("pool", pool::offer),
     family("softmax", softmax::offer),
     family("norm", norm::offer),
