@@ -12,15 +12,19 @@ from numpy.typing import NDArray
 from neurenix.errors import DTypeError
 
 Array = NDArray[Any]
+#: The dtypes that torch and ml_dtypes have, but numpy does not; both call them so.
+SHARED = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
 
 
 def to_numpy(value: Any) -> Array:
-    """The same elements as numpy (bfloat16 as ml_dtypes has it), without a copy where the memory is the CPU's."""
+    """The same elements as numpy (bfloat16 and narrower as ml_dtypes), without a copy where memory is the CPU's."""
     if is_torch(value):
         torch = sys.modules["torch"]
         value = value.detach().cpu()
-        if value.dtype == torch.bfloat16:
-            return np.asarray(value.contiguous().view(torch.int16).numpy()).view(ml_dtypes.bfloat16)
+        name = str(value.dtype).removeprefix("torch.")
+        if name in SHARED:
+            bits = torch.int16 if value.element_size() == 2 else torch.int8
+            return np.asarray(value.contiguous().view(bits).numpy()).view(getattr(ml_dtypes, name))
         return np.asarray(value.numpy())
     return np.asarray(value)
 
@@ -37,8 +41,11 @@ def like(array: Array, kind: Any) -> Any:
         return array
     if is_torch(kind):
         torch = sys.modules["torch"]
-        if array.dtype == ml_dtypes.bfloat16:
-            tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        name = array.dtype.name
+        if name in SHARED:
+            tensor = torch.from_numpy(array.view(f"i{array.itemsize}")).view(getattr(torch, name))
+        elif hasattr(ml_dtypes, name):
+            raise DTypeError(f"torch has no {name}", hint="give numpy arrays, or cast this output in the model")
         else:
             tensor = torch.from_numpy(array)
         return tensor if kind.device.type == "cpu" else tensor.to(kind.device)
@@ -53,7 +60,11 @@ def floating(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     """`array` as a weight of this dtype: floating-point types convert, others must agree."""
     if array.dtype == dtype:
         return array
-    floats = (array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16) and dtype.kind in "fV"
-    if not floats:
+    if not (_is_float(array.dtype) and _is_float(dtype)):
         raise DTypeError("a weight has another dtype", tensor=name, expected=str(dtype), got=str(array.dtype))
     return array.astype(dtype)
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether numbers are computed with in a floating-point dtype; those of 8 bits are only stored."""
+    return dtype == ml_dtypes.bfloat16 or (dtype.kind == "f" and dtype.itemsize > 1)

@@ -37,15 +37,20 @@ fn descriptors(py: Python<'_>) -> PyResult<&[Py<PyArrayDescr>]> {
     let all = ALL.get_or_try_init(py, || {
         let types = py.import("ml_dtypes")?;
         let descriptor = |dtype: DType| -> PyResult<_> {
-            let descriptor = match dtype {
-                DType::BFloat16 => PyArrayDescr::new(py, types.getattr("bfloat16")?)?,
-                other => PyArrayDescr::new(py, other.name())?,
+            let descriptor = match is_numpys(dtype) {
+                true => PyArrayDescr::new(py, dtype.name())?,
+                false => PyArrayDescr::new(py, types.getattr(dtype.name())?)?,
             };
             Ok(descriptor.unbind())
         };
         DType::ALL.into_iter().map(descriptor).collect::<PyResult<_>>()
     });
     all.map(Vec::as_slice)
+}
+
+/// Whether numpy itself has a dtype; the others are those of ml_dtypes.
+fn is_numpys(dtype: DType) -> bool {
+    dtype != DType::BFloat16 && dtype.narrow().is_none()
 }
 
 /// numpy's (or ml_dtypes') dtype object.
@@ -80,15 +85,15 @@ fn dtype_of(descriptor: &Bound<'_, PyArrayDescr>) -> Result<DType> {
         11 => DType::Float32,
         12 => DType::Float64,
         23 => DType::Float16,
-        number
-            if number
-                == descriptors(descriptor.py())?[DType::BFloat16 as usize]
-                    .bind(descriptor.py())
-                    .num() =>
-        {
-            DType::BFloat16
+        number => {
+            let py = descriptor.py();
+            let known = DType::ALL.into_iter().zip(descriptors(py)?);
+            let mut known = known.filter(|(dtype, _)| !is_numpys(*dtype));
+            match known.find(|(_, known)| known.bind(py).num() == number) {
+                Some((dtype, _)) => dtype,
+                None => return DType::parse(&descriptor.to_string()),
+            }
         }
-        _ => return DType::parse(&descriptor.to_string()),
     })
 }
 

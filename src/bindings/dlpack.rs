@@ -158,6 +158,11 @@ fn dtype_of(ty: &ElementType) -> Result<DType> {
         (2, 64, 1) => DType::Float64,
         (4, 16, 1) => DType::BFloat16,
         (6, 8, 1) => DType::Bool,
+        (10, 8, 1) => DType::Float8E4M3FN,
+        (11, 8, 1) => DType::Float8E4M3FNUZ,
+        (12, 8, 1) => DType::Float8E5M2,
+        (13, 8, 1) => DType::Float8E5M2FNUZ,
+        (14, 8, 1) => DType::Float8E8M0,
         (code, bits, lanes) => {
             return Err(Error::dtype("the array has a dtype that Neurenix does not know")
                 .expected(DType::ALL.map(DType::name).join(", "))

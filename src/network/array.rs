@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
+use crate::network::narrow::{self, Narrow, PLAIN, Rounding};
 use half::{bf16, f16};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -246,6 +247,7 @@ impl Array {
             DType::Float16 => load(bytes, into, |c| f16::from_ne_bytes(c).to_f64()),
             DType::BFloat16 => load(bytes, into, |c| bf16::from_ne_bytes(c).to_f64()),
             DType::UInt64 => load(bytes, into, |c| u64::from_ne_bytes(c) as f64),
+            dtype if dtype.narrow().is_some() => load_narrow(dtype, bytes, into, f64::from),
             dtype => load_integers(dtype, bytes, into, |v| v as f64),
         }
     }
@@ -258,30 +260,40 @@ impl Array {
             DType::Float64 => load(bytes, into, |c| f64::from_ne_bytes(c) as i64),
             DType::Float16 => load(bytes, into, |c| f16::from_ne_bytes(c).to_f64() as i64),
             DType::BFloat16 => load(bytes, into, |c| bf16::from_ne_bytes(c).to_f64() as i64),
+            dtype if dtype.narrow().is_some() => load_narrow(dtype, bytes, into, |v| v as i64),
             dtype => load_integers(dtype, bytes, into, |v| v),
         }
     }
 
     /// The same values as another dtype.
     pub fn cast(&self, dtype: DType) -> Self {
+        self.cast_by(dtype, PLAIN)
+    }
+
+    /// As [`Array::cast`]; how numbers become narrow floats is told.
+    pub fn cast_by(&self, dtype: DType, rounding: Rounding) -> Self {
         if dtype == self.dtype {
             return self.clone();
         }
         let cast = Self::filled(dtype, self.shape.clone(), |first, bytes| {
             let blocks = bytes.chunks_mut(BLOCK * dtype.size()).enumerate();
             for (i, block) in blocks {
-                self.cast_block(dtype, first + i * BLOCK, block);
+                self.cast_block(dtype, rounding, first + i * BLOCK, block);
             }
         });
         cast.expect("a cast keeps the number of elements")
     }
 
-    fn cast_block(&self, dtype: DType, first: usize, into: &mut [u8]) {
+    fn cast_block(&self, dtype: DType, rounding: Rounding, first: usize, into: &mut [u8]) {
         let count = into.len() / dtype.size();
-        if self.dtype.is_float() {
+        let narrow = dtype.narrow().filter(|narrow| !narrow.is_int());
+        if self.dtype.is_float() || self.dtype.narrow().or(narrow).is_some() {
             let mut values = [0.0; BLOCK];
             self.load_f64s(first, &mut values[..count]);
-            store_f64s(dtype, &values[..count], into);
+            match narrow {
+                Some(narrow) => store(&values[..count], into, |v| [narrow.encode(v, rounding)]),
+                None => store_f64s(dtype, &values[..count], into),
+            }
         } else {
             let mut values = [0; BLOCK];
             self.load_i64s(first, &mut values[..count]);
@@ -323,6 +335,11 @@ fn load_integers<T>(dtype: DType, bytes: &[u8], into: &mut [T], of: impl Fn(i64)
     }
 }
 
+fn load_narrow<T>(dtype: DType, bytes: &[u8], into: &mut [T], of: impl Fn(f32) -> T) {
+    let numbers = narrow::numbers(dtype);
+    load(bytes, into, |[code]| of(numbers[usize::from(code)]));
+}
+
 fn store<const N: usize, T: Copy>(values: &[T], into: &mut [u8], write: impl Fn(T) -> [u8; N]) {
     let (elements, _) = into.as_chunks_mut::<N>();
     elements.iter_mut().zip(values).for_each(|(slot, &v)| *slot = write(v));
@@ -330,6 +347,9 @@ fn store<const N: usize, T: Copy>(values: &[T], into: &mut [u8], write: impl Fn(
 
 /// Writes values as elements of a dtype, each rounded to the nearest.
 pub fn store_f64s(dtype: DType, values: &[f64], into: &mut [u8]) {
+    if let Some(narrow) = dtype.narrow() {
+        return store(values, into, |v| [narrow.encode(v, PLAIN)]);
+    }
     match dtype {
         DType::Float32 => store(values, into, |v| (v as f32).to_ne_bytes()),
         DType::Float64 => store(values, into, f64::to_ne_bytes),
@@ -349,6 +369,9 @@ pub fn store_f64s(dtype: DType, values: &[f64], into: &mut [u8]) {
 
 /// Writes values as elements of a dtype, wrapped to its width as a C cast does.
 pub fn store_i64s(dtype: DType, values: &[i64], into: &mut [u8]) {
+    if let Some(narrow) = dtype.narrow().filter(|narrow| !narrow.is_int()) {
+        return store(values, into, |v| [narrow.encode(v as f64, PLAIN)]);
+    }
     match dtype {
         DType::Float32 => store(values, into, |v| (v as f64 as f32).to_ne_bytes()),
         DType::Float64 => store(values, into, |v| (v as f64).to_ne_bytes()),
@@ -360,8 +383,9 @@ pub fn store_i64s(dtype: DType, values: &[i64], into: &mut [u8]) {
 }
 
 fn store_integers<T: Copy>(dtype: DType, values: &[T], into: &mut [u8], of: impl Fn(T) -> i64) {
+    let mask = dtype.narrow().map_or(u8::MAX, Narrow::mask);
     match dtype.size() {
-        1 => store(values, into, |v| [of(v) as u8]),
+        1 => store(values, into, |v| [of(v) as u8 & mask]),
         2 => store(values, into, |v| (of(v) as u16).to_ne_bytes()),
         4 => store(values, into, |v| (of(v) as u32).to_ne_bytes()),
         _ => store(values, into, |v| of(v).to_ne_bytes()),
@@ -375,10 +399,10 @@ mod tests {
     #[test]
     fn values_survive_a_round_trip_through_every_dtype() {
         for dtype in DType::ALL {
-            let values = if dtype == DType::Bool {
-                [0.0, 1.0, 1.0]
-            } else {
-                [0.0, 1.0, 100.0]
+            let values = match dtype {
+                DType::Float8E8M0 => [2.0, 1.0, 64.0],
+                _ if dtype.bits() < 8 || dtype == DType::Bool => [0.0, 1.0, 1.0],
+                _ => [0.0, 1.0, 96.0],
             };
             let array = Array::from_f64(dtype, vec![3], &values).unwrap();
             assert_eq!(array.to_f64(), values, "{dtype}");

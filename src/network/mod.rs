@@ -6,6 +6,7 @@ pub mod dim;
 pub mod document;
 pub mod dtype;
 mod dump;
+pub mod narrow;
 pub mod op;
 pub mod ops;
 pub mod part;
@@ -384,7 +385,7 @@ impl Network {
             symbols: &self.symbols,
             guards: Default::default(),
         };
-        let outputs = (op.infer)(&context)?;
+        let outputs = op.types(&context)?;
         Ok((outputs, context.guards.into_inner()))
     }
 

@@ -5,6 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{AttrDef, Attrs};
 use crate::network::dim::{Dim, Symbols};
 use crate::network::dtype::DType;
+use crate::network::narrow::is_taken;
 use crate::network::patch::Patch;
 use crate::network::{LayerId, Network};
 use serde::{Deserialize, Serialize};
@@ -300,6 +301,30 @@ impl std::fmt::Debug for OpDef {
 }
 
 impl OpDef {
+    /// The types of the outputs, by the op's rule.
+    ///
+    /// # Errors
+    /// As the rule; or if a dtype is too narrow for the op.
+    pub fn types(&self, infer: &Infer) -> Result<Vec<TensorType>> {
+        let taken = |ty: &&TensorType| is_taken(self.name, ty.dtype);
+        let refuse = |what: &str, ty: &TensorType| {
+            Err(
+                Error::dtype(format!("{} does not {what} tensors of {}", self.name, ty.dtype))
+                    .expected("a dtype that is computed with, such as float32 or int8")
+                    .got(ty.describe())
+                    .hint("insert a Cast or a DequantizeLinear: few ops work on dtypes that are only stored"),
+            )
+        };
+        if let Some(ty) = infer.inputs.iter().flatten().find(|ty| !taken(ty)) {
+            return refuse("take", ty);
+        }
+        let outputs = (self.infer)(infer)?;
+        match outputs.iter().find(|ty| !taken(ty)) {
+            Some(ty) => refuse("give", ty),
+            None => Ok(outputs),
+        }
+    }
+
     /// Checks how many inputs there are and that required ones are there.
     pub fn check_inputs(&self, present: &[bool]) -> Result<()> {
         let variadic = self.inputs.last().is_some_and(|name| name.ends_with('*'));

@@ -22,7 +22,7 @@ pub fn evaluate_op(op: &OpDef, attrs: &Attrs, inputs: &[Option<Array>]) -> Resul
         symbols: &Symbols::new(),
         guards: Default::default(),
     };
-    let outputs = (op.infer)(&infer)?;
+    let outputs = op.types(&infer)?;
     // What is counted is 0 here; the arrays that come back have its size.
     let size = |dim: &Dim| match dim.as_const() {
         None if dim.symbols().iter().any(|symbol| is_counted(symbol)) => Some(0),
@@ -145,7 +145,7 @@ impl<'n> State<'n> {
             symbols: &Symbols::new(),
             guards: Default::default(),
         };
-        let outputs = (layer.op.infer)(&infer).map_err(|e| e.layer(&layer.name))?;
+        let outputs = layer.op.types(&infer).map_err(|e| e.layer(&layer.name))?;
         let shapes = outputs
             .iter()
             .map(|ty| ty.concrete().ok_or_else(|| Error::internal("a size stays unknown")));

@@ -148,10 +148,10 @@ mod tests {
             &[&PASS, &clean_casts::PASS, &fold_constants::PASS],
             &low(DType::BFloat16),
             "
-            %MatMul: bfloat16[n, 2, 4] = Cast(%x) {to=bfloat16}
+            %MatMul: bfloat16[n, 2, 4] = Cast(%x) {round_mode=up, saturate=1, to=bfloat16}
             %MatMul~1: bfloat16[n, 2, 3] = MatMul(%MatMul, bfloat16[4, 3](...)) {transA=0, transB=0}
             %Relu: bfloat16[n, 2, 3] = Relu(%MatMul~1)
-            %Relu~1: float32[n, 2, 3] = Cast(%Relu) {to=float32}
+            %Relu~1: float32[n, 2, 3] = Cast(%Relu) {round_mode=up, saturate=1, to=float32}
             %Exp: float32[n, 2, 3] = Exp(%Relu~1)",
         );
         assert_eq!(share(&g.network), [(DType::Float32, 1), (DType::BFloat16, 2)].into());

@@ -1,11 +1,15 @@
 //! Removes casts that change nothing, and brings those together that follow one another.
 
-use super::build::Build;
 use super::matching::{given_by, input};
 use super::simplify::replace;
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
+use crate::error::Result;
+use crate::network::attr::Read;
 use crate::network::dtype::DType;
-use crate::network::{LayerId, Network};
+use crate::network::narrow::Format;
+use crate::network::ops::values::lowest;
+use crate::network::patch::Patch;
+use crate::network::{Layer, LayerId, Network, TensorId};
 
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
@@ -24,7 +28,15 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     }
     rule_if_some!(source = given_by(network, x, "Cast").and_then(|inner| input(inner, 0)));
     rule_if!(holds(network[x].ty.dtype, network[source].ty.dtype));
-    replace(network, layer, |patch| patch.cast(source, to).map(Some))
+    replace(network, layer, |patch| recast(patch, layer, source).map(Some))
+}
+
+/// A Cast, with its way of rounding, of another tensor; that tensor if it has the dtype.
+pub fn recast(patch: &mut Patch<'_>, layer: &Layer, x: TensorId) -> Result<TensorId> {
+    if patch.ty(x).dtype == layer.attrs.dtype("to") {
+        return Ok(x);
+    }
+    patch.add(layer.op, layer.attrs.clone(), &[x])
 }
 
 /// Whether a dtype holds every value of another.
@@ -38,7 +50,16 @@ fn holds(wide: DType, narrow: DType) -> bool {
         Float16 => 11,
         _ => 8,
     };
+    if let Some(stored) = narrow.narrow() {
+        return match stored.format {
+            _ if wide == narrow => true,
+            Format::Int { .. } if wide.is_int() => lowest(wide) as f64 <= stored.range().0,
+            Format::Power => wide.is_float() && wide != Float16,
+            _ => wide.is_float(),
+        };
+    }
     match (wide, narrow) {
+        _ if wide.narrow().is_some() => false,
         (a, b) if a == b => true,
         (_, Bool) => true,
         (Bool, _) => false,
@@ -96,6 +117,13 @@ mod tests {
             (DType::Float16, DType::BFloat16, false),
             (DType::Int8, DType::Bool, true),
             (DType::Bool, DType::Int8, false),
+            (DType::Float16, DType::Float8E5M2, true),
+            (DType::Float16, DType::Float8E8M0, false),
+            (DType::Float32, DType::Float8E8M0, true),
+            (DType::UInt8, DType::Int4, false),
+            (DType::Int8, DType::UInt4, true),
+            (DType::Float8E5M2, DType::Float4E2M1, false),
+            (DType::Float8E5M2, DType::Bool, false),
         ] {
             assert_eq!(holds(wide, narrow), want, "{wide} {narrow}");
         }

@@ -1,7 +1,7 @@
 //! Lets layers compute in float32 where a dtype has no arithmetic: intermediates may be wider, never narrower.
 
 use super::assign_precision::between_casts;
-use super::build::Build;
+use super::clean_casts::recast;
 use super::matching::{given_by, input};
 use super::simplify::replace;
 use super::{Found, Pass, Settings, rewrite_with, rule_if, rule_if_some};
@@ -32,8 +32,7 @@ fn rule<'n>(network: &'n Network, id: LayerId, settings: &Settings) -> Found<'n>
         rule_if!(is_unsupported(network[x].ty.dtype));
         rule_if_some!(source = given_by(network, x, "Cast").and_then(|inner| input(inner, 0)));
         rule_if!(network[source].ty.dtype == DType::Float32);
-        let to = network[layer.outputs[0]].ty.dtype;
-        return replace(network, layer, |patch| patch.cast(source, to).map(Some));
+        return replace(network, layer, |patch| recast(patch, layer, source).map(Some));
     }
     // Its result depends on the width of the elements, and it computes nothing.
     rule_if!(layer.op.name != "BitCast");
@@ -69,10 +68,10 @@ mod tests {
         assert_eq!(
             crate::passes::testing::layers_of(&g.network),
             "\
-%Relu: float32[n] = Cast(%x) {to=float32}
+%Relu: float32[n] = Cast(%x) {round_mode=up, saturate=1, to=float32}
 %Relu~1: float32[n] = Relu(%Relu)
 %Sigmoid: float32[n] = Sigmoid(%Relu~1)
-%Sigmoid~1: float16[n] = Cast(%Sigmoid) {to=float16}"
+%Sigmoid~1: float16[n] = Cast(%Sigmoid) {round_mode=up, saturate=1, to=float16}"
         );
         crate::passes::testing::assert_same_within(&before, &g.network, 1e-2);
     }

@@ -41,7 +41,7 @@ class Floor:
 
 
 FLOORS = {
-    "node": Floor(scope=1738, plain=1254, passed=1433),
+    "node": Floor(scope=1738, plain=1497, passed=1674),
     "simple": Floor(scope=7, plain=7, passed=7),
     "pytorch-operator": Floor(scope=35, plain=35, passed=35),
     "pytorch-converted": Floor(scope=82, plain=82, passed=82),
@@ -150,9 +150,14 @@ def attempt(case: NodeTest, values: dict[str, Array]) -> None:
 
 
 def compare(got: Array, want: Array, case: NodeTest) -> None:
-    """Compares dtype, shape and elements: exactly for integers, else within what the case or 16 bits allow."""
+    """Compares dtype, shape and elements: exactly in 8 bits and for integers, else within what the case allows."""
     assert got.dtype == want.dtype, f"dtype {got.dtype}, not {want.dtype}"
     assert got.shape == want.shape, f"shape {got.shape}, not {want.shape}"
+    if want.dtype.itemsize == 1:
+        # A NaN of ml_dtypes is not known as one to numpy.
+        got, want = got.astype(np.float64), want.astype(np.float64)
+        np.testing.assert_array_equal(got, want)
+        return
     if not is_float(want.dtype):
         np.testing.assert_array_equal(got, want)
         return

@@ -89,7 +89,8 @@ CASES: list[tuple[Callable[[], None], type[nx.Error], type[Exception], str]] = [
         nx.DTypeError,
         TypeError,
         """unknown dtype "complex64"
-  expected: float32, float64, float16, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64, bool
+  expected: float32, float64, float16, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64, bool, \
+float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn, int4, uint4, int2, uint2
   hint: cast the array to one of these first""",
     ),
     (

@@ -20,9 +20,9 @@ pub static DEF: OpDef = OpDef {
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (x, to) = (infer.input(0)?, infer.attrs.dtype("to"));
-    if x.dtype.size() != to.size() {
+    if x.dtype.bits() != to.bits() {
         return Err(Error::dtype("a BitCast keeps the width of the elements")
-            .expected(format!("a dtype of {} bits", 8 * x.dtype.size()))
+            .expected(format!("a dtype of {} bits", x.dtype.bits()))
             .got(to.name())
             .hint("to convert the values use Cast"));
     }

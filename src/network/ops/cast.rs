@@ -1,10 +1,11 @@
 //! Cast.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::attr::{Preset, Read, attr};
+use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
+use crate::network::narrow::{Mode, Rounding};
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
 use crate::network::ops::values;
 
@@ -13,14 +14,49 @@ pub static DEF: OpDef = OpDef {
     name: "Cast",
     doc: "The same values as another dtype: floats round to nearest even, to integers they truncate (ONNX Cast)",
     inputs: &["x"],
-    attrs: &[attr("to", Preset::RequiredType, "the dtype of the output")],
+    attrs: &[
+        attr("to", Preset::RequiredType, "the dtype of the output"),
+        attr(
+            "saturate",
+            Preset::Int(1),
+            "to a float of 8 bits: what is out of range becomes the nearest end, not infinity or NaN",
+        ),
+        attr(
+            "round_mode",
+            Preset::Text("up"),
+            "to float8_e8m0fnu: up, down or nearest, from between two powers of two",
+        ),
+    ],
     infer,
     evaluate,
     pointwise: None,
     decomposition: Decomposition::None,
 };
 
+/// How numbers are rounded by a layer with `saturate` and, perhaps, `round_mode`.
+///
+/// # Errors
+/// If the mode is none.
+pub fn rounding(attrs: &Attrs) -> Result<Rounding> {
+    let mode = match attrs.get("round_mode") {
+        None => Mode::Up,
+        Some(_) => match attrs.text("round_mode") {
+            "up" => Mode::Up,
+            "down" => Mode::Down,
+            "nearest" => Mode::Nearest,
+            other => {
+                return Err(Error::invalid("attribute \"round_mode\" is unknown")
+                    .expected("up, down or nearest")
+                    .got(other));
+            }
+        },
+    };
+    let saturate = attrs.flag("saturate");
+    Ok(Rounding { saturate, mode })
+}
+
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
+    rounding(infer.attrs)?;
     let (x, to) = (infer.input(0)?, infer.attrs.dtype("to"));
     // Symbolic dimensions fit 32 bits; numbers may not.
     let fits = |d: &Dim| to != DType::Int32 || d.as_const().is_none_or(|v| i32::try_from(v).is_ok());
@@ -33,5 +69,5 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
 }
 
 fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
-    Ok(vec![e.input(0)?.cast(e.attrs.dtype("to"))])
+    Ok(vec![e.input(0)?.cast_by(e.attrs.dtype("to"), rounding(e.attrs)?)])
 }

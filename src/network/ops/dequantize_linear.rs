@@ -26,7 +26,7 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (x, scale) = (infer.input(0)?, infer.input(1)?);
     if quantize_linear::range(x.dtype).is_none() && x.dtype != DType::Int32 {
         return Err(Error::unsupported("tensors of this dtype can't be dequantized")
-            .expected("int8, uint8, int16, uint16 or int32")
+            .expected("int32, an integer of 2, 4, 8 or 16 bits, or a float of 4 or 8")
             .got(x.dtype.name()));
     }
     if !scale.dtype.is_float() {

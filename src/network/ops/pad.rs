@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
+use crate::network::dtype::DType;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
 use crate::network::ops::{pointwise, reduce, strides, values};
 
@@ -57,6 +58,12 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     source(infer.attrs)?;
     let given = infer.optional(3).map(|_| infer.numbers(3)).transpose()?;
     let axes = axes(given, x)?;
+    let lacks_zero = x.dtype == DType::Float8E8M0 && infer.attrs.text("mode") == "constant";
+    if lacks_zero && infer.optional(2).is_none() {
+        return Err(Error::dtype("this dtype has no 0 to pad with")
+            .got(x.dtype.name())
+            .hint("give constant_value"));
+    }
     if let Some(value) = infer.optional(2) {
         pointwise::same_dtype(&[x, value])?;
         if !value.elements().is(1) {

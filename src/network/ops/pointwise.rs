@@ -5,6 +5,7 @@ use crate::network::LONGEST_VALUE;
 use crate::network::array::{Array, BLOCK, store_f64s, store_i64s};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
+use crate::network::narrow::Format;
 use crate::network::op::{Evaluate, Infer, OpDef, Pointwise, TensorType};
 use crate::network::ops::{self, values};
 
@@ -42,14 +43,16 @@ pub fn infer_comparison(infer: &Infer) -> Result<Vec<TensorType>> {
     Ok(outputs)
 }
 
-/// Output: bool; the input must be a floating-point tensor.
+/// Output: bool; the input must be a floating-point tensor, of 8 bits at least.
 pub fn infer_test(infer: &Infer) -> Result<Vec<TensorType>> {
-    let mut outputs = infer_float(infer)?;
+    let narrow = |dtype: DType| dtype.narrow().is_some_and(|n| matches!(n.format, Format::Float { .. }));
+    let accepts = |dtype: DType| dtype.is_float() || dtype.bits() == 8 && narrow(dtype);
+    let mut outputs = infer_where(infer, "floating-point tensors", accepts)?;
     outputs[0].dtype = DType::Bool;
     Ok(outputs)
 }
 
-fn infer_where(infer: &Infer, works_on: &str, accepts: fn(DType) -> bool) -> Result<Vec<TensorType>> {
+fn infer_where(infer: &Infer, works_on: &str, accepts: impl Fn(DType) -> bool) -> Result<Vec<TensorType>> {
     let dtype = infer.input(0)?.dtype;
     if !accepts(dtype) {
         return Err(Error::dtype(format!("the op works on {works_on}"))

@@ -4,20 +4,28 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dtype::DType;
+use crate::network::narrow::{Format, PLAIN, Rounding};
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
-/// Numbers as integers of 8 or 16 bits, given a scale and a zero point (ONNX QuantizeLinear).
+/// Numbers as integers of at most 16 bits, or as narrow floats, given a scale and a zero point (ONNX QuantizeLinear).
 pub static DEF: OpDef = OpDef {
     name: "QuantizeLinear",
-    doc: "saturate(round(x / scale) + zero_point), halves to even; scale and zero_point are broadcast to x (ONNX \
-          QuantizeLinear, after its scale was shaped so)",
+    doc: "saturate(round(x / scale) + zero_point), halves to even, to floats without the first round; scale and \
+          zero_point are broadcast to x (ONNX QuantizeLinear, after its scale was shaped so)",
     inputs: &["x", "scale", "zero_point?"],
-    attrs: &[attr(
-        "to",
-        Preset::RequiredType,
-        "the dtype of the output: int8, uint8, int16 or uint16",
-    )],
+    attrs: &[
+        attr(
+            "to",
+            Preset::RequiredType,
+            "the dtype of the output: an integer of 2, 4, 8 or 16 bits, or a float of 4 or 8",
+        ),
+        attr(
+            "saturate",
+            Preset::Int(1),
+            "to a float of 8 bits: what is out of range becomes the nearest end, not infinity or NaN",
+        ),
+    ],
     infer,
     evaluate,
     pointwise: Some(Pointwise {
@@ -34,7 +42,10 @@ pub fn range(dtype: DType) -> Option<(f64, f64)> {
         DType::UInt8 => (0.0, 255.0),
         DType::Int16 => (-32768.0, 32767.0),
         DType::UInt16 => (0.0, 65535.0),
-        _ => return None,
+        _ => match dtype.narrow() {
+            Some(narrow) if narrow.format != Format::Power => narrow.range(),
+            _ => return None,
+        },
     })
 }
 
@@ -45,8 +56,14 @@ fn quantize(attrs: &Attrs, v: &[f64]) -> f64 {
 }
 
 fn saturate(attrs: &Attrs, quotient: f64, zero_point: f64) -> f64 {
-    let (low, high) = range(attrs.dtype("to")).unwrap_or((0.0, 0.0));
+    let to = attrs.dtype("to");
     let shift = if zero_point.is_nan() { 0.0 } else { zero_point };
+    if let Some(narrow) = to.narrow().filter(|narrow| !narrow.is_int()) {
+        let saturate = attrs.flag("saturate");
+        let code = narrow.encode(quotient + shift, Rounding { saturate, ..PLAIN });
+        return f64::from(narrow.decode(code));
+    }
+    let (low, high) = range(to).unwrap_or((0.0, 0.0));
     (quotient.round_ties_even() + shift).clamp(low, high)
 }
 
@@ -65,7 +82,7 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (x, scale, to) = (infer.input(0)?, infer.input(1)?, infer.attrs.dtype("to"));
     if range(to).is_none() {
         return Err(Error::unsupported("tensors can't be quantized to this dtype")
-            .expected("int8, uint8, int16 or uint16")
+            .expected("an integer of 2, 4, 8 or 16 bits, or a float of 4 or 8")
             .got(to.name()));
     }
     if !(x.dtype.is_float() || x.dtype == DType::Int32) || !scale.dtype.is_float() {
@@ -105,5 +122,19 @@ mod tests {
         let given = [Some(x), Some(floats(&[2.0])), Some(Array::scalar(DType::UInt8, 3.0))];
         let out = evaluate_op(&DEF, &attrs([("to", Attr::Type(DType::UInt8))]), &given).unwrap();
         assert_eq!(out[0].to_i64(), [3, 5, 5, 3, 255, 0]);
+    }
+
+    #[test]
+    fn narrow_floats_are_rounded_once_and_saturate_as_told() {
+        let floats = |values: &[f64]| Array::from_f64(DType::Float32, vec![values.len()], values).unwrap();
+        let given = [Some(floats(&[2.3, 34.0, -1e9])), Some(floats(&[2.0]))];
+        let quantized = |to, saturate| {
+            let attrs = attrs([("to", Attr::Type(to)), ("saturate", Attr::Int(saturate))]);
+            evaluate_op(&DEF, &attrs, &given).unwrap()[0].to_f64()
+        };
+        assert_eq!(quantized(DType::Float8E4M3FN, 1), [1.125, 16.0, -448.0]);
+        assert_eq!(quantized(DType::Float8E5M2, 0), [1.25, 16.0, f64::NEG_INFINITY]);
+        assert_eq!(quantized(DType::Float4E2M1, 0), [1.0, 6.0, -6.0]);
+        assert_eq!(quantized(DType::Int4, 1), [1.0, 7.0, -8.0]);
     }
 }

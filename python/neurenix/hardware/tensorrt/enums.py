@@ -24,10 +24,14 @@ class DataType(enum.Enum):
     INT32 = np.dtype(np.int32)
     INT64 = np.dtype(np.int64)
     BOOL = np.dtype(np.bool_)
+    FP8 = np.dtype(ml_dtypes.float8_e4m3fn)
+    E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
+    FP4 = np.dtype(ml_dtypes.float4_e2m1fn)
+    INT4 = np.dtype(ml_dtypes.int4)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element in an array."""
         return int(self.value.itemsize)
 
 
@@ -39,6 +43,10 @@ uint8 = DataType.UINT8
 int32 = DataType.INT32
 int64 = DataType.INT64
 bool = DataType.BOOL
+fp8 = DataType.FP8
+e8m0 = DataType.E8M0
+fp4 = DataType.FP4
+int4 = DataType.INT4
 
 
 def nptype(dtype: DataType) -> np.dtype[Any]:

@@ -35,9 +35,19 @@ DTYPES: dict[int, np.dtype[Any]] = {
     12: np.dtype(np.uint32),
     13: np.dtype(np.uint64),
     16: np.dtype(ml_dtypes.bfloat16),
+    17: np.dtype(ml_dtypes.float8_e4m3fn),
+    18: np.dtype(ml_dtypes.float8_e4m3fnuz),
+    19: np.dtype(ml_dtypes.float8_e5m2),
+    20: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    21: np.dtype(ml_dtypes.uint4),
+    22: np.dtype(ml_dtypes.int4),
+    23: np.dtype(ml_dtypes.float4_e2m1fn),
+    24: np.dtype(ml_dtypes.float8_e8m0fnu),
+    25: np.dtype(ml_dtypes.uint2),
+    26: np.dtype(ml_dtypes.int2),
 }
-#: Element types that no tensor of a network has: constants of them may be dequantized while they are read.
-NARROW = frozenset({17, 18, 19, 20, 21, 22, 23, 25, 26})
+#: Of these, those of which several share a byte in a file.
+PACKED = frozenset({21, 22, 23, 25, 26})
 
 
 def dtype_of(number: int) -> np.dtype[Any]:
@@ -207,13 +217,9 @@ class Graph:
         """The elements of a tensor, without a copy beyond the one that protobuf makes."""
         if proto.data_location == 1:
             self.load_external(proto)
-        if proto.data_type in NARROW:
-            from onnx.numpy_helper import to_array
-
-            return to_array(proto)
         dtype, shape = dtype_of(proto.data_type), tuple(proto.dims)
         raw = proto.raw_data
-        if not raw:
+        if not raw or proto.data_type in PACKED:
             from onnx.numpy_helper import to_array
 
             return np.asarray(to_array(proto)).astype(dtype, copy=False)

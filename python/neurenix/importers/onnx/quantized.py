@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx.node import Node, Rule
+
+#: The dtype of scales that are powers of two.
+POWERS = np.dtype(ml_dtypes.float8_e8m0fnu)
 
 
 def number(node: Node, parameter: Tensor) -> Tensor:
@@ -75,17 +79,28 @@ def quantize_linear(node: Node) -> Tensor:
             "output_dtype is not that of the zero point", expected=str(zero.dtype), got=str(wanted)
         )
     if precision is not None:
-        x, scale = (node.add("Cast", t, to=precision) for t in (x, scale))
-    to = zero.dtype if zero is not None else wanted or np.dtype(np.uint8)
-    return node.add("QuantizeLinear", x, granular(node, scale, x), granular(node, zero, x), to=np.dtype(to))
+        x = node.add("Cast", x, to=precision)
+    elif scale.dtype == POWERS:
+        precision = np.dtype(np.float32) if x.dtype == np.int32 else x.dtype
+    if precision is not None:
+        scale = node.add("Cast", scale, to=precision)
+    to = np.dtype(zero.dtype if zero is not None else wanted or np.uint8)
+    shaped, saturate = (granular(node, scale, x), granular(node, zero, x)), node.attr("saturate", 1)
+    return node.add("QuantizeLinear", x, *shaped, to=to, saturate=saturate)
 
 
 def dequantize_linear(node: Node) -> Tensor:
-    """DequantizeLinear; constants may have dtypes that no tensor has."""
-    x, zero, scale, to = widened(node, 0), widened(node, 2), node[1], dtype_at(node, "output_dtype")
+    """DequantizeLinear; constants of narrow dtypes are widened here, so that they fold with what follows."""
+    constant = node.array(0) is not None and (not node.has(2) or node.array(2) is not None)
+    x, zero = (widened(node, i) if constant else node.get(i) for i in (0, 2))
+    scale, to = node[1], dtype_at(node, "output_dtype")
     assert x is not None
     if to is not None:
         scale = node.add("Cast", scale, to=to)
+    elif scale.dtype == POWERS:
+        raise InvalidArgumentError(
+            "the output can't have the dtype of the scale", got=str(POWERS), hint="say output_dtype"
+        )
     shaped = granular(node, scale, x), granular(node, zero, x)
     if x.dtype != np.float32:
         return node.add("DequantizeLinear", x, *shaped)

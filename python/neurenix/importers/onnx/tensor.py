@@ -33,12 +33,17 @@ def cast(node: Node) -> Tensor:
     """Cast."""
     from neurenix.importers.onnx.graph import dtype_of
 
-    return node.add("Cast", node[0], to=dtype_of(node.need("to")))
+    return node.add("Cast", node[0], to=dtype_of(node.need("to")), **rounding(node))
 
 
 def cast_like(node: Node) -> Tensor:
     """CastLike: the second input says the dtype."""
-    return node.add("Cast", node[0], to=node[1].dtype)
+    return node.add("Cast", node[0], to=node[1].dtype, **rounding(node))
+
+
+def rounding(node: Node) -> dict[str, Any]:
+    """How numbers become floats of 8 bits."""
+    return {name: node.attrs[name] for name in ("saturate", "round_mode") if name in node.attrs}
 
 
 def constant_of_shape(node: Node) -> Tensor:

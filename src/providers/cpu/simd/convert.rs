@@ -2,6 +2,7 @@
 
 use super::multiversion;
 use crate::network::dtype::DType;
+use crate::network::narrow::{Narrow, PLAIN, Rounding, numbers};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
@@ -29,6 +30,10 @@ pub unsafe fn to_f32(dtype: DType, from: *const u8, to: *mut f32, n: usize) {
             DType::UInt32 => each(from.cast::<u32>(), to, n, |v| v as f32),
             DType::Int64 => each(from.cast::<i64>(), to, n, |v| v as f32),
             DType::UInt64 => each(from.cast::<u64>(), to, n, |v| v as f32),
+            narrow => {
+                let numbers = numbers(narrow);
+                each(from, to, n, |code| numbers[usize::from(code)]);
+            }
         }
     }
 }
@@ -59,6 +64,7 @@ pub unsafe fn from_f32(dtype: DType, from: *const f32, to: *mut u8, n: usize) {
             DType::Int32 | DType::UInt32 => each(from, to.cast(), n, |v| v as i64 as i32),
             DType::Int16 | DType::UInt16 => each(from, to.cast(), n, |v| v as i64 as i16),
             DType::Int8 | DType::UInt8 => each(from, to.cast(), n, |v| v as i64 as i8),
+            narrow => encode(narrow, from, to, n),
         }
     }
 }
@@ -83,6 +89,10 @@ pub unsafe fn to_i64(dtype: DType, from: *const u8, to: *mut i64, n: usize) {
             DType::Float64 => each(from.cast::<f64>(), to, n, |v| v as i64),
             DType::Float16 => each(from.cast::<f16>(), to, n, |v| v.to_f32() as i64),
             DType::BFloat16 => each(from.cast::<half::bf16>(), to, n, |v| v.to_f32() as i64),
+            narrow => {
+                let numbers = numbers(narrow);
+                each(from, to, n, |code| numbers[usize::from(code)] as i64);
+            }
         }
     }
 }
@@ -104,6 +114,11 @@ pub unsafe fn from_i64(dtype: DType, from: *const i64, to: *mut u8, n: usize) {
             DType::Float64 => each(from, to.cast(), n, |v| v as f64),
             DType::Float16 => each(from, to.cast(), n, |v| f16::from_f64(v as f64)),
             DType::BFloat16 => each(from, to.cast(), n, |v| half::bf16::from_f64(v as f64)),
+            dtype => each(from, to, n, |v| match dtype.narrow() {
+                Some(narrow) if narrow.is_int() => v as u8 & narrow.mask(),
+                Some(narrow) => narrow.encode(v as f64, PLAIN),
+                None => 0,
+            }),
         }
     }
 }
@@ -132,5 +147,29 @@ multiversion! {
             // A NaN keeps its sign and stays a NaN.
             (if v.is_nan() { bits >> 16 | 0x40 } else { rounded }) as u16
         })
+    }
+}
+
+unsafe fn encode(dtype: DType, from: *const f32, to: *mut u8, n: usize) {
+    if let Some(narrow) = dtype.narrow() {
+        // SAFETY: `from_f32` hands on its caller's promise.
+        unsafe { encode_by(narrow, PLAIN, from, to, n) };
+    }
+}
+
+multiversion! {
+    /// f32 to the codes of a narrow dtype.
+    unsafe fn encode_by<V>(narrow: Narrow, rounding: Rounding, from: *const f32, to: *mut u8, n: usize) {
+        let _ = V::LANES;
+        each(from, to, n, |v| narrow.encode(f64::from(v), rounding))
+    }
+}
+
+multiversion! {
+    /// f32 to the f32 that a narrow dtype holds in their place.
+    pub unsafe fn round_to<V>(dtype: DType, rounding: Rounding, n: usize, from: *const f32, to: *mut f32) {
+        let _ = V::LANES;
+        let (Some(narrow), numbers) = (dtype.narrow(), numbers(dtype)) else { return };
+        each(from, to, n, |v| numbers[usize::from(narrow.encode(f64::from(v), rounding))])
     }
 }

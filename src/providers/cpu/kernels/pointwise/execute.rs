@@ -4,7 +4,7 @@ use super::program::{Binary, IntBinary, Op, Unary};
 use crate::network::attr::Attrs;
 use crate::network::dtype::DType;
 use crate::network::op::Pointwise;
-use crate::providers::cpu::simd::{Vector, map1, map2, math, multiversion};
+use crate::providers::cpu::simd::{Vector, convert, map1, map2, math, multiversion};
 
 /// Runs an instruction on `n` elements; `out` may be one of `args`.
 ///
@@ -38,6 +38,7 @@ pub unsafe fn execute(op: &Op, n: usize, args: &[*const u8], out: *mut u8) {
             }
             Op::ToInt(dtype) => each(n, out, |i| wrap(*dtype, *float(0).add(i) as i64)),
             Op::ToFloat => each(n, out, |i| *int(0).add(i) as f32),
+            Op::Narrow(dtype, rounding) => convert::round_to(*dtype, *rounding, n, float(0), out.cast()),
             Op::Wrap(dtype) => each(n, out, |i| wrap(*dtype, *int(0).add(i))),
             Op::IntTruth => each(n, out, |i| (*int(0).add(i) != 0) as u8 as f32),
             Op::Float(rule, attrs) => by_rule(rule, attrs, n, args, out.cast()),
@@ -66,7 +67,10 @@ fn wrap(dtype: DType, v: i64) -> i64 {
         DType::UInt16 => v as u16 as i64,
         DType::Int32 => v as i32 as i64,
         DType::UInt32 => v as u32 as i64,
-        _ => v,
+        _ => match dtype.narrow() {
+            Some(narrow) => narrow.decode(v as u8) as i64,
+            None => v,
+        },
     }
 }
 

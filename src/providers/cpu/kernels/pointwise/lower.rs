@@ -5,7 +5,8 @@ use super::program::{Binary, Feed, Instr, IntBinary, Op, Program, Unary, Value};
 use crate::network::array::Array;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
-use crate::network::ops::quantize_linear;
+use crate::network::narrow::{Narrow, PLAIN};
+use crate::network::ops::{cast, quantize_linear};
 use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +18,12 @@ const MOST_KEPT: usize = 1 << 14;
 pub fn is_pointwise(network: &Network, layer: &Layer) -> bool {
     let known = layer.op.pointwise.is_some() || matches!(layer.op.name, "Cast" | "Where");
     let classed = |&t: &TensorId| Class::of(network[t].ty.dtype).is_some();
+    let dtype = |t: Option<&TensorId>| t.map(|&t| network[t].ty.dtype);
+    // f32 does not tell whether a large integer lies above a power of two.
+    let rounds_twice = dtype(layer.inputs.first().and_then(Option::as_ref)).is_some_and(DType::is_int)
+        && dtype(layer.outputs.first()) == Some(DType::Float8E8M0);
     known
+        && !rounds_twice
         && layer.inputs.len() <= 3
         && layer.outputs.len() == 1
         && layer.inputs.iter().flatten().chain(&layer.outputs).all(classed)
@@ -120,8 +126,8 @@ impl Lowering<'_> {
         let present: Vec<Value> = args.iter().flatten().copied().collect();
         let int = !present.is_empty() && present.iter().all(|&v| self.program.class(v) == Class::Int);
         match layer.op.name {
-            "Cast" => self.cast(present[0], to),
-            "QuantizeLinear" => self.quantize(&present, to),
+            "Cast" => self.cast(present[0], to, layer),
+            "QuantizeLinear" => self.quantize(&present, to, layer),
             "DequantizeLinear" => self.dequantize(&present),
             "Where" => {
                 let op = match self.program.class(present[1]) {
@@ -135,7 +141,10 @@ impl Lowering<'_> {
         }
     }
 
-    fn cast(&mut self, value: Value, to: DType) -> Value {
+    fn cast(&mut self, value: Value, to: DType, layer: &Layer) -> Value {
+        if to.narrow().is_some() {
+            return self.narrow(value, to, layer);
+        }
         match (self.program.class(value), to) {
             (Class::Float, DType::Bool) => self.push(Op::Unary(Unary::Truth), &[value]),
             (Class::Int, DType::Bool) => self.push(Op::IntTruth, &[value]),
@@ -146,23 +155,55 @@ impl Lowering<'_> {
         }
     }
 
+    /// The numbers that a narrow dtype holds in place of these, as f32.
+    fn narrow(&mut self, value: Value, to: DType, layer: &Layer) -> Value {
+        if to.narrow().is_some_and(Narrow::is_int) {
+            let cut = match self.program.class(value) {
+                Class::Float => Op::ToInt(to),
+                Class::Int => Op::Wrap(to),
+            };
+            let cut = self.push(cut, &[value]);
+            return self.push(Op::ToFloat, &[cut]);
+        }
+        let value = self.as_class(value, Class::Float);
+        // The type rule lets no other rounding in.
+        let rounding = cast::rounding(&layer.attrs).unwrap_or(PLAIN);
+        self.push(Op::Narrow(to, rounding), &[value])
+    }
+
     /// A true division: by the inverse of the scale, numbers halfway between two integers would go astray.
-    fn quantize(&mut self, args: &[Value], to: DType) -> Value {
+    fn quantize(&mut self, args: &[Value], to: DType, layer: &Layer) -> Value {
         let args: Vec<_> = args.iter().map(|&v| self.as_class(v, Class::Float)).collect();
         let quotient = self.push(Op::Binary(Binary::Div), &args[..2]);
-        let mut rounded = self.push(Op::Unary(Unary::Round), &[quotient]);
+        let integer = to.narrow().is_none_or(Narrow::is_int);
+        let mut rounded = match integer {
+            true => self.push(Op::Unary(Unary::Round), &[quotient]),
+            false => quotient,
+        };
         if let Some(&zero) = args.get(2) {
             rounded = self.push(Op::Binary(Binary::Add), &[rounded, zero]);
+        }
+        if !integer {
+            return self.narrow(rounded, to, layer);
         }
         // Its type rule lets no other dtype in.
         let (low, high) = quantize_linear::range(to).unwrap_or_default();
         let held = self.push(Op::Unary(Unary::Clip(low as f32, high as f32)), &[rounded]);
-        self.push(Op::ToInt(to), &[held])
+        match to.narrow() {
+            Some(_) => self.narrow(held, to, layer),
+            None => self.push(Op::ToInt(to), &[held]),
+        }
     }
 
     fn dequantize(&mut self, args: &[Value]) -> Value {
         let centred = match args.get(2) {
-            Some(&zero) => self.push(Op::IntBinary(IntBinary::Sub, DType::Int64), &[args[0], zero]),
+            Some(&zero) => {
+                let subtract = match self.program.class(args[0]) {
+                    Class::Int => Op::IntBinary(IntBinary::Sub, DType::Int64),
+                    Class::Float => Op::Binary(Binary::Sub),
+                };
+                self.push(subtract, &[args[0], zero])
+            }
             None => args[0],
         };
         let centred = self.as_class(centred, Class::Float);

@@ -3,6 +3,7 @@
 use super::fetch::Class;
 use crate::network::attr::Attrs;
 use crate::network::dtype::DType;
+use crate::network::narrow::Rounding;
 use crate::network::op::Pointwise;
 use std::sync::Arc;
 
@@ -102,6 +103,8 @@ pub enum Op {
     ToFloat,
     /// i64 wrapped to a dtype.
     Wrap(DType),
+    /// f32 to the f32 that a narrow float of this dtype holds in its place.
+    Narrow(DType, Rounding),
     /// i64 to f32: 1 where the value is not 0.
     IntTruth,
     /// The op's own rule in double precision, element by element.
@@ -124,6 +127,7 @@ impl Op {
     pub fn weight(&self) -> usize {
         match self {
             Op::Float(..) | Op::Int(..) => 100,
+            Op::Narrow(..) => 10,
             Op::Unary(u) => match u {
                 Unary::Exp | Unary::Tanh | Unary::Sigmoid | Unary::Silu | Unary::Mish | Unary::Elu { .. } => 5,
                 Unary::Log | Unary::Sin | Unary::Cos | Unary::Erf | Unary::Gelu | Unary::GeluTanh => 8,
