@@ -92,6 +92,7 @@ pub mod layer_normalization;
 pub mod leaky_relu;
 pub mod less;
 pub mod less_or_equal;
+pub mod linear_attention;
 pub mod log;
 pub mod log_softmax;
 pub mod lp_normalization;
@@ -246,6 +247,7 @@ pub static OPS: &[&OpDef] = &[
     &leaky_relu::DEF,
     &less::DEF,
     &less_or_equal::DEF,
+    &linear_attention::DEF,
     &log::DEF,
     &log_softmax::DEF,
     &lp_normalization::DEF,

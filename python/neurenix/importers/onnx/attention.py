@@ -10,6 +10,7 @@ from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.quantized import dtype_at
+from neurenix.importers.onnx.same import ANY, Same
 
 
 def known(x: Tensor, axis: int, what: str) -> int:
@@ -295,6 +296,8 @@ def swiglu(node: Node) -> Tensor:
 RULES: dict[str, Rule] = {
     "Attention": attention,
     "CausalConvWithState": causal_conv_with_state,
+    # How many tokens others work on at a time.
+    "LinearAttention": Same(ignore={"chunk_size": ANY}),
     "RotaryEmbedding": rotary_embedding,
     "SwiGLU": swiglu,
 }

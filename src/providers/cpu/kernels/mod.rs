@@ -7,6 +7,7 @@ mod concat;
 mod conv;
 mod copy;
 mod indexed;
+mod linear_attention;
 mod lines;
 mod lrn;
 mod matmul;
@@ -86,6 +87,7 @@ pub static FAMILIES: &[Family] = &[
     family("norm", norm::offer),
     family("lrn", lrn::offer),
     family("recurrent", recurrent::offer),
+    family("linear_attention", linear_attention::offer),
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),
     family("concat", concat::offer),
