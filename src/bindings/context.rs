@@ -5,7 +5,7 @@ use super::engine::{Engine, Ports};
 use super::errors::guarded;
 use crate::engine;
 use crate::error::{Error, Result};
-use crate::network::array::Array;
+use crate::network::array::{Array, Buffer, bytes_of};
 use crate::network::dtype::DType;
 use crate::network::ops;
 use crate::plan::instance::{StepTime, describe};
@@ -149,9 +149,9 @@ pub fn profile(
     let times = py.detach(|| {
         guarded(|| {
             let specs = context.prepare(&types)?.iter();
-            let mut outputs: Vec<_> = specs
-                .map(|s| crate::network::array::Buffer::zeroed(s.dtype.size() * s.shape.iter().product::<usize>()))
-                .collect();
+            let mut outputs = specs
+                .map(|s| Buffer::try_zeroed(bytes_of(s.dtype, &s.shape)?))
+                .collect::<Result<Vec<_>>>()?;
             let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
             let to: Vec<_> = outputs.iter_mut().map(|b| b.as_mut_slice().as_mut_ptr()).collect();
             // SAFETY: `inputs` and `outputs` live beyond the call, and have the prepared shapes.

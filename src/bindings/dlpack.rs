@@ -114,7 +114,7 @@ pub fn import(capsule: &Bound<'_, PyCapsule>) -> Result<Array> {
         owner.bytes = count * dtype.size();
         return Array::new(dtype, shape, Arc::new(owner), 0);
     }
-    let mut buffer = Buffer::zeroed(count * dtype.size());
+    let mut buffer = Buffer::try_zeroed(count * dtype.size())?;
     // SAFETY: DLPack's shape and strides stay inside the producer's memory, which `owner` keeps alive.
     unsafe { gather(address as *const u8, &shape, &strides, dtype.size(), &mut buffer) };
     Array::new(dtype, shape, Arc::new(buffer), 0)

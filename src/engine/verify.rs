@@ -96,7 +96,8 @@ fn sample(network: &Network, binding: &Binding) -> Result<Vec<Array>> {
 
 fn run_once(program: &Arc<Program>, inputs: &[Array], binding: &Binding) -> Result<Vec<Array>> {
     let mut instance = ProgramInstance::new(program.clone(), binding)?;
-    let outputs: Vec<Buffer> = instance.outputs().iter().map(|o| Buffer::zeroed(o.bytes())).collect();
+    let outputs = instance.outputs().iter().map(|o| Buffer::try_zeroed(o.bytes()));
+    let outputs = outputs.collect::<Result<Vec<_>>>()?;
     let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
     let to: Vec<_> = outputs.iter().map(Buffer::as_ptr).collect();
     // SAFETY: the arrays have the shapes that the binding gives their tensors, and live until the run is over.

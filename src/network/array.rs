@@ -11,6 +11,24 @@ use std::sync::Arc;
 /// Alignment of every buffer that Neurenix allocates: a cache line, and one AVX-512 register.
 pub const ALIGNMENT: usize = 64;
 
+/// No tensor has more bytes than this: more is a mistake, and sums of a few such sizes fit 64 bits.
+pub const LARGEST: usize = 1 << 46;
+
+/// The bytes of a dense tensor.
+///
+/// # Errors
+/// If there are more than [`LARGEST`].
+pub fn bytes_of(dtype: DType, shape: &[usize]) -> Result<usize> {
+    let bytes = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d));
+    match bytes {
+        _ if shape.contains(&0) => Ok(0),
+        Some(bytes) if bytes <= LARGEST => Ok(bytes),
+        _ => Err(Error::shape("a tensor would be too large")
+            .expected(format!("at most {LARGEST} bytes"))
+            .got(format!("{dtype}{shape:?}"))),
+    }
+}
+
 /// Owned bytes, aligned to [`ALIGNMENT`], zero at first.
 pub struct Buffer {
     pointer: NonNull<u8>,
@@ -23,15 +41,24 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Allocates `bytes` zeroed bytes.
+    /// Allocates `bytes` zeroed bytes; ends the process if there are not so many. For sizes that follow from a model
+    /// or a call there is [`Buffer::try_zeroed`].
     pub fn zeroed(bytes: usize) -> Self {
-        let layout = Self::layout(bytes);
-        // SAFETY: the layout has a size of at least ALIGNMENT.
-        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) });
-        Self {
-            pointer: pointer.unwrap_or_else(|| handle_alloc_error(layout)),
-            bytes,
+        Self::try_zeroed(bytes).unwrap_or_else(|_| handle_alloc_error(Self::layout(bytes)))
+    }
+
+    /// Allocates `bytes` zeroed bytes.
+    ///
+    /// # Errors
+    /// If there is not so much memory.
+    pub fn try_zeroed(bytes: usize) -> Result<Self> {
+        let refuse = || Error::memory("there is not enough memory").expected(format!("{bytes} bytes more"));
+        if bytes > isize::MAX as usize - ALIGNMENT {
+            return Err(refuse());
         }
+        // SAFETY: the layout has a size of at least ALIGNMENT.
+        let pointer = NonNull::new(unsafe { alloc_zeroed(Self::layout(bytes)) }).ok_or_else(refuse)?;
+        Ok(Self { pointer, bytes })
     }
 
     /// The address of the first byte; writing through it needs exclusive use of the buffer.
@@ -129,7 +156,7 @@ impl Array {
 
     /// An array with a copy of `bytes`.
     pub fn from_bytes(dtype: DType, shape: Vec<usize>, bytes: &[u8]) -> Result<Self> {
-        let mut buffer = Buffer::zeroed(bytes.len());
+        let mut buffer = Buffer::try_zeroed(bytes.len())?;
         buffer.as_mut_slice().copy_from_slice(bytes);
         Self::new(dtype, shape, Arc::new(buffer), 0)
     }
@@ -150,7 +177,7 @@ impl Array {
         values: &[T],
         store: fn(DType, &[T], &mut [u8]),
     ) -> Result<Self> {
-        let mut buffer = Buffer::zeroed(values.len() * dtype.size());
+        let mut buffer = Buffer::try_zeroed(values.len() * dtype.size())?;
         store(dtype, values, buffer.as_mut_slice());
         Self::new(dtype, shape, Arc::new(buffer), 0)
     }
@@ -161,8 +188,8 @@ impl Array {
         /// Fewer elements than this are not worth a thread.
         const PART: usize = 1 << 19;
         let size = dtype.size();
-        let count: usize = shape.iter().product();
-        let mut buffer = Buffer::zeroed(count * size);
+        let mut buffer = Buffer::try_zeroed(bytes_of(dtype, &shape)?)?;
+        let count = buffer.len() / size;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let part = count.div_ceil(threads).max(PART);
         if count <= part {

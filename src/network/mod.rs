@@ -22,6 +22,7 @@ use dtype::DType;
 use op::{Guard, Infer, OpDef, TensorType};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Names a tensor of one network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -151,6 +152,7 @@ pub struct Network {
     inputs: Vec<TensorId>,
     outputs: Vec<Output>,
     names: HashSet<String>,
+    revision: u64,
 }
 
 impl Network {
@@ -172,17 +174,14 @@ impl Network {
                 .tensor(name)
                 .hint("name each input differently"));
         }
-        if let Some(bad) = shape.iter().find(|d| d.as_const().is_some_and(|v| v < 0)) {
-            return Err(Error::shape("a dimension is negative")
-                .tensor(name)
-                .got(bad.to_string()));
-        }
-        for dim in &shape {
+        let ty = TensorType::new(dtype, shape);
+        ty.check_size().map_err(|e| e.tensor(name))?;
+        for dim in &ty.shape {
             dim.visit_symbols(&mut |symbol| {
                 self.symbols.entry(symbol.clone()).or_default();
             });
         }
-        let id = self.push_tensor(name, TensorType::new(dtype, shape), Source::Input);
+        let id = self.push_tensor(name, ty, Source::Input);
         self.inputs.push(id);
         Ok(id)
     }
@@ -247,6 +246,17 @@ impl Network {
         }
         self.symbols.insert(symbol.into(), range);
         Ok(())
+    }
+
+    /// A number that changes whenever layers come, go, or read something else. Networks with one number have the same
+    /// layers in the same places.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn changed(&mut self) {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        self.revision = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     }
 
     /// The inputs, in order.
@@ -392,6 +402,7 @@ impl Network {
     /// Removes a layer whose outputs nobody reads.
     pub(crate) fn remove_layer(&mut self, id: LayerId) {
         let Some(layer) = self.layers.remove(&id) else { return };
+        self.changed();
         debug_assert!(
             layer
                 .outputs
@@ -411,6 +422,7 @@ impl Network {
 
     /// Replaces every use of `old`, results included, by `new`.
     pub(crate) fn replace_uses(&mut self, old: TensorId, new: TensorId) {
+        self.changed();
         let users = std::mem::take(&mut self[old].users);
         for &user in &users {
             if let Some(layer) = self.layers.get_mut(&user) {
@@ -504,6 +516,7 @@ impl Network {
             self[*input].users.push(id);
         }
         self.layers.insert(id, layer);
+        self.changed();
         id
     }
 

@@ -1,7 +1,7 @@
 //! What an op is: its declaration, and the contexts in which its rules run.
 
 use crate::error::{Error, Result};
-use crate::network::array::Array;
+use crate::network::array::{Array, bytes_of};
 use crate::network::attr::{AttrDef, Attrs};
 use crate::network::dim::{Dim, Symbols};
 use crate::network::dtype::DType;
@@ -51,6 +51,21 @@ impl TensorType {
         Err(Error::shape("axis is out of range")
             .expected(format!("{}..{rank}", -rank))
             .got(axis.to_string()))
+    }
+
+    /// Checks that a tensor can have this shape.
+    ///
+    /// # Errors
+    /// If a dimension is negative, or the tensor larger than any may be.
+    pub fn check_size(&self) -> Result<()> {
+        if let Some(bad) = self.shape.iter().find(|d| d.as_const().is_some_and(|v| v < 0)) {
+            return Err(Error::shape("a dimension is negative").got(format!("{bad} in {}", self.describe())));
+        }
+        let known = self.shape.iter().filter_map(Dim::as_const);
+        let known: Vec<_> = known.map(|d| d as usize).collect();
+        bytes_of(self.dtype, &known)
+            .map(drop)
+            .map_err(|e| e.got(self.describe()))
     }
 
     /// The shape as numbers, when no symbol is in it.
@@ -304,7 +319,7 @@ impl OpDef {
     /// The types of the outputs, by the op's rule.
     ///
     /// # Errors
-    /// As the rule; or if a dtype is too narrow for the op.
+    /// As the rule; or if a dtype is too narrow for the op, or an output larger than any tensor may be.
     pub fn types(&self, infer: &Infer) -> Result<Vec<TensorType>> {
         let taken = |ty: &&TensorType| is_taken(self.name, ty.dtype);
         let refuse = |what: &str, ty: &TensorType| {
@@ -319,6 +334,7 @@ impl OpDef {
             return refuse("take", ty);
         }
         let outputs = (self.infer)(infer)?;
+        outputs.iter().try_for_each(TensorType::check_size)?;
         match outputs.iter().find(|ty| !taken(ty)) {
             Some(ty) => refuse("give", ty),
             None => Ok(outputs),

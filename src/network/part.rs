@@ -49,6 +49,7 @@ impl Network {
                 inputs.push(feed);
             }
         }
+        made.changed();
         let strangers = made.order()?.into_iter().filter(|id| !part.layers.contains(id));
         for id in strangers.collect::<Vec<_>>().into_iter().rev() {
             made.remove_layer(id);

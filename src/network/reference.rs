@@ -1,9 +1,10 @@
 //! The reference: runs a network op by op in double precision. Slow and exact; folding and tests use it.
 
 use crate::error::{Error, Result};
-use crate::network::array::Array;
+use crate::network::array::{Array, Buffer, bytes_of};
 use crate::network::attr::Attrs;
 use crate::network::dim::{Binding, Dim, Symbols};
+use crate::network::dtype::DType;
 use crate::network::op::{Evaluate, Infer, OpDef, TensorType, is_counted};
 use crate::network::{LayerId, Network, Source, TensorId, constant_type};
 use std::collections::HashMap;
@@ -29,11 +30,15 @@ pub fn evaluate_op(op: &OpDef, attrs: &Attrs, inputs: &[Option<Array>]) -> Resul
         known => known.and_then(|size| usize::try_from(size).ok()),
     };
     let concrete = |ty: &TensorType| Some((ty.dtype, ty.shape.iter().map(size).collect::<Option<_>>()?));
-    let outputs: Vec<_> = outputs
+    let outputs: Vec<(DType, Vec<usize>)> = outputs
         .iter()
         .map(concrete)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::shape("the shape of an output is not determined by these inputs").layer(op.name))?;
+    for (_, shape) in &outputs {
+        // The evaluation holds an output in double precision. Asked here, a size that is too large is no crash there.
+        Buffer::try_zeroed(bytes_of(DType::Float64, shape)?)?;
+    }
     (op.evaluate)(&Evaluate {
         attrs,
         inputs,

@@ -100,7 +100,7 @@ impl ProgramInstance {
             .iter()
             .for_each(|(step, instance)| workspaces[*step] = instance.workspace());
         let workspaces = places.assign(&program, &workspaces);
-        let arena = Buffer::zeroed(places.arena);
+        let arena = Buffer::try_zeroed(places.arena)?;
         let mut this = Self {
             outputs: program
                 .outputs
@@ -405,7 +405,7 @@ fn fixed_slots(program: &Program, places: &Places, binding: &Binding, threads: u
     for index in (0..program.steps.len()).filter(|&s| is_ahead(program, s)) {
         let step = &program.steps[index];
         let (input, output) = (step.inputs[0], step.outputs[0]);
-        let buffer = Buffer::zeroed(places.operands[output].bytes());
+        let buffer = Buffer::try_zeroed(places.operands[output].bytes())?;
         let source = fixed[input]
             .as_ref()
             .map(Fixed::address)
@@ -437,7 +437,7 @@ fn reorder_ahead(
         threads,
     };
     let mut instance = create(program, step, &request)?;
-    let workspace = Buffer::zeroed(instance.workspace());
+    let workspace = Buffer::try_zeroed(instance.workspace())?;
     let (source, target) = (source as usize, target.as_ptr() as usize);
     program.providers[step.provider].run(threads, &mut || {
         let call = Call {

@@ -1,6 +1,7 @@
 //! The program: kernels in order, each in its form, with reorders between them. Made once, at build.
 
 use crate::error::Result;
+use crate::network::array::bytes_of;
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, Source, TensorId};
 use crate::plan::choose::{Choice, Edge, choose};
@@ -258,7 +259,9 @@ pub fn operand(network: &Network, tensor: TensorId, layout: Layout, binding: &Bi
                 .hint("the input is too small for this network")
         })
     });
-    Ok(Operand::dense(tensor.ty.dtype, shape.collect::<Result<_>>()?, layout))
+    let shape = shape.collect::<Result<Vec<_>>>()?;
+    bytes_of(tensor.ty.dtype, &shape).map_err(|e| e.tensor(&tensor.name))?;
+    Ok(Operand::dense(tensor.ty.dtype, shape, layout))
 }
 
 /// Lays the steps, with reorders where a reader wants another layout.

@@ -183,9 +183,11 @@ fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {
     const BUDGET: Duration = Duration::from_millis(12);
     const MOST_RUNS: usize = 20;
     const FEWEST_RUNS: usize = 3;
-    let inputs: Vec<_> = request.inputs.iter().map(|o| Buffer::zeroed(o.bytes())).collect();
-    let outputs: Vec<_> = request.outputs.iter().map(|o| Buffer::zeroed(o.bytes())).collect();
-    let workspace = Buffer::zeroed(instance.workspace());
+    let buffers = |operands: &[Operand]| -> Result<Vec<Buffer>> {
+        operands.iter().map(|o| Buffer::try_zeroed(o.bytes())).collect()
+    };
+    let (inputs, outputs) = (buffers(request.inputs)?, buffers(request.outputs)?);
+    let workspace = Buffer::try_zeroed(instance.workspace())?;
     let inputs: Vec<_> = inputs.iter().map(|b| (b, b.as_ptr() as *const u8)).collect();
     let outputs: Vec<_> = outputs.iter().map(|b| (b, b.as_ptr())).collect();
     let call = Call {

@@ -74,7 +74,8 @@ impl ExecutionContext {
         }
         let specs = self.prepare(&types)?.to_vec();
         let bytes = |spec: &TensorSpec| spec.dtype.size() * spec.shape.iter().product::<usize>();
-        let buffers: Vec<_> = specs.iter().map(|spec| Buffer::zeroed(bytes(spec))).collect();
+        let buffers = specs.iter().map(|spec| Buffer::try_zeroed(bytes(spec)));
+        let buffers = buffers.collect::<Result<Vec<_>>>()?;
         let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
         let to: Vec<_> = buffers.iter().map(Buffer::as_ptr).collect();
         // SAFETY: the arrays and the buffers live beyond the call, and have the prepared shapes.

@@ -11,36 +11,13 @@ use crate::network::op::{Decomposition, TensorType};
 use crate::network::{LayerId, Network};
 use crate::plan::layout::{Layout, Space};
 use crate::plan::{Job, Kernel, Offer, Provider, Refusal, Settings};
-use kernels::scope::{Positions, Scope};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use kernels::scope::{Orders, Scope};
+use std::sync::{Arc, OnceLock};
 
 /// The processor of this machine.
 #[derive(Default)]
 pub struct Cpu {
-    /// The order of the network that was asked about last, under a fingerprint of its layers.
-    order: Mutex<Option<(u64, Positions)>>,
-}
-
-impl Cpu {
-    fn positions(&self, network: &Network) -> Positions {
-        let mut hasher = DefaultHasher::new();
-        for (id, layer) in network.layers() {
-            (id, &layer.inputs, &layer.outputs).hash(&mut hasher);
-        }
-        let key = hasher.finish();
-        let mut known = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some((k, positions)) if *k == key => positions.clone(),
-            _ => {
-                // A network with a cycle has no order; the planner says so.
-                let order = network.order().unwrap_or_default();
-                let positions: Positions = Arc::new(order.into_iter().enumerate().map(|(i, l)| (l, i)).collect());
-                *known = Some((key, positions.clone()));
-                positions
-            }
-        }
-    }
+    orders: Orders,
 }
 
 impl Provider for Cpu {
@@ -74,7 +51,7 @@ impl Provider for Cpu {
         let scope = Scope {
             network,
             layer,
-            positions: self.positions(network),
+            orders: &self.orders,
         };
         kernels::candidates(&scope).map_err(|why| Refusal {
             provider: self.name().into(),

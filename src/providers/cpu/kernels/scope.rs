@@ -8,10 +8,29 @@ use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Kernel};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The place of each layer in an order of execution.
 pub type Positions = Arc<HashMap<LayerId, usize>>;
+
+/// The order of the network that was asked about last, under its revision.
+#[derive(Default)]
+pub struct Orders(Mutex<Option<(u64, Positions)>>);
+
+impl Orders {
+    fn of(&self, network: &Network) -> Positions {
+        let key = network.revision();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, positions)) = known.as_ref().filter(|(k, _)| *k == key) {
+            return positions.clone();
+        }
+        // A network with a cycle has no order; the planner says so.
+        let order = network.order().unwrap_or_default();
+        let positions: Positions = Arc::new(order.into_iter().enumerate().map(|(i, l)| (l, i)).collect());
+        *known = Some((key, positions.clone()));
+        positions
+    }
+}
 
 /// A layer in its network.
 pub struct Scope<'a> {
@@ -19,11 +38,17 @@ pub struct Scope<'a> {
     pub network: &'a Network,
     /// The layer that is asked about.
     pub layer: LayerId,
-    /// The place of each layer in an order of execution.
-    pub positions: Positions,
+    /// Where the order of the network is kept.
+    pub orders: &'a Orders,
 }
 
 impl<'a> Scope<'a> {
+    /// The place of each layer in an order of execution. Takes time in the layers once for each change of the network:
+    /// to be asked for where it is needed, and no sooner.
+    pub fn positions(&self) -> Positions {
+        self.orders.of(self.network)
+    }
+
     /// The layer.
     pub fn layer(&self) -> &'a Layer {
         &self.network[self.layer]

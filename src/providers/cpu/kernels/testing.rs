@@ -1,6 +1,6 @@
 //! Runs every candidate of small networks in every form, and compares with the reference.
 
-use super::scope::{Positions, Scope};
+use super::scope::{Orders, Scope};
 use super::{candidates, reference, view};
 use crate::error::Result;
 use crate::network::array::{Array, Buffer};
@@ -164,12 +164,12 @@ impl Case {
     /// The candidates of all layers.
     pub fn candidates(&self) -> Vec<Candidate> {
         let order = self.network.order().unwrap();
-        let positions: Positions = Arc::new(order.iter().enumerate().map(|(i, &l)| (l, i)).collect());
+        let orders = Orders::default();
         let offer = |&layer| {
             let scope = Scope {
                 network: &self.network,
                 layer,
-                positions: positions.clone(),
+                orders: &orders,
             };
             candidates(&scope).unwrap_or_else(|why| panic!("{}", why.reason))
         };

@@ -3,7 +3,7 @@
 use super::lower::is_pointwise;
 use crate::network::dim::Dim;
 use crate::network::{LayerId, Network, TensorId};
-use crate::providers::cpu::kernels::scope::Scope;
+use crate::providers::cpu::kernels::scope::{Positions, Scope};
 use std::collections::HashSet;
 
 /// More layers than this are not looked at for one kernel.
@@ -18,6 +18,7 @@ pub fn grow(scope: &Scope) -> Vec<LayerId> {
         scope,
         shape: &scope.output_type(0).shape,
         layers: vec![scope.layer],
+        positions: scope.positions(),
     };
     loop {
         let before = group.layers.len();
@@ -27,8 +28,11 @@ pub fn grow(scope: &Scope) -> Vec<LayerId> {
             break;
         }
     }
-    group.layers.sort_by_key(|layer| scope.positions[layer]);
-    group.layers
+    let Group {
+        positions, mut layers, ..
+    } = group;
+    layers.sort_by_key(|layer| positions[layer]);
+    layers
 }
 
 /// The tensors that layers give to others or to the caller.
@@ -45,6 +49,7 @@ struct Group<'a> {
     scope: &'a Scope<'a>,
     shape: &'a [Dim],
     layers: Vec<LayerId>,
+    positions: Positions,
 }
 
 impl Group<'_> {
@@ -80,7 +85,7 @@ impl Group<'_> {
         while at < self.layers.len() {
             let output = network[self.layers[at]].outputs[0];
             let mut users = network[output].users.clone();
-            users.sort_by_key(|user| self.scope.positions[user]);
+            users.sort_by_key(|user| self.positions[user]);
             for user in users {
                 if self.fits(user) && !self.closes_cycle(user) {
                     self.layers.push(user);
@@ -111,7 +116,7 @@ impl Group<'_> {
     /// Whether something outside the group lies on a path from the group to `layer`.
     fn closes_cycle(&self, layer: LayerId) -> bool {
         let network = self.scope.network;
-        let positions = &self.scope.positions;
+        let positions = &self.positions;
         let first = self.layers.iter().map(|l| positions[l]).min().unwrap_or(0);
         let mut pending: Vec<LayerId> = self.producers(layer).filter(|l| !self.layers.contains(l)).collect();
         let mut seen: HashSet<LayerId> = pending.iter().copied().collect();
