@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["from_onnx"]
 
+#: So many bytes may a model have by protobuf's own rules.
+LARGEST = (1 << 31) - 1
+
 NEED = ("onnx", "onnx", "reading an ONNX model")
 
 
@@ -29,12 +32,15 @@ def from_onnx(
 ) -> Network:
     """Imports an ONNX model.
 
-    `model` is a path (weights kept in files beside it are found), the bytes of one, or an `onnx.ModelProto`. A
-    dimension that the model names becomes the symbol of that name; one without a name, or called "?", a symbol of its
+    `model` is a path, the bytes of one, or an `onnx.ModelProto`. Weights that lie in files beside a path are mapped
+    into memory, not copied: those files must stay as they are while the network or an engine of it lives.
+
+    A dimension that the model names becomes the symbol of that name; one without a name, or called "?", a symbol of its
     own. `input_shapes` says otherwise for the inputs that it names: integers fix a dimension, texts name it.
     `input_values` says what is always given for the inputs that it names, such as axes and sizes: they become
-    constants, and are no inputs of the network any more. A model older than opset 7 goes through ONNX's version
-    converter first.
+    constants, and are no inputs of the network any more. An input with a default value (a weight that is listed among
+    the inputs) is a constant too, unless `input_shapes` names it. A model older than opset 7 goes through ONNX's
+    version converter first.
 
     Raises `FormatError` for what is no ONNX model, `FileError` for a file that can't be read, `UnsupportedError` with
     all nodes that can't be imported, and `ShapeError` or `DTypeError` with the node that does not fit its inputs.
@@ -68,7 +74,10 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         model.ParseFromString(data)
     except DecodeError as error:
-        raise FormatError("this is no ONNX model", got=what, hint="give a file that onnx.checker accepts") from error
+        large = "; a model of more than 2 GB must keep its weights in another file" if len(data) > LARGEST else ""
+        raise FormatError(
+            "this is no ONNX model", got=what, hint=f"give a file that onnx.checker accepts{large}"
+        ) from error
     if not model.HasField("graph") or not model.opset_import:
         raise FormatError("this is no ONNX model: it has no graph, or no opset", got=what)
     return model

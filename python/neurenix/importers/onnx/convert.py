@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neurenix.errors import FileError, UnsupportedError
+from neurenix.errors import UnsupportedError
+from neurenix.importers.onnx.weights import Weights
 
 if TYPE_CHECKING:
     import onnx
 
 #: The oldest opset whose meaning the rules follow.
 OLDEST_OPSET = 7
+#: The newest one.
+NEWEST_OPSET = 28
 #: What older models become.
 TARGET_OPSET = 8
 
 
-def converted(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
+def converted(model: onnx.ModelProto, weights: Weights) -> onnx.ModelProto:
     """The model itself, or one of a newer operator set if it is older than opset 7.
 
     Raises `UnsupportedError`, with the converter's own words, for a model that it can't convert.
@@ -26,8 +28,9 @@ def converted(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
         return model
     from onnx.version_converter import ConvertError, convert_version
 
+    whole = _whole(model, weights)
     try:
-        return convert_version(_broadcast_as_numpy(_whole(model, folder)), TARGET_OPSET)
+        return convert_version(_broadcast_as_numpy(whole), TARGET_OPSET)
     except (ConvertError, RuntimeError, ValueError) as error:
         raise UnsupportedError(
             f"the model is older than ONNX's opset {OLDEST_OPSET}, and ONNX's version converter can't convert it: "
@@ -38,19 +41,17 @@ def converted(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
         ) from error
 
 
-def _whole(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
+def _whole(model: onnx.ModelProto, weights: Weights) -> onnx.ModelProto:
     """A copy of the model, with the weights that lie in other files."""
     import onnx
-    from onnx.checker import ValidationError
-    from onnx.external_data_helper import load_external_data_for_model
 
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
-    if folder is not None:
-        try:
-            load_external_data_for_model(whole, str(folder))
-        except (OSError, ValueError, ValidationError) as error:
-            raise FileError(f"the weights of the model can't be read: {error}") from error
+    for tensor in whole.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            tensor.raw_data = weights.read(tensor).tobytes()
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
     return whole
 
 

@@ -2,64 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike
 
 from neurenix import _native
 from neurenix._native import Network, Tensor
-from neurenix.errors import Error, FileError, FormatError, InvalidArgumentError, UnsupportedError
-from neurenix.importers.onnx import rules
+from neurenix.errors import Error, FormatError, InvalidArgumentError, UnsupportedError
+from neurenix.importers.onnx import check, rules, schema
 from neurenix.importers.onnx.convert import converted
 from neurenix.importers.onnx.node import Array, Node
+from neurenix.importers.onnx.weights import Weights, dtype_of
 
 if TYPE_CHECKING:
     import onnx
 
-#: ONNX's element types in numpy's words.
-DTYPES: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.float32),
-    2: np.dtype(np.uint8),
-    3: np.dtype(np.int8),
-    4: np.dtype(np.uint16),
-    5: np.dtype(np.int16),
-    6: np.dtype(np.int32),
-    7: np.dtype(np.int64),
-    9: np.dtype(np.bool_),
-    10: np.dtype(np.float16),
-    11: np.dtype(np.float64),
-    12: np.dtype(np.uint32),
-    13: np.dtype(np.uint64),
-    16: np.dtype(ml_dtypes.bfloat16),
-    17: np.dtype(ml_dtypes.float8_e4m3fn),
-    18: np.dtype(ml_dtypes.float8_e4m3fnuz),
-    19: np.dtype(ml_dtypes.float8_e5m2),
-    20: np.dtype(ml_dtypes.float8_e5m2fnuz),
-    21: np.dtype(ml_dtypes.uint4),
-    22: np.dtype(ml_dtypes.int4),
-    23: np.dtype(ml_dtypes.float4_e2m1fn),
-    24: np.dtype(ml_dtypes.float8_e8m0fnu),
-    25: np.dtype(ml_dtypes.uint2),
-    26: np.dtype(ml_dtypes.int2),
-}
-#: Of these, those of which several share a byte in a file.
-PACKED = frozenset({21, 22, 23, 25, 26})
+__all__ = ["Graph", "dtype_of", "import_model"]
 
-
-def dtype_of(number: int) -> np.dtype[Any]:
-    """numpy's dtype for a number of `onnx.TensorProto.DataType`."""
-    if number in DTYPES:
-        return DTYPES[number]
-    import onnx
-
-    name = onnx.TensorProto.DataType.Name(number) if number in onnx.TensorProto.DataType.values() else str(number)
-    raise UnsupportedError(
-        f"the element type {name} is not supported", expected=", ".join(str(d) for d in DTYPES.values())
-    )
+#: Since this version of the format a weight that is listed among the inputs is an input with a default value; before,
+#: every weight had to be listed there.
+IR_OF_DEFAULTS = 4
 
 
 def import_model(
@@ -73,15 +38,31 @@ def import_model(
 
     `values` are the elements of inputs that become constants.
     """
-    older, model = model, converted(model, folder)
-    versions = {_domain(o.domain): o.version for o in model.opset_import}
+    with check.only_our_errors():
+        return _import(model, Weights(folder), input_shapes, names or {}, values or {})
+
+
+def _import(
+    given: onnx.ModelProto,
+    weights: Weights,
+    shapes: Mapping[str, Sequence[int | str]],
+    names: Mapping[str, str],
+    values: Mapping[str, ArrayLike],
+) -> Network:
+    check.versions(given)
+    check.depth(given.graph)
+    model = converted(given, weights)
+    versions = check.versions(model)
     proto = _inlined(model)
-    _check_known(proto, versions)
-    graph = Graph(Network(proto.name or "onnx"), versions, folder, names or {})
-    graph.was_converted = model is not older
-    graph.add_initializers(model.graph.initializer)
-    graph.add_values(proto.input, values or {})
-    graph.add_inputs(proto.input, input_shapes)
+    check.names(model.graph)
+    check.known(proto, versions)
+    graph = Graph(Network(proto.name or "onnx"), versions, weights, names)
+    graph.was_converted = model is not given
+    graph.add_initializers(model.graph.initializer, model.graph.sparse_initializer)
+    graph.add_values(proto.input, values)
+    if model.ir_version >= IR_OF_DEFAULTS:
+        graph.forget_defaults(proto.input, shapes)
+    graph.add_inputs(proto.input, shapes)
     graph.add_nodes(proto.node)
     for output in proto.output:
         graph.network.mark_output(graph.tensor(output.name), graph.names.get(output.name, output.name))
@@ -91,13 +72,11 @@ def import_model(
 class Graph:
     """A network in the making, and what the names of the ONNX graph stand for so far."""
 
-    def __init__(
-        self, network: Network, versions: dict[str, int], folder: Path | None, names: Mapping[str, str]
-    ) -> None:
+    def __init__(self, network: Network, versions: dict[str, int], weights: Weights, names: Mapping[str, str]) -> None:
         self.network = network
         self.names = names
         self.versions = versions
-        self.folder = folder
+        self.weights = weights
         #: Whether ONNX's converter made the model out of one older than opset 7.
         self.was_converted = False
         self.constants: dict[str, Array] = {}
@@ -118,10 +97,28 @@ class Graph:
         """The elements of a constant; None for what is computed."""
         return self.constants.get(self.aliases.get(name, name))
 
-    def add_initializers(self, initializers: Sequence[onnx.TensorProto]) -> None:
+    def dtype(self, name: str) -> str | None:
+        """The element type of what a name stands for; None where nothing gives it."""
+        name = self.aliases.get(name, name)
+        if name in self.constants:
+            return str(self.constants[name].dtype)
+        tensor = self.tensors.get(name)
+        return None if tensor is None else str(tensor.dtype)
+
+    def add_initializers(
+        self, initializers: Sequence[onnx.TensorProto], sparse: Sequence[onnx.SparseTensorProto] = ()
+    ) -> None:
         """Takes the weights."""
         for proto in initializers:
             self.constants[proto.name] = self.read(proto)
+        for wide in sparse:
+            self.constants[wide.values.name] = self.weights.read_sparse(wide)
+
+    def forget_defaults(self, inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Any]) -> None:
+        """Makes inputs of those weights that are inputs with a default value and whose shape the caller names."""
+        for port in inputs:
+            if port.name in shapes:
+                self.constants.pop(port.name, None)
 
     def add_values(self, inputs: Sequence[onnx.ValueInfoProto], values: Mapping[str, ArrayLike]) -> None:
         """Takes inputs whose elements the caller knows: they are constants."""
@@ -134,7 +131,7 @@ class Graph:
                 )
             self.constants[name] = _fitting(name, value, ports[name])
 
-    def add_inputs(self, inputs: Sequence[onnx.ValueInfoProto], shapes: dict[str, Sequence[int | str]]) -> None:
+    def add_inputs(self, inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int | str]]) -> None:
         """Takes the inputs; older files list the weights among them."""
         wanted = [i for i in inputs if i.name not in self.constants]
         names = [i.name for i in wanted]
@@ -169,18 +166,27 @@ class Graph:
                 )
             dims = [_named(d, f"{proto.name}.{axis}") for axis, d in enumerate(given)]
         name = self.names.get(proto.name, proto.name)
-        self.tensors[proto.name] = self.network.add_input(name, dtype_of(info.elem_type), dims)
+        try:
+            self.tensors[proto.name] = self.network.add_input(name, dtype_of(info.elem_type), dims)
+        except Error as error:
+            error.tensor = error.tensor or proto.name
+            raise
 
     def add_nodes(self, nodes: Sequence[onnx.NodeProto]) -> None:
-        """Adds nodes, which stand in an order in which each comes after those that it reads."""
-        for proto in nodes:
-            domain = _domain(proto.domain)
-            node = Node(self, proto, self.name_of(proto), self.versions.get(domain, 1))
+        """Adds nodes, each after those that it reads.
+
+        Whatever goes wrong is an error of ours that names the node.
+        """
+        for proto in check.ordered(nodes):
+            name, domain = self.name_of(proto), check.own_domain(proto.domain)
+            version = self.versions.get(domain, 1)
             try:
-                self.add_node(node, rules.find(domain, proto.op_type))
+                with check.only_our_errors():
+                    schema.check(proto, domain, version, self.dtype)
+                    self.add_node(Node(self, proto, name, version), rules.find(domain, proto.op_type))
             except Error as error:
                 if error.layer is None:
-                    error.layer = f"{node.name} ({node.op})"
+                    error.layer = f"{name} ({proto.op_type})"
                 raise
 
     def add_node(self, node: Node, rule: rules.Rule) -> None:
@@ -211,52 +217,21 @@ class Graph:
                 return np.asarray(value, np.float32)
             if name in ("value_int", "value_ints"):
                 return np.asarray(value, np.int64)
-        raise UnsupportedError("a constant of this kind is not supported", got=", ".join(node.attrs) or "no value")
+            if name == "sparse_value":
+                return self.weights.read_sparse(value)
+            if name in ("value_string", "value_strings"):
+                raise UnsupportedError("texts are not supported", tensor=node.outputs[0])
+        raise FormatError("a Constant has no value", tensor=node.outputs[0], got=", ".join(node.attrs) or None)
 
     def read(self, proto: onnx.TensorProto) -> Array:
-        """The elements of a tensor, without a copy beyond the one that protobuf makes."""
-        if proto.data_location == 1:
-            self.load_external(proto)
-        dtype, shape = dtype_of(proto.data_type), tuple(proto.dims)
-        raw = proto.raw_data
-        if not raw or proto.data_type in PACKED:
-            from onnx.numpy_helper import to_array
-
-            return np.asarray(to_array(proto)).astype(dtype, copy=False)
-        if len(raw) != dtype.itemsize * int(np.prod(shape, dtype=np.int64)):
-            raise FormatError(
-                "a constant has another number of bytes than its shape says",
-                tensor=proto.name,
-                expected=f"{dtype}{list(shape)}",
-                got=f"{len(raw)} bytes",
-            )
-        return np.frombuffer(raw, dtype).reshape(shape)
-
-    def load_external(self, proto: onnx.TensorProto) -> None:
-        """Brings in the bytes of a weight that lies in a file of its own."""
-        from onnx.checker import ValidationError
-        from onnx.external_data_helper import load_external_data_for_tensor
-
-        if self.folder is None:
-            raise FileError(
-                "the weights of the model lie in another file",
-                tensor=proto.name,
-                hint="give the path of the model, or load it with onnx.load, which reads them too",
-            )
-        try:
-            load_external_data_for_tensor(proto, str(self.folder))
-        except (OSError, ValueError, ValidationError) as error:
-            raise FileError(f"the weights of the model can't be read: {error}", tensor=proto.name) from error
+        """The elements of a tensor of the model."""
+        return self.weights.read(proto)
 
     def name_of(self, proto: onnx.NodeProto) -> str:
         """The node's name; one without a name is called by its op and a number."""
         number = self.counts.get(proto.op_type, 0)
         self.counts[proto.op_type] = number + 1
         return proto.name or f"{proto.op_type}_{number}"
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 def _nearest(name: str, names: Sequence[str]) -> str | None:
@@ -300,9 +275,11 @@ def _inlined(model: onnx.ModelProto) -> onnx.GraphProto:
     """The graph with the calls of the model's own functions replaced by their bodies."""
     import onnx
     from onnx.inliner import inline_local_functions
+    from onnx.version_converter import ConvertError
 
     if not model.functions:
         return model.graph
+    check.functions(model)
     light = onnx.ModelProto(ir_version=model.ir_version, functions=model.functions)
     light.opset_import.extend(model.opset_import)
     graph = model.graph
@@ -310,41 +287,30 @@ def _inlined(model: onnx.ModelProto) -> onnx.GraphProto:
     light.graph.node.extend(graph.node)
     light.graph.input.extend(graph.input)
     light.graph.output.extend(graph.output)
-    for tensor in graph.initializer:
+    weights = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
+    for tensor in weights:
         # The inliner needs the name alone, so that it takes no name twice.
         light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=[0])
-    return inline_local_functions(light, convert_version=True).graph
+    _write_defaults(light)
+    try:
+        return inline_local_functions(light, convert_version=True).graph
+    except (ConvertError, RuntimeError, ValueError) as error:
+        raise UnsupportedError(
+            "ONNX's own library can't replace the functions of the model by their bodies: "
+            + " ".join(str(error).split()),
+            hint="export the model without functions",
+        ) from error
 
 
-def _check_known(graph: onnx.GraphProto, versions: dict[str, int]) -> None:
-    """Raises one error with all nodes that no rule knows."""
-    unknown: dict[str, list[str]] = {}
-    for node in _walk(graph):
-        domain = _domain(node.domain)
-        if not rules.known(domain, node.op_type):
-            kind = f"{domain}::{node.op_type}" if domain else f"{node.op_type} (opset {versions.get('', 1)})"
-            unknown.setdefault(kind, []).append(node.name or (node.output[0] if node.output else "?"))
-    if not unknown:
-        return
-    listed = "; ".join(f"{kind}: {_some(nodes)}" for kind, nodes in sorted(unknown.items()))
-    nodes, kinds = sum(map(len, unknown.values())), len(unknown)
-    raise UnsupportedError(
-        f"the model has {nodes} node{'s' * (nodes > 1)} of {kinds} op{'s' * (kinds > 1)} that can't be imported",
-        got=listed,
-        hint=rules.hint(next(iter(sorted(unknown)))),
-    )
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:8])
-    return f"{shown}, ... ({len(names)} in all)" if len(names) > 8 else shown
-
-
-def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attr in node.attribute:
-            if attr.HasField("g"):
-                yield from _walk(attr.g)
-            for body in attr.graphs:
-                yield from _walk(body)
+def _write_defaults(model: onnx.ModelProto) -> None:
+    """Writes the default values of functions' attributes at the calls that leave them out: the inliner forgets them."""
+    defaults = {
+        (check.own_domain(f.domain), f.name, f.overload): f.attribute_proto
+        for f in model.functions
+        if f.attribute_proto
+    }
+    for graph in (model.graph, *model.functions):
+        for node in check.walk(graph):
+            given = {attr.name for attr in node.attribute}
+            key = (check.own_domain(node.domain), node.op_type, node.overload)
+            node.attribute.extend(attr for attr in defaults.get(key, ()) if attr.name not in given)
