@@ -162,6 +162,7 @@ pub mod squeeze;
 pub mod sub;
 pub mod tan;
 pub mod tanh;
+pub mod tf_idf_vectorizer;
 pub mod thresholded_relu;
 pub mod tile;
 pub mod top_k;
@@ -317,6 +318,7 @@ pub static OPS: &[&OpDef] = &[
     &sub::DEF,
     &tan::DEF,
     &tanh::DEF,
+    &tf_idf_vectorizer::DEF,
     &thresholded_relu::DEF,
     &tile::DEF,
     &top_k::DEF,

@@ -182,6 +182,7 @@ RULES: dict[str, Rule] = {
         "ScatterND",
         "Shape",
         "Size",
+        "TfIdfVectorizer",
         "Tile",
         "Transpose",
         "Trilu",

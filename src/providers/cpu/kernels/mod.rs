@@ -11,6 +11,7 @@ mod linear_attention;
 mod lines;
 mod lrn;
 mod matmul;
+mod n_grams;
 mod norm;
 mod one_hot;
 mod parallel;
@@ -102,6 +103,7 @@ pub static FAMILIES: &[Family] = &[
     family("trilu", trilu::offer),
     family("range", range::offer),
     family("one_hot", one_hot::offer),
+    family("n_grams", n_grams::offer),
 ];
 
 /// Everything that the families offer for a layer; the last one runs it alone, if need be on the naive reference.
