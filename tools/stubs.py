@@ -51,6 +51,10 @@ EXACT = {
     ("Engine", "inputs"): {"-> list": "-> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]"},
     ("Engine", "outputs"): {"-> list": "-> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]"},
     ("Layer", "attrs"): {"-> dict": "-> dict[str, Any]"},
+    ("Network", "add_control"): {
+        "bodies: dict": "bodies: dict[str, tuple[Network, list[Tensor]]]",
+        "attrs: dict | None": "attrs: dict[str, Any] | None",
+    },
     ("Network", "add_layer"): {"attrs: dict | None": "attrs: dict[str, Any] | None"},
     ("Network", "evaluate"): {
         "inputs: dict": "inputs: dict[str, Any]",

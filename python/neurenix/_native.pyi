@@ -176,6 +176,19 @@ class Network:
         Adds a constant: numpy, ml_dtypes, or anything with `__dlpack__` or `__array__`. `copy=False` shares the memory
         of a dense array on the CPU, which nobody may change any more.
         """
+    def add_control(
+        self,
+        /,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        bodies: dict[str, tuple[Network, list[Tensor]]],
+        attrs: dict[str, Any] | None = None,
+        name: str = "",
+    ) -> list[Tensor]:
+        """
+        Adds a layer that holds networks (If, Loop, Scan) and gives its outputs. `bodies` has, by attribute, each
+        network with the tensors of this one for which its last inputs stand.
+        """
     def add_input(self, /, name: str, dtype: Any, shape: Any) -> Tensor:
         """
         Adds an input of a dtype (numpy's words) and a shape of integers and expressions such as "batch".
@@ -185,6 +198,11 @@ class Network:
     ) -> list[Tensor]:
         """
         Adds a layer and gives its outputs. Inputs that are left out are None; attributes have the op's names (`ops()`).
+        """
+    def capture(self, /, tensor: Tensor) -> Tensor:
+        """
+        Brings a tensor of the network around into this one, which becomes the body of a layer there (`add_control`): as
+        a constant, as what the shapes determine, or as an input.
         """
     def dump(self, /) -> str:
         """

@@ -1,6 +1,7 @@
 //! Attributes of layers and symbolic shapes, to and from plain Python values.
 
 use super::arrays;
+use super::network::Network;
 use crate::error::Error;
 use crate::network::attr::{Attr, Attrs};
 use crate::network::dim::Dim;
@@ -53,6 +54,9 @@ pub fn read(dict: &Bound<'_, PyDict>) -> PyResult<Attrs> {
 }
 
 fn read_one(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Attr> {
+    if let Ok(dict) = value.cast::<PyDict>() {
+        return Ok(Attr::Attrs(read(dict)?));
+    }
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(Attr::Text(text.to_str()?.into()));
     }
@@ -109,6 +113,8 @@ pub fn write_one<'py>(py: Python<'py>, value: &Attr) -> PyResult<Bound<'py, PyAn
         Attr::Floats(v) => Ok(PyList::new(py, v)?.into_any()),
         Attr::Dims(v) => Ok(write_shape(py, v)?.into_any()),
         Attr::Type(v) => Ok(arrays::numpy_dtype(py, *v)?.into_any()),
+        Attr::Attrs(v) => Ok(write(py, v)?.into_any()),
+        Attr::Body(v) => Network { inner: (*v.0).clone() }.into_bound_py_any(py),
     }
 }
 

@@ -6,6 +6,7 @@ use super::tensor::Tensor;
 use super::{arrays, attrs};
 use crate::error::Error;
 use crate::network::attr::Attrs;
+use crate::network::body::OpenBody;
 use crate::network::dim::Range;
 use crate::network::{self, LayerId, TensorId, ops, reference};
 use crate::passes;
@@ -33,6 +34,11 @@ impl Network {
         Err(Error::invalid("the tensor belongs to another network")
             .tensor(name)
             .into())
+    }
+
+    fn own_all(slf: &Bound<'_, Self>, tensors: &[Option<Bound<'_, Tensor>>]) -> PyResult<Vec<Option<TensorId>>> {
+        let own = |t: &Option<Bound<'_, Tensor>>| t.as_ref().map(|t| Self::own(slf, t.get())).transpose();
+        tensors.iter().map(own).collect()
     }
 }
 
@@ -96,12 +102,49 @@ impl Network {
         let name = if name.is_empty() { op } else { name };
         let op = ops::find(op).map_err(|e| e.layer(name))?;
         let attrs = attrs.map_or_else(|| Ok(Attrs::new()), attrs::read)?;
-        let inputs = inputs
-            .iter()
-            .map(|t| t.as_ref().map(|t| Self::own(slf, t.get())).transpose())
-            .collect::<PyResult<Vec<_>>>()?;
+        let inputs = Self::own_all(slf, &inputs)?;
         let mut network = slf.try_borrow_mut()?;
         let outputs = guarded(|| network.inner.add_layer(name, op, attrs, &inputs))?;
+        drop(network);
+        outputs.into_iter().map(|id| Self::wrap(slf, id)).collect()
+    }
+
+    /// Brings a tensor of the network around into this one, which becomes the body of a layer there (`add_control`): as
+    /// a constant, as what the shapes determine, or as an input.
+    fn capture(slf: &Bound<'_, Self>, tensor: &Bound<'_, Tensor>) -> PyResult<Py<Tensor>> {
+        let outer = tensor.get();
+        let around = outer.network.try_borrow(slf.py())?;
+        let id = slf.try_borrow_mut()?.inner.capture(&around.inner, outer.id);
+        Self::wrap(slf, id)
+    }
+
+    /// Adds a layer that holds networks (If, Loop, Scan) and gives its outputs. `bodies` has, by attribute, each
+    /// network with the tensors of this one for which its last inputs stand.
+    #[pyo3(signature = (op, inputs, bodies, attrs = None, name = ""))]
+    fn add_control(
+        slf: &Bound<'_, Self>,
+        op: &str,
+        inputs: Vec<Option<Bound<'_, Tensor>>>,
+        bodies: &Bound<'_, PyDict>,
+        attrs: Option<&Bound<'_, PyDict>>,
+        name: &str,
+    ) -> PyResult<Vec<Py<Tensor>>> {
+        let name = if name.is_empty() { op } else { name };
+        let op = ops::find(op).map_err(|e| e.layer(name))?;
+        let attrs = attrs.map_or_else(|| Ok(Attrs::new()), attrs::read)?;
+        let inputs = Self::own_all(slf, &inputs)?;
+        let open = |(attr, body): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+            let (network, captures): (Bound<'_, Network>, Vec<Bound<'_, Tensor>>) = body.extract()?;
+            let captures = captures.iter().map(|t| Self::own(slf, t.get()));
+            Ok(OpenBody {
+                attr: attr.extract()?,
+                network: network.try_borrow()?.inner.clone(),
+                captures: captures.collect::<PyResult<_>>()?,
+            })
+        };
+        let bodies = bodies.iter().map(open).collect::<PyResult<Vec<_>>>()?;
+        let mut network = slf.try_borrow_mut()?;
+        let outputs = guarded(|| network.inner.add_control(name, op, attrs, &inputs, bodies))?;
         drop(network);
         outputs.into_iter().map(|id| Self::wrap(slf, id)).collect()
     }

@@ -35,6 +35,8 @@ fn kind(preset: Preset) -> &'static str {
         Preset::Floats(_) => "floats",
         Preset::RequiredDims => "dims",
         Preset::RequiredType => "dtype",
+        Preset::RequiredAttrs => "attrs",
+        Preset::RequiredBody => "network",
     }
 }
 

@@ -5,6 +5,7 @@ use crate::engine::stages::{self, Cut};
 use crate::engine::{Engine, Plan, Profile, verify};
 use crate::error::{Error, Result};
 use crate::network::Network;
+use crate::network::body::Body;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::passes;
@@ -14,6 +15,9 @@ use crate::plan::timing::{Times, TimingCache};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// A note names so many layers.
+const SHOWN: usize = 8;
 
 /// Passes, then a plan per profile; in float32 where a lower precision departs too far.
 pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
@@ -58,26 +62,37 @@ fn staged(
     let mut passes = BTreeMap::<String, usize>::new();
     let mut stages = vec![];
     for Cut {
-        network,
+        network: part,
         guessed,
         mut stage,
     } in cuts
     {
-        if let Some(network) = network {
-            let mut config = config.clone();
-            if guessed {
-                config.optimization_level = 0;
+        if let Some(part) = part {
+            let part = build_in(part, compute, &at_level(&config, guessed), providers, cache)?;
+            stage.engine = Some(Arc::new(part));
+        }
+        for end in &mut stage.ends {
+            let layer = &network[end.layer];
+            for (attr, body) in layer.bodies() {
+                let body = body_engine(&network, body, &config, providers, cache).map_err(|e| e.layer(&layer.name))?;
+                end.bodies.insert(attr.into(), Arc::new(body));
             }
-            let engine = build_in(network, compute, &config, providers, cache)?;
-            for (name, count) in &engine.passes {
-                *passes.entry(name.clone()).or_default() += count;
-            }
-            stage.engine = Some(Arc::new(engine));
+        }
+        for (name, count) in stage.engines().flat_map(|engine| &engine.passes) {
+            *passes.entry(name.clone()).or_default() += count;
         }
         stages.push(stage);
     }
+    let names: Vec<_> = stages
+        .iter()
+        .flat_map(|stage| &stage.ends)
+        .map(|end| network[end.layer].name.as_str())
+        .collect();
     notes.push(format!(
-        "sizes depend on data: planned in {} stages, with copies between them; behind the first nothing was timed",
+        "sizes or control flow depend on data ({}{}): planned in {} stages, with copies between them; where sizes are \
+         not known nothing was timed",
+        names[..names.len().min(SHOWN)].join(", "),
+        if names.len() > SHOWN { ", ..." } else { "" },
         stages.len()
     ));
     Ok(Engine {
@@ -89,6 +104,36 @@ fn staged(
         passes: passes.into_iter().collect(),
         build_seconds: 0.0,
     })
+}
+
+/// The settings for a network; where its sizes are not known there is nothing to time.
+fn at_level(config: &BuilderConfig, guessed: bool) -> BuilderConfig {
+    let level = if guessed { 0 } else { config.optimization_level };
+    BuilderConfig {
+        optimization_level: level,
+        ..config.clone()
+    }
+}
+
+/// An engine for a network that a layer of `around` holds.
+fn body_engine(
+    around: &Network,
+    body: &Body,
+    config: &BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+    cache: &TimingCache,
+) -> Result<Engine> {
+    let mut network = (*body.0).clone();
+    network.take_ranges(|name| around.symbols.get(name).copied());
+    let guessed = network.symbols.keys().any(|name| !around.symbols.contains_key(name));
+    let config = at_level(config, guessed);
+    match stages::cut(&network)? {
+        Some(cuts) => staged(network, cuts, config, providers, cache),
+        None => {
+            let compute = compute_dtype(config.compute, providers, &mut vec![]);
+            build_in(network, compute, &config, providers, cache)
+        }
+    }
 }
 
 fn build_in(
@@ -182,7 +227,8 @@ pub fn plan_again(
         None => plan(network, config, providers, &cache)?,
     };
     let foreign = engine.times().keys().any(|key| !times.contains_key(key));
-    engine.notes.extend(notes);
+    let news: Vec<_> = notes.into_iter().filter(|note| !engine.notes.contains(note)).collect();
+    engine.notes.extend(news);
     if foreign {
         let note = "the engine was built for another device, thread count or library version: planned anew";
         engine.notes.push(note.into());

@@ -78,11 +78,11 @@ impl Engine {
         self.plans.iter().map(|plan| &plan.profile).chain(asked)
     }
 
-    /// The engines that run it: itself, or those of its stages.
+    /// The engines that run it: itself, or those of its stages and of the networks in its layers.
     pub fn parts(&self) -> Vec<&Engine> {
         match self.stages.as_slice() {
             [] => vec![self],
-            stages => stages.iter().filter_map(|stage| stage.engine.as_deref()).collect(),
+            stages => stages.iter().flat_map(Stage::engines).flat_map(Self::parts).collect(),
         }
     }
 

@@ -3,7 +3,7 @@
 //! A stage is a network of its own, planned like any other: the sizes that the stages before it told are symbols of
 //! its inputs. Between two stages stand the layers that tell the next sizes. Those whose sizes the elements of their
 //! inputs tell (a Reshape to a computed shape) are only asked for them, and run in the next stage; those that count
-//! (NonZero) run there and then.
+//! (NonZero) run there and then, and so do those that hold networks (If, Loop), which have engines of their own.
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use crate::network::dim::{Dim, Range, Symbols};
 use crate::network::op::is_counted;
 use crate::network::part::Part;
 use crate::network::{LayerId, Network, Source, TensorId};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// One stage of an engine.
@@ -25,8 +25,26 @@ pub struct Stage {
     pub gives: Vec<TensorId>,
     /// The symbols that are known when it starts, in the order of the sizes.
     pub symbols: Vec<Arc<str>>,
-    /// The layers behind it that tell sizes, and whether they run for that.
-    pub ends: Vec<(LayerId, bool)>,
+    /// The layers behind it.
+    pub ends: Vec<End>,
+}
+
+impl Stage {
+    /// The engines that run it and the networks of the layers behind it.
+    pub fn engines(&self) -> impl Iterator<Item = &Engine> {
+        let bodies = self.ends.iter().flat_map(|end| end.bodies.values());
+        self.engine.iter().chain(bodies).map(|engine| &**engine)
+    }
+}
+
+/// A layer between two stages.
+pub struct End {
+    /// The layer.
+    pub layer: LayerId,
+    /// Whether it runs; else it only tells the sizes of its outputs.
+    pub runs: bool,
+    /// What runs the networks that it holds, by attribute.
+    pub bodies: BTreeMap<String, Arc<Engine>>,
 }
 
 /// A stage that is not planned yet.
@@ -76,9 +94,10 @@ impl Levels {
             let level = inputs.chain(sizes).max().unwrap_or(0);
             let new = network.new_sizes(id);
             let new: Vec<_> = new.into_iter().filter(|s| !network.symbols.contains_key(s)).collect();
-            let counts = new.iter().any(|symbol| is_counted(symbol));
-            let ready = level + !new.is_empty() as usize;
-            if !new.is_empty() {
+            let counts = layer.bodies().next().is_some() || new.iter().any(|symbol| is_counted(symbol));
+            let ends = counts || !new.is_empty();
+            let ready = level + ends as usize;
+            if ends {
                 this.ends.push((id, level, counts));
             }
             if !counts {
@@ -144,6 +163,11 @@ impl Levels {
         };
         let part = (!gives.is_empty()).then(|| network.part(part)).transpose()?;
         let ends = self.ends.iter().filter(|(_, l, _)| *l == level);
+        let end = |&(layer, _, runs): &(LayerId, usize, bool)| End {
+            layer,
+            runs,
+            bodies: BTreeMap::new(),
+        };
         Ok(Cut {
             guessed: late > 0,
             network: part,
@@ -152,7 +176,7 @@ impl Levels {
                 feeds,
                 gives,
                 symbols: names,
-                ends: ends.map(|&(id, _, counts)| (id, counts)).collect(),
+                ends: ends.map(end).collect(),
             },
         })
     }

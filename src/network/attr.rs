@@ -1,10 +1,12 @@
 //! Attributes of layers, and their declaration by an op.
 
 use crate::error::{Error, Result};
+use crate::network::body::Body;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 /// The value of one attribute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,6 +26,11 @@ pub enum Attr {
     Dims(Vec<Dim>),
     /// An element type.
     Type(DType),
+    /// Attributes of another op.
+    Attrs(Attrs),
+    /// A network; a document holds it beside the attributes.
+    #[serde(skip)]
+    Body(Body),
 }
 
 impl Attr {
@@ -36,6 +43,8 @@ impl Attr {
             Attr::Floats(_) => "a list of numbers",
             Attr::Dims(_) => "a list of dimensions",
             Attr::Type(_) => "a dtype",
+            Attr::Attrs(_) => "attributes by name",
+            Attr::Body(_) => "a network",
         }
     }
 
@@ -76,6 +85,10 @@ pub enum Preset {
     RequiredInt,
     /// The layer must give a dtype.
     RequiredType,
+    /// The layer must give attributes of another op.
+    RequiredAttrs,
+    /// The layer must give a network.
+    RequiredBody,
 }
 
 impl Preset {
@@ -90,13 +103,20 @@ impl Preset {
             Preset::RequiredInts => Attr::Ints(vec![]),
             Preset::RequiredInt => Attr::Int(0),
             Preset::RequiredType => Attr::Type(DType::Float32),
+            Preset::RequiredAttrs => Attr::Attrs(Attrs::new()),
+            Preset::RequiredBody => Attr::Body(Body(Arc::default())),
         }
     }
 
     fn required(self) -> bool {
         matches!(
             self,
-            Self::RequiredDims | Self::RequiredInts | Self::RequiredInt | Self::RequiredType
+            Self::RequiredDims
+                | Self::RequiredInts
+                | Self::RequiredInt
+                | Self::RequiredType
+                | Self::RequiredAttrs
+                | Self::RequiredBody
         )
     }
 }
@@ -167,6 +187,8 @@ pub trait Read {
     fn dims(&self, name: &str) -> &[Dim];
     /// A dtype.
     fn dtype(&self, name: &str) -> DType;
+    /// A network.
+    fn body(&self, name: &str) -> &Body;
 }
 
 macro_rules! read {
@@ -202,6 +224,10 @@ impl Read for Attrs {
     }
     fn dtype(&self, name: &str) -> DType {
         *read!(self, name, Type, &DType::Float32)
+    }
+    fn body(&self, name: &str) -> &Body {
+        static NONE: LazyLock<Body> = LazyLock::new(|| Body(Arc::default()));
+        read!(self, name, Body, &NONE)
     }
 }
 

@@ -3,13 +3,15 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::attr::Attrs;
+use crate::network::attr::{Attr, Attrs};
+use crate::network::body::Body;
 use crate::network::dim::{Dim, Symbols};
 use crate::network::dtype::DType;
 use crate::network::op::{Guard, TensorType};
 use crate::network::{Network, Source, TensorId, ops};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// A network without its weights, which stand beside it by number.
 #[derive(Serialize, Deserialize)]
@@ -49,6 +51,9 @@ struct Step {
     attrs: Attrs,
     inputs: Vec<Option<u32>>,
     outputs: u32,
+    /// The networks that it holds, by attribute; their constants stand behind those of the network around.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    bodies: BTreeMap<String, Document>,
 }
 
 impl Document {
@@ -61,6 +66,7 @@ impl Document {
             network,
             numbers: HashMap::new(),
             constants: vec![],
+            inner: vec![],
             symbolic: vec![],
         };
         let order = network.order()?;
@@ -75,7 +81,7 @@ impl Document {
         let symbolic = |t: &&TensorId| matches!(network[**t].source, Source::Symbolic);
         read.iter().filter(constant).for_each(|&t| writer.number(t));
         read.iter().filter(symbolic).for_each(|&t| writer.number(t));
-        let layers = order.iter().map(|&id| writer.step(id)).collect();
+        let layers = order.iter().map(|&id| writer.step(id)).collect::<Result<_>>()?;
         let outputs = network
             .outputs()
             .iter()
@@ -99,12 +105,14 @@ impl Document {
             layers,
             outputs,
         };
-        Ok((document, writer.constants.into_iter().map(|(_, array)| array).collect()))
+        let own = writer.constants.into_iter().map(|(_, array)| array);
+        Ok((document, own.chain(writer.inner).collect()))
     }
 
     /// The number of constants that [`Document::read`] wants.
     pub fn constant_count(&self) -> usize {
-        self.constants.len()
+        let bodies = self.layers.iter().flat_map(|step| step.bodies.values());
+        self.constants.len() + bodies.map(Self::constant_count).sum::<usize>()
     }
 
     /// Builds the network anew.
@@ -112,9 +120,13 @@ impl Document {
     /// # Errors
     /// If the document is not one of a well-formed network.
     pub fn read(self, constants: Vec<Array>) -> Result<Network> {
-        if constants.len() != self.constants.len() {
+        if constants.len() != self.constant_count() {
             return Err(Error::format("the document and its weights differ in number"));
         }
+        self.read_from(&mut constants.into_iter())
+    }
+
+    fn read_from(self, constants: &mut dyn Iterator<Item = Array>) -> Result<Network> {
         let mut network = Network::new(self.name);
         let mut tensors: Vec<TensorId> = vec![];
         for (symbol, range) in &self.symbols {
@@ -123,7 +135,8 @@ impl Document {
         for input in self.inputs {
             tensors.push(network.add_input(&input.name, input.dtype, input.shape)?);
         }
-        for (name, array) in self.constants.iter().zip(constants) {
+        for name in &self.constants {
+            let array = constants.next().ok_or_else(damaged)?;
             tensors.push(network.add_constant(name, array));
         }
         for symbolic in self.symbolic {
@@ -133,12 +146,16 @@ impl Document {
             }
             tensors.push(network.push_tensor(&symbolic.name, symbolic.ty, Source::Symbolic));
         }
-        for step in self.layers {
+        for mut step in self.layers {
             let find = |i: &Option<u32>| {
                 i.map(|i| tensors.get(i as usize).copied().ok_or_else(damaged))
                     .transpose()
             };
             let inputs = step.inputs.iter().map(find).collect::<Result<Vec<_>>>()?;
+            for (attr, body) in step.bodies {
+                let body = body.read_from(constants)?;
+                step.attrs.insert(attr, Attr::Body(Body(Arc::new(body))));
+            }
             let outputs = network.add_layer(&step.name, ops::find(&step.op)?, step.attrs, &inputs)?;
             if outputs.len() != step.outputs as usize {
                 return Err(damaged().layer(&step.name));
@@ -163,6 +180,8 @@ struct Writer<'a> {
     network: &'a Network,
     numbers: HashMap<TensorId, u32>,
     constants: Vec<(String, Array)>,
+    /// Those of the networks that layers hold.
+    inner: Vec<Array>,
     symbolic: Vec<Symbolic>,
 }
 
@@ -183,18 +202,26 @@ impl Writer<'_> {
         }
     }
 
-    fn step(&mut self, id: crate::network::LayerId) -> Step {
+    fn step(&mut self, id: crate::network::LayerId) -> Result<Step> {
         let layer = &self.network[id];
         let inputs = layer.inputs.iter().map(|t| t.map(|t| self.numbers[&t])).collect();
         layer.outputs.iter().for_each(|&t| self.number(t));
-        Step {
+        let mut bodies = BTreeMap::new();
+        for (attr, body) in layer.bodies() {
+            let (document, constants) = Document::write(&body.0)?;
+            bodies.insert(attr.to_string(), document);
+            self.inner.extend(constants);
+        }
+        let plain = layer.attrs.iter().filter(|(name, _)| !bodies.contains_key(*name));
+        Ok(Step {
             name: layer.name.clone(),
             sources: layer.sources.clone(),
             op: layer.op.name.into(),
-            attrs: layer.attrs.clone(),
+            attrs: plain.map(|(name, attr)| (name.clone(), attr.clone())).collect(),
             inputs,
             outputs: layer.outputs.len() as u32,
-        }
+            bodies,
+        })
     }
 }
 

@@ -87,5 +87,10 @@ fn describe(attr: &Attr) -> String {
         Attr::Floats(v) => format!("{v:?}"),
         Attr::Dims(v) => format!("[{}]", v.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", ")),
         Attr::Type(v) => v.to_string(),
+        Attr::Attrs(v) => {
+            let pairs = v.iter().map(|(name, value)| format!("{name}={}", describe(value)));
+            format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
+        }
+        Attr::Body(v) => format!("network of {} layers", v.0.layer_count()),
     }
 }

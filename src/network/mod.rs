@@ -2,6 +2,7 @@
 
 pub mod array;
 pub mod attr;
+pub mod body;
 pub mod dim;
 pub mod document;
 pub mod dtype;
@@ -16,7 +17,8 @@ mod verify;
 
 use crate::error::{Error, Result};
 use array::Array;
-use attr::Attrs;
+use attr::{Attr, Attrs};
+use body::Body;
 use dim::{Dim, Range, Symbols};
 use dtype::DType;
 use op::{Guard, Infer, OpDef, TensorType};
@@ -126,6 +128,16 @@ pub struct Layer {
     pub inputs: Vec<Option<TensorId>>,
     /// The outputs.
     pub outputs: Vec<TensorId>,
+}
+
+impl Layer {
+    /// The networks that it holds, by attribute.
+    pub fn bodies(&self) -> impl Iterator<Item = (&str, &Body)> {
+        self.attrs.iter().filter_map(|(name, attr)| match attr {
+            Attr::Body(body) => Some((name.as_str(), body)),
+            _ => None,
+        })
+    }
 }
 
 /// A named result of the network.
@@ -326,8 +338,8 @@ impl Network {
             let ty = &self[tensor].ty;
             ty.shape.iter().chain(ty.value.iter().flatten()).flat_map(Dim::symbols)
         };
-        let (layer, dims) = (&self[layer], |attr: &attr::Attr| match attr {
-            attr::Attr::Dims(dims) => dims.iter().flat_map(Dim::symbols).collect(),
+        let (layer, dims) = (&self[layer], |attr: &Attr| match attr {
+            Attr::Dims(dims) => dims.iter().flat_map(Dim::symbols).collect(),
             _ => vec![],
         });
         let inputs = layer.inputs.iter().flatten().flat_map(|&t| symbols_of(t));

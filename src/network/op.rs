@@ -2,12 +2,12 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::{Array, bytes_of};
-use crate::network::attr::{AttrDef, Attrs};
+use crate::network::attr::{AttrDef, Attrs, Read};
 use crate::network::dim::{Dim, Symbols};
 use crate::network::dtype::DType;
 use crate::network::narrow::is_taken;
 use crate::network::patch::Patch;
-use crate::network::{LayerId, Network};
+use crate::network::{LayerId, Network, reference};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 
@@ -239,6 +239,17 @@ pub struct Evaluate<'a> {
     pub inputs: &'a [Option<Array>],
     /// dtype and shape of each output.
     pub outputs: &'a [(DType, Vec<usize>)],
+    /// What runs the networks that the layer holds; the reference itself where there is nothing.
+    pub runner: Option<&'a dyn Runner>,
+}
+
+/// Runs the networks that a layer holds.
+pub trait Runner {
+    /// Gives the results of the network that an attribute holds.
+    ///
+    /// # Errors
+    /// If the arrays do not fit its inputs.
+    fn run(&self, attr: &str, inputs: &[Array]) -> Result<Vec<Array>>;
 }
 
 impl Evaluate<'_> {
@@ -251,6 +262,14 @@ impl Evaluate<'_> {
     /// An optional input.
     pub fn optional(&self, index: usize) -> Option<&Array> {
         self.inputs.get(index).and_then(Option::as_ref)
+    }
+
+    /// Runs the network that an attribute holds.
+    pub fn run(&self, attr: &str, inputs: &[Array]) -> Result<Vec<Array>> {
+        match self.runner {
+            Some(runner) => runner.run(attr, inputs),
+            None => reference::evaluate(&self.attrs.body(attr).0, inputs),
+        }
     }
 
     /// The only output, from f64 values.

@@ -1,9 +1,7 @@
 //! A part of a network as a network of its own.
 
 use crate::error::Result;
-use crate::network::dim::{Dim, Symbols};
-use crate::network::dtype::DType;
-use crate::network::op::TensorType;
+use crate::network::dim::Symbols;
 use crate::network::{LayerId, Network, Output, Source, TensorId};
 use std::collections::HashSet;
 
@@ -67,11 +65,7 @@ impl Network {
                 .chain(&guard.right.symbols())
                 .all(|s| known(s))
         });
-        let sizes = part.symbols.keys().map(|name| Dim::symbol(name.clone()));
-        let sizes: Vec<Dim> = sizes.chain([Dim::from(0i64)]).collect();
-        let sizes = TensorType::new(DType::Bool, sizes);
-        let sizes = made.push_tensor("sizes", sizes, Source::Input);
-        made.inputs.push(sizes);
+        made.add_sizes(&part.symbols.keys().cloned().collect::<Vec<_>>());
         made.symbols = part.symbols;
         made.drop_unused_constants();
         Ok(made)

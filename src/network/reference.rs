@@ -5,7 +5,7 @@ use crate::network::array::{Array, Buffer, bytes_of};
 use crate::network::attr::Attrs;
 use crate::network::dim::{Binding, Dim, Symbols};
 use crate::network::dtype::DType;
-use crate::network::op::{Evaluate, Infer, OpDef, TensorType, is_counted};
+use crate::network::op::{Evaluate, Infer, OpDef, Runner, TensorType, is_counted};
 use crate::network::{LayerId, Network, Source, TensorId, constant_type};
 use std::collections::HashMap;
 
@@ -14,6 +14,15 @@ use std::collections::HashMap;
 /// # Errors
 /// If the arrays do not fit the op.
 pub fn evaluate_op(op: &OpDef, attrs: &Attrs, inputs: &[Option<Array>]) -> Result<Vec<Array>> {
+    evaluate_with(op, attrs, inputs, None)
+}
+
+fn evaluate_with(
+    op: &OpDef,
+    attrs: &Attrs,
+    inputs: &[Option<Array>],
+    runner: Option<&dyn Runner>,
+) -> Result<Vec<Array>> {
     let types: Vec<_> = inputs.iter().map(|a| a.as_ref().map(constant_type)).collect();
     let infer = Infer {
         layer: op.name,
@@ -43,6 +52,7 @@ pub fn evaluate_op(op: &OpDef, attrs: &Attrs, inputs: &[Option<Array>]) -> Resul
         attrs,
         inputs,
         outputs: &outputs,
+        runner,
     })
 }
 
@@ -93,7 +103,10 @@ pub fn bind(network: &Network, shape_of: &dyn Fn(usize) -> Vec<usize>) -> Result
 /// If the arrays do not fit the inputs.
 pub fn evaluate(network: &Network, inputs: &[Array]) -> Result<Vec<Array>> {
     let mut state = State::new(network, inputs)?;
-    network.order()?.into_iter().try_for_each(|id| state.evaluate(id))?;
+    network
+        .order()?
+        .into_iter()
+        .try_for_each(|id| state.evaluate(id, None))?;
     network.outputs().iter().map(|o| state.value_of(o.tensor)).collect()
 }
 
@@ -119,15 +132,15 @@ impl<'n> State<'n> {
         })
     }
 
-    /// Runs a layer.
+    /// Runs a layer; `runner` runs the networks that it holds.
     ///
     /// # Errors
     /// If the inputs do not fit the op; names the layer.
-    pub fn evaluate(&mut self, id: LayerId) -> Result<()> {
+    pub fn evaluate(&mut self, id: LayerId, runner: Option<&dyn Runner>) -> Result<()> {
         let layer = &self.network[id];
         let inputs = self.inputs(id)?;
-        let outputs =
-            evaluate_op(layer.op, &at(&layer.attrs, &self.binding)?, &inputs).map_err(|e| e.layer(&layer.name))?;
+        let attrs = at(&layer.attrs, &self.binding)?;
+        let outputs = evaluate_with(layer.op, &attrs, &inputs, runner).map_err(|e| e.layer(&layer.name))?;
         let shapes: Vec<_> = outputs.iter().map(|array| array.shape().to_vec()).collect();
         self.values.extend(layer.outputs.iter().copied().zip(outputs));
         self.bind_outputs(id, &shapes);

@@ -29,7 +29,7 @@ const KEPT: [&str; 7] = [
 fn rule(network: &Network, id: LayerId, settings: &Settings) -> Result<Option<Change>> {
     let layer = &network[id];
     rule_if!(layer.inputs.iter().any(Option::is_some) && !KEPT.contains(&layer.op.name));
-    rule_if!(layer.attrs.values().all(is_concrete));
+    rule_if!(layer.attrs.values().all(is_concrete) && layer.bodies().next().is_none());
     let sources = layer
         .inputs
         .iter()

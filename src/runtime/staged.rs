@@ -1,25 +1,52 @@
 //! A call of an engine with stages: what depends on data is learned between them.
 
 use crate::engine::Engine;
-use crate::engine::stages::Stage;
+use crate::engine::stages::{End, Stage};
 use crate::error::{Error, Result};
-use crate::network::array::{Array, Buffer};
-use crate::network::dtype::DType;
+use crate::network::array::Array;
+use crate::network::body;
+use crate::network::op::Runner;
 use crate::network::reference::State;
 use crate::runtime::ExecutionContext;
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 /// The contexts of all stages.
 pub struct StagedContext {
-    contexts: Vec<Option<ExecutionContext>>,
+    stages: Vec<StageContext>,
+}
+
+/// The contexts of a stage, and of the networks in the layers behind it.
+struct StageContext {
+    own: Option<ExecutionContext>,
+    ends: Vec<Bodies>,
+}
+
+/// The contexts of the networks that a layer holds, by attribute.
+struct Bodies(BTreeMap<String, RefCell<ExecutionContext>>);
+
+impl Runner for Bodies {
+    fn run(&self, attr: &str, inputs: &[Array]) -> Result<Vec<Array>> {
+        let context = self.0.get(attr).and_then(|context| context.try_borrow_mut().ok());
+        let mut context = context.ok_or_else(|| Error::internal(format!("the network {attr:?} has no engine")))?;
+        context.evaluate(inputs)
+    }
 }
 
 impl StagedContext {
     /// Contexts without any shape yet.
     pub fn new(engine: &Engine) -> Self {
-        let context = |stage: &Stage| stage.engine.clone().map(ExecutionContext::new);
+        let bodies = |end: &End| {
+            let context = |engine| RefCell::new(ExecutionContext::new(engine));
+            let bodies = end.bodies.iter();
+            Bodies(bodies.map(|(attr, e)| (attr.clone(), context(e.clone()))).collect())
+        };
+        let context = |stage: &Stage| StageContext {
+            own: stage.engine.clone().map(ExecutionContext::new),
+            ends: stage.ends.iter().map(bodies).collect(),
+        };
         Self {
-            contexts: engine.stages.iter().map(context).collect(),
+            stages: engine.stages.iter().map(context).collect(),
         }
     }
 
@@ -29,22 +56,18 @@ impl StagedContext {
     /// If a stage does, or a size does not fit; names the layer.
     pub fn run(&mut self, engine: &Engine, inputs: &[Array]) -> Result<Vec<Array>> {
         let mut state = State::new(&engine.network, inputs)?;
-        for (stage, context) in engine.stages.iter().zip(&mut self.contexts) {
-            if let Some(context) = context {
-                let mut feeds = stage
-                    .feeds
-                    .iter()
-                    .map(|&t| state.value_of(t))
-                    .collect::<Result<Vec<_>>>()?;
-                feeds.push(sizes(stage, &state)?);
+        for (stage, contexts) in engine.stages.iter().zip(&mut self.stages) {
+            if let Some(context) = &mut contexts.own {
+                let feeds = stage.feeds.iter().map(|&t| state.value_of(t));
+                let feeds = feeds.chain([sizes(stage, &state)]).collect::<Result<Vec<_>>>()?;
                 let outputs = context.evaluate(&feeds)?;
                 state.values.extend(stage.gives.iter().copied().zip(outputs));
             }
-            for &(layer, runs) in &stage.ends {
-                if runs {
-                    state.evaluate(layer)?;
+            for (end, bodies) in stage.ends.iter().zip(&contexts.ends) {
+                if end.runs {
+                    state.evaluate(end.layer, Some(bodies))?;
                 } else {
-                    state.measure(layer)?;
+                    state.measure(end.layer)?;
                 }
             }
         }
@@ -54,16 +77,18 @@ impl StagedContext {
 
     /// Bytes of activations and workspaces at the shapes of the last call.
     pub fn arena_bytes(&self) -> usize {
-        self.contexts.iter().flatten().map(ExecutionContext::arena_bytes).sum()
+        let inner = |context: &RefCell<ExecutionContext>| context.borrow().arena_bytes();
+        let of = |stage: &StageContext| {
+            let own = stage.own.as_ref().map_or(0, ExecutionContext::arena_bytes);
+            let bodies = stage.ends.iter().flat_map(|bodies| bodies.0.values());
+            own + bodies.map(inner).sum::<usize>()
+        };
+        self.stages.iter().map(of).sum()
     }
 }
 
-/// The empty array whose extents are the sizes that a stage knows.
+/// The array that tells a stage the sizes that it knows.
 fn sizes(stage: &Stage, state: &State) -> Result<Array> {
-    let size = |symbol: &Arc<str>| {
-        let value = state.binding.get(symbol).copied().unwrap_or_default();
-        usize::try_from(value).map_err(|_| Error::shape(format!("dimension {symbol:?} would be {value}")))
-    };
-    let shape = stage.symbols.iter().map(size).chain([Ok(0)]).collect::<Result<_>>()?;
-    Array::new(DType::Bool, shape, Arc::new(Buffer::zeroed(0)), 0)
+    let size = |symbol| state.binding.get(symbol).copied().unwrap_or_default();
+    body::sizes(&stage.symbols.iter().map(size).collect::<Vec<_>>())
 }

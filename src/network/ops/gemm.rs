@@ -52,6 +52,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         attrs: e.attrs,
         inputs: &[wide(0), wide(1)],
         outputs: &[(DType::Float64, shape.clone())],
+        ..*e
     })?;
     let mut out: Vec<_> = product[0].to_f64().iter().map(|v| alpha * v).collect();
     if let Some(c) = e.optional(2) {

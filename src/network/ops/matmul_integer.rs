@@ -52,7 +52,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     (matmul::DEF.evaluate)(&Evaluate {
         attrs: &as_they_are(),
         inputs: &operands,
-        outputs: e.outputs,
+        ..*e
     })
 }
 

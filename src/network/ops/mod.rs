@@ -6,6 +6,7 @@ use crate::network::op::OpDef;
 pub mod activation;
 pub mod arg;
 mod blocks;
+mod control;
 mod cumulative;
 pub mod indexing;
 pub mod integer_product;
@@ -56,6 +57,7 @@ pub mod cos;
 pub mod cosh;
 pub mod cum_prod;
 pub mod cum_sum;
+pub mod deferred;
 pub mod deform_conv;
 pub mod depth_to_space;
 pub mod dequantize_linear;
@@ -85,6 +87,7 @@ pub mod hard_sigmoid;
 pub mod hard_swish;
 pub mod hardmax;
 pub mod identity;
+pub mod if_;
 pub mod instance_normalization;
 pub mod is_inf;
 pub mod is_nan;
@@ -95,6 +98,7 @@ pub mod less_or_equal;
 pub mod linear_attention;
 pub mod log;
 pub mod log_softmax;
+pub mod loop_;
 pub mod lp_normalization;
 pub mod lp_pool;
 pub mod lrn;
@@ -140,6 +144,7 @@ pub mod rms_normalization;
 pub mod rnn;
 pub mod roi_align;
 pub mod round;
+pub mod scan;
 pub mod scatter_elements;
 pub mod scatter_nd;
 pub mod selu;
@@ -212,6 +217,7 @@ pub static OPS: &[&OpDef] = &[
     &cosh::DEF,
     &cum_prod::DEF,
     &cum_sum::DEF,
+    &deferred::DEF,
     &deform_conv::DEF,
     &depth_to_space::DEF,
     &dequantize_linear::DEF,
@@ -241,6 +247,7 @@ pub static OPS: &[&OpDef] = &[
     &hard_swish::DEF,
     &hardmax::DEF,
     &identity::DEF,
+    &if_::DEF,
     &instance_normalization::DEF,
     &is_inf::DEF,
     &is_nan::DEF,
@@ -251,6 +258,7 @@ pub static OPS: &[&OpDef] = &[
     &linear_attention::DEF,
     &log::DEF,
     &log_softmax::DEF,
+    &loop_::DEF,
     &lp_normalization::DEF,
     &lp_pool::DEF,
     &lrn::DEF,
@@ -296,6 +304,7 @@ pub static OPS: &[&OpDef] = &[
     &rnn::DEF,
     &roi_align::DEF,
     &round::DEF,
+    &scan::DEF,
     &scatter_elements::DEF,
     &scatter_nd::DEF,
     &selu::DEF,

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
+use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
 use crate::network::ops::{pointwise, reduce, strides, values};
@@ -56,8 +57,12 @@ fn source(attrs: &Attrs) -> Result<fn(i64, i64) -> Option<i64>> {
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let x = infer.input(0)?;
     source(infer.attrs)?;
-    let given = infer.optional(3).map(|_| infer.numbers(3)).transpose()?;
-    let axes = axes(given, x)?;
+    let given = infer.optional(3).map(|_| infer.numbers(3));
+    if given.as_ref().is_some_and(Result::is_err) {
+        let shape: Vec<Dim> = (0..x.rank()).map(|axis| infer.fresh(axis)).collect();
+        return Ok(vec![TensorType::new(x.dtype, shape)]);
+    }
+    let axes = axes(given.transpose()?, x)?;
     let lacks_zero = x.dtype == DType::Float8E8M0 && infer.attrs.text("mode") == "constant";
     if lacks_zero && infer.optional(2).is_none() {
         return Err(Error::dtype("this dtype has no 0 to pad with")

@@ -112,12 +112,15 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     }
     let mut shape = x.shape.clone();
     if by_scale {
-        let scales = infer.constant(2).map(Array::to_f64).ok_or_else(|| {
-            Error::unsupported("scales must be constant").hint("give sizes instead, which may depend on shapes")
-        })?;
-        for (&axis, scale) in axes.iter().zip(scales) {
-            let (p, q) = fraction(scale)?;
-            shape[axis] = (shape[axis].clone() * p.into()).floordiv(&q.into());
+        let scales = infer.constant(2).map(Array::to_f64);
+        for (i, &axis) in axes.iter().enumerate() {
+            shape[axis] = match &scales {
+                Some(scales) => {
+                    let (p, q) = fraction(scales[i])?;
+                    (shape[axis].clone() * p.into()).floordiv(&q.into())
+                }
+                None => infer.fresh(axis),
+            };
         }
     } else {
         let sizes = values::target(infer, 3)?;

@@ -28,7 +28,10 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
         Some(_) => infer.numbers(index),
         None => Ok((0..count).map(default).collect()),
     };
-    let (axes, steps) = (numbers(3, &|i| i)?, numbers(4, &|_| 1)?);
+    let (Ok(axes), Ok(steps)) = (numbers(3, &|i| i), numbers(4, &|_| 1)) else {
+        let shape: Vec<Dim> = (0..x.rank()).map(|axis| infer.fresh(axis)).collect();
+        return Ok(vec![TensorType::new(x.dtype, shape)]);
+    };
     let lengths = [
         starts.map(<[_]>::len),
         ends.map(<[_]>::len),

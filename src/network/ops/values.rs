@@ -140,6 +140,7 @@ fn move_values(
         attrs: infer.attrs,
         inputs: &inputs,
         outputs: &types,
+        runner: None,
     });
     let dims = |a: &Array| a.to_i64().iter().map(|&n| table[n as usize].clone()).collect();
     Some(arrays.ok()?.iter().map(dims).collect())

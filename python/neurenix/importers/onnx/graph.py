@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph", "dtype_of", "import_model"]
 
+#: dtype and shape of an input.
+Port = tuple[Any, Sequence[int | str]]
 #: Since this version of the format a weight that is listed among the inputs is an input with a default value; before,
 #: every weight had to be listed there.
 IR_OF_DEFAULTS = 4
@@ -72,8 +74,19 @@ def _import(
 class Graph:
     """A network in the making, and what the names of the ONNX graph stand for so far."""
 
-    def __init__(self, network: Network, versions: dict[str, int], weights: Weights, names: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        versions: dict[str, int],
+        weights: Weights,
+        names: Mapping[str, str],
+        around: Graph | None = None,
+    ) -> None:
         self.network = network
+        #: The graph that this one is a part of: the body of a Loop reads names of what stands around it.
+        self.around = around
+        #: What the last inputs of the network stand for in the network around.
+        self.captures: list[Tensor] = []
         self.names = names
         self.versions = versions
         self.weights = weights
@@ -88,22 +101,54 @@ class Graph:
         """What a name stands for; a constant enters the network when something first reads it."""
         name = self.aliases.get(name, name)
         if name not in self.tensors:
-            if name not in self.constants:
+            if name in self.constants:
+                self.tensors[name] = self.network.add_constant(name, self.constants[name], copy=False)
+            elif self.around is not None:
+                self.tensors[name] = self.capture(self.around.tensor(name))
+            else:
                 raise FormatError("a node reads a tensor that nothing gives", tensor=name)
-            self.tensors[name] = self.network.add_constant(name, self.constants[name], copy=False)
         return self.tensors[name]
+
+    def capture(self, outer: Tensor) -> Tensor:
+        """Brings in a tensor of the graph around."""
+        before = len(self.network.inputs)
+        tensor = self.network.capture(outer)
+        if len(self.network.inputs) > before:
+            self.captures.append(outer)
+        return tensor
 
     def constant(self, name: str) -> Array | None:
         """The elements of a constant; None for what is computed."""
-        return self.constants.get(self.aliases.get(name, name))
+        name = self.aliases.get(name, name)
+        if name in self.constants or name in self.tensors or self.around is None:
+            return self.constants.get(name)
+        return self.around.constant(name)
+
+    def body(self, name: str, proto: onnx.GraphProto, inputs: Sequence[Port]) -> Graph:
+        """The graph of an attribute as a graph of its own, with inputs of these dtypes and shapes."""
+        if len(proto.input) != len(inputs):
+            raise FormatError(
+                "the graph inside takes another number of inputs than the node gives it",
+                expected=str(len(inputs)),
+                got=", ".join(port.name for port in proto.input) or "none",
+            )
+        inner = Graph(Network(name), self.versions, self.weights, {}, around=self)
+        inner.add_initializers(proto.initializer, proto.sparse_initializer)
+        for port, (dtype, shape) in zip(proto.input, inputs, strict=True):
+            inner.tensors[port.name] = inner.network.add_input(port.name, dtype, shape)
+        inner.add_nodes(proto.node)
+        for index, output in enumerate(proto.output):
+            inner.network.mark_output(inner.tensor(output.name), f"{index}: {output.name}")
+        return inner
 
     def dtype(self, name: str) -> str | None:
         """The element type of what a name stands for; None where nothing gives it."""
         name = self.aliases.get(name, name)
         if name in self.constants:
             return str(self.constants[name].dtype)
-        tensor = self.tensors.get(name)
-        return None if tensor is None else str(tensor.dtype)
+        if name in self.tensors:
+            return str(self.tensors[name].dtype)
+        return None if self.around is None else self.around.dtype(name)
 
     def add_initializers(
         self, initializers: Sequence[onnx.TensorProto], sparse: Sequence[onnx.SparseTensorProto] = ()
@@ -228,10 +273,14 @@ class Graph:
         return self.weights.read(proto)
 
     def name_of(self, proto: onnx.NodeProto) -> str:
-        """The node's name; one without a name is called by its op and a number."""
+        """The node's name; one without a name is called by its op and a number.
+
+        Inside another node its name stands in front: sizes that depend on data are named after layers.
+        """
         number = self.counts.get(proto.op_type, 0)
         self.counts[proto.op_type] = number + 1
-        return proto.name or f"{proto.op_type}_{number}"
+        name = proto.name or f"{proto.op_type}_{number}"
+        return name if self.around is None else f"{self.network.name}/{name}"
 
 
 def _nearest(name: str, names: Sequence[str]) -> str | None:

@@ -63,16 +63,23 @@ class Node:
 
         Raises `UnsupportedError` if they depend on the data.
         """
-        if not self.has(index):
-            return None
-        known = self.array(index)
-        value = known.reshape(-1).tolist() if known is not None else self[index].value
-        if value is None or not all(isinstance(v, int) for v in value):
+        value = self.known(index)
+        if value is None and self.has(index):
             raise UnsupportedError(
                 f"input {index} must be known when the model is imported",
                 expected="a constant, or integers that fixed shapes determine",
                 hint="fix the shapes of its inputs, or, if it is an input itself, say it: input_values={name: value}",
             )
+        return value
+
+    def known(self, index: int) -> list[int] | None:
+        """The elements of an integer input; None when it is left out, or only a call tells them."""
+        if not self.has(index):
+            return None
+        known = self.array(index)
+        value = known.reshape(-1).tolist() if known is not None else self[index].value
+        if value is None or not all(isinstance(v, int) for v in value):
+            return [] if 0 in self[index].shape else None
         return [int(v) for v in value]
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -92,16 +99,24 @@ class Node:
                 f"attribute {name!r} is not supported", expected=repr(default), got=repr(self.attrs[name])
             )
 
-    def add(self, op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
+    def add(self, op: str, /, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         """Adds a layer with one output."""
         return self.add_all(op, inputs, **attrs)[0]
 
-    def add_all(self, op: str, inputs: Sequence[Tensor | None], **attrs: Any) -> list[Tensor]:
+    def add_all(self, op: str, inputs: Sequence[Tensor | None], /, **attrs: Any) -> list[Tensor]:
         """Adds a layer and gives all its outputs."""
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
         return self.graph.network.add_layer(op, given, attrs, self.name)
+
+    def add_with(self, op: str, inputs: Sequence[Tensor | None], into: str, index: int, **attrs: Any) -> Tensor:
+        """Adds a layer with one output, one of whose attributes is the elements of an input of the node."""
+        how_many = all(isinstance(extent, int) for extent in self[index].shape)
+        values = self.known(index) if how_many else self.ints(index)
+        if values is not None:
+            return self.add(op, *inputs, **{into: values}, **attrs)
+        return self.add("Deferred", self[index], *inputs, op=op, into=into, attrs=attrs)
 
     def constant(self, value: ArrayLike, dtype: Any = None) -> Tensor:
         """Adds a constant."""

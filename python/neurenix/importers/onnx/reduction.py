@@ -9,9 +9,10 @@ from neurenix.importers.onnx.same import same
 
 def reduce(node: Node) -> Tensor:
     """The axes were an attribute before opset 18 (ReduceSum: 13) and are an input since."""
-    axes = node.ints(1) if node.has(1) else node.attr("axes")
     flags = {name: node.attr(name, default) for name, default in (("keepdims", 1), ("noop_with_empty_axes", 0))}
-    return node.add(node.op, node[0], axes=axes or [], **flags)
+    if node.has(1):
+        return node.add_with(node.op, [node[0]], "axes", 1, **flags)
+    return node.add(node.op, node[0], axes=node.attr("axes", []), **flags)
 
 
 RULES: dict[str, Rule] = {

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from neurenix._native import Tensor
-from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
+from neurenix.errors import InvalidArgumentError, ShapeError
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same, same
 
@@ -96,15 +96,13 @@ def slice_(node: Node) -> Tensor:
 def split(node: Node) -> list[Tensor]:
     """Split: the sizes were an attribute before opset 13 and are an input since; without them the parts are equal."""
     x, axis, parts = node[0], node.attr("axis", 0), len(node.outputs)
-    sizes: list[Any] | None = node.ints(1) if node.has(1) else node.attr("split")
+    sizes: list[Any] | None = node.known(1) if node.has(1) else node.attr("split")
+    if sizes is None and node.has(1):
+        return _between(node, axis, node.add("CumSum", node[1], node.constant(0, np.int64), exclusive=1), node[1])
     if sizes is None:
         total = x.shape[axis]
         if not isinstance(total, int):
-            raise UnsupportedError(
-                "a Split into equal parts needs to know the extent of its axis",
-                got=f"{total} at axis {axis}",
-                hint="fix that dimension of the input",
-            )
+            return _equal_parts(node, axis, parts)
         each = -(-total // parts)
         sizes = [min(each, total - each * i) for i in range(parts)]
     if len(sizes) != parts:
@@ -112,10 +110,29 @@ def split(node: Node) -> list[Tensor]:
     return node.add_all("Split", [x], axis=axis, split=sizes)
 
 
+def _equal_parts(node: Node, axis: int, parts: int) -> list[Tensor]:
+    """A Split of an extent that is a symbol: the last part may be smaller."""
+    total = node.add("Gather", node.add("Shape", node[0]), node.integers([axis]), axis=0)
+    each = node.add("Div", node.add("Add", total, node.integers([parts - 1])), node.integers([parts]))
+    return _between(node, axis, node.add("Mul", each, node.integers(range(parts))), each)
+
+
+def _between(node: Node, axis: int, starts: Tensor, sizes: Tensor) -> list[Tensor]:
+    """Slices along an axis, as many as the node has outputs; what lies behind the end is left out."""
+    ends = node.add("Add", starts, sizes)
+
+    def part(index: int) -> Tensor:
+        bounds = [node.add("Gather", places, node.integers([index]), axis=0) for places in (starts, ends)]
+        return node.add("Slice", node[0], *bounds, node.integers([axis]))
+
+    return [part(index) for index in range(len(node.outputs))]
+
+
 def squeeze(node: Node) -> Tensor:
     """Squeeze: the axes were an attribute before opset 13 and are an input since."""
-    axes = node.ints(1) if node.has(1) else node.attr("axes", [])
-    return node.add("Squeeze", node[0], axes=axes)
+    if node.has(1):
+        return node.add_with("Squeeze", [node[0]], "axes", 1)
+    return node.add("Squeeze", node[0], axes=node.attr("axes", []))
 
 
 def tensor_scatter(node: Node) -> Tensor:
@@ -163,7 +180,9 @@ def picked(node: Node) -> list[Tensor]:
 
 def unsqueeze(node: Node) -> Tensor:
     """Unsqueeze: the axes were an attribute before opset 13 and are an input since."""
-    return node.add("Unsqueeze", node[0], axes=node.ints(1) if node.has(1) else node.need("axes"))
+    if node.has(1):
+        return node.add_with("Unsqueeze", [node[0]], "axes", 1)
+    return node.add("Unsqueeze", node[0], axes=node.need("axes"))
 
 
 RULES: dict[str, Rule] = {

@@ -129,6 +129,7 @@ impl Instance for ReferenceInstance {
             attrs: &self.attrs,
             inputs: &inputs,
             outputs: &self.outputs,
+            runner: None,
         })?;
         for ((array, (dtype, shape)), &address) in results.iter().zip(&self.outputs).zip(call.outputs) {
             if array.dtype() != *dtype || array.shape() != shape {

@@ -34,6 +34,9 @@ pub fn offer(scope: &Scope) -> Answer {
     if keeps_ratio && sizes.is_none() {
         return Err(Why::new("the scale that keeps the aspect ratio depends on data"));
     }
+    if scope.constant(2).is_none() && scope.input_type(2).is_some_and(|t| !t.elements().is(0)) {
+        return Err(Why::new("the scales come with the call"));
+    }
     let scales = scope.constant(2).map(Array::to_f64).filter(|s| !s.is_empty());
     let keeps_channels = ty.rank() >= 3 && keeps_channels(scope, scales.as_deref());
     let fits = |l: &Layout| *l == Layout::Plain || keeps_channels;

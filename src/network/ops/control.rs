@@ -1,0 +1,168 @@
+//! What If, Loop and Scan share: the types of what a body gives, and how arrays go in and out.
+
+use crate::error::{Error, Result};
+use crate::network::array::Array;
+use crate::network::attr::Read;
+use crate::network::body;
+use crate::network::dim::Dim;
+use crate::network::dtype::DType;
+use crate::network::op::{Infer, TensorType};
+use crate::network::{Network, TensorId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A body, as the rule of its layer sees it.
+pub(super) struct Inside<'a> {
+    /// The body.
+    pub network: &'a Network,
+    /// What its symbols are in the network around.
+    sizes: HashMap<Arc<str>, Dim>,
+    infer: &'a Infer<'a>,
+}
+
+/// dtype and shape of a tensor; a dimension that only the body knows is `None`.
+pub(super) type Known = (DType, Vec<Option<Dim>>);
+
+impl<'a> Inside<'a> {
+    /// The body that an attribute holds. Its inputs are those of the layer from `first` on; checks them, and gives the
+    /// number of the layer's next input too.
+    ///
+    /// # Errors
+    /// If they do not fit; names the input.
+    pub fn of(infer: &'a Infer<'a>, attr: &str, first: usize) -> Result<(Self, usize)> {
+        let body = infer.attrs.body(attr);
+        let network = &*body.0;
+        let end = first + network.inputs().len();
+        let unfit = || Error::invalid(format!("the layer does not feed the network {attr:?}"));
+        let values = end
+            .checked_sub(1)
+            .and_then(|last| infer.value(last))
+            .ok_or_else(unfit)?;
+        let symbols = body.symbols();
+        if symbols.len() != values.len() || end > infer.inputs.len() {
+            return Err(unfit());
+        }
+        let sizes = symbols.into_iter().zip(values.iter().cloned()).collect();
+        Ok((Self { network, sizes, infer }, end))
+    }
+
+    /// Checks that an input of the body takes an input of the layer, of which it may read slices.
+    pub fn check(&self, inner: usize, outer: usize, sliced: bool) -> Result<()> {
+        let want = &self.network[self.network.inputs()[inner]];
+        let Some(given) = self.infer.optional(outer) else {
+            return Err(Error::invalid(format!("input {outer} is missing")).tensor(&want.name));
+        };
+        if want.ty.dtype == given.dtype && want.ty.rank() + sliced as usize == given.rank() {
+            return Ok(());
+        }
+        Err(Error::dtype("the network inside does not take what the layer gives it")
+            .tensor(&want.name)
+            .expected(want.ty.describe())
+            .got(given.describe()))
+    }
+
+    /// A tensor of the body in the words of the network around.
+    pub fn known(&self, tensor: TensorId) -> Known {
+        let TensorType { dtype, shape, .. } = &self.network[tensor].ty;
+        let dim = |dim: &Dim| {
+            let ours = dim.symbols().iter().all(|symbol| self.sizes.contains_key(symbol));
+            ours.then(|| dim.substitute(&|symbol| self.sizes.get(symbol).cloned()))
+        };
+        (*dtype, shape.iter().map(dim).collect())
+    }
+
+    /// The results of the body in the words of the network around.
+    pub fn results(&self) -> Vec<Known> {
+        self.network.outputs().iter().map(|o| self.known(o.tensor)).collect()
+    }
+}
+
+/// Types, with a fresh dimension for each one that is not known.
+pub(super) fn typed(infer: &Infer, known: Vec<Known>) -> Vec<TensorType> {
+    let mut at = 0;
+    let mut dim = |dim: Option<Dim>| {
+        at += 1;
+        dim.unwrap_or_else(|| infer.counted(at - 1))
+    };
+    let typed = |(dtype, shape): Known| TensorType::new(dtype, shape.into_iter().map(&mut dim).collect::<Vec<_>>());
+    known.into_iter().map(typed).collect()
+}
+
+/// What a body captures, with the sizes at the end as its last input takes them.
+///
+/// # Errors
+/// If a size is negative.
+pub(super) fn captured(inputs: &[Option<Array>]) -> Result<Vec<Array>> {
+    let mut given: Vec<Array> = inputs.iter().flatten().cloned().collect();
+    if let Some(last) = given.last_mut() {
+        *last = body::sizes(&last.to_i64())?;
+    }
+    Ok(given)
+}
+
+/// The truth value in an array of one element.
+pub(super) fn truth(array: &Array) -> Result<bool> {
+    match array.bytes() {
+        [byte] => Ok(*byte != 0),
+        bytes => Err(Error::shape("a condition must be one truth value").got(format!("{} of them", bytes.len()))),
+    }
+}
+
+/// Arrays of one shape side by side along a new axis; `none` is dtype and shape where there are no arrays.
+///
+/// # Errors
+/// If the shapes differ.
+pub(super) fn stacked(parts: &[Array], axis: usize, none: &(DType, Vec<usize>)) -> Result<Array> {
+    let Some(first) = parts.first() else {
+        return Array::from_bytes(none.0, none.1.clone(), &[]);
+    };
+    if let Some(other) = parts.iter().find(|part| part.shape() != first.shape()) {
+        return Err(Error::shape("the results of two steps differ in shape")
+            .expected(format!("{:?}", first.shape()))
+            .got(format!("{:?}", other.shape()))
+            .hint("results of steps are stacked: give the same shape in each"));
+    }
+    let mut shape = first.shape().to_vec();
+    let inner = shape[axis..].iter().product::<usize>() * first.dtype().size();
+    shape.insert(axis, parts.len());
+    let blocks = first.shape()[..axis].iter().product::<usize>();
+    let bytes = (0..blocks).flat_map(|block| {
+        parts
+            .iter()
+            .map(move |p| &p.bytes()[block * inner..(block + 1) * inner])
+    });
+    Array::from_bytes(first.dtype(), shape, &bytes.collect::<Vec<_>>().concat())
+}
+
+/// One slice of an array along an axis, which goes away.
+///
+/// # Errors
+/// As [`Array::from_bytes`].
+pub(super) fn sliced(array: &Array, axis: usize, at: usize) -> Result<Array> {
+    let mut shape = array.shape().to_vec();
+    let extent = shape.remove(axis);
+    let inner = shape[axis..].iter().product::<usize>() * array.dtype().size();
+    let blocks = shape[..axis].iter().product::<usize>();
+    let bytes = (0..blocks).map(|block| {
+        let start = (block * extent + at) * inner;
+        &array.bytes()[start..start + inner]
+    });
+    Array::from_bytes(array.dtype(), shape, &bytes.collect::<Vec<_>>().concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_stacked_again_are_what_was_sliced() {
+        let values: Vec<i64> = (0..24).collect();
+        let whole = Array::from_i64(DType::Int64, vec![2, 3, 4], &values).unwrap();
+        for axis in 0..3 {
+            let count = whole.shape()[axis];
+            let parts: Vec<_> = (0..count).map(|at| sliced(&whole, axis, at).unwrap()).collect();
+            let again = stacked(&parts, axis, &(DType::Int64, vec![])).unwrap();
+            assert_eq!((again.shape(), again.to_i64()), (whole.shape(), values.clone()));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Scan.
+
+use crate::error::{Error, Result};
+use crate::network::array::Array;
+use crate::network::attr::{Preset, Read, attr};
+use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::ops::control::{self, Inside};
+
+/// A network on one slice after another (ONNX Scan, from opset 9 on).
+pub static DEF: OpDef = OpDef {
+    name: "Scan",
+    doc: "A network on one slice of each scanned tensor after another, with a state that goes from step to step. It reads \
+          the states, the slices, what it captures, and the sizes that it needs; it gives the states and results that \
+          are stacked (ONNX Scan, from opset 9 on)",
+    inputs: &["initial*"],
+    attrs: &[
+        attr("body", Preset::RequiredBody, "what runs in each step"),
+        attr("states", Preset::RequiredInt, "how many tensors go from step to step"),
+        attr("input_axes", Preset::RequiredInts, "the axis of each scanned tensor"),
+        attr(
+            "input_directions",
+            Preset::RequiredInts,
+            "1 for each that is read from its end on",
+        ),
+        attr(
+            "output_axes",
+            Preset::RequiredInts,
+            "the axis along which each result is stacked",
+        ),
+        attr(
+            "output_directions",
+            Preset::RequiredInts,
+            "1 for each that is stacked from its end on",
+        ),
+    ],
+    infer,
+    evaluate,
+    pointwise: None,
+    decomposition: Decomposition::None,
+};
+
+fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
+    let (inside, end) = Inside::of(infer, "body", 0)?;
+    let (states, axes) = (infer.attrs.int("states") as usize, infer.attrs.ints("input_axes"));
+    let (outputs, given) = (infer.attrs.ints("output_axes"), inside.network.outputs().len());
+    let lists = ["input_directions", "output_directions"].map(|name| infer.attrs.ints(name).len());
+    if end <= states + axes.len() || given != states + outputs.len() || lists != [axes.len(), outputs.len()] {
+        return Err(Error::invalid(
+            "the network inside has another number of inputs or results than the attributes say",
+        ));
+    }
+    let scanned = |at: usize| (states..states + axes.len()).contains(&at);
+    (0..end - 1).try_for_each(|at| inside.check(at, at, scanned(at)))?;
+    let mut steps = None;
+    for (at, &axis) in axes.iter().enumerate() {
+        let ty = infer.input(states + at)?;
+        let extent = &ty.shape[ty.axis(axis)?];
+        match &steps {
+            None => steps = Some(extent.clone()),
+            Some(steps) => infer.require_equal(steps, extent, "scanned tensors have the same number of slices")?,
+        }
+    }
+    let mut known = inside.results();
+    for ((_, shape), &axis) in known[states..].iter_mut().zip(outputs) {
+        shape.insert(place(axis, shape.len() + 1)?, steps.clone());
+    }
+    Ok(control::typed(infer, known))
+}
+
+/// An axis counted from the front.
+fn place(axis: i64, rank: usize) -> Result<usize> {
+    let counted = if axis < 0 { axis + rank as i64 } else { axis };
+    let fits = usize::try_from(counted).ok().filter(|&axis| axis < rank);
+    fits.ok_or_else(|| {
+        Error::shape("axis is out of range")
+            .expected(format!("-{rank}..{rank}"))
+            .got(axis.to_string())
+    })
+}
+
+fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
+    let (count, axes) = (e.attrs.int("states") as usize, e.attrs.ints("input_axes"));
+    let mut states: Vec<Array> = e.inputs[..count].iter().flatten().cloned().collect();
+    let captured = control::captured(&e.inputs[count + axes.len()..])?;
+    let mut stacks = vec![vec![]; e.outputs.len() - count];
+    let mut scanned = vec![];
+    for (at, &axis) in axes.iter().enumerate() {
+        let array = e.input(count + at)?;
+        let backwards = e.attrs.ints("input_directions")[at] != 0;
+        scanned.push((array, place(axis, array.shape().len())?, backwards));
+    }
+    let steps = scanned.first().map_or(0, |&(array, axis, _)| array.shape()[axis]);
+    for step in 0..steps {
+        let slice = |&(array, axis, backwards): &(&Array, usize, bool)| {
+            control::sliced(array, axis, if backwards { steps - 1 - step } else { step })
+        };
+        let mut inputs = std::mem::take(&mut states);
+        inputs.extend(scanned.iter().map(slice).collect::<Result<Vec<_>>>()?);
+        inputs.extend(captured.iter().cloned());
+        let mut results = e.run("body", &inputs)?.into_iter();
+        states.extend(results.by_ref().take(count));
+        stacks
+            .iter_mut()
+            .zip(results)
+            .for_each(|(stack, part)| stack.push(part));
+    }
+    let mut outputs = states;
+    for (at, mut parts) in stacks.into_iter().enumerate() {
+        if e.attrs.ints("output_directions")[at] != 0 {
+            parts.reverse();
+        }
+        let none = &e.outputs[count + at];
+        let axis = place(e.attrs.ints("output_axes")[at], none.1.len())?;
+        outputs.push(control::stacked(&parts, axis, none)?);
+    }
+    Ok(outputs)
+}
