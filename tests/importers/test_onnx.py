@@ -116,6 +116,17 @@ def test_input_shapes_fix_and_name_dimensions() -> None:
     assert from_onnx(proto, input_shapes={"x": (1, 3, "s", 8)}).inputs[0].shape == (1, 3, "s", 8)
 
 
+def test_a_range_of_floats_up_to_a_size_has_that_length() -> None:
+    body = (
+        "s = Shape<start=1, end=2>(x) n = Squeeze(s) f = Cast<to=1>(n) "
+        "a = Constant<value = float {2.0}>() d = Constant<value = float {1.0}>() y = Range(a, f, d)"
+    )
+    network = from_onnx(model(body, signature="(float[2,n] x) => (float[] y)"))
+    assert network.outputs["y"].shape == ("max(0, n - 2)",)
+    got = network.evaluate({"x": np.zeros((2, 5), np.float32)})["y"]
+    assert got.dtype == np.float32 and got.tolist() == [2, 3, 4]
+
+
 def test_layers_keep_the_names_of_nodes() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["z"], name="first"), helper.make_node("Relu", ["z"], ["y"])]
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy")

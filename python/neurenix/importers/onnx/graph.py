@@ -95,6 +95,8 @@ class Graph:
         self.constants: dict[str, Array] = {}
         self.tensors: dict[str, Tensor] = {}
         self.aliases: dict[str, str] = {}
+        #: For floats that are integers which the shapes determine, cast: those integers.
+        self.wholes: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
 
     def tensor(self, name: str) -> Tensor:

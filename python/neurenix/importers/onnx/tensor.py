@@ -33,7 +33,10 @@ def cast(node: Node) -> Tensor:
     """Cast."""
     from neurenix.importers.onnx.graph import dtype_of
 
-    return node.add("Cast", node[0], to=dtype_of(node.need("to")), **rounding(node))
+    x, to = node[0], dtype_of(node.need("to"))
+    if x.value is not None and x.dtype == np.int64 and to.kind == "f":
+        node.graph.wholes[node.outputs[0]] = x
+    return node.add("Cast", x, to=to, **rounding(node))
 
 
 def cast_like(node: Node) -> Tensor:
@@ -50,6 +53,24 @@ def constant_of_shape(node: Node) -> Tensor:
     """ConstantOfShape: one value everywhere."""
     value = node.graph.read(node.attrs["value"]) if "value" in node.attrs else np.zeros(1, np.float32)
     return node.add("ConstantOfShape", node[0], value=float(value.reshape(-1)[0]), dtype=value.dtype)
+
+
+def range_(node: Node) -> Tensor:
+    """Range: of floats that are whole numbers (a size, cast) it is one of integers, whose length the shapes tell."""
+    ends = [_whole(node, i) for i in range(3)]
+    if None in ends:
+        return node.add("Range", *node.all())
+    return node.add("Cast", node.add("Range", *ends), to=node[0].dtype)
+
+
+def _whole(node: Node, index: int) -> Tensor | None:
+    """The integer that a float input stands for, if it is known to be one."""
+    known = node.array(index)
+    if known is None:
+        return node.graph.wholes.get(node.graph.aliases.get(node.proto.input[index], node.proto.input[index]))
+    if known.dtype.kind != "f" or known.size != 1 or not float(known.reshape(-1)[0]).is_integer():
+        return None
+    return node.constant(int(known.reshape(-1)[0]), np.int64)
 
 
 def eye_like(node: Node) -> Tensor:
@@ -196,7 +217,6 @@ RULES: dict[str, Rule] = {
         "NonMaxSuppression",
         "NonZero",
         "OneHot",
-        "Range",
         "ScatterElements",
         "ScatterND",
         "Shape",
@@ -215,6 +235,7 @@ RULES: dict[str, Rule] = {
     "EyeLike": eye_like,
     "Identity": identity,
     "Pad": pad,
+    "Range": range_,
     "Reshape": reshape,
     "Scatter": Same("ScatterElements"),
     "Slice": slice_,
