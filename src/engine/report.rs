@@ -92,7 +92,8 @@ impl Engine {
                 .iter()
                 .map(|(name, range)| (name.clone(), range.opt));
             let binding = likely.chain(binding.clone()).collect();
-            report.add(&part.plans[part.plan_for(&binding).0].program, &binding)?;
+            let guessed = part.network.symbols.keys().any(|s| !self.network.symbols.contains_key(s));
+            report.add(&part.plans[part.plan_for(&binding).0].program, &binding, guessed)?;
         }
         let MemoryReport {
             arena,
@@ -105,9 +106,14 @@ impl Engine {
 }
 
 impl Report {
-    fn add(&mut self, program: &Arc<Program>, binding: &Binding) -> Result<()> {
-        let instance = ProgramInstance::new(program.clone(), binding)?;
-        let implementations: BTreeMap<_, _> = instance.implementations().into_iter().collect();
+    /// `guessed`: some sizes depend on data. Likely ones need not fit each other; then kernels are all that is told.
+    fn add(&mut self, program: &Arc<Program>, binding: &Binding, guessed: bool) -> Result<()> {
+        let instance = match ProgramInstance::new(program.clone(), binding) {
+            Err(_) if guessed => None,
+            made => Some(made?),
+        };
+        let implementations = instance.iter().flat_map(|i| i.implementations());
+        let implementations: BTreeMap<_, _> = implementations.collect();
         let kernel = |(i, step): (usize, &Step)| kernel_report(program, step, implementations.get(&i));
         self.kernels.extend(program.steps.iter().enumerate().map(kernel));
         if self.providers.is_empty() {
@@ -117,8 +123,10 @@ impl Report {
             self.providers[step.provider].1 += step.layers.len();
         }
         self.refusals.extend(program.refusals.clone());
-        self.memory.arena += instance.arena_bytes();
-        self.memory.activations_unshared += instance.unshared_bytes();
+        if let Some(instance) = &instance {
+            self.memory.arena += instance.arena_bytes();
+            self.memory.activations_unshared += instance.unshared_bytes();
+        }
         Ok(())
     }
 }
