@@ -99,3 +99,37 @@ def test_a_constant_that_only_data_could_size_is_sized_while_the_model_is_read()
     optimized = TensorRTBackend().optimize_model(proto, {"x": (5,)})
     assert not any("sizes depend" in note for note in optimized.report()["notes"])
     compare(proto, optimized, {"x": np.arange(5, dtype=np.float32)})
+
+
+def bounds_from_data() -> ModelProto:
+    """A slice of x from a computed place on, backwards too, and the same with computed padding."""
+    node = helper.make_node
+    nodes = [
+        node("ArgMax", ["scores"], ["place"], axis=0, keepdims=1),
+        node("Add", ["place", "three"], ["end"]),
+        node("Slice", ["x", "place", "end", "one"], ["some"]),
+        node("Slice", ["x", "place", "least", "one", "back"], ["reversed"]),
+        node("Concat", ["zero", "place", "zero", "zero", "end", "zero"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["padded"], mode="reflect"),
+    ]
+    made = model(
+        nodes,
+        {"x": (FLOAT, [2, "n", 3]), "scores": (FLOAT, ["k"])},
+        {"some": FLOAT, "reversed": FLOAT, "padded": FLOAT},
+    )
+    numbers = {"three": 3, "back": -1, "least": -(2**60)}
+    made.graph.initializer.extend(helper.make_tensor(name, INT64, [1], [v]) for name, v in numbers.items())
+    return made
+
+
+def test_bounds_that_data_tell_have_a_kernel() -> None:
+    optimized = TensorRTBackend().optimize_model(bounds_from_data(), {"x": (2, 9, 3), "scores": (4,)})
+    assert "naive reference" not in str(optimized.report())
+    session = onnxruntime.InferenceSession(bounds_from_data().SerializeToString(), providers=["CPUExecutionProvider"])
+    for place in range(4):
+        inputs = {
+            "x": np.random.default_rng(place).standard_normal((2, 9, 3)).astype(np.float32),
+            "scores": np.eye(4, dtype=np.float32)[place],
+        }
+        for name, want in zip(("some", "reversed", "padded"), session.run(None, inputs), strict=True):
+            assert np.array_equal(optimized(inputs)[name], want), (name, place)

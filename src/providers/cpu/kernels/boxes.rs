@@ -1,4 +1,4 @@
-//! Ops whose result is boxes of their input: Slice, Pad, Expand, Tile.
+//! Ops whose result is boxes of their input: Slice, Pad, Expand, Tile. Where data tells the boxes: see `bounds`.
 
 use super::copy::{Move, Mover, Origin};
 use super::region::{Span, copy_box, fill_box, zero_padding};
@@ -7,7 +7,7 @@ use super::{Answer, Why};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::Read;
-use crate::network::dim::{Binding, Dim};
+use crate::network::dim::Dim;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Form, Instance, Kernel, Request};
 
@@ -44,12 +44,25 @@ enum Rule {
     Tile,
 }
 
+/// What stands outside of a padded tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Border {
+pub(super) enum Border {
     Constant,
     Edge,
     Reflect,
     Wrap,
+}
+
+impl Border {
+    /// What a Pad asks for.
+    pub(super) fn of(scope: &Scope) -> Border {
+        match scope.layer().attrs.text("mode") {
+            "edge" => Border::Edge,
+            "reflect" => Border::Reflect,
+            "wrap" => Border::Wrap,
+            _ => Border::Constant,
+        }
+    }
 }
 
 fn known(scope: &Scope, index: usize) -> std::result::Result<Vec<Dim>, Why> {
@@ -57,7 +70,8 @@ fn known(scope: &Scope, index: usize) -> std::result::Result<Vec<Dim>, Why> {
     value.ok_or_else(|| Why::new(format!("{} depends on data", scope.layer().op.inputs[index])))
 }
 
-fn numbers(scope: &Scope, index: usize) -> std::result::Result<Option<Vec<i64>>, Why> {
+/// Axes or steps, if the layer has them.
+pub(super) fn numbers(scope: &Scope, index: usize) -> std::result::Result<Option<Vec<i64>>, Why> {
     if scope.input(index).is_none() {
         return Ok(None);
     }
@@ -87,12 +101,7 @@ fn pad(scope: &Scope) -> std::result::Result<Rule, Why> {
     for (&axis, count) in axes.iter().zip(pads) {
         before[ty.axis(axis).map_err(|e| Why::new(e.message()))?] = count;
     }
-    let border = match scope.layer().attrs.text("mode") {
-        "edge" => Border::Edge,
-        "reflect" => Border::Reflect,
-        "wrap" => Border::Wrap,
-        _ => Border::Constant,
-    };
+    let border = Border::of(scope);
     let value = match (scope.input(2), scope.constant(2)) {
         (None, _) => Array::scalar(ty.dtype, 0.0),
         (Some(_), Some(value)) => value.clone(),
@@ -129,33 +138,39 @@ impl Kernel for Boxes {
         let (from, to) = (&request.inputs[0], &request.outputs[0]);
         let mut moves = zero_padding(0, to);
         moves.extend(match &self.rule {
-            Rule::Slice(places) => sliced(places, from, to, request.binding)?,
-            Rule::Pad(before, border, value) => padded(before, *border, value, from, to, request.binding)?,
+            Rule::Slice(places) => {
+                let place = |(start, step): &(Option<Dim>, i64)| {
+                    let start = start.as_ref().map(|start| start.eval(request.binding));
+                    Ok((start.transpose()?, *step))
+                };
+                sliced(&places.iter().map(place).collect::<Result<Vec<_>>>()?, from, to)
+            }
+            Rule::Pad(before, border, value) => {
+                let count = |count: &Dim| count.eval(request.binding);
+                let before: Vec<i64> = before.iter().map(count).collect::<Result<_>>()?;
+                padded(&before, *border, value, from, to)
+            }
             Rule::Expand | Rule::Tile => repeated(from, to),
         });
         Ok(Box::new(Mover::new("strided copy", moves)))
     }
 }
 
-fn sliced(places: &[(Option<Dim>, i64)], from: &Operand, to: &Operand, binding: &Binding) -> Result<Vec<Move>> {
+/// The copies of a slice: for each axis the first place, counted and clamped as ONNX says, and the step.
+pub(super) fn sliced(places: &[(Option<i64>, i64)], from: &Operand, to: &Operand) -> Vec<Move> {
     let mut spans = vec![];
-    for (axis, (start, step)) in places.iter().enumerate() {
+    for (axis, &(start, step)) in places.iter().enumerate() {
         let size = from.shape[axis] as i64;
-        let first = match start {
-            None => 0,
-            Some(start) => {
-                let place = start.eval(binding)?;
-                let place = if place < 0 { place.saturating_add(size) } else { place };
-                place.clamp(0, if *step > 0 { size } else { size - 1 })
-            }
-        };
+        let place = start.unwrap_or(0);
+        let place = if place < 0 { place.saturating_add(size) } else { place };
+        let first = place.clamp(0, if step > 0 { size } else { (size - 1).max(0) });
         spans.push(Span {
             from: first as isize,
-            step: *step as isize,
+            step: step as isize,
             ..Span::whole(axis, to.shape[axis])
         });
     }
-    Ok(copy_box(Origin::Input(0), from, 0, to, &spans))
+    copy_box(Origin::Input(0), from, 0, to, &spans)
 }
 
 /// The parts of one axis of a padded tensor: each a span, or none where it is filled.
@@ -199,17 +214,11 @@ fn source(i: i64, size: i64, border: Border) -> i64 {
     }
 }
 
-fn padded(
-    before: &[Dim],
-    border: Border,
-    value: &Array,
-    from: &Operand,
-    to: &Operand,
-    binding: &Binding,
-) -> Result<Vec<Move>> {
+/// The copies of a padded tensor, given the elements before each axis.
+pub(super) fn padded(before: &[i64], border: Border, value: &Array, from: &Operand, to: &Operand) -> Vec<Move> {
     let mut boxes: Vec<Vec<(Span, bool)>> = vec![vec![]];
-    for (axis, count) in before.iter().enumerate() {
-        let parts = parts(axis, count.eval(binding)?, from.shape[axis], to.shape[axis], border);
+    for (axis, &count) in before.iter().enumerate() {
+        let parts = parts(axis, count, from.shape[axis], to.shape[axis], border);
         let grow = |start: &Vec<(Span, bool)>| {
             let start = start.clone();
             parts
@@ -228,7 +237,7 @@ fn padded(
         let (starts, sizes): (Vec<usize>, Vec<usize>) = spans.iter().map(|s| (s.to as usize, s.size)).unzip();
         fill_box(value, 0, to, &starts, &sizes)
     };
-    Ok(boxes.into_iter().flat_map(one).collect())
+    boxes.into_iter().flat_map(one).collect()
 }
 
 /// The input as often as it fits along each axis.

@@ -1,6 +1,7 @@
 //! The kernels of the CPU provider: one family per file, listed in order of preference.
 
 mod attention;
+mod bounds;
 mod boxes;
 mod chain;
 mod concat;
@@ -94,6 +95,7 @@ pub static FAMILIES: &[Family] = &[
     family("concat", concat::offer),
     family("split", split::offer),
     family("boxes", boxes::offer),
+    family("bounds", bounds::offer),
     family("transpose", transpose::offer),
     family("reduce", reduce::offer),
     family("resize", resize::offer),
