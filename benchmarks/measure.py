@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ PACKAGES = ("numpy", "torch", "torchvision", "onnx", "onnxruntime", "openvino")
 
 #: Runs a model once.
 Run = Callable[[], Any]
+#: The input of a model that has one, or all by name.
+Inputs = np.ndarray | Mapping[str, np.ndarray]
 
 
 def neurenix(path: Path, x: np.ndarray, threads: int, precision: str = "fp32") -> Run:
@@ -33,7 +35,7 @@ def neurenix(path: Path, x: np.ndarray, threads: int, precision: str = "fp32") -
     return lambda: model(x)
 
 
-def openvino(path: Path, x: np.ndarray, threads: int, precision: str = "f32") -> Run:
+def openvino(path: Path, x: Inputs, threads: int, precision: str = "f32") -> Run:
     """OpenVINO for latency, in the precision that is asked for: left alone it takes bf16 where the processor has it."""
     import openvino
 
@@ -45,9 +47,10 @@ def openvino(path: Path, x: np.ndarray, threads: int, precision: str = "f32") ->
         "INFERENCE_PRECISION_HINT": precision,
     }
     model = core.read_model(path)
-    model.reshape({0: list(x.shape)})
+    given = dict(x) if isinstance(x, Mapping) else {model.input(0).any_name: x}
+    model.reshape({name: list(array.shape) for name, array in given.items()})
     request = core.compile_model(model, "CPU", options).create_infer_request()
-    return lambda: request.infer([x], share_inputs=True)
+    return lambda: request.infer(given, share_inputs=True)
 
 
 def limits_for_bf16() -> dict[str, str]:
@@ -69,7 +72,7 @@ def limits_for_bf16() -> dict[str, str]:
     return limit if subprocess.run([sys.executable, "-c", code], check=False).returncode < 0 else {}
 
 
-def onnxruntime(path: Path, x: np.ndarray, threads: int) -> Run:
+def onnxruntime(path: Path, x: Inputs, threads: int) -> Run:
     """ONNX Runtime with all its optimisations."""
     import onnxruntime
 
@@ -78,8 +81,8 @@ def onnxruntime(path: Path, x: np.ndarray, threads: int) -> Run:
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda: session.run(None, {name: x})
+    given = dict(x) if isinstance(x, Mapping) else {session.get_inputs()[0].name: x}
+    return lambda: session.run(None, given)
 
 
 def torch(module: Any, x: np.ndarray, threads: int) -> Run:

@@ -95,23 +95,25 @@ class YOLOv5s(nn.Module):
 
 
 class UNet(nn.Module):
-    """Ronneberger's U-Net with padded convolutions and BatchNorm: [N, 1, H, W], H and W in 16s."""
+    """Ronneberger's U-Net with padded convolutions and BatchNorm: [N, 1, (D,) H, W], sizes in 16s."""
 
-    def __init__(self, width: int = 64) -> None:
+    def __init__(self, width: int = 64, dims: int = 2) -> None:
         super().__init__()
+        conv, turned = ((nn.Conv2d, nn.ConvTranspose2d), (nn.Conv3d, nn.ConvTranspose3d))[dims - 2]
+        norm, pool = ((nn.BatchNorm2d, nn.MaxPool2d), (nn.BatchNorm3d, nn.MaxPool3d))[dims - 2]
 
         def double(inputs: int, outputs: int) -> nn.Sequential:
             pairs = ((inputs, outputs), (outputs, outputs))
-            blocks = [(nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(inplace=True)) for a, b in pairs]
+            blocks = [(conv(a, b, 3, padding=1), norm(b), nn.ReLU(inplace=True)) for a, b in pairs]
             return nn.Sequential(*[layer for block in blocks for layer in block])
 
         widths = [width, 2 * width, 4 * width, 8 * width]
         self.down = nn.ModuleList([double(a, b) for a, b in zip([1, *widths[:-1]], widths, strict=True)])
         self.bottom = double(8 * width, 16 * width)
-        self.pool = nn.MaxPool2d(2)
-        self.up = nn.ModuleList([nn.ConvTranspose2d(2 * w, w, 2, 2) for w in reversed(widths)])
+        self.pool = pool(2)
+        self.up = nn.ModuleList([turned(2 * w, w, 2, 2) for w in reversed(widths)])
         self.merge = nn.ModuleList([double(2 * w, w) for w in reversed(widths)])
-        self.out = nn.Conv2d(width, 1, 1)
+        self.out = conv(width, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         skips = []

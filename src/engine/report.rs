@@ -92,7 +92,11 @@ impl Engine {
                 .iter()
                 .map(|(name, range)| (name.clone(), range.opt));
             let binding = likely.chain(binding.clone()).collect();
-            let guessed = part.network.symbols.keys().any(|s| !self.network.symbols.contains_key(s));
+            let guessed = part
+                .network
+                .symbols
+                .keys()
+                .any(|s| !self.network.symbols.contains_key(s));
             report.add(&part.plans[part.plan_for(&binding).0].program, &binding, guessed)?;
         }
         let MemoryReport {

@@ -19,7 +19,10 @@ pub fn offer(scope: &Scope) -> Answer {
         return Ok(vec![]);
     }
     let ty = scope.output_type(0);
-    let count = scope.input_type(1).and_then(|t| t.shape.first()?.as_const()).unwrap_or(0);
+    let count = scope
+        .input_type(1)
+        .and_then(|t| t.shape.first()?.as_const())
+        .unwrap_or(0);
     let count = if op == "Pad" { count / 2 } else { count };
     let axes = numbers(scope, 3)?.unwrap_or_else(|| (0..count).collect());
     let axes = axes.iter().map(|&axis| ty.axis(axis)).collect::<Result<Vec<_>>>();
