@@ -53,6 +53,17 @@ impl<'n> Patch<'n> {
         &self.tensor(id).ty
     }
 
+    /// The layer of the network or of this patch that gives a tensor.
+    pub fn producer(&self, id: TensorId) -> Option<&Layer> {
+        let Source::Layer(layer, _) = self.tensor(id).source else {
+            return None;
+        };
+        match layer.0.checked_sub(self.network.next_layer) {
+            Some(own) => self.change.layers.get(own as usize),
+            None => self.network.get_layer(layer),
+        }
+    }
+
     fn push(&mut self, name: &str, ty: TensorType, source: Source) -> TensorId {
         self.change.tensors.push(Tensor {
             name: name.into(),

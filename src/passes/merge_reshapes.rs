@@ -1,7 +1,7 @@
 //! Lets reshapes meet and cancel.
 
 use super::build::Build;
-use super::matching::{input, is_pointwise};
+use super::matching::{input, is_pointwise, permutation};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::network::dim::Dim;
 use crate::network::patch::Patch;
@@ -10,7 +10,8 @@ use crate::network::{Layer, LayerId, Network, TensorId};
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "merge_reshapes",
-    doc: "Reshape -> Reshape => one or none; Reshape -> pointwise with single numbers -> Reshape back => pointwise",
+    doc: "Reshape -> Reshape => one or none; Reshape -> pointwise with single numbers -> Reshape back => pointwise; \
+          Transpose that keeps the first axes -> Reshape of those alone => Reshape -> Transpose",
     apply: |network, _| rewrite(network, rule),
 };
 
@@ -20,8 +21,30 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     rule_if_some!((x, target) = input(layer, 0).zip(input(layer, 1)));
     match network.producer(x) {
         Some((_, inner)) if inner.op.name == "Reshape" => merge(network, layer, inner, target),
+        Some((_, inner)) if inner.op.name == "Transpose" => before_transpose(network, layer, inner),
         _ => cancel(network, layer, x),
     }
+}
+
+/// Transpose that keeps the first axes -> Reshape of those alone => Reshape -> Transpose.
+fn before_transpose<'n>(network: &'n Network, outer: &Layer, inner: &Layer) -> Found<'n> {
+    rule_if_some!((x, perm) = input(inner, 0).zip(permutation(network, inner)));
+    rule_if!(network.sole_user(inner.outputs[0]).is_some());
+    let (from, to) = (&network[inner.outputs[0]].ty.shape, &network[outer.outputs[0]].ty.shape);
+    let kept = perm.iter().enumerate().take_while(|(i, axis)| i == *axis).count();
+    let rest = from.len() - kept;
+    // Where ones were all that moved, other rules know better.
+    rule_if!(kept > 0 && rest > 0 && to.len() > rest && to[to.len() - rest..] == from[kept..]);
+    let lead = to.len() - rest;
+    let mut patch = Patch::new(network);
+    let shape = [&to[..lead], &network[x].ty.shape[kept..]].concat();
+    let new = patch.reshape(x, &shape)?;
+    let order: Vec<usize> = (0..lead)
+        .chain(perm[kept..].iter().map(|axis| axis - kept + lead))
+        .collect();
+    let new = patch.transpose(new, &order)?;
+    patch.shunt(outer.outputs[0], new)?;
+    Ok(Some(patch))
 }
 
 /// Reshape -> Reshape => one or none.
@@ -83,6 +106,7 @@ fn main_input(network: &Network, layer: &Layer) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::attr::{Attr, attrs};
     use crate::passes::testing::Graph;
 
     #[test]
@@ -127,5 +151,22 @@ mod tests {
         g.output(y);
         g.output(z);
         assert_eq!((PASS.apply)(&mut g.network, &Default::default()).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_transpose_lets_its_first_axes_be_reshaped_before() {
+        let mut g = Graph::new();
+        let x = g.input("x", "1 2 3 s 4");
+        let shape = g.ints(&[6, -1, 4]);
+        let y = g.op("Reshape", &[x, shape]);
+        let y = g.op_with("Transpose", attrs([("perm", Attr::Ints(vec![0, 2, 1]))]), &[y]);
+        let shape = g.ints(&[1, 6, 4, -1]);
+        let y = g.op("Reshape", &[y, shape]);
+        g.output(y);
+        g.becomes(
+            &PASS,
+            "%Reshape: float32[1, 6, s, 4] = Reshape(%x, [1, 6, s, 4]) {allowzero=1}
+             %Reshape~1: float32[1, 6, 4, s] = Transpose(%Reshape) {perm=[0, 1, 3, 2]}",
+        );
     }
 }

@@ -5,6 +5,7 @@
 
 mod build;
 mod matching;
+mod scores;
 
 pub mod assign_precision;
 pub mod clean_casts;
@@ -18,7 +19,9 @@ pub mod fold_shapes;
 pub mod merge_reshapes;
 pub mod merge_transposes;
 pub mod recognise_activations;
+pub mod recognise_attention;
 pub mod recognise_layer_norm;
+pub mod recognise_rms_norm;
 pub mod remove_no_ops;
 pub mod simplify;
 pub mod widen;
@@ -92,7 +95,9 @@ static CLEAN: &[&Pass] = &[
     &duplicate_layers::PASS,
     // Composite ops while their pieces are as they were written.
     &recognise_activations::PASS,
+    &recognise_attention::PASS,
     &recognise_layer_norm::PASS,
+    &recognise_rms_norm::PASS,
     &simplify::PASS,
     &remove_no_ops::PASS,
     // After simplify, which leaves Mul and Add by a constant on the right as the only forms.

@@ -66,7 +66,7 @@ fn normalisation<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
 }
 
 /// d / Sqrt(v), d * Reciprocal(Sqrt(v)) and how else one may write it: gives d and v.
-fn deviation(network: &Network, layer: &Layer) -> Option<(TensorId, TensorId)> {
+pub(super) fn deviation(network: &Network, layer: &Layer) -> Option<(TensorId, TensorId)> {
     let root = |t: TensorId| {
         let root = only_given_by(network, t, "Sqrt").or_else(|| power(network, t, 0.5))?;
         input(root, 0)
@@ -88,17 +88,17 @@ fn deviation(network: &Network, layer: &Layer) -> Option<(TensorId, TensorId)> {
         .find_map(|(d, r)| Some((d, inverse_root(r)?)))
 }
 
-fn power(network: &Network, t: TensorId, exponent: f64) -> Option<&Layer> {
+pub(super) fn power(network: &Network, t: TensorId, exponent: f64) -> Option<&Layer> {
     only_given_by(network, t, "Pow").filter(|l| input(l, 1).and_then(|e| uniform(network, e)) == Some(exponent))
 }
 
-fn is_square(network: &Network, square: TensorId, of: TensorId) -> bool {
+pub(super) fn is_square(network: &Network, square: TensorId, of: TensorId) -> bool {
     let product = given_by(network, square, "Mul").is_some_and(|l| l.inputs == [Some(of), Some(of)]);
     product || power(network, square, 2.0).is_some_and(|l| input(l, 0) == Some(of))
 }
 
 /// The first of the axes that a reduction reduces, when they are the last ones and stay as 1.
-fn last_axes(network: &Network, reduction: &Layer) -> Option<usize> {
+pub(super) fn last_axes(network: &Network, reduction: &Layer) -> Option<usize> {
     let ty = &network[input(reduction, 0)?].ty;
     let axes = reduction.attrs.ints("axes").iter().map(|&a| ty.axis(a).ok());
     let mut axes = axes.collect::<Option<Vec<_>>>()?;
@@ -154,7 +154,7 @@ fn normalised<'n>(network: &'n Network, layer: &Layer) -> Option<(&'n Layer, Ten
     (fits && input(norm, 2).is_none() && norm.outputs.len() == 1).then_some((norm, constant))
 }
 
-fn shaped(patch: &mut Patch, constant: TensorId, like: TensorId) -> Result<TensorId> {
+pub(super) fn shaped(patch: &mut Patch, constant: TensorId, like: TensorId) -> Result<TensorId> {
     let shape = patch.ty(like).shape.clone();
     patch.reshape(constant, &shape)
 }
