@@ -1,7 +1,7 @@
 //! Finds Attention in the pieces that exporters write it in.
 
 use super::build::Build;
-use super::matching::{input, only_given_by, uniform};
+use super::matching::{given_by, input, only_given_by, uniform};
 use super::scores::{self, Merged, Scores, softened, unscaled};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::error::Result;
@@ -21,6 +21,9 @@ pub static PASS: Pass = Pass {
 
 fn rule(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
+    if layer.op.name == "Attention" {
+        return grouped(network, layer);
+    }
     rule_if!(layer.op.name == "MatMul" && !layer.attrs.flag("transA") && !layer.attrs.flag("transB"));
     rule_if_some!((weights, v) = input(layer, 0).zip(input(layer, 1)));
     rule_if!(network[weights].ty.dtype.is_float() && network[weights].ty.rank() >= 3);
@@ -89,17 +92,8 @@ impl<'n> Attention<'n> {
         let heads = [batch, lead[lead.len() - 1].clone()];
         rule_if_some!(q = with_lead(&mut patch, q, lead, &heads)?);
         let whole = patch.ty(self.v).shape.clone();
-        let (k, v) = match (ungrouped(&patch, k), ungrouped(&patch, self.v)) {
-            (Some(k), Some(v)) if k.1[..3] == v.1[..3] && k.1[0] == heads[0] => {
-                (patch.reshape(k.0, &k.1)?, patch.reshape(v.0, &v.1)?)
-            }
-            _ => {
-                let own = whole[..whole.len() - 2].to_vec();
-                rule_if_some!(k = with_lead(&mut patch, k, lead, &heads)?);
-                rule_if_some!(v = with_lead(&mut patch, self.v, &own, &heads)?);
-                (k, v)
-            }
-        };
+        rule_if_some!(k = with_lead(&mut patch, k, lead, &heads)?);
+        rule_if_some!(v = with_lead(&mut patch, self.v, &whole[..whole.len() - 2], &heads)?);
         let dtype = patch.ty(q).dtype;
         let shape = [&heads[..], &scores[scores.len() - 2..]].concat();
         rule_if_some!(merged = Merged::new(&mut patch, &self.found.masks, &shape, dtype)?);
@@ -148,17 +142,33 @@ fn with_lead(patch: &mut Patch, t: TensorId, own: &[Dim], lead: &[Dim]) -> Resul
     patch.reshape(t, &target).map(Some)
 }
 
-/// Keys or values before each was repeated for a group of heads: Reshape(Expand([batch, shared, 1, keys, size])).
-fn ungrouped(patch: &Patch, t: TensorId) -> Option<(TensorId, Vec<Dim>)> {
-    let of = |t: TensorId, op: &str| patch.producer(t).filter(|l| l.op.name == op).and_then(|l| input(l, 0));
-    let wide = of(t, "Reshape")?;
-    let narrow = of(wide, "Expand")?;
-    let (wide, narrow_shape) = (&patch.ty(wide).shape, &patch.ty(narrow).shape);
-    let shape = &patch.ty(t).shape;
-    let fits = wide.len() == 5 && narrow_shape.len() == 5 && narrow_shape[2].is(1) && shape.len() >= 3;
+/// Attention whose keys and values were repeated for groups of heads => Attention of those before.
+fn grouped<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
+    let single = |i: usize| input(layer, i).and_then(|t| single(network, t));
+    rule_if_some!(((k, k_shape), (v, v_shape)) = single(1).zip(single(2)));
+    rule_if!(k_shape[..3] == v_shape[..3]);
+    let mut patch = Patch::new(network);
+    let mut inputs = layer.inputs.clone();
+    inputs[1] = Some(patch.reshape(k, &k_shape)?);
+    inputs[2] = Some(patch.reshape(v, &v_shape)?);
+    let y = patch.op_full("Attention", layer.attrs.clone(), &inputs)?[0];
+    patch.shunt(layer.outputs[0], y)?;
+    Ok(Some(patch))
+}
+
+/// Keys or values before each was repeated: Reshape(Expand([batch, shared, 1, keys, size])); and their shape.
+fn single(network: &Network, t: TensorId) -> Option<(TensorId, Vec<Dim>)> {
+    let mut wide = t;
+    while let Some(layer) = given_by(network, wide, "Reshape") {
+        wide = input(layer, 0)?;
+    }
+    let narrow = input(given_by(network, wide, "Expand")?, 0)?;
+    let [shape, wide, narrow_shape] = [t, wide, narrow].map(|t| &network[t].ty.shape);
+    let fits = wide.len() == 5 && narrow_shape.len() == 5 && narrow_shape[2].is(1);
     let same = fits && [0, 1, 3, 4].iter().all(|&axis| wide[axis] == narrow_shape[axis]);
     // The heads come together, and nothing else.
-    let joins = same && shape.ends_with(&[wide[1].clone() * wide[2].clone(), wide[3].clone(), wide[4].clone()]);
+    let heads = wide.get(1)?.clone() * wide.get(2)?.clone();
+    let joins = same && *shape == [wide[0].clone(), heads, wide[3].clone(), wide[4].clone()];
     joins.then(|| (narrow, [&narrow_shape[..2], &narrow_shape[3..]].concat()))
 }
 
@@ -201,9 +211,8 @@ mod tests {
     fn recognised(mut g: Graph, y: TensorId) -> String {
         g.output(y);
         let before = g.network.clone();
-        assert_eq!(
-            (PASS.apply)(&mut g.network, &Settings::default()).unwrap(),
-            1,
+        assert!(
+            (PASS.apply)(&mut g.network, &Settings::default()).unwrap() > 0,
             "{before}"
         );
         g.network.verify().unwrap();

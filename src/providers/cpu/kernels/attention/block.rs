@@ -1,6 +1,6 @@
 //! Attention of one head for some of its queries: keys in blocks, with a running greatest score and sum.
 
-use super::product::{Matrix, product};
+use super::product::{Matrix, PANEL, Panels, product};
 use crate::network::dtype::DType;
 use crate::providers::cpu::kernels::transpose_tile::transpose_tile;
 use crate::providers::cpu::simd::{Vector, convert, map1, map2, math, multiversion};
@@ -103,7 +103,7 @@ fn parts(queries: usize, [size, v_size]: [usize; 2]) -> [usize; 8] {
         queries * size,
         queries * wide,
         size * KEYS,
-        KEYS * wide,
+        KEYS * wide.next_multiple_of(PANEL),
         QUERIES * KEYS,
         queries,
         queries,
@@ -174,44 +174,59 @@ multiversion! {
     }
 }
 
-/// Turns a block of keys, so that each vector has many keys; gives the values, copied where no vector could read them.
-unsafe fn pack(task: &Task, scratch: &Scratch, start: usize, keys: usize) -> Matrix<*const f32> {
+/// Turns a block of keys, so that each vector has many keys; gives the values, copied where they would be slow to read.
+unsafe fn pack(task: &Task, scratch: &Scratch, start: usize, keys: usize) -> Panels {
     let [size, v_size] = task.sizes;
     // SAFETY: the task's promise; the scratch memory holds KEYS keys and values.
     unsafe {
-        if task.k.steps[0] == 1 {
-            let turned = Rows {
-                steps: [task.k.steps[1], 1],
-                ..task.k
-            };
-            (0..size).for_each(|d| turned.read(d, start, keys, scratch.k.add(d * KEYS)));
-        } else {
-            (0..keys).step_by(LANES).for_each(|key| {
-                let count = LANES.min(keys - key);
-                turn(&task.k, start + key, count, size, scratch.line, scratch.k.add(key));
-            });
+        for first in (0..keys).step_by(PANEL) {
+            let (key, count) = (start + first, PANEL.min(keys - first));
+            let to = scratch.k.add(first * size);
+            if task.k.steps[0] == 1 {
+                let turned = Rows {
+                    steps: [task.k.steps[1], 1],
+                    ..task.k
+                };
+                (0..size).for_each(|d| turned.read(d, key, count, to.add(d * PANEL)));
+            } else {
+                (0..count).step_by(LANES).for_each(|i| {
+                    turn(&task.k, [key + i, LANES.min(count - i)], size, scratch.line, to.add(i));
+                });
+            }
         }
-        if task.v.dtype == DType::Float32 && task.v.steps[1] == 1 && v_size.is_multiple_of(LANES) {
-            return Matrix {
+        if reads_well(&task.v, task.queries[1], v_size) {
+            return Panels {
                 at: task.v.place(start, 0).cast(),
                 step: task.v.steps[0],
+                panel: PANEL,
             };
         }
         let wide = v_size.next_multiple_of(LANES);
+        let step = wide.min(PANEL);
         for key in 0..keys {
-            let row = scratch.v.add(key * wide);
-            task.v.read(start + key, 0, v_size, row);
-            row.add(v_size).write_bytes(0, wide - v_size);
+            for d in (0..wide).step_by(PANEL) {
+                let (row, count) = (scratch.v.add(d * KEYS + key * step), PANEL.min(v_size - d));
+                task.v.read(start + key, d, count, row);
+                row.add(count).write_bytes(0, step.min(wide - d) - count);
+            }
         }
-        Matrix {
-            at: scratch.v.cast_const(),
-            step: wide,
+        Panels {
+            at: scratch.v,
+            step,
+            panel: KEYS * PANEL,
         }
     }
 }
 
-/// Up to [`LANES`] keys as columns.
-unsafe fn turn(k: &Rows, key: usize, count: usize, size: usize, line: *mut f32, to: *mut f32) {
+/// Whether values are whole vectors of f32, and their rows, where they are read often, do not all want the same few
+/// lines of the first-level cache.
+fn reads_well(v: &Rows, queries: usize, v_size: usize) -> bool {
+    let collides = v.steps[0].is_multiple_of(256) && queries > 2 * QUERIES;
+    v.dtype == DType::Float32 && v.steps[1] == 1 && v_size.is_multiple_of(LANES) && !collides
+}
+
+/// Up to [`LANES`] keys as columns of a panel.
+unsafe fn turn(k: &Rows, [key, count]: [usize; 2], size: usize, line: *mut f32, to: *mut f32) {
     // SAFETY: the caller's promise; the line holds LANES keys.
     unsafe {
         let (from, step) = if k.dtype == DType::Float32 && k.steps[1] == 1 {
@@ -221,14 +236,9 @@ unsafe fn turn(k: &Rows, key: usize, count: usize, size: usize, line: *mut f32, 
             (line.cast_const().cast(), size)
         };
         for d in (0..size).step_by(LANES) {
-            transpose_tile(
-                4,
-                (LANES.min(size - d), count),
-                from.add(d * 4),
-                step as isize,
-                to.add(d * KEYS).cast(),
-                KEYS as isize,
-            );
+            let extent = (LANES.min(size - d), count);
+            let to = to.add(d * PANEL).cast();
+            transpose_tile(4, extent, from.add(d * 4), step as isize, to, PANEL as isize);
         }
     }
 }
@@ -240,7 +250,7 @@ unsafe fn block<V: Vector>(
     scratch: &Scratch,
     [first, rows]: [usize; 2],
     [start, keys]: [usize; 2],
-    values: Matrix<*const f32>,
+    values: Panels,
 ) {
     let [size, v_size] = task.sizes;
     let wide = v_size.next_multiple_of(LANES);
@@ -257,9 +267,10 @@ unsafe fn block<V: Vector>(
             at: scratch.q.add(first * size).cast_const(),
             step: size,
         };
-        let k = Matrix {
-            at: scratch.k.cast_const(),
-            step: KEYS,
+        let k = Panels {
+            at: scratch.k,
+            step: PANEL,
+            panel: size * PANEL,
         };
         let scores = Matrix {
             at: scratch.scores,
@@ -327,6 +338,32 @@ unsafe fn score<V: Vector>(task: &Task, row: *mut f32, query: usize, [start, key
     }
 }
 
+/// e^x for an x that is not above 0, to 3 units of the last place near 0 and a few more far below, where weights are
+/// small; 0 where it would not be a normal number, which are slow to multiply.
+#[inline(always)]
+fn weight<V: Vector>(x: V) -> V {
+    let t = x * V::splat(std::f32::consts::LOG2_E);
+    let n = t.round();
+    let f = t - n;
+    let mut p = V::splat(POWERS_OF_TWO[0]);
+    for c in &POWERS_OF_TWO[1..] {
+        p = p.fma(f, V::splat(*c));
+    }
+    V::select(x.lt(V::splat(LEAST)), V::splat(0.0), p.scale(n))
+}
+
+/// 2^f for -0.5 <= f <= 0.5, to 1e-7: the best polynomial whose last coefficient is 1.
+const POWERS_OF_TWO: [f32; 6] = [
+    0.001_326_472_7,
+    0.009_671_513,
+    0.055_507_336,
+    0.240_222_42,
+    0.693_147,
+    1.0,
+];
+/// The logarithm of the least normal number, rounded up.
+const LEAST: f32 = -87.0;
+
 /// Scores to weights; what was summed before shrinks where a greater score came.
 #[inline(always)]
 unsafe fn weigh<V: Vector>(row: *mut f32, keys: usize, greatest: &mut f32, sum: &mut f32, y: *mut f32, wide: usize) {
@@ -339,17 +376,16 @@ unsafe fn weigh<V: Vector>(row: *mut f32, keys: usize, greatest: &mut f32, sum: 
         let mut total = V::splat(0.0);
         let mut i = 0;
         while i + V::LANES <= keys {
-            let weight = math::exp(V::load(row.add(i)) - shift);
-            weight.store(row.add(i));
-            total = total + weight;
+            let w = weight(V::load(row.add(i)) - shift);
+            w.store(row.add(i));
+            total = total + w;
             i += V::LANES;
         }
         let mut lanes = [0f32; LANES];
         total.store(lanes.as_mut_ptr());
         let mut total: f32 = lanes.iter().sum();
         if i < keys {
-            let weight = math::exp(V::load_part(row.add(i), keys - i) - shift);
-            weight.store_part(row.add(i), keys - i);
+            weight(V::load_part(row.add(i), keys - i) - shift).store_part(row.add(i), keys - i);
             total += (i..keys).map(|i| *row.add(i)).sum::<f32>();
         }
         if most > *greatest && *greatest != f32::NEG_INFINITY {
@@ -367,15 +403,20 @@ unsafe fn weigh<V: Vector>(row: *mut f32, keys: usize, greatest: &mut f32, sum: 
 #[inline(always)]
 unsafe fn most<V: Vector>(row: *const f32, n: usize) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
-    let mut most = V::splat(f32::NEG_INFINITY);
+    let [mut even, mut odd] = [V::splat(f32::NEG_INFINITY); 2];
     let mut i = 0;
     // SAFETY: the indices stay below `n`.
     unsafe {
-        while i + V::LANES <= n {
-            most = V::load(row.add(i)).max(most);
+        while i + 2 * V::LANES <= n {
+            even = V::load(row.add(i)).max(even);
+            odd = V::load(row.add(i + V::LANES)).max(odd);
+            i += 2 * V::LANES;
+        }
+        if i + V::LANES <= n {
+            even = V::load(row.add(i)).max(even);
             i += V::LANES;
         }
-        most.store(lanes.as_mut_ptr());
+        even.max(odd).store(lanes.as_mut_ptr());
         (i..n).fold(lanes.into_iter().fold(f32::NEG_INFINITY, f32::max), |m, i| {
             m.max(*row.add(i))
         })

@@ -3,7 +3,33 @@
 use crate::providers::cpu::simd::Vector;
 
 /// Rows that are worked on together.
-pub const ROWS: usize = 6;
+const ROWS: usize = 6;
+/// Columns that lie together in [`Panels`].
+pub const PANEL: usize = 64;
+/// Terms of a sum that are added at a time: so much of a panel stays in the first-level cache.
+const DEPTH: usize = 64;
+
+/// A matrix in panels of [`PANEL`] columns: the rows of the first, then those of the next.
+#[derive(Clone, Copy)]
+pub struct Panels {
+    /// The first element.
+    pub at: *const f32,
+    /// Elements from one row of a panel to the next.
+    pub step: usize,
+    /// Elements from one panel to the next; [`PANEL`] in a matrix that lies row by row.
+    pub panel: usize,
+}
+
+impl Panels {
+    unsafe fn from(self, row: usize, column: usize) -> Matrix<*const f32> {
+        let place = column / PANEL * self.panel + row * self.step + column % PANEL;
+        Matrix {
+            // SAFETY: the caller's promise.
+            at: unsafe { self.at.add(place) },
+            step: self.step,
+        }
+    }
+}
 
 /// A matrix: its first element, and from one row to the next.
 #[derive(Clone, Copy)]
@@ -39,26 +65,34 @@ impl Matrix<*mut f32> {
 pub unsafe fn product<V: Vector>(
     [rows, k, columns]: [usize; 3],
     a: Matrix<*const f32>,
-    b: Matrix<*const f32>,
+    b: Panels,
     c: Matrix<*mut f32>,
     adds: bool,
 ) {
     // As many sums as registers hold.
     let widest = if V::LANES >= 16 { 4 } else { 2 };
-    let mut column = 0;
-    while column < columns {
-        let vectors = (columns - column).div_ceil(V::LANES).min(widest);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (b, c) = (b.from(0, column), c.from(0, column));
-            match vectors {
-                1 => panel::<V, 1>([rows, k], a, b, c, adds),
-                2 => panel::<V, 2>([rows, k], a, b, c, adds),
-                3 => panel::<V, 3>([rows, k], a, b, c, adds),
-                _ => panel::<V, 4>([rows, k], a, b, c, adds),
+    let mut start = 0;
+    loop {
+        let depth = DEPTH.min(k - start);
+        let (mut column, adds) = (0, adds || start > 0);
+        while column < columns {
+            let vectors = (columns - column).div_ceil(V::LANES).min(widest);
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (a, b, c) = (a.from(0, start), b.from(start, column), c.from(0, column));
+                match vectors {
+                    1 => panel::<V, 1>([rows, depth], a, b, c, adds),
+                    2 => panel::<V, 2>([rows, depth], a, b, c, adds),
+                    3 => panel::<V, 3>([rows, depth], a, b, c, adds),
+                    _ => panel::<V, 4>([rows, depth], a, b, c, adds),
+                }
             }
+            column += vectors * V::LANES;
         }
-        column += vectors * V::LANES;
+        start += depth;
+        if start == k {
+            return;
+        }
     }
 }
 
