@@ -352,13 +352,13 @@ fn weight<V: Vector>(x: V) -> V {
     V::select(x.lt(V::splat(LEAST)), V::splat(0.0), p.scale(n))
 }
 
-/// 2^f for -0.5 <= f <= 0.5, to 1e-7: the best polynomial whose last coefficient is 1.
+/// 2^f for -0.5 <= f <= 0.5, to 1e-7: the best polynomial that touches it in 0.
 const POWERS_OF_TWO: [f32; 6] = [
-    0.001_326_472_7,
-    0.009_671_513,
-    0.055_507_336,
-    0.240_222_42,
-    0.693_147,
+    0.001_330_060_7,
+    0.009_669_691,
+    0.055_505_585,
+    0.240_222_83,
+    std::f32::consts::LN_2,
     1.0,
 ];
 /// The logarithm of the least normal number, rounded up.
