@@ -270,6 +270,10 @@ class Tensor:
         """
         Its element type, as numpy has it.
         """
+    def known(self, /) -> Any | None:
+        """
+        The elements of a small tensor that constants and fixed shapes determine; None for every other tensor.
+        """
     @property
     def name(self, /) -> str:
         """

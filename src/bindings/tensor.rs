@@ -1,8 +1,9 @@
 //! `_native.Tensor`.
 
+use super::errors::guarded;
 use super::network::Network;
 use super::{arrays, attrs};
-use crate::network::TensorId;
+use crate::network::{TensorId, reference};
 use numpy::PyArrayDescr;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -48,6 +49,13 @@ impl Tensor {
         let network = self.network.try_borrow(py)?;
         let constant = network.inner[self.id].constant();
         constant.map(|array| arrays::write(py, array)).transpose()
+    }
+
+    /// The elements of a small tensor that constants and fixed shapes determine; None for every other tensor.
+    fn known<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let network = self.network.try_borrow(py)?;
+        let known = guarded(|| Ok(reference::known(&network.inner, self.id)))?;
+        known.map(|array| arrays::write(py, &array)).transpose()
     }
 
     /// The network that it belongs to.

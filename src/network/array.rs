@@ -133,10 +133,7 @@ impl Array {
     /// # Errors
     /// If the bytes do not reach, or their address is not aligned for the dtype.
     pub fn new(dtype: DType, shape: Vec<usize>, owner: Bytes, offset: usize) -> Result<Self> {
-        let need = shape
-            .iter()
-            .try_fold(dtype.size(), |n, &d| n.checked_mul(d))
-            .and_then(|n| n.checked_add(offset));
+        let need = bytes_of(dtype, &shape).ok().and_then(|bytes| bytes.checked_add(offset));
         let have = (*owner).as_ref();
         if need.is_none_or(|n| n > have.len()) {
             return Err(Error::shape("array data is shorter than its shape says")

@@ -110,6 +110,45 @@ pub fn evaluate(network: &Network, inputs: &[Array]) -> Result<Vec<Array>> {
     network.outputs().iter().map(|o| state.value_of(o.tensor)).collect()
 }
 
+/// Tensors that are computed to know a shape have no more elements.
+const LARGEST_KNOWN: usize = 64;
+/// So many layers back inputs are looked for.
+const DEEPEST_KNOWN: usize = 16;
+
+/// The elements of a small tensor, where constants and fixed shapes determine them.
+pub fn known(network: &Network, tensor: TensorId) -> Option<Array> {
+    known_within(network, tensor, DEEPEST_KNOWN)
+}
+
+fn known_within(network: &Network, id: TensorId, depth: usize) -> Option<Array> {
+    let tensor = &network[id];
+    let shape = tensor.ty.concrete()?;
+    if shape.iter().product::<usize>() > LARGEST_KNOWN {
+        return None;
+    }
+    if let Some(array) = tensor.constant() {
+        return Some(array.clone());
+    }
+    if let Some(value) = &tensor.ty.value {
+        let numbers = value.iter().map(Dim::as_const).collect::<Option<Vec<_>>>()?;
+        return Array::from_i64(tensor.ty.dtype, shape, &numbers).ok();
+    }
+    let Source::Layer(layer, output) = tensor.source else {
+        return None;
+    };
+    let layer = &network[layer];
+    if depth == 0 || layer.bodies().next().is_some() {
+        return None;
+    }
+    let input = |input: &Option<TensorId>| match input {
+        Some(input) => known_within(network, *input, depth - 1).map(Some),
+        None => Some(None),
+    };
+    let inputs = layer.inputs.iter().map(input).collect::<Option<Vec<_>>>()?;
+    let mut outputs = evaluate_op(layer.op, &layer.attrs, &inputs).ok()?;
+    Some(outputs.swap_remove(output))
+}
+
 /// A network on its way through an evaluation.
 pub struct State<'n> {
     network: &'n Network,

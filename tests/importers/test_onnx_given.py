@@ -83,3 +83,19 @@ def test_what_the_converter_refuses_is_refused_in_its_words() -> None:
     ) as caught:
         from_onnx(old_model(node, [1, 1, 2, 2], {}, 1))
     assert caught.value.got == "opset 1"
+
+
+def test_scales_that_follow_from_literals_and_fixed_shapes_are_known() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 20]> m (float[n,2,h,w] x) => (float[] y) {
+        shape = Shape (x)
+        numbers = Cast <to = 1> (shape)
+        wanted = Constant <value_floats = [1.0, 2.0, 18.0, 10.0]> ()
+        scales = Div (wanted, numbers)
+        y = Resize <mode = "linear"> (x, , scales)
+    }"""
+    fixed = from_onnx(parser.parse_model(text), input_shapes={"x": (1, 2, 6, 4)})
+    assert fixed.outputs["y"].shape == (1, 2, 18, 10)
+    engine, free = (TensorRTBackend().optimize_model(model) for model in (fixed, parser.parse_model(text)))
+    assert not [note for note in engine.report()["notes"] if "depend on data" in note]
+    x = np.random.default_rng(0).random((1, 2, 6, 4), np.float32)
+    np.testing.assert_allclose(free(x), engine(x), rtol=1e-6)

@@ -34,15 +34,13 @@ impl<'a> Inside<'a> {
         let network = &*body.0;
         let end = first + network.inputs().len();
         let unfit = || Error::invalid(format!("the layer does not feed the network {attr:?}"));
-        let values = end
-            .checked_sub(1)
-            .and_then(|last| infer.value(last))
-            .ok_or_else(unfit)?;
+        let values = end.checked_sub(1).and_then(|last| sizes(infer, last));
+        let values = values.ok_or_else(unfit)?;
         let symbols = body.symbols();
         if symbols.len() != values.len() || end > infer.inputs.len() {
             return Err(unfit());
         }
-        let sizes = symbols.into_iter().zip(values.iter().cloned()).collect();
+        let sizes = symbols.into_iter().zip(values).collect();
         Ok((Self { network, sizes, infer }, end))
     }
 
@@ -75,6 +73,12 @@ impl<'a> Inside<'a> {
     pub fn results(&self) -> Vec<Known> {
         self.network.outputs().iter().map(|o| self.known(o.tensor)).collect()
     }
+}
+
+/// The elements of an input that has sizes; there may be more of them than other tensors have values.
+fn sizes(infer: &Infer, index: usize) -> Option<Vec<Dim>> {
+    let numbers = || Some(infer.constant(index)?.to_i64().into_iter().map(Dim::from).collect());
+    infer.value(index).map(<[Dim]>::to_vec).or_else(numbers)
 }
 
 /// Types, with a fresh dimension for each one that is not known.

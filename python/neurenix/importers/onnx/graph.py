@@ -93,6 +93,8 @@ class Graph:
         #: Whether ONNX's converter made the model out of one older than opset 7.
         self.was_converted = False
         self.constants: dict[str, Array] = {}
+        #: Constants that are no weights: literals of the model, and what follows from them and from fixed shapes.
+        self.determined: set[str] = set()
         self.tensors: dict[str, Tensor] = {}
         self.aliases: dict[str, str] = {}
         #: For floats that are integers which the shapes determine, cast: those integers.
@@ -240,6 +242,7 @@ class Graph:
         """Adds one node by its rule."""
         if rule is rules.CONSTANT:
             self.constants[node.outputs[0]] = self.constant_of(node)
+            self.determined.add(node.outputs[0])
             return
         if rule is rules.IDENTITY:
             source = node.proto.input[0]
@@ -254,6 +257,31 @@ class Graph:
             if tensor is None:
                 raise UnsupportedError(f"output {index} of {node.op} is not supported", tensor=name)
             self.tensors[name] = tensor
+            self.determine(node, name, tensor)
+
+    def determine(self, node: Node, name: str, tensor: Tensor) -> None:
+        """Makes a constant of a small tensor that literals and fixed shapes determine, so that what needs one finds it.
+
+        What follows from weights alone stays a layer: new weights may come.
+        """
+        sources = [self.aliases.get(source, source) for source in node.proto.input if source]
+        if node.op not in ("Shape", "Size"):
+            known = [self.is_determined(source) for source in sources]
+            if not any(known) or not all(
+                k or self.constant(s) is not None for k, s in zip(known, sources, strict=True)
+            ):
+                return
+        value = tensor.known()
+        if value is not None:
+            self.determined.add(name)
+            self.constants[name] = value
+            del self.tensors[name]
+
+    def is_determined(self, name: str) -> bool:
+        """Whether literals and fixed shapes determine what a name stands for."""
+        return name in self.determined or (
+            self.around is not None and name not in self.tensors and self.around.is_determined(name)
+        )
 
     def constant_of(self, node: Node) -> Array:
         """The array of a Constant node, however it is written."""
