@@ -20,6 +20,7 @@ pub mod merge_reshapes;
 pub mod merge_transposes;
 pub mod recognise_activations;
 pub mod recognise_attention;
+pub mod recognise_group_norm;
 pub mod recognise_layer_norm;
 pub mod recognise_rms_norm;
 pub mod remove_no_ops;
@@ -96,6 +97,7 @@ static CLEAN: &[&Pass] = &[
     // Composite ops while their pieces are as they were written.
     &recognise_activations::PASS,
     &recognise_attention::PASS,
+    &recognise_group_norm::PASS,
     &recognise_layer_norm::PASS,
     &recognise_rms_norm::PASS,
     &simplify::PASS,

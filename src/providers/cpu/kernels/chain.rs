@@ -91,25 +91,40 @@ fn next(network: &Network, tensor: TensorId, axis: usize) -> Option<Link> {
     })
 }
 
-/// `x * f(x)`, where f is a Sigmoid or HardSigmoid.
+/// `x * f(x)`, where f is a Sigmoid, perhaps of a multiple of x, or a HardSigmoid.
 fn gated(network: &Network, tensor: TensorId) -> Option<Link> {
-    let users = &network[tensor].users;
-    let &[a, b] = users.as_slice() else { return None };
+    let &[a, b] = network[tensor].users.as_slice() else {
+        return None;
+    };
     if network.is_output(tensor) || a == b {
         return None;
     }
-    let (gate, product) = if network[a].op.name == "Mul" { (b, a) } else { (a, b) };
+    [(a, b), (b, a)]
+        .into_iter()
+        .find_map(|(gate, product)| gated_by(network, tensor, gate, product))
+}
+
+fn gated_by(network: &Network, tensor: TensorId, first: LayerId, product: LayerId) -> Option<Link> {
+    let (mut layers, mut alpha) = (vec![first], 1.0);
+    if network[first].op.name == "Mul" {
+        alpha = [0, 1].iter().find_map(|&i| scalar(network, &network[first], i))? as f32;
+        layers.push(network.sole_user(network[first].outputs[0])?);
+    }
+    let gate = *layers.last()?;
     let eltwise = match unary(network, &network[gate])? {
-        Unary::Sigmoid => Eltwise::Swish { alpha: 1.0 },
-        Unary::HardSigmoid(alpha, beta) => Eltwise::HardSwish { alpha, beta },
+        Unary::Sigmoid => Eltwise::Swish { alpha },
+        Unary::HardSigmoid(alpha, beta) if layers.len() == 1 => Eltwise::HardSwish { alpha, beta },
         _ => return None,
     };
     let gated = network[gate].outputs[0];
     let inputs = &network[product].inputs;
     let both = inputs.contains(&Some(tensor)) && inputs.contains(&Some(gated));
-    (network[product].op.name == "Mul" && both && network.sole_user(gated) == Some(product)).then(|| Link {
+    let (from, to) = (&network[tensor].ty, &network[network[product].outputs[0]].ty);
+    let fits = network[product].op.name == "Mul" && both && network.sole_user(gated) == Some(product);
+    layers.push(product);
+    (fits && from.shape == to.shape).then(|| Link {
         step: Step::Eltwise(eltwise),
-        layers: vec![gate, product],
+        layers,
         output: network[product].outputs[0],
     })
 }

@@ -149,6 +149,19 @@ mod tests {
     }
 
     #[test]
+    fn a_gate_of_a_multiple_is_done_at_once() {
+        let mut case = Case::new(DType::Float32);
+        let (x, w) = (case.input("b 17"), case.weights(&[17, 24]));
+        let y = case.op("MatMul", &[x, w]);
+        let factor = case.scalar(1.702);
+        let gate = case.op("Mul", &[y, factor]);
+        let gate = case.op("Sigmoid", &[gate]);
+        let y = case.op("Mul", &[y, gate]);
+        let names = case.output(y).check_fast(&[("b", 5)]);
+        assert!(names.contains(&"MatMul+Mul+Sigmoid+Mul".into()), "{names:?}");
+    }
+
+    #[test]
     fn batches_broadcast_and_transpose() {
         let mut case = Case::new(DType::Float32);
         let q = case.input("b 4 s 16");

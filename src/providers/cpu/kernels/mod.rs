@@ -7,6 +7,7 @@ mod chain;
 mod concat;
 mod conv;
 mod copy;
+mod group_norm;
 mod indexed;
 mod linear_attention;
 mod lines;
@@ -87,6 +88,7 @@ pub static FAMILIES: &[Family] = &[
     family("pool", pool::offer),
     family("softmax", softmax::offer),
     family("norm", norm::offer),
+    family("group_norm", group_norm::offer),
     family("lrn", lrn::offer),
     family("recurrent", recurrent::offer),
     family("linear_attention", linear_attention::offer),

@@ -191,18 +191,23 @@ impl NormInstance {
 
 /// The sum of `f(x)` over `n` numbers, in four chains.
 #[inline(always)]
-unsafe fn sum_of<V: Vector>(n: usize, x: *const f32, f: impl Fn(V) -> V, rest: impl Fn(f32) -> f32) -> f32 {
+pub unsafe fn sum_of<V: Vector>(n: usize, x: *const f32, f: impl Fn(V) -> V, rest: impl Fn(f32) -> f32) -> f32 {
     let mut chains = [V::splat(0.0); 4];
-    let mut i = 0;
     let mut lanes = [0f32; 16];
+    let mut i = 0;
     // SAFETY: the indices stay below `n`, and LANES is at most 16.
     unsafe {
+        while i + 4 * V::LANES <= n {
+            for (at, chain) in chains.iter_mut().enumerate() {
+                *chain = *chain + f(V::load(x.add(i + at * V::LANES)));
+            }
+            i += 4 * V::LANES;
+        }
+        let [mut a, b, c, d] = chains;
         while i + V::LANES <= n {
-            let chain = &mut chains[i / V::LANES % 4];
-            *chain = *chain + f(V::load(x.add(i)));
+            a = a + f(V::load(x.add(i)));
             i += V::LANES;
         }
-        let [a, b, c, d] = chains;
         ((a + b) + (c + d)).store(lanes.as_mut_ptr());
         let tail: f32 = (i..n).map(|i| rest(*x.add(i))).sum();
         lanes.iter().sum::<f32>() + tail
