@@ -123,6 +123,17 @@ class Attended:
     weights: Tensor
 
 
+def per_head(node: Node, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values for each head of the queries: groups of heads share them."""
+    heads, shared = known(q, 1, "the number of heads"), known(k, 1, "the number of heads")
+    if shared == heads:
+        return k, v
+    if heads % shared:
+        raise InvalidArgumentError("the heads do not divide into groups", got=f"{heads} and {shared} heads")
+    each = node.integers(np.repeat(np.arange(shared), heads // shared))
+    return node.add("Gather", k, each, axis=1), node.add("Gather", v, each, axis=1)
+
+
 def attend_openly(
     node: Node,
     q: Tensor,
@@ -136,12 +147,7 @@ def attend_openly(
     """As [`attend`], in pieces: for models that want the scores too, or a softmax in double precision."""
     if not scale:
         scale = float(known(q, 3, "the size of a head") ** -0.5)
-    heads, shared = known(q, 1, "the number of heads"), known(k, 1, "the number of heads")
-    if shared != heads:
-        if heads % shared:
-            raise InvalidArgumentError("the heads do not divide into groups", got=f"{heads} and {shared} heads")
-        each = node.integers(np.repeat(np.arange(shared), heads // shared))
-        k, v = (node.add("Gather", t, each, axis=1) for t in (k, v))
+    k, v = per_head(node, q, k, v)
     raw = node.add("MatMul", node.add("Mul", q, node.like(scale, q)), k, transB=1)
     capped = raw
     if softcap > 0:

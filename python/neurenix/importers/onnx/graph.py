@@ -85,6 +85,8 @@ class Graph:
         self.network = network
         #: The graph that this one is a part of: the body of a Loop reads names of what stands around it.
         self.around = around
+        #: What stands in front of the names of its nodes.
+        self.prefix = ""
         #: What the last inputs of the network stand for in the network around.
         self.captures: list[Tensor] = []
         self.names = names
@@ -108,7 +110,8 @@ class Graph:
             if name in self.constants:
                 self.tensors[name] = self.network.add_constant(name, self.constants[name], copy=False)
             elif self.around is not None:
-                self.tensors[name] = self.capture(self.around.tensor(name))
+                outer = self.around.tensor(name)
+                self.tensors[name] = outer if outer.network is self.network else self.capture(outer)
             else:
                 raise FormatError("a node reads a tensor that nothing gives", tensor=name)
         return self.tensors[name]
@@ -130,19 +133,28 @@ class Graph:
 
     def body(self, name: str, proto: onnx.GraphProto, inputs: Sequence[Port]) -> Graph:
         """The graph of an attribute as a graph of its own, with inputs of these dtypes and shapes."""
-        if len(proto.input) != len(inputs):
-            raise FormatError(
-                "the graph inside takes another number of inputs than the node gives it",
-                expected=str(len(inputs)),
-                got=", ".join(port.name for port in proto.input) or "none",
-            )
-        inner = Graph(Network(name), self.versions, self.weights, {}, around=self)
-        inner.add_initializers(proto.initializer, proto.sparse_initializer)
+        _check_count(proto, len(inputs))
+        inner = self.inside(Network(name), name, proto)
         for port, (dtype, shape) in zip(proto.input, inputs, strict=True):
             inner.tensors[port.name] = inner.network.add_input(port.name, dtype, shape)
         inner.add_nodes(proto.node)
         for index, output in enumerate(proto.output):
             inner.network.mark_output(inner.tensor(output.name), f"{index}: {output.name}")
+        return inner
+
+    def inline(self, name: str, proto: onnx.GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Adds the nodes of the graph of an attribute to this network, on these inputs; gives the outputs."""
+        _check_count(proto, len(inputs))
+        inner = self.inside(self.network, name, proto)
+        inner.tensors.update(zip((port.name for port in proto.input), inputs, strict=True))
+        inner.add_nodes(proto.node)
+        return [inner.tensor(output.name) for output in proto.output]
+
+    def inside(self, network: Network, name: str, proto: onnx.GraphProto) -> Graph:
+        """A graph that sees the names of this one, and so far has its own weights alone."""
+        inner = Graph(network, self.versions, self.weights, {}, around=self)
+        inner.prefix = f"{name}/"
+        inner.add_initializers(proto.initializer, proto.sparse_initializer)
         return inner
 
     def dtype(self, name: str) -> str | None:
@@ -309,8 +321,16 @@ class Graph:
         """
         number = self.counts.get(proto.op_type, 0)
         self.counts[proto.op_type] = number + 1
-        name = proto.name or f"{proto.op_type}_{number}"
-        return name if self.around is None else f"{self.network.name}/{name}"
+        return self.prefix + (proto.name or f"{proto.op_type}_{number}")
+
+
+def _check_count(proto: onnx.GraphProto, given: int) -> None:
+    if len(proto.input) != given:
+        raise FormatError(
+            "the graph inside takes another number of inputs than the node gives it",
+            expected=str(given),
+            got=", ".join(port.name for port in proto.input) or "none",
+        )
 
 
 def _nearest(name: str, names: Sequence[str]) -> str | None:

@@ -14,6 +14,7 @@ from neurenix.importers.onnx import (
     loss,
     math,
     nn,
+    preview,
     quantized,
     random,
     recurrent,
@@ -44,7 +45,11 @@ FAMILIES: tuple[dict[str, Rule], ...] = (
 RULES: dict[str, Rule] = {op: rule for family in FAMILIES for op, rule in family.items()}
 
 #: The ops of each domain; ONNX's own has no name.
-DOMAINS: dict[str, dict[str, Rule]] = {"": RULES, "com.microsoft": contrib.RULES}
+DOMAINS: dict[str, dict[str, Rule]] = {
+    "": RULES,
+    "ai.onnx.preview": preview.RULES,
+    "com.microsoft": contrib.RULES,
+}
 
 #: The rules of nodes that add no layer.
 CONSTANT = tensor.constant
