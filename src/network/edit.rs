@@ -1,0 +1,160 @@
+//! How a network changes: what the Network's own calls and finished patches do to it.
+
+use crate::network::op::TensorType;
+use crate::network::{Layer, LayerId, Network, Source, Tensor, TensorId};
+
+impl Network {
+    /// Removes a layer whose outputs nobody reads.
+    pub(crate) fn remove_layer(&mut self, id: LayerId) {
+        let Some(layer) = self.layers.remove(&id) else { return };
+        self.changed();
+        debug_assert!(
+            layer
+                .outputs
+                .iter()
+                .all(|&t| self[t].users.is_empty() && !self.is_output(t))
+        );
+        for input in layer.inputs.into_iter().flatten() {
+            self.forget_user(input, id);
+        }
+        for output in layer.outputs {
+            let name = std::mem::take(&mut self[output].name);
+            self.names.remove(&name);
+            self[output].source = Source::Symbolic;
+        }
+        self.names.remove(&layer.name);
+    }
+
+    /// Replaces every use of `old`, results included, by `new`.
+    pub(crate) fn replace_uses(&mut self, old: TensorId, new: TensorId) {
+        self.changed();
+        let users = std::mem::take(&mut self[old].users);
+        for &user in &users {
+            if let Some(layer) = self.layers.get_mut(&user) {
+                layer
+                    .inputs
+                    .iter_mut()
+                    .filter(|input| **input == Some(old))
+                    .for_each(|input| *input = Some(new));
+            }
+        }
+        self[new].users.extend(users);
+        self.outputs
+            .iter_mut()
+            .filter(|o| o.tensor == old)
+            .for_each(|o| o.tensor = new);
+    }
+
+    /// Says which nodes of the source model the layer that gives `output` stands for.
+    pub(crate) fn set_sources(&mut self, output: TensorId, sources: Vec<String>) {
+        if let Source::Layer(id, _) = self[output].source
+            && let Some(layer) = self.layers.get_mut(&id)
+        {
+            layer.sources = sources;
+        }
+    }
+
+    /// Layers that took the place of removed ones stand for these sources too; the last one gets the plain name.
+    pub(crate) fn inherit(&mut self, heirs: &[LayerId], sources: &[String]) {
+        for id in heirs.iter().rev() {
+            let Some(layer) = self.layers.get_mut(id) else { continue };
+            for source in sources {
+                if !layer.sources.contains(source) {
+                    layer.sources.push(source.clone());
+                }
+            }
+            let (old, outputs) = (std::mem::take(&mut layer.name), layer.outputs.clone());
+            self.names.remove(&old);
+            let name = self.unique(plain(&old));
+            for output in outputs {
+                let suffix = self[output]
+                    .name
+                    .rfind(':')
+                    .map_or(":out", |at| &self[output].name[at..]);
+                let wanted = format!("{name}{}", plain(suffix));
+                let taken = std::mem::take(&mut self[output].name);
+                self.names.remove(&taken);
+                self[output].name = self.unique(&wanted);
+            }
+            if let Some(layer) = self.layers.get_mut(id) {
+                layer.name = name;
+            }
+        }
+    }
+
+    /// Forgets constants that nobody reads, so that their memory goes with the last recipe that needs them.
+    pub(crate) fn drop_unused_constants(&mut self) {
+        for at in 0..self.tensors.len() {
+            let id = TensorId(at as u32);
+            let unused = self.tensors[at].users.is_empty() && !self.is_output(id);
+            if unused && matches!(self.tensors[at].source, Source::Constant(_)) {
+                self.tensors[at].source = Source::Symbolic;
+                let name = std::mem::take(&mut self.tensors[at].name);
+                self.names.remove(&name);
+            }
+        }
+    }
+
+    fn forget_user(&mut self, tensor: TensorId, user: LayerId) {
+        let users = &mut self[tensor].users;
+        if let Some(at) = users.iter().position(|&u| u == user) {
+            users.swap_remove(at);
+        }
+    }
+
+    pub(crate) fn push_tensor(&mut self, name: &str, ty: TensorType, source: Source) -> TensorId {
+        let name = self.unique(name);
+        self.tensors.push(Tensor {
+            name,
+            ty,
+            source,
+            users: vec![],
+        });
+        TensorId(self.tensors.len() as u32 - 1)
+    }
+
+    pub(crate) fn push_layer(&mut self, mut layer: Layer) -> LayerId {
+        let id = LayerId(self.next_layer);
+        self.next_layer += 1;
+        layer.name = self.unique(&layer.name);
+        for input in layer.inputs.iter().flatten() {
+            self[*input].users.push(id);
+        }
+        self.layers.insert(id, layer);
+        self.changed();
+        id
+    }
+
+    fn unique(&mut self, name: &str) -> String {
+        let free = self.free(name);
+        self.names.insert(free.clone());
+        free
+    }
+
+    /// `name`, with a number behind it if it is taken. Layers and tensors share one space of names.
+    pub(super) fn free(&self, name: &str) -> String {
+        if !name.is_empty() && !self.names.contains(name) {
+            return name.into();
+        }
+        let base = if name.is_empty() { "unnamed" } else { plain(name) };
+        let numbered = |count: usize| {
+            if count == 0 {
+                base.into()
+            } else {
+                format!("{base}~{}", self.names.len() + count - 1)
+            }
+        };
+        let mut candidates = (0..).map(numbered);
+        candidates
+            .find(|candidate: &String| !self.names.contains(candidate))
+            .unwrap_or_default()
+    }
+}
+
+/// A name without the number that [`Network::unique`] put behind it.
+fn plain(name: &str) -> &str {
+    match name.rsplit_once('~') {
+        Some((base, number)) if !base.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => name,
+    }
+}
