@@ -45,6 +45,11 @@ pub trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = 
     unsafe fn store_part(self, p: *mut f32, n: usize);
     /// `self * b + c`, with one rounding where the processor can.
     fn fma(self, b: Self, c: Self) -> Self;
+    /// `self * b + c` with one rounding, also where that takes long.
+    #[inline(always)]
+    fn fused(self, b: Self, c: Self) -> Self {
+        self.fma(b, c)
+    }
     /// The lesser; `other` where either is NaN.
     fn min(self, other: Self) -> Self;
     /// The greater; `other` where either is NaN.

@@ -69,6 +69,12 @@ impl Vector for Portable {
         self * b + c
     }
     #[inline(always)]
+    fn fused(self, b: Self, c: Self) -> Self {
+        // The product is exact in f64, and the sum so close that its rounding hardly ever shows.
+        let wide = |i: usize| f64::from(self.0[i]) * f64::from(b.0[i]) + f64::from(c.0[i]);
+        Self(from_fn(|i| wide(i) as f32))
+    }
+    #[inline(always)]
     fn min(self, other: Self) -> Self {
         self.zip(other, |a, b| if a < b { a } else { b })
     }
