@@ -1,5 +1,7 @@
 //! Pooling over windows, on oneDNN.
 
+mod lowest;
+
 use super::primitive::{Argument, Nothing, PrimitiveInstance};
 use super::scope::{Scope, uniform_forms};
 use super::{Answer, Why};
@@ -10,6 +12,7 @@ use crate::network::ops::pool;
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Instance, Kernel, Request};
 use crate::providers::cpu::handle::{Desc, Options, Pooling, PoolingKind};
+use lowest::Maxima;
 
 /// MaxPool and AveragePool in every layout.
 pub fn offer(scope: &Scope) -> Answer {
@@ -90,7 +93,11 @@ impl Kernel for Pool {
             end,
         };
         let primitive = spec.create(&Options::threads(request.threads))?;
-        Ok(Box::new(PrimitiveInstance::new(primitive, vec![Argument::Input(0)])))
+        let pooled = PrimitiveInstance::new(primitive, vec![Argument::Input(0)]);
+        Ok(match self.average {
+            true => Box::new(pooled),
+            false => Box::new(Maxima::new(pooled, &spec, src, dst)?),
+        })
     }
 }
 
@@ -130,6 +137,34 @@ mod tests {
                     case.check_fast(&[("n", 2), ("h", 10)]);
                     case.check_fast(&[("n", 0), ("h", 10)]);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn windows_without_a_finite_number() {
+        for dtype in [DType::Float32, DType::BFloat16] {
+            for (channels, pads) in [(3, [0, 0, 0, 0]), (16, [1, 1, 1, 1]), (35, [1, 0, 0, 1])] {
+                let mut case = Case::new(dtype);
+                let x = case.input(&format!("2 {channels} 6 h"));
+                // Minus infinity, and the least finite number, over whole windows.
+                let least = case.scalar(if dtype == DType::Float32 {
+                    f32::MIN as f64
+                } else {
+                    half::bf16::MIN.to_f64()
+                });
+                let (none, half) = (case.scalar(f64::NEG_INFINITY), case.scalar(0.2));
+                let low = case.op("Less", &[x, half]);
+                let x = case.op("Where", &[low, none, x]);
+                let high = case.op("Less", &[half, x]);
+                let x = case.op("Where", &[high, least, x]);
+                let how = attrs([
+                    ints("kernel_shape", &[2, 2]),
+                    ints("pads", &pads),
+                    ints("dilations", &[1, 2]),
+                ]);
+                let y = case.layer("MaxPool", how, &[x]);
+                case.output(y).check_fast(&[("h", 9)]);
             }
         }
     }
