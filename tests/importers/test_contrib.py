@@ -400,9 +400,59 @@ def test_onnx_attention_with_symbolic_shapes(causal: int) -> None:
 
 
 def test_what_is_not_there_is_refused() -> None:
-    packed = model_of("MultiHeadAttention", {"q": normal(B, S, H, 3, D)}, ("y",), domain="com.microsoft", num_heads=H)
+    packed = model_of("MultiHeadAttention", {"q": normal(B, S, H, 4, D)}, ("y",), domain="com.microsoft", num_heads=H)
     with pytest.raises(nx.UnsupportedError, match="packed"):
         from_onnx(packed)
     unknown = model_of("FastGelo", {"x": normal(2)}, ("y",), domain="com.microsoft")
     with pytest.raises(nx.UnsupportedError, match="FastGelu"):
         from_onnx(unknown)
+
+
+@pytest.mark.parametrize("packed", ["all", "keys"])
+def test_multi_head_attention_of_packed_inputs(packed: str) -> None:
+    q, k, v = (normal(B, S, H, D) for _ in range(3))
+    apart = {name: t.reshape(B, S, HIDDEN) for name, t in (("q", q), ("k", k), ("v", v))}
+    whole = {"q": np.stack([q, k, v], 3)} if packed == "all" else {"q": apart["q"], "k": np.stack([k, v], 3)}
+    want = theirs(model_of("MultiHeadAttention", apart, ["y"], domain="com.microsoft", num_heads=H), apart)
+    model = model_of("MultiHeadAttention", whole, ["y"], domain="com.microsoft", num_heads=H)
+    np.testing.assert_allclose(ours(model, whole)["y"], want["y"], rtol=1e-5, atol=1e-5)
+
+
+def channels_last(op: str, inputs: dict[str, Array], outputs: list[str], **attrs: Any) -> dict[str, Array]:
+    """What an engine makes of an op that ONNX Runtime has no kernel of on the CPU."""
+    return ours(model_of(op, inputs, outputs, domain="com.microsoft", **attrs), inputs)
+
+
+def test_convolution_with_the_channels_last() -> None:
+    x, w, b = normal(2, 9, 8, 6), normal(4, 3, 3, 3), normal(4)
+    attrs = {"pads": [1, 0, 1, 2], "strides": [2, 1], "group": 2}
+    apart = {"x": x.transpose(0, 3, 1, 2), "w": w.transpose(0, 3, 1, 2), "b": b}
+    want = theirs(model_of("Conv", apart, ["y"], **attrs), apart)["y"]
+    got = channels_last("NhwcConv", {"x": x, "w": w, "b": b}, ["y"], **attrs)["y"]
+    np.testing.assert_allclose(got, want.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
+
+
+def grouped(x: Array, scale: Array, bias: Array, groups: int, silu: bool) -> Array:
+    """The normalisation in double precision."""
+    parts = x.astype(np.float64).reshape(x.shape[0], -1, groups, x.shape[3] // groups)
+    parts = parts - parts.mean((1, 3), keepdims=True)
+    parts /= np.sqrt(np.square(parts).mean((1, 3), keepdims=True) + 1e-5)
+    y = parts.reshape(x.shape) * scale + bias
+    return y / (1 + np.exp(-y)) if silu else y
+
+
+@pytest.mark.parametrize("silu", [0, 1])
+def test_group_norm(silu: int) -> None:
+    inputs = {"x": normal(2, 3, 5, 8), "scale": normal(8), "bias": normal(8)}
+    got = channels_last("GroupNorm", inputs, ["y"], groups=4, activation=silu)["y"]
+    np.testing.assert_allclose(got, grouped(*inputs.values(), 4, bool(silu)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 8), (2, 8), (2, 1, 1, 8)])
+def test_skip_group_norm(shape: tuple[int, ...]) -> None:
+    inputs = {"x": normal(2, 3, 5, 8), "scale": normal(8), "bias": normal(8), "skip": normal(*shape), "more": normal(8)}
+    got = channels_last("SkipGroupNorm", inputs, ["y", "sum"], groups=2, activation=1)
+    skip = inputs["skip"] if len(shape) == 4 else inputs["skip"][:, None, None]
+    total = inputs["x"] + skip + inputs["more"]
+    np.testing.assert_allclose(got["sum"], total, rtol=1e-6)
+    np.testing.assert_allclose(got["y"], grouped(total, inputs["scale"], inputs["bias"], 2, True), rtol=1e-4, atol=1e-5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx import attention as att
-from neurenix.importers.onnx import contrib_quantized, quantized
+from neurenix.importers.onnx import contrib_channels_last, contrib_quantized, quantized
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same
 
@@ -222,13 +222,13 @@ def attended(
 
 def multi_head_attention(node: Node) -> list[Tensor | None]:
     """MultiHeadAttention: queries, keys and values are given, with a bias for each."""
-    if not (node.has(1) and node.has(2)) or len(node[0].shape) != 3 or node.has(8) or node.has(9):
+    if node.has(8) or node.has(9):
         raise UnsupportedError(
-            "packed or shared queries, keys and values are not supported",
-            expected="query, key and value as inputs of their own, and no past_sequence_length or cache_indirection",
+            "a cache that is shared between beams is not supported",
+            expected="no past_sequence_length and no cache_indirection",
             got=", ".join(f"input {i}" for i in range(len(node)) if node.has(i)),
         )
-    heads, given = node.need("num_heads"), [node[0], node[1], node[2]]
+    heads, given = node.need("num_heads"), unpacked(node)
     if node.has(3):
         sizes = [width(t) for t in given]
         parts = node.add_all("Split", [node[3]], axis=0, split=sizes)
@@ -239,6 +239,24 @@ def multi_head_attention(node: Node) -> list[Tensor | None]:
         offset = att.extent(node, node[6], 2)
         k, v = (node.add("Concat", node[past], new, axis=2) for past, new in ((6, k), (7, v)))
     return [finish(node, q, k, v, offset, node.get(4), node.get(5)), k, v]
+
+
+def unpacked(node: Node) -> list[Tensor]:
+    """Queries, keys and values of MultiHeadAttention: [B, S, H, 3, D] holds all, [B, S, H, 2, D] keys and values."""
+    if node.has(2):
+        return [node[0], node[1], node[2]]
+    packed = node[1] if node.has(1) else node[0]
+    count = 2 if node.has(1) else 3
+    if len(packed.shape) != 5 or packed.shape[3] != count:
+        raise UnsupportedError(
+            "packed queries, keys and values have another shape",
+            expected=f"[batch, sequence, heads, {count}, size]",
+            got=str(list(packed.shape)),
+        )
+    hidden = att.known(packed, 2, "the number of heads") * att.known(packed, 4, "the size of a head")
+    parts = [node.add("Gather", packed, node.integers(i), axis=3) for i in range(count)]
+    flat = [node.add("Reshape", part, node.integers([0, 0, hidden])) for part in parts]
+    return [node[0], *flat] if node.has(1) else flat
 
 
 def width(x: Tensor) -> int:
@@ -276,6 +294,7 @@ def expand_dims(node: Node) -> Tensor:
 
 
 RULES: dict[str, Rule] = {
+    **contrib_channels_last.RULES,
     **contrib_quantized.RULES,
     "Attention": attention,
     "BiasAdd": bias_add,
