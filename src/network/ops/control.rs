@@ -37,7 +37,7 @@ impl<'a> Inside<'a> {
         let values = end.checked_sub(1).and_then(|last| sizes(infer, last));
         let values = values.ok_or_else(unfit)?;
         let symbols = body.symbols();
-        if symbols.len() != values.len() || end > infer.inputs.len() {
+        if network.inputs().is_empty() || symbols.len() != values.len() || end > infer.inputs.len() {
             return Err(unfit());
         }
         let sizes = symbols.into_iter().zip(values).collect();
@@ -79,6 +79,16 @@ impl<'a> Inside<'a> {
 fn sizes(infer: &Infer, index: usize) -> Option<Vec<Dim>> {
     let numbers = || Some(infer.constant(index)?.to_i64().into_iter().map(Dim::from).collect());
     infer.value(index).map(<[Dim]>::to_vec).or_else(numbers)
+}
+
+/// How many of something an attribute says there are, no more than the layer has inputs.
+///
+/// # Errors
+/// If there are more, or fewer than none.
+pub(super) fn count(infer: &Infer, attr: &str) -> Result<usize> {
+    let given = infer.attrs.int(attr);
+    let fits = usize::try_from(given).ok().filter(|&count| count <= infer.inputs.len());
+    fits.ok_or_else(|| Error::invalid(format!("attribute {attr:?} is out of range")).got(given.to_string()))
 }
 
 /// Types, with a fresh dimension for each one that is not known.

@@ -27,7 +27,7 @@ pub static DEF: OpDef = OpDef {
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (inside, end) = Inside::of(infer, "body", 0)?;
-    let (inner, carried) = (end - 1, infer.attrs.int("carried") as usize);
+    let (inner, carried) = (end - 1, control::count(infer, "carried")?);
     if inner < 2 + carried || inside.network.outputs().len() < 1 + carried {
         return Err(Error::invalid("the network inside has too few inputs or results"));
     }
@@ -100,4 +100,34 @@ fn empty((dtype, shape): &(DType, Vec<usize>)) -> (DType, Vec<usize>) {
     let mut shape = shape.clone();
     shape[0] = 0;
     (*dtype, shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Network;
+    use crate::network::attr::{Attr, attrs};
+    use crate::network::body::OpenBody;
+
+    #[test]
+    fn counts_that_no_layer_has_are_refused() {
+        for carried in [-1, 2, i64::MAX] {
+            let mut body = Network::new("body");
+            body.add_input("i", DType::Int64, vec![]).unwrap();
+            let condition = body.add_input("c", DType::Bool, vec![]).unwrap();
+            body.mark_output(condition, "c").unwrap();
+            let mut network = Network::new("");
+            let attr = ("carried", Attr::Int(carried));
+            let body = OpenBody {
+                attr: "body".into(),
+                network: body,
+                captures: vec![],
+            };
+            assert!(
+                network
+                    .add_control("loop", &DEF, attrs([attr]), &[None, None], vec![body])
+                    .is_err()
+            );
+        }
+    }
 }

@@ -41,7 +41,7 @@ pub static DEF: OpDef = OpDef {
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (inside, end) = Inside::of(infer, "body", 0)?;
-    let (states, axes) = (infer.attrs.int("states") as usize, infer.attrs.ints("input_axes"));
+    let (states, axes) = (control::count(infer, "states")?, infer.attrs.ints("input_axes"));
     let (outputs, given) = (infer.attrs.ints("output_axes"), inside.network.outputs().len());
     let lists = ["input_directions", "output_directions"].map(|name| infer.attrs.ints(name).len());
     if end <= states + axes.len() || given != states + outputs.len() || lists != [axes.len(), outputs.len()] {
