@@ -14,6 +14,7 @@ use crate::network::{Layer, LayerId, Network, TensorId};
 pub static PASS: Pass = Pass {
     name: "recognise_layer_norm",
     doc: "d = x - ReduceMean(x); d / Sqrt(ReduceMean(d*d) + epsilon) => LayerNormalization; \
+          x * s + (bias - mean * s), s = scale / Sqrt(ReduceMean(d*d) + epsilon) => LayerNormalization; \
           LayerNormalization -> Mul, Add by constants of the normalised shape => LayerNormalization",
     apply: |network, _| rewrite(network, rule),
 };
@@ -26,7 +27,10 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
             None => scale(network, layer),
             found => Ok(found),
         },
-        "Add" => offset(network, layer),
+        "Add" => match expanded(network, layer)? {
+            None => offset(network, layer),
+            found => Ok(found),
+        },
         _ => Ok(None),
     }
 }
@@ -67,25 +71,29 @@ fn normalisation<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
 
 /// d / Sqrt(v), d * Reciprocal(Sqrt(v)) and how else one may write it: gives d and v.
 pub(super) fn deviation(network: &Network, layer: &Layer) -> Option<(TensorId, TensorId)> {
-    let root = |t: TensorId| {
-        let root = only_given_by(network, t, "Sqrt").or_else(|| power(network, t, 0.5))?;
-        input(root, 0)
-    };
-    let inverse_root = |t: TensorId| {
-        let one_over = |l: &Layer| input(l, 1).filter(|_| input(l, 0).and_then(|t| uniform(network, t)) == Some(1.0));
-        let reciprocal = only_given_by(network, t, "Reciprocal").and_then(|l| input(l, 0));
-        let quotient = || only_given_by(network, t, "Div").and_then(one_over);
-        match reciprocal.or_else(quotient) {
-            Some(inner) => root(inner),
-            None => power(network, t, -0.5).and_then(|l| input(l, 0)),
-        }
-    };
     if layer.op.name == "Div" {
-        return Some((input(layer, 0)?, root(input(layer, 1)?)?));
+        return Some((input(layer, 0)?, root(network, input(layer, 1)?)?));
     }
     either_order(layer)
         .into_iter()
-        .find_map(|(d, r)| Some((d, inverse_root(r)?)))
+        .find_map(|(d, r)| Some((d, inverse_root(network, r)?)))
+}
+
+/// Sqrt(v), v**0.5: gives v.
+fn root(network: &Network, t: TensorId) -> Option<TensorId> {
+    let root = only_given_by(network, t, "Sqrt").or_else(|| power(network, t, 0.5))?;
+    input(root, 0)
+}
+
+/// Reciprocal(Sqrt(v)), 1 / Sqrt(v), v**-0.5: gives v.
+fn inverse_root(network: &Network, t: TensorId) -> Option<TensorId> {
+    let one_over = |l: &Layer| input(l, 1).filter(|_| input(l, 0).and_then(|t| uniform(network, t)) == Some(1.0));
+    let reciprocal = only_given_by(network, t, "Reciprocal").and_then(|l| input(l, 0));
+    let quotient = || only_given_by(network, t, "Div").and_then(one_over);
+    match reciprocal.or_else(quotient) {
+        Some(inner) => root(network, inner),
+        None => power(network, t, -0.5).and_then(|l| input(l, 0)),
+    }
 }
 
 pub(super) fn power(network: &Network, t: TensorId, exponent: f64) -> Option<&Layer> {
@@ -113,6 +121,48 @@ fn is_read_by_norm_alone(network: &Network, centred: TensorId, last: &Layer) -> 
     let is_last = |user: &LayerId| network[*user].outputs == last.outputs;
     let is_square_of = |user: &LayerId| is_square(network, network[*user].outputs[0], centred);
     !network.is_output(centred) && network[centred].users.iter().all(|u| is_last(u) || is_square_of(u))
+}
+
+/// x * s + (bias - mean * s) with s = scale / sqrt(variance + epsilon), as TensorFlow writes it => LayerNormalization.
+fn expanded<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
+    let found = either_order(layer).into_iter().find_map(|(product, rest)| {
+        let rest = only_given_by(network, rest, "Sub")?;
+        let shifted = only_given_by(network, input(rest, 1)?, "Mul")?;
+        Some((only_given_by(network, product, "Mul")?, shifted, input(rest, 0)?))
+    });
+    rule_if_some!((product, shifted_mean, bias) = found);
+    // The factor is what both products have.
+    let sides = either_order(product).into_iter().find_map(|(x, factor)| {
+        let of_mean = either_order(shifted_mean).into_iter().find(|(_, f)| *f == factor)?;
+        Some((x, factor, of_mean.0))
+    });
+    rule_if_some!((x, factor, mean) = sides);
+    rule_if!(network[factor].users.len() == 2 && !network.is_output(factor));
+    let factors = given_by(network, factor, "Mul").and_then(|l| {
+        let found = either_order(l)
+            .into_iter()
+            .find(|(_, scale)| is_constant(network, *scale));
+        found.and_then(|(root, scale)| Some((inverse_root(network, root)?, scale)))
+    });
+    rule_if_some!((variance, scale) = factors);
+    rule_if_some!((variance, epsilon) = only_given_by(network, variance, "Add").and_then(|sum| shifted(network, sum)));
+    rule_if_some!(mean_of_squares = only_given_by(network, variance, "ReduceMean"));
+    rule_if_some!(square = input(mean_of_squares, 0));
+    let centred = network.producer(square).and_then(|(_, l)| input(l, 0));
+    rule_if_some!(centred = centred.filter(|&d| is_square(network, square, d)));
+    rule_if_some!(difference = given_by(network, centred, "Sub"));
+    rule_if!(difference.inputs == [Some(x), Some(mean)]);
+    rule_if_some!(mean = given_by(network, mean, "ReduceMean").filter(|mean| input(mean, 0) == Some(x)));
+    let (axis, other) = (last_axes(network, mean), last_axes(network, mean_of_squares));
+    rule_if_some!(axis = axis.filter(|_| axis == other));
+    let (normalised, rank) = (&network[x].ty.shape[axis..], network[x].ty.rank());
+    let fits = |t: TensorId| is_constant(network, t) && padded(&network[t].ty.shape, rank) == padded(normalised, rank);
+    rule_if!(fits(scale) && fits(bias));
+    replace(network, layer, |patch| {
+        let [scale, bias] = [patch.reshape(scale, normalised)?, patch.reshape(bias, normalised)?];
+        let given = attrs([("axis", Attr::Int(axis as i64)), ("epsilon", Attr::Float(epsilon))]);
+        patch.op_with("LayerNormalization", given, &[x, scale, bias]).map(Some)
+    })
 }
 
 /// LayerNormalization without bias -> Mul => LayerNormalization.
@@ -201,6 +251,33 @@ mod tests {
                 "%Add: float32[n, t, 4] = LayerNormalization(%x, float32[4](...), float32[4](...)) {axis=2, epsilon=0.5, stash_type=1}",
             );
         }
+    }
+
+    #[test]
+    fn a_norm_whose_mean_is_taken_off_last_becomes_one_layer() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n t 4");
+        let last = || attrs([("axes", Attr::Ints(vec![-1])), ("keepdims", Attr::Int(1))]);
+        let mean = g.op_with("ReduceMean", last(), &[x]);
+        let d = g.op("Sub", &[x, mean]);
+        let square = g.op("Mul", &[d, d]);
+        let variance = g.op_with("ReduceMean", last(), &[square]);
+        let epsilon = g.scalar(0.5);
+        let variance = g.op("Add", &[variance, epsilon]);
+        let root = g.op("Sqrt", &[variance]);
+        let root = g.op("Reciprocal", &[root]);
+        let (scale, bias) = (g.weights(&[4]), g.weights(&[4]));
+        let factor = g.op("Mul", &[root, scale]);
+        let product = g.op("Mul", &[x, factor]);
+        let shift = g.op("Mul", &[mean, factor]);
+        let shift = g.op("Sub", &[bias, shift]);
+        let y = g.op("Add", &[product, shift]);
+        g.output(y);
+        g.becomes(
+            &PASS,
+            "%Add: float32[n, t, 4] = LayerNormalization(%x, float32[4](...), float32[4](...)) \
+             {axis=2, epsilon=0.5, stash_type=1}",
+        );
     }
 
     #[test]
