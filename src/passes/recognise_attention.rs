@@ -1,7 +1,8 @@
 //! Finds Attention in the pieces that exporters write it in.
 
 use super::build::Build;
-use super::matching::{given_by, input, only_given_by, uniform};
+use super::matching::{either_order, given_by, input, only_given_by, uniform};
+use super::recognise_layer_norm::last_axes;
 use super::scores::{self, Merged, Scores, softened, unscaled};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::error::Result;
@@ -14,8 +15,8 @@ use crate::network::{Layer, LayerId, Network, TensorId, ops};
 pub static PASS: Pass = Pass {
     name: "recognise_attention",
     doc: "MatMul(Softmax(MatMul(q, k^T)), v) => Attention; the scores or q and k multiplied by numbers, capped, with \
-          masks added or by Where, reshaped; keys and values repeated for groups of heads; NaN of queries that see \
-          nothing made 0",
+          masks added or by Where, reshaped; keys and values repeated for groups of heads; weights of queries \
+          that see nothing made 0",
     apply: |network, _| rewrite(network, rule),
 };
 
@@ -29,10 +30,14 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     rule_if!(network[weights].ty.dtype.is_float() && network[weights].ty.rank() >= 3);
     rule_if!(network[v].ty.rank() == network[weights].ty.rank());
     rule_if_some!(weights = reshaped(network, weights));
-    let (weights, guarded) = without_guard(network, weights);
-    rule_if!(guarded || network.sole_user(weights).is_some());
+    let (weights, guard) = without_guard(network, weights);
+    rule_if!(guard == Guard::Nan || network.sole_user(weights).is_some());
     rule_if_some!(softened = softened(network, weights));
     rule_if_some!(found = scores::read(network, softened));
+    if let Guard::Hidden(mask) = guard {
+        rule_if!(found.masks.len() == 1 && found.masks[0].from == mask);
+    }
+    let guarded = guard != Guard::None;
     Attention { layer, v, found }.build(network, guarded)
 }
 
@@ -44,23 +49,39 @@ fn reshaped(network: &Network, weights: TensorId) -> Option<TensorId> {
     scores::same_matrices(&network[x].ty.shape, &network[weights].ty.shape).then_some(x)
 }
 
-/// Where(IsNaN(x), 0, x) => x, if that is all that reads x.
-fn without_guard(network: &Network, weights: TensorId) -> (TensorId, bool) {
+/// How weights of queries that see nothing are made 0.
+#[derive(Clone, Copy, PartialEq)]
+enum Guard {
+    /// They are not.
+    None,
+    /// Where they are NaN.
+    Nan,
+    /// Where the greatest number of this mask is minus infinity.
+    Hidden(TensorId),
+}
+
+/// Where(IsNaN(x), 0, x), Where(ReduceMax(mask) == -inf, 0, x) => x, if that is all that reads x.
+fn without_guard(network: &Network, weights: TensorId) -> (TensorId, Guard) {
     let guarded = || {
         let choice = only_given_by(network, weights, "Where")?;
         let (test, x) = (input(choice, 0)?, input(choice, 2)?);
-        let test = only_given_by(network, test, "IsNaN")?;
-        let users = &network[x].users;
-        let fits = input(test, 0) == Some(x)
-            && uniform(network, input(choice, 1)?) == Some(0.0)
-            && users.len() == 2
-            && !network.is_output(x);
-        fits.then_some(x)
+        if uniform(network, input(choice, 1)?) != Some(0.0) || network.is_output(x) {
+            return None;
+        }
+        if let Some(test) = only_given_by(network, test, "IsNaN") {
+            let fits = input(test, 0) == Some(x) && network[x].users.len() == 2;
+            return fits.then_some((x, Guard::Nan));
+        }
+        let test = given_by(network, test, "Equal")?;
+        let (greatest, _) = either_order(test)
+            .into_iter()
+            .find(|(_, low)| uniform(network, *low) == Some(f64::NEG_INFINITY))?;
+        let greatest = given_by(network, greatest, "ReduceMax")?;
+        let mask = input(greatest, 0)?;
+        let last = last_axes(network, greatest)? + 1 == network[mask].ty.rank();
+        (last && network.sole_user(x).is_some()).then_some((x, Guard::Hidden(mask)))
     };
-    match guarded() {
-        Some(x) => (x, true),
-        None => (weights, false),
-    }
+    guarded().unwrap_or((weights, Guard::None))
 }
 
 struct Attention<'n> {
@@ -270,6 +291,31 @@ mod tests {
             let layers = recognised(g, y);
             let want = "{is_causal=1, nan_if_blind=0, scale=0.25, softcap=0}";
             assert!(layers.ends_with(want) && !layers.contains("Mul("), "{layers}");
+        }
+    }
+
+    #[test]
+    fn queries_that_the_mask_blinds_as_onnx_writes_them() {
+        for of_mask in [true, false] {
+            let mut g = Graph::new();
+            let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, "b 2 s 4"));
+            let mask = g.input("mask", "b 1 s s");
+            let s = g.op_with("MatMul", attrs([("transB", Attr::Int(1))]), &[q, k]);
+            let s = g.op("Add", &[s, mask]);
+            let w = g.op("Softmax", &[s]);
+            let last = attrs([("axes", Attr::Ints(vec![-1])), ("keepdims", Attr::Int(1))]);
+            let other = g.input("other", "b 1 s s");
+            let most = g.op_with("ReduceMax", last, &[if of_mask { mask } else { other }]);
+            let blind = by(&mut g, "Equal", most, f64::NEG_INFINITY);
+            let zero = g.scalar(0.0);
+            let w = g.op("Where", &[blind, zero, w]);
+            let y = g.op("MatMul", &[w, v]);
+            if of_mask {
+                assert!(recognised(g, y).ends_with("{is_causal=0, nan_if_blind=0, scale=1, softcap=0}"));
+            } else {
+                g.output(y);
+                assert_eq!((PASS.apply)(&mut g.network, &Settings::default()).unwrap(), 0);
+            }
         }
     }
 

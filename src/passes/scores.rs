@@ -12,6 +12,8 @@ use crate::network::{Layer, Network, TensorId};
 
 /// What is done to scores of this shape.
 pub struct Mask {
+    /// The tensor that is added or chosen by.
+    pub from: TensorId,
     /// The shape of the scores that it meets.
     shape: Vec<Dim>,
     what: What,
@@ -87,14 +89,16 @@ fn walk<'n>(
         return walk(network, x, left - 1, masks, (scale * factor, softcap), found);
     }
     // Scores are masked after they were scaled and capped: here, before.
-    let mut further = |x: TensorId, what: Option<What>| {
-        if let Some(what) = what {
-            let shape = shape.clone();
-            masks.push(Mask { shape, what });
-        }
+    let mut further = |x: TensorId, mask: Option<(TensorId, What)>| {
+        let kept = masks.len();
+        masks.extend(mask.map(|(from, what)| Mask {
+            from,
+            shape: shape.clone(),
+            what,
+        }));
         let reached = walk(network, x, left - 1, masks, (scale, softcap), found);
         if !reached {
-            masks.pop();
+            masks.truncate(kept);
         }
         reached
     };
@@ -105,10 +109,10 @@ fn walk<'n>(
         },
         "Add" if untouched => either_order(layer)
             .into_iter()
-            .any(|(x, mask)| network[x].ty.shape == *shape && further(x, Some(added(network, mask)))),
+            .any(|(x, mask)| network[x].ty.shape == *shape && further(x, Some((mask, added(network, mask))))),
         "Where" if untouched => lowered(network, layer).is_some_and(|(x, what)| {
             let same = network[x].ty.shape == *shape;
-            same && further(x, Some(what))
+            same && input(layer, 0).is_some_and(|from| further(x, Some((from, what))))
         }),
         _ => false,
     }

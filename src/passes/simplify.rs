@@ -14,7 +14,7 @@ use crate::network::{Layer, LayerId, Network, TensorId};
 pub static PASS: Pass = Pass {
     name: "simplify",
     doc: "x*1, x+0, x/1, x**1 => x; c+x => x+c; x-c => x+(-c); x/c => x*(1/c); x**2 => x*x; x**0.5 => Sqrt; \
-          (x*a)*b => x*(a*b); (x+a)+b => x+(a+b); Relu, Clip of Relu, Clip => one; Neg(Neg(x)) => x",
+          (x*a)*b => x*(a*b); (x+a)+b => x+(a+b); Where of a constant condition => x or y; Relu, Clip of Relu, Clip => one; Neg(Neg(x)) => x",
     apply: |network, _| rewrite(network, rule),
 };
 
@@ -35,6 +35,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
         },
         "Pow" => power(network, id),
         "Relu" | "Clip" => clips(network, layer),
+        "Where" => decided(network, layer),
         "Neg" => {
             rule_if_some!(inner = given_by(network, layer.inputs[0].unwrap_or(layer.outputs[0]), "Neg"));
             replace(network, layer, |_| Ok(input(inner, 0)))
@@ -76,6 +77,13 @@ fn neutral(network: &Network, id: LayerId) -> Found<'_> {
         None
     };
     replace(network, layer, |_| Ok(rest))
+}
+
+/// Where(true, x, y) => x, Where(false, x, y) => y, where that has the shape already.
+fn decided<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
+    rule_if_some!(condition = input(layer, 0).and_then(|t| uniform(network, t)));
+    let chosen = input(layer, if condition != 0.0 { 1 } else { 2 });
+    replace(network, layer, |_| Ok(chosen))
 }
 
 /// c+x => x+c; (x+a)+b => x+(a+b); the same for products.
@@ -184,6 +192,7 @@ pub(super) fn has_shape(network: &Network, constant: TensorId, rank: usize, want
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::array::Array;
     use crate::network::attr::Attrs;
     use crate::passes::fold_constants;
     use crate::passes::testing::Graph;
@@ -196,6 +205,20 @@ mod tests {
         g.output(y);
         let layers = format!("%Sigmoid: float32[n, 2] = Sigmoid(%x)\n{layers}");
         g.becomes_by(&[&PASS, &fold_constants::PASS], &Default::default(), &layers);
+    }
+
+    #[test]
+    fn a_decided_choice_vanishes() {
+        for (truth, left) in [(0.0, "y"), (1.0, "x")] {
+            let mut g = Graph::new();
+            let (x, y) = (g.input("x", "n 3"), g.input("y", "n 3"));
+            let array = Array::from_f64(DType::Bool, vec![1, 1], &[truth]).unwrap();
+            let condition = g.network.add_constant("c", array);
+            let z = g.op("Where", &[condition, x, y]);
+            let z = g.op("Relu", &[z]);
+            g.output(z);
+            g.becomes(&PASS, &format!("%Relu: float32[n, 3] = Relu(%{left})"));
+        }
     }
 
     #[test]
