@@ -2,7 +2,7 @@
 
 use super::multiversion;
 use crate::network::dtype::DType;
-use crate::network::narrow::{Narrow, PLAIN, Rounding, numbers};
+use crate::network::narrow::{Format, Narrow, PLAIN, Rounding, numbers};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
@@ -157,19 +157,45 @@ unsafe fn encode(dtype: DType, from: *const f32, to: *mut u8, n: usize) {
     }
 }
 
-multiversion! {
-    /// f32 to the codes of a narrow dtype.
-    unsafe fn encode_by<V>(narrow: Narrow, rounding: Rounding, from: *const f32, to: *mut u8, n: usize) {
-        let _ = V::LANES;
-        each(from, to, n, |v| narrow.encode(f64::from(v), rounding))
+unsafe fn encode_by(narrow: Narrow, rounding: Rounding, from: *const f32, to: *mut u8, n: usize) {
+    // SAFETY: the callers hand on the promise of `from_f32`.
+    unsafe {
+        match narrow.format {
+            Format::Float { .. } => encode_floats(narrow, rounding.saturate, from, to, n),
+            Format::Int { .. } => cut(narrow.mask(), from, to, n),
+            Format::Power => each(from, to, n, |v| narrow.encode(f64::from(v), rounding)),
+        }
     }
 }
 
 multiversion! {
-    /// f32 to the f32 that a narrow dtype holds in their place.
-    pub unsafe fn round_to<V>(dtype: DType, rounding: Rounding, n: usize, from: *const f32, to: *mut f32) {
+    unsafe fn encode_floats<V>(narrow: Narrow, saturate: bool, from: *const f32, to: *mut u8, n: usize) {
         let _ = V::LANES;
-        let (Some(narrow), numbers) = (dtype.narrow(), numbers(dtype)) else { return };
-        each(from, to, n, |v| numbers[usize::from(narrow.encode(f64::from(v), rounding))])
+        each(from, to, n, |v| narrow.encode_f32(v, saturate))
+    }
+}
+
+multiversion! {
+    /// The low bits of integers; of others, what is before the point.
+    unsafe fn cut<V>(mask: u8, from: *const f32, to: *mut u8, n: usize) {
+        let _ = V::LANES;
+        each(from, to, n, |v| (v as i32) as u8 & mask)
+    }
+}
+
+/// f32 to the f32 that a narrow dtype holds in their place.
+///
+/// # Safety
+/// `n` f32 must be readable at `from` and writable at `to`, which may be `from`.
+pub unsafe fn round_to(dtype: DType, rounding: Rounding, n: usize, from: *const f32, to: *mut f32) {
+    let Some(narrow) = dtype.narrow() else { return };
+    let (numbers, mut codes) = (numbers(dtype), [0u8; 512]);
+    for start in (0..n).step_by(codes.len()) {
+        let count = codes.len().min(n - start);
+        // SAFETY: the caller's promise; the codes hold `count` bytes.
+        unsafe {
+            encode_by(narrow, rounding, from.add(start), codes.as_mut_ptr(), count);
+            each(codes.as_ptr(), to.add(start), count, |code| numbers[usize::from(code)]);
+        }
     }
 }

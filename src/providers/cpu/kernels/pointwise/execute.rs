@@ -68,7 +68,7 @@ fn wrap(dtype: DType, v: i64) -> i64 {
         DType::Int32 => v as i32 as i64,
         DType::UInt32 => v as u32 as i64,
         _ => match dtype.narrow() {
-            Some(narrow) => narrow.decode(v as u8) as i64,
+            Some(narrow) => narrow.cut(v),
             None => v,
         },
     }
