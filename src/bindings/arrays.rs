@@ -2,7 +2,7 @@
 
 use super::dlpack;
 use crate::error::{Error, Result};
-use crate::network::array::Array;
+use crate::network::array::{Array, bytes_of};
 use crate::network::dtype::DType;
 use numpy::npyffi::{PY_ARRAY_API, npy_intp};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -183,12 +183,13 @@ fn read_foreign(object: &Bound<'_, PyAny>) -> Result<Array> {
 
 /// A new numpy array, not initialised.
 pub fn empty<'py>(py: Python<'py>, dtype: DType, shape: &[usize]) -> PyResult<(Bound<'py, PyAny>, *mut u8)> {
+    bytes_of(dtype, shape)?;
     let mut dims: Vec<npy_intp> = shape.iter().map(|&d| d as npy_intp).collect();
     let descriptor = numpy_dtype(py, dtype)?.into_dtype_ptr();
     // SAFETY: numpy takes over the reference to the dtype and copies `dims`; a null result is a Python error.
     unsafe {
         let array = PY_ARRAY_API.PyArray_Empty(py, dims.len() as i32, dims.as_mut_ptr(), descriptor, 0);
-        let array = Bound::from_owned_ptr_or_err(py, array)?;
+        let array = Bound::from_owned_ptr_or_err(py, array).map_err(Error::from)?;
         let data = (*array.as_ptr().cast::<numpy::npyffi::PyArrayObject>()).fields.data;
         Ok((array, data.cast()))
     }

@@ -197,6 +197,9 @@ fn departure(
     simplify(&mut original, DType::Float32, providers, &config)?;
     let plan = &engine.plans[0];
     let binding = opt(&original, &plan.profile);
+    if original.check_guards(&binding).is_err() {
+        return Ok(None);
+    }
     let cache = TimingCache::default();
     let exact = Program::build(
         Arc::new(original),
@@ -250,16 +253,19 @@ fn plan(
     } else {
         &config.profiles
     };
-    let settings = config.settings();
-    let mut plans = vec![];
+    let mut settings = config.settings();
+    let (mut plans, mut notes) = (vec![], vec![]);
     for profile in profiles {
-        let program = Program::build(
-            network.clone(),
-            providers.to_vec(),
-            &settings,
-            &opt(&network, profile),
-            cache,
-        )?;
+        let opt = opt(&network, profile);
+        if let Err(clash) = network.check_guards(&opt) {
+            // Kernels can't run at such sizes, so they are not timed.
+            settings.optimization_level = 0;
+            notes.push(format!(
+                "nothing was timed at the shapes to optimise for: {}",
+                clash.message()
+            ));
+        }
+        let program = Program::build(network.clone(), providers.to_vec(), &settings, &opt, cache)?;
         if let Some(refusal) = program.refusals.first().filter(|_| config.strict) {
             return Err(
                 Error::unsupported(format!("{} refuses a layer: {}", refusal.provider, refusal.reason))
@@ -272,7 +278,6 @@ fn plan(
             program: Arc::new(program),
         });
     }
-    let mut notes = vec![];
     if let Err(e) = cache.flush() {
         notes.push(format!("the timing cache was not written: {}", e.message()));
     }

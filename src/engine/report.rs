@@ -110,8 +110,9 @@ impl Engine {
 }
 
 impl Report {
-    /// `guessed`: some sizes depend on data. Likely ones need not fit each other; then kernels are all that is told.
+    /// `guessed`: some sizes depend on data. Likely sizes need not fit each other; then kernels are all that is told.
     fn add(&mut self, program: &Arc<Program>, binding: &Binding, guessed: bool) -> Result<()> {
+        let guessed = guessed || program.network.check_guards(binding).is_err();
         let instance = match ProgramInstance::new(program.clone(), binding) {
             Err(_) if guessed => None,
             made => Some(made?),

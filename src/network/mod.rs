@@ -390,6 +390,14 @@ impl Network {
         Err(Error::invalid("the layers form a cycle").layer(stuck.map_or("", |(_, l)| &l.name)))
     }
 
+    /// Checks the relations between dimensions at these sizes.
+    ///
+    /// # Errors
+    /// If one does not hold; names both sides.
+    pub fn check_guards(&self, binding: &dim::Binding) -> Result<()> {
+        self.guards.iter().try_for_each(|guard| guard.check(binding))
+    }
+
     /// Runs the op's rule for a layer as it stands.
     pub(crate) fn infer(
         &self,

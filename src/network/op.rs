@@ -3,13 +3,16 @@
 use crate::error::{Error, Result};
 use crate::network::array::{Array, bytes_of};
 use crate::network::attr::{AttrDef, Attrs, Read};
-use crate::network::dim::{Dim, Symbols};
+use crate::network::dim::{Binding, Dim, Symbols};
 use crate::network::dtype::DType;
 use crate::network::narrow::is_taken;
 use crate::network::patch::Patch;
 use crate::network::{LayerId, Network, reference};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
+
+/// numpy's own limit; and a shape of so many dimensions is carried as a value.
+const HIGHEST_RANK: usize = 64;
 
 /// dtype and symbolic shape of a tensor and, for a small integer tensor, its symbolic elements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,8 +59,13 @@ impl TensorType {
     /// Checks that a tensor can have this shape.
     ///
     /// # Errors
-    /// If a dimension is negative, or the tensor larger than any may be.
+    /// If a dimension is negative, or the tensor has more dimensions or bytes than any may have.
     pub fn check_size(&self) -> Result<()> {
+        if self.rank() > HIGHEST_RANK {
+            return Err(Error::shape("a tensor has too many dimensions")
+                .expected(format!("at most {HIGHEST_RANK}"))
+                .got(self.rank().to_string()));
+        }
         if let Some(bad) = self.shape.iter().find(|d| d.as_const().is_some_and(|v| v < 0)) {
             return Err(Error::shape("a dimension is negative").got(format!("{bad} in {}", self.describe())));
         }
@@ -101,6 +109,24 @@ pub struct Guard {
     pub or_one: bool,
     /// The layer that needs it, and why.
     pub reason: String,
+}
+
+impl Guard {
+    /// Checks the relation at these sizes.
+    ///
+    /// # Errors
+    /// If it does not hold; names both sides.
+    pub fn check(&self, binding: &Binding) -> Result<()> {
+        let (left, right) = (self.left.eval(binding)?, self.right.eval(binding)?);
+        if left == right || (self.or_one && left == 1) {
+            return Ok(());
+        }
+        Err(
+            Error::shape(format!("the shapes of the inputs do not go together ({})", self.reason))
+                .expected(format!("{} = {}", self.left, self.right))
+                .got(format!("{left} and {right}")),
+        )
+    }
 }
 
 /// What a shape and type rule sees.

@@ -6,8 +6,9 @@ use crate::network::attr::{self, Attrs};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::{Guard, OpDef, TensorType};
+use crate::network::ops::reshape;
 use crate::network::{Constant, Layer, LayerId, Network, Recipe, Source, Tensor, TensorId, constant_type};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A rewrite in the making, on top of a network that it does not touch yet.
@@ -192,23 +193,64 @@ impl<'n> Patch<'n> {
         Ok(outputs)
     }
 
-    /// `new` stands for `old` from now on. The types must agree.
+    /// `new` stands for `old` from now on. The types must agree; where a guard says that two dimensions are equal, one may
+    /// stand for the other.
     ///
     /// # Errors
     /// If the dtype or the shape changes.
     pub fn shunt(&mut self, old: TensorId, new: TensorId) -> Result<()> {
-        let (from, to) = (self.ty(old), self.ty(new));
-        if from.dtype != to.dtype || from.shape != to.shape {
-            return Err(Error::internal("a rewrite changes the type of a tensor")
-                .tensor(&self.tensor(old).name)
-                .expected(from.describe())
-                .got(to.describe()));
-        }
+        let new = self.shaped_as(old, new)?;
         self.change.shunts.push((old, new));
         if let Some((layer, _)) = self.network.producer(old) {
             self.absorb(layer);
         }
         Ok(())
+    }
+
+    /// `new`, or a view of it in the shape of `old` where the two are written differently.
+    fn shaped_as(&mut self, old: TensorId, new: TensorId) -> Result<TensorId> {
+        let (from, to) = (self.ty(old), self.ty(new));
+        if from.dtype == to.dtype && from.shape == to.shape {
+            return Ok(new);
+        }
+        if from.dtype != to.dtype || !self.assumed_equal(&from.shape, &to.shape) {
+            return Err(Error::internal("a rewrite changes the type of a tensor")
+                .tensor(&self.tensor(old).name)
+                .expected(from.describe())
+                .got(to.describe()));
+        }
+        let shape = from.shape.clone();
+        let target = self.symbolic("shape", DType::Int64, vec![shape.len().into()], shape);
+        let attrs = attr::attrs([("allowzero", attr::Attr::Int(1))]);
+        self.add(&reshape::DEF, attrs, &[new, target])
+    }
+
+    /// Whether the guards make two shapes the same.
+    fn assumed_equal(&self, left: &[Dim], right: &[Dim]) -> bool {
+        let guards = self.network.guards.iter().chain(&self.change.guards);
+        let mut equal: HashMap<&str, &Dim> = HashMap::new();
+        for guard in guards.filter(|g| !g.or_one) {
+            match (guard.left.as_symbol(), guard.right.as_symbol()) {
+                // One of two names, always the same one.
+                (Some(a), Some(b)) if a < b => equal.entry(b).or_insert(&guard.left),
+                (Some(symbol), _) => equal.entry(symbol).or_insert(&guard.right),
+                (None, Some(symbol)) => equal.entry(symbol).or_insert(&guard.left),
+                (None, None) => continue,
+            };
+        }
+        /// A name may stand for a name that stands for a number.
+        const ROUNDS: usize = 3;
+        let resolved = |dim: &Dim| {
+            (0..ROUNDS).fold(dim.clone(), |dim, _| {
+                dim.substitute(&|symbol| equal.get(symbol).map(|&d| d.clone()))
+            })
+        };
+        let said = |l: &Dim, r: &Dim| {
+            let mut guards = self.network.guards.iter().chain(&self.change.guards);
+            guards.any(|g| !g.or_one && [(&g.left, &g.right), (&g.right, &g.left)].contains(&(l, r)))
+        };
+        let equal = |(l, r): (&Dim, &Dim)| l == r || said(l, r) || resolved(l) == resolved(r);
+        left.len() == right.len() && left.iter().zip(right).all(equal)
     }
 
     /// The new layers stand for this one too (its name and sources), though it may stay for other users.

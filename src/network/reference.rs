@@ -23,27 +23,34 @@ fn evaluate_with(
     inputs: &[Option<Array>],
     runner: Option<&dyn Runner>,
 ) -> Result<Vec<Array>> {
-    let types: Vec<_> = inputs.iter().map(|a| a.as_ref().map(constant_type)).collect();
+    let given: Vec<_> = inputs.iter().map(|a| a.as_ref().map(constant_type)).collect();
     let infer = Infer {
         layer: op.name,
         attrs,
-        inputs: &types,
+        inputs: &given,
         constants: inputs,
         symbols: &Symbols::new(),
         guards: Default::default(),
     };
-    let outputs = op.types(&infer)?;
+    let types = op.types(&infer)?;
     // What is counted is 0 here; the arrays that come back have its size.
     let size = |dim: &Dim| match dim.as_const() {
         None if dim.symbols().iter().any(|symbol| is_counted(symbol)) => Some(0),
         known => known.and_then(|size| usize::try_from(size).ok()),
     };
     let concrete = |ty: &TensorType| Some((ty.dtype, ty.shape.iter().map(size).collect::<Option<_>>()?));
-    let outputs: Vec<(DType, Vec<usize>)> = outputs
+    let outputs: Vec<(DType, Vec<usize>)> = types
         .iter()
         .map(concrete)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::shape("the shape of an output is not determined by these inputs").layer(op.name))?;
+    if types
+        .iter()
+        .all(|ty| ty.concrete().is_some_and(|shape| shape.contains(&0)))
+    {
+        let empty = |(dtype, shape): (DType, Vec<usize>)| Array::from_bytes(dtype, shape, &[]);
+        return outputs.into_iter().map(empty).collect();
+    }
     for (_, shape) in &outputs {
         // The evaluation holds an output in double precision. Asked here, a size that is too large is no crash there.
         Buffer::try_zeroed(bytes_of(DType::Float64, shape)?)?;

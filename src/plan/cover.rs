@@ -1,6 +1,7 @@
 //! The cover: which candidates, together, run every layer once at the least cost.
 
 use crate::error::{Error, Result};
+use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, Source, TensorId};
 use crate::plan::{Candidate, Offer, Provider, Refusal, Settings};
 use std::cmp::Reverse;
@@ -111,6 +112,8 @@ fn refuse_orphans(orphans: &[Vec<Refusal>]) -> Result<()> {
 
 struct Search<'a> {
     network: &'a Network,
+    /// The sizes to optimise for.
+    opt: Binding,
     position: HashMap<LayerId, usize>,
     group_of: HashMap<LayerId, usize>,
     groups: Vec<Group>,
@@ -119,8 +122,10 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(network: &'a Network, order: &[LayerId]) -> Self {
         let position = order.iter().enumerate().map(|(i, &layer)| (layer, i)).collect();
+        let opt = network.symbols.iter().map(|(name, range)| (name.clone(), range.opt));
         Self {
             network,
+            opt: opt.collect(),
             position,
             group_of: HashMap::new(),
             groups: vec![],
@@ -172,8 +177,17 @@ impl<'a> Search<'a> {
             .iter()
             .flat_map(|&l| &self.network[l].outputs)
             .filter(|t| !given.contains(t));
-        let bytes: f64 = inside.map(|&t| opt_bytes(self.network, t)).sum();
+        let bytes: f64 = inside.map(|&t| self.opt_bytes(t)).sum();
         (candidate.layers.len() - 1) as f64 * LAUNCH + 2.0 * bytes / BANDWIDTH
+    }
+
+    /// Bytes of a tensor at the shapes to optimise for.
+    fn opt_bytes(&self, tensor: TensorId) -> f64 {
+        if matches!(self.network[tensor].source, Source::Constant(_)) {
+            return 0.0;
+        }
+        let ty = &self.network[tensor].ty;
+        ty.elements().eval(&self.opt).unwrap_or(0) as f64 * ty.dtype.size() as f64
     }
 
     /// Whether a path leaves these layers and comes back, through groups that are taken already.
@@ -253,18 +267,4 @@ impl<'a> Search<'a> {
             false => Err(Error::internal("the chosen fusions form a cycle")),
         }
     }
-}
-
-/// Bytes of a tensor at the shapes to optimise for.
-fn opt_bytes(network: &Network, tensor: TensorId) -> f64 {
-    if matches!(network[tensor].source, Source::Constant(_)) {
-        return 0.0;
-    }
-    let binding = network
-        .symbols
-        .iter()
-        .map(|(name, range)| (name.clone(), range.opt))
-        .collect();
-    let ty = &network[tensor].ty;
-    ty.elements().eval(&binding).unwrap_or(0) as f64 * ty.dtype.size() as f64
 }

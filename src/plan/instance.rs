@@ -321,7 +321,7 @@ fn threads_for(program: &Program, operands: &[Operand]) -> usize {
     if short { 1 } else { program.threads }
 }
 
-/// Instantiates a step; `None` if placing the operands in one another leaves nothing to do.
+/// Instantiates a step; `None` if there is nothing to do: no element to compute, or operands that lie in one another.
 fn instantiate(
     program: &Program,
     step: usize,
@@ -332,6 +332,9 @@ fn instantiate(
     let step = &program.steps[step];
     let mut inputs: Vec<_> = step.inputs.iter().map(|&s| places.operands[s].clone()).collect();
     let mut outputs: Vec<_> = step.outputs.iter().map(|&s| places.operands[s].clone()).collect();
+    if outputs.iter().all(Operand::is_empty) {
+        return Ok(None);
+    }
     match step.kernel.alias() {
         Alias::Reshape if places.shares(step.inputs[0], step.outputs[0]) => return Ok(None),
         Alias::Concat(_) => {

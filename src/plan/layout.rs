@@ -99,6 +99,11 @@ impl Operand {
         self.shape.iter().product()
     }
 
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.shape.contains(&0)
+    }
+
     /// Bytes when dense.
     pub fn bytes(&self) -> usize {
         self.layout.bytes(self.dtype, &self.shape)

@@ -4,9 +4,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::network::array::{Array, Buffer};
-use crate::network::dim::Binding;
 use crate::network::dtype::DType;
-use crate::network::op::Guard;
 use crate::network::reference::bind;
 use crate::plan::instance::{ProgramInstance, StepTime};
 use crate::runtime::staged::StagedContext;
@@ -131,11 +129,7 @@ impl ExecutionContext {
     fn instantiate(&self, inputs: &[(DType, &[usize])]) -> Result<Ready> {
         let engine = &self.engine;
         let binding = bind(&engine.network, &|i| inputs[i].1.to_vec())?;
-        engine
-            .network
-            .guards
-            .iter()
-            .try_for_each(|guard| check(guard, &binding))?;
+        engine.network.check_guards(&binding)?;
         let (plan, inside) = engine.plan_for(&binding);
         let instance = ProgramInstance::new(engine.plans[plan].program.clone(), &binding)?;
         let spec = |o: &crate::plan::layout::Operand| TensorSpec {
@@ -214,17 +208,4 @@ fn check_dtypes(network: &Network, inputs: &[(DType, &[usize])]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn check(guard: &Guard, binding: &Binding) -> Result<()> {
-    let (left, right) = (guard.left.eval(binding)?, guard.right.eval(binding)?);
-    if left == right || (guard.or_one && left == 1) {
-        return Ok(());
-    }
-    Err(Error::shape(format!(
-        "the shapes of the inputs do not go together ({})",
-        guard.reason
-    ))
-    .expected(format!("{} = {}", guard.left, guard.right))
-    .got(format!("{left} and {right}")))
 }

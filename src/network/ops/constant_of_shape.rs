@@ -28,7 +28,10 @@ pub static DEF: OpDef = OpDef {
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (dtype, value) = (infer.attrs.dtype("dtype"), infer.attrs.float("value"));
     let mut output = TensorType::new(dtype, values::target(infer, 0)?);
-    let count = output.elements().as_const().filter(|&n| n <= LONGEST_VALUE as i64);
+    let count = output
+        .elements()
+        .as_const()
+        .filter(|n| (0..=LONGEST_VALUE as i64).contains(n));
     output.value = count
         .filter(|_| values::carried(dtype))
         .map(|count| vec![Dim::from(value as i64); count as usize]);

@@ -33,7 +33,7 @@ pub static DEF: OpDef = OpDef {
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     integer_product::check(infer)?;
     let w = infer.input(1)?;
-    if integer_product::terms(&w.shape[1..]).is_none() {
+    if w.shape.get(1..).and_then(integer_product::terms).is_none() {
         return Err(
             Error::unsupported("the extents of the kernel must be known, and not too large")
                 .expected(format!("at most {MOST_TERMS} weights per channel of the output"))

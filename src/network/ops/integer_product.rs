@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Evaluate, Infer, TensorType};
+use crate::network::op::{Evaluate, Infer};
 use crate::network::ops::quantize_linear::range;
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{add, mul, pointwise, round, sub};
@@ -33,8 +33,14 @@ pub fn check(infer: &Infer) -> Result<()> {
                 .expected(x.dtype.name())
                 .got(zero.dtype.name()));
         }
-        let shape = infer.broadcast(&[&x.shape, &zero.shape])?;
-        pointwise::broadcast_to(x, vec![TensorType::new(x.dtype, shape)])?;
+        let lead = x.rank().checked_sub(zero.rank()).ok_or_else(|| {
+            Error::shape("a zero point has more dimensions than its operand")
+                .expected(format!("at most {}", x.rank()))
+                .got(zero.rank().to_string())
+        })?;
+        for (dim, zero) in x.shape[lead..].iter().zip(&zero.shape).filter(|(_, zero)| !zero.is(1)) {
+            infer.require_equal(dim, zero, "a zero point is not broadcast to its operand")?;
+        }
     }
     Ok(())
 }
@@ -72,6 +78,8 @@ impl Operand {
         if let Some(zero) = zero {
             let zero = rewrite.cast(zero, dtype)?;
             tensor = rewrite.apply(&sub::DEF, &[tensor, zero])?;
+            // Where the zero point knows more of a dimension than the operand does, that is a guard, and no new shape.
+            tensor = rewrite.reshape(tensor, rewrite.ty(x).shape.clone())?;
         }
         let reach = bound * terms as f64;
         Ok(Self { tensor, bound, reach })

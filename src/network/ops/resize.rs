@@ -264,6 +264,11 @@ impl Resampling<'_> {
     pub fn taps(&self) -> Result<Vec<(usize, Vec<Option<Weights>>)>> {
         let dims: Vec<_> = self.shape.iter().map(|&d| Dim::from(d as i64)).collect();
         let axes = axes(self.attrs, &TensorType::new(DType::Float32, dims))?;
+        if let Some(roi) = self.roi.as_ref().filter(|roi| roi.len() != 2 * axes.len()) {
+            return Err(Error::shape("roi needs a start and an end for each axis")
+                .expected(format!("{} numbers", 2 * axes.len()))
+                .got(roi.len().to_string()));
+        }
         let sizes = self.sizes.as_ref();
         let common = sizes.and_then(|sizes| common_scale(self.attrs, self.shape, &axes, sizes));
         let along = |(k, &axis): (usize, &usize)| {

@@ -24,6 +24,11 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let x = infer.input(0)?;
     let (starts, ends) = (infer.value(1), infer.value(2));
     let count = infer.input(1)?.shape.first().and_then(Dim::as_const).unwrap_or(0);
+    if count > x.rank() as i64 {
+        return Err(Error::shape("a slice names more axes than there are")
+            .expected(format!("at most {}", x.rank()))
+            .got(count.to_string()));
+    }
     let numbers = |index: usize, default: &dyn Fn(i64) -> i64| match infer.optional(index) {
         Some(_) => infer.numbers(index),
         None => Ok((0..count).map(default).collect()),

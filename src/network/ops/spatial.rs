@@ -25,6 +25,9 @@ pub const AUTO_PAD: AttrDef = attr(
     "NOTSET (use pads), VALID, SAME_UPPER or SAME_LOWER (ONNX Conv)",
 );
 
+/// No extent, step or padding is greater: products of two fit 64 bits.
+const GREATEST: i64 = 1 << 31;
+
 /// The window of a convolution or pooling along its spatial axes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
@@ -56,7 +59,7 @@ impl Window {
     /// If a list has another length than the kernel, or a value makes no sense.
     pub fn read(attrs: &Attrs, kernel: Vec<i64>) -> Result<Self> {
         let rank = kernel.len();
-        let pads = list(attrs, "pads", 2 * rank, 0, i64::MIN)?;
+        let pads = list(attrs, "pads", 2 * rank, 0, -GREATEST)?;
         let (auto_pad, keep) = match attrs.text("auto_pad") {
             "NOTSET" => (AutoPad::Explicit, 1),
             "VALID" => (AutoPad::Valid, 0),
@@ -68,8 +71,8 @@ impl Window {
                     .got(other));
             }
         };
-        if kernel.iter().any(|&k| k < 1) {
-            return Err(Error::shape("the kernel is empty").got(format!("{kernel:?}")));
+        if kernel.iter().any(|&k| !(1..=GREATEST).contains(&k)) {
+            return Err(Error::shape("the kernel is empty, or too large").got(format!("{kernel:?}")));
         }
         Ok(Self {
             strides: list(attrs, "strides", rank, 1, 1)?,
@@ -116,9 +119,11 @@ impl Window {
 pub(super) fn list(attrs: &Attrs, name: &str, length: usize, default: i64, least: i64) -> Result<Vec<i64>> {
     match attrs.ints(name) {
         [] => Ok(vec![default; length]),
-        values if values.len() != length || values.iter().any(|&v| v < least) => {
+        values if values.len() != length || values.iter().any(|&v| v < least || v.abs() > GREATEST) => {
             Err(Error::shape(format!("attribute {name:?} does not fit"))
-                .expected(format!("{length} integers, each at least {least}"))
+                .expected(format!(
+                    "{length} integers, each at least {least} and at most {GREATEST}"
+                ))
                 .got(format!("{values:?}")))
         }
         values => Ok(values.to_vec()),

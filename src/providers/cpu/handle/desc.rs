@@ -43,7 +43,7 @@ impl Desc {
         let seen = if gaps && shape[0] == 1 { shape } else { &whole };
         let raw = match operand.layout {
             Layout::Blocked16 => TensorDesc {
-                dims: signed(shape),
+                dims: extents(shape)?,
                 strides: Vec::new(),
                 dtype: element_type(operand.dtype)?,
                 blocked: true,
@@ -70,7 +70,7 @@ impl Desc {
     /// If oneDNN has no such element type.
     pub fn strided(dtype: DType, shape: &[usize], strides: &[usize]) -> Result<Self> {
         let image = strides.first().copied().unwrap_or(0) * dtype.size();
-        let (dims, strides, dtype) = (signed(shape), signed(strides), element_type(dtype)?);
+        let (dims, strides, dtype) = (extents(shape)?, signed(strides), element_type(dtype)?);
         let raw = TensorDesc {
             dims,
             strides,
@@ -158,6 +158,16 @@ fn strides(shape: &[usize], layout: Layout) -> Vec<usize> {
 
 fn signed(values: &[usize]) -> Vec<i64> {
     values.iter().map(|&value| value as i64).collect()
+}
+
+/// Extents as oneDNN takes them. It computes with 32 bits in places, and divides by what overflowed there.
+fn extents(shape: &[usize]) -> Result<Vec<i64>> {
+    match shape.iter().find(|&&extent| extent > i32::MAX as usize) {
+        Some(extent) => Err(Error::unsupported("a dimension is too large for this kernel")
+            .expected(format!("at most {}", i32::MAX))
+            .got(extent.to_string())),
+        None => Ok(signed(shape)),
+    }
 }
 
 /// The element type that oneDNN has for a dtype.

@@ -32,7 +32,7 @@ impl Kernel for Gather {
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let (x, indices) = (&request.inputs[0], &request.inputs[1]);
         Ok(Box::new(Gathering {
-            places: Places::new(self.rule, x, indices),
+            places: Places::new(self.rule, x, indices)?,
             size: x.dtype.size(),
         }))
     }

@@ -1,6 +1,7 @@
 //! Where in a row-major tensor the runs start that indices name.
 
 use crate::error::Result;
+use crate::network::array::Buffer;
 use crate::network::dtype::DType;
 use crate::network::ops::{indexing, strides};
 use crate::plan::layout::Operand;
@@ -35,7 +36,14 @@ pub struct Places {
 
 impl Places {
     /// Prepares for these shapes.
-    pub fn new(rule: Rule, x: &Operand, indices: &Operand) -> Places {
+    ///
+    /// # Errors
+    /// If there is not enough memory for as many places as there are indices.
+    pub fn new(rule: Rule, x: &Operand, indices: &Operand) -> Result<Places> {
+        /// Vectors that are as long as there are indices.
+        const TABLES: usize = 3;
+        // Asked as a whole before the vectors are made, which end the process where there is no memory.
+        Buffer::try_zeroed(TABLES * size_of::<usize>() * indices.elements())?;
         let (shape, strides) = (x.shape.as_slice(), strides(&x.shape));
         let inside = |axis: usize| shape[axis..].iter().product::<usize>();
         let mut places = Places {
@@ -68,7 +76,7 @@ impl Places {
                 places.along = (batch..batch + length).map(|a| [shape[a], strides[a]]).collect();
             }
         }
-        places
+        Ok(places)
     }
 
     /// Finds the starts that these indices name.

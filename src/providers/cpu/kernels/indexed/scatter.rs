@@ -54,7 +54,7 @@ impl Kernel for Scatter {
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let (x, indices) = (&request.inputs[0], &request.inputs[1]);
         Ok(Box::new(Scattering {
-            places: Places::new(self.rule, x, indices),
+            places: Places::new(self.rule, x, indices)?,
             dtype: x.dtype,
             bytes: x.bytes(),
             fold: self.fold,

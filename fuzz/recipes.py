@@ -1,0 +1,562 @@
+"""How a random network gets a node of each op. An op without a recipe here takes the cases of the conformance suite."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuzz.generate import FLOATS, INTS, Network, Rejected, Value, dtype_of
+from tests.conformance.test_conformance import MODULES
+
+Recipe = Callable[[Network], Any]
+
+#: Ops of one float tensor that are smooth where their values are small.
+SMOOTH = (
+    "Asinh Atan Celu Cos Elu Erf Exp Gelu HardSigmoid HardSwish LeakyRelu Mish Selu Sigmoid Sin Sinh Softplus Softsign "
+    "Tanh Cosh"
+).split()
+#: Those of which a small error of the input may be a great one of the output.
+SENSITIVE = "Acos Acosh Asin Atanh Log Reciprocal Sqrt Tan ThresholdedRelu Shrink".split()
+#: Those whose formula gives NaN for minus infinity, where a kernel may give the limit.
+LIMITED = ("Gelu", "HardSwish", "Mish")
+#: Those that jump.
+JUMPING = "Ceil Floor Round Sign".split()
+MOVED = (*FLOATS, *INTS, "bool")
+NUMBERS = (*FLOATS, *INTS[:4])
+
+
+def unary(op: str, exact: bool = False, **attrs: Callable[[Network], Any]) -> Recipe:
+    """An op of one float tensor; `exact`: only of one that is exact."""
+
+    def recipe(g: Network) -> None:
+        chosen = {name: make(g) for name, make in attrs.items() if g.flag()}
+        x = g.pick(exact=exact)
+        if op in LIMITED and np.isneginf(x.array.astype(np.float64)).any():
+            raise Rejected
+        g.add(op, x, exact=op in ("Relu", "Abs", "Neg", *JUMPING), **chosen)
+
+    return recipe
+
+
+def small(g: Network) -> float:
+    return g.rng.choice((0.25, 0.5, 1.0, 1.5))
+
+
+def binary(op: str, dtypes: Any = NUMBERS, exact: bool = False) -> Recipe:
+    """An op of two tensors that broadcast."""
+
+    def recipe(g: Network) -> None:
+        left = g.pick(dtypes, exact=exact)
+        right = g.partner(left, exact)
+        if g.rng.random() < 0.3:
+            left, right = right, left
+        g.add(op, left, right, exact=True)
+
+    return recipe
+
+
+def any_number(op: str) -> Recipe:
+    def recipe(g: Network) -> None:
+        first = g.pick(NUMBERS)
+        g.add(op, first, *(g.partner(first) for _ in range(g.rng.randrange(3))), exact=True)
+
+    return recipe
+
+
+def reduction(op: str, exact: bool = False) -> Recipe:
+    def recipe(g: Network) -> None:
+        x = g.pick(exact=exact)
+        axes = g.rng.sample(range(x.rank), g.rng.randint(0, x.rank))
+        axes = [a - x.rank if g.rng.random() < 0.3 else a for a in axes]
+        given = g.ints(*axes) if axes or g.flag() else None
+        attrs = {"keepdims": g.flag(), "noop_with_empty_axes": 1 if g.rng.random() < 0.2 else None}
+        g.add(op, x, given, exact=op in ("ReduceMax", "ReduceMin", "ReduceSum", "ReduceL1"), **attrs)
+
+    return recipe
+
+
+def arg(op: str) -> Recipe:
+    def recipe(g: Network) -> None:
+        x = g.pick(NUMBERS, exact=True, rank=(1, 2, 3, 4))
+        g.add(op, x, axis=g.axis(x), keepdims=g.flag(), select_last_index=g.flag(), exact=True)
+
+    return recipe
+
+
+def clip(g: Network) -> None:
+    x = g.pick(NUMBERS)
+    bounds = [g.give(np.asarray(v, x.array.dtype)) if g.rng.random() < 0.7 else None for v in (0, 3)]
+    g.add("Clip", x, *bounds, exact=True)
+
+
+def prelu(g: Network) -> None:
+    x = g.pick()
+    dims = [d if g.flag() else 1 for d in x.shape]
+    g.add("PRelu", x, g.like(x, dims[g.rng.randrange(len(dims) + 1) :]), exact=True)
+
+
+def where(g: Network) -> None:
+    x = g.pick(MOVED)
+    y = g.partner(x)
+    g.add("Where", g.pick_exactly(g.rng.choice([x.shape, y.shape, x.shape[-1:], ()]), "bool"), x, y, exact=True)
+
+
+def cast(g: Network) -> None:
+    from onnx import helper
+
+    x = g.pick(MOVED, exact=True)
+    dtype = g.rng.choice((*FLOATS, *INTS, "bool"))
+    if x.is_float and "float" not in dtype and not (np.isfinite(x.array).all() and (x.array >= 0).all()):
+        # What a number beyond the range of integers becomes is open.
+        raise Rejected
+    g.add("Cast", x, to=helper.np_dtype_to_tensor_dtype(dtype_of(dtype)), exact=True)
+
+
+def matmul(g: Network) -> None:
+    a = g.pick((*FLOATS, "int32", "int64"), rank=(1, 2, 3, 4))
+    inner, n = a.shape[-1], g.rng.choice((1, 2, 3, 8, 17))
+    batch = [d if g.flag() else 1 for d in a.shape[:-2]]
+    shape = (inner,) if g.rng.random() < 0.15 else (*batch[g.rng.randrange(len(batch) + 1) :], inner, n)
+    g.add("MatMul", a, g.like(a, shape))
+
+
+def gemm(g: Network) -> None:
+    a, across, over = g.pick(rank=2), g.flag(), g.flag()
+    inner, m = (a.shape[0], a.shape[1]) if across else (a.shape[1], a.shape[0])
+    n = g.rng.choice((1, 3, 8, 17))
+    b = g.like(a, (n, inner) if over else (inner, n))
+    c = g.like(a, g.rng.choice([(), (1,), (n,), (1, n), (m, 1), (m, n)])) if g.flag() else None
+    attrs: dict[str, Any] = {"alpha": small(g), "beta": small(g)} if g.flag() else {}
+    g.add("Gemm", a, b, c, transA=across, transB=over, **attrs)
+
+
+def einsum(g: Network) -> None:
+    x = g.pick(rank=(1, 2, 3))
+    letters = string.ascii_lowercase[: x.rank]
+    extra = g.rng.choice(("", "z"))
+    kept = [axis for axis in range(x.rank) if g.flag()]
+    y = g.like(x, [x.shape[a] for a in kept] + [3] * len(extra))
+    right = "".join(letters[a] for a in kept) + extra
+    result = [c for c in letters + extra if g.flag()]
+    g.rng.shuffle(result)
+    g.add("Einsum", x, y, equation=f"{letters},{right}->{''.join(result)}")
+
+
+def windows(g: Network, x: Value, kernels: tuple[int, ...]) -> dict[str, Any]:
+    """strides, dilations and pads for these kernels."""
+    attrs: dict[str, Any] = {}
+    if g.flag():
+        attrs["strides"] = [g.rng.choice((1, 1, 2, 3)) for _ in kernels]
+    if g.rng.random() < 0.3:
+        attrs["dilations"] = [g.rng.choice((1, 2)) for _ in kernels]
+    if g.rng.random() < 0.5:
+        attrs["pads"] = [g.rng.randrange(k) for k in (*kernels, *kernels)]
+    elif g.rng.random() < 0.3:
+        attrs["auto_pad"] = g.rng.choice(("SAME_UPPER", "SAME_LOWER", "VALID"))
+    return attrs
+
+
+def conv(g: Network) -> None:
+    x = g.pick(("float32", "float32", "float16", "bfloat16", "float64"), rank=(3, 4, 5))
+    channels = x.shape[1]
+    group = g.rng.choice([d for d in range(1, channels + 1) if channels % d == 0] or [1])
+    out = group * g.rng.choice((1, 2, 3, 8))
+    kernels = tuple(g.rng.choice((1, 1, 2, 3)) for _ in x.shape[2:])
+    w = g.new((out, channels // group, *kernels), x.dtype, held=g.rng.random() < 0.8)
+    b = g.new((out,), x.dtype) if g.flag() else None
+    g.add("Conv", x, w, b, group=group, **windows(g, x, kernels))
+
+
+def conv_transpose(g: Network) -> None:
+    x = g.pick(("float32", "float32", "float16", "float64"), rank=(3, 4))
+    channels = x.shape[1]
+    group = g.rng.choice([d for d in range(1, channels + 1) if channels % d == 0] or [1])
+    kernels = tuple(g.rng.choice((1, 2, 3)) for _ in x.shape[2:])
+    w = g.new((channels, g.rng.choice((1, 2, 3)), *kernels), x.dtype, held=g.rng.random() < 0.8)
+    b = g.new((w.shape[1] * group,), x.dtype) if g.flag() else None
+    g.add("ConvTranspose", x, w, b, group=group, **windows(g, x, kernels))
+
+
+def pool(op: str) -> Recipe:
+    def recipe(g: Network) -> None:
+        x = g.pick(rank=(3, 4, 5))
+        kernels = tuple(g.rng.choice((1, 2, 3)) for _ in x.shape[2:])
+        attrs = windows(g, x, kernels)
+        if "auto_pad" not in attrs and g.rng.random() < 0.3:
+            attrs["ceil_mode"] = 1
+        if op == "AveragePool" and g.flag():
+            attrs["count_include_pad"] = 1
+        outputs = 2 if op == "MaxPool" and x.exact and not g.special and g.rng.random() < 0.3 else 1
+        g.add(op, x, outputs=outputs, kernel_shape=kernels, exact=op == "MaxPool", **attrs)
+
+    return recipe
+
+
+def over_axis(op: str, exact: bool = False) -> Recipe:
+    def recipe(g: Network) -> None:
+        x = g.pick(exact=exact, rank=(1, 2, 3, 4))
+        g.add(op, x, axis=g.axis(x) if g.rng.random() < 0.8 else None)
+
+    return recipe
+
+
+def normalization(op: str) -> Recipe:
+    def recipe(g: Network) -> None:
+        # The variance of numbers that are nearly equal is noise.
+        x = g.pick(("float32", "float64", "float16"), rank=(2, 3, 4), exact=True)
+        axis = g.rng.randrange(x.rank)
+        scale = g.like(x, x.shape[axis:])
+        bias = g.like(x, x.shape[axis:]) if op == "LayerNormalization" and g.flag() else None
+        g.add(op, x, scale, bias, axis=axis - x.rank if g.flag() else axis, epsilon=0.25)
+
+    return recipe
+
+
+def per_channel(op: str) -> Recipe:
+    def recipe(g: Network) -> None:
+        x = g.pick(("float32", "float64", "float16"), rank=(3, 4), exact=True)
+        channels = x.shape[1]
+        vectors = [g.new((channels,), x.dtype) for _ in range(4 if op == "BatchNormalization" else 2)]
+        attrs: dict[str, Any] = {}
+        if op == "BatchNormalization":
+            vectors[3] = g.give(np.abs(vectors[3].array.astype(np.float64)) + 0.5, dtype=x.array.dtype)
+        if op == "GroupNormalization":
+            attrs["num_groups"] = g.rng.choice([d for d in range(1, channels + 1) if channels % d == 0] or [1])
+        g.add(op, x, *vectors, epsilon=0.25, **attrs)
+
+    return recipe
+
+
+def gather(g: Network) -> None:
+    x = g.pick(MOVED, rank=(1, 2, 3, 4))
+    axis = g.axis(x)
+    g.add("Gather", x, places(g, x.shape[axis], g.shape(g.rng.choice((0, 1, 2)))), axis=axis, exact=True)
+
+
+def places(g: Network, extent: int, shape: tuple[int, ...]) -> Value:
+    """Indices into an extent, some of them from the back."""
+    if extent == 0 and np.prod(shape) > 0:
+        raise Rejected
+    numbers = g.numbers.integers(-extent, max(extent, 1), shape)
+    return g.give(numbers.astype(g.rng.choice((np.int64, np.int32))), held=bool(g.flag()))
+
+
+def gather_elements(g: Network) -> None:
+    x = g.pick(MOVED, rank=(1, 2, 3))
+    axis = g.axis(x)
+    shape = list(x.shape)
+    shape[axis] = g.rng.choice((1, 2, 5))
+    g.add("GatherElements", x, places(g, x.shape[axis], tuple(shape)), axis=axis, exact=True)
+
+
+def gather_nd(g: Network) -> None:
+    x = g.pick(MOVED, rank=(1, 2, 3))
+    depth = g.rng.randint(1, x.rank)
+    shape = g.shape(g.rng.choice((1, 2)))[:2]
+    columns = [places(g, x.shape[a], shape).array.astype(np.int64) for a in range(depth)]
+    g.add("GatherND", x, g.give(np.stack(columns, -1), held=bool(g.flag())), exact=True)
+
+
+def scatter_elements(g: Network) -> None:
+    x = g.pick(NUMBERS, rank=(1, 2, 3), exact=True)
+    axis = g.axis(x)
+    count = g.rng.randint(0, x.shape[axis])
+    # Each place once: what comes last is open.
+    shape = list(x.shape)
+    shape[axis] = count
+    order = np.argsort(g.numbers.random(x.shape), axis)
+    indices = g.give(np.take(order, range(count), axis).astype(np.int64), held=bool(g.flag()))
+    reduction = g.rng.choice(("none", "add", "mul", "max", "min"))
+    g.add("ScatterElements", x, indices, g.like(x, shape, exact=True), axis=axis, reduction=reduction, exact=True)
+
+
+def scatter_nd(g: Network) -> None:
+    x = g.pick(NUMBERS, rank=(1, 2, 3), exact=True)
+    count = g.rng.randint(0, x.shape[0])
+    rows = g.numbers.permutation(x.shape[0])[:count, None].astype(np.int64)
+    updates = g.like(x, (count, *x.shape[1:]), exact=True)
+    reduction = g.rng.choice(("none", "add", "mul", "max", "min"))
+    g.add("ScatterND", x, g.give(rows, held=bool(g.flag())), updates, reduction=reduction, exact=True)
+
+
+def concat(g: Network) -> None:
+    x = g.pick(MOVED, rank=(1, 2, 3, 4))
+    axis = g.axis(x)
+    parts = [x]
+    for _ in range(g.rng.randrange(1, 4)):
+        shape = list(x.shape)
+        shape[axis] = g.rng.choice((0, 1, 2, 3, x.shape[axis]))
+        parts.append(g.like(x, shape))
+    g.rng.shuffle(parts)
+    g.add("Concat", *parts, axis=axis, exact=True)
+
+
+def split(g: Network) -> None:
+    x = g.pick(MOVED, rank=(1, 2, 3, 4), fits=lambda v: v.rank > 0)
+    axis = g.axis(x)
+    cuts = sorted(g.rng.randint(0, x.shape[axis]) for _ in range(g.rng.randrange(1, 3)))
+    sizes = np.diff([0, *cuts, x.shape[axis]])
+    g.add("Split", x, g.ints(*sizes), outputs=len(sizes), axis=axis, exact=True)
+
+
+def slice_(g: Network) -> None:
+    x = g.pick(MOVED, rank=(1, 2, 3, 4))
+    axes = g.rng.sample(range(x.rank), g.rng.randint(1, x.rank))
+    steps = [g.rng.choice((1, 1, 2, -1, -2)) for _ in axes]
+    starts = [g.rng.choice((0, 1, -1, -3, 100, -100)) for _ in axes]
+    ends = [g.rng.choice((1, 3, -1, 1000, -1000, 2**63 - 1)) for _ in axes]
+    g.add("Slice", x, g.ints(*starts), g.ints(*ends), g.ints(*axes), g.ints(*steps), exact=True)
+
+
+def pad(g: Network) -> None:
+    x = g.pick((*FLOATS, *INTS[:2]), rank=(1, 2, 3, 4))
+    mode = g.rng.choice(("constant", "constant", "reflect", "edge", "wrap"))
+    least = -1 if mode == "constant" else 0
+    pads = [g.rng.randint(least, 2) for _ in range(2 * x.rank)]
+    value = g.give(np.asarray(1.5 if x.is_float else 1, x.array.dtype)) if mode == "constant" and g.flag() else None
+    g.add("Pad", x, g.ints(*pads), value, mode=mode, exact=True)
+
+
+def reshape(g: Network) -> None:
+    x = g.pick(MOVED)
+    if x.array.size == 0:
+        raise Rejected
+    rest, dims = int(x.array.size), []
+    while rest > 1 and len(dims) < 4:
+        factor = g.rng.choice([d for d in range(1, rest + 1) if rest % d == 0][:12])
+        dims.append(factor)
+        rest //= factor
+    dims.append(rest)
+    g.rng.shuffle(dims)
+    if g.flag():
+        dims[g.rng.randrange(len(dims))] = -1
+    g.add("Reshape", x, g.ints(*dims), exact=True)
+
+
+def flatten(g: Network) -> None:
+    x = g.pick(MOVED)
+    g.add("Flatten", x, axis=g.rng.randint(-x.rank, x.rank), exact=True)
+
+
+def transpose(g: Network) -> None:
+    x = g.pick(MOVED)
+    g.add("Transpose", x, perm=g.rng.sample(range(x.rank), x.rank), exact=True)
+
+
+def expand(g: Network) -> None:
+    x = g.pick(MOVED)
+    dims = [g.rng.choice((2, 3)) if d == 1 and g.flag() else d if g.flag() else 1 for d in x.shape]
+    g.add("Expand", x, g.ints(*g.rng.choice(([], [2])), *dims), exact=True)
+
+
+def tile(g: Network) -> None:
+    x = g.pick(MOVED)
+    g.add("Tile", x, g.ints(*(g.rng.choice((1, 1, 2, 0, 3)) for _ in x.shape)), exact=True)
+
+
+def squeeze(g: Network) -> None:
+    x = g.pick(MOVED, fits=lambda v: 1 in v.shape)
+    ones = [a for a, d in enumerate(x.shape) if d == 1]
+    g.add("Squeeze", x, g.ints(*g.rng.sample(ones, g.rng.randint(1, len(ones)))), exact=True)
+
+
+def unsqueeze(g: Network) -> None:
+    x = g.pick(MOVED, rank=(0, 1, 2, 3))
+    g.add("Unsqueeze", x, g.ints(*g.rng.sample(range(x.rank + 2), 2)), exact=True)
+
+
+def shape_of(g: Network) -> None:
+    """A shape that comes back as the shape of something else."""
+    x = g.pick(MOVED)
+    (shape,) = g.add("Shape", x, exact=True)
+    kind = g.rng.randrange(4)
+    if kind == 0:
+        g.add("ConstantOfShape", shape, exact=True)
+    elif kind == 1:
+        g.add("Expand", g.like(x, [1] * x.rank), shape, exact=True)
+    elif kind == 2 and x.array.size:
+        g.add("Reshape", g.like(x, (x.array.size,)), shape, exact=True)
+    else:
+        (size,) = g.add("Size", x, exact=True)
+        g.add("Range", g.give(np.int64(0)), size, g.give(np.int64(g.rng.choice((1, 2)))), exact=True)
+
+
+def depth(op: str) -> Recipe:
+    def recipe(g: Network) -> None:
+        n, c, h, w = g.shape(4)
+        shape = (n, 4 * c, h, w) if op == "DepthToSpace" else (n, c, 2 * h, 2 * w)
+        if np.prod(shape) > 2000:
+            raise Rejected
+        mode = {"mode": g.rng.choice(("DCR", "CRD"))} if op == "DepthToSpace" else {}
+        g.add(op, g.pick_exactly(shape, g.rng.choice(FLOATS)), blocksize=2, exact=True, **mode)
+
+    return recipe
+
+
+def cumulative(op: str) -> Recipe:
+    def recipe(g: Network) -> None:
+        x = g.pick(("float32", "float64", "int32", "int64"), rank=(1, 2, 3))
+        axis = g.give(np.int64(g.axis(x)))
+        g.add(op, x, axis, exclusive=g.flag(), reverse=g.flag(), exact=op == "CumSum")
+
+    return recipe
+
+
+def top_k(g: Network) -> None:
+    x = g.pick(("float32", "float64", "int64"), rank=(1, 2, 3), exact=True)
+    axis = g.axis(x)
+    k = g.ints(g.rng.randint(0, x.shape[axis]))
+    values, indices = g.add("TopK", x, k, outputs=2, axis=axis, largest=g.flag(), sorted=1, exact=True)
+    del values, indices
+
+
+def trilu(g: Network) -> None:
+    x = g.pick(MOVED, rank=(2, 3, 4))
+    k = g.give(np.int64(g.rng.randint(-3, 3))) if g.flag() else None
+    g.add("Trilu", x, k, upper=g.flag(), exact=True)
+
+
+def one_hot(g: Network) -> None:
+    indices = g.pick(("int64", "int32"), rank=(0, 1, 2))
+    values = g.like(g.new((2,), g.rng.choice(("float32", "int64", "float16"))), (2,))
+    g.add("OneHot", indices, g.give(np.int64(g.rng.choice((1, 5, 9)))), values, axis=g.axis(indices, 1), exact=True)
+
+
+def quantized(g: Network) -> None:
+    x = g.pick(("float32", "float16"), exact=True)
+    scale = g.give(np.asarray(g.rng.choice((0.25, 0.5, 2.0)), x.array.dtype))
+    zero = g.give(np.asarray(3, g.rng.choice((np.uint8, np.int8, np.int16, np.uint16))))
+    (narrow,) = g.add("QuantizeLinear", x, scale, zero, exact=True)
+    g.add("DequantizeLinear", narrow, scale, zero, exact=True)
+
+
+def mod(g: Network) -> None:
+    x = g.pick(("int64", "int32", "float32"), exact=True)
+    by = g.give(np.asarray(g.rng.choice((2, 3, -3)), x.array.dtype))
+    g.add("Mod", x, by, fmod=1 if x.is_float else g.flag(), exact=True)
+
+
+def power(g: Network) -> None:
+    x = g.pick(("float32", "float64", "float16"), exact=True)
+    # The power 0.5 is a square root, which differs at minus infinity.
+    by = g.rng.choice((2, 3, 1, 0, -1) if g.special else (2, 3, 1, 0, -1, 0.5))
+    g.add("Pow", x, g.give(np.asarray(by, x.array.dtype)))
+
+
+def divide(g: Network) -> None:
+    x = g.pick(NUMBERS)
+    by = g.partner(x, exact=True)
+    if "float" not in x.dtype and (by.array == 0).any():
+        raise Rejected
+    g.add("Div", x, by)
+
+
+def shift(g: Network) -> None:
+    x = g.pick(("uint8", "uint16", "uint32", "uint64"))
+    by = g.give(np.asarray(g.rng.randrange(8), x.array.dtype))
+    g.add("BitShift", x, by, direction=g.rng.choice(("LEFT", "RIGHT")), exact=True)
+
+
+def resize(g: Network) -> None:
+    # A weight of 0 times infinity is open.
+    def fine(v: Value) -> bool:
+        return v.array.size > 0 and bool(np.isfinite(v.array.astype(np.float64)).all())
+
+    x = g.pick(("float32", "float32", "float16", "float64"), rank=(3, 4, 5), fits=fine)
+    mode = g.rng.choice(("nearest", "linear", "cubic") if x.rank == 4 else ("nearest", "linear"))
+    # Halves and doubles: places between elements are then exact.
+    scales = [1.0, 1.0, *(g.rng.choice((0.5, 1.0, 2.0, 4.0)) for _ in x.shape[2:])]
+    attrs = {"mode": mode, "coordinate_transformation_mode": g.rng.choice(("half_pixel", "asymmetric"))}
+    if mode == "nearest":
+        attrs["nearest_mode"] = g.rng.choice(("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"))
+    g.add("Resize", x, None, g.give(np.float32(scales)), **attrs, exact=mode == "nearest")
+
+
+def silu(g: Network) -> None:
+    """What a pass recognises."""
+    x = g.pick(fits=lambda v: not np.isneginf(v.array.astype(np.float64)).any())
+    (s,) = g.add("Sigmoid", x)
+    g.add("Mul", x, s)
+
+
+def hidden_layer_norm(g: Network) -> None:
+    """LayerNormalization in pieces."""
+    x = g.pick(("float32", "float16"), rank=(2, 3), exact=True)
+    axes, eps = g.ints(-1), g.give(np.asarray(0.25, x.array.dtype))
+    (mean,) = g.add("ReduceMean", x, axes)
+    (away,) = g.add("Sub", x, mean)
+    (square,) = g.add("Mul", away, away)
+    (variance,) = g.add("ReduceMean", square, axes)
+    (shifted,) = g.add("Add", variance, eps)
+    (deviation,) = g.add("Sqrt", shifted)
+    (normal,) = g.add("Div", away, deviation)
+    g.add("Mul", normal, g.like(x, x.shape[-1:]))
+
+
+def case_of(op: str) -> Recipe:
+    """A case of the conformance suite, with tensors of the network where they fit."""
+    module = MODULES[op]
+    cases = [case for case in module.CASES if case.opset]
+
+    def recipe(g: Network) -> None:
+        case = g.rng.choice(cases)
+        dtype = dtype_of(g.rng.choice(case.dtypes))
+        inputs: list[Value | None] = []
+        for at, given in enumerate(case.inputs):
+            array = None if given is None else given.make(g.numbers, dtype)
+            if given is None or array is None:
+                inputs.append(None)
+            elif at == 0 and not given.constant and array.dtype == dtype and op not in DELICATE and g.flag():
+                inputs.append(g.pick_exactly(array.shape, array.dtype.name, exact=True))
+            else:
+                value = g.give(array, held=given.constant)
+                value.exact = True
+                inputs.append(value)
+        g.add(op, *inputs, outputs=case.outputs, exact=op in EXACT_CASES, wild=True, **case.attrs)
+
+    return recipe
+
+
+#: Ops whose cases come with the only inputs that make sense.
+DELICATE = {"NonMaxSuppression", "MaxUnpool", "RoiAlign", "MaxRoiPool", "AffineGrid", "Det", "Attention"}
+#: Ops whose cases only move elements or count them.
+EXACT_CASES = {"NonZero", "Compress", "Unique", "CenterCropPad", "BitCast", "ReverseSequence", "IsNaN", "IsInf"}
+
+RECIPES: dict[str, Recipe] = {
+    **{op: unary(op) for op in SMOOTH},
+    **{op: unary(op, exact=True) for op in (*SENSITIVE, *JUMPING)},
+    **{op: unary(op) for op in ("Relu", "Abs", "Neg", "Identity")},
+    "LeakyRelu": unary("LeakyRelu", alpha=small),
+    "Elu": unary("Elu", alpha=small),
+    "HardSigmoid": unary("HardSigmoid", alpha=small, beta=small),
+    **{op: binary(op) for op in ("Add", "Sub", "Mul")},
+    **{op: any_number(op) for op in ("Max", "Min", "Sum", "Mean")},
+    **{op: binary(op, exact=True) for op in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")},
+    **{op: binary(op, ("bool",)) for op in ("And", "Or", "Xor")},
+    **{op: binary(op, INTS) for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")},
+    "Not": lambda g: g.add("Not", g.pick(("bool",)), exact=True),
+    "BitwiseNot": lambda g: g.add("BitwiseNot", g.pick(INTS), exact=True),
+    **{f"Reduce{op}": reduction(f"Reduce{op}") for op in ("Max", "Min", "Sum", "Mean", "L1", "SumSquare", "Prod")},
+    **{f"Reduce{op}": reduction(f"Reduce{op}", exact=True) for op in ("L2", "LogSum", "LogSumExp")},
+    **{op: arg(op) for op in ("ArgMax", "ArgMin")},
+    **{op: over_axis(op) for op in ("Softmax", "LogSoftmax")},
+    "Hardmax": over_axis("Hardmax", exact=True),
+    **{op: normalization(op) for op in ("LayerNormalization", "RMSNormalization")},
+    **{op: per_channel(op) for op in ("BatchNormalization", "InstanceNormalization", "GroupNormalization")},
+    **{op: pool(op) for op in ("MaxPool", "AveragePool", "LpPool")},
+    **{op: depth(op) for op in ("DepthToSpace", "SpaceToDepth")},
+    **{op: cumulative(op) for op in ("CumSum", "CumProd")},
+    "GlobalAveragePool": lambda g: g.add("GlobalAveragePool", g.pick(rank=(3, 4, 5))),
+    "GlobalMaxPool": lambda g: g.add("GlobalMaxPool", g.pick(rank=(3, 4, 5)), exact=True),
+    "Cast": cast, "Clip": clip, "Concat": concat, "Conv": conv, "ConvTranspose": conv_transpose, "Div": divide,
+    "Einsum": einsum, "Expand": expand, "Flatten": flatten, "Gather": gather, "GatherElements": gather_elements,
+    "GatherND": gather_nd, "Gemm": gemm, "MatMul": matmul, "Mod": mod, "OneHot": one_hot, "PRelu": prelu, "Pad": pad,
+    "Pow": power, "QuantizeLinear": quantized, "Reshape": reshape, "Resize": resize, "BitShift": shift,
+    "ScatterElements": scatter_elements, "ScatterND": scatter_nd, "Shape": shape_of, "Silu": silu, "Slice": slice_,
+    "Split": split, "Squeeze": squeeze, "Tile": tile, "TopK": top_k, "Transpose": transpose, "Trilu": trilu,
+    "Unsqueeze": unsqueeze, "Where": where, "hidden LayerNormalization": hidden_layer_norm,
+}  # fmt: skip
+RECIPES.update((op, case_of(op)) for op in MODULES if op not in RECIPES and any(c.opset for c in MODULES[op].CASES))

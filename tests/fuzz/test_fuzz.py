@@ -1,0 +1,73 @@
+"""A short run of each fuzz target, the same at every run; CONTRIBUTING.md says how to run them for longer."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+from fuzz import importer, networks
+from fuzz.children import watch
+from fuzz.generate import Network
+from fuzz.recipes import RECIPES
+from neurenix import _native
+from neurenix.importers import from_onnx
+
+#: Ops that only passes write, or that ONNX has as an output of another.
+MADE_BY_PASSES = {"MaxPoolIndices", "Silu"}
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_damaged_models_are_imported_or_refused(tmp_path: Path, number: int) -> None:
+    run = importer.target(seed=0)
+    for case in range(250 * number, 250 * (number + 1)):
+        assert not run(case, tmp_path).startswith("bad"), f"python -m fuzz.importer --first {case} --cases 1"
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_random_networks_give_what_the_reference_does(tmp_path: Path, number: int) -> None:
+    run = networks.target(seed=0)
+    for case in range(12 * number, 12 * (number + 1)):
+        word = run(case, tmp_path)
+        assert not word.startswith("bad"), f"{word}\npython -m fuzz.networks --first {case} --cases 1"
+
+
+def test_every_op_can_be_in_a_random_network() -> None:
+    found: set[str] = set()
+    for op in RECIPES:
+        for attempt in range(40):
+            network = networks.grow(f"{op} {attempt}", [op])
+            if any(node.op_type != "Relu" for node in network.nodes) or op == "Relu":
+                imported = from_onnx(networks.model_of(network.nodes, network.values, network.opset))
+                found |= {layer.op for layer in imported.layers}
+                if op in found or attempt > 5:
+                    break
+    assert {op["name"] for op in _native.ops()} - found <= MADE_BY_PASSES
+
+
+def test_a_child_that_dies_is_a_finding(tmp_path: Path) -> None:
+    """The parent sees the crash, and goes on behind the case."""
+    code = (
+        "import os, sys; from pathlib import Path; from fuzz.children import child;"
+        "first = int(sys.argv[sys.argv.index('--first') + 1]);"
+        "child(lambda n, out: os.abort() if n == 2 else 'fine', range(first, 5), Path('.'))"
+    )
+    command = [sys.executable, "-c", code, "--out", str(tmp_path)]
+    words = dict(watch(command, 0, 5, 60.0))
+    assert words == {0: "fine", 1: "fine", 2: "bad: the process ended with -6", 3: "fine", 4: "fine"}
+
+
+def test_what_is_found_is_made_small() -> None:
+    """Of twenty nodes the one that matters is left."""
+    network = None
+    for seed in range(50):
+        network = networks.grow(f"minimise {seed}")
+        if len(network.nodes) > 6:
+            break
+    assert isinstance(network, Network)
+    guilty = network.nodes[3]
+    nodes, results = networks.minimise(
+        list(network.nodes), lambda n, w: guilty in n and bool(w), networks.outputs_of(network)
+    )
+    assert nodes == [guilty] and set(results) <= set(guilty.output)
