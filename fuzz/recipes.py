@@ -496,6 +496,22 @@ def hidden_layer_norm(g: Network) -> None:
     g.add("Mul", normal, g.like(x, x.shape[-1:]))
 
 
+def hidden_attention(g: Network) -> None:
+    """Attention in pieces, with a mask now and then."""
+    batch, heads, queries, keys = (g.rng.choice((1, 2, 3)) for _ in range(4))
+    depth, dtype = g.rng.choice((4, 8)), g.rng.choice(("float32", "float32", "float16"))
+    q = g.pick_exactly((batch, heads, queries, depth), dtype, exact=True)
+    k = g.pick_exactly((batch, heads, keys, depth), dtype, exact=True)
+    v = g.pick_exactly((batch, heads, keys, g.rng.choice((4, 8))), dtype, exact=True)
+    (across,) = g.add("Transpose", k, perm=[0, 1, 3, 2])
+    (scores,) = g.add("MatMul", q, across)
+    (scores,) = g.add("Mul", scores, g.give(np.asarray(0.25, dtype_of(dtype))))
+    if g.flag():
+        (scores,) = g.add("Add", scores, g.pick_exactly((1, 1, queries, keys), dtype, exact=True))
+    (weights,) = g.add("Softmax", scores, axis=-1)
+    g.add("MatMul", weights, v)
+
+
 def case_of(op: str) -> Recipe:
     """A case of the conformance suite, with tensors of the network where they fit."""
     module = MODULES[op]
@@ -557,6 +573,8 @@ RECIPES: dict[str, Recipe] = {
     "Pow": power, "QuantizeLinear": quantized, "Reshape": reshape, "Resize": resize, "BitShift": shift,
     "ScatterElements": scatter_elements, "ScatterND": scatter_nd, "Shape": shape_of, "Silu": silu, "Slice": slice_,
     "Split": split, "Squeeze": squeeze, "Tile": tile, "TopK": top_k, "Transpose": transpose, "Trilu": trilu,
-    "Unsqueeze": unsqueeze, "Where": where, "hidden LayerNormalization": hidden_layer_norm,
+    "Unsqueeze": unsqueeze, "Where": where, "hidden Attention": hidden_attention,
+    "ConstantOfShape": lambda g: g.add("ConstantOfShape", *g.add("Shape", g.pick(MOVED), exact=True), exact=True),
+    "hidden LayerNormalization": hidden_layer_norm,
 }  # fmt: skip
 RECIPES.update((op, case_of(op)) for op in MODULES if op not in RECIPES and any(c.opset for c in MODULES[op].CASES))

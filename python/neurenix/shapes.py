@@ -129,6 +129,31 @@ def _dims(value: Iterable[Any]) -> Dims:
     return dims
 
 
+def union(given: InputShapes) -> InputShapes:
+    """One mapping whose ranges hold those of all profiles; what is no list of several is given back.
+
+    The expected shapes are those of the first.
+    """
+    if not (isinstance(given, list) and given and all(isinstance(one, Mapping) for one in given)):
+        return given
+    if len(given) == 1:
+        return given[0]
+    merged: dict[str, Any] = dict(given[0])
+    for other in given[1:]:
+        for name, value in other.items():
+            first, more = shape(merged.get(name, value), name), shape(value, name)
+            if len(first.opt) != len(more.opt):
+                raise ShapeError(
+                    "two profiles give an input another number of dimensions",
+                    tensor=name,
+                    expected=str(first.opt),
+                    got=str(more.opt),
+                )
+            low = tuple(map(min, first.min, more.min))
+            merged[name] = Shape(low, first.opt, tuple(map(max, first.max, more.max)))
+    return merged
+
+
 def parse(text: str) -> dict[str, Dims]:
     """trtexec's text: "input:1x3x224x224,mask:1x128"; "name:scalar" has no dimensions; a name with a colon is quoted.
 

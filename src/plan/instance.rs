@@ -136,7 +136,11 @@ impl ProgramInstance {
                 let (home, offset) = (places.homes[slot], places.offsets[slot]);
                 match home {
                     Home::Arena(start) => self.arena.as_ptr().wrapping_add(start + offset),
-                    Home::Fixed => fixed[slot].as_ref().map_or(std::ptr::null_mut(), Fixed::address),
+                    Home::Fixed => {
+                        // A view of a constant lies where the constant does.
+                        let held = fixed[slot].as_ref().or(fixed[places.root(slot)].as_ref());
+                        held.map_or(std::ptr::null_mut(), |held| held.address().wrapping_add(offset))
+                    }
                     Home::Input(_) | Home::Output(_) => {
                         self.patches.push(Patch {
                             run,

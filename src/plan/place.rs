@@ -360,6 +360,11 @@ impl Places {
         within(slot, other) || within(other, slot)
     }
 
+    /// The outermost slot that a slot lies in; itself, if it lies in none.
+    pub fn root(&self, slot: SlotId) -> SlotId {
+        root(&self.inside, slot)
+    }
+
     /// Assigns the arena: slots by their lifetimes, and a workspace for each step.
     ///
     /// Gives the offset of each workspace.

@@ -1,11 +1,13 @@
 """PyTorch modules arrive through torch's exporters, and compute the same."""
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
 
 import neurenix as nx
+from neurenix.hardware.tensorrt import TensorRTBackend
 from neurenix.importers import from_exported_program, from_torch
 from neurenix.shapes import Shape
 
@@ -70,3 +72,65 @@ def test_an_exported_program_keeps_its_dynamic_dimensions() -> None:
 def test_torch_must_be_told_the_inputs() -> None:
     with pytest.raises(nx.InvalidArgumentError, match="give example inputs, or input_shapes"):
         from_torch(Small())
+
+
+class Two(torch.nn.Module):
+    """Two inputs with dynamic dimensions in common and of their own."""
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(tokens @ tokens.transpose(1, 2) + mask, -1)
+
+
+BACKEND = TensorRTBackend(threads=1, optimization_level=0, timing_cache=False)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        pytest.param({"image": Shape((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 16, 8))}, id="a Shape"),
+        pytest.param({"image": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 16, 8))}, id="three tuples"),
+        pytest.param({"image": {"min": (1, 3, 8, 8), "opt": (2, 3, 8, 8), "max": (4, 3, 16, 8)}}, id="a mapping"),
+        pytest.param([{"image": (2, 3, 8, 8)}, {"image": (4, 3, 16, 8)}, {"image": (1, 3, 8, 8)}], id="profiles"),
+    ],
+)
+def test_a_module_runs_at_every_shape_of_its_ranges(shapes: Any) -> None:
+    module = Small().eval()
+    model = BACKEND.optimize_model(module, shapes)
+    for dims in ((2, 3, 8, 8), (4, 3, 16, 8), (1, 3, 8, 8)):
+        x = torch.randn(dims)
+        with torch.no_grad():
+            want = module.double()(x.double()).numpy()
+        module.float()
+        np.testing.assert_allclose(model.run({"image": x.numpy()})["output"], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_two_inputs_with_dynamic_dimensions(dynamo: bool) -> None:
+    shapes = {
+        "tokens": Shape((1, 4, 8), (2, 4, 8), (4, 16, 8)),
+        "mask": Shape((1, 1, 4), (2, 1, 4), (4, 1, 16)),
+    }
+    network = from_torch(Two().eval(), input_shapes=shapes, dynamo=dynamo)
+    model = BACKEND.optimize_model(network, shapes)
+    for batch, length in ((2, 4), (3, 16), (1, 5)):
+        tokens, mask = torch.randn(batch, length, 8), torch.randn(batch, 1, length)
+        want = Two()(tokens.double(), mask.double()).numpy()
+        got = model.run({"tokens": tokens.numpy(), "mask": mask.numpy()})["output"]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_an_exported_program_runs_at_every_shape_of_a_profile() -> None:
+    batch, height = torch.export.Dim("batch", min=2, max=8), torch.export.Dim("height", min=4, max=64)
+    module = Small().eval()
+    program = torch.export.export(module, (torch.zeros(2, 3, 8, 8),), dynamic_shapes=({0: batch, 2: height},))
+    model = BACKEND.optimize_model(program, {"input": Shape((2, 3, 4, 8), (2, 3, 8, 8), (8, 3, 64, 8))})
+    for dims in ((2, 3, 8, 8), (8, 3, 64, 8), (3, 3, 5, 8)):
+        x = torch.randn(dims)
+        with torch.no_grad():
+            np.testing.assert_allclose(model.run({"input": x.numpy()})["output"], module(x).numpy(), atol=1e-4)
+
+
+def test_profiles_of_different_ranks_are_refused() -> None:
+    with pytest.raises(nx.ShapeError, match="another number of dimensions") as caught:
+        BACKEND.optimize_model(Small(), [{"image": (2, 3, 8, 8)}, {"image": (3, 8, 8)}])
+    assert caught.value.tensor == "image"

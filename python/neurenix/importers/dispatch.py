@@ -13,6 +13,7 @@ from neurenix._native import Network
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx import from_onnx
 from neurenix.importers.torch import from_exported_program, from_torch
+from neurenix.shapes import union
 
 KINDS = (
     "a path of an .onnx file, its bytes, an onnx.ModelProto, a torch.nn.Module, a torch.export.ExportedProgram, "
@@ -21,15 +22,14 @@ KINDS = (
 
 
 def to_network(model: Any, input_shapes: Any = None, input_values: Mapping[str, Any] | None = None) -> Network:
-    """The network of a model; `input_shapes` (of one profile, or the first of several) tells torch and nn the shapes.
+    """The network of a model; `input_shapes` (of one profile, or of several) tells torch and nn the shapes.
 
     `input_values` says what is always given for some inputs of an ONNX model.
 
     Raises `InvalidArgumentError` for what is no model, `UnsupportedError` for a kind that is not known yet, and as the
     importers do.
     """
-    shapes = input_shapes[0] if isinstance(input_shapes, list) and input_shapes and _is_dict(input_shapes[0]) else None
-    shapes = input_shapes if shapes is None else shapes
+    shapes = union(input_shapes)
     if input_values and not is_onnx(model):
         raise InvalidArgumentError(
             "input_values are for ONNX models",
@@ -56,10 +56,6 @@ def to_network(model: Any, input_shapes: Any = None, input_values: Mapping[str, 
             "TensorFlow and Keras models are not imported yet", hint="export the model to ONNX with tf2onnx"
         )
     raise InvalidArgumentError("this is no model", expected=KINDS, got=type(model).__name__)
-
-
-def _is_dict(value: Any) -> bool:
-    return hasattr(value, "items")
 
 
 def _given(shapes: Any) -> Any:

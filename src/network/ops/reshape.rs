@@ -50,7 +50,12 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     }
     let product = TensorType::new(x.dtype, shape.as_slice()).elements();
     match open {
-        Some(axis) => shape[axis] = remaining(x, &product)?,
+        Some(axis) => {
+            let rest = remaining(x, &product)?;
+            let whole = product * rest.clone();
+            infer.require_equal(&x.elements(), &whole, "the elements divide into the target shape")?;
+            shape[axis] = rest;
+        }
         None => infer.require_equal(&x.elements(), &product, "a reshape keeps the number of elements")?,
     }
     Ok(vec![same(x, shape)])

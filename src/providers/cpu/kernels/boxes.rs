@@ -5,7 +5,7 @@ use super::region::{Span, copy_box, fill_box, zero_padding};
 use super::scope::{Scope, uniform_forms};
 use super::{Answer, Why};
 use crate::error::Result;
-use crate::network::array::Array;
+use crate::network::array::{Array, Buffer};
 use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::plan::layout::{Layout, Operand};
@@ -150,7 +150,7 @@ impl Kernel for Boxes {
                 let before: Vec<i64> = before.iter().map(count).collect::<Result<_>>()?;
                 padded(&before, *border, value, from, to)
             }
-            Rule::Expand | Rule::Tile => repeated(from, to),
+            Rule::Expand | Rule::Tile => repeated(from, to)?,
         });
         Ok(Box::new(Mover::new("strided copy", moves)))
     }
@@ -241,8 +241,17 @@ pub(super) fn padded(before: &[i64], border: Border, value: &Array, from: &Opera
 }
 
 /// The input as often as it fits along each axis.
-fn repeated(from: &Operand, to: &Operand) -> Vec<Move> {
+///
+/// # Errors
+/// If there is not enough memory for a list of all repetitions.
+fn repeated(from: &Operand, to: &Operand) -> Result<Vec<Move>> {
+    /// Bytes that a repetition takes in the list, about.
+    const EACH: usize = 128;
     let lead = to.shape.len() - from.shape.len();
+    let times = |(&total, &size): (&usize, &usize)| if size > 1 { total / size } else { 1 };
+    let count: usize = to.shape[lead..].iter().zip(&from.shape).map(times).product();
+    // Asked before the list is made, which ends the process where there is no memory.
+    Buffer::try_zeroed(count.saturating_mul(EACH))?;
     let mut boxes: Vec<Vec<Span>> = vec![vec![]];
     for (axis, &total) in to.shape.iter().enumerate() {
         let own = axis.checked_sub(lead);
@@ -272,12 +281,12 @@ fn repeated(from: &Operand, to: &Operand) -> Vec<Move> {
         boxes = boxes.iter().flat_map(grow).collect();
     }
     if from.elements() == 0 {
-        return vec![];
+        return Ok(vec![]);
     }
-    boxes
+    let copies = boxes
         .iter()
-        .flat_map(|spans| copy_box(Origin::Input(0), from, 0, to, spans))
-        .collect()
+        .flat_map(|spans| copy_box(Origin::Input(0), from, 0, to, spans));
+    Ok(copies.collect())
 }
 
 #[cfg(test)]
