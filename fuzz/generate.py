@@ -153,7 +153,9 @@ class Network:
         for _ in range(8):
             value = Value("", np.zeros(self.shape(None if ranks is None else self.rng.choice(ranks), least)))
             if fits(value):
-                return self.new(value.shape, self.rng.choice(list(dtypes)), held=False)
+                made = self.new(value.shape, self.rng.choice(list(dtypes)), held=False)
+                if fits(made):
+                    return made
         raise Rejected
 
     def like(self, value: Value, shape: Sequence[int] | None = None, exact: bool = False) -> Value:

@@ -133,13 +133,20 @@ def gemm(g: Network) -> None:
     g.add("Gemm", a, b, c, transA=across, transB=over, **attrs)
 
 
+def finite(*values: Value) -> bool:
+    """Whether no element is NaN or infinite: what such a one gives depends on the order of sums and products."""
+    return all(bool(np.isfinite(v.array.astype(np.float64)).all()) for v in values)
+
+
 def einsum(g: Network) -> None:
-    x = g.pick(rank=(1, 2, 3))
+    x = g.pick(rank=(1, 2, 3), fits=finite)
     letters = string.ascii_lowercase[: x.rank]
     extra = g.rng.choice(("", "z"))
     kept = [axis for axis in range(x.rank) if g.flag()]
     y = g.like(x, [x.shape[a] for a in kept] + [3] * len(extra))
     right = "".join(letters[a] for a in kept) + extra
+    if not finite(y):
+        raise Rejected
     result = [c for c in letters + extra if g.flag()]
     g.rng.shuffle(result)
     g.add("Einsum", x, y, equation=f"{letters},{right}->{''.join(result)}")
@@ -461,11 +468,9 @@ def shift(g: Network) -> None:
 
 
 def resize(g: Network) -> None:
-    # A weight of 0 times infinity is open.
-    def fine(v: Value) -> bool:
-        return v.array.size > 0 and bool(np.isfinite(v.array.astype(np.float64)).all())
-
-    x = g.pick(("float32", "float32", "float16", "float64"), rank=(3, 4, 5), fits=fine)
+    x = g.pick(
+        ("float32", "float32", "float16", "float64"), rank=(3, 4, 5), fits=lambda v: v.array.size > 0 and finite(v)
+    )
     mode = g.rng.choice(("nearest", "linear", "cubic") if x.rank == 4 else ("nearest", "linear"))
     # Halves and doubles: places between elements are then exact.
     scales = [1.0, 1.0, *(g.rng.choice((0.5, 1.0, 2.0, 4.0)) for _ in x.shape[2:])]

@@ -141,8 +141,8 @@ fn the_work_grows_as_the_network_does() {
     /// Twice the layers may need so much more: a little over 2, for tables that double.
     const MOST: f64 = 2.5;
     work(blocks(50));
-    let kinds: [(&str, fn(usize) -> Network); 3] = [("blocks", blocks), ("guards", guards), ("star", star)];
-    for (name, make) in kinds {
+    type Make = fn(usize) -> Network;
+    for (name, make) in [("blocks", blocks as Make), ("guards", guards), ("star", star)] {
         let (small, large) = (work(make(400)), work(make(800)));
         for (what, (a, b)) in ["allocations", "bytes"].into_iter().zip(small.into_iter().zip(large)) {
             let ratio = b as f64 / a as f64;

@@ -210,9 +210,10 @@ impl<'n> State<'n> {
             guards: Default::default(),
         };
         let outputs = layer.op.types(&infer).map_err(|e| e.layer(&layer.name))?;
-        let shapes = outputs
-            .iter()
-            .map(|ty| ty.concrete().ok_or_else(|| Error::internal("a size stays unknown")));
+        let shapes = outputs.iter().map(|ty| {
+            ty.concrete()
+                .ok_or_else(|| Error::shape("the elements of its inputs do not tell a size"))
+        });
         let shapes = shapes.collect::<Result<Vec<_>>>().map_err(|e| e.layer(&layer.name))?;
         self.bind_outputs(id, &shapes);
         Ok(())
