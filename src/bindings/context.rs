@@ -5,11 +5,10 @@ use super::engine::{Engine, Ports};
 use super::errors::guarded;
 use crate::engine;
 use crate::error::{Error, Result};
-use crate::network::array::{Array, Buffer, bytes_of};
+use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::ops;
-use crate::plan::instance::{StepTime, describe};
-use crate::runtime::ExecutionContext;
+use crate::runtime::{ExecutionContext, LayerTime};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -145,27 +144,7 @@ pub fn profile(
     context: &mut ExecutionContext,
     inputs: &[Array],
 ) -> PyResult<Vec<(String, String, u64)>> {
-    let types = types(inputs);
-    let times = py.detach(|| {
-        guarded(|| {
-            let specs = context.prepare(&types)?.iter();
-            let mut outputs = specs
-                .map(|s| Buffer::try_zeroed(bytes_of(s.dtype, &s.shape)?))
-                .collect::<Result<Vec<_>>>()?;
-            let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
-            let to: Vec<_> = outputs.iter_mut().map(|b| b.as_mut_slice().as_mut_ptr()).collect();
-            // SAFETY: `inputs` and `outputs` live beyond the call, and have the prepared shapes.
-            unsafe { context.profile_run(&from, &to) }
-        })
-    })?;
-    let plan = context.profile().map_or(0, |(plan, _)| plan);
-    let program = &context.engine().plans[plan].program;
-    let row = |time: StepTime| {
-        (
-            describe(program, &program.steps[time.step]),
-            time.implementation,
-            time.nanoseconds,
-        )
-    };
+    let times = py.detach(|| guarded(|| context.timed(inputs)))?;
+    let row = |time: LayerTime| (time.layers, time.implementation, time.nanoseconds);
     Ok(times.into_iter().map(row).collect())
 }

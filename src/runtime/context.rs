@@ -6,7 +6,7 @@ use crate::network::Network;
 use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
 use crate::network::reference::bind;
-use crate::plan::instance::{ProgramInstance, StepTime};
+use crate::plan::instance::{ProgramInstance, StepTime, describe};
 use crate::runtime::staged::StagedContext;
 use std::sync::Arc;
 
@@ -17,6 +17,17 @@ pub struct TensorSpec {
     pub dtype: DType,
     /// The extent of each dimension.
     pub shape: Vec<usize>,
+}
+
+/// How long a kernel took in a call.
+#[derive(Debug, Clone)]
+pub struct LayerTime {
+    /// The layers that it ran.
+    pub layers: String,
+    /// Which implementation ran.
+    pub implementation: String,
+    /// Nanoseconds.
+    pub nanoseconds: u64,
 }
 
 /// Instances for so many shapes are kept; the least recently used one goes first.
@@ -65,10 +76,25 @@ impl ExecutionContext {
     /// # Errors
     /// As [`ExecutionContext::prepare`] and [`ExecutionContext::run`].
     pub fn evaluate(&mut self, inputs: &[Array]) -> Result<Vec<Array>> {
+        self.call(inputs, None)
+    }
+
+    /// Runs on arrays and gives the time of each kernel, and of each layer between stages.
+    ///
+    /// # Errors
+    /// As [`ExecutionContext::evaluate`].
+    pub fn timed(&mut self, inputs: &[Array]) -> Result<Vec<LayerTime>> {
+        let mut times = vec![];
+        self.call(inputs, Some(&mut times))?;
+        Ok(times)
+    }
+
+    /// Runs on arrays; adds what took how long to `times`.
+    pub(super) fn call(&mut self, inputs: &[Array], times: Option<&mut Vec<LayerTime>>) -> Result<Vec<Array>> {
         let types: Vec<_> = inputs.iter().map(|a| (a.dtype(), a.shape())).collect();
         if let Some(stages) = &mut self.stages {
             check_dtypes(&self.engine.network, &types)?;
-            return stages.run(&self.engine, inputs);
+            return stages.run(&self.engine, inputs, times);
         }
         let specs = self.prepare(&types)?.to_vec();
         let bytes = |spec: &TensorSpec| spec.dtype.size() * spec.shape.iter().product::<usize>();
@@ -77,7 +103,10 @@ impl ExecutionContext {
         let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
         let to: Vec<_> = buffers.iter().map(Buffer::as_ptr).collect();
         // SAFETY: the arrays and the buffers live beyond the call, and have the prepared shapes.
-        unsafe { self.run(&from, &to) }?;
+        match times {
+            None => unsafe { self.run(&from, &to) }?,
+            Some(times) => times.extend(unsafe { self.profile_run(&from, &to) }?),
+        }
         let outputs = specs.into_iter().zip(buffers);
         outputs
             .map(|(spec, buffer)| Array::new(spec.dtype, spec.shape, Arc::new(buffer), 0))
@@ -171,16 +200,21 @@ impl ExecutionContext {
         unsafe { self.current()?.run(inputs, outputs) }
     }
 
-    /// As [`ExecutionContext::run`], timing each step.
+    /// As [`ExecutionContext::run`], timing each kernel.
     ///
     /// # Safety
     /// As [`ExecutionContext::run`].
-    ///
-    /// # Errors
-    /// As [`ExecutionContext::run`].
-    pub unsafe fn profile_run(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<Vec<StepTime>> {
+    unsafe fn profile_run(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<Vec<LayerTime>> {
         // SAFETY: the caller vouches for the addresses.
-        unsafe { self.current()?.profile(inputs, outputs) }
+        let times = unsafe { self.current()?.profile(inputs, outputs) }?;
+        let plan = self.profile().map_or(0, |(plan, _)| plan);
+        let program = &self.engine.plans[plan].program;
+        let named = |time: StepTime| LayerTime {
+            layers: describe(program, &program.steps[time.step]),
+            implementation: time.implementation,
+            nanoseconds: time.nanoseconds,
+        };
+        Ok(times.into_iter().map(named).collect())
     }
 
     fn current(&mut self) -> Result<&mut ProgramInstance> {

@@ -4,5 +4,5 @@ mod context;
 mod pool;
 mod staged;
 
-pub use context::{ExecutionContext, TensorSpec};
+pub use context::{ExecutionContext, LayerTime, TensorSpec};
 pub use pool::ContextPool;

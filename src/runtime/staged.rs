@@ -3,13 +3,15 @@
 use crate::engine::Engine;
 use crate::engine::stages::{End, Stage};
 use crate::error::{Error, Result};
+use crate::network::Layer;
 use crate::network::array::Array;
 use crate::network::body;
 use crate::network::op::Runner;
 use crate::network::reference::State;
-use crate::runtime::ExecutionContext;
+use crate::runtime::{ExecutionContext, LayerTime};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// The contexts of all stages.
 pub struct StagedContext {
@@ -50,24 +52,33 @@ impl StagedContext {
         }
     }
 
-    /// Runs the stages one after another; gives the outputs.
+    /// Runs the stages one after another; gives the outputs, and adds what took how long to `times`.
     ///
     /// # Errors
     /// If a stage does, or a size does not fit; names the layer.
-    pub fn run(&mut self, engine: &Engine, inputs: &[Array]) -> Result<Vec<Array>> {
+    pub fn run(
+        &mut self,
+        engine: &Engine,
+        inputs: &[Array],
+        mut times: Option<&mut Vec<LayerTime>>,
+    ) -> Result<Vec<Array>> {
         let mut state = State::new(&engine.network, inputs)?;
         for (stage, contexts) in engine.stages.iter().zip(&mut self.stages) {
             if let Some(context) = &mut contexts.own {
                 let feeds = stage.feeds.iter().map(|&t| state.value_of(t));
                 let feeds = feeds.chain([sizes(stage, &state)]).collect::<Result<Vec<_>>>()?;
-                let outputs = context.evaluate(&feeds)?;
+                let outputs = context.call(&feeds, times.as_deref_mut())?;
                 state.values.extend(stage.gives.iter().copied().zip(outputs));
             }
             for (end, bodies) in stage.ends.iter().zip(&contexts.ends) {
+                let start = Instant::now();
                 if end.runs {
                     state.evaluate(end.layer, Some(bodies))?;
                 } else {
                     state.measure(end.layer)?;
+                }
+                if let Some(times) = times.as_deref_mut() {
+                    times.push(time_of(&engine.network[end.layer], end, start));
                 }
             }
         }
@@ -84,6 +95,15 @@ impl StagedContext {
             own + bodies.map(inner).sum::<usize>()
         };
         self.stages.iter().map(of).sum()
+    }
+}
+
+fn time_of(layer: &Layer, end: &End, start: Instant) -> LayerTime {
+    let what = if end.runs { "between stages" } else { "its sizes" };
+    LayerTime {
+        layers: format!("{} ({})", layer.name, layer.op.name),
+        implementation: what.into(),
+        nanoseconds: start.elapsed().as_nanos() as u64,
     }
 }
 

@@ -133,3 +133,11 @@ def test_bounds_that_data_tell_have_a_kernel() -> None:
         }
         for name, want in zip(("some", "reversed", "padded"), session.run(None, inputs), strict=True):
             assert np.array_equal(optimized(inputs)[name], want), (name, place)
+
+
+def test_each_kernel_and_each_layer_between_stages_is_timed() -> None:
+    optimized = TensorRTBackend().optimize_model(picked_rows())
+    rows = optimized.profile(feeds(5, 0.0), iterations=2)
+    between = [row.name for row in rows if row.implementation in ("between stages", "its sizes")]
+    assert between == ["NonZero_0 (NonZero)", "Reshape_0 (Reshape)"]
+    assert len(rows) > len(between) and all(row.time_ms > 0 for row in rows)
