@@ -48,16 +48,18 @@ pub fn sizes(values: &[i64]) -> Result<Array> {
     let size = |&value: &i64| {
         usize::try_from(value).map_err(|_| Error::shape("a dimension would be negative").got(value.to_string()))
     };
-    let shape = values.iter().map(size).chain([Ok(0)]).collect::<Result<_>>()?;
+    let shape = std::iter::once(Ok(0))
+        .chain(values.iter().map(size))
+        .collect::<Result<_>>()?;
     Array::new(DType::Bool, shape, Arc::new(Buffer::zeroed(0)), 0)
 }
 
 impl Network {
-    /// Adds an input that is an empty tensor; its extents are these symbols and then 0. That is how their values come
-    /// in where no other input has such a dimension.
+    /// Adds an input that is an empty tensor; its extents are 0 and then these symbols. That is how their values come
+    /// in where no other input has such a dimension. The 0 stands first, so that no product of many is too great.
     pub(crate) fn add_sizes(&mut self, symbols: &[Arc<str>]) {
         let shape = symbols.iter().map(|name| Dim::symbol(name.clone()));
-        let shape: Vec<Dim> = shape.chain([Dim::from(0i64)]).collect();
+        let shape: Vec<Dim> = std::iter::once(Dim::from(0i64)).chain(shape).collect();
         let sizes = self.push_tensor("sizes", TensorType::new(DType::Bool, shape), Source::Input);
         self.inputs.push(sizes);
     }
@@ -130,5 +132,16 @@ impl Network {
         for (name, range) in &mut self.symbols {
             *range = ranges(name).unwrap_or(*range);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_great_sizes_are_told_without_memory() {
+        assert_eq!(sizes(&[1 << 20; 9]).unwrap().shape()[1..], [1 << 20; 9]);
+        assert!(sizes(&[2, -1]).is_err());
     }
 }

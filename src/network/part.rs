@@ -18,8 +18,8 @@ pub struct Part<'a> {
 }
 
 impl Network {
-    /// A part of this network. Its inputs are the feeds and, last, an empty tensor whose extents are the symbols in
-    /// their order and then 0: that is how their values come in where no other input has such a dimension.
+    /// A part of this network. Its inputs are the feeds and, last, an empty tensor whose extents are 0 and then the
+    /// symbols in their order: that is how their values come in where no other input has such a dimension.
     ///
     /// # Errors
     /// If the layers form a cycle.
