@@ -10,7 +10,7 @@ import importlib.util
 import operator
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ class Entry:
     small: Callable[[], nn.Module] | None = None
     small_inputs: dict[str, Input] = field(default_factory=dict)
     small_sizes: Sizes = field(default_factory=list)
+    #: Its BatchNorms have fitting statistics already.
+    settled: bool = False
 
     def sibling(self) -> Entry:
         """The small one as an entry of its own."""
@@ -58,7 +60,8 @@ class Entry:
     def build(self, seed: int = 0) -> nn.Module:
         """The model with weights that are always the same, ready for inference."""
         torch.manual_seed(seed)
-        return vary(random_statistics(self.make())).eval()
+        model = self.make()
+        return vary(model if self.settled else random_statistics(model)).eval()
 
     def fill(self, sizes: dict[str, int], seed: int = 0) -> dict[str, Tensor]:
         """Values for the inputs."""
@@ -84,6 +87,16 @@ def numbers(*shape: int | str) -> Input:
 def picture(*shape: int | str) -> Input:
     """Numbers from 0 to 1."""
     return Input(shape, lambda shape, generator: torch.rand(shape, generator=generator))
+
+
+def scene(*shape: int | str) -> Input:
+    """Smooth spots from 0 to 1: noise looks the same to a detector everywhere."""
+
+    def fill(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        coarse = torch.rand((1, shape[0], 9, 9), generator=generator)
+        return nn.functional.interpolate(coarse, shape[1:], mode="bicubic")[0].clamp(0, 1)
+
+    return Input(shape, fill)
 
 
 def tokens(vocabulary: int, *shape: int | str) -> Input:
@@ -277,19 +290,14 @@ def minilm() -> nn.Module:
 
 def detector(name: str, **options: Any) -> Entry:
     """A detector of torchvision, on one picture of any size."""
-    path = {"input": picture(3, "height", "width")}
+    inputs = {"input": scene(3, "height", "width")}
     sizes = [{"height": 320, "width": 320}, {"height": 288, "width": 416}]
     make = vision(f"detection.{name}", weights_backbone=None, **options)
-    return Entry(lambda: Detector(decided(make())), path, sizes)
 
+    def made() -> nn.Module:
+        return Detector(settled(make(), inputs["input"].fill((3, 320, 320), torch.default_generator)))
 
-def decided(model: nn.Module) -> nn.Module:
-    """Scores far from one another: with those of random weights, the order of the boxes would be one of rounding."""
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.endswith("weight") and any(part in name for part in SCORES):
-                weight.mul_(30)
-    return model
+    return Entry(made, inputs, sizes, settled=True)
 
 
 def convolutional(make: Callable[..., nn.Module], channels: int, size: int, step: int, dims: int = 2) -> Entry:
@@ -303,8 +311,19 @@ def convolutional(make: Callable[..., nn.Module], channels: int, size: int, step
     return Entry(lambda: make(False), inputs, [first, second], lambda: make(True), inputs, [little, other])
 
 
-#: What gives scores in torchvision's detectors.
-SCORES = ("classification_head.module_list", "rpn.head.cls_logits", "box_predictor.cls_score")
+def settled(model: nn.Module, picture: Tensor) -> nn.Module:
+    """Gives each BatchNorm the statistics of a picture. With others the features of random weights are the same
+    everywhere, and then the order of the boxes is one of rounding."""
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    model.eval()
+    for norm in norms:
+        norm.train()
+        norm.momentum = 1.0
+    with torch.no_grad():
+        model([picture, picture.flip(-1)])
+    return model
+
+
 BERT_SMALL: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 1000,
 }  # fmt: skip
@@ -408,7 +427,8 @@ ZOO: dict[str, Entry] = {
     "llama": language("LlamaForCausalLM", LLAMA, "input_ids attention_mask", "logits", **LLAMA_SMALL),
     "t5_encoder": language(
         "T5EncoderModel",
-        {"d_model": 512, "num_layers": 6},
+        # PyTorch's newer exporter can't write T5's fused attention for any length.
+        {"d_model": 512, "num_layers": 6, "attn_implementation": "eager"},
         "input_ids attention_mask",
         "last_hidden_state",
         d_model=32,
@@ -443,5 +463,8 @@ ZOO: dict[str, Entry] = {
         {"input": picture("batch", 3, 224, 224)},
         **VIT_SMALL,
     ),
-    "clip_text": language("CLIPTextModelWithProjection", {}, "input_ids attention_mask", "text_embeds", **BERT_SMALL),
+    "clip_text": replace(
+        language("CLIPTextModelWithProjection", {}, "input_ids attention_mask", "text_embeds", **BERT_SMALL),
+        sizes=[{"batch": 1, "sequence": 77}, {"batch": 3, "sequence": 37}],
+    ),
 }
