@@ -180,51 +180,36 @@ impl Narrow {
         let beyond = if saturate { last } else { self.beyond(special) };
         let code = if code > last { beyond } else { code };
         let code = if a.is_nan() { self.not_a_number(special) } else { code };
-        self.signed(sign, code, special)
-    }
-
-    /// A code with a sign, where it may have one.
-    #[inline(always)]
-    const fn signed(self, sign: u32, code: u32, special: Special) -> u8 {
-        let bare = match special {
+        match special {
             // Neither 0 nor NaN has a sign.
-            Special::NegativeZero => code == 0 || code >> (self.bits - 1) != 0,
-            _ => false,
-        };
-        (if bare { code } else { sign | code }) as u8
+            Special::NegativeZero if code == 0 || code >> (self.bits - 1) != 0 => code as u8,
+            _ => (sign | code) as u8,
+        }
     }
 
-    /// As [`Narrow::encode`] of a float, for vectors: bits instead of double precision, and no branches.
-    #[inline(always)]
-    pub fn encode_f32(self, v: f32, saturate: bool) -> u8 {
+    /// What encodes f32 in vectors; none where the codes are no floats.
+    pub fn encoder(self, saturate: bool) -> Option<Encoder> {
         let Format::Float {
             mantissa,
             bias,
             special,
         } = self.format
         else {
-            return 0;
+            return None;
         };
-        let last = self.last(special);
-        let beyond = if saturate { last } else { self.beyond(special) };
-        let bits = v.to_bits() & 0x7fff_ffff;
-        let shift = 23 - mantissa;
-        let half = (1 << (shift - 1)) - 1;
-        // To nearest even on the bits as they are; the carry goes on into the exponent.
-        let normal = (bits + half + (bits >> shift & 1)) >> shift;
-        let normal = normal.wrapping_sub(((127 - bias) as u32) << mantissa);
-        // Below the least exponent the units stay the same: beside 2^23 they are the last place.
-        let units = f32::from_bits(bits) * power(mantissa as i32 + bias - 1) as f32;
-        let few = (units + 8_388_608.0).to_bits().wrapping_sub(8_388_608f32.to_bits());
-        let least = ((128 - bias) as u32) << 23;
-        let code = if bits < least { few } else { normal };
-        let code = if code > last { beyond } else { code };
-        let code = if bits > 0x7f80_0000 {
-            self.not_a_number(special)
-        } else {
-            code
-        };
-        self.signed(v.to_bits() >> 31 << (self.bits - 1), code, special)
+        let (shift, last) = (23 - mantissa, self.last(special));
+        Some(Encoder {
+            shift,
+            half: (1 << (shift - 1)) - 1,
+            rebase: ((127 - bias) as u32) << mantissa,
+            scale: power(mantissa as i32 + bias - 1) as f32,
+            least: ((128 - bias) as u32) << 23,
+            last,
+            beyond: if saturate { last } else { self.beyond(special) },
+            nan: self.not_a_number(special),
+            top: self.bits - 1,
+            bare: special == Special::NegativeZero,
+        })
     }
 
     /// The code of the greatest number.
@@ -288,6 +273,48 @@ impl Narrow {
         let (steps, units) = (code >> mantissa, code & ((1 << mantissa) - 1));
         let units = if steps == 0 { units } else { units | 1 << mantissa };
         f64::from(units) * power(steps.max(1) as i32 - bias - mantissa as i32)
+    }
+}
+
+/// [`Narrow::encode`] of f32 to a float: all that depends on the dtype is here, and what is left has no branches.
+#[derive(Debug, Clone, Copy)]
+pub struct Encoder {
+    /// Bits of the mantissa that go.
+    shift: u32,
+    /// Just less than half of the last place that stays.
+    half: u32,
+    /// The difference of the exponents' biases.
+    rebase: u32,
+    /// Inverse of the last place below the least exponent.
+    scale: f32,
+    /// The bits of the least number that has an exponent.
+    least: u32,
+    last: u32,
+    beyond: u32,
+    nan: u32,
+    /// The place of the sign.
+    top: u32,
+    /// Neither 0 nor NaN has a sign.
+    bare: bool,
+}
+
+impl Encoder {
+    /// The code of a number.
+    #[inline(always)]
+    pub fn encode(self, v: f32) -> u8 {
+        let bits = v.to_bits() & 0x7fff_ffff;
+        // To nearest even on the bits as they are; the carry goes on into the exponent.
+        let normal = (bits + self.half + ((bits >> self.shift) & 1)) >> self.shift;
+        let normal = normal.wrapping_sub(self.rebase);
+        // Below the least exponent the units stay the same: beside 2^23 they are the last place.
+        let units = f32::from_bits(bits) * self.scale;
+        let few = (units + 8_388_608.0).to_bits().wrapping_sub(8_388_608f32.to_bits());
+        let code = if bits < self.least { few } else { normal };
+        let code = if code > self.last { self.beyond } else { code };
+        let code = if bits > 0x7f80_0000 { self.nan } else { code };
+        let sign = (v.to_bits() >> 31) << self.top;
+        let bare = self.bare && (code == 0 || code >> self.top != 0);
+        (if bare { code } else { sign | code }) as u8
     }
 }
 
@@ -386,7 +413,8 @@ mod tests {
                 let v = f32::from_bits(bits);
                 for saturate in [false, true] {
                     let rounding = Rounding { saturate, ..PLAIN };
-                    let (one, other) = (narrow.encode_f32(v, saturate), narrow.encode(f64::from(v), rounding));
+                    let one = narrow.encoder(saturate).unwrap().encode(v);
+                    let other = narrow.encode(f64::from(v), rounding);
                     assert_eq!(one, other, "{dtype} {v:e} {saturate}");
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::multiversion;
 use crate::network::dtype::DType;
-use crate::network::narrow::{Format, Narrow, PLAIN, Rounding, numbers};
+use crate::network::narrow::{Encoder, Narrow, PLAIN, Rounding, numbers};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
@@ -160,18 +160,18 @@ unsafe fn encode(dtype: DType, from: *const f32, to: *mut u8, n: usize) {
 unsafe fn encode_by(narrow: Narrow, rounding: Rounding, from: *const f32, to: *mut u8, n: usize) {
     // SAFETY: the callers hand on the promise of `from_f32`.
     unsafe {
-        match narrow.format {
-            Format::Float { .. } => encode_floats(narrow, rounding.saturate, from, to, n),
-            Format::Int { .. } => cut(narrow.mask(), from, to, n),
-            Format::Power => each(from, to, n, |v| narrow.encode(f64::from(v), rounding)),
+        match narrow.encoder(rounding.saturate) {
+            Some(encoder) => encode_floats(encoder, from, to, n),
+            None if narrow.is_int() => cut(narrow.mask(), from, to, n),
+            None => each(from, to, n, |v| narrow.encode(f64::from(v), rounding)),
         }
     }
 }
 
 multiversion! {
-    unsafe fn encode_floats<V>(narrow: Narrow, saturate: bool, from: *const f32, to: *mut u8, n: usize) {
+    unsafe fn encode_floats<V>(encoder: Encoder, from: *const f32, to: *mut u8, n: usize) {
         let _ = V::LANES;
-        each(from, to, n, |v| narrow.encode_f32(v, saturate))
+        each(from, to, n, |v| encoder.encode(v))
     }
 }
 
