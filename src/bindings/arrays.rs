@@ -183,7 +183,8 @@ fn read_foreign(object: &Bound<'_, PyAny>) -> Result<Array> {
 
 /// A new numpy array, not initialised.
 pub fn empty<'py>(py: Python<'py>, dtype: DType, shape: &[usize]) -> PyResult<(Bound<'py, PyAny>, *mut u8)> {
-    bytes_of(dtype, shape)?;
+    // numpy has no array whose extents other than 0 make too many bytes, even if it is empty.
+    bytes_of(dtype, &shape.iter().map(|&d| d.max(1)).collect::<Vec<_>>())?;
     let mut dims: Vec<npy_intp> = shape.iter().map(|&d| d as npy_intp).collect();
     let descriptor = numpy_dtype(py, dtype)?.into_dtype_ptr();
     // SAFETY: numpy takes over the reference to the dtype and copies `dims`; a null result is a Python error.

@@ -19,10 +19,10 @@ pub const LARGEST: usize = 1 << 46;
 /// # Errors
 /// If there are more than [`LARGEST`].
 pub fn bytes_of(dtype: DType, shape: &[usize]) -> Result<usize> {
-    // An extent of 0 does not make room for others: numpy has no such array.
-    let bytes = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d.max(1)));
+    let bytes = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d));
     match bytes {
-        Some(bytes) if bytes <= LARGEST => Ok(if shape.contains(&0) { 0 } else { bytes }),
+        _ if shape.contains(&0) => Ok(0),
+        Some(bytes) if bytes <= LARGEST => Ok(bytes),
         _ => Err(Error::shape("a tensor would be too large")
             .expected(format!("at most {LARGEST} bytes"))
             .got(format!("{dtype}{shape:?}"))),
