@@ -391,7 +391,8 @@ ZOO: dict[str, Entry] = {
     ),
     "yolov5s": convolutional(lambda small: YOLOv5s(), 3, 640, 32),
     "yolov8n": convolutional(lambda small: YOLOv8n(5, 8) if small else YOLOv8n(), 3, 640, 32),
-    "ssdlite": detector("ssdlite320_mobilenet_v3_large"),
+    # PyTorch's exporter writes the size of its example into the boxes: they are right for pictures of that size alone.
+    "ssdlite": replace(detector("ssdlite320_mobilenet_v3_large"), sizes=[{"height": 320, "width": 320}]),
     "faster_rcnn": detector("fasterrcnn_resnet50_fpn", min_size=320, max_size=512, box_score_thresh=0.01),
     "mask_rcnn": detector("maskrcnn_resnet50_fpn", min_size=320, max_size=512, box_score_thresh=0.01),
     "deeplabv3": convolutional(
