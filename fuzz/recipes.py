@@ -121,7 +121,7 @@ def matmul(g: Network) -> None:
 
 
 def gemm(g: Network) -> None:
-    a, across, over = g.pick(rank=2), g.flag(), g.flag()
+    a, across, over = g.pick(rank=2, fits=finite), g.flag(), g.flag()
     inner, m = (a.shape[0], a.shape[1]) if across else (a.shape[1], a.shape[0])
     n = g.rng.choice((1, 3, 8, 17))
     b = g.like(a, (n, inner) if over else (inner, n))
@@ -186,7 +186,8 @@ def conv_transpose(g: Network) -> None:
 
 def pool(op: str) -> Recipe:
     def recipe(g: Network) -> None:
-        x = g.pick(rank=(3, 4, 5))
+        # Which of a NaN and a number is greater is open.
+        x = g.pick(rank=(3, 4, 5), fits=finite)
         kernels = tuple(g.rng.choice((1, 2, 3)) for _ in x.shape[2:])
         attrs = windows(g, x, kernels)
         if "auto_pad" not in attrs and g.rng.random() < 0.3:

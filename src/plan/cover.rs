@@ -117,6 +117,8 @@ struct Search<'a> {
     position: HashMap<LayerId, usize>,
     group_of: HashMap<LayerId, usize>,
     groups: Vec<Group>,
+    /// For each position, the last one that a group with a layer up to there reaches.
+    reach: Vec<usize>,
 }
 
 impl<'a> Search<'a> {
@@ -129,6 +131,7 @@ impl<'a> Search<'a> {
             position,
             group_of: HashMap::new(),
             groups: vec![],
+            reach: (0..order.len()).collect(),
         }
     }
 
@@ -163,6 +166,11 @@ impl<'a> Search<'a> {
     }
 
     fn take(&mut self, group: Group) {
+        let places = group.candidate.layers.iter().map(|l| self.position[l]);
+        let (first, last) = (places.clone().min().unwrap_or(0), places.max().unwrap_or(0));
+        for reach in &mut self.reach[first..=last] {
+            *reach = last.max(*reach);
+        }
         for &layer in &group.candidate.layers {
             self.group_of.insert(layer, self.groups.len());
         }
@@ -194,6 +202,11 @@ impl<'a> Search<'a> {
     fn closes_cycle(&self, layers: &[LayerId]) -> bool {
         let inside: HashSet<_> = layers.iter().copied().collect();
         let last = layers.iter().map(|l| self.position[l]).max().unwrap_or(0);
+        // Behind this position no layer is in a group with one before it, so that no path leads back.
+        let mut end = last;
+        while self.reach[end] > end {
+            end = self.reach[end];
+        }
         let mut seen = HashSet::new();
         let mut pending: Vec<LayerId> = layers
             .iter()
@@ -208,7 +221,7 @@ impl<'a> Search<'a> {
                 Some(&group) => &self.groups[group].candidate.layers,
                 None => std::slice::from_ref(&layer),
             };
-            if together.iter().all(|l| self.position[l] > last) {
+            if together.iter().all(|l| self.position[l] > end) {
                 continue;
             }
             for user in together.iter().flat_map(|&l| self.users(l)) {

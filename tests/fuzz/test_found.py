@@ -107,6 +107,27 @@ def test_likely_sizes_that_do_not_go_together(level: int) -> None:
         model.run({"x": x, "y": floats(2, 5)})
 
 
+def test_fusions_that_would_form_a_cycle_are_not_chosen() -> None:
+    """Two groups of layers each read a result of the other: the way back led through a layer that runs early."""
+    model = optimised(
+        "(float16[3,2] x, float16[2] a, float16[3,1] b, float16[1,1] c) => (float16[] y, bool[] l)"
+        " <bool[2] w = {1, 0}, int64[1] axis = {1}>",
+        "p = Where(w, x, a) l = Less(p, b) r = ReduceLogSumExp(x, axis) y = Min(r, c, b)",
+    )
+    x, a, b, c = (floats(*shape).astype(np.float16) for shape in ((3, 2), (2,), (3, 1), (1, 1)))
+    got = model.run({"x": x, "a": a, "b": b, "c": c})
+    assert np.array_equal(got["l"], np.where([True, False], x, a) < b)
+    want = np.minimum(np.minimum(np.log(np.exp(x.astype("f8")).sum(1, keepdims=True)), c), b)
+    np.testing.assert_allclose(got["y"].astype("f8"), want, rtol=2e-3)
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "MaxPool", "LpPool"])
+def test_the_spacing_of_one_element_does_not_matter(op: str) -> None:
+    model = optimised("(float[4,3,1] x) => (float[] y)", f"y = {op}<kernel_shape = [1], dilations = [2]>(x)")
+    x = np.abs(floats(4, 3, 1))
+    np.testing.assert_allclose(model.run({"x": x})["y"], x, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("signature", "body"),
     [

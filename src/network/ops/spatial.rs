@@ -74,9 +74,16 @@ impl Window {
         if kernel.iter().any(|&k| !(1..=GREATEST).contains(&k)) {
             return Err(Error::shape("the kernel is empty, or too large").got(format!("{kernel:?}")));
         }
+        let mut dilations = list(attrs, "dilations", rank, 1, 1)?;
+        // One element has no spacing; libraries refuse one that reaches beyond the input.
+        dilations
+            .iter_mut()
+            .zip(&kernel)
+            .filter(|(_, k)| **k == 1)
+            .for_each(|(d, _)| *d = 1);
         Ok(Self {
             strides: list(attrs, "strides", rank, 1, 1)?,
-            dilations: list(attrs, "dilations", rank, 1, 1)?,
+            dilations,
             begin: pads[..rank].iter().map(|p| p * keep).collect(),
             end: pads[rank..].iter().map(|p| p * keep).collect(),
             auto_pad,
