@@ -70,7 +70,8 @@ impl TensorType {
             return Err(Error::shape("a dimension is negative").got(format!("{bad} in {}", self.describe())));
         }
         let known = self.shape.iter().filter_map(Dim::as_const);
-        let known: Vec<_> = known.map(|d| d as usize).collect();
+        // An extent of 0 does not make room for others: numpy has no such array.
+        let known: Vec<_> = known.map(|d| d.max(1) as usize).collect();
         bytes_of(self.dtype, &known)
             .map(drop)
             .map_err(|e| e.got(self.describe()))

@@ -146,3 +146,18 @@ def test_enormous_numbers_are_refused_or_imported_and_never_crash(signature: str
         raise
     except nx.Error:
         pass
+
+
+def test_a_stage_that_knows_many_great_sizes() -> None:
+    """They cross in the shape of an array without elements, however many there would be without the last extent."""
+    names = [f"{letter}{i}" for letter in "nm" for i in range(8)]
+    ports = ", ".join(f"float[{n}, {m}] x{i}" for i, (n, m) in enumerate(zip(names[:8], names[8:], strict=True)))
+    sums = " ".join(f"r{i} = ReduceSum<keepdims = 0>(x{i})" for i in range(8))
+    model = optimised(
+        f"({ports}) => (float[] y)",
+        f"{sums} s = Sum({', '.join(f'r{i}' for i in range(8))}) z = NonZero(x0) f = Cast<to = 1>(z) y = Add(f, s)",
+    )
+    arrays = {f"x{i}": np.ones((50 + i, 60 + i), np.float32) for i in range(8)}
+    total = sum(array.size for array in arrays.values())
+    got = model.run(arrays)["y"]
+    assert got.shape == (2, 3000) and got[0, 0] == total
