@@ -68,16 +68,72 @@ fn suppress(boxes: &[Corners], scores: &[f64], most: usize, overlap: f64, least:
         .filter(|&i| least.is_none_or(|least| scores[i] > least))
         .collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-    let mut kept: Vec<usize> = vec![];
+    let (mut kept, mut places) = (Kept::default(), vec![]);
     for i in order {
-        if kept.len() >= most {
+        if places.len() >= most {
             break;
         }
-        if kept.iter().all(|&k| boxes[k].overlap(&boxes[i]) <= overlap) {
-            kept.push(i);
+        if !kept.overlaps(&boxes[i], overlap) {
+            kept.push(&boxes[i]);
+            places.push(i);
         }
     }
-    kept
+    places
+}
+
+/// The boxes that are kept so far, a list for each coordinate: models compare each box with thousands.
+#[derive(Default)]
+struct Kept {
+    low: [Vec<f64>; 2],
+    high: [Vec<f64>; 2],
+    area: Vec<f64>,
+}
+
+/// So many boxes are compared before it is asked whether one overlaps.
+const BLOCK: usize = 32;
+
+impl Kept {
+    fn push(&mut self, corners: &Corners) {
+        for axis in 0..2 {
+            self.low[axis].push(corners.low[axis]);
+            self.high[axis].push(corners.high[axis]);
+        }
+        self.area.push(corners.area());
+    }
+
+    /// Whether intersection over union with one of them is more than `limit`; it is 0 where the union is empty.
+    fn overlaps(&self, corners: &Corners, limit: f64) -> bool {
+        let ([low, left], [high, right], area) = (corners.low, corners.high, corners.area());
+        (0..self.area.len()).step_by(BLOCK).any(|first| {
+            let block = first..(first + BLOCK).min(self.area.len());
+            let lows = self.low[0][block.clone()].iter().zip(&self.low[1][block.clone()]);
+            let highs = self.high[0][block.clone()].iter().zip(&self.high[1][block.clone()]);
+            let boxes = lows.zip(highs).zip(&self.area[block]);
+            boxes.fold(false, |found, (((l, f), (h, r)), own)| {
+                let shared = extent(less(*h, high) - more(*l, low)) * extent(less(*r, right) - more(*f, left));
+                let union = own + area - shared;
+                let over = if union > 0.0 {
+                    shared > limit * union
+                } else {
+                    limit < 0.0
+                };
+                found | over
+            })
+        })
+    }
+}
+
+// Without the care for NaN of `f64::min` and `f64::max`, which keeps the loop from becoming vectors.
+fn less(a: f64, b: f64) -> f64 {
+    if a < b { a } else { b }
+}
+
+fn more(a: f64, b: f64) -> f64 {
+    if a > b { a } else { b }
+}
+
+fn extent(difference: f64) -> f64 {
+    if difference > 0.0 { difference } else { 0.0 }
 }
 
 struct Corners {
@@ -108,16 +164,5 @@ impl Corners {
 
     fn area(&self) -> f64 {
         (0..2).map(|i| (self.high[i] - self.low[i]).max(0.0)).product()
-    }
-
-    /// Intersection over union.
-    fn overlap(&self, other: &Self) -> f64 {
-        let both = Self {
-            low: [0, 1].map(|i| self.low[i].max(other.low[i])),
-            high: [0, 1].map(|i| self.high[i].min(other.high[i])),
-        };
-        let shared = both.area();
-        let union = self.area() + other.area() - shared;
-        if union > 0.0 { shared / union } else { 0.0 }
     }
 }
