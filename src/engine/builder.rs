@@ -2,7 +2,7 @@
 
 use crate::engine::config::BuilderConfig;
 use crate::engine::stages::{self, Cut};
-use crate::engine::{Engine, Plan, Profile, verify};
+use crate::engine::{Engine, Plan, Profile, likely, verify};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::network::body::Body;
@@ -24,6 +24,7 @@ pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn P
     let start = Instant::now();
     network.verify()?;
     widen_ranges(&mut network, &config.profiles)?;
+    likely::settle(&mut network);
     let cache = config
         .timing_cache
         .clone()

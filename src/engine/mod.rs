@@ -3,6 +3,7 @@
 mod builder;
 pub mod config;
 pub mod format;
+mod likely;
 pub mod report;
 pub mod stages;
 mod verify;
