@@ -188,13 +188,7 @@ def checked(name: str, run: Any, cases: list[Case]) -> dict[str, Any]:
 
 def where(model: Any, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
     """The kernel that takes most of the time, and what naive loops take."""
-    from neurenix.errors import UnsupportedError
-
-    try:
-        rows = model.profile(inputs, iterations=5)
-    except UnsupportedError:
-        kernels = model.report()["kernels"]
-        return {"stages": True, "all_naive": [k["kernel"] for k in kernels if "naive" in k["kernel"]]}
+    rows = model.profile(inputs, iterations=5)
     row = max(rows, key=lambda row: row.median_ms)
     naive = [row for row in rows if "naive" in row.name or "naive" in row.implementation]
     slowest = {
@@ -277,7 +271,7 @@ def row(name: str, exporter: str, found: dict[str, Any]) -> str:
             return f"{head} {text}: {' '.join(str(found[key]).split())[:160]}"
     timed = found.get("times", {})
     medians = [timed.get(p, {}).get("median_ms", float("nan")) for p in ("neurenix", "openvino", "onnxruntime")]
-    slow = found.get("slowest", {"share": float("nan"), "layer": "sizes depend on data", "kernel": ""})
+    slow = found["slowest"]
     loop = f"  NAIVE {found['all_naive']}" if found["all_naive"] else ""
     right = "" if found["right"] else "WRONG"
     most = f"{slow['share']:4.0f}% {slow['layer'][:40]}: {slow['kernel'][:30]}"
