@@ -46,14 +46,7 @@ impl TensorType {
     /// # Errors
     /// If the axis is outside `-rank..rank`.
     pub fn axis(&self, axis: i64) -> Result<usize> {
-        let rank = self.rank() as i64;
-        let counted = if axis < 0 { axis + rank } else { axis };
-        if (0..rank).contains(&counted) {
-            return Ok(counted as usize);
-        }
-        Err(Error::shape("axis is out of range")
-            .expected(format!("{}..{rank}", -rank))
-            .got(axis.to_string()))
+        axis_of(axis, self.rank())
     }
 
     /// Checks that a tensor can have this shape.
@@ -97,6 +90,21 @@ impl TensorType {
         let dims: Vec<_> = self.shape.iter().map(Dim::to_string).collect();
         format!("{}[{}]", self.dtype, dims.join(", "))
     }
+}
+
+/// `axis` of so many counted from the front.
+///
+/// # Errors
+/// If the axis is outside `-rank..rank`.
+pub fn axis_of(axis: i64, rank: usize) -> Result<usize> {
+    let rank = rank as i64;
+    let counted = if axis < 0 { axis + rank } else { axis };
+    if (0..rank).contains(&counted) {
+        return Ok(counted as usize);
+    }
+    Err(Error::shape("axis is out of range")
+        .expected(format!("{}..{rank}", -rank))
+        .got(axis.to_string()))
 }
 
 /// A relation between dimensions that could not be decided at build time and is checked at run time.

@@ -51,21 +51,27 @@ fn normalisation<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
         return Ok(None);
     };
     rule_if!(axis == other && is_read_by_norm_alone(network, centred, layer));
-    let normalised = network[x].ty.shape[axis..].iter();
-    rule_if_some!(
-        shape = normalised
-            .map(|d| d.as_const().map(|v| v as usize))
-            .collect::<Option<Vec<_>>>()
-    );
-    let dtype = network[x].ty.dtype;
+    with_scale_one(network, layer, "LayerNormalization", x, axis, epsilon)
+}
+
+/// A normalisation of x over its axes from `axis` on, in the place of a layer; their extents must be numbers.
+pub(super) fn with_scale_one<'n>(
+    network: &'n Network,
+    layer: &Layer,
+    op: &str,
+    x: TensorId,
+    axis: usize,
+    epsilon: f64,
+) -> Found<'n> {
+    let ty = &network[x].ty;
+    let extents = ty.shape[axis..].iter().map(|d| d.as_const().map(|v| v as usize));
+    rule_if_some!(shape = extents.collect::<Option<Vec<_>>>());
+    let dtype = ty.dtype;
     replace(network, layer, |patch| {
         let ones = vec![1.0; shape.iter().product()];
         let scale = patch.constant(Array::from_f64(dtype, shape, &ones)?);
-        let (axis, epsilon) = (Attr::Int(axis as i64), Attr::Float(epsilon));
-        let attrs = attrs([("axis", axis), ("epsilon", epsilon)]);
-        Ok(Some(
-            patch.op_full("LayerNormalization", attrs, &[Some(x), Some(scale)])?[0],
-        ))
+        let given = attrs([("axis", Attr::Int(axis as i64)), ("epsilon", Attr::Float(epsilon))]);
+        patch.op_with(op, given, &[x, scale]).map(Some)
     })
 }
 

@@ -2,11 +2,9 @@
 
 use super::build::Build;
 use super::matching::{either_order, input, is_constant, only_given_by, padded, shifted};
-use super::recognise_layer_norm::{deviation, is_square, last_axes, shaped};
+use super::recognise_layer_norm::{deviation, is_square, last_axes, shaped, with_scale_one};
 use super::simplify::replace;
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
-use crate::network::array::Array;
-use crate::network::attr::{Attr, attrs};
 use crate::network::{Layer, LayerId, Network};
 
 /// See [`Pass::doc`].
@@ -37,16 +35,7 @@ fn normalisation<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     rule_if_some!(square = input(mean, 0).filter(|&t| network.sole_user(t).is_some()));
     rule_if!(is_square(network, square, x));
     rule_if_some!(axis = last_axes(network, mean));
-    let ty = &network[x].ty;
-    let extents = ty.shape[axis..].iter().map(|d| d.as_const().map(|v| v as usize));
-    rule_if_some!(shape = extents.collect::<Option<Vec<_>>>());
-    let dtype = ty.dtype;
-    replace(network, layer, |patch| {
-        let ones = vec![1.0; shape.iter().product()];
-        let scale = patch.constant(Array::from_f64(dtype, shape, &ones)?);
-        let given = attrs([("axis", Attr::Int(axis as i64)), ("epsilon", Attr::Float(epsilon))]);
-        patch.op_with("RMSNormalization", given, &[x, scale]).map(Some)
-    })
+    with_scale_one(network, layer, "RMSNormalization", x, axis, epsilon)
 }
 
 /// RMSNormalization -> Mul => RMSNormalization.
@@ -71,6 +60,7 @@ fn scale<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::attr::{Attr, attrs};
     use crate::passes::testing::Graph;
     use crate::passes::{Settings, fold_constants, simplify};
 

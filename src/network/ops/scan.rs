@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType, axis_of};
 use crate::network::ops::control::{self, Inside};
 
 /// A network on one slice after another (ONNX Scan, from opset 9 on).
@@ -62,20 +62,9 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     }
     let mut known = inside.results();
     for ((_, shape), &axis) in known[states..].iter_mut().zip(outputs) {
-        shape.insert(place(axis, shape.len() + 1)?, steps.clone());
+        shape.insert(axis_of(axis, shape.len() + 1)?, steps.clone());
     }
     Ok(control::typed(infer, known))
-}
-
-/// An axis counted from the front.
-fn place(axis: i64, rank: usize) -> Result<usize> {
-    let counted = if axis < 0 { axis + rank as i64 } else { axis };
-    let fits = usize::try_from(counted).ok().filter(|&axis| axis < rank);
-    fits.ok_or_else(|| {
-        Error::shape("axis is out of range")
-            .expected(format!("-{rank}..{rank}"))
-            .got(axis.to_string())
-    })
 }
 
 fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
@@ -87,7 +76,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     for (at, &axis) in axes.iter().enumerate() {
         let array = e.input(count + at)?;
         let backwards = e.attrs.ints("input_directions")[at] != 0;
-        scanned.push((array, place(axis, array.shape().len())?, backwards));
+        scanned.push((array, axis_of(axis, array.shape().len())?, backwards));
     }
     let steps = scanned.first().map_or(0, |&(array, axis, _)| array.shape()[axis]);
     for step in 0..steps {
@@ -110,7 +99,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
             parts.reverse();
         }
         let none = &e.outputs[count + at];
-        let axis = place(e.attrs.ints("output_axes")[at], none.1.len())?;
+        let axis = axis_of(e.attrs.ints("output_axes")[at], none.1.len())?;
         outputs.push(control::stacked(&parts, axis, none)?);
     }
     Ok(outputs)
