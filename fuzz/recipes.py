@@ -112,6 +112,12 @@ def cast(g: Network) -> None:
     g.add("Cast", x, to=helper.np_dtype_to_tensor_dtype(dtype_of(dtype)), exact=True)
 
 
+def only_finite(*values: Value | None) -> None:
+    """Weights that meet padding, or are multiplied with each other beforehand."""
+    if not finite(*(v for v in values if v is not None)):
+        raise Rejected
+
+
 def matmul(g: Network) -> None:
     a = g.pick((*FLOATS, "int32", "int64"), rank=(1, 2, 3, 4))
     inner, n = a.shape[-1], g.rng.choice((1, 2, 3, 8, 17))
@@ -164,23 +170,25 @@ def windows(g: Network, x: Value, kernels: tuple[int, ...]) -> dict[str, Any]:
 
 
 def conv(g: Network) -> None:
-    x = g.pick(("float32", "float32", "float16", "bfloat16", "float64"), rank=(3, 4, 5))
+    x = g.pick(("float32", "float32", "float16", "bfloat16", "float64"), rank=(3, 4, 5), fits=finite)
     channels = x.shape[1]
     group = g.rng.choice([d for d in range(1, channels + 1) if channels % d == 0] or [1])
     out = group * g.rng.choice((1, 2, 3, 8))
     kernels = tuple(g.rng.choice((1, 1, 2, 3)) for _ in x.shape[2:])
     w = g.new((out, channels // group, *kernels), x.dtype, held=g.rng.random() < 0.8)
     b = g.new((out,), x.dtype) if g.flag() else None
+    only_finite(w, b)
     g.add("Conv", x, w, b, group=group, **windows(g, x, kernels))
 
 
 def conv_transpose(g: Network) -> None:
-    x = g.pick(("float32", "float32", "float16", "float64"), rank=(3, 4))
+    x = g.pick(("float32", "float32", "float16", "float64"), rank=(3, 4), fits=finite)
     channels = x.shape[1]
     group = g.rng.choice([d for d in range(1, channels + 1) if channels % d == 0] or [1])
     kernels = tuple(g.rng.choice((1, 2, 3)) for _ in x.shape[2:])
     w = g.new((channels, g.rng.choice((1, 2, 3)), *kernels), x.dtype, held=g.rng.random() < 0.8)
     b = g.new((w.shape[1] * group,), x.dtype) if g.flag() else None
+    only_finite(w, b)
     g.add("ConvTranspose", x, w, b, group=group, **windows(g, x, kernels))
 
 
@@ -226,6 +234,7 @@ def per_channel(op: str) -> Recipe:
         channels = x.shape[1]
         vectors = [g.new((channels,), x.dtype) for _ in range(4 if op == "BatchNormalization" else 2)]
         attrs: dict[str, Any] = {}
+        only_finite(*vectors)
         if op == "BatchNormalization":
             vectors[3] = g.give(np.abs(vectors[3].array.astype(np.float64)) + 0.5, dtype=x.array.dtype)
         if op == "GroupNormalization":
@@ -237,7 +246,8 @@ def per_channel(op: str) -> Recipe:
 
 def cumulative(op: str) -> Recipe:
     def recipe(g: Network) -> None:
-        x = g.pick(("float32", "float64", "int32", "int64"), rank=(1, 2, 3))
+        # Each product is as far off as all before it together.
+        x = g.pick(("float32", "float64", "int32", "int64"), rank=(1, 2, 3), exact=op == "CumProd")
         axis = g.give(np.int64(g.axis(x)))
         g.add(op, x, axis, exclusive=g.flag(), reverse=g.flag(), exact=op == "CumSum")
 
@@ -352,6 +362,8 @@ def case_of(op: str) -> Recipe:
                 inputs.append(None)
             elif at == 0 and not given.constant and array.dtype == dtype and op not in DELICATE and g.flag():
                 inputs.append(g.pick_exactly(array.shape, array.dtype.name, exact=True))
+                if op == "GridSample":
+                    only_finite(inputs[0])
             else:
                 value = g.give(array, held=given.constant)
                 value.exact = True

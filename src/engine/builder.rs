@@ -68,7 +68,8 @@ fn staged(
         mut stage,
     } in cuts
     {
-        if let Some(part) = part {
+        if let Some(mut part) = part {
+            likely::settle(&mut part);
             let part = build_in(part, compute, &at_level(&config, guessed), providers, cache)?;
             stage.engine = Some(Arc::new(part));
         }
@@ -126,6 +127,7 @@ fn body_engine(
 ) -> Result<Engine> {
     let mut network = (*body.0).clone();
     network.take_ranges(|name| around.symbols.get(name).copied());
+    likely::settle(&mut network);
     let guessed = network.symbols.keys().any(|name| !around.symbols.contains_key(name));
     let config = at_level(config, guessed);
     match stages::cut(&network)? {

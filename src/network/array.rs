@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
+use crate::network::free_memory;
 use crate::network::narrow::{self, Narrow, PLAIN, Rounding};
 use half::{bf16, f16};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -29,10 +30,32 @@ pub fn bytes_of(dtype: DType, shape: &[usize]) -> Result<usize> {
     }
 }
 
+/// Less than this is not worth asking the system whether it has it.
+const WORTH_ASKING: usize = 64 << 20;
+
+/// Refuses what would need more memory than there is.
+///
+/// # Errors
+/// If the system says that there are not so many bytes left.
+pub fn require(bytes: usize) -> Result<()> {
+    if bytes < WORTH_ASKING {
+        return Ok(());
+    }
+    match free_memory::bytes().filter(|&left| bytes > left) {
+        Some(left) => Err(Error::memory("there is not enough memory")
+            .expected(format!("{bytes} bytes more"))
+            .got(format!("{left} bytes that are left"))
+            .hint("give smaller shapes or a smaller batch, or free memory")),
+        None => Ok(()),
+    }
+}
+
 /// Owned bytes, aligned to [`ALIGNMENT`], zero at first.
 pub struct Buffer {
     pointer: NonNull<u8>,
     bytes: usize,
+    /// What the allocator gave: the bytes begin up to [`ALIGNMENT`] behind it.
+    block: NonNull<u8>,
 }
 
 // SAFETY: a Buffer owns its memory; shared references only read it.
@@ -53,12 +76,17 @@ impl Buffer {
     /// If there is not so much memory.
     pub fn try_zeroed(bytes: usize) -> Result<Self> {
         let refuse = || Error::memory("there is not enough memory").expected(format!("{bytes} bytes more"));
-        if bytes > isize::MAX as usize - ALIGNMENT {
+        if bytes > isize::MAX as usize - 2 * ALIGNMENT {
             return Err(refuse());
         }
+        require(bytes)?;
+        // The allocator is asked for little alignment: only then does it leave the zeros of fresh pages to the system.
         // SAFETY: the layout has a size of at least ALIGNMENT.
-        let pointer = NonNull::new(unsafe { alloc_zeroed(Self::layout(bytes)) }).ok_or_else(refuse)?;
-        Ok(Self { pointer, bytes })
+        let block = NonNull::new(unsafe { alloc_zeroed(Self::layout(bytes)) }).ok_or_else(refuse)?;
+        let beyond = block.align_offset(ALIGNMENT);
+        // SAFETY: the block is ALIGNMENT bytes longer than what is asked for.
+        let pointer = unsafe { block.add(beyond) };
+        Ok(Self { pointer, bytes, block })
     }
 
     /// The address of the first byte; writing through it needs exclusive use of the buffer.
@@ -83,8 +111,9 @@ impl Buffer {
     }
 
     fn layout(bytes: usize) -> Layout {
+        // Whole cache lines: kernels may write a register beyond the last element.
         let padded = bytes.max(1).div_ceil(ALIGNMENT) * ALIGNMENT;
-        Layout::from_size_align(padded, ALIGNMENT).expect("buffer size fits isize")
+        Layout::from_size_align(padded + ALIGNMENT, align_of::<usize>()).expect("buffer size fits isize")
     }
 }
 
@@ -97,8 +126,8 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.pointer.as_ptr(), Self::layout(self.bytes)) }
+        // SAFETY: allocated in `try_zeroed` with this very layout.
+        unsafe { dealloc(self.block.as_ptr(), Self::layout(self.bytes)) }
     }
 }
 

@@ -4,7 +4,7 @@
 //! line is skipped. Writers hold a lock while they append.
 
 use crate::error::Result;
-use crate::network::array::Buffer;
+use crate::network::array::{Buffer, require};
 use crate::plan::layout::Operand;
 use crate::plan::{Call, Form, Instance, Kernel, Provider, Request};
 use std::collections::BTreeMap;
@@ -186,6 +186,8 @@ fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {
     let buffers = |operands: &[Operand]| -> Result<Vec<Buffer>> {
         operands.iter().map(|o| Buffer::try_zeroed(o.bytes())).collect()
     };
+    let all = request.inputs.iter().chain(request.outputs).map(Operand::bytes).sum();
+    require(all)?;
     let (inputs, outputs) = (buffers(request.inputs)?, buffers(request.outputs)?);
     let workspace = Buffer::try_zeroed(instance.workspace())?;
     let inputs: Vec<_> = inputs.iter().map(|b| (b, b.as_ptr() as *const u8)).collect();

@@ -252,6 +252,15 @@ def test_operator_sets() -> None:
     refused(given, nx.FormatError, "of which version", "(Relu)")
 
 
+def test_an_old_model_that_breaks_the_rules_does_not_reach_the_converter() -> None:
+    def damage(m: Model) -> None:
+        m.graph.value_info.add(name="z")
+        m.graph.node.add(op_type="Col2Im", input=["x", "image_shape", "nowhere"], output=["z"])
+
+    given = changed("y = Relu(x)", damage, opset=3)
+    refused(given, nx.FormatError, "breaks ONNX's rules")
+
+
 def test_a_depth_bomb_of_graphs() -> None:
     """Made in memory, from the inside out: protobuf itself refuses to parse or copy one."""
     given = model("y = Relu(x)")

@@ -104,13 +104,16 @@ impl Activation {
     pub fn apply(&self, x: f64) -> f64 {
         let (a, b) = (self.alpha, self.beta);
         match self.function {
-            Function::Relu => x.max(0.0),
+            Function::Relu if x < 0.0 => 0.0,
+            Function::Relu => x,
             Function::Tanh => x.tanh(),
             Function::Sigmoid => 1.0 / (1.0 + (-x).exp()),
             Function::Softsign => x / (1.0 + x.abs()),
-            Function::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
+            Function::Softplus if x > 0.0 => x + (-x).exp().ln_1p(),
+            Function::Softplus => x.exp().ln_1p(),
             Function::Affine => a * x + b,
-            Function::LeakyRelu => x.max(0.0) + a * x.min(0.0),
+            Function::LeakyRelu if x < 0.0 => a * x,
+            Function::LeakyRelu => x,
             Function::ThresholdedRelu if x >= a => x,
             Function::ThresholdedRelu => 0.0,
             Function::ScaledTanh => a * (b * x).tanh(),

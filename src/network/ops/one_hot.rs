@@ -1,6 +1,6 @@
 //! OneHot.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dim::Dim;
@@ -28,11 +28,8 @@ fn axis(indices: usize, axis: i64) -> Result<usize> {
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (indices, values) = (infer.input(0)?, infer.input(2)?);
-    if !infer.input(1)?.elements().is(1) || !values.elements().is(2) {
-        return Err(Error::shape("depth or values do not fit")
-            .expected("one number and two")
-            .got(format!("{} and {}", infer.input(1)?.describe(), values.describe())));
-    }
+    infer.require_equal(&1i64.into(), &infer.input(1)?.elements(), "depth is one number")?;
+    infer.require_equal(&2i64.into(), &values.elements(), "values are two numbers")?;
     let constant = || infer.constant(1).map(|c| Dim::from(c.to_i64()[0]));
     let depth = infer.value(1).map(|v| v[0].clone()).or_else(constant);
     let mut shape = indices.shape.clone();

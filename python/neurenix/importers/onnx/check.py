@@ -216,7 +216,7 @@ def known(graph: onnx.GraphProto, opsets: dict[str, int]) -> None:
     raise UnsupportedError(
         f"the model has {nodes} node{'s' * (nodes > 1)} of {kinds} op{'s' * (kinds > 1)} that can't be imported",
         got=listed,
-        hint=rules.hint(next(iter(sorted(unknown)))),
+        hint=rules.hint(sorted(unknown)),
     )
 
 

@@ -26,9 +26,12 @@ def converted(model: onnx.ModelProto, weights: Weights) -> onnx.ModelProto:
     version = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), OLDEST_OPSET)
     if version >= OLDEST_OPSET:
         return model
+    from onnx import checker
     from onnx.version_converter import ConvertError, convert_version
 
     whole = _whole(model, weights)
+    # The converter crashes on what breaks ONNX's rules.
+    checker.check_model(whole)
     try:
         return convert_version(_broadcast_as_numpy(whole), TARGET_OPSET)
     except (ConvertError, RuntimeError, ValueError) as error:

@@ -78,11 +78,14 @@ def _missing(node: Node) -> list[None]:
     return []
 
 
-def hint(kind: str) -> str:
-    """The way out for an op that no rule knows."""
-    domain, _, name = kind.rpartition("::")
-    name = name.partition(" ")[0]
-    nearest = _native.nearest(name, sorted(DOMAINS.get(domain, {})))
-    if domain and nearest is None:
-        return f"the domain {domain!r} is not ONNX's own; export the model with ONNX's own ops"
-    return f"the nearest op that can be imported is {nearest!r}"
+def hint(kinds: list[str]) -> str:
+    """The way out for ops that no rule knows."""
+    ways = []
+    domain, _, name = kinds[0].rpartition("::")
+    nearest = _native.nearest(name.partition(" ")[0], sorted(DOMAINS.get(domain, {})))
+    if nearest is not None:
+        ways.append(f"the nearest op that can be imported is {nearest!r}")
+    plugins = ", ".join(repr(kind.partition(" ")[0]) for kind in kinds)
+    ways.append(f"plugins would run {plugins}, but this version of Neurenix takes none yet")
+    ways.append("a function of that name in the model (onnx.FunctionProto) may say it in ONNX's own ops")
+    return "; ".join(ways)

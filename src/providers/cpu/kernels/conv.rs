@@ -1,16 +1,16 @@
 //! Convolutions and transposed convolutions with bias, residual and activations, on oneDNN.
 
-use super::Answer;
 use super::chain::{self, Channels};
 use super::primitive::Nothing;
 use super::scope::Scope;
-use super::weighted::Weighted;
+use super::weighted::{Weighted, lengthened};
+use super::{Answer, Why};
 use crate::error::Result;
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::ops::{conv, conv_transpose};
-use crate::plan::layout::Layout;
+use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Form, Instance, Kernel, Request};
 use crate::providers::cpu::handle::{self, Desc};
 
@@ -25,6 +25,11 @@ pub fn offer(scope: &Scope) -> Answer {
     if !matches!(ty.dtype, DType::Float32 | DType::BFloat16) || ty.rank() > 5 {
         return Ok(vec![]);
     }
+    if transposed && !begins_within(scope) {
+        return Err(Why::new(
+            "oneDNN pads no result of a transposed convolution at its begin",
+        ));
+    }
     let links = chain::follow(scope, Channels::Second);
     let channels = scope.input_type(0).and_then(|x| x.shape[1].as_const());
     Ok(Weighted::candidates(scope, &links, Channels::Second, |weighted| Conv {
@@ -36,12 +41,28 @@ pub fn offer(scope: &Scope) -> Answer {
     }))
 }
 
+/// Whether the result of a ConvTranspose begins where the first window does, or later: an `auto_pad` or an
+/// `output_shape` may ask for more.
+fn begins_within(scope: &Scope) -> bool {
+    let (Some(x), Some(w)) = (scope.input_type(0), scope.input_type(1)) else {
+        return false;
+    };
+    let geometry = conv_transpose::geometry(&scope.layer().attrs, &w.shape, &x.shape[2..]);
+    geometry.is_ok_and(|(_, _, cuts)| cuts.iter().all(|cut| cut.as_const().is_some_and(|c| c >= 0)))
+}
+
 struct Conv {
     weighted: Weighted,
     weights_shape: Vec<Dim>,
     attrs: Attrs,
     few_channels: bool,
     transposed: bool,
+}
+
+/// The shape of the weights, and into how many groups they fall.
+struct Weights {
+    shape: Vec<usize>,
+    groups: usize,
 }
 
 /// Strides, dilations and padding along each spatial axis.
@@ -53,22 +74,40 @@ struct Geometry {
 }
 
 impl Conv {
-    fn spec(&self, request: &Request) -> Result<handle::Conv> {
-        let (src, dst) = (&request.inputs[0], &request.outputs[0]);
-        let geometry = self.geometry(&src.shape, &dst.shape)?;
+    fn spec(&self, src: &Operand, weights: Weights, dst: &Operand, geometry: Geometry) -> Result<handle::Conv> {
         Ok(handle::Conv {
             src: Desc::of(src)?,
             dst: Desc::of(dst)?,
-            weights: self.weighted.weights_shape(request).to_vec(),
+            weights: weights.shape,
             weights_dtype: src.dtype,
             bias: self.weighted.bias.dtype(),
-            groups: self.attrs.int("group").max(1) as usize,
+            groups: weights.groups,
             strides: geometry.strides,
             dilations: geometry.dilations,
             begin: geometry.begin,
             end: geometry.end,
             transposed: self.transposed,
         })
+    }
+
+    /// The instance for an input without elements: bias, operands and activations are all that there is.
+    fn of_zeros(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let (src, dst) = (&request.inputs[0], &request.outputs[0]);
+        // Every channel of the result is a sum over channels of the input, of which one is enough.
+        let mut one = Operand::dense(src.dtype, lengthened(&src.shape), src.layout);
+        one.shape[1] = 1;
+        let mut shape = self.weighted.weights_shape(request).to_vec();
+        let (m, c) = if self.transposed { (1, 0) } else { (0, 1) };
+        (shape[m], shape[c]) = (dst.shape[1], 1);
+        let bytes = [one.bytes(), src.dtype.size() * shape.iter().product::<usize>()];
+        let options = self.weighted.options(request, &dst.shape)?;
+        let mut geometry = self.geometry(&src.shape, &dst.shape)?;
+        for axis in (0..geometry.end.len()).filter(|a| src.shape[a + 2] == 0) {
+            geometry.end[axis] += if self.transposed { geometry.strides[axis] } else { -1 };
+        }
+        let spec = self.spec(&one, Weights { shape, groups: 1 }, dst, geometry)?;
+        let primitive = spec.create(None, &options)?;
+        self.weighted.instance_of_zeros(primitive, request, bytes)
     }
 
     fn geometry(&self, src: &[usize], dst: &[usize]) -> Result<Geometry> {
@@ -125,14 +164,20 @@ impl Kernel for Conv {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        let dst = &request.outputs[0];
+        let (src, dst) = (&request.inputs[0], &request.outputs[0]);
         if dst.elements() == 0 {
             return Ok(Box::new(Nothing));
         }
+        if src.is_empty() {
+            return self.of_zeros(request);
+        }
         let options = self.weighted.options(request, &dst.shape)?;
-        let primitive = self
-            .spec(request)?
-            .create(self.weighted.weights.format().as_ref(), &options)?;
+        let weights = Weights {
+            shape: self.weighted.weights_shape(request).to_vec(),
+            groups: self.attrs.int("group").max(1) as usize,
+        };
+        let spec = self.spec(src, weights, dst, self.geometry(&src.shape, &dst.shape)?)?;
+        let primitive = spec.create(self.weighted.weights.format().as_ref(), &options)?;
         self.weighted.instance(primitive, request)
     }
 }
@@ -247,6 +292,28 @@ mod tests {
             let y = case.op("Relu", &[y]);
             case.output(y).check_fast(&[("h", 6)]);
         }
+    }
+
+    #[test]
+    fn inputs_without_elements_leave_the_bias() {
+        for (op, weights) in [("Conv", [24, 0, 3, 3]), ("ConvTranspose", [0, 24, 3, 3])] {
+            let mut case = Case::new(DType::Float32);
+            let x = case.input("2 0 h 8");
+            let (w, b) = (case.weights(&weights), case.weights(&[24]));
+            let y = case.layer(op, Attrs::new(), &[x, w, b]);
+            let y = case.op("Sigmoid", &[y]);
+            case.output(y).check_fast(&[("h", 7)]);
+        }
+        let mut case = Case::new(DType::Float32);
+        let x = case.input("2 4 h 8");
+        let y = conv(
+            &mut case,
+            x,
+            &[6, 2, 3, 3],
+            attrs([("group", Attr::Int(2)), ints("pads", &[2; 4])]),
+            true,
+        );
+        case.output(y).check_fast(&[("h", 0)]);
     }
 
     #[test]

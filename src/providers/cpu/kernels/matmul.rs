@@ -4,7 +4,7 @@ use super::Answer;
 use super::chain::{self, Channels};
 use super::primitive::{Nothing, Source};
 use super::scope::Scope;
-use super::weighted::Weighted;
+use super::weighted::{Weighted, lengthened};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
@@ -15,9 +15,7 @@ use crate::providers::cpu::handle::{Desc, Matmul as Spec};
 /// MatMul with as much of what follows as the primitive can do, longest first.
 pub fn offer(scope: &Scope) -> Answer {
     let ty = scope.output_type(0);
-    // oneDNN leaves the result of a sum over nothing as it was.
-    let sums_nothing = scope.input_type(0).is_some_and(|a| a.shape.iter().any(|d| d.is(0)));
-    if scope.op() != "MatMul" || !matches!(ty.dtype, DType::Float32 | DType::BFloat16) || sums_nothing {
+    if scope.op() != "MatMul" || !matches!(ty.dtype, DType::Float32 | DType::BFloat16) {
         return Ok(vec![]);
     }
     // Behind a product with a vector there is no axis that counts as channels.
@@ -100,7 +98,8 @@ impl Kernel for MatMul {
         if result.elements() == 0 {
             return Ok(Box::new(Nothing));
         }
-        let shapes = self.shapes(&a.shape, self.weighted.weights_shape(request), &result.shape);
+        let b = self.weighted.weights_shape(request);
+        let shapes = self.shapes(&lengthened(&a.shape), &lengthened(b), &result.shape);
         let matrices = |shape: &[usize], transposed: bool| {
             let desc = Desc::plain(a.dtype, shape)?;
             Ok::<_, crate::error::Error>(if transposed { desc.transposed() } else { desc })
@@ -114,6 +113,11 @@ impl Kernel for MatMul {
             pack_b: shapes.single && matches!(self.weighted.weights, Source::Constant(_)),
         };
         let primitive = spec.create(self.weighted.weights.format().as_ref(), &options)?;
+        if a.is_empty() {
+            let bytes = |shape: &[usize]| a.dtype.size() * shape.iter().product::<usize>();
+            let bytes = [&shapes.a, &shapes.b].map(|shape| bytes(shape));
+            return self.weighted.instance_of_zeros(primitive, request, bytes);
+        }
         self.weighted.instance(primitive, request)
     }
 }
@@ -173,6 +177,21 @@ mod tests {
         let y = case.op("MatMul", &[scores, v]);
         let z = case.layer("MatMul", attrs([("transA", Attr::Int(1))]), &[q, q]);
         case.output(y).output(z).check_fast(&[("b", 2), ("s", 7)]);
+    }
+
+    #[test]
+    fn sums_without_terms_are_zero() {
+        for transposed in [0, 1] {
+            let mut case = Case::new(DType::Float32);
+            let (x, w, b) = (case.input("3 k"), case.input("k 5"), case.input("5"));
+            let attrs = attrs([("transA", Attr::Int(transposed))]);
+            let x = if transposed == 1 { case.op("Transpose", &[x]) } else { x };
+            let y = case.layer("MatMul", attrs, &[x, w]);
+            let y = case.op("Add", &[y, b]);
+            let y = case.op("Sigmoid", &[y]);
+            case.output(y).check_fast(&[("k", 0)]);
+            case.check_fast(&[("k", 2)]);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::parallel::{self, Shared};
 use super::scope::{Scope, uniform_forms};
 use super::{Answer, Why};
 use crate::error::Result;
+use crate::network::array::require;
 use crate::network::ops::tf_idf_vectorizer::Pool;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Call, Form, Instance, Kernel, Request};
@@ -46,6 +47,8 @@ impl Kernel for Grams {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        // Each thread counts in a row of its own.
+        require(self.pool.width().saturating_mul(size_of::<f64>() * request.threads))?;
         Ok(Box::new(Counting {
             pool: self.pool.clone(),
             x: request.inputs[0].clone(),

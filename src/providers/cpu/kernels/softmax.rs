@@ -198,8 +198,9 @@ multiversion! {
         total.store(lanes.as_mut_ptr());
         sum += lanes.iter().sum::<f32>();
         if logarithm {
-            let down = V::splat(most + sum.ln());
-            map1!(V, n, x, y, |v| v - down);
+            // In this order: next to a great maximum the logarithm would lose its digits.
+            let (shift, log) = (V::splat(most), V::splat(sum.ln()));
+            map1!(V, n, x, y, |v| v - shift - log);
         } else {
             let scale = V::splat(1.0 / sum);
             map1!(V, n, y, y, |v| v * scale);

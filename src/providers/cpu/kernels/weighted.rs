@@ -5,6 +5,7 @@ use super::primitive::{Argument, PrimitiveInstance, Side, Source, Weights};
 use super::scope::Scope;
 use crate::error::Result;
 use crate::network::TensorId;
+use crate::network::array::Buffer;
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Instance, Kernel, Request};
 use crate::providers::cpu::handle::{Options, Primitive};
@@ -129,9 +130,35 @@ impl Weighted {
     /// If oneDNN fails to pack the weights.
     pub fn instance(&self, primitive: Primitive, request: &Request) -> Result<Box<dyn Instance>> {
         let weights = self.weights.argument(primitive.weight_format(), request.threads)?;
-        let mut arguments = vec![Argument::Input(0), weights];
+        Ok(self.finish(primitive, vec![Argument::Input(0), weights], request))
+    }
+
+    /// The instance of a primitive that was made for [`lengthened`] operands: zeros take the place of both.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    pub fn instance_of_zeros(
+        &self,
+        primitive: Primitive,
+        request: &Request,
+        bytes: [usize; 2],
+    ) -> Result<Box<dyn Instance>> {
+        let packed = primitive
+            .weight_format()
+            .map_or(bytes[1], |format| format.packed_bytes());
+        let zeros = |bytes| Buffer::try_zeroed(bytes).map(|zeros| Argument::Packed(Arc::new(zeros)));
+        Ok(self.finish(primitive, vec![zeros(bytes[0])?, zeros(packed)?], request))
+    }
+
+    fn finish(&self, primitive: Primitive, mut arguments: Vec<Argument>, request: &Request) -> Box<dyn Instance> {
         arguments.extend(self.bias.argument());
         arguments.extend(Chain::arguments(self.first, &request.inputs[self.first..]));
-        Ok(Box::new(PrimitiveInstance::new(primitive, arguments)))
+        Box::new(PrimitiveInstance::new(primitive, arguments))
     }
+}
+
+/// A shape with one element wherever it has none. A sum without terms is one of zeros: oneDNN leaves the result of
+/// the former as it was, or divides by its length.
+pub fn lengthened(shape: &[usize]) -> Vec<usize> {
+    shape.iter().map(|&extent| extent.max(1)).collect()
 }

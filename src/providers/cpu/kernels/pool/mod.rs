@@ -29,11 +29,24 @@ pub fn offer(scope: &Scope) -> Answer {
     if average && attrs.flag("ceil_mode") && attrs.flag("count_include_pad") {
         return Err(Why::new("oneDNN counts what a last window has beyond the padding"));
     }
+    if average && !attrs.flag("count_include_pad") && may_miss(scope, attrs.ints("dilations")) {
+        return Err(Why::new("a window of oneDNN may not lie in the padding alone"));
+    }
     if ty.rank() > 5 {
         return Err(Why::new("there are more than three spatial axes"));
     }
     let name = scope.op();
     Ok(vec![scope.alone(Pool { name, attrs, average }, &[0])])
+}
+
+/// Whether the taps of a window may all lie beside the elements, some of them before and the rest behind.
+fn may_miss(scope: &Scope, dilations: &[i64]) -> bool {
+    let Some(x) = scope.input_type(0) else {
+        return true;
+    };
+    let extents = x.shape.iter().skip(2).map(|d| d.as_const());
+    let fewer = |(&step, extent): (&i64, Option<i64>)| step > 1 && extent.is_none_or(|extent| extent < step);
+    dilations.iter().zip(extents).any(fewer)
 }
 
 struct Pool {
