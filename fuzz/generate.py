@@ -211,7 +211,13 @@ class Network:
         arrays = alone(node, given, self.opset)
         for array in arrays:
             wide = np.abs(array[np.isfinite(array)].astype(np.float64)) if "float" in array.dtype.name else []
-            if array.size > LARGEST or (not wild and not self.special and np.max(wide, initial=0) > GREATEST):
+            # A kernel that does several layers at once may hold what half precision can't.
+            half = array.dtype == np.float16 and np.isinf(array).any()
+            if (
+                array.size > LARGEST
+                or (half and not any(np.isinf(v.array).any() for v in given if v.is_float))
+                or (not wild and not self.special and np.max(wide, initial=0) > GREATEST)
+            ):
                 raise Rejected
         self.nodes.append(node)
         sure = exact and all(v.exact for v in given)

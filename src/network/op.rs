@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 
 /// numpy's own limit; and a shape of so many dimensions is carried as a value.
-const HIGHEST_RANK: usize = 64;
+pub const HIGHEST_RANK: usize = 64;
 
 /// dtype and symbolic shape of a tensor and, for a small integer tensor, its symbolic elements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -340,7 +340,7 @@ fn offset_inside(part: &Operand, whole: &Operand, axis: usize, start: usize) -> 
         (Layout::Plain, 0 | 1) => Some((start * after * size, before == 1)),
         (Layout::Plain, _) => (before == 1).then_some((start * after * size, true)),
         (layout, 0) => Some((
-            start * layout.padded_channels(whole.shape[1]) * after / whole.shape[1] * size,
+            start * layout.padded_channels(whole.shape[1]) * after / whole.shape[1].max(1) * size,
             true,
         )),
         (Layout::ChannelsLast, 1) => Some((start * size, before * after == 1)),

@@ -370,6 +370,9 @@ pub fn distance(a: &str, b: &str) -> usize {
 
 /// Offsets of all elements of a `shape`, row-major, in a buffer with these element `strides`.
 pub fn places(shape: &[usize], strides: &[usize]) -> Vec<usize> {
+    if shape.contains(&0) {
+        return vec![];
+    }
     let mut places = vec![0];
     for (&size, &stride) in shape.iter().zip(strides) {
         places = places

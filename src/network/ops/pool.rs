@@ -23,9 +23,22 @@ pub const CEIL_MODE: AttrDef = attr(
     "also take a last window that lies partly outside, if it starts inside",
 );
 
+/// No window has more taps: more is a mistake, and a list of them would fill the memory.
+const MOST_TAPS: i64 = 1 << 22;
+
 /// The window of a pooling layer.
+///
+/// # Errors
+/// If an attribute does not fit, or the window is larger than any that is meant.
 pub fn window(attrs: &Attrs) -> Result<Window> {
-    Window::read(attrs, attrs.ints("kernel_shape").to_vec())
+    let window = Window::read(attrs, attrs.ints("kernel_shape").to_vec())?;
+    let taps = window.kernel.iter().try_fold(1i64, |taps, &k| taps.checked_mul(k));
+    match taps.filter(|&taps| taps <= MOST_TAPS) {
+        Some(_) => Ok(window),
+        None => Err(Error::unsupported("the window is too large")
+            .expected(format!("at most {MOST_TAPS} elements"))
+            .got(format!("kernel_shape {:?}", window.kernel))),
+    }
 }
 
 /// The rule of pooling ops.

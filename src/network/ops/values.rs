@@ -5,7 +5,7 @@ use crate::network::LONGEST_VALUE;
 use crate::network::array::Array;
 use crate::network::dim::{Dim, Symbols};
 use crate::network::dtype::DType;
-use crate::network::op::{Evaluate, Infer, TensorType};
+use crate::network::op::{Evaluate, HIGHEST_RANK, Infer, TensorType};
 
 /// Whether tensors of a dtype carry values through ops: the narrow and unsigned ones wrap, which dims do not.
 pub fn carried(dtype: DType) -> bool {
@@ -89,6 +89,11 @@ pub fn target(infer: &Infer, index: usize) -> Result<Vec<Dim>> {
             .expected("a vector of integers of fixed length")
             .got(ty.describe())
     })?;
+    if count > HIGHEST_RANK as i64 {
+        return Err(Error::unsupported("the output would have too many dimensions")
+            .expected(format!("at most {HIGHEST_RANK}"))
+            .got(count.to_string()));
+    }
     Ok((0..count as usize).map(|i| infer.fresh(i)).collect())
 }
 

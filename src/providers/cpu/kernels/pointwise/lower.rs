@@ -22,8 +22,11 @@ pub fn is_pointwise(network: &Network, layer: &Layer) -> bool {
     // f32 does not tell whether a large integer lies above a power of two.
     let rounds_twice = dtype(layer.inputs.first().and_then(Option::as_ref)).is_some_and(DType::is_int)
         && dtype(layer.outputs.first()) == Some(DType::Float8E8M0);
+    // A register holds the bits of 64 without a sign: their sign bit would move in from the left.
+    let shifts_a_sign = layer.op.name == "BitShift" && dtype(layer.outputs.first()) == Some(DType::UInt64);
     known
         && !rounds_twice
+        && !shifts_a_sign
         && layer.inputs.len() <= 3
         && layer.outputs.len() == 1
         && layer.inputs.iter().flatten().chain(&layer.outputs).all(classed)

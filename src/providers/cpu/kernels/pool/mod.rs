@@ -2,14 +2,17 @@
 
 mod lowest;
 
+use super::copy::Mover;
 use super::primitive::{Argument, Nothing, PrimitiveInstance};
+use super::region::{fill_box, zero_padding};
 use super::scope::{Scope, uniform_forms};
 use super::{Answer, Why};
 use crate::error::{Error, Result};
+use crate::network::array::Array;
 use crate::network::attr::{Attrs, Read};
 use crate::network::dtype::DType;
 use crate::network::ops::pool;
-use crate::plan::layout::Layout;
+use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Form, Instance, Kernel, Request};
 use crate::providers::cpu::handle::{Desc, Options, Pooling, PoolingKind};
 use lowest::Maxima;
@@ -55,6 +58,21 @@ struct Pool {
     average: bool,
 }
 
+impl Pool {
+    /// What windows give that hold padding alone.
+    fn of_nothing(&self, dst: &Operand) -> Mover {
+        let value = match (self.average, self.attrs.contains_key("count_include_pad")) {
+            (false, _) => f64::NEG_INFINITY,
+            (true, true) if self.attrs.flag("count_include_pad") => 0.0,
+            (true, _) => f64::NAN,
+        };
+        let mut moves = zero_padding(0, dst);
+        let value = Array::scalar(dst.dtype, value);
+        moves.extend(fill_box(&value, 0, dst, &vec![0; dst.shape.len()], &dst.shape));
+        Mover::new("nothing to pool", moves)
+    }
+}
+
 impl Kernel for Pool {
     fn name(&self) -> String {
         self.name.into()
@@ -72,6 +90,9 @@ impl Kernel for Pool {
         let (src, dst) = (&request.inputs[0], &request.outputs[0]);
         if dst.elements() == 0 {
             return Ok(Box::new(Nothing));
+        }
+        if src.is_empty() {
+            return Ok(Box::new(self.of_nothing(dst)));
         }
         let window = pool::window(&self.attrs)?;
         let extent = |shape: &[usize], axis: usize| shape[axis + 2] as i64;
@@ -122,6 +143,20 @@ mod tests {
 
     fn ints(name: &'static str, values: &[i64]) -> (&'static str, Attr) {
         (name, Attr::Ints(values.to_vec()))
+    }
+
+    #[test]
+    fn windows_of_an_empty_input_hold_nothing() {
+        for (op, count) in [("MaxPool", 0), ("AveragePool", 0), ("AveragePool", 1)] {
+            let mut case = Case::new(DType::Float32);
+            let x = case.input("2 17 h 9");
+            let mut a = attrs([ints("kernel_shape", &[2, 2]), ints("pads", &[1; 4])]);
+            if op == "AveragePool" {
+                a.insert("count_include_pad".into(), Attr::Int(count));
+            }
+            let y = case.layer(op, a, &[x]);
+            case.output(y).check_fast(&[("h", 0)]);
+        }
     }
 
     #[test]
