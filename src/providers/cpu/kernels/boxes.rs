@@ -5,11 +5,12 @@ use super::region::{Span, copy_box, fill_box, zero_padding};
 use super::scope::{Scope, uniform_forms};
 use super::{Answer, Why};
 use crate::error::Result;
-use crate::network::array::{Array, Buffer};
+use crate::network::array::{Array, require};
 use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Form, Instance, Kernel, Request};
+use std::ops::Range;
 
 /// Slice, Pad, Expand and Tile where the shapes determine the boxes.
 pub fn offer(scope: &Scope) -> Answer {
@@ -148,7 +149,7 @@ impl Kernel for Boxes {
             Rule::Pad(before, border, value) => {
                 let count = |count: &Dim| count.eval(request.binding);
                 let before: Vec<i64> = before.iter().map(count).collect::<Result<_>>()?;
-                padded(&before, *border, value, from, to)
+                padded(&before, *border, value, from, to)?
             }
             Rule::Expand | Rule::Tile => repeated(from, to)?,
         });
@@ -192,13 +193,34 @@ fn parts(axis: usize, before: i64, from: usize, to: usize, border: Border) -> Ve
         match border {
             Border::Constant => parts.push((span(outside.start, 0, 0, outside.end - outside.start), false)),
             _ => {
-                let one = |at: i64| (span(at, source(at - before, size, border), 1, 1), true);
-                parts.extend(outside.map(one));
+                let read = |at: i64| source(at - before, size, border);
+                parts.extend(even(outside, read).map(|(at, step, count)| (span(at, read(at), step, count), true)));
             }
         }
     }
     parts.retain(|(span, _)| span.size > 0);
     parts
+}
+
+/// Stretches of places along which what `read` gives changes by the same step of at most 1: the first place, the step,
+/// and how many.
+fn even(mut places: Range<i64>, read: impl Fn(i64) -> i64) -> impl Iterator<Item = (i64, isize, i64)> {
+    std::iter::from_fn(move || {
+        let first = places.start;
+        if places.is_empty() {
+            return None;
+        }
+        let step_at = |at: i64| read(at + 1) - read(at);
+        let step = if first + 1 < places.end { step_at(first) } else { 0 };
+        let mut last = first;
+        if step.abs() <= 1 {
+            while last + 1 < places.end && step_at(last) == step {
+                last += 1;
+            }
+        }
+        places.start = last + 1;
+        Some((first, step as isize, last + 1 - first))
+    })
 }
 
 /// The element that an index outside of an axis repeats.
@@ -214,11 +236,27 @@ fn source(i: i64, size: i64, border: Border) -> i64 {
     }
 }
 
+/// Bytes that a box takes in a list, about.
+const EACH: usize = 128;
+
+/// Asked before a list of boxes is made, which ends the process where there is no memory.
+fn require_boxes(count: impl Iterator<Item = usize>) -> Result<()> {
+    require(count.fold(EACH, usize::saturating_mul))
+}
+
 /// The copies of a padded tensor, given the elements before each axis.
-pub(super) fn padded(before: &[i64], border: Border, value: &Array, from: &Operand, to: &Operand) -> Vec<Move> {
+///
+/// # Errors
+/// If there is not enough memory for a list of all parts.
+pub(super) fn padded(before: &[i64], border: Border, value: &Array, from: &Operand, to: &Operand) -> Result<Vec<Move>> {
+    let parts: Vec<_> = before
+        .iter()
+        .enumerate()
+        .map(|(axis, &count)| parts(axis, count, from.shape[axis], to.shape[axis], border))
+        .collect();
+    require_boxes(parts.iter().map(Vec::len))?;
     let mut boxes: Vec<Vec<(Span, bool)>> = vec![vec![]];
-    for (axis, &count) in before.iter().enumerate() {
-        let parts = parts(axis, count, from.shape[axis], to.shape[axis], border);
+    for parts in parts {
         let grow = |start: &Vec<(Span, bool)>| {
             let start = start.clone();
             parts
@@ -237,7 +275,7 @@ pub(super) fn padded(before: &[i64], border: Border, value: &Array, from: &Opera
         let (starts, sizes): (Vec<usize>, Vec<usize>) = spans.iter().map(|s| (s.to as usize, s.size)).unzip();
         fill_box(value, 0, to, &starts, &sizes)
     };
-    boxes.into_iter().flat_map(one).collect()
+    Ok(boxes.into_iter().flat_map(one).collect())
 }
 
 /// The input as often as it fits along each axis.
@@ -245,13 +283,9 @@ pub(super) fn padded(before: &[i64], border: Border, value: &Array, from: &Opera
 /// # Errors
 /// If there is not enough memory for a list of all repetitions.
 fn repeated(from: &Operand, to: &Operand) -> Result<Vec<Move>> {
-    /// Bytes that a repetition takes in the list, about.
-    const EACH: usize = 128;
     let lead = to.shape.len() - from.shape.len();
     let times = |(&total, &size): (&usize, &usize)| if size > 1 { total / size } else { 1 };
-    let count: usize = to.shape[lead..].iter().zip(&from.shape).map(times).product();
-    // Asked before the list is made, which ends the process where there is no memory.
-    Buffer::try_zeroed(count.saturating_mul(EACH))?;
+    require_boxes(to.shape[lead..].iter().zip(&from.shape).map(times))?;
     let mut boxes: Vec<Vec<Span>> = vec![vec![]];
     for (axis, &total) in to.shape.iter().enumerate() {
         let own = axis.checked_sub(lead);
