@@ -21,8 +21,9 @@ SECONDS_PER_CASE = 60.0
 #: So many bytes of addresses may a child use: a case that asks for more finds none, and must say so.
 MEMORY = 12 << 30
 
-#: A child that is gone. Targets keep the model of a case on disk as long as code of ours runs it.
+#: A child that is gone, or goes on and on. Targets keep the model of a case on disk as long as code of ours runs it.
 DIED = "bad: the process ended with"
+HANGS = "bad: hangs for"
 
 #: Runs one case: its number and the folder for what it finds -> how it went. Words that begin with "bad" are findings.
 Run = Callable[[int, Path], str]
@@ -45,8 +46,8 @@ def main(module: str, run: Callable[[int], Run], doc: str) -> None:
     command = [sys.executable, "-m", module, "--child", "--seed", str(options.seed), "--out", str(options.out)]
     counts: collections.Counter[str] = collections.Counter()
     for number, word in watch(command, options.first, options.cases, options.seconds):
-        if word.startswith(DIED) and not any(options.out.glob(f"*-{options.seed}-{number}.onnx")):
-            word = f"fine, but another engine died: {word}"
+        if word.startswith((DIED, HANGS)) and not any(options.out.glob(f"*-{options.seed}-{number}.onnx")):
+            word = f"fine, but another engine does not: {word}"
         counts[word.partition(":")[0]] += 1
         if word.startswith("bad"):
             print(f"case {number}: {word}", flush=True)
@@ -101,7 +102,7 @@ def _lines(process: subprocess.Popen[bytes], end: float) -> Iterator[tuple[int, 
         ready, _, _ = select.select([process.stdout], [], [], 0.5)
         if not ready:
             if running is not None and time.monotonic() - began > SECONDS_PER_CASE:
-                yield running, f"bad: hangs for {SECONDS_PER_CASE:.0f} s"
+                yield running, f"{HANGS} {SECONDS_PER_CASE:.0f} s"
                 return
             continue
         data = process.stdout.read(1 << 16)

@@ -281,7 +281,7 @@ def mod(g: Network) -> None:
 def power(g: Network) -> None:
     x = g.pick(("float32", "float64", "float16"), exact=True)
     # The power 0.5 is a square root, which differs at minus infinity.
-    by = g.rng.choice((2, 3, 1, 0, -1) if g.special else (2, 3, 1, 0, -1, 0.5))
+    by = g.rng.choice((2, 3, 1, 0, -1) if not finite(x) else (2, 3, 1, 0, -1, 0.5))
     g.add("Pow", x, g.give(np.asarray(by, x.array.dtype)))
 
 
@@ -340,6 +340,7 @@ def hidden_attention(g: Network) -> None:
     q = g.pick_exactly((batch, heads, queries, depth), dtype, exact=True)
     k = g.pick_exactly((batch, heads, keys, depth), dtype, exact=True)
     v = g.pick_exactly((batch, heads, keys, g.rng.choice((4, 8))), dtype, exact=True)
+    only_finite(q, k, v)
     (across,) = g.add("Transpose", k, perm=[0, 1, 3, 2])
     (scores,) = g.add("MatMul", q, across)
     (scores,) = g.add("Mul", scores, g.give(np.asarray(0.25, dtype_of(dtype))))

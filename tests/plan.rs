@@ -1,5 +1,6 @@
 //! Random graphs through cover, placing and arena, on a provider that computes with the reference: whatever
-//! shares memory wrongly gives a wrong result.
+//! shares memory wrongly gives a wrong result. With a second one, whose memory the first can't reach, what lies in the
+//! wrong memory crashes.
 
 use neurenix::engine::{Engine, config::BuilderConfig};
 use neurenix::error::Result;
@@ -9,41 +10,102 @@ use neurenix::network::dtype::DType;
 use neurenix::network::op::{OpDef, TensorType};
 use neurenix::network::{LayerId, Network, TensorId, ops, reference};
 use neurenix::plan::layout::{Layout, Operand, Space};
-use neurenix::plan::{Alias, Call, Candidate, Form, Instance, Job, Kernel, Offer, Provider, Request, Settings};
+use neurenix::plan::{Alias, AtOnce, Call, Candidate, Form, Instance, Job, Kernel, Memory, Offer, Provider, Queue};
+use neurenix::plan::{Recording, Refusal, Request, Settings};
 use neurenix::runtime::ExecutionContext;
-use std::sync::Arc;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-struct Toy;
+/// A provider that computes with the reference. A far one has memory of its own, leaves some ops alone, and records.
+struct Toy {
+    far: bool,
+}
 
-/// One layer on the reference; with no op it copies.
+/// One layer on the reference; with no op it copies, between the memories where it transfers.
+#[derive(Clone)]
 struct ToyKernel {
     op: Option<&'static OpDef>,
     attrs: Attrs,
     constants: Vec<Option<Array>>,
     inputs: usize,
+    far: bool,
+    transfers: bool,
 }
 
+#[derive(Clone)]
 struct ToyInstance {
     kernel: ToyKernel,
     inputs: Vec<Operand>,
     output: Operand,
 }
 
+/// What is added to an address in far memory: nothing can be read there.
+const AWAY: usize = 1 << 62;
+
+struct FarMemory(Buffer);
+
+impl Memory for FarMemory {
+    fn address(&self) -> *mut u8 {
+        self.0.as_ptr().map_addr(|address| address + AWAY)
+    }
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+type Command = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// Runs what comes in at once, or keeps it while it is recorded.
+#[derive(Default)]
+struct FarQueue(Mutex<Option<Vec<Command>>>);
+
+impl Queue for FarQueue {
+    fn raw(&self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+    fn record(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+        *self.0.lock().unwrap() = Some(vec![]);
+        job()?;
+        let commands = self.0.lock().unwrap().take().unwrap();
+        RECORDED.fetch_add(commands.len(), Ordering::Relaxed);
+        Ok(Some(Box::new(Tape(commands))))
+    }
+}
+
+static RECORDED: AtomicUsize = AtomicUsize::new(0);
+
+struct Tape(Vec<Command>);
+
+impl Recording for Tape {
+    fn replay(&mut self) -> Result<()> {
+        self.0.iter().try_for_each(|command| command())
+    }
+}
+
 impl Provider for Toy {
     fn name(&self) -> &'static str {
-        "toy"
+        if self.far { "far" } else { "toy" }
     }
     fn signature(&self, _: &Settings) -> String {
         "toy".into()
     }
     fn space(&self) -> Space {
-        Space::Host
+        if self.far { Space::Device(0) } else { Space::Host }
     }
     fn compute_dtype(&self, dtype: DType) -> DType {
         dtype
     }
     fn candidates(&self, network: &Network, layer: LayerId, _: &Settings) -> Offer {
         let l = &network[layer];
+        if self.far && matches!(l.op.name, "Relu" | "Reshape") {
+            return Err(Refusal {
+                provider: self.name().into(),
+                layer: l.name.clone(),
+                reason: "left to the other".into(),
+                hint: String::new(),
+            });
+        }
         let constants: Vec<_> = l
             .inputs
             .iter()
@@ -61,6 +123,8 @@ impl Provider for Toy {
             attrs: l.attrs.clone(),
             constants,
             inputs: inputs.len(),
+            far: self.far,
+            transfers: false,
         };
         let kernel: Arc<dyn Kernel> = Arc::new(kernel);
         Ok(vec![Candidate {
@@ -71,15 +135,44 @@ impl Provider for Toy {
         }])
     }
     fn reorder(&self, _: Layout, _: Layout, _: &TensorType) -> Arc<dyn Kernel> {
-        Arc::new(ToyKernel {
+        Arc::new(self.copy(false))
+    }
+    fn transfer(&self) -> Option<Arc<dyn Kernel>> {
+        self.far.then(|| Arc::new(self.copy(true)) as Arc<dyn Kernel>)
+    }
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        let buffer = Buffer::try_zeroed(bytes)?;
+        Ok(if self.far {
+            Box::new(FarMemory(buffer))
+        } else {
+            Box::new(buffer)
+        })
+    }
+    fn queue(&self) -> Result<Box<dyn Queue>> {
+        Ok(if self.far {
+            Box::new(FarQueue::default())
+        } else {
+            Box::new(AtOnce)
+        })
+    }
+    fn time(&self, _: &mut dyn Instance, _: &Request) -> Result<u64> {
+        Ok(1000)
+    }
+    fn run(&self, _: usize, job: Job) -> Result<()> {
+        job()
+    }
+}
+
+impl Toy {
+    fn copy(&self, transfers: bool) -> ToyKernel {
+        ToyKernel {
             op: None,
             attrs: attrs([]),
             constants: vec![None],
             inputs: 1,
-        })
-    }
-    fn run(&self, _: usize, job: Job) -> Result<()> {
-        job()
+            far: self.far,
+            transfers,
+        }
     }
 }
 
@@ -105,23 +198,19 @@ impl Kernel for ToyKernel {
         }
     }
     fn in_place(&self) -> Vec<(usize, usize)> {
-        if self.alias() == Alias::None {
+        if self.alias() == Alias::None && !self.transfers {
             (0..self.inputs).map(|i| (i, 0)).collect()
         } else {
             vec![]
         }
     }
     fn takes_slices(&self, _: &Form) -> (bool, bool) {
-        (self.alias() != Alias::Reshape, self.alias() != Alias::Reshape)
+        let takes = self.alias() != Alias::Reshape && !self.transfers;
+        (takes, takes)
     }
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        let kernel = ToyKernel {
-            attrs: self.attrs.clone(),
-            constants: self.constants.clone(),
-            ..*self
-        };
         Ok(Box::new(ToyInstance {
-            kernel,
+            kernel: self.clone(),
             inputs: request.inputs.to_vec(),
             output: request.outputs[0].clone(),
         }))
@@ -144,8 +233,40 @@ impl Instance for ToyInstance {
     fn workspace(&self) -> usize {
         100
     }
+    fn capturable(&self) -> bool {
+        !self.kernel.transfers
+    }
     fn run(&mut self, call: &Call) -> Result<()> {
-        let mut given = self.inputs.iter().zip(call.inputs).map(|(operand, &from)| {
+        let this = self.clone();
+        let inputs: Vec<_> = call.inputs.iter().map(|&from| self.near(from.addr())).collect();
+        let (output, workspace) = (self.near(call.outputs[0].addr()), self.near(call.workspace.addr()));
+        let command: Command = Arc::new(move || this.compute(&inputs, output, workspace));
+        // SAFETY: a far kernel is run on a far queue, which is alive.
+        let queue = unsafe { call.queue.cast::<FarQueue>().as_ref() };
+        assert_eq!(queue.is_some(), self.kernel.far);
+        if let Some(commands) = queue.and_then(|q| q.0.lock().unwrap().as_mut().map(|c| c as *mut Vec<Command>)) {
+            // SAFETY: nobody else uses the queue.
+            unsafe { (*commands).push(command) };
+            return Ok(());
+        }
+        command()
+    }
+}
+
+impl ToyInstance {
+    /// The true address; that of far memory for a far kernel, and either for a transfer.
+    fn near(&self, address: usize) -> usize {
+        assert!(
+            self.kernel.transfers || (address >= AWAY) == self.kernel.far,
+            "wrong memory"
+        );
+        address % AWAY
+    }
+
+    fn compute(&self, inputs: &[usize], output: usize, workspace: usize) -> Result<()> {
+        let (output, workspace) = (output as *mut u8, workspace as *mut u8);
+        let mut given = self.inputs.iter().zip(inputs).map(|(operand, &from)| {
+            let from = from as *const u8;
             let (row, pitch) = rows(operand);
             let mut bytes = vec![0; row * operand.shape[0]];
             for (n, target) in bytes.chunks_mut(row).enumerate() {
@@ -170,14 +291,10 @@ impl Instance for ToyInstance {
         let (row, pitch) = rows(&self.output);
         for (n, source) in result.bytes().chunks(row).enumerate() {
             // SAFETY: as above.
-            unsafe {
-                call.outputs[0]
-                    .add(n * pitch)
-                    .copy_from_nonoverlapping(source.as_ptr(), row)
-            };
+            unsafe { output.add(n * pitch).copy_from_nonoverlapping(source.as_ptr(), row) };
         }
         // SAFETY: a workspace of 100 bytes was asked for; writing it shows whether it overlaps anything.
-        unsafe { call.workspace.write_bytes(0xab, 100) };
+        unsafe { workspace.write_bytes(0xab, 100) };
         Ok(())
     }
 }
@@ -253,7 +370,12 @@ fn run(engine: Arc<Engine>, inputs: &[Array]) -> Vec<Array> {
         .collect();
     let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
     let to: Vec<_> = buffers.iter_mut().map(|b| b.as_mut_slice().as_mut_ptr()).collect();
-    for _ in 0..2 {
+    // Once as it is, once recorded, once replayed.
+    for _ in 0..3 {
+        to.iter().zip(&specs).for_each(|(&to, spec)| {
+            // SAFETY: the buffers are ours, and as large as the outputs.
+            unsafe { to.write_bytes(0xcd, spec.shape.iter().product::<usize>() * spec.dtype.size()) };
+        });
         // SAFETY: the arrays have the shapes that the context was told and gave.
         unsafe { context.run(&from, &to) }.unwrap();
     }
@@ -281,8 +403,17 @@ fn memory_is_never_shared_wrongly() {
             })
             .collect();
         let want = reference::evaluate(&network, &inputs).unwrap();
-        let engine = Engine::build(network.clone(), BuilderConfig::default(), &[Arc::new(Toy)]).unwrap();
-        for (got, want) in run(Arc::new(engine), &inputs).iter().zip(&want) {
+        let providers = |far: bool| -> Vec<Arc<dyn Provider>> {
+            let near = Arc::new(Toy { far: false });
+            if far {
+                vec![Arc::new(Toy { far }), near]
+            } else {
+                vec![near]
+            }
+        };
+        let build = |far| Engine::build(network.clone(), BuilderConfig::default(), &providers(far)).unwrap();
+        let results = [false, true].map(|far| run(Arc::new(build(far)), &inputs));
+        for (got, want) in results.iter().flat_map(|got| got.iter().zip(&want)) {
             let close = got
                 .to_f64()
                 .iter()
@@ -291,4 +422,5 @@ fn memory_is_never_shared_wrongly() {
             assert!(close && got.shape() == want.shape(), "round {round}:\n{network}");
         }
     }
+    assert!(RECORDED.load(Ordering::Relaxed) > 300);
 }

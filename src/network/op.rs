@@ -201,6 +201,20 @@ impl Infer<'_> {
         }
     }
 
+    /// Takes `left <= right` for granted, as [`Infer::require_equal`] does.
+    pub fn require_at_most(&self, left: &Dim, right: &Dim, why: &str) -> Result<()> {
+        match (right.clone() - left.clone()).as_const() {
+            Some(0..) => Ok(()),
+            Some(_) => Err(Error::shape(why)
+                .expected(format!("at most {right}"))
+                .got(left.to_string())),
+            None => {
+                self.guard(&left.least(right), left, false, why);
+                Ok(())
+            }
+        }
+    }
+
     fn guard(&self, left: &Dim, right: &Dim, or_one: bool, why: &str) {
         let reason = format!("{}: {why}", self.layer);
         self.guards.borrow_mut().push(Guard {

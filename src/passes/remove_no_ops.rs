@@ -74,7 +74,11 @@ fn without_expand(network: &Network, id: LayerId) -> Found<'_> {
     // Only numbers: that a symbol may be 1 would be a guess.
     rule_if!(network[inner.outputs[0]].ty.concrete().is_some());
     let mut patch = Patch::new(network);
-    let new = patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?[0];
+    // What broadcasts one way refuses a first input that is smaller than the others.
+    let Ok(new) = patch.add_named("", layer.op, layer.attrs.clone(), &inputs) else {
+        return Ok(None);
+    };
+    let new = new[0];
     rule_if!(patch.ty(new).shape == output_type(network, id).shape);
     patch.shunt(layer.outputs[0], new)?;
     Ok(Some(patch))
@@ -98,6 +102,21 @@ mod tests {
             "
             %Relu: float32[n, 3, h, 4] = Relu(%x)
             %Sigmoid: float32[n, 3, h, 4] = Sigmoid(%Relu)",
+        );
+    }
+
+    #[test]
+    fn a_slope_does_not_widen_its_input() {
+        let mut g = Graph::new();
+        let (x, slope, shape) = (g.input("x", "1 1"), g.input("slope", "17 1"), g.ints(&[17, 5]));
+        let wide = g.op("Expand", &[x, shape]);
+        let y = g.op("PRelu", &[wide, slope]);
+        g.output(y);
+        g.becomes(
+            &PASS,
+            "
+            %Expand: float32[17, 5] = Expand(%x, int64[2](...))
+            %PRelu: float32[17, 5] = PRelu(%Expand, %slope)",
         );
     }
 

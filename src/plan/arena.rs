@@ -11,8 +11,8 @@ pub struct Block {
     pub last: usize,
 }
 
-/// Offsets are multiples of this: a cache line, and one AVX-512 register.
-const ALIGNMENT: usize = crate::network::array::ALIGNMENT;
+/// Offsets are multiples of this: what CUDA's libraries ask for, and some cache lines.
+const ALIGNMENT: usize = 256;
 
 /// Gives each block an offset so that no two that are alive at once overlap; also gives the size of the whole.
 ///
@@ -95,6 +95,6 @@ mod tests {
                 last: i + 1,
             })
             .collect();
-        assert_eq!(assign(&chain).1, 256);
+        assert_eq!(assign(&chain).1, 2 * ALIGNMENT);
     }
 }

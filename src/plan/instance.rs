@@ -2,23 +2,29 @@
 
 use crate::error::{Error, Result};
 use crate::network::Source;
-use crate::network::array::{Array, Buffer};
+use crate::network::array::Array;
 use crate::network::dim::Binding;
-use crate::plan::layout::Operand;
+use crate::plan::layout::{Operand, Space};
 use crate::plan::place::{Home, Places, is_ahead, place};
 use crate::plan::program::{Program, SlotId, Step, operand};
-use crate::plan::{Alias, Call, Instance, Request};
-use std::sync::Arc;
+use crate::plan::{Alias, Call, Instance, Memory, Queue, Recording, Request};
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;
 
 /// A program at concrete shapes.
 pub struct ProgramInstance {
     program: Arc<Program>,
     runs: Vec<Run>,
+    stretches: Vec<Stretch>,
     patches: Vec<Patch>,
     outputs: Vec<Operand>,
     threads: usize,
-    arena: Buffer,
+    /// The queue of each provider that runs something.
+    queues: Vec<Option<Box<dyn Queue>>>,
+    arenas: Vec<(Space, Box<dyn Memory>)>,
     unshared: usize,
     // What fixed addresses point to.
     _fixed: Vec<Fixed>,
@@ -33,6 +39,19 @@ struct Run {
     workspace: *mut u8,
 }
 
+/// Neighbouring runs of one provider. Those that a queue may record are recorded, and replayed from then on.
+struct Stretch {
+    provider: usize,
+    runs: Range<usize>,
+    /// Whether all addresses are fixed, and all instances may be recorded.
+    recordable: bool,
+    /// It ran once: whatever libraries load at a first run is there.
+    warm: bool,
+    recording: Option<Box<dyn Recording>>,
+    /// Whether somebody else reads what it gives.
+    last: bool,
+}
+
 /// An address that changes from call to call: that of the caller's array.
 struct Patch {
     run: usize,
@@ -45,14 +64,14 @@ struct Patch {
 /// Memory that does not change between calls.
 enum Fixed {
     Array(Array),
-    Buffer(Buffer),
+    Memory(Arc<dyn Memory>),
 }
 
 impl Fixed {
     fn address(&self) -> *mut u8 {
         match self {
             Fixed::Array(array) => array.bytes().as_ptr().cast_mut(),
-            Fixed::Buffer(buffer) => buffer.as_ptr(),
+            Fixed::Memory(memory) => memory.address(),
         }
     }
 }
@@ -100,7 +119,12 @@ impl ProgramInstance {
             .iter()
             .for_each(|(step, instance)| workspaces[*step] = instance.workspace());
         let workspaces = places.assign(&program, &workspaces);
-        let arena = Buffer::try_zeroed(places.arena)?;
+        let allocate = |&(space, bytes): &(Space, usize)| {
+            let owner = program.providers.iter().find(|p| p.space() == space);
+            let owner = owner.ok_or_else(|| Error::internal("nobody owns a memory"))?;
+            Ok((space, owner.allocate(bytes)?))
+        };
+        let arenas = places.arenas.iter().map(allocate).collect::<Result<_>>()?;
         let mut this = Self {
             outputs: program
                 .outputs
@@ -108,10 +132,12 @@ impl ProgramInstance {
                 .map(|&slot| places.operands[slot].clone())
                 .collect(),
             runs: vec![],
+            stretches: vec![],
             patches: vec![],
             threads,
             unshared: places.unshared_bytes(),
-            arena,
+            queues: program.providers.iter().map(|_| None).collect(),
+            arenas,
             _fixed: vec![],
             program,
         };
@@ -119,7 +145,45 @@ impl ProgramInstance {
             this.link(step, instance, &places, &fixed, workspaces[step]);
         }
         this._fixed = fixed.into_iter().flatten().collect();
+        this.stretch();
+        for provider in this.stretches.iter().map(|stretch| stretch.provider) {
+            if this.queues[provider].is_none() {
+                this.queues[provider] = Some(this.program.providers[provider].queue()?);
+            }
+        }
         Ok(this)
+    }
+
+    /// Cuts the runs where the provider changes, and where something may not be recorded.
+    fn stretch(&mut self) {
+        let patched: HashSet<usize> = self.patches.iter().map(|patch| patch.run).collect();
+        let mut stretches: Vec<Stretch> = vec![];
+        for (at, run) in self.runs.iter().enumerate() {
+            let provider = self.program.steps[run.step].provider;
+            let recordable = !patched.contains(&at) && run.instance.capturable();
+            match stretches.last_mut() {
+                Some(last) if last.provider == provider && last.recordable == recordable => last.runs.end = at + 1,
+                before => {
+                    if let Some(before) = before {
+                        before.last = before.provider != provider;
+                    }
+                    stretches.push(Stretch {
+                        provider,
+                        runs: at..at + 1,
+                        recordable,
+                        warm: false,
+                        recording: None,
+                        last: true,
+                    });
+                }
+            }
+        }
+        self.stretches = stretches;
+    }
+
+    fn arena(&self, space: Space) -> *mut u8 {
+        let arena = self.arenas.iter().find(|(of, _)| *of == space);
+        arena.map_or(std::ptr::null_mut(), |(_, memory)| memory.address())
     }
 
     fn link(
@@ -131,18 +195,19 @@ impl ProgramInstance {
         workspace: usize,
     ) {
         let run = self.runs.len();
+        let mut patches = vec![];
         let mut address = |slots: &[SlotId], writes: bool| -> Vec<*mut u8> {
             let one = |(operand, &slot): (usize, &SlotId)| {
                 let (home, offset) = (places.homes[slot], places.offsets[slot]);
                 match home {
-                    Home::Arena(start) => self.arena.as_ptr().wrapping_add(start + offset),
+                    Home::Arena(start) => self.arena(self.program.slots[slot].space).wrapping_add(start + offset),
                     Home::Fixed => {
                         // A view of a constant lies where the constant does.
                         let held = fixed[slot].as_ref().or(fixed[places.root(slot)].as_ref());
                         held.map_or(std::ptr::null_mut(), |held| held.address().wrapping_add(offset))
                     }
                     Home::Input(_) | Home::Output(_) => {
-                        self.patches.push(Patch {
+                        patches.push(Patch {
                             run,
                             operand,
                             writes,
@@ -158,7 +223,9 @@ impl ProgramInstance {
         let ProgramStep { inputs, outputs } = slots_of(&self.program.steps[step]);
         let inputs = address(&inputs, false).into_iter().map(|p| p.cast_const()).collect();
         let outputs = address(&outputs, true);
-        let workspace = self.arena.as_ptr().wrapping_add(workspace);
+        let provider = &self.program.providers[self.program.steps[step].provider];
+        let workspace = self.arena(provider.space()).wrapping_add(workspace);
+        self.patches.extend(patches);
         self.runs.push(Run {
             step,
             instance,
@@ -173,9 +240,9 @@ impl ProgramInstance {
         &self.outputs
     }
 
-    /// Bytes of the arena.
+    /// Bytes of the arenas.
     pub fn arena_bytes(&self) -> usize {
-        self.arena.len()
+        self.arenas.iter().map(|(_, arena)| arena.bytes()).sum()
     }
 
     /// Bytes that the arena would need if nothing in it shared memory.
@@ -197,7 +264,22 @@ impl ProgramInstance {
     /// If a kernel fails; names the layer.
     pub unsafe fn run(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
         self.patch(inputs, outputs);
-        self.each_segment(|program, runs| runs.iter_mut().try_for_each(|run| run.run(program)))
+        let Self {
+            program,
+            runs,
+            stretches,
+            queues,
+            threads,
+            ..
+        } = self;
+        for stretch in stretches {
+            let queue = queue_of(queues, stretch.provider)?;
+            stretch.run(program, &mut runs[stretch.runs.clone()], queue, *threads)?;
+            if stretch.last {
+                queue.finish()?;
+            }
+        }
+        Ok(())
     }
 
     /// As [`ProgramInstance::run`], timing each step.
@@ -210,19 +292,34 @@ impl ProgramInstance {
     pub unsafe fn profile(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<Vec<StepTime>> {
         self.patch(inputs, outputs);
         let mut times = vec![];
-        self.each_segment(|program, runs| {
-            for run in runs {
-                let start = Instant::now();
-                run.run(program)?;
-                let nanoseconds = start.elapsed().as_nanos() as u64;
-                times.push(StepTime {
-                    step: run.step,
-                    nanoseconds,
-                    implementation: run.instance.implementation(),
-                });
-            }
-            Ok(())
-        })?;
+        let Self {
+            program,
+            runs,
+            stretches,
+            queues,
+            threads,
+            ..
+        } = self;
+        for stretch in stretches {
+            let queue = Shared(queue_of(queues, stretch.provider)?);
+            each(
+                program,
+                &mut runs[stretch.runs.clone()],
+                stretch.provider,
+                *threads,
+                |run| {
+                    let start = Instant::now();
+                    run.run(program, queue.get())?;
+                    queue.get().finish()?;
+                    times.push(StepTime {
+                        step: run.step,
+                        nanoseconds: start.elapsed().as_nanos() as u64,
+                        implementation: run.instance.implementation(),
+                    });
+                    Ok(())
+                },
+            )?;
+        }
         Ok(times)
     }
 
@@ -250,19 +347,60 @@ impl ProgramInstance {
             }
         }
     }
+}
 
-    /// Hands each stretch of steps of one provider over to it.
-    fn each_segment(&mut self, mut body: impl FnMut(&Program, &mut [Run]) -> Result<()> + Send) -> Result<()> {
-        let program = &*self.program;
-        for segment in self
-            .runs
-            .chunk_by_mut(|a, b| program.steps[a.step].provider == program.steps[b.step].provider)
-        {
-            let provider = &program.providers[program.steps[segment[0].step].provider];
-            let mut segment = Segment(segment);
-            provider.run(self.threads, &mut || body(program, segment.get()))?;
+impl Stretch {
+    fn run(&mut self, program: &Program, runs: &mut [Run], queue: &dyn Queue, threads: usize) -> Result<()> {
+        if let Some(recording) = &mut self.recording {
+            return recording.replay();
         }
-        Ok(())
+        let shared = Shared(queue);
+        let mut all = || {
+            each(program, runs, self.provider, threads, |run| {
+                run.run(program, shared.get())
+            })
+        };
+        if self.warm && self.recordable {
+            self.recording = queue.record(&mut all)?;
+            // Whoever can't record once never can.
+            self.recordable = self.recording.is_some();
+            if let Some(recording) = &mut self.recording {
+                return recording.replay();
+            }
+        }
+        self.warm = true;
+        all()
+    }
+}
+
+/// Does something with each of some runs where their provider wants it done.
+fn each(
+    program: &Program,
+    runs: &mut [Run],
+    provider: usize,
+    threads: usize,
+    mut body: impl FnMut(&mut Run) -> Result<()> + Send,
+) -> Result<()> {
+    let mut segment = Segment(runs);
+    program.providers[provider].run(threads, &mut || segment.get().iter_mut().try_for_each(&mut body))
+}
+
+fn queue_of(queues: &[Option<Box<dyn Queue>>], provider: usize) -> Result<&dyn Queue> {
+    let queue = queues[provider].as_deref();
+    queue.ok_or_else(|| Error::internal("a provider has no queue"))
+}
+
+/// A queue that crosses to the provider's thread.
+struct Shared<'a>(&'a dyn Queue);
+
+// SAFETY: one thread at a time uses the queue: the one that runs the job, while the caller waits for it.
+unsafe impl Send for Shared<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Shared<'_> {}
+
+impl Shared<'_> {
+    fn get(&self) -> &dyn Queue {
+        self.0
     }
 }
 
@@ -279,11 +417,12 @@ impl Segment<'_> {
 }
 
 impl Run {
-    fn run(&mut self, program: &Program) -> Result<()> {
+    fn run(&mut self, program: &Program, queue: &dyn Queue) -> Result<()> {
         let call = Call {
             inputs: &self.inputs,
             outputs: &self.outputs,
             workspace: self.workspace,
+            queue: queue.raw(),
         };
         self.instance
             .run(&call)
@@ -410,28 +549,39 @@ fn fixed_slots(program: &Program, places: &Places, binding: &Binding, threads: u
         };
     }
     for index in (0..program.steps.len()).filter(|&s| is_ahead(program, s)) {
-        let step = &program.steps[index];
-        let (input, output) = (step.inputs[0], step.outputs[0]);
-        let buffer = Buffer::try_zeroed(places.operands[output].bytes())?;
+        let (input, output) = (program.steps[index].inputs[0], program.steps[index].outputs[0]);
         let source = fixed[input]
             .as_ref()
             .map(Fixed::address)
             .ok_or_else(|| Error::internal("a constant has no memory"))?;
-        reorder_ahead(program, step, places, binding, threads, source, &buffer)?;
-        fixed[output] = Some(Fixed::Buffer(buffer));
+        let constant = matches!(
+            program.network[program.slots[output].tensor].source,
+            Source::Constant(_)
+        );
+        let mut kept = program.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = kept.get(&output).and_then(Weak::upgrade).filter(|_| constant);
+        let memory = match before {
+            Some(memory) => memory,
+            None => reorder_ahead(program, index, places, binding, threads, source)?,
+        };
+        if constant {
+            kept.insert(output, Arc::downgrade(&memory));
+        }
+        fixed[output] = Some(Fixed::Memory(memory));
     }
     Ok(fixed)
 }
 
+/// Runs a step on a constant, once for all calls.
 fn reorder_ahead(
     program: &Program,
-    step: &Step,
+    step: usize,
     places: &Places,
     binding: &Binding,
     threads: usize,
     source: *const u8,
-    target: &Buffer,
-) -> Result<()> {
+) -> Result<Arc<dyn Memory>> {
+    let step = &program.steps[step];
     let (inputs, outputs) = (
         [places.operands[step.inputs[0]].clone()],
         [places.operands[step.outputs[0]].clone()],
@@ -443,15 +593,23 @@ fn reorder_ahead(
         binding,
         threads,
     };
+    let owner = |space: Space| program.providers.iter().find(|p| p.space() == space);
+    let owner = owner(program.slots[step.outputs[0]].space).ok_or_else(|| Error::internal("nobody owns a memory"))?;
+    let target: Arc<dyn Memory> = Arc::from(owner.allocate(outputs[0].bytes())?);
+    let provider = &program.providers[step.provider];
     let mut instance = create(program, step, &request)?;
-    let workspace = Buffer::try_zeroed(instance.workspace())?;
-    let (source, target) = (source as usize, target.as_ptr() as usize);
-    program.providers[step.provider].run(threads, &mut || {
+    let workspace = provider.allocate(instance.workspace())?;
+    let queue = provider.queue()?;
+    let (from, to, raw) = (source as usize, target.address() as usize, queue.raw() as usize);
+    provider.run(threads, &mut || {
         let call = Call {
-            inputs: &[source as *const u8],
-            outputs: &[target as *mut u8],
-            workspace: workspace.as_ptr(),
+            inputs: &[from as *const u8],
+            outputs: &[to as *mut u8],
+            workspace: workspace.address(),
+            queue: raw as *mut c_void,
         };
         instance.run(&call)
-    })
+    })?;
+    queue.finish()?;
+    Ok(target)
 }

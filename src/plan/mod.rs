@@ -12,6 +12,7 @@ pub mod program;
 pub mod timing;
 
 use crate::error::Result;
+use crate::network::array::Buffer;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
@@ -19,6 +20,7 @@ use crate::network::{LayerId, Network, TensorId};
 use layout::{Layout, Operand, Space};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// What the builder asks of a provider.
@@ -147,7 +149,7 @@ pub trait Instance: Send {
         false
     }
 
-    /// Whether it may be recorded into a device graph.
+    /// Whether its queue may record it: it does nothing but put work there.
     fn capturable(&self) -> bool {
         true
     }
@@ -159,7 +161,7 @@ pub trait Instance: Send {
     fn run(&mut self, call: &Call) -> Result<()>;
 }
 
-/// The addresses of one run.
+/// The addresses of one run, in the provider's space.
 pub struct Call<'a> {
     /// One per input.
     pub inputs: &'a [*const u8],
@@ -167,10 +169,69 @@ pub struct Call<'a> {
     pub outputs: &'a [*mut u8],
     /// As many bytes as the instance asked for.
     pub workspace: *mut u8,
+    /// The queue that the work goes into, as [`Queue::raw`] names it.
+    pub queue: *mut c_void,
 }
 
 /// A job that a provider runs where its work belongs (its threads, its stream).
 pub type Job<'a> = &'a mut (dyn FnMut() -> Result<()> + Send);
+
+/// Memory that somebody owns.
+pub trait Memory: Send + Sync {
+    /// The address of the first byte, in the space that it was allocated in.
+    fn address(&self) -> *mut u8;
+
+    /// The number of bytes.
+    fn bytes(&self) -> usize;
+}
+
+impl Memory for Buffer {
+    fn address(&self) -> *mut u8 {
+        self.as_ptr()
+    }
+
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+}
+
+/// Where the work of one context goes: a stream of a GPU. On a processor a run is over when it returns.
+pub trait Queue: Send {
+    /// What kernels call it.
+    fn raw(&self) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+
+    /// Waits until all that went in is done.
+    ///
+    /// # Errors
+    /// If some of it failed.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Records what a job puts into the queue, in place of running it; `None` where nothing can be recorded.
+    ///
+    /// # Errors
+    /// What the job returns, or if it can't be recorded.
+    fn record(&self, _job: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+        Ok(None)
+    }
+}
+
+/// The queue of a processor.
+pub struct AtOnce;
+
+impl Queue for AtOnce {}
+
+/// Work that was recorded, at fixed addresses.
+pub trait Recording: Send {
+    /// Puts it into the queue that it was recorded on.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    fn replay(&mut self) -> Result<()>;
+}
 
 /// Something that can run layers: a processor, a GPU, a foreign compiler.
 pub trait Provider: Send + Sync {
@@ -194,6 +255,43 @@ pub trait Provider: Send + Sync {
 
     /// A kernel that brings a tensor from one layout to another.
     fn reorder(&self, from: Layout, to: Layout, ty: &TensorType) -> Arc<dyn Kernel>;
+
+    /// A kernel that copies between its space and the processor's memory, either way; `None` where they are the same.
+    fn transfer(&self) -> Option<Arc<dyn Kernel>> {
+        None
+    }
+
+    /// Nanoseconds of a reorder of so many bytes, about.
+    fn reorder_time(&self, bytes: f64) -> f64 {
+        /// Bytes that a processor moves in a nanosecond; what a reorder costs besides.
+        const BANDWIDTH: f64 = 6.0;
+        const LAUNCH: f64 = 1_500.0;
+        LAUNCH + 2.0 * bytes / BANDWIDTH
+    }
+
+    /// Memory in its space.
+    ///
+    /// # Errors
+    /// If there is not so much.
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(Buffer::try_zeroed(bytes)?))
+    }
+
+    /// A queue for one context.
+    ///
+    /// # Errors
+    /// If the device has none left.
+    fn queue(&self) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(AtOnce))
+    }
+
+    /// Nanoseconds of a run of an instance, as it will run.
+    ///
+    /// # Errors
+    /// If it fails.
+    fn time(&self, instance: &mut dyn Instance, request: &Request) -> Result<u64> {
+        timing::repeat(instance, request)
+    }
 
     /// Runs a job on so many threads (1: on the caller's own).
     ///

@@ -3,13 +3,13 @@
 use crate::network::Source;
 use crate::plan::Alias;
 use crate::plan::arena::{self, Block};
-use crate::plan::layout::{Layout, Operand};
-use crate::plan::program::{Program, SlotId};
+use crate::plan::layout::{Layout, Operand, Space};
+use crate::plan::program::{Program, SlotId, Step};
 
 /// The memory that a group of slots shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Home {
-    /// At this offset of the arena.
+    /// At this offset of the arena of its space.
     Arena(usize),
     /// The caller's array for this input.
     Input(usize),
@@ -36,8 +36,8 @@ pub struct Places {
     pub homes: Vec<Home>,
     /// Bytes from the start of that memory.
     pub offsets: Vec<usize>,
-    /// Bytes of the arena.
-    pub arena: usize,
+    /// Bytes of the arena of each space.
+    pub arenas: Vec<(Space, usize)>,
     inside: Vec<Option<Inside>>,
 }
 
@@ -307,7 +307,7 @@ impl Placing<'_> {
             operands,
             homes,
             offsets,
-            arena: 0,
+            arenas: vec![],
             inside,
         }
     }
@@ -395,8 +395,18 @@ impl Places {
             first: step,
             last: step,
         }));
-        let (offsets, total) = arena::assign(&blocks);
-        self.arena = total;
+        let of_step = |step: &Step| program.providers[step.provider].space();
+        let spaces = program.slots.iter().map(|slot| slot.space);
+        let spaces: Vec<Space> = spaces.chain(program.steps.iter().map(of_step)).collect();
+        let mut offsets = vec![0; blocks.len()];
+        for space in program.spaces() {
+            let own: Vec<usize> = (0..blocks.len()).filter(|&block| spaces[block] == space).collect();
+            let (places, total) = arena::assign(&own.iter().map(|&block| blocks[block]).collect::<Vec<_>>());
+            own.into_iter()
+                .zip(places)
+                .for_each(|(block, place)| offsets[block] = place);
+            self.arenas.push((space, total));
+        }
         for (home, root) in self.homes.iter_mut().zip(roots) {
             if let Home::Arena(offset) = home {
                 *offset = offsets[root];

@@ -1,26 +1,29 @@
 //! The program: kernels in order, each in its form, with reorders between them. Made once, at build.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::array::{Buffer, bytes_of};
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, Source, TensorId};
 use crate::plan::choose::{Choice, Edge, choose};
 use crate::plan::cover::{Group, cover};
-use crate::plan::layout::{Layout, Operand};
+use crate::plan::layout::{Layout, Operand, Space};
 use crate::plan::timing::{self, Times, TimingCache};
-use crate::plan::{Alias, Form, Kernel, Provider, Refusal, Request, Settings, place};
-use std::collections::HashMap;
-use std::sync::Arc;
+use crate::plan::{Alias, Form, Kernel, Memory, Provider, Refusal, Request, Settings, place};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Names a slot of one program.
 pub type SlotId = usize;
 
-/// A tensor in one layout.
+/// A tensor in one layout and memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Slot {
     /// The tensor.
     pub tensor: TensorId,
     /// Its layout.
     pub layout: Layout,
+    /// Where it lies.
+    pub space: Space,
 }
 
 /// One kernel in its form.
@@ -35,7 +38,7 @@ pub struct Step {
     pub inputs: Vec<SlotId>,
     /// The slots that it gives.
     pub outputs: Vec<SlotId>,
-    /// The layers that it runs; none for a reorder.
+    /// The layers that it runs; none for a reorder or a transfer.
     pub layers: Vec<LayerId>,
     /// Nanoseconds that it took at the shapes to optimise for; 0 where it was not timed.
     pub time: f64,
@@ -59,11 +62,9 @@ pub struct Program {
     pub threads: usize,
     /// The times that decided, for the engine file.
     pub times: Times,
+    /// Constants that were brought to another layout or memory: all instances share them.
+    pub(super) kept: Mutex<HashMap<SlotId, Weak<dyn Memory>>>,
 }
-
-/// Bytes that a reorder moves in a nanosecond; what it costs besides.
-const REORDER_BANDWIDTH: f64 = 6.0;
-const REORDER_LAUNCH: f64 = 1_500.0;
 
 impl Program {
     /// Chooses kernels and forms for a network that the passes are done with, at the shapes of `opt`.
@@ -103,6 +104,7 @@ impl Program {
             times,
             network: network.clone(),
             providers,
+            kept: Mutex::default(),
         };
         let mut emit = Emit {
             program: &mut program,
@@ -111,10 +113,37 @@ impl Program {
         };
         for ((group, choice), form) in cover.groups.into_iter().zip(choices).zip(chosen) {
             let timed = Some(choice.times[form]).filter(|&time| time < timing::NAIVE as f64);
-            emit.kernel(group, choice.forms[form].clone(), timed.unwrap_or_default());
+            emit.kernel(group, choice.forms[form].clone(), timed.unwrap_or_default())?;
         }
-        emit.results();
+        emit.results()?;
+        program.fetch_inputs_first();
         Ok(program)
+    }
+
+    /// The memories in which it works.
+    pub fn spaces(&self) -> Vec<Space> {
+        let mut spaces: Vec<Space> = vec![];
+        for space in self.steps.iter().map(|step| self.providers[step.provider].space()) {
+            if !spaces.contains(&space) {
+                spaces.push(space);
+            }
+        }
+        spaces
+    }
+
+    /// Moves the copies of inputs to a device before everything else: they are at other addresses in each call, and what
+    /// comes behind them can be recorded whole.
+    fn fetch_inputs_first(&mut self) {
+        let given: HashSet<SlotId> = self
+            .steps
+            .iter()
+            .flat_map(|step| step.outputs.iter().copied())
+            .collect();
+        let fetches = |step: &Step| {
+            let crosses = step.outputs.iter().any(|&slot| self.slots[slot].space != Space::Host);
+            step.layers.is_empty() && crosses && step.inputs.iter().all(|slot| !given.contains(slot))
+        };
+        self.steps.sort_by_key(|step| !fetches(step));
     }
 }
 
@@ -136,17 +165,18 @@ impl Tuner<'_> {
         let mut edges = vec![];
         let mut numbers = HashMap::new();
         let results: Vec<_> = self.network.outputs().iter().map(|o| o.tensor).collect();
-        for &tensor in groups
-            .iter()
-            .flat_map(|g| g.candidate.inputs.iter().chain(&g.candidate.outputs))
-        {
+        let touched = |g: &Group| {
+            let tensors = g.candidate.inputs.iter().chain(&g.candidate.outputs);
+            tensors.map(|&t| (g.provider, t)).collect::<Vec<_>>()
+        };
+        for (provider, tensor) in groups.iter().flat_map(touched) {
             if numbers.contains_key(&tensor) {
                 continue;
             }
             let bytes = self.operand(tensor, Layout::Plain)?.bytes() as f64;
             numbers.insert(tensor, edges.len());
             edges.push(Edge {
-                reorder: REORDER_LAUNCH + 2.0 * bytes / REORDER_BANDWIDTH,
+                reorder: self.providers[provider].reorder_time(bytes),
                 given: self.network.producer(tensor).is_none(),
                 result: results.contains(&tensor),
             });
@@ -222,7 +252,7 @@ impl Tuner<'_> {
             binding: self.opt,
             threads: self.settings.threads,
         };
-        let guess = number as u64 * REORDER_LAUNCH as u64;
+        let guess = number as u64 * provider.reorder_time(0.0) as u64;
         if outputs.iter().all(Operand::is_empty) {
             return Ok(guess);
         }
@@ -255,7 +285,7 @@ pub fn operand(network: &Network, tensor: TensorId, layout: Layout, binding: &Bi
     let shape = tensor.ty.shape.iter().map(|dim| {
         let size = dim.eval(binding).map_err(|e| e.tensor(&tensor.name))?;
         usize::try_from(size).map_err(|_| {
-            crate::error::Error::shape("a dimension would be negative at these input shapes")
+            Error::shape("a dimension would be negative at these input shapes")
                 .tensor(&tensor.name)
                 .expected(tensor.ty.describe())
                 .got(format!("{dim} = {size}"))
@@ -272,101 +302,139 @@ pub fn operand(network: &Network, tensor: TensorId, layout: Layout, binding: &Bi
     Ok(Operand::dense(tensor.ty.dtype, shape, layout))
 }
 
-/// Lays the steps, with reorders where a reader wants another layout.
+/// Lays the steps, with reorders where a reader wants another layout, and transfers where it reads other memory.
 struct Emit<'a> {
     program: &'a mut Program,
-    slots: HashMap<(TensorId, Layout), SlotId>,
-    /// The layout in which a tensor is computed.
+    slots: HashMap<Slot, SlotId>,
+    /// The layout in which a tensor is computed, and by whom.
     home: HashMap<TensorId, (Layout, usize)>,
 }
 
 impl Emit<'_> {
-    fn kernel(&mut self, group: Group, form: Form, time: f64) {
+    fn kernel(&mut self, group: Group, form: Form, time: f64) -> Result<()> {
         let candidate = group.candidate;
-        let inputs = candidate
-            .inputs
-            .iter()
-            .zip(&form.inputs)
-            .map(|(&t, &l)| self.read(t, l, group.provider))
-            .collect();
-        let outputs = candidate.outputs.iter().zip(&form.outputs).map(|(&t, &l)| {
-            self.home.insert(t, (l, group.provider));
-            self.slot(t, l)
+        let inputs = candidate.inputs.iter().zip(&form.inputs);
+        let inputs = inputs.map(|(&t, &l)| self.read(t, l, group.provider));
+        let inputs = inputs.collect::<Result<_>>()?;
+        let space = self.program.providers[group.provider].space();
+        let outputs = candidate.outputs.iter().zip(&form.outputs).map(|(&tensor, &layout)| {
+            self.home.insert(tensor, (layout, group.provider));
+            self.slot(Slot { tensor, layout, space })
         });
         let outputs = outputs.collect();
-        let (kernel, layers, provider) = (candidate.kernel, candidate.layers, group.provider);
         self.program.steps.push(Step {
-            provider,
-            kernel,
+            provider: group.provider,
+            kernel: candidate.kernel,
             form,
             inputs,
             outputs,
-            layers,
+            layers: candidate.layers,
             time,
         });
+        Ok(())
     }
 
-    fn slot(&mut self, tensor: TensorId, layout: Layout) -> SlotId {
+    fn slot(&mut self, slot: Slot) -> SlotId {
         let slots = &mut self.program.slots;
-        *self.slots.entry((tensor, layout)).or_insert_with(|| {
-            slots.push(Slot { tensor, layout });
+        *self.slots.entry(slot).or_insert_with(|| {
+            slots.push(slot);
             slots.len() - 1
         })
     }
 
-    /// The slot of a tensor in a layout, reordered if it is not there yet.
-    fn read(&mut self, tensor: TensorId, layout: Layout, reader: usize) -> SlotId {
-        if let Some(&slot) = self.slots.get(&(tensor, layout)) {
-            return slot;
+    /// The slot of a tensor in a layout, for a reader: moved and reordered if it is not there yet.
+    fn read(&mut self, tensor: TensorId, layout: Layout, reader: usize) -> Result<SlotId> {
+        let space = self.program.providers[reader].space();
+        let wanted = Slot { tensor, layout, space };
+        if let Some(&slot) = self.slots.get(&wanted) {
+            return Ok(slot);
         }
-        let (from, provider) = self.home.get(&tensor).copied().unwrap_or((Layout::Plain, reader));
-        let source = self.slot(tensor, from);
+        let home = self.home.get(&tensor).copied();
+        let origin = home.map_or(Space::Host, |(_, provider)| self.program.providers[provider].space());
+        let (from, provider) = if origin == space {
+            home.unwrap_or((Layout::Plain, reader))
+        } else {
+            self.fetch(tensor, origin, home, reader)?;
+            (Layout::Plain, reader)
+        };
+        let source = self.slot(Slot { layout: from, ..wanted });
         if from == layout {
-            return source;
+            return Ok(source);
         }
-        let target = self.slot(tensor, layout);
-        self.copy(tensor, provider, (source, from), (target, layout));
-        target
+        let target = self.slot(wanted);
+        let kernel = self.program.providers[provider].reorder(from, layout, &self.program.network[tensor].ty);
+        self.copy(kernel, provider, source, target);
+        Ok(target)
     }
 
-    fn copy(&mut self, tensor: TensorId, provider: usize, from: (SlotId, Layout), to: (SlotId, Layout)) {
-        let ty = &self.program.network[tensor].ty;
-        let kernel = self.program.providers[provider].reorder(from.1, to.1, ty);
+    /// Brings a tensor to the memory of a reader, in the plain layout.
+    fn fetch(&mut self, tensor: TensorId, origin: Space, home: Option<(Layout, usize)>, reader: usize) -> Result<()> {
+        let layout = Layout::Plain;
+        let space = self.program.providers[reader].space();
+        let source = match home {
+            Some((_, provider)) => self.read(tensor, layout, provider)?,
+            None => self.slot(Slot {
+                tensor,
+                layout,
+                space: origin,
+            }),
+        };
+        if origin != Space::Host && space != Space::Host {
+            return Err(Error::internal("a tensor would go from one device to another"));
+        }
+        let device = if space == Space::Host {
+            home.map_or(reader, |(_, provider)| provider)
+        } else {
+            reader
+        };
+        let kernel = self.program.providers[device].transfer();
+        let kernel = kernel.ok_or_else(|| Error::internal("a provider with memory of its own copies nothing there"))?;
+        let target = self.slot(Slot { tensor, layout, space });
+        self.copy(kernel, device, source, target);
+        Ok(())
+    }
+
+    fn copy(&mut self, kernel: Arc<dyn Kernel>, provider: usize, from: SlotId, to: SlotId) {
         let form = Form {
             tactic: 0,
-            inputs: vec![from.1],
-            outputs: vec![to.1],
+            inputs: vec![self.program.slots[from].layout],
+            outputs: vec![self.program.slots[to].layout],
         };
-        let step = Step {
+        self.program.steps.push(Step {
             provider,
             kernel,
             form,
-            inputs: vec![from.0],
-            outputs: vec![to.0],
+            inputs: vec![from],
+            outputs: vec![to],
             layers: vec![],
             time: 0.0,
-        };
-        self.program.steps.push(step);
+        });
     }
 
-    /// Results leave in the plain layout, each from a slot of its own that a step writes.
-    fn results(&mut self) {
+    /// Results leave in the plain layout in the processor's memory, each from a slot of its own that a step writes.
+    fn results(&mut self) -> Result<()> {
         let network = self.program.network.clone();
+        let host = self.program.providers.iter().position(|p| p.space() == Space::Host);
+        let host = host.ok_or_else(|| Error::internal("no provider runs on the processor"))?;
         for output in network.outputs() {
             let tensor = output.tensor;
-            let provider = self.home.get(&tensor).map_or(0, |(_, provider)| *provider);
-            let mut slot = self.read(tensor, Layout::Plain, provider);
+            let ours = |&(_, provider): &(Layout, usize)| self.program.providers[provider].space() == Space::Host;
+            let reader = self
+                .home
+                .get(&tensor)
+                .filter(|home| ours(home))
+                .map_or(host, |(_, provider)| *provider);
+            let mut slot = self.read(tensor, Layout::Plain, reader)?;
             let computed = matches!(network[tensor].source, Source::Layer(..));
             if !computed || self.program.outputs.contains(&slot) {
-                self.program.slots.push(Slot {
-                    tensor,
-                    layout: Layout::Plain,
-                });
+                self.program.slots.push(self.program.slots[slot]);
                 let own = self.program.slots.len() - 1;
-                self.copy(tensor, provider, (slot, Layout::Plain), (own, Layout::Plain));
+                let kernel = self.program.providers[reader].reorder(Layout::Plain, Layout::Plain, &network[tensor].ty);
+                self.copy(kernel, reader, slot, own);
                 slot = own;
             }
             self.program.outputs.push(slot);
         }
+        Ok(())
     }
 }

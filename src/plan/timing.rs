@@ -175,10 +175,14 @@ pub fn unless_naive(
 /// # Errors
 /// As [`unless_naive`].
 pub fn measure(provider: &dyn Provider, kernel: &dyn Kernel, request: &Request) -> Result<u64> {
-    unless_naive(provider, kernel, request, |instance| repeat(instance, request))
+    unless_naive(provider, kernel, request, |instance| provider.time(instance, request))
 }
 
-fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {
+/// The least time of a few runs on the caller's threads, in nanoseconds.
+///
+/// # Errors
+/// If there is too little memory, or the instance fails.
+pub fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {
     /// Enough to see through noise, as long as a run is short.
     const BUDGET: Duration = Duration::from_millis(12);
     const MOST_RUNS: usize = 20;
@@ -196,6 +200,7 @@ fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {
         inputs: &inputs.iter().map(|(_, p)| *p).collect::<Vec<_>>(),
         outputs: &outputs.iter().map(|(_, p)| *p).collect::<Vec<_>>(),
         workspace: workspace.as_ptr(),
+        queue: std::ptr::null_mut(),
     };
     instance.run(&call)?;
     let start = Instant::now();

@@ -21,13 +21,23 @@ pub static DEF: OpDef = OpDef {
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (x, indices) = (infer.input(0)?, gather::index_tensor(infer, 1)?);
-    x.axis(infer.attrs.int("axis"))?;
+    check_indices(infer, x, indices)?;
+    Ok(vec![TensorType::new(x.dtype, indices.shape.clone())])
+}
+
+/// Refuses indices that reach beyond `x` along another axis than theirs.
+pub(super) fn check_indices(infer: &Infer, x: &TensorType, indices: &TensorType) -> Result<()> {
+    let axis = x.axis(infer.attrs.int("axis"))?;
     if x.rank() != indices.rank() {
         return Err(Error::shape("input and indices differ in rank")
             .expected(x.describe())
             .got(indices.describe()));
     }
-    Ok(vec![TensorType::new(x.dtype, indices.shape.clone())])
+    for other in (0..x.rank()).filter(|&other| other != axis) {
+        let why = format!("along axis {other} there are no more indices than elements");
+        infer.require_at_most(&indices.shape[other], &x.shape[other], &why)?;
+    }
+    Ok(())
 }
 
 /// The places in `x` that `indices` along an axis name, one per index.

@@ -54,6 +54,19 @@ fn source(attrs: &Attrs) -> Result<fn(i64, i64) -> Option<i64>> {
     })
 }
 
+/// Refuses to repeat the elements of an empty input.
+///
+/// # Errors
+/// If `from` has no elements and `to` has some.
+pub fn check_repeats(from: &[usize], to: &[usize]) -> Result<()> {
+    if from.contains(&0) && !to.contains(&0) {
+        return Err(Error::shape("there is no element that the padding could repeat")
+            .got(format!("input {from:?}, output {to:?}"))
+            .hint("pad with mode \"constant\", or give a larger input"));
+    }
+    Ok(())
+}
+
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let x = infer.input(0)?;
     source(infer.attrs)?;
@@ -106,6 +119,9 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     let mut shape = x.shape().to_vec();
     for (i, &axis) in axes.iter().enumerate() {
         shape[axis] = usize::try_from(shape[axis] as i64 + pads[i] + pads[axes.len() + i]).unwrap_or(0);
+    }
+    if e.attrs.text("mode") != "constant" {
+        check_repeats(x.shape(), &shape)?;
     }
     let mut places = vec![Some(0)];
     for (axis, stride) in strides(x.shape()).into_iter().enumerate() {

@@ -24,11 +24,11 @@ pub static DEF: OpDef = OpDef {
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (x, indices, updates) = (infer.input(0)?, gather::index_tensor(infer, 1)?, infer.input(2)?);
     scatter::check(infer)?;
-    x.axis(infer.attrs.int("axis"))?;
-    if indices.rank() != x.rank() || indices.rank() != updates.rank() {
-        return Err(Error::shape("indices and updates do not fit")
-            .expected(format!("one shape, of the rank of {}", x.describe()))
-            .got(format!("{} and {}", indices.describe(), updates.describe())));
+    gather_elements::check_indices(infer, x, indices)?;
+    if indices.rank() != updates.rank() {
+        return Err(Error::shape("indices and updates differ in rank")
+            .expected(indices.describe())
+            .got(updates.describe()));
     }
     for (a, b) in indices.shape.iter().zip(&updates.shape) {
         infer.require_equal(a, b, "there is one update per index")?;

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::network::array::{Array, require};
 use crate::network::attr::Read;
 use crate::network::dim::Dim;
+use crate::network::ops::pad;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Form, Instance, Kernel, Request};
 use std::ops::Range;
@@ -46,7 +47,7 @@ enum Rule {
 }
 
 /// What stands outside of a padded tensor.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Border {
     Constant,
     Edge,
@@ -249,6 +250,9 @@ fn require_boxes(count: impl Iterator<Item = usize>) -> Result<()> {
 /// # Errors
 /// If there is not enough memory for a list of all parts.
 pub(super) fn padded(before: &[i64], border: Border, value: &Array, from: &Operand, to: &Operand) -> Result<Vec<Move>> {
+    if border != Border::Constant {
+        pad::check_repeats(&from.shape, &to.shape)?;
+    }
     let parts: Vec<_> = before
         .iter()
         .enumerate()
