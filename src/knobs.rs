@@ -132,6 +132,20 @@ pub static CACHE_DIR: Knob<Option<String>> = Knob::new(
     |text| Some(Some(text.to_string()).filter(|t| !t.is_empty())),
     "the cache directory; without it $XDG_CACHE_HOME/neurenix or ~/.cache/neurenix",
 );
+/// `NEURENIX_CUDA_LIBRARIES`.
+pub static CUDA_LIBRARIES: Knob<Vec<String>> = Knob::new(
+    "NEURENIX_CUDA_LIBRARIES",
+    "",
+    |text| {
+        Some(
+            text.split(':')
+                .filter(|folder| !folder.is_empty())
+                .map(str::to_string)
+                .collect(),
+        )
+    },
+    "folders with NVIDIA's libraries (NVRTC, cuBLASLt, cuDNN), with colons between; they come before the system's",
+);
 /// `NEURENIX_LOG`.
 pub static LOG: Knob<LogLevel> = Knob::new(
     "NEURENIX_LOG",
@@ -150,7 +164,16 @@ pub static LOG: Knob<LogLevel> = Knob::new(
 );
 
 /// Every knob.
-pub static KNOBS: &[&dyn Describe] = &[&DUMP, &VERIFY, &THREADS, &PROVIDERS, &CACHE, &CACHE_DIR, &LOG];
+pub static KNOBS: &[&dyn Describe] = &[
+    &DUMP,
+    &VERIFY,
+    &THREADS,
+    &PROVIDERS,
+    &CACHE,
+    &CACHE_DIR,
+    &CUDA_LIBRARIES,
+    &LOG,
+];
 
 /// Where caches are kept; `None` where they are switched off.
 ///

@@ -70,7 +70,7 @@ fn staged(
     {
         if let Some(mut part) = part {
             likely::settle(&mut part);
-            let part = build_in(part, compute, &at_level(&config, guessed), providers, cache)?;
+            let part = build_guessed(part, guessed, compute, &config, providers, cache)?;
             stage.engine = Some(Arc::new(part));
         }
         for end in &mut stage.ends {
@@ -91,11 +91,12 @@ fn staged(
         .map(|end| network[end.layer].name.as_str())
         .collect();
     notes.push(format!(
-        "sizes or control flow depend on data ({}{}): planned in {} stages, with copies between them; where sizes are \
-         not known nothing was timed",
+        "sizes or control flow depend on data ({}{}): planned in {} stages, with copies between them, and optimised for \
+         {} where nobody knows a size",
         names[..names.len().min(SHOWN)].join(", "),
         if names.len() > SHOWN { ", ..." } else { "" },
-        stages.len()
+        stages.len(),
+        likely::COUNTED
     ));
     Ok(Engine {
         network: Arc::new(network),
@@ -108,12 +109,25 @@ fn staged(
     })
 }
 
-/// The settings for a network; where its sizes are not known there is nothing to time.
-fn at_level(config: &BuilderConfig, guessed: bool) -> BuilderConfig {
-    let level = if guessed { 0 } else { config.optimization_level };
-    BuilderConfig {
-        optimization_level: level,
-        ..config.clone()
+/// An engine for a network of which some sizes may be guessed: those may not go together, and then nothing is timed.
+fn build_guessed(
+    network: Network,
+    guessed: bool,
+    compute: DType,
+    config: &BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+    cache: &TimingCache,
+) -> Result<Engine> {
+    let spare = guessed.then(|| network.clone());
+    match (build_in(network, compute, config, providers, cache), spare) {
+        (Err(_), Some(network)) => {
+            let untimed = BuilderConfig {
+                optimization_level: 0,
+                ..config.clone()
+            };
+            build_in(network, compute, &untimed, providers, cache)
+        }
+        (built, _) => built,
     }
 }
 
@@ -129,12 +143,11 @@ fn body_engine(
     network.take_ranges(|name| around.symbols.get(name).copied());
     likely::settle(&mut network);
     let guessed = network.symbols.keys().any(|name| !around.symbols.contains_key(name));
-    let config = at_level(config, guessed);
     match stages::cut(&network)? {
-        Some(cuts) => staged(network, cuts, config, providers, cache),
+        Some(cuts) => staged(network, cuts, config.clone(), providers, cache),
         None => {
             let compute = compute_dtype(config.compute, providers, &mut vec![]);
-            build_in(network, compute, &config, providers, cache)
+            build_guessed(network, guessed, compute, config, providers, cache)
         }
     }
 }

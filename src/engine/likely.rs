@@ -8,9 +8,21 @@ use std::sync::Arc;
 /// What a size is taken to be in turn, as long as tensors would be empty.
 const GUESSES: [i64; 4] = [16, 64, 256, 1024];
 
-/// Raises the sizes of which nothing is known, 1 at first, until no tensor is empty: a convolution over an image of one
-/// element has no result that could be timed.
+/// What a size that depends on data is taken to be at first.
+pub const COUNTED: i64 = 64;
+
+/// The range of such a size.
+pub fn counted() -> Range {
+    Range {
+        opt: COUNTED,
+        ..Range::default()
+    }
+}
+
+/// Gives sizes of which nothing is known such as go together, and raises them, 1 at first, until no tensor is empty: a
+/// convolution over an image of one element has no result that could be timed.
 pub fn settle(network: &mut Network) {
+    agree(network);
     for guess in GUESSES {
         let small = too_small(network);
         if small.is_empty() {
@@ -22,10 +34,41 @@ pub fn settle(network: &mut Network) {
     }
 }
 
+/// Gives sizes of which nothing is known the values that the network's guards want.
+fn agree(network: &mut Network) {
+    /// Each mends one guard; models have no more that data could break.
+    const ROUNDS: usize = 64;
+    for _ in 0..ROUNDS {
+        let opt = opt(network);
+        let free = |dim: &Dim| {
+            let name = dim.as_symbol()?;
+            network.symbols.get(name).is_some_and(is_free).then(|| name.clone())
+        };
+        let mended = network.guards.iter().find_map(|guard| {
+            guard.check(&opt).err()?;
+            [(&guard.left, &guard.right), (&guard.right, &guard.left)]
+                .into_iter()
+                .find_map(|(one, other)| {
+                    let size = other.eval(&opt).ok().filter(|&size| size > 0)?;
+                    Some((free(one)?, size))
+                })
+        });
+        let Some((name, size)) = mended else { return };
+        network.symbols.entry(name).or_default().opt = size;
+    }
+}
+
+fn opt(network: &Network) -> Binding {
+    network
+        .symbols
+        .iter()
+        .map(|(name, range)| (name.clone(), range.opt))
+        .collect()
+}
+
 /// The symbols without a range in dimensions that would be less than 1.
 fn too_small(network: &Network) -> BTreeSet<Arc<str>> {
-    let opt = network.symbols.iter().map(|(name, range)| (name.clone(), range.opt));
-    let opt: Binding = opt.collect();
+    let opt = opt(network);
     let empty = |dim: &&Dim| dim.as_const().is_none() && dim.eval(&opt).is_ok_and(|size| size < 1);
     let dims = network.tensors().flat_map(|(_, tensor)| &tensor.ty.shape);
     let mut found: BTreeSet<_> = dims.filter(empty).flat_map(Dim::symbols).collect();

@@ -5,9 +5,9 @@
 //! inputs tell (a Reshape to a computed shape) are only asked for them, and run in the next stage; those that count
 //! (NonZero) run there and then, and so do those that hold networks (If, Loop), which have engines of their own.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, likely};
 use crate::error::Result;
-use crate::network::dim::{Dim, Range, Symbols};
+use crate::network::dim::{Dim, Symbols};
 use crate::network::op::is_counted;
 use crate::network::part::Part;
 use crate::network::{LayerId, Network, Source, TensorId};
@@ -152,7 +152,7 @@ impl Levels {
         let gives: Vec<TensorId> = wanted.into_iter().filter(own).collect();
         let mut symbols: Symbols = network.symbols.clone();
         let told = self.symbols.iter().filter(|(_, l)| **l <= level);
-        symbols.extend(told.map(|(name, _)| (name.clone(), Range::default())));
+        symbols.extend(told.map(|(name, _)| (name.clone(), likely::counted())));
         let late = symbols.len() - network.symbols.len();
         let names = symbols.keys().cloned().collect();
         let part = Part {

@@ -24,6 +24,7 @@ pub mod recognise_group_norm;
 pub mod recognise_layer_norm;
 pub mod recognise_rms_norm;
 pub mod remove_no_ops;
+pub mod scatter_rows;
 pub mod simplify;
 pub mod widen;
 
@@ -102,6 +103,7 @@ static CLEAN: &[&Pass] = &[
     &recognise_rms_norm::PASS,
     &simplify::PASS,
     &remove_no_ops::PASS,
+    &scatter_rows::PASS,
     // After simplify, which leaves Mul and Add by a constant on the right as the only forms.
     &fold_batch_norm::PASS,
     &fold_pad::PASS,

@@ -3,13 +3,18 @@ use crate::error::{Error, Result};
 use crate::plan::Provider;
 use std::sync::Arc;
 
+pub mod common;
 pub mod cpu;
+pub mod cuda;
 
 /// How a provider is had, or why it is not.
 pub type Probe = fn() -> Result<Arc<dyn Provider>>;
 
 /// Every provider by name, the preferred one first.
-pub static PROVIDERS: &[(&str, Probe)] = &[("cpu", || Ok(Arc::new(cpu::Cpu::default())))];
+pub static PROVIDERS: &[(&str, Probe)] = &[
+    ("cuda", || Ok(Arc::new(cuda::Cuda::open(0)?))),
+    ("cpu", || Ok(Arc::new(cpu::Cpu::default()))),
+];
 
 /// The provider of a name.
 ///

@@ -31,7 +31,11 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
         axes = (0..x.rank()).filter(|&axis| x.shape[axis].is(1)).collect();
         // The rank of the output depends on it, so a call may not bring another answer than this.
         for kept in x.shape.iter().filter(|d| d.as_const().is_none()) {
-            infer.require_at_most(&2i64.into(), kept, "without axes, a symbolic dimension is taken not to be 1")?;
+            infer.require_at_most(
+                &2i64.into(),
+                kept,
+                "without axes, a symbolic dimension is taken not to be 1",
+            )?;
         }
     }
     Ok(vec![reshape::same(x, reduce::reduced(&x.shape, &axes, false))])

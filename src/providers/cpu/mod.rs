@@ -11,7 +11,7 @@ use crate::network::op::{Decomposition, TensorType};
 use crate::network::{LayerId, Network};
 use crate::plan::layout::{Layout, Space};
 use crate::plan::{Job, Kernel, Offer, Provider, Refusal, Settings};
-use kernels::scope::{Orders, Scope};
+use crate::providers::common::scope::{Orders, Scope};
 use std::sync::{Arc, OnceLock};
 
 /// The processor of this machine.

@@ -29,7 +29,6 @@ pub mod reorder;
 mod reshape;
 mod resize;
 mod sampled;
-pub mod scope;
 mod scratch;
 mod softmax;
 #[cfg(test)]
@@ -40,33 +39,11 @@ mod testing;
 mod transpose;
 mod transpose_tile;
 mod trilu;
-mod view;
 mod weighted;
 
-use scope::Scope;
-
 use crate::plan::Candidate;
-
-/// Why a family does not run a layer that it knows.
-pub struct Why {
-    /// The reason.
-    pub reason: String,
-    /// What the user can do about it; empty if nothing.
-    pub hint: &'static str,
-}
-
-impl Why {
-    /// A reason without a way out.
-    pub fn new(reason: impl Into<String>) -> Self {
-        Self {
-            reason: reason.into(),
-            hint: "",
-        }
-    }
-}
-
-/// What a family answers: its candidates (none for a layer that is not its own), fusions first.
-pub type Answer = Result<Vec<Candidate>, Why>;
+use crate::providers::common::{self, Answer, Offers, Why, scope, view};
+use scope::Scope;
 
 /// A family of kernels.
 pub struct Family {
@@ -115,23 +92,14 @@ pub static FAMILIES: &[Family] = &[
 /// # Errors
 /// If a family refuses the layer and the reference can't run it either.
 pub fn candidates(scope: &Scope) -> Result<Vec<Candidate>, Why> {
-    scope.require_known_sizes()?;
-    let mut found = vec![];
-    let mut alone = None;
-    let mut refused: Vec<String> = vec![];
-    for family in FAMILIES {
-        match (family.offer)(scope) {
-            Ok(candidates) => {
-                for candidate in candidates {
-                    match candidate.layers.len() {
-                        1 => _ = alone.get_or_insert(candidate),
-                        _ => found.push(candidate),
-                    }
-                }
-            }
-            Err(why) => refused.push(format!("{}: {}", family.name, why.reason)),
-        }
-    }
+    let Offers {
+        mut found,
+        alone,
+        refused,
+    } = common::ask(
+        scope,
+        FAMILIES.iter().map(|family| (family.name, (family.offer)(scope))),
+    )?;
     let alone = match alone {
         Some(candidate) => candidate,
         None => reference::offer(scope, &refused)?,

@@ -11,10 +11,15 @@ use crate::network::ops::indexing;
 use crate::network::ops::roi_align::Align;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::providers::cpu::simd::{map1, map2, multiversion};
 use half::{bf16, f16};
 
 /// Places that are worked on together.
 const PLACES: usize = 128;
+/// Channels that are.
+const CHANNELS: usize = 64;
+/// So many channels are worth reading as one run.
+const MANY: i64 = 16;
 
 /// GridSample and RoiAlign in f32.
 pub fn offer(scope: &Scope) -> Answer {
@@ -32,7 +37,9 @@ pub fn offer(scope: &Scope) -> Answer {
     let name = scope.op();
     let inputs = scope.layer().inputs.len();
     let inputs: Vec<usize> = (0..inputs).collect();
-    Ok(vec![scope.alone(Sampled { name, rule }, &inputs)])
+    let channels = scope.input_type(0).and_then(|x| x.shape[1].as_const()).unwrap_or(0);
+    let whole_rows = dtype == DType::Float32 && channels >= MANY && scope.output_type(0).rank() == 4;
+    Ok(vec![scope.alone(Sampled { name, rule, whole_rows }, &inputs)])
 }
 
 /// What says where to read.
@@ -45,6 +52,8 @@ enum Rule {
 struct Sampled {
     name: &'static str,
     rule: Rule,
+    /// Whether all channels of a place can be read as one run: they are many, and f32.
+    whole_rows: bool,
 }
 
 impl Kernel for Sampled {
@@ -61,11 +70,17 @@ impl Kernel for Sampled {
             Rule::Grid(_) => 2,
             Rule::Rois(_) => 3,
         };
-        vec![Form {
+        let form = |layout: Layout| Form {
             tactic: 0,
-            inputs: vec![Layout::Plain; inputs],
+            inputs: [vec![layout], vec![Layout::Plain; inputs - 1]].concat(),
             outputs: vec![Layout::Plain],
-        }]
+        };
+        match self.rule {
+            // Many regions read each element: bringing the channels together pays whatever it costs.
+            Rule::Rois(_) if self.whole_rows => vec![form(Layout::ChannelsLast)],
+            Rule::Grid(_) if self.whole_rows => vec![form(Layout::ChannelsLast), form(Layout::Plain)],
+            _ => vec![form(Layout::Plain)],
+        }
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
@@ -127,6 +142,31 @@ impl Taps {
                 },
             );
             start = end;
+        }
+    }
+}
+
+multiversion! {
+    /// The weighted sum, or the greatest weighted element, of `n` rows that lie `at` places behind `x`; `sizes` are the
+    /// elements from one place to the next, and those to do.
+    unsafe fn weighted<V>(n: usize, at: *const usize, weights: *const f32, x: *const f32, sizes: [usize; 2], y: *mut f32, max: bool) {
+        let [stride, count] = sizes;
+        let none = V::splat(if max && n > 0 { f32::NEG_INFINITY } else { 0.0 });
+        map1!(V, count, y, y, |_v| none);
+        for i in 0..n {
+            let weight = *weights.add(i);
+            // An element without weight may be infinite.
+            if weight == 0.0 {
+                if max {
+                    map1!(V, count, y, y, |v| v.max(V::splat(0.0)));
+                }
+                continue;
+            }
+            let (row, weight) = (x.add(*at.add(i) * stride), V::splat(weight));
+            match max {
+                true => map2!(V, count, y, row, y, |v, x| v.max(weight * x)),
+                false => map2!(V, count, y, row, y, |v, x| v + weight * x),
+            }
         }
     }
 }
@@ -204,6 +244,9 @@ impl SampledInstance {
 
     /// Every channel of image `from` through the neighbours, to image `to` of the output from place `first` on.
     fn planes(&self, call: &Call, taps: &Taps, [from, to]: [usize; 2], first: usize, max: bool) {
+        if self.inputs[0].layout == Layout::ChannelsLast {
+            return self.rows(call, taps, [from, to, first], max);
+        }
         match self.inputs[0].dtype {
             DType::Float16 => {
                 self.typed(call, taps, [from, to, first], max, |v: f16| v.to_f32(), f16::from_f32);
@@ -212,6 +255,36 @@ impl SampledInstance {
                 self.typed(call, taps, [from, to, first], max, |v: bf16| v.to_f32(), bf16::from_f32);
             }
             _ => self.typed(call, taps, [from, to, first], max, |v: f32| v, |v| v),
+        }
+    }
+
+    /// As [`SampledInstance::planes`], where the channels of a place lie together.
+    fn rows(&self, call: &Call, taps: &Taps, [from, to, first]: [usize; 3], max: bool) {
+        let (channels, size) = (self.out[1], self.inputs[0].shape[2..].iter().product::<usize>());
+        let places: usize = self.out[2..].iter().product();
+        let (x, y) = (call.inputs[0].cast::<f32>(), call.outputs[0].cast::<f32>());
+        let mut sums = [0f32; CHANNELS];
+        for c in (0..channels).step_by(CHANNELS) {
+            let count = CHANNELS.min(channels - c);
+            let mut start = 0;
+            for (i, &end) in taps.ends.iter().enumerate() {
+                let (at, weights) = (taps.at[start..end].as_ptr(), taps.weights[start..end].as_ptr());
+                // SAFETY: the rows lie within the operands, and each thread has places of its own in the output.
+                unsafe {
+                    weighted(
+                        end - start,
+                        at,
+                        weights,
+                        x.add(from * size * channels + c),
+                        [channels, count],
+                        sums.as_mut_ptr(),
+                        max,
+                    );
+                    let column = y.add((to * channels + c) * places + first + i);
+                    (0..count).for_each(|k| column.add(k * places).write(sums[k]));
+                }
+                start = end;
+            }
         }
     }
 
@@ -266,7 +339,9 @@ mod tests {
                     let (z, deep) = (case.input("n 2 3 4 5"), case.input("n 3 2 h 3"));
                     let y = case.layer("GridSample", how(), &[x, grid]);
                     let w = case.layer("GridSample", how(), &[z, deep]);
-                    case.output(y).output(w).check_fast(&[("n", 2), ("h", 13)]);
+                    let rows = case.input("n 33 5 7");
+                    let u = case.layer("GridSample", how(), &[rows, grid]);
+                    case.output(u).output(y).output(w).check_fast(&[("n", 2), ("h", 13)]);
                     case.check_fast(&[("n", 1), ("h", 0)]);
                 }
             }
@@ -282,7 +357,7 @@ mod tests {
                 ("avg", "output_half_pixel", 3),
             ] {
                 let mut case = Case::new(dtype);
-                let x = case.input("2 3 9 8");
+                let x = case.input(if ratio == 3 { "2 70 9 8" } else { "2 3 9 8" });
                 let corners = [0.0, 0.0, 8.0, 9.0, 1.5, 2.5, 3.0, 7.25, 5.0, 5.0, 4.0, 4.0];
                 let rois = case.constant(Array::from_f64(dtype, vec![3, 4], &corners).unwrap());
                 let images = case.constant(Array::ints(&[1, 0, 1]));

@@ -2,7 +2,6 @@
 
 mod execute;
 mod fetch;
-mod group;
 mod instance;
 mod lower;
 mod program;
@@ -18,6 +17,7 @@ use crate::network::dim::Dim;
 use crate::network::{LayerId, Network};
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Instance, Kernel, Request};
+use crate::providers::common::group;
 use program::{Feed, Program, Value};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub fn offer(scope: &Scope) -> Answer {
     if !lower::is_pointwise(scope.network, scope.layer()) {
         return Ok(vec![]);
     }
-    let group = group::grow(scope);
+    let group = group::grow(scope, lower::is_pointwise);
     let mut found = vec![];
     if group.len() > 1 {
         found.push(candidate(scope.network, group));

@@ -1,9 +1,8 @@
 //! Which pointwise layers run as one kernel.
 
-use super::lower::is_pointwise;
+use super::scope::{Positions, Scope};
 use crate::network::dim::Dim;
-use crate::network::{LayerId, Network, TensorId};
-use crate::providers::cpu::kernels::scope::{Positions, Scope};
+use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::HashSet;
 
 /// More layers than this are not looked at for one kernel.
@@ -12,10 +11,11 @@ const MOST_LAYERS: usize = 48;
 const MOST_OPERANDS: usize = 12;
 
 /// The layers that one kernel can run together with the scope's layer, that one first in their order of execution as
-/// far as data flows from it; a convex set.
-pub fn grow(scope: &Scope) -> Vec<LayerId> {
+/// far as data flows from it; a convex set. `takes` tells which layers the kernel can run.
+pub fn grow(scope: &Scope, takes: fn(&Network, &Layer) -> bool) -> Vec<LayerId> {
     let mut group = Group {
         scope,
+        takes,
         shape: &scope.output_type(0).shape,
         layers: vec![scope.layer],
         positions: scope.positions(),
@@ -47,6 +47,7 @@ pub fn outputs(network: &Network, layers: &[LayerId]) -> Vec<TensorId> {
 
 struct Group<'a> {
     scope: &'a Scope<'a>,
+    takes: fn(&Network, &Layer) -> bool,
     shape: &'a [Dim],
     layers: Vec<LayerId>,
     positions: Positions,
@@ -58,7 +59,7 @@ impl Group<'_> {
         let layer = &network[id];
         !self.layers.contains(&id)
             && self.layers.len() < MOST_LAYERS
-            && is_pointwise(network, layer)
+            && (self.takes)(network, layer)
             && network[layer.outputs[0]].ty.shape == self.shape
             && self.operands(id) <= MOST_OPERANDS
     }

@@ -1,0 +1,131 @@
+//! Ops that move elements along strides: Transpose, Expand, and reorders from one layout to another.
+
+use super::strided::{Operands, Strided, copy_source};
+use super::{Answer, Gpu};
+use crate::error::Result;
+use crate::network::attr::Read;
+use crate::network::dtype::DType;
+use crate::plan::layout::Layout;
+use crate::plan::{Form, Instance, Kernel, Request};
+use crate::providers::common::scope::{Scope, uniform_forms};
+use crate::providers::common::view::{axes, space, strides};
+use std::sync::Arc;
+
+/// Transpose and Expand.
+pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
+    let rule = match scope.op() {
+        "Transpose" => Rule::Transpose(
+            scope
+                .layer()
+                .attrs
+                .ints("perm")
+                .iter()
+                .map(|&axis| axis as usize)
+                .collect(),
+        ),
+        "Expand" => Rule::Expand,
+        _ => return Ok(vec![]),
+    };
+    let name = scope.op();
+    Ok(vec![scope.alone(
+        Copies {
+            name,
+            rule,
+            gpu: gpu.clone(),
+        },
+        &[0],
+    )])
+}
+
+/// Where an element of the result comes from.
+enum Rule {
+    /// Along axis i of the result lies this axis of the input.
+    Transpose(Vec<usize>),
+    /// The input is broadcast.
+    Expand,
+}
+
+struct Copies {
+    name: &'static str,
+    rule: Rule,
+    gpu: Arc<Gpu>,
+}
+
+impl Kernel for Copies {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn identity(&self) -> String {
+        match &self.rule {
+            Rule::Transpose(perm) => format!("Transpose {perm:?}"),
+            Rule::Expand => "Expand".into(),
+        }
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        uniform_forms(&[Layout::Plain], 1, 1)
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let (from, to) = (&request.inputs[0], &request.outputs[0]);
+        let read = match &self.rule {
+            Rule::Transpose(perm) => {
+                let own = axes(from).strides;
+                perm.iter().map(|&axis| own[axis]).collect()
+            }
+            Rule::Expand => strides(from, &to.shape, Layout::Plain)?,
+        };
+        copy_instance(&self.gpu, to.dtype, to.shape.clone(), axes(to).strides, read)
+    }
+}
+
+/// A copy of elements, along the strides of the result and of the input.
+///
+/// # Errors
+/// If it walks too many axes.
+pub fn copy_instance(
+    gpu: &Gpu,
+    dtype: DType,
+    sizes: Vec<usize>,
+    to: Vec<usize>,
+    from: Vec<usize>,
+) -> Result<Box<dyn Instance>> {
+    let (source, bits) = copy_source(dtype);
+    let operands = Operands::new(sizes, vec![to, from], vec![bits; 2], 1)?;
+    Ok(Box::new(Strided::new(gpu, &source, operands)?))
+}
+
+/// A tensor brought from one layout to another.
+pub struct Reorder {
+    /// The layout that it comes in.
+    pub from: Layout,
+    /// The layout that it is wanted in.
+    pub to: Layout,
+    /// The GPU.
+    pub gpu: Arc<Gpu>,
+}
+
+impl Kernel for Reorder {
+    fn name(&self) -> String {
+        format!("reorder {} -> {}", self.from, self.to)
+    }
+
+    fn identity(&self) -> String {
+        self.name()
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        vec![Form {
+            tactic: 0,
+            inputs: vec![self.from],
+            outputs: vec![self.to],
+        }]
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let (from, to) = (&request.inputs[0], &request.outputs[0]);
+        let along = |operand| strides(operand, &to.shape, self.to);
+        copy_instance(&self.gpu, to.dtype, space(&to.shape, self.to), along(to)?, along(from)?)
+    }
+}

@@ -1,0 +1,197 @@
+//! MaxPool, AveragePool and their global forms.
+
+use super::pointwise::code::element;
+use super::{Answer, Gpu};
+use crate::error::{Error, Result};
+use crate::network::attr::{Attrs, Read};
+use crate::network::ops::pool;
+use crate::plan::layout::{Layout, Operand};
+use crate::plan::{Call, Form, Instance, Kernel, Memory, Request};
+use crate::providers::common::Why;
+use crate::providers::common::scope::{Scope, uniform_forms};
+use crate::providers::common::view::axes;
+use crate::providers::cuda::device::{Arguments, DeviceMemory, Function, Grid};
+use std::sync::Arc;
+
+const SOURCE: &str = include_str!("../../../../kernels/pool.cu");
+/// Spatial axes that `pool.cu` walks; one or two are the last of these.
+const AXES: usize = 3;
+/// Threads of a block.
+const THREADS: u32 = 128;
+
+/// Pooling in both layouts.
+pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
+    let (average, global) = match scope.op() {
+        "MaxPool" => (false, false),
+        "AveragePool" => (true, false),
+        "GlobalMaxPool" => (false, true),
+        "GlobalAveragePool" => (true, true),
+        _ => return Ok(vec![]),
+    };
+    let ty = scope.output_type(0);
+    if !ty.dtype.is_float() || ty.rank() > AXES + 2 || scope.layer().outputs.len() != 1 {
+        return Err(Why::new(format!("there is no pooling of {}", ty.describe())));
+    }
+    let attrs = scope.layer().attrs.clone();
+    let kernel = Pool {
+        name: scope.op(),
+        attrs,
+        average,
+        global,
+        rank: ty.rank(),
+        gpu: gpu.clone(),
+    };
+    Ok(vec![scope.alone(kernel, &[0])])
+}
+
+struct Pool {
+    name: &'static str,
+    attrs: Attrs,
+    average: bool,
+    global: bool,
+    rank: usize,
+    gpu: Arc<Gpu>,
+}
+
+/// What `Window` of `pool.cu` says of the spatial axes.
+struct Spatial {
+    kernel: Vec<i64>,
+    stride: Vec<i64>,
+    dilation: Vec<i64>,
+    begin: Vec<i64>,
+    end: Vec<i64>,
+}
+
+impl Pool {
+    fn spatial(&self, x: &Operand, y: &Operand) -> Result<Spatial> {
+        let extents: Vec<i64> = x.shape[2..].iter().map(|&d| d as i64).collect();
+        let count = extents.len();
+        if self.global {
+            let (ones, zeros) = (vec![1; count], vec![0; count]);
+            return Ok(Spatial {
+                kernel: extents.clone(),
+                stride: ones.clone(),
+                dilation: ones,
+                begin: zeros,
+                end: extents,
+            });
+        }
+        let window = pool::window(&self.attrs)?;
+        let padding = (0..count).map(|a| window.padding(a, extents[a], y.shape[a + 2] as i64));
+        let (begin, behind): (Vec<i64>, Vec<i64>) = padding.unzip();
+        let end = extents
+            .iter()
+            .zip(behind)
+            .map(|(extent, behind)| extent + behind)
+            .collect();
+        Ok(Spatial {
+            kernel: window.kernel,
+            stride: window.strides,
+            dilation: window.dilations,
+            begin,
+            end,
+        })
+    }
+
+    fn words(&self, x: &Operand, y: &Operand) -> Result<Vec<u8>> {
+        let spatial = self.spatial(x, y)?;
+        let rank = y.shape.len();
+        let missing = AXES + 2 - rank;
+        // An axis of the result among batch, channels and three spatial ones.
+        let full = |axis: usize| if axis < 2 { axis } else { axis + missing };
+        let mut order: Vec<usize> = (0..rank).collect();
+        if y.layout == Layout::ChannelsLast {
+            let channels = order.remove(1);
+            order.push(channels);
+        }
+        let mut sizes = vec![1; missing];
+        // Axes that are not there: anything but those that are.
+        let mut which: Vec<usize> = (2..2 + missing).collect();
+        sizes.extend(order.iter().map(|&axis| y.shape[axis]));
+        which.extend(order.iter().map(|&axis| full(axis)));
+        let mut strides = [0; AXES + 2];
+        axes(x)
+            .strides
+            .iter()
+            .enumerate()
+            .for_each(|(axis, &stride)| strides[full(axis)] = stride);
+        let mut words: Vec<i64> = vec![y.elements() as i64];
+        words.extend(sizes.iter().chain(&which).chain(&strides).map(|&n| n as i64));
+        let extents: Vec<i64> = x.shape[2..].iter().map(|&d| d as i64).collect();
+        let lists = [
+            (&extents, 1),
+            (&spatial.kernel, 1),
+            (&spatial.stride, 1),
+            (&spatial.dilation, 1),
+            (&spatial.begin, 0),
+        ];
+        for (list, filler) in lists.into_iter().chain([(&spatial.end, 1)]) {
+            words.extend(std::iter::repeat_n(filler, missing));
+            words.extend(list);
+        }
+        let narrow = words
+            .into_iter()
+            .map(i32::try_from)
+            .collect::<std::result::Result<Vec<i32>, _>>();
+        let narrow = narrow.map_err(|_| Error::unsupported("the tensors are too large for one kernel"))?;
+        Ok(narrow.iter().flat_map(|word| word.to_le_bytes()).collect())
+    }
+}
+
+impl Kernel for Pool {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn identity(&self) -> String {
+        format!("{} {:?}", self.name, self.attrs)
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        let layouts = [Layout::ChannelsLast, Layout::Plain]
+            .into_iter()
+            .filter(|layout| layout.fits(self.rank));
+        uniform_forms(&layouts.collect::<Vec<_>>(), 1, 1)
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let (x, y) = (&request.inputs[0], &request.outputs[0]);
+        let ty = element(y.dtype).unwrap_or("float");
+        let counts = self.attrs.contains_key("count_include_pad") && self.attrs.flag("count_include_pad");
+        let source = format!(
+            "{SOURCE}\nextern \"C\" __global__ void pooling({ty}* y, const {ty}* x, const Window* window) {{\n    \
+             pool<{ty}, {}, {counts}>(y, x, window);\n}}\n",
+            self.average
+        );
+        Ok(Box::new(Pooling {
+            function: self.gpu.compiler.function(&source, "pooling", 0)?,
+            window: self.gpu.device.upload(&self.words(x, y)?)?,
+            grid: Grid {
+                blocks: [(y.elements() as u32).div_ceil(THREADS), 1, 1],
+                threads: THREADS,
+            },
+        }))
+    }
+}
+
+struct Pooling {
+    function: Function,
+    window: DeviceMemory,
+    grid: Grid,
+}
+
+impl Instance for Pooling {
+    fn implementation(&self) -> String {
+        "one result a thread".into()
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        let mut arguments = Arguments::default();
+        arguments
+            .address(call.outputs[0])
+            .address(call.inputs[0])
+            .address(self.window.address());
+        // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
+        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+    }
+}

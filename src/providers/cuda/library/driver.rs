@@ -1,0 +1,115 @@
+//! The CUDA driver API (CUDA Driver API Reference Manual): functions and the few types and numbers that we use.
+
+use super::library;
+use crate::error::{Error, Result};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::sync::OnceLock;
+
+/// An address on a device.
+pub type DevicePtr = u64;
+/// A context, stream, event, module, function, graph: opaque.
+pub type Handle = *mut c_void;
+
+/// `CU_STREAM_NON_BLOCKING`: it does not wait for the default stream.
+pub const STREAM_NON_BLOCKING: c_uint = 1;
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads may do what they like meanwhile.
+pub const CAPTURE_THREAD_LOCAL: c_uint = 1;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub const OUT_OF_MEMORY: c_int = 2;
+/// `CU_DEVICE_ATTRIBUTE_*`.
+pub mod attribute {
+    #![allow(missing_docs)]
+    use std::ffi::c_int;
+    pub const MULTIPROCESSORS: c_int = 16;
+    pub const L2_BYTES: c_int = 38;
+    pub const CAPABILITY_MAJOR: c_int = 75;
+    pub const CAPABILITY_MINOR: c_int = 76;
+    pub const SHARED_BYTES_OPTIN: c_int = 97;
+}
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+pub const FUNCTION_SHARED_BYTES: c_int = 8;
+
+library! {
+    /// The driver.
+    Driver from &["libcuda.so.1"];
+    fn cuInit(c_uint) -> c_int;
+    fn cuGetErrorName(c_int, *mut *const c_char) -> c_int;
+    fn cuGetErrorString(c_int, *mut *const c_char) -> c_int;
+    fn cuDriverGetVersion(*mut c_int) -> c_int;
+    fn cuDeviceGetCount(*mut c_int) -> c_int;
+    fn cuDeviceGet(*mut c_int, c_int) -> c_int;
+    fn cuDeviceGetName(*mut c_char, c_int, c_int) -> c_int;
+    fn cuDeviceGetAttribute(*mut c_int, c_int, c_int) -> c_int;
+    fn cuDeviceTotalMem_v2(*mut usize, c_int) -> c_int;
+    fn cuDevicePrimaryCtxRetain(*mut Handle, c_int) -> c_int;
+    fn cuCtxPushCurrent_v2(Handle) -> c_int;
+    fn cuCtxPopCurrent_v2(*mut Handle) -> c_int;
+    fn cuMemGetInfo_v2(*mut usize, *mut usize) -> c_int;
+    fn cuMemAlloc_v2(*mut DevicePtr, usize) -> c_int;
+    fn cuMemFree_v2(DevicePtr) -> c_int;
+    fn cuMemcpyAsync(DevicePtr, DevicePtr, usize, Handle) -> c_int;
+    fn cuMemsetD8Async(DevicePtr, u8, usize, Handle) -> c_int;
+    fn cuStreamCreate(*mut Handle, c_uint) -> c_int;
+    fn cuStreamDestroy_v2(Handle) -> c_int;
+    fn cuStreamSynchronize(Handle) -> c_int;
+    fn cuStreamBeginCapture_v2(Handle, c_uint) -> c_int;
+    fn cuStreamEndCapture(Handle, *mut Handle) -> c_int;
+    fn cuGraphInstantiateWithFlags(*mut Handle, Handle, c_ulonglong) -> c_int;
+    fn cuGraphLaunch(Handle, Handle) -> c_int;
+    fn cuGraphExecDestroy(Handle) -> c_int;
+    fn cuGraphDestroy(Handle) -> c_int;
+    fn cuEventCreate(*mut Handle, c_uint) -> c_int;
+    fn cuEventDestroy_v2(Handle) -> c_int;
+    fn cuEventRecord(Handle, Handle) -> c_int;
+    fn cuEventSynchronize(Handle) -> c_int;
+    fn cuEventElapsedTime(*mut f32, Handle, Handle) -> c_int;
+    fn cuModuleLoadData(*mut Handle, *const c_void) -> c_int;
+    fn cuModuleUnload(Handle) -> c_int;
+    fn cuModuleGetFunction(*mut Handle, Handle, *const c_char) -> c_int;
+    fn cuFuncSetAttribute(Handle, c_int, c_int) -> c_int;
+    fn cuLaunchKernel(
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void,
+    ) -> c_int;
+}
+
+/// The driver, initialised.
+///
+/// # Errors
+/// If there is none, or it finds no device.
+pub fn driver() -> Result<&'static Driver> {
+    static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
+    let open = || {
+        let driver = Driver::load()?;
+        // SAFETY: any number of threads may initialise the driver.
+        driver.check("cuInit", unsafe { (driver.cuInit)(0) })?;
+        Ok(driver)
+    };
+    DRIVER.get_or_init(open).as_ref().map_err(Clone::clone)
+}
+
+impl Driver {
+    /// Turns the status of a call into an error that names it.
+    ///
+    /// # Errors
+    /// If the call failed.
+    pub fn check(&self, call: &str, status: c_int) -> Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        let text = |ask: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
+            let mut text = std::ptr::null();
+            // SAFETY: the driver gives a text that lives as long as it does, or null.
+            unsafe {
+                ask(status, &mut text);
+                (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+            }
+        };
+        let name = text(self.cuGetErrorName).unwrap_or_else(|| format!("error {status}"));
+        let meaning = text(self.cuGetErrorString).unwrap_or_default();
+        let message = format!("CUDA failed: {name} in {call}: {meaning}");
+        Err(match status {
+            OUT_OF_MEMORY => Error::memory(message),
+            _ => Error::device(message),
+        })
+    }
+}

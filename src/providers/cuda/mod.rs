@@ -1,0 +1,158 @@
+//! The CUDA provider: NVIDIA's libraries and kernels of our own, compiled at run time, for GPUs from compute capability
+//! 7.5 on.
+
+mod compile;
+pub mod device;
+mod kernels;
+pub mod library;
+
+use crate::error::Result;
+use crate::network::dtype::DType;
+use crate::network::op::TensorType;
+use crate::network::{LayerId, Network};
+use crate::plan::layout::{Layout, Operand, Space};
+use crate::plan::{Call, Instance, Job, Kernel, Memory, Offer, Provider, Queue, Refusal, Request, Settings};
+use crate::providers::common::scope::{Orders, Scope};
+use device::Device;
+use kernels::transfer::Transfer;
+use kernels::{Gpu, Reorder};
+use library::nvrtc::nvrtc;
+use std::sync::Arc;
+
+/// One GPU.
+pub struct Cuda {
+    gpu: Arc<Gpu>,
+    orders: Orders,
+}
+
+impl Cuda {
+    /// The provider for a GPU.
+    ///
+    /// # Errors
+    /// If there is no driver, no such GPU, or no compiler; says what is missing.
+    pub fn open(ordinal: u32) -> Result<Self> {
+        let device = Device::open(ordinal)?;
+        nvrtc()?;
+        Ok(Self {
+            gpu: Arc::new(Gpu::new(device)),
+            orders: Orders::default(),
+        })
+    }
+
+    /// Addresses of operands that lie one after another from `start` on.
+    fn lay(start: *mut u8, operands: &[Operand], at: &mut usize) -> Vec<*mut u8> {
+        let one = |operand: &Operand| {
+            let address = start.wrapping_add(*at);
+            *at += operand.bytes().next_multiple_of(ALIGNMENT);
+            address
+        };
+        operands.iter().map(one).collect()
+    }
+}
+
+/// What the libraries ask of addresses.
+const ALIGNMENT: usize = 256;
+/// A pattern that is a small number in each floating-point type: products of zeros would run faster than those of data.
+const PATTERN: u8 = 0x3c;
+
+impl Provider for Cuda {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn signature(&self, _settings: &Settings) -> String {
+        let device = &self.gpu.device;
+        let nvrtc = nvrtc().map_or("none".into(), |nvrtc| nvrtc.version());
+        let (name, sms, driver) = (&device.name, device.multiprocessors, device.driver_version);
+        format!("cuda {name} {sms} SMs driver {driver} nvrtc {nvrtc}")
+    }
+
+    fn space(&self) -> Space {
+        Space::Device(self.gpu.device.ordinal)
+    }
+
+    fn compute_dtype(&self, dtype: DType) -> DType {
+        dtype
+    }
+
+    fn candidates(&self, network: &Network, layer: LayerId, _settings: &Settings) -> Offer {
+        let scope = Scope {
+            network,
+            layer,
+            orders: &self.orders,
+        };
+        kernels::candidates(&scope, &self.gpu).map_err(|why| Refusal {
+            provider: self.name().into(),
+            layer: network[layer].name.clone(),
+            reason: why.reason,
+            hint: why.hint.into(),
+        })
+    }
+
+    fn reorder(&self, from: Layout, to: Layout, _ty: &TensorType) -> Arc<dyn Kernel> {
+        Arc::new(Reorder {
+            from,
+            to,
+            gpu: self.gpu.clone(),
+        })
+    }
+
+    fn transfer(&self) -> Option<Arc<dyn Kernel>> {
+        Some(Arc::new(Transfer { gpu: self.gpu.clone() }))
+    }
+
+    fn reorder_time(&self, bytes: f64) -> f64 {
+        /// Bytes that memory moves in a nanosecond; what a kernel costs in a graph besides.
+        const BANDWIDTH: f64 = 2_000.0;
+        const LAUNCH: f64 = 1_500.0;
+        LAUNCH + 2.0 * bytes / BANDWIDTH
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(self.gpu.device.allocate(bytes)?))
+    }
+
+    fn queue(&self) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(self.gpu.device.stream()?))
+    }
+
+    /// In a graph, as it will run: launched one by one, the gaps between launches would hide the differences. The
+    /// operands of neighbouring launches differ, so that no cache holds them.
+    fn time(&self, instance: &mut dyn Instance, request: &Request) -> Result<u64> {
+        const MOST_SETS: usize = 16;
+        const LAUNCHES: usize = 16;
+        const REPEATS: usize = 3;
+        let all = || request.inputs.iter().chain(request.outputs);
+        let set: usize = all().map(|operand| operand.bytes().next_multiple_of(ALIGNMENT)).sum();
+        let sets = (2 * self.gpu.device.l2_bytes / set.max(1) + 1).min(MOST_SETS);
+        let memory = self.gpu.device.allocate(set * sets)?;
+        let workspace = self.gpu.device.allocate(instance.workspace())?;
+        let stream = self.gpu.device.stream()?;
+        self.gpu.device.fill(&memory, PATTERN, &stream)?;
+        let mut launch = |number: usize| {
+            let mut at = number % sets * set;
+            let inputs = Self::lay(memory.address(), request.inputs, &mut at);
+            let outputs = Self::lay(memory.address(), request.outputs, &mut at);
+            instance.run(&Call {
+                inputs: &inputs.into_iter().map(<*mut u8>::cast_const).collect::<Vec<_>>(),
+                outputs: &outputs,
+                workspace: workspace.address(),
+                queue: stream.raw(),
+            })
+        };
+        launch(0)?;
+        stream.finish()?;
+        let mut graph = stream.record(&mut || (0..LAUNCHES).try_for_each(&mut launch))?;
+        let mut best = f64::INFINITY;
+        for _ in 0..REPEATS {
+            let time = stream.time(&mut || graph.as_mut().map_or(Ok(()), |graph| graph.replay()))?;
+            best = best.min(time / LAUNCHES as f64);
+        }
+        Ok(best as u64)
+    }
+
+    fn run(&self, _threads: usize, job: Job) -> Result<()> {
+        let _entered = self.gpu.device.enter()?;
+        job()
+    }
+}
