@@ -92,11 +92,9 @@ struct Narrow<bfloat16> {
 
 FUNCTION f_relu(W x) { return x < (W)0 ? (W)0 : x; }
 FUNCTION f_leaky_relu(W x, W a) { return x < (W)0 ? a * x : x; }
-FUNCTION f_thresholded_relu(W x, W a) { return x > a ? x : (x <= a ? (W)0 : x); }
+FUNCTION f_thresholded_relu(W x, W a) { return x > a ? x : (W)0; }
 FUNCTION f_sigmoid(W x) { return (W)1 / ((W)1 + exp(-x)); }
 FUNCTION f_silu(W x) { return x / ((W)1 + exp(-x)); }
-FUNCTION f_hard_sigmoid(W x, W a, W b) { return fmin(fmax(a * x + b, (W)0), (W)1); }
-FUNCTION f_hard_swish(W x) { return x * f_hard_sigmoid(x, (W)(1.0 / 6.0), (W)0.5); }
 FUNCTION f_elu(W x, W a) { return x < (W)0 ? a * expm1(x) : x; }
 FUNCTION f_selu(W x, W a, W g) { return g * f_elu(x, a); }
 FUNCTION f_celu(W x, W a) { return x < (W)0 ? a * expm1(x / a) : x; }
@@ -115,3 +113,5 @@ FUNCTION f_square(W x) { return x * x; }
 FUNCTION f_max(W a, W b) { return a > b || a != a ? a : b; }
 FUNCTION f_min(W a, W b) { return a < b || a != a ? a : b; }
 FUNCTION f_clip(W x, W low, W high) { return f_min(f_max(x, low), high); }
+FUNCTION f_hard_sigmoid(W x, W a, W b) { return f_clip(a * x + b, (W)0, (W)1); }
+FUNCTION f_hard_swish(W x) { return x * f_hard_sigmoid(x, (W)(1.0 / 6.0), (W)0.5); }

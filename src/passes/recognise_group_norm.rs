@@ -71,7 +71,8 @@ fn affine<'n>(network: &'n Network, layer: &Layer, scales: bool) -> Found<'n> {
     let lead = rank - 1;
     let own = shape.len().checked_sub(lead).map(|from| &shape[from..]);
     rule_if!(shape.len() <= rank && shape.iter().filter(|d| !d.is(1)).count() <= 1);
-    rule_if!(own.is_some_and(|own| own[0] == *channels));
+    rule_if!(own.is_some_and(|own| own[0] == *channels && own[1..].iter().all(|d| d.is(1))));
+    rule_if!(shape.len() == lead || shape[0].is(1));
     replace(network, layer, |patch: &mut Patch| {
         let constant = patch.reshape(constant, std::slice::from_ref(channels))?;
         let (scale, bias) = if scales {

@@ -30,7 +30,15 @@ def cpu(network: nx.Network) -> Run:
     return _native.Engine.build(network, [], options).run
 
 
+def cuda(network: nx.Network) -> Run:
+    """The passes, the cover and the kernels of the GPU; what they do not take runs on the CPU."""
+    options = {"providers": ["cuda", "cpu"], "threads": 2, "timing_cache": None, "optimization_level": 0}
+    return _native.Engine.build(network, [], options).run
+
+
 PROVIDERS: dict[str, Callable[[nx.Network], Run]] = {"reference": reference, "cpu": cpu}
+if dict(_native.provider_states())["cuda"] is None:
+    PROVIDERS["cuda"] = cuda
 
 
 def exceptions(provider: str) -> list[dict[str, Any]]:

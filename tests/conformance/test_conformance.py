@@ -45,6 +45,7 @@ def parameters() -> list[Any]:
                 for dtype, dynamic in runs:
                     reason = excepted(known, op=op, case=case.name, dtype=dtype)
                     marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+                    marks += [pytest.mark.gpu] if provider == "cuda" else []
                     name = "-".join([provider, op, case.name, dtype, *(["dynamic"] if dynamic else [])])
                     made.append(pytest.param(provider, op, case, dtype, dynamic, id=name, marks=marks))
     return made

@@ -29,7 +29,9 @@ pub static DEF: OpDef = OpDef {
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let x = infer.input(0)?;
     let Some(target) = infer.value(1) else {
-        return Ok(vec![TensorType::new(x.dtype, values::target(infer, 1)?)]);
+        let ty = TensorType::new(x.dtype, values::target(infer, 1)?);
+        infer.require_equal(&x.elements(), &ty.elements(), SAME)?;
+        return Ok(vec![ty]);
     };
     let mut shape = vec![];
     let mut open = None;
@@ -56,10 +58,13 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
             infer.require_equal(&x.elements(), &whole, "the elements divide into the target shape")?;
             shape[axis] = rest;
         }
-        None => infer.require_equal(&x.elements(), &product, "a reshape keeps the number of elements")?,
+        None => infer.require_equal(&x.elements(), &product, SAME)?,
     }
     Ok(vec![same(x, shape)])
 }
+
+/// What every reshape does.
+const SAME: &str = "a reshape keeps the number of elements";
 
 /// The type of the same elements under another shape.
 pub(super) fn same(x: &TensorType, shape: Vec<Dim>) -> TensorType {
@@ -114,5 +119,22 @@ mod tests {
         let inputs = [Some(x), Some(target)];
         let out = network.add_layer("r", &DEF, Attrs::new(), &inputs).unwrap()[0];
         assert_eq!(network[out].ty.describe(), "float32[n, 2, 4*h*w]");
+    }
+
+    #[test]
+    fn a_target_that_comes_with_a_call_keeps_the_elements_too() {
+        let mut network = Network::new("");
+        let x = network.add_input("x", DType::Float32, vec![12i64.into()]).unwrap();
+        let nothing = network.add_input("nothing", DType::Int64, vec![0i64.into()]).unwrap();
+        assert!(
+            network
+                .add_layer("r", &DEF, Attrs::new(), &[Some(x), Some(nothing)])
+                .is_err()
+        );
+        let two = network.add_input("two", DType::Int64, vec![2i64.into()]).unwrap();
+        network
+            .add_layer("s", &DEF, Attrs::new(), &[Some(x), Some(two)])
+            .unwrap();
+        assert_eq!(network.guards.len(), 1);
     }
 }

@@ -26,12 +26,10 @@ def converted(model: onnx.ModelProto, weights: Weights) -> onnx.ModelProto:
     version = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), OLDEST_OPSET)
     if version >= OLDEST_OPSET:
         return model
-    from onnx import checker
     from onnx.version_converter import ConvertError, convert_version
 
     whole = _whole(model, weights)
-    # The converter crashes on what breaks ONNX's rules.
-    checker.check_model(whole)
+    _check(whole)
     try:
         return convert_version(_broadcast_as_numpy(whole), TARGET_OPSET)
     except (ConvertError, RuntimeError, ValueError) as error:
@@ -56,6 +54,19 @@ def _whole(model: onnx.ModelProto, weights: Weights) -> onnx.ModelProto:
             tensor.data_location = onnx.TensorProto.DEFAULT
             del tensor.external_data[:]
     return whole
+
+
+def _check(model: onnx.ModelProto) -> None:
+    """Raises onnx's `ValidationError` for what breaks ONNX's rules: the converter crashes on it."""
+    import onnx
+
+    shaped = onnx.ModelProto()
+    shaped.CopyFrom(model)
+    # The rules want a shape of every port, the converter does without.
+    for port in (*shaped.graph.input, *shaped.graph.output):
+        if port.type.HasField("tensor_type"):
+            port.type.tensor_type.shape.SetInParent()
+    onnx.checker.check_model(shaped)
 
 
 def _broadcast_as_numpy(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -3,10 +3,11 @@
 use super::strided::{Operands, Strided, copy_source};
 use super::{Answer, Gpu};
 use crate::error::Result;
-use crate::network::attr::Read;
 use crate::network::dtype::DType;
+use crate::network::ops::transpose;
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Instance, Kernel, Request};
+use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::common::view::{axes, space, strides};
 use std::sync::Arc;
@@ -14,15 +15,10 @@ use std::sync::Arc;
 /// Transpose and Expand.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let rule = match scope.op() {
-        "Transpose" => Rule::Transpose(
-            scope
-                .layer()
-                .attrs
-                .ints("perm")
-                .iter()
-                .map(|&axis| axis as usize)
-                .collect(),
-        ),
+        "Transpose" => {
+            let perm = transpose::permutation(&scope.layer().attrs, scope.output_type(0).rank());
+            Rule::Transpose(perm.map_err(|e| Why::new(e.message()))?)
+        }
         "Expand" => Rule::Expand,
         _ => return Ok(vec![]),
     };

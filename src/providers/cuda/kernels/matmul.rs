@@ -3,6 +3,7 @@
 use super::{Answer, Gpu};
 use crate::error::{Error, Result};
 use crate::network::attr::Read;
+use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::Layout;
@@ -33,6 +34,18 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         .any(|&t| network[t].ty.shape.iter().any(|d| d.is(0)))
     {
         return Err(Why::new("there is nothing to sum"));
+    }
+    let batches = |shape: &[Dim]| {
+        let batches = &shape[..shape.len() - 2];
+        batches.iter().skip_while(|d| d.is(1)).cloned().collect::<Vec<_>>()
+    };
+    let wanted = batches(&ty.shape);
+    let whole = |&t: &TensorId| {
+        let own = batches(&network[t].ty.shape);
+        own.is_empty() || own == wanted
+    };
+    if ![left, right].iter().all(whole) {
+        return Err(Why::new("only some of the batch axes are broadcast"));
     }
     let attrs = &scope.layer().attrs;
     let transposed = [attrs.flag("transA"), attrs.flag("transB")];

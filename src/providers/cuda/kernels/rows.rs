@@ -229,11 +229,7 @@ impl Kernel for Rows {
         } else {
             0
         };
-        if length == 0
-            || rows > i32::MAX as usize
-            || length > u32::MAX as usize
-            || shared > self.gpu.device.shared_bytes
-        {
+        if rows > i32::MAX as usize || length > u32::MAX as usize || shared > self.gpu.device.shared_bytes {
             return Err(Error::unsupported("rows of this length do not fit")
                 .expected(format!(
                     "1 to {} numbers",

@@ -63,7 +63,7 @@ pub(crate) fn open(files: &[&str]) -> Result<Library> {
         .or_else(|| names.iter().find_map(|name| opened(name, 0)))
         .ok_or_else(|| {
             Error::device(format!("none of {} found", files.join(", "))).hint(
-                "install NVIDIA's driver, and the extra neurenix[cuda]; NEURENIX_CUDA_LIBRARIES may name its folders",
+                "install NVIDIA's driver, NVRTC, cuBLASLt and cuDNN; NEURENIX_CUDA_LIBRARIES may name their folders",
             )
         })
 }

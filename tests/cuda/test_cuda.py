@@ -1,0 +1,102 @@
+"""The CUDA provider: what it runs, what it leaves to the CPU, and that calls repeat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import neurenix as nx
+from neurenix import _native
+from neurenix.hardware.tensorrt import TensorRTBackend
+from neurenix.importers import from_onnx
+
+parser = pytest.importorskip("onnx").parser
+
+MISSING = dict(_native.provider_states())["cuda"]
+needs_gpu = pytest.mark.skipif(MISSING is not None, reason=f"no GPU for the CUDA provider: {MISSING}")
+
+
+def model(body: str, signature: str, held: str = "") -> Any:
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> m {signature} {held} {{ {body} }}')
+
+
+def kernels(optimized: nx.OptimizedModel) -> list[tuple[str, str]]:
+    return [(row["provider"], row["kernel"]) for row in optimized.report()["kernels"]]
+
+
+@pytest.mark.skipif(MISSING is None, reason="there is a GPU")
+def test_without_a_gpu_the_provider_says_what_is_missing() -> None:
+    assert MISSING is not None
+    assert "libcuda.so.1" in MISSING or "GPU" in MISSING
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_calls_repeat_when_they_are_recorded_and_replayed() -> None:
+    given = model(
+        "a = MatMul(x, w) b = Add(a, c) y = Relu(b)", "(float[n,16] x, float[16,8] w, float[8] c) => (float[] y)"
+    )
+    optimized = TensorRTBackend(timing_cache=False).optimize_model(given, {"x": (4, 16), "w": (16, 8), "c": (8,)})
+    rng = np.random.default_rng(0)
+    for rows in (4, 4, 4, 4, 7, 7, 7, 4):
+        inputs = {
+            name: rng.standard_normal(s).astype(np.float32)
+            for name, s in (("x", (rows, 16)), ("w", (16, 8)), ("c", (8,)))
+        }
+        want = np.maximum(inputs["x"] @ inputs["w"] + inputs["c"], 0)
+        np.testing.assert_allclose(optimized(inputs)["y"], want, rtol=1e-5, atol=1e-5)
+    assert ("cuda", "MatMul+Add+Relu") in kernels(optimized)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_what_has_no_kernel_runs_on_the_cpu_and_is_reported() -> None:
+    given = model(
+        "a = Relu(x) b = CumSum(a, axis) y = Sigmoid(b)", "(float[3,5] x) => (float[] y)", "<int64 axis = {1}>"
+    )
+    optimized = TensorRTBackend(timing_cache=False).optimize_model(given, {"x": (3, 5)})
+    x = np.random.default_rng(1).standard_normal((3, 5)).astype(np.float32)
+    want = 1 / (1 + np.exp(-np.cumsum(np.maximum(x, 0), axis=1)))
+    for _ in range(4):
+        np.testing.assert_allclose(optimized({"x": x})["y"], want, rtol=1e-5)
+    assert {provider for provider, _ in kernels(optimized)} == {"cpu", "cuda"}
+    assert any(
+        refusal["provider"] == "cuda" and "CumSum" in refusal["reason"] for refusal in optimized.report()["refusals"]
+    )
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_convolution_with_all_that_follows_is_one_kernel(level: int) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(2)
+    x, w, b, r = (
+        rng.standard_normal(s).astype(np.float32) for s in ((2, 16, 9, 9), (32, 16, 3, 3), (32,), (2, 32, 9, 9))
+    )
+    given = model(
+        "a = Conv<pads = [1, 1, 1, 1]>(x, w, b) c = Add(a, r) y = Relu(c)",
+        "(float[2,16,9,9] x, float[32,16,3,3] w, float[32] b, float[2,32,9,9] r) => (float[] y)",
+    )
+    backend = TensorRTBackend(timing_cache=False, optimization_level=level)
+    optimized = backend.optimize_model(given, {"x": x.shape, "w": w.shape, "b": b.shape, "r": r.shape})
+    wide = [torch.from_numpy(a).double() for a in (x, w, b, r)]
+    want = torch.relu(torch.nn.functional.conv2d(*wide[:3], padding=1) + wide[3]).numpy()
+    got = optimized({"x": x, "w": w, "b": b, "r": r})["y"]
+    # float32 stays float32: no tf32 was asked for.
+    assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+    assert ("cuda", "Conv+Add+Relu") in kernels(optimized)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_symbolic_shapes_run_at_sizes_that_were_not_optimised_for() -> None:
+    network = from_onnx(model("a = Softmax<axis = 1>(x) y = Mul(a, x)", "(float[n,s] x) => (float[] y)"))
+    optimized = TensorRTBackend(timing_cache=False).optimize_model(network, {"x": nx.Shape((1, 1), (4, 32), (64, 512))})
+    rng = np.random.default_rng(3)
+    for shape in ((1, 1), (3, 511), (64, 17)):
+        x = rng.standard_normal(shape).astype(np.float32)
+        e = np.exp(x - x.max(1, keepdims=True))
+        np.testing.assert_allclose(optimized({"x": x})["y"], e / e.sum(1, keepdims=True) * x, rtol=1e-5, atol=1e-6)
