@@ -83,7 +83,11 @@ pub fn product(network: &Network, layer: &Layer) -> Product {
         terms: vec![],
         factor: 1.0,
     };
-    flatten(network, layer, &mut product, 4);
+    if is_product(network, layer) {
+        flatten(network, layer, &mut product, 4);
+    } else {
+        product.terms.extend(layer.outputs.first());
+    }
     product
 }
 

@@ -229,6 +229,21 @@ mod tests {
     }
 
     #[test]
+    fn a_gate_that_is_divided_is_none() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4");
+        let s = g.op("Sigmoid", &[x]);
+        let y = g.op("Div", &[s, x]);
+        g.output(y);
+        g.becomes(
+            &PASS,
+            "
+            %Sigmoid: float32[n, 4] = Sigmoid(%x)
+            %Div: float32[n, 4] = Div(%Sigmoid, %x)",
+        );
+    }
+
+    #[test]
     fn hard_swish_in_every_order() {
         let gate = |g: &mut Graph, x| {
             let s = binary(g, "Add", x, 3.0);
