@@ -97,6 +97,20 @@ impl<'a> Scope<'a> {
         })
     }
 
+    /// The Add that gives the input: its layer, its two inputs, and its output where others read it too.
+    pub fn residual(&self) -> Option<(LayerId, [TensorId; 2], Option<TensorId>)> {
+        let network = self.network;
+        let x = self.input(0)?;
+        let (id, add) = network.producer(x).filter(|(_, layer)| layer.op.name == "Add")?;
+        let &[Some(a), Some(b)] = add.inputs.as_slice() else {
+            return None;
+        };
+        let own = &network[x].ty;
+        let same = |t: TensorId| network[t].ty.shape == own.shape && network[t].ty.dtype == own.dtype;
+        let shared = network.sole_user(x).is_none();
+        (same(a) && same(b)).then_some((id, [a, b], shared.then_some(x)))
+    }
+
     /// A candidate that runs the layer alone and reads these of its inputs.
     pub fn alone(&self, kernel: impl Kernel + 'static, inputs: &[usize]) -> Candidate {
         Candidate {

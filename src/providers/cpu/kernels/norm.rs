@@ -7,7 +7,6 @@ use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
-use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::cpu::simd::{Isa, Vector, convert, map1, map2, multiversion};
@@ -58,7 +57,7 @@ pub fn offer(scope: &Scope) -> Answer {
         keeps_sum,
     };
     let mut found = vec![];
-    if let Some((add, inputs, sum)) = residual(scope) {
+    if let Some((add, inputs, sum)) = scope.residual() {
         let mut outputs = layer.outputs.clone();
         outputs.extend(sum);
         found.push(Candidate {
@@ -70,19 +69,6 @@ pub fn offer(scope: &Scope) -> Answer {
     }
     found.push(scope.alone(kernel(false, false), &[0]));
     Ok(found)
-}
-
-/// The Add that gives the input: its layer, its two inputs, and its output where others read it too.
-fn residual(scope: &Scope) -> Option<(LayerId, [TensorId; 2], Option<TensorId>)> {
-    let network = scope.network;
-    let x = scope.input(0)?;
-    let (id, add) = network.producer(x).filter(|(_, layer)| layer.op.name == "Add")?;
-    let &[Some(a), Some(b)] = add.inputs.as_slice() else {
-        return None;
-    };
-    let same = |t: TensorId| network[t].ty.shape == network[x].ty.shape && network[t].ty.dtype == network[x].ty.dtype;
-    let shared = network.sole_user(x).is_none();
-    (same(a) && same(b)).then_some((id, [a, b], shared.then_some(x)))
 }
 
 #[derive(Clone)]

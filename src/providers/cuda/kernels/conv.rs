@@ -1,14 +1,15 @@
 //! Convolutions with bias, residual and activation, on cuDNN; on a kernel of our own where it has no engine.
 
 use super::pointwise::code::element;
+use super::tail::{Tail, Takes};
 use super::{Answer, Gpu};
 use crate::error::Result;
+use crate::network::Layer;
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
 use crate::network::ops::conv;
-use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Memory, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Memory, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::common::view::axes;
@@ -38,86 +39,34 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     if [x, w].iter().any(|&t| network[t].ty.shape.iter().any(|d| d.is(0))) {
         return Err(Why::new("there is nothing to sum"));
     }
-    let mut tail = Tail {
-        layers: vec![scope.layer],
-        output: scope.layer().outputs[0],
-        bias: scope.input(2),
-        residual: None,
-        activation: None,
+    let make = |name: String, tail: &Tail<Activation>| Conv {
+        name,
+        attrs: scope.layer().attrs.clone(),
+        weights: network[w].ty.shape.clone(),
+        bias: tail.bias.is_some(),
+        residual: tail.residual.is_some(),
+        activation: tail.activation,
+        gpu: gpu.clone(),
     };
-    let mut found = vec![];
-    loop {
-        let inputs = [Some(x), Some(w), tail.bias, tail.residual];
-        let names: Vec<_> = tail.layers.iter().map(|&l| network[l].op.name).collect();
-        let kernel = Conv {
-            name: names.join("+"),
-            attrs: scope.layer().attrs.clone(),
-            weights: network[w].ty.shape.clone(),
-            bias: tail.bias.is_some(),
-            residual: tail.residual.is_some(),
-            activation: tail.activation,
-            gpu: gpu.clone(),
-        };
-        found.push(Candidate {
-            kernel: Arc::new(kernel),
-            layers: tail.layers.clone(),
-            inputs: inputs.into_iter().flatten().collect(),
-            outputs: vec![tail.output],
-        });
-        match tail.grown(network) {
-            Some(longer) => tail = longer,
-            None => break,
-        }
-    }
-    found.reverse();
-    Ok(found)
+    let takes = Takes {
+        // Passes write a bias of channels into the layer.
+        bias: |_, _| false,
+        activation,
+    };
+    Ok(Tail::candidates(scope, [x, w], scope.input(2), &takes, make))
 }
 
-/// What follows a convolution and is done with it.
-#[derive(Clone)]
-struct Tail {
-    layers: Vec<LayerId>,
-    output: TensorId,
-    bias: Option<TensorId>,
-    residual: Option<TensorId>,
-    activation: Option<Activation>,
-}
-
-impl Tail {
-    /// With one more layer.
-    fn grown(&self, network: &Network) -> Option<Tail> {
-        // Nothing follows an activation.
-        if self.activation.is_some() {
-            return None;
-        }
-        let user = network.sole_user(self.output)?;
-        let layer = &network[user];
-        let (from, to) = (&network[self.output].ty, &network[*layer.outputs.first()?].ty);
-        if from.dtype != to.dtype || from.shape != to.shape {
-            return None;
-        }
-        let mut longer = self.clone();
-        longer.layers.push(user);
-        longer.output = layer.outputs[0];
-        longer.activation = match layer.op.name {
-            "Relu" => Some(Activation::Relu(0.0)),
-            "LeakyRelu" => Some(Activation::Relu(layer.attrs.float("alpha") as f32)),
-            "Sigmoid" => Some(Activation::Sigmoid),
-            "Silu" => Some(Activation::Silu),
-            "Tanh" => Some(Activation::Tanh),
-            "Gelu" if layer.attrs.text("approximate") != "tanh" => Some(Activation::Gelu),
-            "Add" => {
-                let other = layer.inputs.iter().flatten().copied().find(|&t| t != self.output)?;
-                if network[other].ty.shape != from.shape || self.residual.is_some() {
-                    return None;
-                }
-                longer.residual = Some(other);
-                None
-            }
-            _ => return None,
-        };
-        Some(longer)
-    }
+/// The activation of a graph that a layer is.
+fn activation(layer: &Layer) -> Option<Activation> {
+    Some(match layer.op.name {
+        "Relu" => Activation::Relu(0.0),
+        "LeakyRelu" => Activation::Relu(layer.attrs.float("alpha") as f32),
+        "Sigmoid" => Activation::Sigmoid,
+        "Silu" => Activation::Silu,
+        "Tanh" => Activation::Tanh,
+        "Gelu" if layer.attrs.text("approximate") != "tanh" => Activation::Gelu,
+        _ => return None,
+    })
 }
 
 struct Conv {

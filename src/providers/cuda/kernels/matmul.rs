@@ -1,13 +1,14 @@
 //! Matrix products with bias, residual and activation, on cuBLASLt.
 
+use super::tail::{Tail, Takes};
 use super::{Answer, Gpu};
 use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::{LayerId, Network, TensorId};
+use crate::network::{Layer, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::library::cublaslt::{Activation, CHOICES, Epilogue, Plan, Product};
@@ -49,86 +50,30 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     }
     let attrs = &scope.layer().attrs;
     let transposed = [attrs.flag("transA"), attrs.flag("transB")];
-    let mut tail = Tail {
-        layers: vec![scope.layer],
-        output: scope.layer().outputs[0],
-        bias: None,
-        residual: None,
-        activation: Activation::None,
+    let make = |name: String, tail: &Tail<Activation>| MatMul {
+        name,
+        transposed,
+        bias: tail.bias.is_some(),
+        adds: tail.residual.is_some(),
+        activation: tail.activation,
+        gpu: gpu.clone(),
     };
-    let mut found = vec![];
-    loop {
-        let mut inputs = vec![left, right];
-        inputs.extend(tail.bias);
-        inputs.extend(tail.residual);
-        let names: Vec<_> = tail.layers.iter().map(|&l| network[l].op.name).collect();
-        let kernel = MatMul {
-            name: names.join("+"),
-            transposed,
-            bias: tail.bias.is_some(),
-            adds: tail.residual.is_some(),
-            activation: tail.activation,
-            gpu: gpu.clone(),
-        };
-        found.push(Candidate {
-            kernel: Arc::new(kernel),
-            layers: tail.layers.clone(),
-            inputs,
-            outputs: vec![tail.output],
-        });
-        match tail.grown(network) {
-            Some(longer) => tail = longer,
-            None => break,
-        }
-    }
-    found.reverse();
-    Ok(found)
+    let takes = Takes {
+        bias: |other, result| {
+            let columns = result.shape.last();
+            other.shape.last() == columns && Some(&other.elements()) == columns
+        },
+        activation,
+    };
+    Ok(Tail::candidates(scope, [left, right], None, &takes, make))
 }
 
-/// What follows a product and is done with it.
-#[derive(Clone)]
-struct Tail {
-    layers: Vec<LayerId>,
-    output: TensorId,
-    bias: Option<TensorId>,
-    residual: Option<TensorId>,
-    activation: Activation,
-}
-
-impl Tail {
-    /// With one more layer.
-    fn grown(&self, network: &Network) -> Option<Tail> {
-        // Nothing follows an activation.
-        if self.activation != Activation::None {
-            return None;
-        }
-        let user = network.sole_user(self.output)?;
-        let layer = &network[user];
-        let (from, to) = (&network[self.output].ty, &network[*layer.outputs.first()?].ty);
-        if from.dtype != to.dtype || from.shape != to.shape {
-            return None;
-        }
-        let mut longer = self.clone();
-        longer.layers.push(user);
-        longer.output = layer.outputs[0];
-        match layer.op.name {
-            "Relu" => longer.activation = Activation::Relu,
-            "Gelu" if layer.attrs.text("approximate") == "tanh" => longer.activation = Activation::GeluTanh,
-            "Add" => {
-                let other = layer.inputs.iter().flatten().copied().find(|&t| t != self.output)?;
-                let ty = &network[other].ty;
-                let columns = ty.shape.last() == from.shape.last() && ty.elements() == *from.shape.last()?;
-                if columns && self.bias.is_none() && self.residual.is_none() {
-                    longer.bias = Some(other);
-                } else if ty.shape == from.shape && self.residual.is_none() {
-                    longer.residual = Some(other);
-                } else {
-                    return None;
-                }
-            }
-            _ => return None,
-        }
-        Some(longer)
+/// The activation of an epilogue that a layer is.
+fn activation(layer: &Layer) -> Option<Activation> {
+    match layer.op.name {
+        "Relu" => Some(Activation::Relu),
+        "Gelu" if layer.attrs.text("approximate") == "tanh" => Some(Activation::GeluTanh),
+        _ => None,
     }
 }
 
@@ -137,7 +82,7 @@ struct MatMul {
     transposed: [bool; 2],
     bias: bool,
     adds: bool,
-    activation: Activation,
+    activation: Option<Activation>,
     gpu: Arc<Gpu>,
 }
 

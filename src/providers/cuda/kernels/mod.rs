@@ -8,6 +8,7 @@ mod pool;
 mod reshape;
 mod rows;
 mod strided;
+mod tail;
 pub mod transfer;
 
 pub use copies::Reorder;

@@ -132,7 +132,8 @@ fn norms(scope: &Scope, gpu: &Arc<Gpu>) -> Vec<Candidate> {
             outputs,
         }
     };
-    residual(scope)
+    scope
+        .residual()
         .into_iter()
         .map(|added| make(Some(added)))
         .chain([make(None)])
@@ -171,19 +172,6 @@ fn norm_source(scope: &Scope, added: bool, kept: bool, sides: &[Option<TensorId>
         or_null(shifted, "shift", side)
     );
     kernel(&parameters.join(", "), &body)
-}
-
-/// The Add that gives the input: its layer, its two inputs, and its output where others read it too.
-fn residual(scope: &Scope) -> Option<(LayerId, [TensorId; 2], Option<TensorId>)> {
-    let network = scope.network;
-    let x = scope.input(0)?;
-    let (id, add) = network.producer(x).filter(|(_, layer)| layer.op.name == "Add")?;
-    let &[Some(a), Some(b)] = add.inputs.as_slice() else {
-        return None;
-    };
-    let same = |t: TensorId| network[t].ty.shape == network[x].ty.shape && network[t].ty.dtype == network[x].ty.dtype;
-    let shared = network.sole_user(x).is_none();
-    (same(a) && same(b)).then_some((id, [a, b], shared.then_some(x)))
 }
 
 fn kernel(parameters: &str, body: &str) -> String {

@@ -70,15 +70,12 @@ pub struct Epilogue {
     /// A number for each column is added.
     pub bias: bool,
     /// A function of each number.
-    pub activation: Activation,
+    pub activation: Option<Activation>,
 }
 
 /// A function that an epilogue knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
-    /// None.
-    #[default]
-    None,
     /// Relu.
     Relu,
     /// Gelu, approximated by tanh.
@@ -88,9 +85,9 @@ pub enum Activation {
 impl Epilogue {
     fn number(self) -> i32 {
         let activation = match self.activation {
-            Activation::None => 0,
-            Activation::Relu => 2,
-            Activation::GeluTanh => 32,
+            None => 0,
+            Some(Activation::Relu) => 2,
+            Some(Activation::GeluTanh) => 32,
         };
         match activation + if self.bias { 4 } else { 0 } {
             0 => 1,
