@@ -8,6 +8,11 @@ use crate::network::dtype::DType;
 use crate::network::op::{Evaluate, Infer, TensorType};
 use crate::network::ops::{places, strides, values};
 
+/// The sum of numbers; that of none is 0, where Rust's is -0.
+pub fn sum(numbers: impl Iterator<Item = f64>) -> f64 {
+    numbers.sum::<f64>() + 0.0
+}
+
 /// The attributes of every reduction.
 pub const ATTRS: &[AttrDef] = &[
     attr("axes", Preset::Ints(&[]), "the axes to reduce; empty: all"),

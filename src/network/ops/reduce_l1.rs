@@ -17,7 +17,7 @@ pub static DEF: OpDef = OpDef {
     evaluate: |e| {
         reduce::evaluate(
             e,
-            |v| v.iter().map(|v| v.abs()).sum(),
+            |v| reduce::sum(v.iter().map(|v| v.abs())),
             Some(|v| v.iter().fold(0, |sum, &v| sum.wrapping_add(v.wrapping_abs()))),
         )
     },

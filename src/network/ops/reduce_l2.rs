@@ -14,7 +14,7 @@ pub static DEF: OpDef = OpDef {
     inputs: &["x"],
     attrs: reduce::ATTRS,
     infer: reduce::infer_float,
-    evaluate: |e| reduce::evaluate(e, |v| v.iter().map(|v| v * v).sum::<f64>().sqrt(), None),
+    evaluate: |e| reduce::evaluate(e, |v| reduce::sum(v.iter().map(|v| v * v)).sqrt(), None),
     pointwise: None,
     decomposition: Decomposition::WithoutKernel(decompose),
 };

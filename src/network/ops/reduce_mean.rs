@@ -10,7 +10,7 @@ pub static DEF: OpDef = OpDef {
     inputs: &["x"],
     attrs: reduce::ATTRS,
     infer: reduce::infer,
-    evaluate: |e| reduce::evaluate(e, |v| v.iter().sum::<f64>() / v.len() as f64, None),
+    evaluate: |e| reduce::evaluate(e, |v| reduce::sum(v.iter().copied()) / v.len() as f64, None),
     pointwise: None,
     decomposition: Decomposition::None,
 };

@@ -13,7 +13,7 @@ pub static DEF: OpDef = OpDef {
     evaluate: |e| {
         reduce::evaluate(
             e,
-            |v| v.iter().sum(),
+            |v| reduce::sum(v.iter().copied()),
             Some(|v| v.iter().fold(0, |sum, &v| sum.wrapping_add(v))),
         )
     },
