@@ -12,7 +12,7 @@ pub type Probe = fn() -> Result<Arc<dyn Provider>>;
 
 /// Every provider by name, the preferred one first.
 pub static PROVIDERS: &[(&str, Probe)] = &[
-    ("cuda", || Ok(Arc::new(cuda::Cuda::open(0)?))),
+    ("cuda", || Ok(cuda::Cuda::shared(0)?)),
     ("cpu", || Ok(Arc::new(cpu::Cpu::default()))),
 ];
 

@@ -17,7 +17,8 @@ use device::Device;
 use kernels::transfer::Transfer;
 use kernels::{Gpu, Reorder};
 use library::nvrtc::nvrtc;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One GPU.
 pub struct Cuda {
@@ -30,13 +31,28 @@ impl Cuda {
     ///
     /// # Errors
     /// If there is no driver, no such GPU, or no compiler; says what is missing.
-    pub fn open(ordinal: u32) -> Result<Self> {
+    fn open(ordinal: u32) -> Result<Self> {
         let device = Device::open(ordinal)?;
         nvrtc()?;
         Ok(Self {
             gpu: Arc::new(Gpu::new(device)),
             orders: Orders::default(),
         })
+    }
+
+    /// The provider for a GPU, opened once a process: handles and compiled kernels are kept.
+    ///
+    /// # Errors
+    /// As [`Cuda::open`].
+    pub fn shared(ordinal: u32) -> Result<Arc<Self>> {
+        static OPEN: Mutex<BTreeMap<u32, Arc<Cuda>>> = Mutex::new(BTreeMap::new());
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cuda) = open.get(&ordinal) {
+            return Ok(cuda.clone());
+        }
+        let cuda = Arc::new(Self::open(ordinal)?);
+        open.insert(ordinal, cuda.clone());
+        Ok(cuda)
     }
 
     /// Addresses of operands that lie one after another from `start` on.
