@@ -1,7 +1,7 @@
 //! The program: kernels in order, each in its form, with reorders between them. Made once, at build.
 
 use crate::error::{Error, Result};
-use crate::network::array::{Buffer, bytes_of};
+use crate::network::array::{bytes_of, require};
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, Source, TensorId};
 use crate::plan::choose::{Choice, Edge, choose};
@@ -297,7 +297,7 @@ pub fn operand(network: &Network, tensor: TensorId, layout: Layout, binding: &Bi
     /// Smaller ones are not worth asking for before they are needed.
     const LARGE: usize = 1 << 32;
     if bytes > LARGE {
-        Buffer::try_zeroed(bytes).map_err(|e| e.tensor(&tensor.name))?;
+        require(bytes).map_err(|e| e.tensor(&tensor.name))?;
     }
     Ok(Operand::dense(tensor.ty.dtype, shape, layout))
 }

@@ -2,7 +2,7 @@
 
 use super::library::driver::{self, Driver, Handle, attribute, driver};
 use crate::error::{Error, Result};
-use crate::plan::{Memory, Queue, Recording};
+use crate::plan::{Call, Memory, Queue, Recording};
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::sync::Arc;
 
@@ -178,6 +178,14 @@ impl Device {
         unsafe { self.copy(memory.pointer, bytes.as_ptr() as u64, bytes.len(), stream.raw())? };
         stream.finish()?;
         Ok(memory)
+    }
+
+    /// Memory of the GPU with these numbers, as a struct of them has it.
+    ///
+    /// # Errors
+    /// As [`Device::upload`].
+    pub fn upload_words(self: &Arc<Self>, words: &[i32]) -> Result<DeviceMemory> {
+        self.upload(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>())
     }
 
     /// A stream of its own.
@@ -501,6 +509,15 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// The addresses of a call: outputs, then inputs.
+    pub fn of(call: &Call) -> Self {
+        let outputs = call.outputs.iter().map(|&output| output as u64);
+        let inputs = call.inputs.iter().map(|&input| input as u64);
+        Self {
+            values: outputs.chain(inputs).collect(),
+        }
+    }
+
     /// Adds an address.
     pub fn address(&mut self, address: *const u8) -> &mut Self {
         self.values.push(address as u64);

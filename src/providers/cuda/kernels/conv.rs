@@ -203,7 +203,7 @@ impl Direct {
         let results: i64 = c.y.sizes.iter().product();
         Ok(Self {
             function: gpu.compiler.function(&source, "conv", 0)?,
-            shape: gpu.device.upload(&words(c))?,
+            shape: gpu.device.upload_words(&words(c))?,
             grid: Grid {
                 blocks: [(results as u64).div_ceil(u64::from(THREADS)) as u32, 1, 1],
                 threads: THREADS,
@@ -215,7 +215,7 @@ impl Direct {
 }
 
 /// `Shape` of `conv.cu`.
-fn words(c: &Convolution) -> Vec<u8> {
+fn words(c: &Convolution) -> Vec<i32> {
     let (code, slope) = match c.activation {
         None => (0, 0.0),
         Some(Activation::Relu(slope)) => (1, slope),
@@ -241,7 +241,7 @@ fn words(c: &Convolution) -> Vec<u8> {
         words.extend(std::iter::repeat_n(missing as i32, AXES - list.len()));
         words.extend(list.iter().map(|&n| n as i32));
     }
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    words
 }
 
 impl Instance for Direct {
@@ -289,10 +289,7 @@ mod tests {
             residual: false,
             activation: Some(Activation::Silu),
         };
-        let words: Vec<i32> = words(&c)
-            .chunks(4)
-            .map(|w| i32::from_le_bytes(w.try_into().unwrap()))
-            .collect();
+        let words = words(&c);
         assert_eq!(words[..8], [2, 8, 16, 2, 1, 0, 3, 0]);
         assert_eq!(words[8..], [1, 5, 6, 1, 5, 6, 1, 3, 1, 1, 1, 2, 1, 1, 1, 0, 1, 0]);
     }

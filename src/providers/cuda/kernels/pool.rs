@@ -93,7 +93,7 @@ impl Pool {
         })
     }
 
-    fn words(&self, x: &Operand, y: &Operand) -> Result<Vec<u8>> {
+    fn words(&self, x: &Operand, y: &Operand) -> Result<Vec<i32>> {
         let spatial = self.spatial(x, y)?;
         let rank = y.shape.len();
         let missing = AXES + 2 - rank;
@@ -132,9 +132,8 @@ impl Pool {
         let narrow = words
             .into_iter()
             .map(i32::try_from)
-            .collect::<std::result::Result<Vec<i32>, _>>();
-        let narrow = narrow.map_err(|_| Error::unsupported("the tensors are too large for one kernel"))?;
-        Ok(narrow.iter().flat_map(|word| word.to_le_bytes()).collect())
+            .collect::<std::result::Result<_, _>>();
+        narrow.map_err(|_| Error::unsupported("the tensors are too large for one kernel"))
     }
 }
 
@@ -165,7 +164,7 @@ impl Kernel for Pool {
         );
         Ok(Box::new(Pooling {
             function: self.gpu.compiler.function(&source, "pooling", 0)?,
-            window: self.gpu.device.upload(&self.words(x, y)?)?,
+            window: self.gpu.device.upload_words(&self.words(x, y)?)?,
             grid: Grid {
                 blocks: [(y.elements() as u32).div_ceil(THREADS), 1, 1],
                 threads: THREADS,
@@ -186,11 +185,8 @@ impl Instance for Pooling {
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
-        let mut arguments = Arguments::default();
-        arguments
-            .address(call.outputs[0])
-            .address(call.inputs[0])
-            .address(self.window.address());
+        let mut arguments = Arguments::of(call);
+        arguments.address(self.window.address());
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.queue) }
     }

@@ -5,7 +5,7 @@ use super::{Answer, Gpu};
 use crate::error::Result;
 use crate::plan::layout::Layout;
 use crate::plan::{Alias, Form, Instance, Kernel, Request};
-use crate::providers::common::scope::Scope;
+use crate::providers::common::scope::{Scope, uniform_forms};
 use std::sync::Arc;
 
 /// Reshape, and what decomposes into it.
@@ -30,11 +30,7 @@ impl Kernel for Reshape {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![Form {
-            tactic: 0,
-            inputs: vec![Layout::Plain],
-            outputs: vec![Layout::Plain],
-        }]
+        uniform_forms(&[Layout::Plain], 1, 1)
     }
 
     fn alias(&self) -> Alias {

@@ -10,7 +10,7 @@ use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
-use crate::providers::common::scope::Scope;
+use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use std::sync::Arc;
 
@@ -200,11 +200,7 @@ impl Kernel for Rows {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![Form {
-            tactic: 0,
-            inputs: vec![Layout::Plain; self.inputs],
-            outputs: vec![Layout::Plain; self.outputs],
-        }]
+        uniform_forms(&[Layout::Plain], self.inputs, self.outputs)
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
@@ -257,9 +253,7 @@ impl Instance for Joining {
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
-        let mut arguments = Arguments::default();
-        call.outputs.iter().for_each(|output| _ = arguments.address(*output));
-        call.inputs.iter().for_each(|input| _ = arguments.address(*input));
+        let mut arguments = Arguments::of(call);
         arguments.number(self.length as i64).number(self.inner as i64);
         if let Some(epsilon) = self.epsilon {
             arguments.float(epsilon);

@@ -128,9 +128,7 @@ impl Strided {
         sizes[last] /= pack;
         let items: usize = sizes.iter().product();
         let axes = if sizes.len() == 1 { 1 } else { MOST_AXES };
-        let mut arguments = Arguments::default();
-        call.outputs.iter().for_each(|output| _ = arguments.address(*output));
-        call.inputs.iter().for_each(|input| _ = arguments.address(*input));
+        let mut arguments = Arguments::of(call);
         arguments.number(items as i64);
         let lead = axes - sizes.len();
         (0..axes).for_each(|axis| _ = arguments.number(axis.checked_sub(lead).map_or(1, |a| sizes[a]) as i64));

@@ -4,6 +4,7 @@ use super::Gpu;
 use crate::error::Result;
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::providers::common::scope::uniform_forms;
 use std::sync::Arc;
 
 /// A copy either way: the addresses tell which.
@@ -22,11 +23,7 @@ impl Kernel for Transfer {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![Form {
-            tactic: 0,
-            inputs: vec![Layout::Plain],
-            outputs: vec![Layout::Plain],
-        }]
+        uniform_forms(&[Layout::Plain], 1, 1)
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
