@@ -11,7 +11,7 @@ use neurenix::network::op::{OpDef, TensorType};
 use neurenix::network::{LayerId, Network, TensorId, ops, reference};
 use neurenix::plan::layout::{Layout, Operand, Space};
 use neurenix::plan::{Alias, AtOnce, Call, Candidate, Form, Instance, Job, Kernel, Memory, Offer, Provider, Queue};
-use neurenix::plan::{Recording, Refusal, Request, Settings};
+use neurenix::plan::{Recorder, Recording, Refusal, Request, Settings};
 use neurenix::runtime::ExecutionContext;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,12 +64,18 @@ impl Queue for FarQueue {
     fn raw(&self) -> *mut c_void {
         std::ptr::from_ref(self).cast_mut().cast()
     }
-    fn record(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+    fn recorder(&self) -> Option<&dyn Recorder> {
+        Some(self)
+    }
+}
+
+impl Recorder for FarQueue {
+    fn record(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {
         *self.0.lock().unwrap() = Some(vec![]);
         job()?;
         let commands = self.0.lock().unwrap().take().unwrap();
         RECORDED.fetch_add(commands.len(), Ordering::Relaxed);
-        Ok(Some(Box::new(Tape(commands))))
+        Ok(Box::new(Tape(commands)))
     }
 }
 

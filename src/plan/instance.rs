@@ -7,12 +7,10 @@ use crate::network::dim::Binding;
 use crate::plan::layout::{Operand, Space};
 use crate::plan::place::{Home, Places, is_ahead, place};
 use crate::plan::program::{Program, SlotId, Step, operand};
-use crate::plan::{Alias, Call, Instance, Memory, Queue, Recording, Request};
-use std::collections::HashSet;
+use crate::plan::stretch::{Queues, Run, Running, Stretch};
+use crate::plan::{Alias, Call, Instance, Memory, Request};
 use std::ffi::c_void;
-use std::ops::Range;
 use std::sync::{Arc, PoisonError, Weak};
-use std::time::Instant;
 
 /// A program at concrete shapes.
 pub struct ProgramInstance {
@@ -22,34 +20,11 @@ pub struct ProgramInstance {
     patches: Vec<Patch>,
     outputs: Vec<Operand>,
     threads: usize,
-    /// The queue of each provider that runs something.
-    queues: Vec<Option<Box<dyn Queue>>>,
+    queues: Queues,
     arenas: Vec<(Space, Box<dyn Memory>)>,
     unshared: usize,
     // What fixed addresses point to.
     _fixed: Vec<Fixed>,
-}
-
-/// One kernel with its addresses.
-struct Run {
-    step: usize,
-    instance: Box<dyn Instance>,
-    inputs: Vec<*const u8>,
-    outputs: Vec<*mut u8>,
-    workspace: *mut u8,
-}
-
-/// Neighbouring runs of one provider. Those that a queue may record are recorded, and replayed from then on.
-struct Stretch {
-    provider: usize,
-    runs: Range<usize>,
-    /// Whether all addresses are fixed, and all instances may be recorded.
-    recordable: bool,
-    /// It ran once: whatever libraries load at a first run is there.
-    warm: bool,
-    recording: Option<Box<dyn Recording>>,
-    /// Whether somebody else reads what it gives.
-    last: bool,
 }
 
 /// An address that changes from call to call: that of the caller's array.
@@ -136,7 +111,7 @@ impl ProgramInstance {
             patches: vec![],
             threads,
             unshared: places.unshared_bytes(),
-            queues: program.providers.iter().map(|_| None).collect(),
+            queues: Queues::of(&program, &[])?,
             arenas,
             _fixed: vec![],
             program,
@@ -145,40 +120,10 @@ impl ProgramInstance {
             this.link(step, instance, &places, &fixed, workspaces[step]);
         }
         this._fixed = fixed.into_iter().flatten().collect();
-        this.stretch();
-        for provider in this.stretches.iter().map(|stretch| stretch.provider) {
-            if this.queues[provider].is_none() {
-                this.queues[provider] = Some(this.program.providers[provider].queue()?);
-            }
-        }
+        let patched = this.patches.iter().map(|patch| patch.run).collect();
+        this.queues = Queues::of(&this.program, &this.runs)?;
+        this.stretches = Stretch::cut(&this.program, &this.runs, &patched, &this.queues)?;
         Ok(this)
-    }
-
-    /// Cuts the runs where the provider changes, and where something may not be recorded.
-    fn stretch(&mut self) {
-        let patched: HashSet<usize> = self.patches.iter().map(|patch| patch.run).collect();
-        let mut stretches: Vec<Stretch> = vec![];
-        for (at, run) in self.runs.iter().enumerate() {
-            let provider = self.program.steps[run.step].provider;
-            let recordable = !patched.contains(&at) && run.instance.capturable();
-            match stretches.last_mut() {
-                Some(last) if last.provider == provider && last.recordable == recordable => last.runs.end = at + 1,
-                before => {
-                    if let Some(before) = before {
-                        before.last = before.provider != provider;
-                    }
-                    stretches.push(Stretch {
-                        provider,
-                        runs: at..at + 1,
-                        recordable,
-                        warm: false,
-                        recording: None,
-                        last: true,
-                    });
-                }
-            }
-        }
-        self.stretches = stretches;
     }
 
     fn arena(&self, space: Space) -> *mut u8 {
@@ -264,22 +209,7 @@ impl ProgramInstance {
     /// If a kernel fails; names the layer.
     pub unsafe fn run(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
         self.patch(inputs, outputs);
-        let Self {
-            program,
-            runs,
-            stretches,
-            queues,
-            threads,
-            ..
-        } = self;
-        for stretch in stretches {
-            let queue = queue_of(queues, stretch.provider)?;
-            stretch.run(program, &mut runs[stretch.runs.clone()], queue, *threads)?;
-            if stretch.last {
-                queue.finish()?;
-            }
-        }
-        Ok(())
+        self.each_stretch(Stretch::run)
     }
 
     /// As [`ProgramInstance::run`], timing each step.
@@ -292,35 +222,20 @@ impl ProgramInstance {
     pub unsafe fn profile(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<Vec<StepTime>> {
         self.patch(inputs, outputs);
         let mut times = vec![];
-        let Self {
-            program,
-            runs,
-            stretches,
-            queues,
-            threads,
-            ..
-        } = self;
-        for stretch in stretches {
-            let queue = Shared(queue_of(queues, stretch.provider)?);
-            each(
-                program,
-                &mut runs[stretch.runs.clone()],
-                stretch.provider,
-                *threads,
-                |run| {
-                    let start = Instant::now();
-                    run.run(program, queue.get())?;
-                    queue.get().finish()?;
-                    times.push(StepTime {
-                        step: run.step,
-                        nanoseconds: start.elapsed().as_nanos() as u64,
-                        implementation: run.instance.implementation(),
-                    });
-                    Ok(())
-                },
-            )?;
-        }
+        self.each_stretch(|stretch, running| stretch.profile(running, &mut times))?;
         Ok(times)
+    }
+
+    fn each_stretch(&mut self, mut body: impl FnMut(&mut Stretch, &mut Running) -> Result<()>) -> Result<()> {
+        let mut running = Running {
+            program: &self.program,
+            runs: &mut self.runs,
+            queues: &self.queues,
+            threads: self.threads,
+        };
+        self.stretches
+            .iter_mut()
+            .try_for_each(|stretch| body(stretch, &mut running))
     }
 
     /// The implementation of each step that runs.
@@ -346,87 +261,6 @@ impl ProgramInstance {
                 run.inputs[patch.operand] = address
             }
         }
-    }
-}
-
-impl Stretch {
-    fn run(&mut self, program: &Program, runs: &mut [Run], queue: &dyn Queue, threads: usize) -> Result<()> {
-        if let Some(recording) = &mut self.recording {
-            return recording.replay();
-        }
-        let shared = Shared(queue);
-        let mut all = || {
-            each(program, runs, self.provider, threads, |run| {
-                run.run(program, shared.get())
-            })
-        };
-        if self.warm && self.recordable {
-            self.recording = queue.record(&mut all)?;
-            // Whoever can't record once never can.
-            self.recordable = self.recording.is_some();
-            if let Some(recording) = &mut self.recording {
-                return recording.replay();
-            }
-        }
-        self.warm = true;
-        all()
-    }
-}
-
-/// Does something with each of some runs where their provider wants it done.
-fn each(
-    program: &Program,
-    runs: &mut [Run],
-    provider: usize,
-    threads: usize,
-    mut body: impl FnMut(&mut Run) -> Result<()> + Send,
-) -> Result<()> {
-    let mut segment = Segment(runs);
-    program.providers[provider].run(threads, &mut || segment.get().iter_mut().try_for_each(&mut body))
-}
-
-fn queue_of(queues: &[Option<Box<dyn Queue>>], provider: usize) -> Result<&dyn Queue> {
-    let queue = queues[provider].as_deref();
-    queue.ok_or_else(|| Error::internal("a provider has no queue"))
-}
-
-/// A queue that crosses to the provider's thread.
-struct Shared<'a>(&'a dyn Queue);
-
-// SAFETY: one thread at a time uses the queue: the one that runs the job, while the caller waits for it.
-unsafe impl Send for Shared<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Shared<'_> {}
-
-impl Shared<'_> {
-    fn get(&self) -> &dyn Queue {
-        self.0
-    }
-}
-
-/// A stretch of steps that crosses to the provider's thread.
-struct Segment<'a>(&'a mut [Run]);
-
-// SAFETY: as for ProgramInstance; the segment is borrowed exclusively for the duration of the job.
-unsafe impl Send for Segment<'_> {}
-
-impl Segment<'_> {
-    fn get(&mut self) -> &mut [Run] {
-        self.0
-    }
-}
-
-impl Run {
-    fn run(&mut self, program: &Program, queue: &dyn Queue) -> Result<()> {
-        let call = Call {
-            inputs: &self.inputs,
-            outputs: &self.outputs,
-            workspace: self.workspace,
-            queue: queue.raw(),
-        };
-        self.instance
-            .run(&call)
-            .map_err(|e| e.layer(describe(program, &program.steps[self.step])))
     }
 }
 

@@ -9,6 +9,7 @@ pub mod instance;
 pub mod layout;
 pub mod place;
 pub mod program;
+mod stretch;
 pub mod timing;
 
 use crate::error::Result;
@@ -210,13 +211,19 @@ pub trait Queue: Send {
         Ok(())
     }
 
-    /// Records what a job puts into the queue, in place of running it; `None` where nothing can be recorded.
+    /// What records work in place of running it, if the queue can.
+    fn recorder(&self) -> Option<&dyn Recorder> {
+        None
+    }
+}
+
+/// A queue that can record.
+pub trait Recorder {
+    /// Records what a job puts into the queue.
     ///
     /// # Errors
     /// What the job returns, or if it can't be recorded.
-    fn record(&self, _job: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
-        Ok(None)
-    }
+    fn record(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>>;
 }
 
 /// The queue of a processor.

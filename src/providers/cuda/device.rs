@@ -2,7 +2,7 @@
 
 use super::library::driver::{self, Driver, Handle, attribute, driver};
 use crate::error::{Error, Result};
-use crate::plan::{Call, Memory, Queue, Recording};
+use crate::plan::{Call, Memory, Queue, Recorder, Recording};
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::sync::Arc;
 
@@ -326,7 +326,13 @@ impl Queue for Stream {
         })
     }
 
-    fn record(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+    fn recorder(&self) -> Option<&dyn Recorder> {
+        Some(self)
+    }
+}
+
+impl Recorder for Stream {
+    fn record(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {
         let _entered = self.device.enter()?;
         let driver = self.device.driver;
         // SAFETY: the stream is alive, and nobody else uses it.
@@ -341,11 +347,11 @@ impl Queue for Stream {
         let status = unsafe { (driver.cuGraphInstantiateWithFlags)(&mut instance, graph, 0) };
         unsafe { (driver.cuGraphDestroy)(graph) };
         self.device.check("cuGraphInstantiate", status)?;
-        Ok(Some(Box::new(Graph {
+        Ok(Box::new(Graph {
             device: self.device.clone(),
             instance,
             stream: self.stream,
-        })))
+        }))
     }
 }
 

@@ -1,0 +1,182 @@
+//! Neighbouring runs of one provider, which go into its queue together: recorded and replayed where it can record.
+
+use crate::error::{Error, Result};
+use crate::plan::instance::{StepTime, describe};
+use crate::plan::program::Program;
+use crate::plan::{Call, Instance, Provider, Queue, Recording};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// One kernel with its addresses.
+pub(super) struct Run {
+    pub step: usize,
+    pub instance: Box<dyn Instance>,
+    pub inputs: Vec<*const u8>,
+    pub outputs: Vec<*mut u8>,
+    pub workspace: *mut u8,
+}
+
+impl Run {
+    fn run(&mut self, program: &Program, queue: &dyn Queue) -> Result<()> {
+        let call = Call {
+            inputs: &self.inputs,
+            outputs: &self.outputs,
+            workspace: self.workspace,
+            queue: queue.raw(),
+        };
+        self.instance
+            .run(&call)
+            .map_err(|e| e.layer(describe(program, &program.steps[self.step])))
+    }
+}
+
+/// The queue of each provider that runs something.
+pub(super) struct Queues(Vec<Option<Box<dyn Queue>>>);
+
+impl Queues {
+    /// # Errors
+    /// If a device has none left.
+    pub fn of(program: &Program, runs: &[Run]) -> Result<Self> {
+        let used: HashSet<usize> = runs.iter().map(|run| program.steps[run.step].provider).collect();
+        let one = |(number, provider): (usize, &Arc<dyn Provider>)| {
+            used.contains(&number).then(|| provider.queue()).transpose()
+        };
+        Ok(Self(
+            program.providers.iter().enumerate().map(one).collect::<Result<_>>()?,
+        ))
+    }
+
+    fn get(&self, provider: usize) -> Result<&dyn Queue> {
+        let queue = self.0[provider].as_deref();
+        queue.ok_or_else(|| Error::internal("a provider has no queue"))
+    }
+}
+
+/// Neighbouring runs of one provider.
+pub(super) struct Stretch {
+    provider: usize,
+    runs: Range<usize>,
+    /// Whether the queue records, all addresses are fixed, and all instances may be recorded.
+    recordable: bool,
+    /// It ran once: whatever libraries load at a first run is there.
+    warm: bool,
+    recording: Option<Box<dyn Recording>>,
+    /// Whether somebody else reads what it gives.
+    last: bool,
+}
+
+/// What a stretch runs on.
+pub(super) struct Running<'a> {
+    pub program: &'a Program,
+    pub runs: &'a mut [Run],
+    pub queues: &'a Queues,
+    pub threads: usize,
+}
+
+impl Stretch {
+    /// Cuts runs where the provider changes and, where its queue records, between what may be recorded and what not.
+    /// `patched` are the runs whose addresses change.
+    ///
+    /// # Errors
+    /// If a provider has no queue.
+    pub fn cut(program: &Program, runs: &[Run], patched: &HashSet<usize>, queues: &Queues) -> Result<Vec<Self>> {
+        let mut stretches: Vec<Self> = vec![];
+        for (at, run) in runs.iter().enumerate() {
+            let provider = program.steps[run.step].provider;
+            let records = queues.get(provider)?.recorder().is_some();
+            let recordable = records && !patched.contains(&at) && run.instance.capturable();
+            match stretches.last_mut() {
+                Some(last) if last.provider == provider && last.recordable == recordable => last.runs.end = at + 1,
+                before => {
+                    if let Some(before) = before {
+                        before.last = before.provider != provider;
+                    }
+                    stretches.push(Self {
+                        provider,
+                        runs: at..at + 1,
+                        recordable,
+                        warm: false,
+                        recording: None,
+                        last: true,
+                    });
+                }
+            }
+        }
+        Ok(stretches)
+    }
+
+    /// Runs it, or replays what was recorded; waits for it where somebody else goes on.
+    ///
+    /// # Errors
+    /// If a kernel fails; names the layer.
+    pub fn run(&mut self, running: &mut Running) -> Result<()> {
+        let queue = running.queues.get(self.provider)?;
+        if self.recording.is_none() && self.warm && self.recordable {
+            self.recording = queue
+                .recorder()
+                .map(|recorder| {
+                    recorder.record(&mut || self.each(running, |program, run, queue| run.run(program, queue)))
+                })
+                .transpose()?;
+        }
+        match &mut self.recording {
+            Some(recording) => recording.replay()?,
+            None => self.each(running, |program, run, queue| run.run(program, queue))?,
+        }
+        self.warm = true;
+        if self.last { queue.finish() } else { Ok(()) }
+    }
+
+    /// Runs it kernel by kernel, waiting for each, and says how long each took.
+    ///
+    /// # Errors
+    /// As [`Stretch::run`].
+    pub fn profile(&self, running: &mut Running, times: &mut Vec<StepTime>) -> Result<()> {
+        self.each(running, |program, run, queue| {
+            let start = Instant::now();
+            run.run(program, queue)?;
+            queue.finish()?;
+            times.push(StepTime {
+                step: run.step,
+                nanoseconds: start.elapsed().as_nanos() as u64,
+                implementation: run.instance.implementation(),
+            });
+            Ok(())
+        })
+    }
+
+    /// Does something with each run where the provider wants it done.
+    fn each(
+        &self,
+        running: &mut Running,
+        mut body: impl FnMut(&Program, &mut Run, &dyn Queue) -> Result<()> + Send,
+    ) -> Result<()> {
+        let program = running.program;
+        let mut crossing = Crossing {
+            runs: &mut running.runs[self.runs.clone()],
+            queue: running.queues.get(self.provider)?,
+        };
+        program.providers[self.provider].run(running.threads, &mut || {
+            let Crossing { runs, queue } = crossing.get();
+            runs.iter_mut().try_for_each(|run| body(program, run, *queue))
+        })
+    }
+}
+
+/// Runs and their queue, on the way to the provider's thread.
+struct Crossing<'a> {
+    runs: &'a mut [Run],
+    queue: &'a dyn Queue,
+}
+
+// SAFETY: the addresses in the runs are vouched for by whoever runs the program; one thread at a time uses runs and
+// queue: the one that does the job, while the caller waits for it.
+unsafe impl Send for Crossing<'_> {}
+
+impl<'a> Crossing<'a> {
+    fn get(&mut self) -> &mut Self {
+        self
+    }
+}
