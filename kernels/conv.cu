@@ -19,9 +19,8 @@ __device__ __forceinline__ W activated(W x, int32 activation, float slope) {
 }
 
 template <typename T>
-__device__ void convolve(T* y, const T* x, const T* w, const T* bias, const T* residual, const Shape* shape) {
+__device__ void convolve(T* y, const T* x, const T* w, const T* bias, const T* residual, const Shape& s) {
     typedef typename Wide<T>::type W;
-    const Shape s = *shape;
     const uint64 at = (uint64)blockIdx.x * blockDim.x + threadIdx.x;
     const uint64 plane = (uint64)s.out[0] * s.out[1] * s.out[2];
     if (at >= plane * s.batch * s.results) return;

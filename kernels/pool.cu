@@ -12,9 +12,8 @@ struct Window {
 };
 
 template <typename T, bool AVERAGE, bool COUNTS_PADDING>
-__device__ void pool(T* y, const T* x, const Window* window) {
+__device__ void pool(T* y, const T* x, const Window& s) {
     typedef typename Wide<T>::type W;
-    const Window s = *window;
     const uint32 at = blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= s.results) return;
     uint32 rest = at;

@@ -88,6 +88,9 @@ struct Narrow<bfloat16> {
     }
 };
 
+// Leaves what is wrong with the data where the processor reads it; one fault of many is enough.
+__device__ __forceinline__ void complain(int64* flag, int64 what) { *(volatile int64*)flag = what; }
+
 #define FUNCTION template <typename W> __device__ __forceinline__ W
 
 FUNCTION f_relu(W x) { return x < (W)0 ? (W)0 : x; }

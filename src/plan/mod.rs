@@ -160,6 +160,14 @@ pub trait Instance: Send {
     /// # Errors
     /// If a library or device failed.
     fn run(&mut self, call: &Call) -> Result<()>;
+
+    /// Asked when what it put into its queue is done: what the device found wrong with the data.
+    ///
+    /// # Errors
+    /// That: an index out of range.
+    fn finished(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The addresses of one run, in the provider's space.

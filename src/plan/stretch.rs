@@ -30,6 +30,11 @@ impl Run {
             .run(&call)
             .map_err(|e| e.layer(describe(program, &program.steps[self.step])))
     }
+
+    fn finished(&mut self, program: &Program) -> Result<()> {
+        let done = self.instance.finished();
+        done.map_err(|e| e.layer(describe(program, &program.steps[self.step])))
+    }
 }
 
 /// The queue of each provider that runs something.
@@ -63,8 +68,8 @@ pub(super) struct Stretch {
     /// It ran once: whatever libraries load at a first run is there.
     warm: bool,
     recording: Option<Box<dyn Recording>>,
-    /// Whether somebody else reads what it gives.
-    last: bool,
+    /// Whether somebody else reads what it gives, who waits for it and for what went into its queue before.
+    awaited: Option<Range<usize>>,
 }
 
 /// What a stretch runs on.
@@ -89,19 +94,20 @@ impl Stretch {
             let recordable = records && !patched.contains(&at) && run.instance.capturable();
             match stretches.last_mut() {
                 Some(last) if last.provider == provider && last.recordable == recordable => last.runs.end = at + 1,
-                before => {
-                    if let Some(before) = before {
-                        before.last = before.provider != provider;
-                    }
-                    stretches.push(Self {
-                        provider,
-                        runs: at..at + 1,
-                        recordable,
-                        warm: false,
-                        recording: None,
-                        last: true,
-                    });
-                }
+                _ => stretches.push(Self {
+                    provider,
+                    runs: at..at + 1,
+                    recordable,
+                    warm: false,
+                    recording: None,
+                    awaited: None,
+                }),
+            }
+        }
+        for neighbours in stretches.chunk_by_mut(|a, b| a.provider == b.provider) {
+            let first = neighbours[0].runs.start;
+            if let Some(last) = neighbours.last_mut() {
+                last.awaited = Some(first..last.runs.end);
             }
         }
         Ok(stretches)
@@ -126,7 +132,14 @@ impl Stretch {
             None => self.each(running, |program, run, queue| run.run(program, queue))?,
         }
         self.warm = true;
-        if self.last { queue.finish() } else { Ok(()) }
+        let Some(awaited) = self.awaited.clone() else {
+            return Ok(());
+        };
+        queue.finish()?;
+        let program = running.program;
+        running.runs[awaited]
+            .iter_mut()
+            .try_for_each(|run| run.finished(program))
     }
 
     /// Runs it kernel by kernel, waiting for each, and says how long each took.
@@ -138,6 +151,7 @@ impl Stretch {
             let start = Instant::now();
             run.run(program, queue)?;
             queue.finish()?;
+            run.finished(program)?;
             times.push(StepTime {
                 step: run.step,
                 nanoseconds: start.elapsed().as_nanos() as u64,

@@ -9,11 +9,11 @@ use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
 use crate::network::ops::conv;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Instance, Kernel, Memory, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::common::view::axes;
-use crate::providers::cuda::device::{Arguments, DeviceMemory, Function, Grid};
+use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cudnn::{Activation, Convolution, Plan, Tensor};
 use std::sync::Arc;
 
@@ -186,7 +186,7 @@ impl Instance for OnDnn {
 /// The kernel of `conv.cu`.
 struct Direct {
     function: Function,
-    shape: DeviceMemory,
+    shape: Vec<i32>,
     grid: Grid,
     bias: bool,
     residual: bool,
@@ -197,13 +197,13 @@ impl Direct {
         let ty = element(c.dtype).unwrap_or("float");
         let source = format!(
             "{SOURCE}\nextern \"C\" __global__ void conv({ty}* y, const {ty}* x, const {ty}* w, const {ty}* bias, \
-             const {ty}* residual, const Shape* shape) {{\n    convolve<{ty}>(y, x, w, bias, residual, shape);\n}}\n"
+             const {ty}* residual, const Shape shape) {{\n    convolve<{ty}>(y, x, w, bias, residual, shape);\n}}\n"
         );
         const THREADS: u32 = 128;
         let results: i64 = c.y.sizes.iter().product();
         Ok(Self {
             function: gpu.compiler.function(&source, "conv", 0)?,
-            shape: gpu.device.upload_words(&words(c))?,
+            shape: words(c),
             grid: Grid {
                 blocks: [(results as u64).div_ceil(u64::from(THREADS)) as u32, 1, 1],
                 threads: THREADS,
@@ -259,7 +259,7 @@ impl Instance for Direct {
         arguments
             .address(side(self.bias, 2))
             .address(side(self.residual, 2 + usize::from(self.bias)));
-        arguments.address(self.shape.address());
+        arguments.fields(&self.shape);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.queue) }
     }

@@ -2,6 +2,7 @@
 
 mod conv;
 mod copies;
+mod launch;
 mod matmul;
 mod pointwise;
 mod pool;

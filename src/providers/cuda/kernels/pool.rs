@@ -1,16 +1,17 @@
 //! MaxPool, AveragePool and their global forms.
 
+use super::launch::{Launch, Sourced, fields};
 use super::pointwise::code::element;
 use super::{Answer, Gpu};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::network::attr::{Attrs, Read};
 use crate::network::ops::pool;
+use crate::plan::Request;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Memory, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::common::view::axes;
-use crate::providers::cuda::device::{Arguments, DeviceMemory, Function, Grid};
+use crate::providers::cuda::device::Grid;
 use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../kernels/pool.cu");
@@ -33,24 +34,20 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         return Err(Why::new(format!("there is no pooling of {}", ty.describe())));
     }
     let attrs = scope.layer().attrs.clone();
-    let kernel = Pool {
-        name: scope.op(),
-        attrs,
-        average,
-        global,
-        rank: ty.rank(),
-        gpu: gpu.clone(),
-    };
+    let name = scope.op();
+    let layouts = [Layout::ChannelsLast, Layout::Plain].into_iter();
+    let layouts: Vec<_> = layouts.filter(|layout| layout.fits(ty.rank())).collect();
+    let identity = format!("{attrs:?}");
+    let pool = Pool { attrs, average, global };
+    let make = move |gpu: &Gpu, request: &Request| pool.launch(gpu, request);
+    let kernel = Sourced::new(name, identity, uniform_forms(&layouts, 1, 1), gpu, make);
     Ok(vec![scope.alone(kernel, &[0])])
 }
 
 struct Pool {
-    name: &'static str,
     attrs: Attrs,
     average: bool,
     global: bool,
-    rank: usize,
-    gpu: Arc<Gpu>,
 }
 
 /// What `Window` of `pool.cu` says of the spatial axes.
@@ -93,7 +90,8 @@ impl Pool {
         })
     }
 
-    fn words(&self, x: &Operand, y: &Operand) -> Result<Vec<i32>> {
+    /// `Window` of `pool.cu`.
+    fn window(&self, x: &Operand, y: &Operand) -> Result<Vec<i32>> {
         let spatial = self.spatial(x, y)?;
         let rank = y.shape.len();
         let missing = AXES + 2 - rank;
@@ -129,65 +127,20 @@ impl Pool {
             words.extend(std::iter::repeat_n(filler, missing));
             words.extend(list);
         }
-        let narrow = words
-            .into_iter()
-            .map(i32::try_from)
-            .collect::<std::result::Result<_, _>>();
-        narrow.map_err(|_| Error::unsupported("the tensors are too large for one kernel"))
-    }
-}
-
-impl Kernel for Pool {
-    fn name(&self) -> String {
-        self.name.into()
+        fields(words)
     }
 
-    fn identity(&self) -> String {
-        format!("{} {:?}", self.name, self.attrs)
-    }
-
-    fn forms(&self) -> Vec<Form> {
-        let layouts = [Layout::ChannelsLast, Layout::Plain]
-            .into_iter()
-            .filter(|layout| layout.fits(self.rank));
-        uniform_forms(&layouts.collect::<Vec<_>>(), 1, 1)
-    }
-
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn launch(&self, gpu: &Gpu, request: &Request) -> Result<Launch> {
         let (x, y) = (&request.inputs[0], &request.outputs[0]);
         let ty = element(y.dtype).unwrap_or("float");
         let counts = self.attrs.contains_key("count_include_pad") && self.attrs.flag("count_include_pad");
         let source = format!(
-            "{SOURCE}\nextern \"C\" __global__ void pooling({ty}* y, const {ty}* x, const Window* window) {{\n    \
+            "{SOURCE}\nextern \"C\" __global__ void pooling({ty}* y, const {ty}* x, const Window window) {{\n    \
              pool<{ty}, {}, {counts}>(y, x, window);\n}}\n",
             self.average
         );
-        Ok(Box::new(Pooling {
-            function: self.gpu.compiler.function(&source, "pooling", 0)?,
-            window: self.gpu.device.upload_words(&self.words(x, y)?)?,
-            grid: Grid {
-                blocks: [(y.elements() as u32).div_ceil(THREADS), 1, 1],
-                threads: THREADS,
-            },
-        }))
-    }
-}
-
-struct Pooling {
-    function: Function,
-    window: DeviceMemory,
-    grid: Grid,
-}
-
-impl Instance for Pooling {
-    fn implementation(&self) -> String {
-        "one result a thread".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
-        let mut arguments = Arguments::of(call);
-        arguments.address(self.window.address());
-        // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
-        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+        let function = gpu.compiler.function(&source, "pooling", 0)?;
+        let grid = Grid::over(y.elements(), THREADS)?;
+        Ok(Launch::new(function, grid, self.window(x, y)?, "one result a thread"))
     }
 }

@@ -12,6 +12,8 @@ pub type Handle = *mut c_void;
 
 /// `CU_STREAM_NON_BLOCKING`: it does not wait for the default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
+/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: every GPU reaches it, at the same address.
+pub const HOST_SHARED: c_uint = 3;
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads may do what they like meanwhile.
 pub const CAPTURE_THREAD_LOCAL: c_uint = 1;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -47,6 +49,8 @@ library! {
     fn cuMemGetInfo_v2(*mut usize, *mut usize) -> c_int;
     fn cuMemAlloc_v2(*mut DevicePtr, usize) -> c_int;
     fn cuMemFree_v2(DevicePtr) -> c_int;
+    fn cuMemHostAlloc(*mut *mut c_void, usize, c_uint) -> c_int;
+    fn cuMemFreeHost(*mut c_void) -> c_int;
     fn cuMemcpyAsync(DevicePtr, DevicePtr, usize, Handle) -> c_int;
     fn cuMemsetD8Async(DevicePtr, u8, usize, Handle) -> c_int;
     fn cuStreamCreate(*mut Handle, c_uint) -> c_int;

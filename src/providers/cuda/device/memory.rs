@@ -1,0 +1,157 @@
+//! Memory: the GPU's, and the processor's that the GPU reaches.
+
+use super::Device;
+use super::stream::Stream;
+use crate::error::Result;
+use crate::plan::{Memory, Queue};
+use crate::providers::cuda::library::driver::{self, Handle};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+impl Device {
+    /// Memory of the GPU; its contents are undefined.
+    ///
+    /// # Errors
+    /// If there is not so much; says how much is free.
+    pub fn allocate(self: &Arc<Self>, bytes: usize) -> Result<DeviceMemory> {
+        let _entered = self.enter()?;
+        let mut pointer = 0;
+        // SAFETY: the address is written.
+        let status = unsafe { (self.driver.cuMemAlloc_v2)(&mut pointer, bytes.max(1)) };
+        self.check("cuMemAlloc", status).map_err(|error| {
+            let free = self
+                .memory()
+                .map_or("unknown".into(), |(free, _)| format!("{free} bytes free"));
+            error
+                .expected(format!("{bytes} bytes on GPU {}", self.ordinal))
+                .got(free)
+        })?;
+        Ok(DeviceMemory {
+            device: self.clone(),
+            pointer,
+            bytes,
+        })
+    }
+
+    /// Memory of the GPU with these bytes.
+    ///
+    /// # Errors
+    /// If there is not so much, or the copy fails.
+    pub fn upload(self: &Arc<Self>, bytes: &[u8]) -> Result<DeviceMemory> {
+        let memory = self.allocate(bytes.len())?;
+        let stream = self.stream()?;
+        // SAFETY: source and target have so many bytes, and outlive the copy.
+        unsafe { self.copy(memory.pointer, bytes.as_ptr() as u64, bytes.len(), stream.raw())? };
+        stream.finish()?;
+        Ok(memory)
+    }
+
+    /// A word that kernels write and the processor reads.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn flag(self: &Arc<Self>) -> Result<Flag> {
+        let _entered = self.enter()?;
+        let mut word: *mut c_void = std::ptr::null_mut();
+        // SAFETY: the address is written.
+        let status = unsafe { (self.driver.cuMemHostAlloc)(&mut word, size_of::<i64>(), driver::HOST_SHARED) };
+        self.check("cuMemHostAlloc", status)?;
+        let flag = Flag {
+            device: self.clone(),
+            word: word.cast(),
+        };
+        // SAFETY: it was allocated just now.
+        unsafe { flag.word.write_volatile(Flag::LOWERED) };
+        Ok(flag)
+    }
+
+    /// Copies bytes in a stream; either side may be the processor's memory.
+    ///
+    /// # Safety
+    /// Both addresses must hold so many bytes until the stream has run the copy.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize, stream: Handle) -> Result<()> {
+        let _entered = self.enter()?;
+        // SAFETY: the caller vouches for the addresses; where each lies follows from it (unified addressing).
+        self.check("cuMemcpyAsync", unsafe {
+            (self.driver.cuMemcpyAsync)(to, from, bytes, stream)
+        })
+    }
+
+    /// Sets every byte of some memory, in a stream.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn fill(&self, memory: &DeviceMemory, byte: u8, stream: &Stream) -> Result<()> {
+        let _entered = self.enter()?;
+        // SAFETY: the memory is ours, and outlives the stream's work: freeing it waits.
+        let status = unsafe { (self.driver.cuMemsetD8Async)(memory.pointer, byte, memory.bytes, stream.raw()) };
+        self.check("cuMemsetD8Async", status)
+    }
+}
+
+/// Memory of a GPU.
+pub struct DeviceMemory {
+    device: Arc<Device>,
+    pointer: u64,
+    bytes: usize,
+}
+
+impl Memory for DeviceMemory {
+    fn address(&self) -> *mut u8 {
+        self.pointer as *mut u8
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        let Ok(_entered) = self.device.enter() else { return };
+        // SAFETY: it was allocated and not freed yet; the driver waits for work that uses it.
+        unsafe { (self.device.driver.cuMemFree_v2)(self.pointer) };
+    }
+}
+
+/// A word of the processor's memory in which kernels leave what they find wrong with the data.
+pub struct Flag {
+    device: Arc<Device>,
+    word: *mut i64,
+}
+
+// SAFETY: the word is read and written whole.
+unsafe impl Send for Flag {}
+
+impl Flag {
+    /// What stands there while nothing is wrong.
+    const LOWERED: i64 = i64::MIN;
+
+    /// Where kernels reach it.
+    pub fn address(&self) -> *const u8 {
+        self.word.cast_const().cast()
+    }
+
+    /// What a kernel left there since it was asked last. The work must be done.
+    pub fn take(&self) -> Option<i64> {
+        // SAFETY: the word is ours; a kernel that writes it meanwhile writes another fault of the same data.
+        let found = unsafe { self.word.read_volatile() };
+        if found == Self::LOWERED {
+            return None;
+        }
+        // SAFETY: as above.
+        unsafe { self.word.write_volatile(Self::LOWERED) };
+        Some(found)
+    }
+}
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        let Ok(_entered) = self.device.enter() else { return };
+        // SAFETY: it was allocated and not freed yet; what wrote to it is done, or the context is gone.
+        unsafe { (self.device.driver.cuMemFreeHost)(self.word.cast()) };
+    }
+}
