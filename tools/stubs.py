@@ -49,6 +49,7 @@ EXACT = {
     ("Engine", "prepare"): {"dict[str, Sequence[SupportsIndex]]": "Mapping[str, Sequence[int]]"},
     ("Engine", "load"): {"options: dict": "options: dict[str, Any]"},
     ("Engine", "inputs"): {"-> list": "-> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]"},
+    ("Engine", "specs"): {"-> list": "-> list[tuple[np.dtype[Any], list[int]]]"},
     ("Engine", "outputs"): {"-> list": "-> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]"},
     ("Layer", "attrs"): {"-> dict": "-> dict[str, Any]"},
     ("Network", "add_control"): {

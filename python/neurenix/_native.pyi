@@ -69,6 +69,11 @@ class Engine:
         """
         A context of one's own, for one call at a time.
         """
+    @property
+    def devices(self, /) -> list[int]:
+        """
+        The GPUs whose memory it reaches; none where the sizes of outputs depend on data.
+        """
     def dump(self, /) -> str:
         """
         The simplified network as text.
@@ -119,9 +124,30 @@ class Engine:
         """
         Runs on a dict of arrays by name and gives a dict of new numpy arrays.
         """
+    def run_at(
+        self,
+        /,
+        inputs: Sequence[tuple[SupportsIndex, SupportsIndex | None]],
+        shapes: Sequence[Sequence[SupportsIndex]],
+        outputs: Sequence[tuple[SupportsIndex, SupportsIndex | None]],
+        stream: tuple[SupportsIndex, SupportsIndex] | None,
+    ) -> None:
+        """
+        Runs on arrays at these addresses, each with the number of its GPU or None: dense, of the dtypes of the inputs,
+        of these shapes. The outputs must have room for what `specs` says. `stream`: a GPU and the caller's stream of
+        it; the call then returns before the work is done, where all arrays lie on that GPU.
+        """
     def save(self, /, path: str | PathLike[str]) -> None:
         """
         Saves the engine to a file, which appears whole or not at all.
+        """
+    def specs(self, /, shapes: Sequence[Sequence[SupportsIndex]]) -> list:
+        """
+        dtype and shape of each output for inputs of these shapes.
+        """
+    def synchronize(self, /) -> None:
+        """
+        Waits for the work of calls on arrays of a GPU.
         """
 
 @final

@@ -11,6 +11,7 @@ mod layer;
 mod machine;
 mod network;
 mod ops;
+mod placed;
 mod tensor;
 
 /// The extension module `neurenix._native`; users meet its contents through `neurenix`.

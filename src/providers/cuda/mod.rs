@@ -11,13 +11,17 @@ use crate::network::dtype::DType;
 use crate::network::op::TensorType;
 use crate::network::{LayerId, Network};
 use crate::plan::layout::{Layout, Operand, Space};
-use crate::plan::{Call, Instance, Job, Kernel, Memory, Offer, Provider, Queue, Recorder, Refusal, Request, Settings};
+use crate::plan::{
+    Call, Fence, Instance, Job, Kernel, Memory, Offer, Provider, Queue, Recorder, Refusal, Request, Settings,
+};
 use crate::providers::common::scope::{Orders, Scope};
 use device::Device;
 use kernels::transfer::Transfer;
 use kernels::{Gpu, Reorder};
+use library::driver::EVENT_UNTIMED;
 use library::nvrtc::nvrtc;
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One GPU.
@@ -132,6 +136,19 @@ impl Provider for Cuda {
         Ok(Box::new(self.gpu.device.stream()?))
     }
 
+    unsafe fn adopt(&self, raw: *mut c_void) -> Box<dyn Queue> {
+        // SAFETY: the caller's promise.
+        Box::new(unsafe { self.gpu.device.adopt(raw) })
+    }
+
+    fn fence(&self) -> Result<Box<dyn Fence>> {
+        Ok(Box::new(self.gpu.device.event(EVENT_UNTIMED)?))
+    }
+
+    fn allocate_near(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(self.gpu.device.allocate_pinned(bytes)?))
+    }
+
     /// In a graph, as it will run: launched one by one, the gaps between launches would hide the differences. The
     /// operands of neighbouring launches differ, so that no cache holds them.
     fn time(&self, instance: &mut dyn Instance, request: &Request) -> Result<u64> {
@@ -161,7 +178,7 @@ impl Provider for Cuda {
         let mut graph = stream.record(&mut || (0..LAUNCHES).try_for_each(&mut launch))?;
         let mut best = f64::INFINITY;
         for _ in 0..REPEATS {
-            let time = stream.time(&mut || graph.replay())?;
+            let time = stream.time(&mut || graph.replay(&stream))?;
             best = best.min(time / LAUNCHES as f64);
         }
         Ok(best as u64)
