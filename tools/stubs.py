@@ -66,6 +66,7 @@ EXACT = {
     ("Tensor", "numpy"): {"-> Any | None": "-> _Array | None"},
     ("Tensor", "shape"): {"-> tuple": "-> tuple[int | str, ...]"},
     ("Tensor", "value"): {"-> tuple | None": "-> tuple[int | str, ...] | None"},
+    ("", "gpu_info"): {"-> dict": "-> dict[str, Any]"},
     ("", "knobs"): {"-> list": "-> list[dict[str, Any]]"},
     ("", "ops"): {"-> list": "-> list[dict[str, Any]]"},
 }

@@ -72,7 +72,7 @@ impl Engine {
 
 fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn Provider>>)> {
     let mut config = BuilderConfig::default();
-    let mut chosen = vec![];
+    let (mut chosen, mut device) = (vec![], 0);
     for (name, value) in options {
         match name.extract::<String>()?.as_str() {
             "compute" => config.compute = arrays::dtype_from(&value)?,
@@ -82,18 +82,21 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
             "timing_cache" => config.timing_cache = value.extract::<Option<PathBuf>>()?,
             "strict" => config.strict = value.extract()?,
             "verify" => config.verify = value.extract()?,
+            "device" => device = value.extract()?,
             "providers" => chosen = value.extract::<Vec<String>>()?,
             other => return Err(Error::invalid(format!("there is no option {other:?}")).into()),
         }
     }
-    let providers = chosen.iter().map(|name| providers::find(name)).collect::<Result<_>>()?;
+    let found = chosen.iter().map(|name| providers::find(name, device));
+    let providers = found.collect::<Result<_>>()?;
     Ok((config, providers))
 }
 
 #[pymethods]
 impl Engine {
     /// Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
-    /// `options`: compute (dtype), threads, optimization_level, exclude, timing_cache, strict, verify, providers.
+    /// `options`: compute (dtype), threads, optimization_level, exclude, timing_cache, strict, verify, providers,
+    /// device (the number of a GPU).
     #[staticmethod]
     fn build(
         py: Python<'_>,

@@ -70,9 +70,10 @@ class Options:
         """The dtype of float32 layers."""
         return PRECISIONS[self.precision]
 
-    def native(self, providers: Sequence[str]) -> dict[str, Any]:
+    def native(self, providers: Sequence[str], device: int = 0) -> dict[str, Any]:
         """The options as the native module takes them."""
         return {
+            "device": device,
             "compute": self.compute(),
             "threads": self.threads or _native.default_threads(),
             "optimization_level": self.optimization_level,

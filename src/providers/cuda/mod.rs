@@ -59,6 +59,24 @@ impl Cuda {
         Ok(cuda)
     }
 
+    /// What is known of the GPU and its libraries.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn facts(&self) -> Result<Facts> {
+        let device = &self.gpu.device;
+        let (free_memory, _) = device.memory()?;
+        Ok(Facts {
+            name: device.name.clone(),
+            capability: device.capability,
+            total_memory: device.total_memory,
+            free_memory,
+            multiprocessors: device.multiprocessors,
+            driver_version: format!("{}.{}", device.driver_version / 1000, device.driver_version % 1000 / 10),
+            libraries: self.gpu.libraries(),
+        })
+    }
+
     /// Addresses of operands that lie one after another from `start` on.
     fn lay(start: *mut u8, operands: &[Operand], at: &mut usize) -> Vec<*mut u8> {
         let one = |operand: &Operand| {
@@ -68,6 +86,24 @@ impl Cuda {
         };
         operands.iter().map(one).collect()
     }
+}
+
+/// What is known of a GPU.
+pub struct Facts {
+    /// Its name.
+    pub name: String,
+    /// Its compute capability: major, minor.
+    pub capability: (i32, i32),
+    /// Bytes of its memory.
+    pub total_memory: usize,
+    /// Bytes that are free now.
+    pub free_memory: usize,
+    /// Number of streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// The newest CUDA that the driver knows.
+    pub driver_version: String,
+    /// The versions of NVIDIA's libraries that were found.
+    pub libraries: BTreeMap<String, String>,
 }
 
 /// What the libraries ask of addresses.
@@ -82,9 +118,10 @@ impl Provider for Cuda {
 
     fn signature(&self, _settings: &Settings) -> String {
         let device = &self.gpu.device;
-        let nvrtc = nvrtc().map_or("none".into(), |nvrtc| nvrtc.version());
         let (name, sms, driver) = (&device.name, device.multiprocessors, device.driver_version);
-        format!("cuda {name} {sms} SMs driver {driver} nvrtc {nvrtc}")
+        let libraries = self.gpu.libraries().into_iter();
+        let libraries: Vec<_> = libraries.map(|(name, version)| format!("{name} {version}")).collect();
+        format!("cuda {name} {sms} SMs driver {driver} {}", libraries.join(" "))
     }
 
     fn space(&self) -> Space {

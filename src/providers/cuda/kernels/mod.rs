@@ -17,11 +17,13 @@ pub use copies::Reorder;
 use super::compile::Compiler;
 use super::device::Device;
 use super::library::cublaslt::Blas;
-use super::library::cudnn::Dnn;
+use super::library::cudnn::{Dnn, cudnn};
+use super::library::nvrtc::nvrtc;
 use crate::error::Error;
 use crate::plan::Candidate;
 use crate::providers::common::scope::Scope;
 use crate::providers::common::{self, Answer, Offers, Why};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 /// What kernels need of the GPU that they run on.
@@ -68,6 +70,14 @@ impl Gpu {
             Dnn::new()
         };
         self.dnn.get_or_init(open).as_ref().map_err(Clone::clone)
+    }
+
+    /// The versions of NVIDIA's libraries that were found.
+    pub fn libraries(&self) -> BTreeMap<String, String> {
+        let nvrtc = nvrtc().ok().map(|nvrtc| ("nvrtc", nvrtc.version()));
+        let dnn = cudnn().ok().map(|dnn| ("cudnn", dnn.version().to_string()));
+        let found = [nvrtc, dnn].into_iter().flatten();
+        found.map(|(name, version)| (name.to_string(), version)).collect()
     }
 }
 
