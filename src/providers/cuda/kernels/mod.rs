@@ -2,6 +2,7 @@
 
 mod conv;
 mod copies;
+mod indexed;
 mod launch;
 mod matmul;
 mod pointwise;
@@ -11,6 +12,7 @@ mod rows;
 mod strided;
 mod tail;
 pub mod transfer;
+mod words;
 
 pub use copies::Reorder;
 
@@ -92,6 +94,7 @@ static FAMILIES: &[Family] = &[
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),
     family("copies", copies::offer),
+    family("indexed", indexed::offer),
 ];
 
 /// Everything that the families offer for a layer; the last one runs it alone.
