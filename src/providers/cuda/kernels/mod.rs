@@ -5,6 +5,7 @@ mod copies;
 mod indexed;
 mod launch;
 mod matmul;
+mod parts;
 mod pointwise;
 mod pool;
 mod reshape;
@@ -94,6 +95,7 @@ static FAMILIES: &[Family] = &[
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),
     family("copies", copies::offer),
+    family("parts", parts::offer),
     family("indexed", indexed::offer),
 ];
 
