@@ -12,6 +12,7 @@ mod reshape;
 mod rows;
 mod strided;
 mod tail;
+mod tiles;
 pub mod transfer;
 mod words;
 

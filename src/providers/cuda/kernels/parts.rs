@@ -113,8 +113,8 @@ impl Kernel for Joint {
     }
 }
 
-/// What is said of the axes, in the order of memory.
-fn ordered(of_axes: &[usize], layout: Layout) -> Vec<usize> {
+/// What is said of each axis, in the order of memory.
+pub fn ordered(of_axes: &[usize], layout: Layout) -> Vec<usize> {
     let mut ordered = of_axes.to_vec();
     if layout == Layout::ChannelsLast {
         ordered[1..].rotate_left(1);
