@@ -1,5 +1,6 @@
 //! The kernels of the CUDA provider: one family per file, listed in order of preference.
 
+mod boxes;
 mod conv;
 mod copies;
 mod indexed;
@@ -97,6 +98,7 @@ static FAMILIES: &[Family] = &[
     family("reshape", reshape::offer),
     family("copies", copies::offer),
     family("parts", parts::offer),
+    family("boxes", boxes::offer),
     family("indexed", indexed::offer),
 ];
 
