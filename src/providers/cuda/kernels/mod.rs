@@ -10,6 +10,7 @@ mod parts;
 mod pointwise;
 mod pool;
 mod reshape;
+mod resize;
 mod rows;
 mod strided;
 mod tail;
@@ -99,6 +100,7 @@ static FAMILIES: &[Family] = &[
     family("copies", copies::offer),
     family("parts", parts::offer),
     family("boxes", boxes::offer),
+    family("resize", resize::offer),
     family("indexed", indexed::offer),
 ];
 
