@@ -1,16 +1,22 @@
 //! The kernels of the CUDA provider: one family per file, listed in order of preference.
 
+mod boxes;
 mod conv;
 mod copies;
+mod indexed;
 mod launch;
 mod matmul;
+mod parts;
 mod pointwise;
 mod pool;
 mod reshape;
+mod resize;
 mod rows;
 mod strided;
 mod tail;
+mod tiles;
 pub mod transfer;
+mod words;
 
 pub use copies::Reorder;
 
@@ -102,6 +108,10 @@ static FAMILIES: &[Family] = &[
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),
     family("copies", copies::offer),
+    family("parts", parts::offer),
+    family("boxes", boxes::offer),
+    family("resize", resize::offer),
+    family("indexed", indexed::offer),
 ];
 
 /// Everything that the families offer for a layer; the last one runs it alone.
