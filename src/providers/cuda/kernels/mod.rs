@@ -8,6 +8,7 @@ mod pointwise;
 mod pool;
 mod reshape;
 mod rows;
+mod steps;
 mod strided;
 mod tail;
 pub mod transfer;
