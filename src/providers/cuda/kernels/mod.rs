@@ -12,6 +12,7 @@ mod pool;
 mod reshape;
 mod resize;
 mod rows;
+mod steps;
 mod strided;
 mod tail;
 mod tiles;
