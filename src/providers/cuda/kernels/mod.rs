@@ -1,5 +1,6 @@
 //! The kernels of the CUDA provider: one family per file, listed in order of preference.
 
+mod attention;
 mod conv;
 mod copies;
 mod launch;
@@ -87,6 +88,7 @@ const fn family(name: &'static str, offer: fn(&Scope, &Arc<Gpu>) -> Answer) -> F
 static FAMILIES: &[Family] = &[
     family("conv", conv::offer),
     family("matmul", matmul::offer),
+    family("attention", attention::offer),
     family("pool", pool::offer),
     family("rows", rows::offer),
     family("pointwise", pointwise::offer),
