@@ -1,6 +1,7 @@
 //! The kernels of the CUDA provider: one family per file, listed in order of preference.
 
 mod boxes;
+mod attention;
 mod conv;
 mod copies;
 mod indexed;
@@ -104,6 +105,7 @@ const fn family(name: &'static str, offer: fn(&Scope, &Arc<Gpu>) -> Answer) -> F
 static FAMILIES: &[Family] = &[
     family("conv", conv::offer),
     family("matmul", matmul::offer),
+    family("attention", attention::offer),
     family("pool", pool::offer),
     family("rows", rows::offer),
     family("pointwise", pointwise::offer),
