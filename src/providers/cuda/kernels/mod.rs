@@ -1,7 +1,7 @@
 //! The kernels of the CUDA provider: one family per file, listed in order of preference.
 
-mod boxes;
 mod attention;
+mod boxes;
 mod conv;
 mod copies;
 mod indexed;

@@ -103,7 +103,9 @@ impl Depthwise {
         let make = |pack: usize| -> Result<_> {
             let share = Share::new(c, pack, gpu.device.multiprocessors as usize);
             let source = source(c, pack);
-            let function = gpu.compiler.function(&source, "depthwise_convolution", share.shared_bytes)?;
+            let function = gpu
+                .compiler
+                .function(&source, "depthwise_convolution", share.shared_bytes)?;
             Ok((share, function))
         };
         // The numbers that a launch takes are known to fit.
@@ -146,7 +148,13 @@ impl Instance for Depthwise {
     fn run(&mut self, call: &Call) -> Result<()> {
         let c = &self.convolution;
         let [bias, residual] = sides(c, call);
-        let addresses = [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1], bias, residual];
+        let addresses = [
+            call.outputs[0].cast_const(),
+            call.inputs[0],
+            call.inputs[1],
+            bias,
+            residual,
+        ];
         let bytes = self.packed.0.pack * c.dtype.size();
         // Weights are read one by one.
         let even = |at: usize| at == 2 || addresses[at].addr().is_multiple_of(bytes);
@@ -203,7 +211,10 @@ mod tests {
             let share = Share::new(&c, pack, 132);
             let packs = channels as usize / pack;
             assert_eq!(share.groups * share.blocks[1] as usize, packs, "{share:?}");
-            assert!(share.threads <= THREADS && share.threads % share.groups == 0, "{share:?}");
+            assert!(
+                share.threads <= THREADS && share.threads % share.groups == 0,
+                "{share:?}"
+            );
             assert!(share.shared_bytes <= MOST_WEIGHTS, "{share:?}");
             assert_eq!(words(&c, share.groups).len(), 17 + 2);
         }

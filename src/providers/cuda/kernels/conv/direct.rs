@@ -71,7 +71,13 @@ impl Direct {
     pub fn run(&self, call: &Call) -> Result<()> {
         let mut arguments = Arguments::default();
         let [bias, residual] = sides(&self.convolution, call);
-        for address in [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1], bias, residual] {
+        for address in [
+            call.outputs[0].cast_const(),
+            call.inputs[0],
+            call.inputs[1],
+            bias,
+            residual,
+        ] {
             arguments.address(address);
         }
         arguments.fields(&self.shape);

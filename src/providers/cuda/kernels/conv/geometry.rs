@@ -50,11 +50,7 @@ impl Geometry {
                 && self.weights[1].is(1)
                 && depthwise::fits(dtype, &window.kernel, &window.strides, &window.dilations),
             product,
-            patches: alone
-                && !product
-                && explicit
-                && window.kernel == window.strides
-                && ones(&window.dilations),
+            patches: alone && !product && explicit && window.kernel == window.strides && ones(&window.dilations),
         }
     }
 

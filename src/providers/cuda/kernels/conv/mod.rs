@@ -11,8 +11,7 @@ use super::tail::{Tail, Takes};
 use super::{Answer, Gpu};
 use crate::error::Result;
 use crate::network::Layer;
-use crate::network::attr::{Attrs, Read};
-use crate::network::dim::Dim;
+use crate::network::attr::Read;
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
@@ -175,7 +174,10 @@ impl Kernel for Conv {
         let Geometry { attrs, weights, .. } = &self.geometry;
         // Engines are numbered by what this version of the library proposes.
         let version = cudnn().map_or(0, |library| library.version());
-        format!("{} {attrs:?} {weights:?} {:?} cuDNN {version}", self.name, self.activation)
+        format!(
+            "{} {attrs:?} {weights:?} {:?} cuDNN {version}",
+            self.name, self.activation
+        )
     }
 
     fn forms(&self) -> Vec<Form> {

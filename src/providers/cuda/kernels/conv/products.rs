@@ -228,10 +228,16 @@ mod tests {
             activation: None,
         };
         let last = Words::new(&c, false);
-        assert_eq!((last.pack, &last.words[..5]), (8, [2 * 196 * 16 * 6, 6, 1, 1, 16].as_slice()));
+        assert_eq!(
+            (last.pack, &last.words[..5]),
+            (8, [2 * 196 * 16 * 6, 6, 1, 1, 16].as_slice())
+        );
         assert_eq!(last.words[5..], [1, 14, 14, 1, 16, 16, 224 * 224 * 3, 1, 0, 672, 3]);
         c.x.strides = vec![224 * 224 * 3, 224 * 224, 224, 1];
         let plain = Words::new(&c, true);
-        assert_eq!((plain.pack, &plain.words[..5]), (8, [2 * 196 * 48 * 2, 2, 3, 1, 16].as_slice()));
+        assert_eq!(
+            (plain.pack, &plain.words[..5]),
+            (8, [2 * 196 * 48 * 2, 2, 3, 1, 16].as_slice())
+        );
     }
 }
