@@ -12,6 +12,7 @@ mod pool;
 mod reshape;
 mod resize;
 mod rows;
+mod sampled;
 mod strided;
 mod tail;
 mod tiles;
@@ -101,6 +102,7 @@ static FAMILIES: &[Family] = &[
     family("parts", parts::offer),
     family("boxes", boxes::offer),
     family("resize", resize::offer),
+    family("sampled", sampled::offer),
     family("indexed", indexed::offer),
 ];
 
