@@ -74,7 +74,10 @@ impl Kernel for Copies {
             inputs: vec![from],
             outputs: vec![to],
         };
-        let pairs = self.layouts.iter().map(|from| self.layouts.iter().map(move |to| form(from, to)));
+        let pairs = self
+            .layouts
+            .iter()
+            .map(|from| self.layouts.iter().map(move |to| form(from, to)));
         pairs.flatten().collect()
     }
 

@@ -3,10 +3,12 @@
 mod boxes;
 mod conv;
 mod copies;
+mod deform_conv;
 mod indexed;
 mod launch;
 mod matmul;
 mod parts;
+mod places;
 mod pointwise;
 mod pool;
 mod reshape;
@@ -103,6 +105,8 @@ static FAMILIES: &[Family] = &[
     family("boxes", boxes::offer),
     family("resize", resize::offer),
     family("sampled", sampled::offer),
+    family("deform_conv", deform_conv::offer),
+    family("places", places::offer),
     family("indexed", indexed::offer),
 ];
 

@@ -63,8 +63,16 @@ impl Turn {
     /// Elements that are read at once, and that are written at once.
     fn packs(&self, size: usize) -> [usize; 2] {
         let [rows, columns] = self.extents;
-        let read = self.around.iter().map(|around| around[2]).chain([columns, self.strides[0]]);
-        let written = self.around.iter().map(|around| around[1]).chain([rows, self.strides[1]]);
+        let read = self
+            .around
+            .iter()
+            .map(|around| around[2])
+            .chain([columns, self.strides[0]]);
+        let written = self
+            .around
+            .iter()
+            .map(|around| around[1])
+            .chain([rows, self.strides[1]]);
         [pack(size, read), pack(size, written)]
     }
 
@@ -131,7 +139,10 @@ mod tests {
         let kept = Turn::of(&[2, 12, 128, 64], &[98304, 8192, 64, 1], &[98304, 64, 768, 1]);
         assert_eq!(kept, None);
         let keys = Turn::of(&[2, 12, 64, 128], &[98304, 8192, 128, 1], &[98304, 64, 1, 768]).unwrap();
-        assert_eq!((keys.extents, keys.strides, keys.packs(2)), ([128, 64], [768, 128], [8, 8]));
+        assert_eq!(
+            (keys.extents, keys.strides, keys.packs(2)),
+            ([128, 64], [768, 128], [8, 8])
+        );
     }
 
     #[test]
