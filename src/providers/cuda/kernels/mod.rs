@@ -17,8 +17,8 @@ mod rows;
 mod sampled;
 mod strided;
 mod tail;
-mod tiles;
 pub mod transfer;
+mod turns;
 mod words;
 
 pub use copies::Reorder;
