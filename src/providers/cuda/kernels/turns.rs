@@ -194,10 +194,11 @@ mod tests {
         // [B, S, H, D] to [B, H, S, D], and to [B, H, D, S].
         let kept = Turn::of(&[2, 12, 128, 64], &[98304, 8192, 64, 1], &[98304, 64, 768, 1]);
         assert_eq!(kept, None);
+        // Heads and their elements are one axis there.
         let keys = Turn::of(&[2, 12, 64, 128], &[98304, 8192, 128, 1], &[98304, 64, 1, 768]).unwrap();
         assert_eq!(
             (keys.extents, keys.strides, keys.packs(2)),
-            ([128, 64], [768, 128], [8, 8])
+            ([128, 768], [768, 128], [8, 8])
         );
     }
 
