@@ -2,7 +2,7 @@
 
 use super::parts::ordered;
 use super::strided::{Operands, Strided, copy_source};
-use super::{Answer, Gpu, tiles};
+use super::{Answer, Gpu, turns};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::ops::transpose;
@@ -111,7 +111,7 @@ pub fn copy_instance(
     to: Vec<usize>,
     from: Vec<usize>,
 ) -> Result<Box<dyn Instance>> {
-    if let Some(launch) = tiles::launch(gpu, dtype, &sizes, &to, &from)? {
+    if let Some(launch) = turns::launch(gpu, dtype, &sizes, &to, &from)? {
         return Ok(Box::new(launch));
     }
     let (source, bits) = copy_source(dtype);

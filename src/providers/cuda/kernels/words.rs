@@ -31,7 +31,7 @@ pub fn bits(dtype: DType) -> &'static str {
 
 /// The most elements of so many bytes that a thread may take at once where each of these numbers is divided evenly.
 pub fn pack(size: usize, evenly: impl IntoIterator<Item = usize>) -> usize {
-    let common = evenly.into_iter().fold(WIDEST / size, |a, b| greatest_common(a, b));
+    let common = evenly.into_iter().fold(WIDEST / size, greatest_common);
     // Of a power of two, every divisor is one.
     common.max(1)
 }
@@ -59,7 +59,7 @@ mod tests {
                 (1 << 31) - 1,
             ] {
                 let number = number.min((1 << 31) - 1);
-                let high = (u64::from(number) * u64::from(multiplier) >> 32) as u32;
+                let high = ((u64::from(number) * u64::from(multiplier)) >> 32) as u32;
                 assert_eq!((high + number) >> shift, number / size, "{number} / {size}");
             }
         }
