@@ -108,7 +108,11 @@ impl Pool {
         let out = numbers(&y.shape[2..]);
         let padding = (0..extents.len()).map(|a| window.padding(a, extents[a], out[a]));
         let (begin, behind): (Vec<i64>, Vec<i64>) = padding.unzip();
-        let end: Vec<i64> = extents.iter().zip(behind).map(|(extent, behind)| extent + behind).collect();
+        let end: Vec<i64> = extents
+            .iter()
+            .zip(behind)
+            .map(|(extent, behind)| extent + behind)
+            .collect();
         let steps = numbers(&axes(x).strides);
         let counting = self.counting(&x.shape);
         let channels = y.shape[1] / if y.layout == Layout::ChannelsLast { pack } else { 1 };
@@ -123,7 +127,9 @@ impl Pool {
             (&begin, 0),
             (&end, 1),
         ];
-        lists.into_iter().for_each(|(list, filler)| words.extend(padded(list, filler)));
+        lists
+            .into_iter()
+            .for_each(|(list, filler)| words.extend(padded(list, filler)));
         words.extend(counting[..2].iter().copied().chain(padded(&counting[2..], 0)));
         let power = self.attrs.contains_key("p").then(|| self.attrs.int("p"));
         words.push(power.unwrap_or(0));
@@ -191,6 +197,10 @@ mod tests {
             &[0],
         ];
         assert_eq!(words, expected.concat());
-        assert!(pool.source(&y, 8).unwrap().contains("pool<MaxPool, float16, 8, 3, true, false>"));
+        assert!(
+            pool.source(&y, 8)
+                .unwrap()
+                .contains("pool<MaxPool, float16, 8, 3, true, false>")
+        );
     }
 }

@@ -48,11 +48,19 @@ struct Unpool {
 impl Unpool {
     fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Box<dyn Instance>> {
         let (x, out) = (&request.inputs[0], request.outputs[0].shape.clone());
-        let counted = if self.given { pooled(&self.attrs, &x.shape)? } else { out.clone() };
+        let counted = if self.given {
+            pooled(&self.attrs, &x.shape)?
+        } else {
+            out.clone()
+        };
         let results: usize = out.iter().product();
         let mut words = [x.elements(), results, out.len()].map(|n| n as i64).to_vec();
         for (list, filler) in [(&counted, 1), (&out, 1), (&strides(&counted), 1), (&strides(&out), 0)] {
-            words.extend(numbers(list).into_iter().chain(std::iter::repeat_n(filler, AXES + 2 - list.len())));
+            words.extend(
+                numbers(list)
+                    .into_iter()
+                    .chain(std::iter::repeat_n(filler, AXES + 2 - list.len())),
+            );
         }
         let words = fields(words)?;
         let ty = self.ty;
