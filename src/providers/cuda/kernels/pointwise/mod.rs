@@ -48,8 +48,8 @@ fn candidate(network: &Network, layers: Vec<LayerId>, gpu: &Arc<Gpu>) -> Candida
     }
 }
 
-/// The function of one element, as `strided.cu` wants it.
-fn source(network: &Network, code: &code::Code) -> String {
+/// The function of one element, as [`Strided`] wants it.
+pub fn source(network: &Network, code: &code::Code) -> String {
     let ty = |&t: &crate::network::TensorId| code::element(network[t].ty.dtype).unwrap_or("float");
     let mut text = String::new();
     let mut parameters: Vec<String> = vec![];
