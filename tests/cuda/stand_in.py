@@ -29,16 +29,16 @@ Result = TypeVar("Result")
 
 
 def build(folder: Path, missing: Sequence[str] = (), lacks: str | None = None) -> Path:
-    """Compiles the libraries into a folder: all but those that are `missing`, and without the function that it `lacks`."""
+    """Compiles the libraries into a folder: all but the `missing` ones, and without the function that they lack."""
     folder.mkdir()
     for library, sources in LIBRARIES.items():
-        if library in missing:
-            continue
         state = [] if library == "libcuda.so.1" else [f"-L{folder}", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN"]
         rename = [f"-D{lacks}={lacks}_that_came_later"] if lacks else []
         files = [str(SOURCES / source) for source in sources]
         command = ["cc", *FLAGS, *rename, f"-Wl,-soname,{library}", *files, "-o", str(folder / library), *state]
         subprocess.run(command, check=True)
+    for library in missing:
+        (folder / library).unlink()
     return folder
 
 
@@ -73,6 +73,10 @@ class Recorded:
         self._library.recorded_forget(heading.encode())
 
 
+def _set(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+
+
 class Process:
     """A process that finds the stand-ins of a folder; `settings` are more of its environment.
 
@@ -80,10 +84,9 @@ class Process:
     """
 
     def __init__(self, folder: Path, **settings: str) -> None:
-        environment = {"NEURENIX_CUDA_LIBRARIES": str(folder), "CUDA_VISIBLE_DEVICES": "0"} | settings
-        self._pool = ProcessPoolExecutor(
-            1, multiprocessing.get_context("spawn"), initializer=os.environ.update, initargs=(environment,)
-        )
+        environment = {"NEURENIX_CUDA_LIBRARIES": str(folder), "NEURENIX_PROVIDERS": ""} | settings
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(1, spawn, initializer=_set, initargs=(environment,))
 
     def __enter__(self) -> Process:
         return self

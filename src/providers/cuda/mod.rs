@@ -16,6 +16,8 @@ use crate::providers::common::scope::{Orders, Scope};
 use device::Device;
 use kernels::transfer::Transfer;
 use kernels::{Gpu, Reorder};
+use library::cublaslt::cublaslt;
+use library::cudnn::cudnn;
 use library::nvrtc::nvrtc;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,10 +32,12 @@ impl Cuda {
     /// The provider for a GPU.
     ///
     /// # Errors
-    /// If there is no driver, no such GPU, or no compiler; says what is missing.
+    /// If there is no driver, no such GPU, or one of the libraries is missing; says which.
     fn open(ordinal: u32) -> Result<Self> {
         let device = Device::open(ordinal)?;
         nvrtc()?;
+        cublaslt()?;
+        cudnn()?;
         Ok(Self {
             gpu: Arc::new(Gpu::new(device)),
             orders: Orders::default(),
@@ -79,8 +83,10 @@ impl Provider for Cuda {
     fn signature(&self, _settings: &Settings) -> String {
         let device = &self.gpu.device;
         let nvrtc = nvrtc().map_or("none".into(), |nvrtc| nvrtc.version());
+        let blas = cublaslt().map_or(0, |blas| blas.version());
+        let dnn = cudnn().map_or(0, |dnn| dnn.version());
         let (name, sms, driver) = (&device.name, device.multiprocessors, device.driver_version);
-        format!("cuda {name} {sms} SMs driver {driver} nvrtc {nvrtc}")
+        format!("cuda {name} {sms} SMs driver {driver} nvrtc {nvrtc} cublaslt {blas} cudnn {dnn}")
     }
 
     fn space(&self) -> Space {
@@ -169,6 +175,6 @@ impl Provider for Cuda {
 
     fn run(&self, _threads: usize, job: Job) -> Result<()> {
         let _entered = self.gpu.device.enter()?;
-        job()
+        job().map_err(|error| self.gpu.device.blame(error))
     }
 }

@@ -86,7 +86,7 @@ static int unknown(const char* function, int attribute) {
 }
 
 API int cublasLtMatmulDescCreate(void** handle, int compute, int scale) {
-    BEGIN(0);
+    BEGIN(SURVIVES);
     struct Descriptor* made = recorded_make("product", sizeof *made);
     made->compute = compute;
     made->scale = scale;
@@ -96,7 +96,7 @@ API int cublasLtMatmulDescCreate(void** handle, int compute, int scale) {
 }
 
 API int cublasLtMatmulDescSetAttribute(void* handle, int attribute, const void* value, size_t bytes) {
-    BEGIN(0);
+    BEGIN(SURVIVES);
     if (!recorded_is(handle, "product", __func__)) return INVALID_VALUE;
     struct Descriptor* to = handle;
     switch (attribute) {
@@ -117,7 +117,7 @@ API int cublasLtMatmulDescDestroy(void* handle) {
 }
 
 API int cublasLtMatrixLayoutCreate(void** handle, int type, uint64_t rows, uint64_t columns, int64_t leading) {
-    BEGIN(0);
+    BEGIN(SURVIVES);
     struct Layout* made = recorded_make("matrix", sizeof *made);
     made->type = type;
     made->rows = rows;
@@ -129,7 +129,7 @@ API int cublasLtMatrixLayoutCreate(void** handle, int type, uint64_t rows, uint6
 }
 
 API int cublasLtMatrixLayoutSetAttribute(void* handle, int attribute, const void* value, size_t bytes) {
-    BEGIN(0);
+    BEGIN(SURVIVES);
     if (!recorded_is(handle, "matrix", __func__)) return INVALID_VALUE;
     struct Layout* to = handle;
     switch (attribute) {
@@ -147,7 +147,7 @@ API int cublasLtMatrixLayoutDestroy(void* handle) {
 }
 
 API int cublasLtMatmulPreferenceCreate(void** handle) {
-    BEGIN(0);
+    BEGIN(SURVIVES);
     struct Preference* made = recorded_make("preference", sizeof *made);
     for (int i = 0; i < 4; i++) made->alignment[i] = 256;
     *handle = made;
@@ -155,7 +155,7 @@ API int cublasLtMatmulPreferenceCreate(void** handle) {
 }
 
 API int cublasLtMatmulPreferenceSetAttribute(void* handle, int attribute, const void* value, size_t bytes) {
-    BEGIN(0);
+    BEGIN(SURVIVES);
     if (!recorded_is(handle, "preference", __func__)) return INVALID_VALUE;
     struct Preference* to = handle;
     if (attribute == 1) return set(&to->workspace, sizeof(size_t), value, bytes, __func__, attribute);
@@ -235,7 +235,7 @@ static bool are_alive(const void* handle, const void* product, const void* const
 
 API int cublasLtMatmulAlgoGetHeuristic(void* handle, void* product, void* a, void* b, void* c, void* d,
                                        void* preference, int room, struct Result* results, int* count) {
-    BEGIN(NEEDS_CONTEXT);
+    BEGIN(NEEDS_CONTEXT | SURVIVES);
     const void* const matrices[4] = {a, b, c, d};
     if (!are_alive(handle, product, matrices, __func__) || !recorded_is(preference, "preference", __func__))
         return INVALID_VALUE;

@@ -151,14 +151,14 @@ API int cudnnCreate(void** handle) {
 }
 
 API int cudnnSetStream(void* handle, void* stream) {
-    BEGIN(0);
+    BEGIN(SURVIVES);
     if (!recorded_is(handle, "dnn", __func__)) return BAD_PARAM;
     ((struct Dnn*)handle)->stream = stream;
     return 0;
 }
 
 API int cudnnBackendCreateDescriptor(int kind, void** descriptor) {
-    BEGIN(0);
+    BEGIN(SURVIVES);
     struct Descriptor* made = recorded_make("descriptor", sizeof *made);
     made->kind = kind;
     *descriptor = made;
@@ -173,7 +173,7 @@ API int cudnnBackendDestroyDescriptor(void* descriptor) {
 }
 
 API int cudnnBackendSetAttribute(void* descriptor, int name, int type, int64_t count, const void* values) {
-    BEGIN(0);
+    BEGIN(SURVIVES);
     if (!recorded_is(descriptor, "descriptor", __func__)) return BAD_PARAM;
     struct Descriptor* to = descriptor;
     for (int i = 0; i < RULES; i++) {
@@ -406,7 +406,7 @@ static int propose(const struct Descriptor* heuristic, int64_t room, int64_t* co
 }
 
 API int cudnnBackendGetAttribute(void* descriptor, int name, int type, int64_t room, int64_t* count, void* values) {
-    BEGIN(0);
+    BEGIN(SURVIVES);
     if (!recorded_is(descriptor, "descriptor", __func__) || room < 1) return BAD_PARAM;
     const struct Descriptor* of = descriptor;
     *count = 1;

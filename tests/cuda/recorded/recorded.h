@@ -18,7 +18,8 @@
 API long recorded_count(const char* name);
 // Sets a property of the device: devices, capability (10 x major + minor), total_memory.
 API void recorded_set(const char* name, long value);
-// Lets a function give a status, once, after so many more calls. A status that real contexts do not survive stays.
+// Lets a function give a status, once, after so many more calls; 0 takes that back. A status that real contexts do not
+// survive stays.
 API void recorded_fail(const char* function, long after, int status);
 // What was written down under a heading, a line each: "misuse", or "launches". Valid until more is written.
 API const char* recorded_text(const char* heading);

@@ -123,6 +123,9 @@ static bool is_lasting(int status) {
 
 void recorded_fail(const char* function, long after, int status) {
     lock();
+    for (int i = 0; i < 32; i++) {
+        if (strcmp(faults[i].function, function) == 0) faults[i].status = 0;
+    }
     struct Fault* fault = &faults[fault_count++ % 32];
     snprintf(fault->function, sizeof fault->function, "%s", function);
     fault->after = after;

@@ -30,8 +30,8 @@ pub struct Gpu {
     pub device: Arc<Device>,
     /// Its compiler.
     pub compiler: Compiler,
-    blas: OnceLock<Result<Blas, Error>>,
-    dnn: OnceLock<Result<Dnn, Error>>,
+    blas: OnceLock<Blas>,
+    dnn: OnceLock<Dnn>,
 }
 
 impl Gpu {
@@ -49,25 +49,27 @@ impl Gpu {
     /// cuBLASLt on this GPU, opened when it is first asked for.
     ///
     /// # Errors
-    /// If there is no such library.
+    /// If there is no such library, or it lacks memory.
     pub fn blas(&self) -> Result<&Blas, Error> {
-        let open = || {
-            let _entered = self.device.enter()?;
-            Blas::new()
-        };
-        self.blas.get_or_init(open).as_ref().map_err(Clone::clone)
+        self.opened(&self.blas, Blas::new)
     }
 
     /// cuDNN on this GPU, opened when it is first asked for.
     ///
     /// # Errors
-    /// If there is no such library.
+    /// If there is no such library, or it lacks memory.
     pub fn dnn(&self) -> Result<&Dnn, Error> {
-        let open = || {
-            let _entered = self.device.enter()?;
-            Dnn::new()
-        };
-        self.dnn.get_or_init(open).as_ref().map_err(Clone::clone)
+        self.opened(&self.dnn, Dnn::new)
+    }
+
+    /// A failure is not kept: memory that was short may be there the next time.
+    fn opened<'a, T>(&self, kept: &'a OnceLock<T>, open: fn() -> Result<T, Error>) -> Result<&'a T, Error> {
+        if let Some(open) = kept.get() {
+            return Ok(open);
+        }
+        let _entered = self.device.enter()?;
+        let opened = open()?;
+        Ok(kept.get_or_init(|| opened))
     }
 }
 

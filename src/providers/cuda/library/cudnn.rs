@@ -44,11 +44,11 @@ impl Cudnn {
         }
         // SAFETY: the library gives a text for every number.
         let text = unsafe { CStr::from_ptr((self.cudnnGetErrorString)(status)) };
-        Err(Error::device(format!(
-            "cuDNN {} failed: {} in {call}",
-            self.version(),
-            text.to_string_lossy()
-        )))
+        let message = format!("cuDNN {} failed: {} in {call}", self.version(), text.to_string_lossy());
+        Err(match status {
+            HOST_ALLOCATION_FAILED | DEVICE_ALLOCATION_FAILED => Error::memory(message),
+            _ => Error::device(message),
+        })
     }
 }
 
@@ -128,6 +128,10 @@ mod name {
 
 /// `CUDNN_NUMERICAL_NOTE_TENSOR_CORE`: float32 operands are rounded to tf32 there.
 const NOTE_TENSOR_CORE: i32 = 0;
+/// `CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED`.
+const HOST_ALLOCATION_FAILED: c_int = 4003;
+/// `CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED`.
+const DEVICE_ALLOCATION_FAILED: c_int = 4004;
 /// `CUDNN_HEUR_MODE_A` and `CUDNN_HEUR_MODE_FALLBACK`.
 const HEURISTICS: [i32; 2] = [3, 2];
 /// What addresses are aligned to.
