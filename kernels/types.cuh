@@ -118,3 +118,38 @@ FUNCTION f_min(W a, W b) { return a < b || a != a ? a : b; }
 FUNCTION f_clip(W x, W low, W high) { return f_min(f_max(x, low), high); }
 FUNCTION f_hard_sigmoid(W x, W a, W b) { return f_clip(a * x + b, (W)0, (W)1); }
 FUNCTION f_hard_swish(W x) { return x * f_hard_sigmoid(x, (W)(1.0 / 6.0), (W)0.5); }
+
+// A number to divide by, prepared: numbers below 2^31 are divided by a multiplication.
+struct Divisor {
+    uint32 size, multiplier, shift;
+
+    __device__ __forceinline__ uint32 divide(uint32 number) const {
+        return (__umulhi(number, multiplier) + number) >> shift;
+    }
+
+    // Takes the last digit off a number in this base.
+    __device__ __forceinline__ uint32 take(uint32& number) const {
+        const uint32 rest = divide(number), digit = number - rest * size;
+        number = rest;
+        return digit;
+    }
+};
+
+// N neighbours: at once where they are aligned, else one by one.
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> fetch(const T* from) {
+    if ((uint64)from % sizeof(Pack<T, N>) == 0) return *(const Pack<T, N>*)from;
+    Pack<T, N> pack;
+#pragma unroll
+    for (int32 k = 0; k < N; k++) pack.item[k] = from[k];
+    return pack;
+}
+template <int N, typename T>
+__device__ __forceinline__ void store(T* to, const Pack<T, N>& pack) {
+    if ((uint64)to % sizeof(Pack<T, N>) == 0) {
+        *(Pack<T, N>*)to = pack;
+        return;
+    }
+#pragma unroll
+    for (int32 k = 0; k < N; k++) to[k] = pack.item[k];
+}

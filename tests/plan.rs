@@ -9,10 +9,12 @@ use neurenix::network::attr::{Attr, Attrs, attrs};
 use neurenix::network::dtype::DType;
 use neurenix::network::op::{OpDef, TensorType};
 use neurenix::network::{LayerId, Network, TensorId, ops, reference};
+use neurenix::plan::boundary::Place;
 use neurenix::plan::layout::{Layout, Operand, Space};
+use neurenix::plan::queues::Foreign;
 use neurenix::plan::{Alias, AtOnce, Call, Candidate, Form, Instance, Job, Kernel, Memory, Offer, Provider, Queue};
 use neurenix::plan::{Recorder, Recording, Refusal, Request, Settings};
-use neurenix::runtime::ExecutionContext;
+use neurenix::runtime::{ExecutionContext, TensorSpec};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -84,8 +86,20 @@ static RECORDED: AtomicUsize = AtomicUsize::new(0);
 struct Tape(Vec<Command>);
 
 impl Recording for Tape {
-    fn replay(&mut self) -> Result<()> {
+    fn replay(&mut self, _: &dyn Queue) -> Result<()> {
         self.0.iter().try_for_each(|command| command())
+    }
+}
+
+/// A far queue of the caller's.
+struct Adopted(*mut c_void);
+
+// SAFETY: the queue behind it may be used from any thread.
+unsafe impl Send for Adopted {}
+
+impl Queue for Adopted {
+    fn raw(&self) -> *mut c_void {
+        self.0
     }
 }
 
@@ -160,6 +174,9 @@ impl Provider for Toy {
         } else {
             Box::new(AtOnce)
         })
+    }
+    unsafe fn adopt(&self, raw: *mut c_void) -> Box<dyn Queue> {
+        Box::new(Adopted(raw))
     }
     fn time(&self, _: &mut dyn Instance, _: &Request) -> Result<u64> {
         Ok(1000)
@@ -366,27 +383,35 @@ fn random_network(random: &mut Random) -> Network {
     network
 }
 
-fn run(engine: Arc<Engine>, inputs: &[Array]) -> Vec<Array> {
+/// Runs an engine on arrays that lie in far memory, or in the processor's.
+fn run(engine: Arc<Engine>, inputs: &[Array], far: bool) -> Vec<Array> {
     let mut context = ExecutionContext::new(engine);
     let shapes: Vec<_> = inputs.iter().map(|a| (a.dtype(), a.shape())).collect();
     let specs = context.prepare(&shapes).unwrap().to_vec();
-    let mut buffers: Vec<_> = specs
-        .iter()
-        .map(|s| Buffer::zeroed(s.shape.iter().product::<usize>() * s.dtype.size()))
-        .collect();
-    let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
-    let to: Vec<_> = buffers.iter_mut().map(|b| b.as_mut_slice().as_mut_ptr()).collect();
+    let bytes = |s: &TensorSpec| s.shape.iter().product::<usize>() * s.dtype.size();
+    let buffers: Vec<_> = specs.iter().map(|s| Buffer::zeroed(bytes(s))).collect();
+    let place = |near: *const u8| Place {
+        address: near.cast_mut().map_addr(|a| a + if far { AWAY } else { 0 }),
+        space: if far { Space::Device(0) } else { Space::Host },
+    };
+    let from: Vec<_> = inputs.iter().map(|a| place(a.bytes().as_ptr())).collect();
+    let to: Vec<_> = buffers.iter().map(|b| place(b.as_ptr())).collect();
+    let queue = FarQueue::default();
+    let caller = far.then(|| Foreign {
+        space: Space::Device(0),
+        raw: queue.raw(),
+    });
     // Once as it is, once recorded, once replayed.
     for _ in 0..3 {
-        to.iter().zip(&specs).for_each(|(&to, spec)| {
+        buffers.iter().zip(&specs).for_each(|(buffer, spec)| {
             // SAFETY: the buffers are ours, and as large as the outputs.
-            unsafe { to.write_bytes(0xcd, spec.shape.iter().product::<usize>() * spec.dtype.size()) };
+            unsafe { buffer.as_ptr().write_bytes(0xcd, bytes(spec)) };
         });
         // SAFETY: the arrays have the shapes that the context was told and gave.
-        unsafe { context.run(&from, &to) }.unwrap();
+        unsafe { context.run(&from, &to, caller.as_ref()) }.unwrap();
     }
-    let array = |(spec, buffer): (_, &Buffer)| {
-        let spec: &neurenix::runtime::TensorSpec = spec;
+    context.finish().unwrap();
+    let array = |(spec, buffer): (&TensorSpec, &Buffer)| {
         Array::from_bytes(spec.dtype, spec.shape.clone(), buffer.as_ref()).unwrap()
     };
     specs.iter().zip(&buffers).map(array).collect()
@@ -418,7 +443,8 @@ fn memory_is_never_shared_wrongly() {
             }
         };
         let build = |far| Engine::build(network.clone(), BuilderConfig::default(), &providers(far)).unwrap();
-        let results = [false, true].map(|far| run(Arc::new(build(far)), &inputs));
+        let cases = [(false, false), (true, false), (true, true)];
+        let results = cases.map(|(two, far)| run(Arc::new(build(two)), &inputs, far));
         for (got, want) in results.iter().flat_map(|got| got.iter().zip(&want)) {
             let close = got
                 .to_f64()

@@ -49,6 +49,7 @@ EXACT = {
     ("Engine", "prepare"): {"dict[str, Sequence[SupportsIndex]]": "Mapping[str, Sequence[int]]"},
     ("Engine", "load"): {"options: dict": "options: dict[str, Any]"},
     ("Engine", "inputs"): {"-> list": "-> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]"},
+    ("Engine", "specs"): {"-> list": "-> list[tuple[np.dtype[Any], list[int]]]"},
     ("Engine", "outputs"): {"-> list": "-> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]"},
     ("Layer", "attrs"): {"-> dict": "-> dict[str, Any]"},
     ("Network", "add_control"): {
@@ -65,6 +66,7 @@ EXACT = {
     ("Tensor", "numpy"): {"-> Any | None": "-> _Array | None"},
     ("Tensor", "shape"): {"-> tuple": "-> tuple[int | str, ...]"},
     ("Tensor", "value"): {"-> tuple | None": "-> tuple[int | str, ...] | None"},
+    ("", "gpu_info"): {"-> dict": "-> dict[str, Any]"},
     ("", "knobs"): {"-> list": "-> list[dict[str, Any]]"},
     ("", "ops"): {"-> list": "-> list[dict[str, Any]]"},
 }

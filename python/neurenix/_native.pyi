@@ -27,6 +27,8 @@ __all__ = [
     "computes",
     "default_threads",
     "device",
+    "gpu_count",
+    "gpu_info",
     "knobs",
     "nearest",
     "onednn_version",
@@ -63,11 +65,17 @@ class Engine:
     def build(network: Network, profiles: Sequence[Mapping[str, _Shapes]], options: dict[str, Any]) -> Engine:
         """
         Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
-        `options`: compute (dtype), threads, optimization_level, exclude, timing_cache, strict, verify, providers.
+        `options`: compute (dtype), threads, optimization_level, exclude, timing_cache, strict, verify, providers,
+        device (the number of a GPU).
         """
     def create_context(self, /) -> Context:
         """
         A context of one's own, for one call at a time.
+        """
+    @property
+    def devices(self, /) -> list[int]:
+        """
+        The GPUs whose memory it reaches; none where the sizes of outputs depend on data.
         """
     def dump(self, /) -> str:
         """
@@ -119,9 +127,30 @@ class Engine:
         """
         Runs on a dict of arrays by name and gives a dict of new numpy arrays.
         """
+    def run_at(
+        self,
+        /,
+        inputs: Sequence[tuple[SupportsIndex, SupportsIndex | None]],
+        shapes: Sequence[Sequence[SupportsIndex]],
+        outputs: Sequence[tuple[SupportsIndex, SupportsIndex | None]],
+        stream: tuple[SupportsIndex, SupportsIndex] | None,
+    ) -> None:
+        """
+        Runs on arrays at these addresses, each with the number of its GPU or None: dense, of the dtypes of the inputs,
+        of these shapes. The outputs must have room for what `specs` says. `stream`: a GPU and the caller's stream of
+        it; the call then returns before the work is done, where all arrays lie on that GPU.
+        """
     def save(self, /, path: str | PathLike[str]) -> None:
         """
         Saves the engine to a file, which appears whole or not at all.
+        """
+    def specs(self, /, shapes: Sequence[Sequence[SupportsIndex]]) -> list[tuple[np.dtype[Any], list[int]]]:
+        """
+        dtype and shape of each output for inputs of these shapes.
+        """
+    def synchronize(self, /) -> None:
+        """
+        Waits for the work of calls on arrays of a GPU.
         """
 
 @final
@@ -324,6 +353,16 @@ def device(provider: str) -> str:
     What timings on a provider depend on: the device, its instruction sets, the versions of its libraries.
     """
 
+def gpu_count() -> int:
+    """
+    How many GPUs the cuda provider sees; 0 where it can't be had.
+    """
+
+def gpu_info(device: SupportsIndex) -> dict[str, Any]:
+    """
+    What is known of the GPU of this number.
+    """
+
 def knobs() -> list[dict[str, Any]]:
     """
     Every environment variable that is read, with its default, its doc, and what is set now (or None).
@@ -340,7 +379,8 @@ def ops() -> list[dict[str, Any]]:
     from name to (kind, default or None where it is required, doc).
     """
 
-def provider_states() -> list[tuple[str, str | None]]:
+def provider_states(device: SupportsIndex = 0) -> list[tuple[str, str | None]]:
     """
-    The providers that this build has, the preferred one first, with None or why one can't be had here.
+    The providers that this build has, the preferred one first, with None or why one can't be had here, on the GPU of
+    this number.
     """

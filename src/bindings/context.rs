@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::ops;
+use crate::plan::boundary::Place;
 use crate::runtime::{ExecutionContext, LayerTime};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -98,11 +99,11 @@ fn types(arrays: &[Array]) -> Vec<(DType, &[usize])> {
     arrays.iter().map(|a| (a.dtype(), a.shape())).collect()
 }
 
-/// Addresses that cross to where the GIL is not held.
-struct Addresses(Vec<*const u8>, Vec<*mut u8>);
+/// Places that cross to where the GIL is not held: of inputs, and of outputs.
+pub struct Crossing(pub Vec<Place>, pub Vec<Place>);
 
-// SAFETY: the arrays behind the addresses outlive the call, and only it touches the outputs.
-unsafe impl Send for Addresses {}
+// SAFETY: the arrays at these places outlive the call, and only it touches the outputs.
+unsafe impl Send for Crossing {}
 
 /// Runs a context on arrays; the outputs are new numpy arrays.
 pub fn run<'py>(
@@ -124,16 +125,17 @@ pub fn run<'py>(
         py.detach(|| guarded(|| context.prepare(&types).map(drop)))?;
     }
     let outputs = PyDict::new(py);
-    let mut addresses = Addresses(inputs.iter().map(|a| a.bytes().as_ptr()).collect(), vec![]);
+    let from = inputs.iter().map(|a| Place::host(a.bytes().as_ptr()));
+    let mut places = Crossing(from.collect(), vec![]);
     for (name, spec) in ports.outputs.iter().zip(context.prepare(&types)?) {
         let (array, data) = arrays::empty(py, spec.dtype, &spec.shape)?;
         outputs.set_item(name, array)?;
-        addresses.1.push(data);
+        places.1.push(Place::host(data));
     }
     py.detach(|| {
-        let addresses = addresses;
+        let places = places;
         // SAFETY: `inputs` and the new arrays in `outputs` live beyond the call, and have the prepared shapes.
-        guarded(|| unsafe { context.run(&addresses.0, &addresses.1) })
+        guarded(|| unsafe { context.run(&places.0, &places.1, None) })
     })?;
     Ok(outputs)
 }

@@ -3,6 +3,7 @@
 use super::context::{self, Context};
 use super::errors::guarded;
 use super::network::Network;
+use super::placed::{self, Call, Spot};
 use super::{arrays, attrs};
 use crate::engine::config::{BuilderConfig, InputShape, profile};
 use crate::engine::{self, report};
@@ -11,8 +12,9 @@ use crate::network::TensorId;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::plan::Provider;
+use crate::plan::layout::Space;
 use crate::providers;
-use crate::runtime::ContextPool;
+use crate::runtime::{ContextPool, TensorSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use std::collections::BTreeMap;
@@ -70,7 +72,7 @@ impl Engine {
 
 fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn Provider>>)> {
     let mut config = BuilderConfig::default();
-    let mut chosen = vec![];
+    let (mut chosen, mut device) = (vec![], 0);
     for (name, value) in options {
         match name.extract::<String>()?.as_str() {
             "compute" => config.compute = arrays::dtype_from(&value)?,
@@ -80,18 +82,21 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
             "timing_cache" => config.timing_cache = value.extract::<Option<PathBuf>>()?,
             "strict" => config.strict = value.extract()?,
             "verify" => config.verify = value.extract()?,
+            "device" => device = value.extract()?,
             "providers" => chosen = value.extract::<Vec<String>>()?,
             other => return Err(Error::invalid(format!("there is no option {other:?}")).into()),
         }
     }
-    let providers = chosen.iter().map(|name| providers::find(name)).collect::<Result<_>>()?;
+    let found = chosen.iter().map(|name| providers::find(name, device));
+    let providers = found.collect::<Result<_>>()?;
     Ok((config, providers))
 }
 
 #[pymethods]
 impl Engine {
     /// Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
-    /// `options`: compute (dtype), threads, optimization_level, exclude, timing_cache, strict, verify, providers.
+    /// `options`: compute (dtype), threads, optimization_level, exclude, timing_cache, strict, verify, providers,
+    /// device (the number of a GPU).
     #[staticmethod]
     fn build(
         py: Python<'_>,
@@ -135,6 +140,56 @@ impl Engine {
             self.outside.store(true, Ordering::Relaxed);
         }
         Ok(outputs)
+    }
+
+    /// Runs on arrays at these addresses, each with the number of its GPU or None: dense, of the dtypes of the inputs,
+    /// of these shapes. The outputs must have room for what `specs` says. `stream`: a GPU and the caller's stream of
+    /// it; the call then returns before the work is done, where all arrays lie on that GPU.
+    fn run_at(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<Spot>,
+        shapes: Vec<Vec<usize>>,
+        outputs: Vec<Spot>,
+        stream: Option<(u32, usize)>,
+    ) -> PyResult<()> {
+        let call = Call {
+            inputs,
+            shapes,
+            outputs,
+            stream,
+        };
+        let inside = call.run(py, &self.pool, self.ports.inputs.iter().map(|(_, dtype)| *dtype))?;
+        if !inside {
+            self.outside.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// dtype and shape of each output for inputs of these shapes.
+    fn specs<'py>(&self, py: Python<'py>, shapes: Vec<Vec<usize>>) -> PyResult<Bound<'py, PyList>> {
+        let types = placed::types(self.ports.inputs.iter().map(|(_, dtype)| *dtype), &shapes);
+        let specs = py.detach(|| guarded(|| Ok(self.pool.lend().prepare(&types)?.to_vec())))?;
+        let list = PyList::empty(py);
+        for TensorSpec { dtype, shape } in specs {
+            list.append((arrays::numpy_dtype(py, dtype)?, shape))?;
+        }
+        Ok(list)
+    }
+
+    /// The GPUs whose memory it reaches; none where the sizes of outputs depend on data.
+    #[getter]
+    fn devices(&self) -> Vec<u32> {
+        let spaces = self.engine.plans.iter().flat_map(|plan| plan.program.spaces());
+        let mut devices: Vec<u32> = spaces.filter_map(Space::device).collect();
+        devices.sort();
+        devices.dedup();
+        devices
+    }
+
+    /// Waits for the work of calls on arrays of a GPU.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| guarded(|| self.pool.finish()))?)
     }
 
     /// Runs once on a dict of arrays and gives, for each kernel in order: its layers, its implementation, nanoseconds.

@@ -3,8 +3,9 @@
 use crate::error::Result;
 use crate::knobs;
 use crate::plan::Settings;
-use crate::providers::{self, PROVIDERS, cpu};
+use crate::providers::{self, PROVIDERS, cpu, cuda};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::path::PathBuf;
 
 /// The threads that the CPU provider uses when nobody says how many.
@@ -25,11 +26,34 @@ pub fn allowed_providers() -> PyResult<Vec<String>> {
     Ok(knobs::PROVIDERS.get()?)
 }
 
-/// The providers that this build has, the preferred one first, with None or why one can't be had here.
+/// The providers that this build has, the preferred one first, with None or why one can't be had here, on the GPU of
+/// this number.
 #[pyfunction]
-pub fn provider_states() -> Vec<(String, Option<String>)> {
-    let row = |(name, probe): &(&str, providers::Probe)| (name.to_string(), probe().err().map(|e| e.to_string()));
+#[pyo3(signature = (device = 0))]
+pub fn provider_states(device: u32) -> Vec<(String, Option<String>)> {
+    let row = |(name, probe): &(&str, providers::Probe)| (name.to_string(), probe(device).err().map(|e| e.to_string()));
     PROVIDERS.iter().map(row).collect()
+}
+
+/// How many GPUs the cuda provider sees; 0 where it can't be had.
+#[pyfunction]
+pub fn gpu_count() -> u32 {
+    cuda::device::count().unwrap_or(0)
+}
+
+/// What is known of the GPU of this number.
+#[pyfunction]
+pub fn gpu_info<'py>(py: Python<'py>, device: u32) -> PyResult<Bound<'py, PyDict>> {
+    let facts = cuda::Cuda::shared(device)?.facts()?;
+    let dict = PyDict::new(py);
+    dict.set_item("name", facts.name)?;
+    dict.set_item("compute_capability", facts.capability)?;
+    dict.set_item("total_memory", facts.total_memory)?;
+    dict.set_item("free_memory", facts.free_memory)?;
+    dict.set_item("multiprocessors", facts.multiprocessors)?;
+    dict.set_item("driver_version", facts.driver_version)?;
+    dict.set_item("libraries", facts.libraries)?;
+    Ok(dict)
 }
 
 /// What timings on a provider depend on: the device, its instruction sets, the versions of its libraries.
@@ -41,7 +65,7 @@ pub fn device(provider: &str) -> PyResult<String> {
             optimization_level: 0,
             exclude: Default::default(),
         };
-        Ok(providers::find(name)?.signature(&settings))
+        Ok(providers::find(name, 0)?.signature(&settings))
     };
     Ok(signature(provider)?)
 }
@@ -50,5 +74,5 @@ pub fn device(provider: &str) -> PyResult<String> {
 #[pyfunction]
 pub fn computes(provider: &str, dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
     let dtype = super::arrays::dtype_from(dtype)?;
-    Ok(providers::find(provider)?.compute_dtype(dtype) == dtype)
+    Ok(providers::find(provider, 0)?.compute_dtype(dtype) == dtype)
 }

@@ -11,6 +11,7 @@ mod layer;
 mod machine;
 mod network;
 mod ops;
+mod placed;
 mod tensor;
 
 /// The extension module `neurenix._native`; users meet its contents through `neurenix`.
@@ -30,7 +31,9 @@ mod _native {
     #[pymodule_export]
     use super::layer::Layer;
     #[pymodule_export]
-    use super::machine::{allowed_providers, cache_dir, computes, default_threads, device, provider_states};
+    use super::machine::{
+        allowed_providers, cache_dir, computes, default_threads, device, gpu_count, gpu_info, provider_states,
+    };
     #[pymodule_export]
     use super::network::Network;
     #[pymodule_export]

@@ -5,6 +5,7 @@ use crate::network::array::{Array, Buffer};
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::network::{Network, TensorId};
+use crate::plan::boundary::Place;
 use crate::plan::instance::ProgramInstance;
 use crate::plan::layout::Layout;
 use crate::plan::program::{Program, operand};
@@ -98,10 +99,10 @@ fn run_once(program: &Arc<Program>, inputs: &[Array], binding: &Binding) -> Resu
     let mut instance = ProgramInstance::new(program.clone(), binding)?;
     let outputs = instance.outputs().iter().map(|o| Buffer::try_zeroed(o.bytes()));
     let outputs = outputs.collect::<Result<Vec<_>>>()?;
-    let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
-    let to: Vec<_> = outputs.iter().map(Buffer::as_ptr).collect();
+    let from: Vec<_> = inputs.iter().map(|a| Place::host(a.bytes().as_ptr())).collect();
+    let to: Vec<_> = outputs.iter().map(|b| Place::host(b.as_ptr())).collect();
     // SAFETY: the arrays have the shapes that the binding gives their tensors, and live until the run is over.
-    unsafe { instance.run(&from, &to) }?;
+    unsafe { instance.run(&from, &to, None) }?;
     let arrays = instance.outputs().to_vec().into_iter().zip(outputs);
     arrays
         .map(|(operand, buffer)| Array::new(operand.dtype, operand.shape, Arc::new(buffer), 0))

@@ -4,10 +4,12 @@ use crate::error::{Error, Result};
 use crate::network::Source;
 use crate::network::array::Array;
 use crate::network::dim::Binding;
+use crate::plan::boundary::{Boundary, Patch, Place};
 use crate::plan::layout::{Operand, Space};
 use crate::plan::place::{Home, Places, is_ahead, place};
 use crate::plan::program::{Program, SlotId, Step, operand};
-use crate::plan::stretch::{Queues, Run, Running, Stretch};
+use crate::plan::queues::{Foreign, Queues};
+use crate::plan::stretch::{Run, Running, Stretch};
 use crate::plan::{Alias, Call, Instance, Memory, Request};
 use std::ffi::c_void;
 use std::sync::{Arc, PoisonError, Weak};
@@ -17,23 +19,16 @@ pub struct ProgramInstance {
     program: Arc<Program>,
     runs: Vec<Run>,
     stretches: Vec<Stretch>,
-    patches: Vec<Patch>,
+    boundary: Boundary,
     outputs: Vec<Operand>,
     threads: usize,
     queues: Queues,
     arenas: Vec<(Space, Box<dyn Memory>)>,
     unshared: usize,
+    /// Whether a caller recorded a call.
+    recorded: bool,
     // What fixed addresses point to.
     _fixed: Vec<Fixed>,
-}
-
-/// An address that changes from call to call: that of the caller's array.
-struct Patch {
-    run: usize,
-    operand: usize,
-    writes: bool,
-    home: Home,
-    offset: usize,
 }
 
 /// Memory that does not change between calls.
@@ -99,46 +94,185 @@ impl ProgramInstance {
             let owner = owner.ok_or_else(|| Error::internal("nobody owns a memory"))?;
             Ok((space, owner.allocate(bytes)?))
         };
-        let arenas = places.arenas.iter().map(allocate).collect::<Result<_>>()?;
-        let mut this = Self {
+        let arenas = places.arenas.iter().map(allocate).collect::<Result<Vec<_>>>()?;
+        let mut linking = Linking {
+            program: &program,
+            places: &places,
+            fixed: &fixed,
+            arenas: &arenas,
+            runs: vec![],
+            patches: vec![],
+        };
+        for (step, instance) in instances {
+            linking.link(step, instance, workspaces[step]);
+        }
+        let Linking { runs, patches, .. } = linking;
+        let boundary = Boundary::new(&program, &runs, &places, patches);
+        let queues = Queues::of(&program, &runs)?;
+        let stretches = Stretch::cut(&program, &runs, &boundary.patched().collect(), &queues)?;
+        Ok(Self {
             outputs: program
                 .outputs
                 .iter()
                 .map(|&slot| places.operands[slot].clone())
                 .collect(),
-            runs: vec![],
-            stretches: vec![],
-            patches: vec![],
+            runs,
+            stretches,
+            boundary,
             threads,
             unshared: places.unshared_bytes(),
-            queues: Queues::of(&program, &[])?,
+            recorded: false,
+            queues,
             arenas,
-            _fixed: vec![],
+            _fixed: fixed.into_iter().flatten().collect(),
             program,
-        };
-        for (step, instance) in instances {
-            this.link(step, instance, &places, &fixed, workspaces[step]);
-        }
-        this._fixed = fixed.into_iter().flatten().collect();
-        let patched = this.patches.iter().map(|patch| patch.run).collect();
-        this.queues = Queues::of(&this.program, &this.runs)?;
-        this.stretches = Stretch::cut(&this.program, &this.runs, &patched, &this.queues)?;
-        Ok(this)
+        })
     }
 
+    /// dtype and shape of each result.
+    pub fn outputs(&self) -> &[Operand] {
+        &self.outputs
+    }
+
+    /// Bytes of the arenas, and of what stands in for the caller's arrays.
+    pub fn arena_bytes(&self) -> usize {
+        let arenas = self.arenas.iter().map(|(_, arena)| arena.bytes());
+        arenas.sum::<usize>() + self.boundary.bytes()
+    }
+
+    /// Bytes that the arena would need if nothing in it shared memory.
+    pub fn unshared_bytes(&self) -> usize {
+        self.unshared
+    }
+
+    /// Threads that run it.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Runs the program on the arrays at these places. On a device the work goes into the caller's queue, if he brings one,
+    /// and then goes on when the call has returned, where all arrays lie on that device; [`ProgramInstance::finish`] waits
+    /// for it. Without one it is done when the call returns.
+    ///
+    /// # Safety
+    /// Each place must be valid for the bytes of its input (to read) or output (to write) until the work is done.
+    ///
+    /// # Errors
+    /// If a kernel fails, or an earlier call found something wrong with its data; names the layer.
+    pub unsafe fn run(&mut self, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
+        self.finished()?;
+        let done = self.go(inputs, outputs, caller);
+        if done.is_err() {
+            // What went into the queues before the failure must not work on while the next call uses the same memory.
+            self.queues.settle(&self.program, caller);
+        }
+        done
+    }
+
+    fn go(&mut self, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
+        self.boundary.enter(&self.program, &mut self.runs, inputs, outputs)?;
+        let lasts = caller.is_some() && self.boundary.lasts();
+        let queues = self.queues.enter(&self.program, caller)?;
+        let mut running = Running {
+            program: &self.program,
+            runs: &mut self.runs,
+            queues: &queues,
+            threads: self.threads,
+        };
+        let last = self.stretches.len().wrapping_sub(1);
+        for (at, stretch) in self.stretches.iter_mut().enumerate() {
+            stretch.run(&mut running, lasts && at == last)?;
+        }
+        queues.leave(lasts)?;
+        self.recorded |= queues.is_recording();
+        if lasts {
+            Ok(())
+        } else {
+            self.boundary.leave(&self.program)
+        }
+    }
+
+    /// Whether a caller recorded a call, and so may run it again in this memory at any time.
+    pub fn is_recorded(&self) -> bool {
+        self.recorded
+    }
+
+    /// Waits for what earlier calls left in the caller's queue.
+    ///
+    /// # Errors
+    /// If some of it failed, or something was wrong with its data; names the layer.
+    pub fn finish(&mut self) -> Result<()> {
+        self.queues.finish()?;
+        self.finished()
+    }
+
+    /// What the device found wrong with the data of calls whose work goes on behind them.
+    fn finished(&mut self) -> Result<()> {
+        if !self.queues.is_behind() {
+            return Ok(());
+        }
+        let program = &self.program;
+        self.runs.iter_mut().try_for_each(|run| run.finished(program))
+    }
+
+    /// As [`ProgramInstance::run`] without a queue, timing each step.
+    ///
+    /// # Safety
+    /// As [`ProgramInstance::run`].
+    ///
+    /// # Errors
+    /// As [`ProgramInstance::run`].
+    pub unsafe fn profile(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Vec<StepTime>> {
+        self.boundary.enter(&self.program, &mut self.runs, inputs, outputs)?;
+        let queues = self.queues.enter(&self.program, None)?;
+        let mut running = Running {
+            program: &self.program,
+            runs: &mut self.runs,
+            queues: &queues,
+            threads: self.threads,
+        };
+        let mut times = vec![];
+        for stretch in &mut self.stretches {
+            stretch.profile(&mut running, &mut times)?;
+        }
+        self.boundary.leave(&self.program)?;
+        Ok(times)
+    }
+
+    /// The implementation of each step that runs.
+    pub fn implementations(&self) -> Vec<(usize, String)> {
+        self.runs
+            .iter()
+            .map(|run| (run.step, run.instance.implementation()))
+            .collect()
+    }
+}
+
+impl Drop for ProgramInstance {
+    fn drop(&mut self) {
+        // What still runs would work in memory that is given back now. A failure was, or will be, somebody else's to report.
+        let _ = self.queues.finish();
+    }
+}
+
+/// Gives each run its addresses.
+struct Linking<'a> {
+    program: &'a Program,
+    places: &'a Places,
+    fixed: &'a [Option<Fixed>],
+    arenas: &'a [(Space, Box<dyn Memory>)],
+    runs: Vec<Run>,
+    patches: Vec<Patch>,
+}
+
+impl Linking<'_> {
     fn arena(&self, space: Space) -> *mut u8 {
         let arena = self.arenas.iter().find(|(of, _)| *of == space);
         arena.map_or(std::ptr::null_mut(), |(_, memory)| memory.address())
     }
 
-    fn link(
-        &mut self,
-        step: usize,
-        instance: Box<dyn Instance>,
-        places: &Places,
-        fixed: &[Option<Fixed>],
-        workspace: usize,
-    ) {
+    fn link(&mut self, step: usize, instance: Box<dyn Instance>, workspace: usize) {
+        let (places, fixed) = (self.places, self.fixed);
         let run = self.runs.len();
         let mut patches = vec![];
         let mut address = |slots: &[SlotId], writes: bool| -> Vec<*mut u8> {
@@ -178,89 +312,6 @@ impl ProgramInstance {
             outputs,
             workspace,
         });
-    }
-
-    /// dtype and shape of each result.
-    pub fn outputs(&self) -> &[Operand] {
-        &self.outputs
-    }
-
-    /// Bytes of the arenas.
-    pub fn arena_bytes(&self) -> usize {
-        self.arenas.iter().map(|(_, arena)| arena.bytes()).sum()
-    }
-
-    /// Bytes that the arena would need if nothing in it shared memory.
-    pub fn unshared_bytes(&self) -> usize {
-        self.unshared
-    }
-
-    /// Threads that run it.
-    pub fn threads(&self) -> usize {
-        self.threads
-    }
-
-    /// Runs the program on the arrays at these addresses.
-    ///
-    /// # Safety
-    /// Each address must be valid for the bytes of its input (to read) or output (to write) during the call.
-    ///
-    /// # Errors
-    /// If a kernel fails; names the layer.
-    pub unsafe fn run(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
-        self.patch(inputs, outputs);
-        self.each_stretch(Stretch::run)
-    }
-
-    /// As [`ProgramInstance::run`], timing each step.
-    ///
-    /// # Safety
-    /// As [`ProgramInstance::run`].
-    ///
-    /// # Errors
-    /// As [`ProgramInstance::run`].
-    pub unsafe fn profile(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<Vec<StepTime>> {
-        self.patch(inputs, outputs);
-        let mut times = vec![];
-        self.each_stretch(|stretch, running| stretch.profile(running, &mut times))?;
-        Ok(times)
-    }
-
-    fn each_stretch(&mut self, mut body: impl FnMut(&mut Stretch, &mut Running) -> Result<()>) -> Result<()> {
-        let mut running = Running {
-            program: &self.program,
-            runs: &mut self.runs,
-            queues: &self.queues,
-            threads: self.threads,
-        };
-        self.stretches
-            .iter_mut()
-            .try_for_each(|stretch| body(stretch, &mut running))
-    }
-
-    /// The implementation of each step that runs.
-    pub fn implementations(&self) -> Vec<(usize, String)> {
-        self.runs
-            .iter()
-            .map(|run| (run.step, run.instance.implementation()))
-            .collect()
-    }
-
-    fn patch(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) {
-        for patch in &self.patches {
-            let run = &mut self.runs[patch.run];
-            let base = match patch.home {
-                Home::Input(i) => inputs[i].cast_mut(),
-                Home::Output(i) => outputs[i],
-                Home::Arena(_) | Home::Fixed => continue,
-            };
-            let address = base.wrapping_add(patch.offset);
-            if patch.writes {
-                run.outputs[patch.operand] = address
-            } else {
-                run.inputs[patch.operand] = address
-            }
-        }
     }
 }
 

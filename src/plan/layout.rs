@@ -66,6 +66,16 @@ pub enum Space {
     Device(u32),
 }
 
+impl Space {
+    /// The number of the accelerator.
+    pub fn device(self) -> Option<u32> {
+        match self {
+            Space::Host => None,
+            Space::Device(number) => Some(number),
+        }
+    }
+}
+
 /// One operand of a kernel at concrete shapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operand {

@@ -3,12 +3,14 @@
 //! The traits here are what a provider implements; the planner names no provider.
 
 pub mod arena;
+pub mod boundary;
 pub mod choose;
 pub mod cover;
 pub mod instance;
 pub mod layout;
 pub mod place;
 pub mod program;
+pub mod queues;
 mod stretch;
 pub mod timing;
 
@@ -219,9 +221,41 @@ pub trait Queue: Send {
         Ok(())
     }
 
+    /// Whether its owner records what goes into it, so that nobody may wait for it or replay a recording into it.
+    fn is_recording(&self) -> bool {
+        false
+    }
+
     /// What records work in place of running it, if the queue can.
     fn recorder(&self) -> Option<&dyn Recorder> {
         None
+    }
+}
+
+/// A point in a queue.
+pub trait Fence: Send {
+    /// Moves it to where the queue is now.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    fn set(&self, _queue: &dyn Queue) -> Result<()> {
+        Ok(())
+    }
+
+    /// Lets what goes into a queue from now on wait for it.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    fn hold(&self, _queue: &dyn Queue) -> Result<()> {
+        Ok(())
+    }
+
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// If some of what went before failed.
+    fn finish(&self) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -234,18 +268,20 @@ pub trait Recorder {
     fn record(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>>;
 }
 
-/// The queue of a processor.
+/// The queue of a processor, and the points in it.
 pub struct AtOnce;
 
 impl Queue for AtOnce {}
 
+impl Fence for AtOnce {}
+
 /// Work that was recorded, at fixed addresses.
 pub trait Recording: Send {
-    /// Puts it into the queue that it was recorded on.
+    /// Puts it into a queue of the provider that recorded it.
     ///
     /// # Errors
     /// If the device refuses.
-    fn replay(&mut self) -> Result<()>;
+    fn replay(&mut self, queue: &dyn Queue) -> Result<()>;
 }
 
 /// Something that can run layers: a processor, a GPU, a foreign compiler.
@@ -298,6 +334,30 @@ pub trait Provider: Send + Sync {
     /// If the device has none left.
     fn queue(&self) -> Result<Box<dyn Queue>> {
         Ok(Box::new(AtOnce))
+    }
+
+    /// The caller's own queue, as he names it, for one call.
+    ///
+    /// # Safety
+    /// It must be a queue of this device, and live until the call has returned.
+    unsafe fn adopt(&self, _raw: *mut c_void) -> Box<dyn Queue> {
+        Box::new(AtOnce)
+    }
+
+    /// A point in queues.
+    ///
+    /// # Errors
+    /// If the device has none left.
+    fn fence(&self) -> Result<Box<dyn Fence>> {
+        Ok(Box::new(AtOnce))
+    }
+
+    /// Memory of the processor that its copies reach fastest.
+    ///
+    /// # Errors
+    /// If there is not so much.
+    fn allocate_near(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(Buffer::try_zeroed(bytes)?))
     }
 
     /// Nanoseconds of a run of an instance, as it will run.

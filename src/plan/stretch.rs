@@ -1,12 +1,12 @@
 //! Neighbouring runs of one provider, which go into its queue together: recorded and replayed where it can record.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::instance::{StepTime, describe};
 use crate::plan::program::Program;
-use crate::plan::{Call, Instance, Provider, Queue, Recording};
+use crate::plan::queues::{Entered, Queues};
+use crate::plan::{Call, Instance, Queue, Recording};
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// One kernel with its addresses.
@@ -31,31 +31,9 @@ impl Run {
             .map_err(|e| e.layer(describe(program, &program.steps[self.step])))
     }
 
-    fn finished(&mut self, program: &Program) -> Result<()> {
+    pub fn finished(&mut self, program: &Program) -> Result<()> {
         let done = self.instance.finished();
         done.map_err(|e| e.layer(describe(program, &program.steps[self.step])))
-    }
-}
-
-/// The queue of each provider that runs something.
-pub(super) struct Queues(Vec<Option<Box<dyn Queue>>>);
-
-impl Queues {
-    /// # Errors
-    /// If a device has none left.
-    pub fn of(program: &Program, runs: &[Run]) -> Result<Self> {
-        let used: HashSet<usize> = runs.iter().map(|run| program.steps[run.step].provider).collect();
-        let one = |(number, provider): (usize, &Arc<dyn Provider>)| {
-            used.contains(&number).then(|| provider.queue()).transpose()
-        };
-        Ok(Self(
-            program.providers.iter().enumerate().map(one).collect::<Result<_>>()?,
-        ))
-    }
-
-    fn get(&self, provider: usize) -> Result<&dyn Queue> {
-        let queue = self.0[provider].as_deref();
-        queue.ok_or_else(|| Error::internal("a provider has no queue"))
     }
 }
 
@@ -76,7 +54,7 @@ pub(super) struct Stretch {
 pub(super) struct Running<'a> {
     pub program: &'a Program,
     pub runs: &'a mut [Run],
-    pub queues: &'a Queues,
+    pub queues: &'a Entered<'a>,
     pub threads: usize,
 }
 
@@ -90,7 +68,7 @@ impl Stretch {
         let mut stretches: Vec<Self> = vec![];
         for (at, run) in runs.iter().enumerate() {
             let provider = program.steps[run.step].provider;
-            let records = queues.get(provider)?.recorder().is_some();
+            let records = queues.own(provider)?.recorder().is_some();
             let recordable = records && !patched.contains(&at) && run.instance.capturable();
             match stretches.last_mut() {
                 Some(last) if last.provider == provider && last.recordable == recordable => last.runs.end = at + 1,
@@ -113,26 +91,26 @@ impl Stretch {
         Ok(stretches)
     }
 
-    /// Runs it, or replays what was recorded; waits for it where somebody else goes on.
+    /// Runs it, or replays what was recorded; waits for it where somebody else goes on, unless it `lasts`.
     ///
     /// # Errors
     /// If a kernel fails; names the layer.
-    pub fn run(&mut self, running: &mut Running) -> Result<()> {
+    pub fn run(&mut self, running: &mut Running, lasts: bool) -> Result<()> {
         let queue = running.queues.get(self.provider)?;
         if self.recording.is_none() && self.warm && self.recordable {
-            self.recording = queue
+            let own = running.queues.own(self.provider)?;
+            let mut record = || self.each(running, own, |program, run, queue| run.run(program, queue));
+            self.recording = own
                 .recorder()
-                .map(|recorder| {
-                    recorder.record(&mut || self.each(running, |program, run, queue| run.run(program, queue)))
-                })
+                .map(|recorder| recorder.record(&mut record))
                 .transpose()?;
         }
         match &mut self.recording {
-            Some(recording) => recording.replay()?,
-            None => self.each(running, |program, run, queue| run.run(program, queue))?,
+            Some(recording) if !queue.is_recording() => recording.replay(queue)?,
+            _ => self.each(running, queue, |program, run, queue| run.run(program, queue))?,
         }
         self.warm = true;
-        let Some(awaited) = self.awaited.clone() else {
+        let Some(awaited) = self.awaited.clone().filter(|_| !lasts) else {
             return Ok(());
         };
         queue.finish()?;
@@ -147,7 +125,8 @@ impl Stretch {
     /// # Errors
     /// As [`Stretch::run`].
     pub fn profile(&self, running: &mut Running, times: &mut Vec<StepTime>) -> Result<()> {
-        self.each(running, |program, run, queue| {
+        let queue = running.queues.get(self.provider)?;
+        self.each(running, queue, |program, run, queue| {
             let start = Instant::now();
             run.run(program, queue)?;
             queue.finish()?;
@@ -165,12 +144,13 @@ impl Stretch {
     fn each(
         &self,
         running: &mut Running,
+        queue: &dyn Queue,
         mut body: impl FnMut(&Program, &mut Run, &dyn Queue) -> Result<()> + Send,
     ) -> Result<()> {
         let program = running.program;
         let mut crossing = Crossing {
             runs: &mut running.runs[self.runs.clone()],
-            queue: running.queues.get(self.provider)?,
+            queue,
         };
         program.providers[self.provider].run(running.threads, &mut || {
             let Crossing { runs, queue } = crossing.get();

@@ -6,7 +6,9 @@ use crate::network::Network;
 use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
 use crate::network::reference::bind;
+use crate::plan::boundary::Place;
 use crate::plan::instance::{ProgramInstance, StepTime, describe};
+use crate::plan::queues::Foreign;
 use crate::runtime::staged::StagedContext;
 use std::sync::Arc;
 
@@ -100,11 +102,11 @@ impl ExecutionContext {
         let bytes = |spec: &TensorSpec| spec.dtype.size() * spec.shape.iter().product::<usize>();
         let buffers = specs.iter().map(|spec| Buffer::try_zeroed(bytes(spec)));
         let buffers = buffers.collect::<Result<Vec<_>>>()?;
-        let from: Vec<_> = inputs.iter().map(|a| a.bytes().as_ptr()).collect();
-        let to: Vec<_> = buffers.iter().map(Buffer::as_ptr).collect();
+        let from: Vec<_> = inputs.iter().map(|a| Place::host(a.bytes().as_ptr())).collect();
+        let to: Vec<_> = buffers.iter().map(|b| Place::host(b.as_ptr())).collect();
         // SAFETY: the arrays and the buffers live beyond the call, and have the prepared shapes.
         match times {
-            None => unsafe { self.run(&from, &to) }?,
+            None => unsafe { self.run(&from, &to, None) }?,
             Some(times) => times.extend(unsafe { self.profile_run(&from, &to) }?),
         }
         let outputs = specs.into_iter().zip(buffers);
@@ -187,24 +189,38 @@ impl ExecutionContext {
         staged.unwrap_or_else(|| self.ready.first().map_or(0, |ready| ready.instance.arena_bytes()))
     }
 
-    /// Runs on the arrays at these addresses, whose shapes [`ExecutionContext::prepare`] was last told.
+    /// Runs on the arrays at these places, whose shapes [`ExecutionContext::prepare`] was last told. With a queue of the
+    /// caller's, and all arrays on its device, the work goes on there when the call has returned.
     ///
     /// # Safety
-    /// Each address must be valid for the bytes of its input (to read) or output (to write) during the call,
+    /// Each place must be valid for the bytes of its input (to read) or output (to write) until the work is done,
     /// and aligned for its dtype.
     ///
     /// # Errors
-    /// If a kernel fails; names the layer.
-    pub unsafe fn run(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
-        // SAFETY: the caller vouches for the addresses.
-        unsafe { self.current()?.run(inputs, outputs) }
+    /// If a kernel fails, or an earlier call found something wrong with its data; names the layer.
+    pub unsafe fn run(&mut self, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
+        // SAFETY: the caller vouches for the places.
+        unsafe { self.current()?.run(inputs, outputs, caller) }
+    }
+
+    /// Waits for the work of calls that have returned.
+    ///
+    /// # Errors
+    /// If some of it failed, or something was wrong with its data; names the layer.
+    pub fn finish(&mut self) -> Result<()> {
+        self.ready.iter_mut().try_for_each(|ready| ready.instance.finish())
+    }
+
+    /// Whether a caller recorded a call, and so may run it again in this context's memory at any time.
+    pub fn is_recorded(&self) -> bool {
+        self.ready.iter().any(|ready| ready.instance.is_recorded())
     }
 
     /// As [`ExecutionContext::run`], timing each kernel.
     ///
     /// # Safety
     /// As [`ExecutionContext::run`].
-    unsafe fn profile_run(&mut self, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<Vec<LayerTime>> {
+    unsafe fn profile_run(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Vec<LayerTime>> {
         // SAFETY: the caller vouches for the addresses.
         let times = unsafe { self.current()?.profile(inputs, outputs) }?;
         let plan = self.profile().map_or(0, |(plan, _)| plan);

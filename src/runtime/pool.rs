@@ -1,6 +1,7 @@
 //! Contexts lent to any thread that calls.
 
 use crate::engine::Engine;
+use crate::error::Result;
 use crate::runtime::ExecutionContext;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,8 @@ pub struct ContextPool {
 
 struct State {
     idle: Vec<ExecutionContext>,
+    /// Those whose calls a caller has recorded: his recordings go on working in their memory.
+    recorded: Vec<ExecutionContext>,
     lent: usize,
     process: u32,
 }
@@ -31,6 +34,7 @@ impl ContextPool {
     pub fn new(engine: Arc<Engine>, limit: usize) -> Self {
         let state = State {
             idle: vec![],
+            recorded: vec![],
             lent: 0,
             process: std::process::id(),
         };
@@ -63,6 +67,16 @@ impl ContextPool {
         self.take(&mut self.lock())
     }
 
+    /// Waits for the work of calls that have returned.
+    ///
+    /// # Errors
+    /// If some of it failed, or something was wrong with its data; names the layer.
+    pub fn finish(&self) -> Result<()> {
+        let mut state = self.lock();
+        let State { idle, recorded, .. } = &mut *state;
+        idle.iter_mut().chain(recorded).try_for_each(ExecutionContext::finish)
+    }
+
     fn take(&self, state: &mut State) -> Option<Lent<'_>> {
         let process = std::process::id();
         if state.process != process {
@@ -91,7 +105,10 @@ impl ContextPool {
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
-        state.idle.extend(self.context.take());
+        match self.context.take() {
+            Some(context) if context.is_recorded() => state.recorded.push(context),
+            context => state.idle.extend(context),
+        }
         if state.process == self.process {
             state.lent -= 1;
         }

@@ -19,8 +19,8 @@ from neurenix import _native
 from neurenix.hardware import get_backend
 from tests.cuda.stand_in import ILLEGAL_ADDRESS, Recorded
 
-#: What must be gone when engines are. Machine code is kept for the process.
-KINDS = ("stream", "graph", "instance", "event", "descriptor", "product", "matrix", "preference", "program")
+#: What must be gone when engines are. Machine code and cuDNN's plans are kept for the process.
+KINDS = ("stream", "graph", "instance", "event", "product", "matrix", "preference", "program")
 GAUGES = ("live_bytes", "allocations", "host_allocations", "unfinished", *(f"live {kind}" for kind in KINDS))
 #: What puts a kernel into a stream.
 LAUNCHES = ("cuLaunchKernel", "cublasLtMatmul", "cudnnBackendExecute")

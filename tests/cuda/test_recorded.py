@@ -21,7 +21,7 @@ WRAPPERS = {
     "libcuda.so.1": "driver.rs",
     "libnvrtc.so.13": "nvrtc.rs",
     "libcublasLt.so.13": "cublaslt.rs",
-    "libcudnn.so.9": "cudnn.rs",
+    "libcudnn.so.9": "cudnn/mod.rs",
 }
 #: Names by which the system could have a library that the stand-ins leave out.
 OTHERS = {

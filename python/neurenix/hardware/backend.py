@@ -32,7 +32,7 @@ class DeviceInfo(dict[str, Any]):
 
 
 class Backend:
-    """Optimises models and runs them.
+    """Optimises models and runs them, on the GPU of the number `device` where there are several.
 
     `fallback=False` uses the provider of the backend's name and no other. `options` are those of `optimize_model`, and
     its defaults.
@@ -41,6 +41,8 @@ class Backend:
     name = "cpu"
 
     def __init__(self, device: int = 0, fallback: bool = True, **options: Any) -> None:
+        if isinstance(device, bool) or not isinstance(device, int) or device < 0:
+            raise InvalidArgumentError("device is the number of a GPU", expected="0, 1, ...", got=repr(device))
         self.device = device
         self.fallback = fallback
         Options.of(**options)
@@ -56,10 +58,14 @@ class Backend:
         return True
 
     def _choose(self, options: Options) -> tuple[list[str], list[probe.State]]:
+        if self._gpus() and not 0 <= self.device < self._gpus():
+            raise InvalidArgumentError(
+                "there is no such device", expected=f"0 to {self._gpus() - 1}", got=str(self.device)
+            )
         allowed = _native.allowed_providers()
         chain = CHAINS[self.name] if self.fallback else CHAINS[self.name][:1]
         wanted = [p for p in options.providers or chain if p in allowed]
-        chosen, refused = probe.choose(wanted)
+        chosen, refused = probe.choose(wanted, self.device)
         if options.strict and refused and options.providers is not None:
             chosen = []
         if not chosen:
@@ -76,30 +82,30 @@ class Backend:
 
     def get_device_count(self) -> int:
         """GPUs that a provider sees; on a machine where none does, the CPU counts as one device."""
-        return 1
+        return self._gpus() or 1
+
+    def _gpus(self) -> int:
+        seen = "cuda" in CHAINS[self.name] and "cuda" in _native.allowed_providers()
+        return _native.gpu_count() if seen else 0
 
     def get_device_info(self, index: int = 0) -> DeviceInfo:
         """What is known of a device.
 
-        Raises `InvalidArgumentError` for an index from `get_device_count()` on.
+        Raises `InvalidArgumentError` for an index from `get_device_count()` on, and `DeviceError` for a GPU that can't
+        be used.
         """
         if not 0 <= index < self.get_device_count():
             raise InvalidArgumentError(
                 "there is no such device", expected=f"0 to {self.get_device_count() - 1}", got=str(index)
             )
-        state = probe.state("tensorrt")
-        memory = _memory()
+        provider = "cuda" if self._gpus() else "cpu"
+        state = probe.state("tensorrt", index)
+        found = _native.gpu_info(index) if provider == "cuda" else _processor_info()
         return DeviceInfo(
-            name=_processor(),
-            provider="cpu",
-            compute_capability=None,
-            total_memory=memory.get("MemTotal", 0),
-            free_memory=memory.get("MemAvailable", 0),
-            multiprocessors=os.cpu_count() or 1,
+            **found | {"libraries": found["libraries"] | {"neurenix": _native.__version__}},
+            provider=provider,
             threads=_native.default_threads(),
-            driver_version=None,
-            libraries={"neurenix": _native.__version__, "onednn": _native.onednn_version},
-            precisions=[p for p, dtype in PRECISIONS.items() if p != "tf32" and _native.computes("cpu", dtype)],
+            precisions=[p for p, dtype in PRECISIONS.items() if p != "tf32" and _native.computes(provider, dtype)],
             supports_tensorrt=state.available,
             reason=state.reason,
         )
@@ -136,7 +142,7 @@ class Backend:
         chosen, refused = self._choose(wanted)
         if isinstance(model, OptimizedModel):
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
-        engine = _build(model, input_shapes, dict(input_values or {}), wanted.native(chosen))
+        engine = _build(model, input_shapes, dict(input_values or {}), wanted.native(chosen, self.device))
         for note in engine.notes:
             LOG.warning("%s", note)
         return OptimizedModel(engine, wanted.precision, refused)
@@ -153,7 +159,7 @@ class Backend:
         """
         wanted = Options.of(**dict(self._options) | options)
         chosen, refused = self._choose(wanted)
-        engine = _native.Engine.load(os.fspath(path), wanted.native(chosen))
+        engine = _native.Engine.load(os.fspath(path), wanted.native(chosen, self.device))
         for note in engine.notes:
             LOG.warning("%s", note)
         return OptimizedModel(engine, wanted.precision, refused)
@@ -207,6 +213,19 @@ def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, 
     if len(profiles) != 1 or not all(shape.is_fixed for shape in profiles[0].values()):
         return None
     return {name: shape.min for name, shape in profiles[0].items()}
+
+
+def _processor_info() -> dict[str, Any]:
+    memory = _memory()
+    return {
+        "name": _processor(),
+        "compute_capability": None,
+        "total_memory": memory.get("MemTotal", 0),
+        "free_memory": memory.get("MemAvailable", 0),
+        "multiprocessors": os.cpu_count() or 1,
+        "driver_version": None,
+        "libraries": {"onednn": _native.onednn_version},
+    }
 
 
 def _processor() -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from neurenix import _native, arrays
 from neurenix.errors import InvalidArgumentError
+from neurenix.hardware import placed
 from neurenix.hardware.probe import State
 from neurenix.log import LOG
 
@@ -57,6 +58,7 @@ class OptimizedModel:
         self._precision = precision
         self._fallbacks = tuple(fallbacks)
         self._names = tuple(name for name, _, _ in engine.inputs)
+        self._placed = placed.Caller(engine)
         self._warned = False
 
     @property
@@ -90,14 +92,23 @@ class OptimizedModel:
         outputs = tuple(self.run(dict(zip(self._names, args, strict=True))).values())
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Runs on arrays by name and gives arrays by name."""
+    def run(self, inputs: Mapping[str, Any], stream: Any = None) -> dict[str, Any]:
+        """Runs on arrays by name and gives arrays by name.
+
+        Arrays on a GPU stay there: the work goes into the stream that their library works in, or into `stream` (an
+        int, or one of torch, CuPy or cuda.core), and the call returns before it is done, as torch's own do. What is
+        wrong with the data, such as an index out of range, is then raised by the next call, or by `synchronize()`.
+        """
         kind = next(iter(inputs.values()), None)
         if isinstance(kind, np.ndarray):
             outputs = self._run(inputs if isinstance(inputs, dict) else dict(inputs))
         else:
-            outputs = self._run({name: _on_host(value) for name, value in inputs.items()})
-            outputs = {name: arrays.like(array, kind) for name, array in outputs.items()}
+            found = placed.library_of(kind)
+            if found is not None and found[1] in self._placed.devices and self._placed.fits(inputs):
+                outputs = self._placed.run(*found, inputs, stream)
+            else:
+                outputs = self._run({name: _on_host(value) for name, value in inputs.items()})
+                outputs = {name: arrays.like(array, kind) for name, array in outputs.items()}
         if not self._warned and self._engine.outside:
             self._warned = True
             LOG.warning(
@@ -105,6 +116,10 @@ class OptimizedModel:
                 "; ".join(map(_profile_text, self._engine.profiles)),
             )
         return outputs
+
+    def synchronize(self) -> None:
+        """Waits for the work of calls on arrays of a GPU; raises what went wrong in it."""
+        self._engine.synchronize()
 
     def report(self) -> Report:
         """What the model does on this machine: `print` it, or read it as a dict."""
@@ -156,8 +171,10 @@ class OptimizedModel:
 
 
 def _on_host(value: Any) -> Any:
-    """Torch tensors of a GPU are copied: the model may run elsewhere."""
-    return value.detach().cpu() if arrays.is_torch(value) and value.device.type != "cpu" else value
+    """Arrays of a GPU are copied: the model may run elsewhere."""
+    if arrays.is_torch(value):
+        return value.detach().cpu() if value.device.type != "cpu" else value
+    return value.get() if hasattr(value, "__cuda_array_interface__") and hasattr(value, "get") else value
 
 
 def _port_text(port: Port) -> str:

@@ -70,11 +70,12 @@ class Options:
         """The dtype of float32 layers."""
         return PRECISIONS[self.precision]
 
-    def native(self, providers: Sequence[str]) -> dict[str, Any]:
+    def native(self, providers: Sequence[str], device: int = 0) -> dict[str, Any]:
         """The options as the native module takes them."""
         # Arrays come and go in the processor's memory: where its provider was not chosen, it runs no layer all the same.
         alone = "cpu" not in providers
         return {
+            "device": device,
             "compute": self.compute(),
             "threads": self.threads or _native.default_threads(),
             "optimization_level": self.optimization_level,

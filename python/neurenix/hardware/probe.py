@@ -33,9 +33,9 @@ class State:
 
 
 @cache
-def state(provider: str) -> State:
-    """The state of a provider on this machine."""
-    built = dict(_native.provider_states())
+def state(provider: str, device: int = 0) -> State:
+    """The state of a provider on this machine, on the GPU of this number."""
+    built = dict(_native.provider_states(device))
     if provider in built:
         return State(provider, built[provider])
     missing = [f"Neurenix {_native.__version__} has no {provider} provider yet"]
@@ -80,9 +80,9 @@ def find_tensorrt() -> str | None:
     return None
 
 
-def choose(wanted: Sequence[str]) -> tuple[list[str], list[State]]:
-    """Of the wanted providers those that can run here, and the states of the others."""
-    states = [state(provider) for provider in wanted]
+def choose(wanted: Sequence[str], device: int = 0) -> tuple[list[str], list[State]]:
+    """Of the wanted providers those that can run here, on the GPU of this number, and the states of the others."""
+    states = [state(provider, device) for provider in wanted]
     return [s.provider for s in states if s.available], [s for s in states if not s.available]
 
 

@@ -11,15 +11,19 @@ use crate::network::dtype::DType;
 use crate::network::op::TensorType;
 use crate::network::{LayerId, Network};
 use crate::plan::layout::{Layout, Operand, Space};
-use crate::plan::{Call, Instance, Job, Kernel, Memory, Offer, Provider, Queue, Recorder, Refusal, Request, Settings};
+use crate::plan::{
+    Call, Fence, Instance, Job, Kernel, Memory, Offer, Provider, Queue, Recorder, Refusal, Request, Settings,
+};
 use crate::providers::common::scope::{Orders, Scope};
 use device::Device;
 use kernels::transfer::Transfer;
 use kernels::{Gpu, Reorder};
 use library::cublaslt::cublaslt;
 use library::cudnn::cudnn;
+use library::driver::EVENT_UNTIMED;
 use library::nvrtc::nvrtc;
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One GPU.
@@ -59,6 +63,24 @@ impl Cuda {
         Ok(cuda)
     }
 
+    /// What is known of the GPU and its libraries.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn facts(&self) -> Result<Facts> {
+        let device = &self.gpu.device;
+        let (free_memory, _) = device.memory()?;
+        Ok(Facts {
+            name: device.name.clone(),
+            capability: device.capability,
+            total_memory: device.total_memory,
+            free_memory,
+            multiprocessors: device.multiprocessors,
+            driver_version: format!("{}.{}", device.driver_version / 1000, device.driver_version % 1000 / 10),
+            libraries: self.gpu.libraries(),
+        })
+    }
+
     /// Addresses of operands that lie one after another from `start` on.
     fn lay(start: *mut u8, operands: &[Operand], at: &mut usize) -> Vec<*mut u8> {
         let one = |operand: &Operand| {
@@ -68,6 +90,24 @@ impl Cuda {
         };
         operands.iter().map(one).collect()
     }
+}
+
+/// What is known of a GPU.
+pub struct Facts {
+    /// Its name.
+    pub name: String,
+    /// Its compute capability: major, minor.
+    pub capability: (i32, i32),
+    /// Bytes of its memory.
+    pub total_memory: usize,
+    /// Bytes that are free now.
+    pub free_memory: usize,
+    /// Number of streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// The newest CUDA that the driver knows.
+    pub driver_version: String,
+    /// The versions of NVIDIA's libraries that were found.
+    pub libraries: BTreeMap<String, String>,
 }
 
 /// What the libraries ask of addresses.
@@ -82,11 +122,10 @@ impl Provider for Cuda {
 
     fn signature(&self, _settings: &Settings) -> String {
         let device = &self.gpu.device;
-        let nvrtc = nvrtc().map_or("none".into(), |nvrtc| nvrtc.version());
-        let blas = cublaslt().map_or(0, |blas| blas.version());
-        let dnn = cudnn().map_or(0, |dnn| dnn.version());
         let (name, sms, driver) = (&device.name, device.multiprocessors, device.driver_version);
-        format!("cuda {name} {sms} SMs driver {driver} nvrtc {nvrtc} cublaslt {blas} cudnn {dnn}")
+        let libraries = self.gpu.libraries().into_iter();
+        let libraries: Vec<_> = libraries.map(|(name, version)| format!("{name} {version}")).collect();
+        format!("cuda {name} {sms} SMs driver {driver} {}", libraries.join(" "))
     }
 
     fn space(&self) -> Space {
@@ -138,6 +177,19 @@ impl Provider for Cuda {
         Ok(Box::new(self.gpu.device.stream()?))
     }
 
+    unsafe fn adopt(&self, raw: *mut c_void) -> Box<dyn Queue> {
+        // SAFETY: the caller's promise.
+        Box::new(unsafe { self.gpu.device.adopt(raw) })
+    }
+
+    fn fence(&self) -> Result<Box<dyn Fence>> {
+        Ok(Box::new(self.gpu.device.event(EVENT_UNTIMED)?))
+    }
+
+    fn allocate_near(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(self.gpu.device.allocate_pinned(bytes)?))
+    }
+
     /// In a graph, as it will run: launched one by one, the gaps between launches would hide the differences. The
     /// operands of neighbouring launches differ, so that no cache holds them.
     fn time(&self, instance: &mut dyn Instance, request: &Request) -> Result<u64> {
@@ -167,7 +219,7 @@ impl Provider for Cuda {
         let mut graph = stream.record(&mut || (0..LAUNCHES).try_for_each(&mut launch))?;
         let mut best = f64::INFINITY;
         for _ in 0..REPEATS {
-            let time = stream.time(&mut || graph.replay())?;
+            let time = stream.time(&mut || graph.replay(&stream))?;
             best = best.min(time / LAUNCHES as f64);
         }
         Ok(best as u64)

@@ -18,6 +18,7 @@ enum Kind {
     HEURISTIC = 4,
     PLAN = 5,
     FORWARD = 10,
+    BACKWARD = 12,
     OPERATION_POINTWISE = 13,
     GRAPH = 15,
     PACK = 16,
@@ -80,6 +81,14 @@ static const struct Rule rules[] = {
     {FORWARD, 703, DESCRIPTOR, 1, 1, true},
     {FORWARD, 704, DESCRIPTOR, 1, 1, true},
     {FORWARD, 705, DESCRIPTOR, 1, 1, true},
+    {BACKWARD, 706, FLOAT, 1, 1, false},
+    {BACKWARD, 706, DOUBLE, 1, 1, false},
+    {BACKWARD, 707, FLOAT, 1, 1, false},
+    {BACKWARD, 707, DOUBLE, 1, 1, false},
+    {BACKWARD, 708, DESCRIPTOR, 1, 1, true},
+    {BACKWARD, 709, DESCRIPTOR, 1, 1, true},
+    {BACKWARD, 710, DESCRIPTOR, 1, 1, true},
+    {BACKWARD, 711, DESCRIPTOR, 1, 1, true},
     {OPERATION_POINTWISE, 750, DESCRIPTOR, 1, 1, true},
     {OPERATION_POINTWISE, 751, DESCRIPTOR, 1, 1, true},
     {OPERATION_POINTWISE, 752, DESCRIPTOR, 1, 1, false},
@@ -254,11 +263,13 @@ static int finish_convolution(struct Descriptor* convolution) {
     return 0;
 }
 
-static int finish_forward(struct Descriptor* operation) {
-    const struct Descriptor* convolution = linked(operation, 702, 0, CONVOLUTION);
-    const struct Descriptor *w = linked(operation, 703, 0, TENSOR), *x = linked(operation, 704, 0, TENSOR);
-    const struct Descriptor* y = linked(operation, 705, 0, TENSOR);
-    if (!convolution || !w || !x || !y || !value(operation, 700) || !value(operation, 701)) return BAD_PARAM;
+// A convolution of x to y, or of y back to the gradient of x: their attributes follow each other from `first` on.
+static int finish_convolving(struct Descriptor* operation, int first) {
+    const struct Descriptor* convolution = linked(operation, first + 2, 0, CONVOLUTION);
+    const struct Descriptor* w = linked(operation, first + 3, 0, TENSOR);
+    const struct Descriptor* x = linked(operation, first + 4, 0, TENSOR);
+    const struct Descriptor* y = linked(operation, first + 5, 0, TENSOR);
+    if (!convolution || !w || !x || !y || !value(operation, first) || !value(operation, first + 1)) return BAD_PARAM;
     const int64_t axes = integer(convolution, 106, 0);
     if (value(x, 902)->count != axes + 2 || value(w, 902)->count != axes + 2 || value(y, 902)->count != axes + 2)
         return BAD_PARAM;
@@ -290,8 +301,8 @@ static int finish_pointwise(struct Descriptor* operation) {
 
 // Adds the tensors of an operation that lie in memory.
 static int gather(struct Summary* summary, const struct Descriptor* operation) {
-    static const int names[] = {703, 704, 705, 751, 752, 753};
-    for (int i = 0; i < 6; i++) {
+    static const int names[] = {703, 704, 705, 709, 710, 711, 751, 752, 753};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!value(operation, names[i])) continue;
         const struct Descriptor* tensor = linked(operation, names[i], 0, TENSOR);
         if (!tensor) return BAD_PARAM;
@@ -316,7 +327,9 @@ static int finish_graph(struct Descriptor* graph) {
     struct Summary* summary = &graph->summary;
     summary->operations = value(graph, 801)->count;
     for (int i = 0; i < summary->operations; i++) {
-        const struct Descriptor* operation = linked(graph, 801, i, i ? OPERATION_POINTWISE : FORWARD);
+        const struct Descriptor* first = *(struct Descriptor**)value(graph, 801)->bytes;
+        const int convolves = first->kind == BACKWARD ? BACKWARD : FORWARD;
+        const struct Descriptor* operation = linked(graph, 801, i, i ? OPERATION_POINTWISE : convolves);
         const int status = operation ? gather(summary, operation) : BAD_PARAM;
         if (status) return status;
     }
@@ -366,7 +379,10 @@ API int cudnnBackendFinalize(void* descriptor) {
             status = finish_convolution(done);
             break;
         case FORWARD:
-            status = finish_forward(done);
+            status = finish_convolving(done, 700);
+            break;
+        case BACKWARD:
+            status = finish_convolving(done, 706);
             break;
         case OPERATION_POINTWISE:
             status = finish_pointwise(done);
@@ -421,9 +437,10 @@ API int cudnnBackendGetAttribute(void* descriptor, int name, int type, int64_t r
         return 0;
     }
     if (of->finished && of->kind == ENGINE && name == 1303 && type == NOTE) {
-        // Tensor cores, which round operands of 32 bits.
-        *count = of->engine == 0;
-        if (*count) *(int*)values = 0;
+        // Tensor cores, which round operands of 32 bits; not the same at every run.
+        static const int notes[] = {0, 4};
+        *count = of->engine < 2;
+        if (*count) *(int*)values = notes[of->engine];
         return 0;
     }
     if (of->finished && of->kind == PLAN && name == 402 && type == INT64) {

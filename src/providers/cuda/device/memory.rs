@@ -46,22 +46,32 @@ impl Device {
         Ok(memory)
     }
 
+    /// Memory of the processor that the GPU reaches at the same addresses; its pages stay where they are.
+    ///
+    /// # Errors
+    /// If there is not so much.
+    pub fn allocate_pinned(self: &Arc<Self>, bytes: usize) -> Result<Pinned> {
+        let _entered = self.enter()?;
+        let mut address: *mut c_void = std::ptr::null_mut();
+        // SAFETY: the address is written.
+        let status = unsafe { (self.driver.cuMemHostAlloc)(&mut address, bytes.max(1), driver::HOST_SHARED) };
+        self.check("cuMemHostAlloc", status)
+            .map_err(|error| error.expected(format!("{bytes} bytes of the processor's memory")))?;
+        Ok(Pinned {
+            device: self.clone(),
+            address: address.cast(),
+            bytes,
+        })
+    }
+
     /// A word that kernels write and the processor reads.
     ///
     /// # Errors
     /// If the driver refuses.
     pub fn flag(self: &Arc<Self>) -> Result<Flag> {
-        let _entered = self.enter()?;
-        let mut word: *mut c_void = std::ptr::null_mut();
-        // SAFETY: the address is written.
-        let status = unsafe { (self.driver.cuMemHostAlloc)(&mut word, size_of::<i64>(), driver::HOST_SHARED) };
-        self.check("cuMemHostAlloc", status)?;
-        let flag = Flag {
-            device: self.clone(),
-            word: word.cast(),
-        };
+        let flag = Flag(self.allocate_pinned(size_of::<i64>())?);
         // SAFETY: it was allocated just now.
-        unsafe { flag.word.write_volatile(Flag::LOWERED) };
+        unsafe { flag.word().write_volatile(Flag::LOWERED) };
         Ok(flag)
     }
 
@@ -117,41 +127,61 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// A word of the processor's memory in which kernels leave what they find wrong with the data.
-pub struct Flag {
+/// Memory of the processor whose pages stay where they are.
+pub struct Pinned {
     device: Arc<Device>,
-    word: *mut i64,
+    address: *mut u8,
+    bytes: usize,
 }
 
-// SAFETY: the word is read and written whole.
-unsafe impl Send for Flag {}
+// SAFETY: the address never changes; whoever uses the memory vouches for the order of reads and writes.
+unsafe impl Send for Pinned {}
+// SAFETY: as above.
+unsafe impl Sync for Pinned {}
+
+impl Memory for Pinned {
+    fn address(&self) -> *mut u8 {
+        self.address
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let Ok(_entered) = self.device.enter() else { return };
+        // SAFETY: it was allocated and not freed yet; the driver waits for copies that use it.
+        unsafe { (self.device.driver.cuMemFreeHost)(self.address.cast()) };
+    }
+}
+
+/// A word of the processor's memory in which kernels leave what they find wrong with the data.
+pub struct Flag(Pinned);
 
 impl Flag {
     /// What stands there while nothing is wrong.
     const LOWERED: i64 = i64::MIN;
 
+    fn word(&self) -> *mut i64 {
+        self.0.address.cast()
+    }
+
     /// Where kernels reach it.
     pub fn address(&self) -> *const u8 {
-        self.word.cast_const().cast()
+        self.0.address
     }
 
     /// What a kernel left there since it was asked last. The work must be done.
     pub fn take(&self) -> Option<i64> {
         // SAFETY: the word is ours; a kernel that writes it meanwhile writes another fault of the same data.
-        let found = unsafe { self.word.read_volatile() };
+        let found = unsafe { self.word().read_volatile() };
         if found == Self::LOWERED {
             return None;
         }
         // SAFETY: as above.
-        unsafe { self.word.write_volatile(Self::LOWERED) };
+        unsafe { self.word().write_volatile(Self::LOWERED) };
         Some(found)
-    }
-}
-
-impl Drop for Flag {
-    fn drop(&mut self) {
-        let Ok(_entered) = self.device.enter() else { return };
-        // SAFETY: it was allocated and not freed yet; what wrote to it is done, or the context is gone.
-        unsafe { (self.device.driver.cuMemFreeHost)(self.word.cast()) };
     }
 }

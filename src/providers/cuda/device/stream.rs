@@ -2,9 +2,9 @@
 
 use super::Device;
 use crate::error::Result;
-use crate::plan::{Queue, Recorder, Recording};
+use crate::plan::{Fence, Queue, Recorder, Recording};
 use crate::providers::cuda::library::driver::{self, Handle};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 impl Device {
@@ -21,6 +21,49 @@ impl Device {
         Ok(Stream {
             device: self.clone(),
             stream,
+        })
+    }
+
+    /// An event, with these flags.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn event(self: &Arc<Self>, flags: c_uint) -> Result<Event> {
+        let _entered = self.enter()?;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the handle is written.
+        self.check("cuEventCreate", unsafe {
+            (self.driver.cuEventCreate)(&mut event, flags)
+        })?;
+        Ok(Event {
+            device: self.clone(),
+            event,
+        })
+    }
+
+    /// A stream that somebody else made.
+    ///
+    /// # Safety
+    /// It must be one of this GPU, or the default one, and outlive what is returned.
+    pub unsafe fn adopt(self: &Arc<Self>, stream: Handle) -> Adopted {
+        /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
+        const ACTIVE: c_int = 1;
+        let mut status = 0;
+        let entered = self.enter();
+        // SAFETY: the number is written. What is wrong with the stream shows where it is used first.
+        let asked = entered.is_ok_and(|_| unsafe { (self.driver.cuStreamIsCapturing)(stream, &mut status) } == 0);
+        Adopted {
+            device: self.clone(),
+            stream,
+            recording: asked && status == ACTIVE,
+        }
+    }
+
+    fn wait_for(&self, stream: Handle) -> Result<()> {
+        let _entered = self.enter()?;
+        // SAFETY: the stream is alive.
+        self.check("cuStreamSynchronize", unsafe {
+            (self.driver.cuStreamSynchronize)(stream)
         })
     }
 }
@@ -40,10 +83,10 @@ impl Stream {
     /// # Errors
     /// What the job returns, or if something fails.
     pub fn time(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
-        let (start, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
-        start.record(self)?;
+        let (start, end) = (self.device.event(0)?, self.device.event(0)?);
+        start.record(self.stream)?;
         job()?;
-        end.record(self)?;
+        end.record(self.stream)?;
         end.since(&start)
     }
 
@@ -61,11 +104,7 @@ impl Queue for Stream {
     }
 
     fn finish(&self) -> Result<()> {
-        let _entered = self.device.enter()?;
-        // SAFETY: the stream is alive.
-        self.device.check("cuStreamSynchronize", unsafe {
-            (self.device.driver.cuStreamSynchronize)(self.stream)
-        })
+        self.device.wait_for(self.stream)
     }
 
     fn recorder(&self) -> Option<&dyn Recorder> {
@@ -92,7 +131,6 @@ impl Recorder for Stream {
         Ok(Box::new(Graph {
             device: self.device.clone(),
             instance,
-            stream: self.stream,
         }))
     }
 }
@@ -105,21 +143,44 @@ impl Drop for Stream {
     }
 }
 
-/// A captured graph. The stream that it was captured on outlives it: both belong to one context.
+/// A stream of somebody else's.
+pub struct Adopted {
+    device: Arc<Device>,
+    stream: Handle,
+    recording: bool,
+}
+
+// SAFETY: a stream may be used from any thread.
+unsafe impl Send for Adopted {}
+
+impl Queue for Adopted {
+    fn raw(&self) -> *mut c_void {
+        self.stream
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.device.wait_for(self.stream)
+    }
+
+    fn is_recording(&self) -> bool {
+        self.recording
+    }
+}
+
+/// A captured graph.
 struct Graph {
     device: Arc<Device>,
     instance: Handle,
-    stream: Handle,
 }
 
 // SAFETY: a graph may be launched from any thread, one at a time.
 unsafe impl Send for Graph {}
 
 impl Recording for Graph {
-    fn replay(&mut self) -> Result<()> {
+    fn replay(&mut self, queue: &dyn Queue) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: what it was captured from (kernels, arena, constants) lives as long as the context that owns it.
-        let status = unsafe { (self.device.driver.cuGraphLaunch)(self.instance, self.stream) };
+        let status = unsafe { (self.device.driver.cuGraphLaunch)(self.instance, queue.raw()) };
         self.device.check("cuGraphLaunch", status)
     }
 }
@@ -132,46 +193,59 @@ impl Drop for Graph {
     }
 }
 
-struct Event<'a> {
-    device: &'a Device,
+/// A point in a stream.
+pub struct Event {
+    device: Arc<Device>,
     event: Handle,
 }
 
-impl<'a> Event<'a> {
-    fn new(device: &'a Device) -> Result<Self> {
-        let _entered = device.enter()?;
-        let mut event = std::ptr::null_mut();
-        // SAFETY: the handle is written.
-        device.check("cuEventCreate", unsafe { (device.driver.cuEventCreate)(&mut event, 0) })?;
-        Ok(Self { device, event })
-    }
+// SAFETY: an event may be used from any thread.
+unsafe impl Send for Event {}
 
-    fn record(&self, stream: &Stream) -> Result<()> {
+impl Event {
+    fn record(&self, stream: Handle) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: both are alive.
         self.device.check("cuEventRecord", unsafe {
-            (self.device.driver.cuEventRecord)(self.event, stream.stream)
+            (self.device.driver.cuEventRecord)(self.event, stream)
         })
     }
 
     /// Nanoseconds from another event to this one, which it waits for.
     fn since(&self, start: &Event) -> Result<f64> {
+        self.finish()?;
         let _entered = self.device.enter()?;
         let mut milliseconds = 0.0;
         // SAFETY: both are alive and recorded.
-        unsafe {
-            self.device.check(
-                "cuEventSynchronize",
-                (self.device.driver.cuEventSynchronize)(self.event),
-            )?;
-            let status = (self.device.driver.cuEventElapsedTime)(&mut milliseconds, start.event, self.event);
-            self.device.check("cuEventElapsedTime", status)?;
-        }
+        let status = unsafe { (self.device.driver.cuEventElapsedTime)(&mut milliseconds, start.event, self.event) };
+        self.device.check("cuEventElapsedTime", status)?;
         Ok(f64::from(milliseconds) * 1e6)
     }
 }
 
-impl Drop for Event<'_> {
+impl Fence for Event {
+    fn set(&self, queue: &dyn Queue) -> Result<()> {
+        self.record(queue.raw())
+    }
+
+    fn hold(&self, queue: &dyn Queue) -> Result<()> {
+        let _entered = self.device.enter()?;
+        // SAFETY: both are alive.
+        self.device.check("cuStreamWaitEvent", unsafe {
+            (self.device.driver.cuStreamWaitEvent)(queue.raw(), self.event, 0)
+        })
+    }
+
+    fn finish(&self) -> Result<()> {
+        let _entered = self.device.enter()?;
+        // SAFETY: the event is alive.
+        self.device.check("cuEventSynchronize", unsafe {
+            (self.device.driver.cuEventSynchronize)(self.event)
+        })
+    }
+}
+
+impl Drop for Event {
     fn drop(&mut self) {
         let Ok(_entered) = self.device.enter() else { return };
         // SAFETY: it is not used any more.

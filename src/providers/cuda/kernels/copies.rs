@@ -1,7 +1,8 @@
 //! Ops that move elements along strides: Transpose, Expand, and reorders from one layout to another.
 
+use super::parts::ordered;
 use super::strided::{Operands, Strided, copy_source};
-use super::{Answer, Gpu};
+use super::{Answer, Gpu, tiles};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::ops::transpose;
@@ -22,15 +23,18 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         "Expand" => Rule::Expand,
         _ => return Ok(vec![]),
     };
-    let name = scope.op();
-    Ok(vec![scope.alone(
-        Copies {
-            name,
-            rule,
-            gpu: gpu.clone(),
-        },
-        &[0],
-    )])
+    let rank = scope.output_type(0).rank();
+    let keeps_rank = scope.input_type(0).is_some_and(|x| x.rank() == rank);
+    let layouts = [Layout::Plain, Layout::ChannelsLast].into_iter();
+    let kernel = Copies {
+        name: scope.op(),
+        rule,
+        layouts: layouts
+            .filter(|l| *l == Layout::Plain || keeps_rank && l.fits(rank))
+            .collect(),
+        gpu: gpu.clone(),
+    };
+    Ok(vec![scope.alone(kernel, &[0])])
 }
 
 /// Where an element of the result comes from.
@@ -44,6 +48,7 @@ enum Rule {
 struct Copies {
     name: &'static str,
     rule: Rule,
+    layouts: Vec<Layout>,
     gpu: Arc<Gpu>,
 }
 
@@ -59,8 +64,22 @@ impl Kernel for Copies {
         }
     }
 
+    /// A Transpose may undo the order of a layout: then it is one run of bytes.
     fn forms(&self) -> Vec<Form> {
-        uniform_forms(&[Layout::Plain], 1, 1)
+        let Rule::Transpose(_) = self.rule else {
+            return uniform_forms(&self.layouts, 1, 1);
+        };
+        let form = |&from: &Layout, &to: &Layout| Form {
+            tactic: 0,
+            inputs: vec![from],
+            outputs: vec![to],
+        };
+        let pairs = self.layouts.iter().map(|from| self.layouts.iter().map(move |to| form(from, to)));
+        pairs.flatten().collect()
+    }
+
+    fn takes_slices(&self, _form: &Form) -> (bool, bool) {
+        (true, true)
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
@@ -68,11 +87,13 @@ impl Kernel for Copies {
         let read = match &self.rule {
             Rule::Transpose(perm) => {
                 let own = axes(from).strides;
-                perm.iter().map(|&axis| own[axis]).collect()
+                let along: Vec<usize> = perm.iter().map(|&axis| own[axis]).collect();
+                ordered(&along, to.layout)
             }
-            Rule::Expand => strides(from, &to.shape, Layout::Plain)?,
+            Rule::Expand => strides(from, &to.shape, to.layout)?,
         };
-        copy_instance(&self.gpu, to.dtype, to.shape.clone(), axes(to).strides, read)
+        let written = ordered(&axes(to).strides, to.layout);
+        copy_instance(&self.gpu, to.dtype, ordered(&to.shape, to.layout), written, read)
     }
 }
 
@@ -87,6 +108,9 @@ pub fn copy_instance(
     to: Vec<usize>,
     from: Vec<usize>,
 ) -> Result<Box<dyn Instance>> {
+    if let Some(launch) = tiles::launch(gpu, dtype, &sizes, &to, &from)? {
+        return Ok(Box::new(launch));
+    }
     let (source, bits) = copy_source(dtype);
     let operands = Operands::new(sizes, vec![to, from], vec![bits; 2], 1)?;
     Ok(Box::new(Strided::new(gpu, &source, operands)?))
@@ -117,6 +141,10 @@ impl Kernel for Reorder {
             inputs: vec![self.from],
             outputs: vec![self.to],
         }]
+    }
+
+    fn takes_slices(&self, _form: &Form) -> (bool, bool) {
+        (true, true)
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {

@@ -1,27 +1,37 @@
 //! The kernels of the CUDA provider: one family per file, listed in order of preference.
 
+mod attention;
+mod boxes;
 mod conv;
 mod copies;
+mod indexed;
 mod launch;
 mod matmul;
+mod parts;
 mod pointwise;
 mod pool;
 mod reshape;
+mod resize;
 mod rows;
+mod steps;
 mod strided;
 mod tail;
+mod tiles;
 pub mod transfer;
+mod words;
 
 pub use copies::Reorder;
 
 use super::compile::Compiler;
 use super::device::Device;
-use super::library::cublaslt::Blas;
-use super::library::cudnn::Dnn;
+use super::library::cublaslt::{Blas, cublaslt};
+use super::library::cudnn::{Dnn, cudnn};
+use super::library::nvrtc::nvrtc;
 use crate::error::Error;
 use crate::plan::Candidate;
 use crate::providers::common::scope::Scope;
 use crate::providers::common::{self, Answer, Offers, Why};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 /// What kernels need of the GPU that they run on.
@@ -71,6 +81,15 @@ impl Gpu {
         let opened = open()?;
         Ok(kept.get_or_init(|| opened))
     }
+
+    /// The versions of NVIDIA's libraries that were found.
+    pub fn libraries(&self) -> BTreeMap<String, String> {
+        let nvrtc = nvrtc().ok().map(|nvrtc| ("nvrtc", nvrtc.version()));
+        let blas = cublaslt().ok().map(|blas| ("cublaslt", blas.version().to_string()));
+        let dnn = cudnn().ok().map(|dnn| ("cudnn", dnn.version().to_string()));
+        let found = [nvrtc, blas, dnn].into_iter().flatten();
+        found.map(|(name, version)| (name.to_string(), version)).collect()
+    }
 }
 
 /// A family of kernels.
@@ -89,11 +108,16 @@ const fn family(name: &'static str, offer: fn(&Scope, &Arc<Gpu>) -> Answer) -> F
 static FAMILIES: &[Family] = &[
     family("conv", conv::offer),
     family("matmul", matmul::offer),
+    family("attention", attention::offer),
     family("pool", pool::offer),
     family("rows", rows::offer),
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),
     family("copies", copies::offer),
+    family("parts", parts::offer),
+    family("boxes", boxes::offer),
+    family("resize", resize::offer),
+    family("indexed", indexed::offer),
 ];
 
 /// Everything that the families offer for a layer; the last one runs it alone.

@@ -16,6 +16,8 @@ pub const STREAM_NON_BLOCKING: c_uint = 1;
 pub const HOST_SHARED: c_uint = 3;
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads may do what they like meanwhile.
 pub const CAPTURE_THREAD_LOCAL: c_uint = 1;
+/// `CU_EVENT_DISABLE_TIMING`.
+pub const EVENT_UNTIMED: c_uint = 2;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub const OUT_OF_MEMORY: c_int = 2;
 /// The errors of kernels and hardware after which every call in the context fails: `CUDA_ERROR_ILLEGAL_ADDRESS`,
@@ -61,6 +63,8 @@ library! {
     fn cuStreamCreate(*mut Handle, c_uint) -> c_int;
     fn cuStreamDestroy_v2(Handle) -> c_int;
     fn cuStreamSynchronize(Handle) -> c_int;
+    fn cuStreamWaitEvent(Handle, Handle, c_uint) -> c_int;
+    fn cuStreamIsCapturing(Handle, *mut c_int) -> c_int;
     fn cuStreamBeginCapture_v2(Handle, c_uint) -> c_int;
     fn cuStreamEndCapture(Handle, *mut Handle) -> c_int;
     fn cuGraphInstantiateWithFlags(*mut Handle, Handle, c_ulonglong) -> c_int;

@@ -1,0 +1,271 @@
+// Attention without the matrix of scores: keys in tiles, with a running greatest score and sum of weights.
+//
+// The heads of queries that share keys are rows of one matrix, head after head. The keys may be cut into parts, whose
+// results `combine` joins.
+
+struct Attend {
+    // What scores are multiplied by, and where they are capped.
+    double scale, cap;
+    // What a query gives that sees no key.
+    float blind;
+    // Heads of keys, heads of queries for each, and extents.
+    int32 shared, group, queries, keys, size, v_size;
+    // Elements from one batch, head, row and column to the next.
+    int32 q[4], k[4], v[4], mask[4], y[4];
+    // Tiles of the rows of a head of keys; parts of the keys, and keys of each; rows of all heads and batches.
+    int32 tiles, splits, span, rows;
+    // Whether 16 bytes of a row can be moved at once.
+    int32 even;
+};
+
+#define NO_MASK 0
+#define TRUTHS 1
+#define NUMBERS 2
+
+template <typename T, int MASK>
+struct MaskOf {
+    typedef T type;
+};
+template <typename T>
+struct MaskOf<T, TRUTHS> {
+    typedef bool type;
+};
+
+__device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
+
+// What a block works on.
+struct Share {
+    int32 batch, head, split, chunk;
+    // Its rows: the first, and where those of the head end.
+    int32 first, rows;
+    // Its keys.
+    int32 from, to;
+    // The least place of a query among its rows.
+    int32 least;
+
+    __device__ __forceinline__ Share(const Attend& s, int32 tile_rows, int32 chunks, bool causal) {
+        uint32 rest = blockIdx.x;
+        chunk = rest % chunks;
+        rest /= chunks;
+        // Where a query sees no key behind its own place, the last rows take longest: they come first.
+        first = (s.tiles - 1 - rest % s.tiles) * tile_rows;
+        rest /= s.tiles;
+        split = rest % s.splits;
+        rest /= s.splits;
+        head = rest % s.shared;
+        batch = rest / s.shared;
+        rows = s.group * s.queries;
+        const int32 last = (first + tile_rows < rows ? first + tile_rows : rows) - 1;
+        const bool one_head = first / s.queries == last / s.queries;
+        least = one_head ? first % s.queries : 0;
+        const int32 seen = causal ? (one_head ? last % s.queries : s.queries - 1) + 1 : s.keys;
+        const int32 end = seen < s.keys ? seen : s.keys;
+        from = split * s.span;
+        to = end - from < s.span ? end : from + s.span;
+    }
+
+    // Where a row begins: of the queries, the mask or the result.
+    __device__ __forceinline__ int64 row(const Attend& s, const int32 (&step)[4], int32 r) const {
+        const int32 query_head = head * s.group + r / s.queries;
+        return (int64)batch * step[0] + (int64)query_head * step[1] + (int64)(r % s.queries) * step[2];
+    }
+
+    // Where the keys or values begin.
+    __device__ __forceinline__ int64 start(const int32 (&step)[4]) const {
+        return (int64)batch * step[0] + (int64)head * step[1];
+    }
+
+    // The number of a row among those of all heads and batches.
+    __device__ __forceinline__ int64 number(const Attend& s, int32 r) const {
+        return ((int64)batch * s.shared + head) * rows + r;
+    }
+};
+
+// Where the values of a part of the keys lie that a row gathered, and its greatest score and sum of weights.
+template <typename W>
+__device__ __forceinline__ W* gathered(W* partial, const Attend& s, int32 split, int64 row) {
+    return partial + ((int64)split * s.rows + row) * s.v_size;
+}
+template <typename W>
+__device__ __forceinline__ W* statistics(W* partial, const Attend& s, int32 split, int64 row) {
+    return partial + (int64)s.splits * s.rows * s.v_size + ((int64)split * s.rows + row) * 2;
+}
+
+// Joins what the parts of the keys gave, a warp a row. Scores are exponents of e, or of two.
+template <typename T, bool OF_TWO>
+__device__ void combine(T* y, typename Wide<T>::type* partial, const Attend& s) {
+    typedef typename Wide<T>::type W;
+    const int64 number = (int64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (number >= s.rows) return;
+    const int32 rows = s.group * s.queries;
+    const int32 r = number % rows, head = number / rows % s.shared * s.group + r / s.queries;
+    y += number / rows / s.shared * s.y[0] + (int64)head * s.y[1] + (int64)(r % s.queries) * s.y[2];
+    W greatest = (W)minus_infinity();
+    for (int32 i = 0; i < s.splits; i++) greatest = fmax(greatest, statistics(partial, s, i, number)[0]);
+    const W base = greatest == (W)minus_infinity() ? (W)0 : greatest;
+    W sum = 0;
+    for (int32 column = threadIdx.x % 32; column < s.v_size; column += 32) {
+        W value = 0;
+        sum = 0;
+        for (int32 i = 0; i < s.splits; i++) {
+            const W* own = statistics(partial, s, i, number);
+            const W weight = OF_TWO ? exp2(own[0] - base) : exp(own[0] - base);
+            sum += own[1] * weight;
+            value += gathered(partial, s, i, number)[column] * weight;
+        }
+        y[(int64)column * s.y[3]] = Narrow<T>::from(sum == (W)0 ? (W)s.blind : value / sum);
+    }
+}
+
+// Any size and any dtype, on the ordinary cores: 128 threads for 32 rows, of which each has four, and COLUMNS columns of
+// the values. Tiles of 32 keys, 32 numbers of a key at a time.
+template <typename T, int COLUMNS, bool CAUSAL, int MASK, bool CAPPED>
+__device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const typename MaskOf<T, MASK>::type* mask,
+                               typename Wide<T>::type* partial, const Attend& s) {
+    typedef typename Wide<T>::type W;
+    // A row of shared memory is a few numbers longer, so that neighbouring rows do not want the same banks.
+    constexpr int32 TILE = 32, ROW = TILE + 4, QUADS = COLUMNS / 64;
+    alignas(32) __shared__ W q_part[TILE][ROW];
+    alignas(32) __shared__ W k_part[TILE][ROW];
+    alignas(32) __shared__ W weights[TILE][ROW];
+    alignas(32) __shared__ W v_part[TILE][COLUMNS];
+    __shared__ int64 q_rows[TILE];
+    typedef Pack<W, 4> Quad;
+    const Share share(s, TILE, (s.v_size + COLUMNS - 1) / COLUMNS, CAUSAL);
+    const int32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int32 across = threadIdx.x % 16, down = threadIdx.x / 16 * 4;
+    const int32 column0 = share.chunk * COLUMNS;
+    k += share.start(s.k);
+    v += share.start(s.v);
+    // The rows behind the last one do what it does, and give nothing.
+    const int32 last = share.rows - 1;
+    if (threadIdx.x < TILE) {
+        const int32 r = share.first + (int32)threadIdx.x;
+        q_rows[threadIdx.x] = share.row(s, s.q, r < last ? r : last);
+    }
+    int32 place[4];
+    int64 mask_row[4];
+    W greatest[4], sum[4];
+    Quad values[4][QUADS];
+    #pragma unroll
+    for (int32 i = 0; i < 4; i++) {
+        const int32 r = share.first + down + i < last ? share.first + down + i : last;
+        place[i] = r % s.queries;
+        mask_row[i] = MASK == NO_MASK ? 0 : share.row(s, s.mask, r);
+        greatest[i] = (W)minus_infinity();
+        sum[i] = 0;
+        #pragma unroll
+        for (int32 j = 0; j < QUADS; j++) values[i][j] = {{0, 0, 0, 0}};
+    }
+    __syncthreads();
+    for (int32 key0 = share.from; key0 < share.to; key0 += TILE) {
+        W score[4][2] = {};
+        for (int32 d0 = 0; d0 < s.size; d0 += TILE) {
+            const int64 d = d0 + lane;
+            for (int32 i = warp; i < TILE; i += 4) {
+                const bool there = d < s.size && key0 + i < share.to;
+                q_part[i][lane] = d < s.size ? (W)widen(q[q_rows[i] + d * s.q[3]]) : (W)0;
+                k_part[i][lane] = there ? (W)widen(k[(int64)(key0 + i) * s.k[2] + d * s.k[3]]) : (W)0;
+            }
+            __syncthreads();
+            #pragma unroll
+            for (int32 c = 0; c < TILE; c += 4) {
+                const Quad b0 = *(const Quad*)&k_part[across][c], b1 = *(const Quad*)&k_part[across + 16][c];
+                #pragma unroll
+                for (int32 i = 0; i < 4; i++) {
+                    const Quad a = *(const Quad*)&q_part[down + i][c];
+                    #pragma unroll
+                    for (int32 e = 0; e < 4; e++) {
+                        score[i][0] += a.item[e] * b0.item[e];
+                        score[i][1] += a.item[e] * b1.item[e];
+                    }
+                }
+            }
+            __syncthreads();
+        }
+        #pragma unroll
+        for (int32 i = 0; i < 4; i++) {
+            #pragma unroll
+            for (int32 j = 0; j < 2; j++) {
+                const int32 key = key0 + across + 16 * j;
+                W x = score[i][j] * (W)s.scale;
+                if (CAPPED) x = (W)s.cap * tanh(x / (W)s.cap);
+                if (key >= share.to || (CAUSAL && key > place[i])) {
+                    x = (W)minus_infinity();
+                } else if (MASK != NO_MASK) {
+                    const auto found = mask[mask_row[i] + (int64)key * s.mask[3]];
+                    if constexpr (MASK == TRUTHS) x = found ? x : (W)minus_infinity();
+                    else x += (W)widen(found);
+                }
+                score[i][j] = x;
+            }
+            W most = fmax(score[i][0], score[i][1]);
+            #pragma unroll
+            for (int32 other = 8; other > 0; other >>= 1) most = fmax(most, __shfl_xor_sync(0xffffffffu, most, other));
+            most = fmax(most, greatest[i]);
+            // A row that saw nothing so far has weights of zero, not NaN.
+            const W base = most == (W)minus_infinity() ? (W)0 : most;
+            const W shrink = exp(greatest[i] - base);
+            greatest[i] = most;
+            const W w0 = exp(score[i][0] - base), w1 = exp(score[i][1] - base);
+            sum[i] = sum[i] * shrink + w0 + w1;
+            weights[down + i][across] = w0;
+            weights[down + i][across + 16] = w1;
+            #pragma unroll
+            for (int32 j = 0; j < QUADS; j++) {
+                #pragma unroll
+                for (int32 e = 0; e < 4; e++) values[i][j].item[e] *= shrink;
+            }
+        }
+        for (int32 i = threadIdx.x; i < TILE * COLUMNS; i += blockDim.x) {
+            const int32 key = key0 + i / COLUMNS, column = column0 + i % COLUMNS;
+            const bool there = key < share.to && column < s.v_size;
+            v_part[i / COLUMNS][i % COLUMNS] = there ? (W)widen(v[(int64)key * s.v[2] + (int64)column * s.v[3]]) : (W)0;
+        }
+        __syncthreads();
+        #pragma unroll 2
+        for (int32 c = 0; c < TILE; c += 4) {
+            Quad w[4];
+            #pragma unroll
+            for (int32 i = 0; i < 4; i++) w[i] = *(const Quad*)&weights[down + i][c];
+            #pragma unroll
+            for (int32 key = 0; key < 4; key++) {
+                #pragma unroll
+                for (int32 j = 0; j < QUADS; j++) {
+                    const Quad b = *(const Quad*)&v_part[c + key][across * 4 + j * 64];
+                    #pragma unroll
+                    for (int32 i = 0; i < 4; i++) {
+                        #pragma unroll
+                        for (int32 e = 0; e < 4; e++) values[i][j].item[e] += w[i].item[key] * b.item[e];
+                    }
+                }
+            }
+        }
+        __syncthreads();
+    }
+    #pragma unroll
+    for (int32 i = 0; i < 4; i++) {
+        #pragma unroll
+        for (int32 other = 8; other > 0; other >>= 1) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], other);
+        const int32 r = share.first + down + i;
+        if (r > last) continue;
+        const int64 number = share.number(s, r);
+        T* to = y + share.row(s, s.y, r);
+        if (s.splits > 1 && across == 0 && share.chunk == 0) {
+            W* own = statistics(partial, s, share.split, number);
+            own[0] = greatest[i];
+            own[1] = sum[i];
+        }
+        #pragma unroll
+        for (int32 j = 0; j < QUADS; j++) {
+            #pragma unroll
+            for (int32 e = 0; e < 4; e++) {
+                const int32 column = column0 + across * 4 + j * 64 + e;
+                const W value = values[i][j].item[e];
+                if (column >= s.v_size) continue;
+                if (s.splits > 1) gathered(partial, s, share.split, number)[column] = value;
+                else to[(int64)column * s.y[3]] = Narrow<T>::from(sum[i] == (W)0 ? (W)s.blind : value / sum[i]);
+            }
+        }
+    }
+}

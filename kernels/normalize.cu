@@ -1,0 +1,125 @@
+// Rows brought to mean 0 (where CENTRED) and variance 1, then scaled and shifted, each in one pass over memory: a team of
+// threads holds its row in registers. What is too long for that is read again.
+
+struct Rows {
+    int32 rows, length, team;
+    // Where scale and shift have a number per channel: the length of a channel in a row, the channels of a row, and after
+    // how many rows they begin again.
+    int32 places, channels, groups;
+    float epsilon;
+};
+
+// What is done with the result.
+template <int ACTIVATION, typename W>
+__device__ __forceinline__ W activated(W x) {
+    if (ACTIVATION == 1) return f_relu(x);
+    if (ACTIVATION == 2) return f_silu(x);
+    return x;
+}
+
+// X: elements; S: scale and shift. Each is there or not; a row is a + b where ADDED, which `kept` gets where KEPT.
+// CHANNELS: scale and shift have a number per channel.
+template <
+    typename X, typename S, int N, bool CENTRED, bool ADDED, bool KEPT, bool SCALED, bool SHIFTED, bool CHANNELS,
+    int ACTIVATION>
+struct Normalize {
+    typedef typename Wide<X>::type W;
+    X *y, *kept;
+    const X *a, *b;
+    const S *scale, *shift;
+
+    __device__ __forceinline__ void read(W (&x)[N], uint64 at) const {
+        load<X, N>(x, a + at);
+        if constexpr (ADDED) {
+            W other[N];
+            load<X, N>(other, b + at);
+            #pragma unroll
+            for (int k = 0; k < N; k++) x[k] += other[k];
+        }
+    }
+
+    __device__ __forceinline__ void write(
+        W (&x)[N], uint64 start, uint32 at, uint32 row, W mean, W factor, const Rows& s
+    ) const {
+        W scales[N], shifts[N];
+        if constexpr (CHANNELS) {
+            const uint32 channel = row % s.groups * s.channels + at / s.places;
+            #pragma unroll
+            for (int k = 0; k < N; k++) {
+                scales[k] = (W)widen(scale[channel]);
+                shifts[k] = (W)widen(shift[channel]);
+            }
+        } else {
+            if constexpr (SCALED) load<S, N>(scales, scale + at);
+            if constexpr (SHIFTED) load<S, N>(shifts, shift + at);
+        }
+        #pragma unroll
+        for (int k = 0; k < N; k++) {
+            x[k] = (x[k] - mean) * factor;
+            if (SCALED) x[k] *= scales[k];
+            if (SHIFTED) x[k] += shifts[k];
+            x[k] = activated<ACTIVATION>(x[k]);
+        }
+        store<X, N>(y + start + at, x);
+    }
+
+    // Each thread holds PACKS packs.
+    template <int PACKS, bool BLOCK>
+    __device__ __forceinline__ void held(const Rows& s) const {
+        const Member<BLOCK> me(s.team);
+        const uint64 start = (uint64)me.row * s.length;
+        const uint32 length = me.row < s.rows ? s.length : 0;
+        W x[PACKS][N];
+        W sum = (W)0;
+        #pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            const uint32 at = (p * me.team + me.number) * N;
+            if (at >= length) continue;
+            read(x[p], start + at);
+            if constexpr (KEPT) store<X, N>(kept + start + at, x[p]);
+            #pragma unroll
+            for (int k = 0; k < N; k++) sum += x[p][k];
+        }
+        const W mean = CENTRED ? joined<Sum<W>, BLOCK>(sum, me.team) / (W)s.length : (W)0;
+        W squares = (W)0;
+        #pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            if ((p * me.team + me.number) * N >= length) continue;
+            #pragma unroll
+            for (int k = 0; k < N; k++) squares += f_square(x[p][k] - mean);
+        }
+        const W factor = (W)1 / sqrt(joined<Sum<W>, BLOCK>(squares, me.team) / (W)s.length + (W)s.epsilon);
+        #pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            const uint32 at = (p * me.team + me.number) * N;
+            if (at < length) write(x[p], start, at, me.row, mean, factor, s);
+        }
+    }
+
+    // A block reads its row three times.
+    __device__ __forceinline__ void streamed(const Rows& s) const {
+        const uint64 start = (uint64)blockIdx.x * s.length;
+        const uint32 first = threadIdx.x * N, step = blockDim.x * N, length = s.length;
+        W x[N], mean = (W)0, sum = (W)0;
+        if (CENTRED || KEPT) {
+            for (uint32 at = first; at < length; at += step) {
+                read(x, start + at);
+                if constexpr (KEPT) store<X, N>(kept + start + at, x);
+                #pragma unroll
+                for (int k = 0; k < N; k++) sum += x[k];
+            }
+            if (CENTRED) mean = joined<Sum<W>, true>(sum, 0) / (W)s.length;
+        }
+        W squares = (W)0;
+        for (uint32 at = first; at < length; at += step) {
+            read(x, start + at);
+            #pragma unroll
+            for (int k = 0; k < N; k++) squares += f_square(x[k] - mean);
+        }
+        const W factor = (W)1 / sqrt(joined<Sum<W>, true>(squares, 0) / (W)s.length + (W)s.epsilon);
+        for (uint32 at = first; at < length; at += step) {
+            read(x, start + at);
+            write(x, start, at, blockIdx.x, mean, factor, s);
+        }
+    }
+};

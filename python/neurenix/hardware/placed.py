@@ -1,0 +1,224 @@
+"""Calls on arrays that lie on a GPU: nothing goes through the processor's memory, and nothing waits.
+
+torch tensors, and the arrays of libraries in CuPy's shape, which have `__cuda_array_interface__` and make arrays that
+others may write into. Results are of the kind that came in.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from neurenix import _native, arrays
+from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError
+
+
+class Spot(NamedTuple):
+    """Where an array lies: its address, the number of its GPU (None: the processor's memory), its shape."""
+
+    address: int
+    device: int | None
+    shape: tuple[int, ...]
+
+
+class Library(Protocol):
+    """A library with arrays on a GPU."""
+
+    def spot(self, value: Any, dtype: np.dtype[Any]) -> tuple[Spot, Any]:
+        """Where a dense array of this dtype lies, and what keeps it alive; raises for any other array."""
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any], device: int) -> Any:
+        """A new array."""
+
+    def stream(self, device: int) -> int:
+        """The stream that the caller works in."""
+
+
+class Torch:
+    """torch."""
+
+    def __init__(self) -> None:
+        self._torch = sys.modules["torch"]
+        self._dtypes: dict[np.dtype[Any], Any] = {}
+
+    def dtype(self, dtype: np.dtype[Any]) -> Any:
+        """torch's name of a dtype."""
+        found = self._dtypes.get(dtype)
+        if found is None:
+            found = getattr(self._torch, dtype.name, None)
+            if found is None:
+                raise DTypeError(
+                    f"torch has no {dtype.name}", hint="give numpy arrays, or cast this input in the model"
+                )
+            self._dtypes[dtype] = found
+        return found
+
+    def spot(self, value: Any, dtype: np.dtype[Any]) -> tuple[Spot, Any]:
+        """Where a tensor lies; one that is not dense is copied on its device first."""
+        if value.dtype != self.dtype(dtype):
+            got = str(value.dtype).removeprefix("torch.")
+            raise DTypeError(
+                "the array has the wrong dtype",
+                expected=dtype.name,
+                got=got,
+                hint=f"convert it first, for example with x.to(torch.{dtype.name})",
+            )
+        if value.requires_grad:
+            value = value.detach()
+        value = value.contiguous()
+        device = value.device.index if value.device.type == "cuda" else None
+        return Spot(value.data_ptr(), device, tuple(value.shape)), value
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any], device: int) -> Any:
+        """A new tensor."""
+        return self._torch.empty(tuple(shape), dtype=self.dtype(dtype), device=f"cuda:{device}")
+
+    def stream(self, device: int) -> int:
+        """torch's current stream."""
+        return int(self._torch.cuda.current_stream(device).cuda_stream)
+
+
+class CudaArrays:
+    """CuPy, and libraries in its shape."""
+
+    def __init__(self, namespace: Any, stream: int) -> None:
+        self._namespace = namespace
+        self._stream = stream
+
+    def spot(self, value: Any, dtype: np.dtype[Any]) -> tuple[Spot, Any]:
+        """Where an array lies."""
+        face = value.__cuda_array_interface__
+        given = np.dtype(getattr(value, "dtype", face["typestr"]))
+        if given != dtype:
+            raise DTypeError("the array has the wrong dtype", expected=dtype.name, got=given.name)
+        shape, strides = tuple(face["shape"]), face.get("strides")
+        if strides is not None and not _dense(shape, strides, dtype.itemsize):
+            raise ShapeError(
+                "the array is not dense", expected="row-major", got=f"strides {strides}", hint="copy it first"
+            )
+        device = value.device
+        return Spot(int(face["data"][0]), int(getattr(device, "id", 0)), shape), value
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any], device: int) -> Any:
+        """A new array."""
+        return self._namespace.empty(tuple(shape), dtype=dtype)
+
+    def stream(self, device: int) -> int:
+        """The stream that the arrays were made in."""
+        return self._stream
+
+
+def library_of(value: Any) -> tuple[Library, int] | None:
+    """The library of an array on a GPU, and the number of the GPU; None for every other array."""
+    if arrays.is_torch(value):
+        return (_torch(), value.device.index) if value.device.type == "cuda" else None
+    face = getattr(value, "__cuda_array_interface__", None)
+    namespace = getattr(value, "__array_namespace__", None)
+    if face is None or namespace is None or not hasattr(namespace(), "cuda"):
+        return None
+    # 1 is the legacy default stream; without an entry nobody has to be waited for.
+    return CudaArrays(namespace(), face.get("stream") or 1), int(value.device.id)
+
+
+_TORCH: list[Torch] = []
+
+
+def _torch() -> Torch:
+    if not _TORCH:
+        _TORCH.append(Torch())
+    return _TORCH[0]
+
+
+def stream_of(stream: Any) -> int:
+    """The number of a stream: an int, or one of torch, CuPy or cuda.core."""
+    if isinstance(stream, int):
+        return stream
+    for name in ("cuda_stream", "ptr"):
+        number = getattr(stream, name, None)
+        if isinstance(number, int):
+            return number
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is None:
+        raise InvalidArgumentError(
+            "this is no stream",
+            expected="an int, or a stream of torch, CuPy or cuda.core",
+            got=type(stream).__name__,
+        )
+    return int((protocol() if callable(protocol) else protocol)[1])
+
+
+class Caller:
+    """Calls an engine on arrays of a GPU."""
+
+    def __init__(self, engine: _native.Engine) -> None:
+        self._engine = engine
+        self._inputs = tuple((name, np.dtype(dtype)) for name, dtype, _ in engine.inputs)
+        self._outputs = tuple(name for name, _, _ in engine.outputs)
+        self._specs: dict[tuple[tuple[int, ...], ...], list[tuple[np.dtype[Any], list[int]]]] = {}
+        self.devices = frozenset(engine.devices)
+
+    def run(self, library: Library, device: int, inputs: Mapping[str, Any], stream: Any) -> dict[str, Any]:
+        """Results on the GPU, of the library of the inputs; the work is in the stream, and may not be done yet."""
+        spots, keep = [], []
+        for name, dtype in self._inputs:
+            value = inputs[name]
+            try:
+                spot, kept = library.spot(value, dtype) if _is_far(value) else _near(value, dtype)
+            except DTypeError as error:
+                error.tensor = name
+                raise
+            spots.append(spot)
+            keep.append(kept)
+        shapes = tuple(spot.shape for spot in spots)
+        specs = self._specs.get(shapes)
+        if specs is None:
+            specs = self._engine.specs(list(shapes))
+            if len(self._specs) >= KEPT_SHAPES:
+                self._specs.clear()
+            self._specs[shapes] = specs
+        results = {
+            name: library.empty(shape, dtype, device) for name, (dtype, shape) in zip(self._outputs, specs, strict=True)
+        }
+        number = library.stream(device) if stream is None else stream_of(stream)
+        self._engine.run_at(
+            [(spot.address, spot.device) for spot in spots],
+            list(shapes),
+            [
+                (library.spot(array, dtype)[0].address, device)
+                for array, (dtype, _) in zip(results.values(), specs, strict=True)
+            ],
+            (device, number),
+        )
+        return results
+
+    def fits(self, inputs: Mapping[str, Any]) -> bool:
+        """Whether these are the inputs of the engine."""
+        return len(inputs) == len(self._inputs) and all(name in inputs for name, _ in self._inputs)
+
+
+#: The shapes of results are kept for so many shapes of inputs.
+KEPT_SHAPES = 256
+
+
+def _is_far(value: Any) -> bool:
+    if arrays.is_torch(value):
+        return bool(value.device.type == "cuda")
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def _near(value: Any, dtype: np.dtype[Any]) -> tuple[Spot, Any]:
+    array = np.asarray(arrays.to_numpy(value), order="C")
+    if array.dtype != dtype:
+        raise DTypeError("the array has the wrong dtype", expected=dtype.name, got=array.dtype.name)
+    return Spot(array.ctypes.data, None, array.shape), array
+
+
+def _dense(shape: Sequence[int], strides: Sequence[int], size: int) -> bool:
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != size:
+            return False
+        size *= extent
+    return True

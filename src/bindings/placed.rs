@@ -1,0 +1,80 @@
+//! Calls on arrays whose addresses Python knows: those of a GPU among them.
+
+use super::context::Crossing;
+use super::errors::guarded;
+use crate::error::{Error, Result};
+use crate::network::dtype::DType;
+use crate::plan::boundary::Place;
+use crate::plan::layout::Space;
+use crate::plan::queues::Foreign;
+use crate::runtime::{ContextPool, ExecutionContext};
+use pyo3::prelude::*;
+
+/// Where an array lies: its address, and the number of its GPU, or None in the processor's memory.
+pub type Spot = (usize, Option<u32>);
+
+fn place(&(address, device): &Spot) -> Place {
+    Place {
+        address: address as *mut u8,
+        space: device.map_or(Space::Host, Space::Device),
+    }
+}
+
+/// The types that a context prepares for.
+pub fn types<'a>(dtypes: impl Iterator<Item = DType>, shapes: &'a [Vec<usize>]) -> Vec<(DType, &'a [usize])> {
+    dtypes
+        .zip(shapes)
+        .map(|(dtype, shape)| (dtype, shape.as_slice()))
+        .collect()
+}
+
+/// A call on arrays that Python's side vouches for: their dtypes are those of the ports, and they are dense.
+pub struct Call {
+    /// The address of each input, in order.
+    pub inputs: Vec<Spot>,
+    /// Their shapes.
+    pub shapes: Vec<Vec<usize>>,
+    /// The address of each output, in order; its shape is what `prepare` says.
+    pub outputs: Vec<Spot>,
+    /// The GPU of the caller's stream, and the stream.
+    pub stream: Option<(u32, usize)>,
+}
+
+impl Call {
+    /// Runs it; says whether the shapes lay inside a profile.
+    ///
+    /// # Errors
+    /// As [`ExecutionContext::prepare`] and [`ExecutionContext::run`].
+    pub fn run(self, py: Python<'_>, pool: &ContextPool, dtypes: impl Iterator<Item = DType>) -> Result<bool> {
+        let dtypes: Vec<DType> = dtypes.collect();
+        let mut lent = match pool.try_lend() {
+            Some(context) => context,
+            None => py.detach(|| pool.lend()),
+        };
+        let crossing = Crossing(
+            self.inputs.iter().map(place).collect(),
+            self.outputs.iter().map(place).collect(),
+        );
+        let foreign = self.stream.map(|(device, raw)| Foreign {
+            space: Space::Device(device),
+            raw: raw as *mut std::ffi::c_void,
+        });
+        py.detach(|| {
+            let (crossing, foreign) = (crossing, foreign);
+            let context: &mut ExecutionContext = &mut lent;
+            guarded(|| {
+                let outputs = context.prepare(&types(dtypes.into_iter(), &self.shapes))?.len();
+                if (crossing.0.len(), crossing.1.len()) != (self.shapes.len(), outputs) {
+                    return Err(
+                        Error::invalid("each input needs an address and a shape, each output an address")
+                            .expected(format!("{} inputs, {outputs} outputs", self.shapes.len()))
+                            .got(format!("{} inputs, {} outputs", crossing.0.len(), crossing.1.len())),
+                    );
+                }
+                // SAFETY: Python's side keeps the arrays until the work in its stream is done, as frameworks do.
+                unsafe { context.run(&crossing.0, &crossing.1, foreign.as_ref()) }?;
+                Ok(context.profile().is_none_or(|(_, inside)| inside))
+            })
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! The caller's arrays: where they lie, and through which memory they cross where a kernel can't reach them or a copy from
+//! there would be slow.
+
+use crate::error::{Error, Result};
+use crate::network::dtype::DType;
+use crate::plan::layout::{Layout, Operand, Space};
+use crate::plan::place::{Home, Places};
+use crate::plan::program::Program;
+use crate::plan::stretch::Run;
+use crate::plan::{Call, Form, Memory, Provider, Request};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// An array of the caller, which the call reads or writes.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Its first byte.
+    pub address: *mut u8,
+    /// The memory that it lies in.
+    pub space: Space,
+}
+
+impl Place {
+    /// An array in the processor's memory.
+    pub fn host(address: *const u8) -> Self {
+        Self {
+            address: address.cast_mut(),
+            space: Space::Host,
+        }
+    }
+}
+
+/// An address of a run that changes from call to call: that of the caller's array.
+pub(super) struct Patch {
+    pub run: usize,
+    pub operand: usize,
+    pub writes: bool,
+    pub home: Home,
+    pub offset: usize,
+}
+
+/// All arrays of the caller.
+pub(super) struct Boundary {
+    patches: Vec<Patch>,
+    ports: Vec<Port>,
+}
+
+/// One array of the caller.
+struct Port {
+    home: Home,
+    bytes: usize,
+    /// Whether a kernel reads or writes it where it is, and so in the processor's memory.
+    touched: bool,
+    /// The number of the provider that copies it.
+    copier: Option<usize>,
+    /// What stands in for it.
+    near: Option<Box<dyn Memory>>,
+    /// Where it lies in the call that runs.
+    place: Option<Place>,
+}
+
+/// A copy of fewer bytes than this goes through memory that the device reaches fast.
+const SMALL: usize = 1 << 20;
+
+impl Boundary {
+    pub fn new(program: &Program, runs: &[Run], places: &Places, patches: Vec<Patch>) -> Self {
+        let mut ports: BTreeMap<(bool, usize), Port> = BTreeMap::new();
+        for patch in &patches {
+            let (key, slot) = match patch.home {
+                Home::Input(i) => ((false, i), None),
+                Home::Output(i) => ((true, i), Some(program.outputs[i])),
+                Home::Arena(_) | Home::Fixed => continue,
+            };
+            let step = &program.steps[runs[patch.run].step];
+            let slots = if patch.writes { &step.outputs } else { &step.inputs };
+            let bytes = places.operands[slot.unwrap_or(slots[patch.operand])].bytes();
+            let port = ports.entry(key).or_insert(Port {
+                home: patch.home,
+                bytes,
+                touched: false,
+                copier: None,
+                near: None,
+                place: None,
+            });
+            match program.providers[step.provider].space() {
+                Space::Host => port.touched = true,
+                Space::Device(_) => port.copier = Some(step.provider),
+            }
+        }
+        Self {
+            patches,
+            ports: ports.into_values().collect(),
+        }
+    }
+
+    /// The runs whose addresses change.
+    pub fn patched(&self) -> impl Iterator<Item = usize> {
+        self.patches.iter().map(|patch| patch.run)
+    }
+
+    /// Bytes of what stands in for the caller's arrays.
+    pub fn bytes(&self) -> usize {
+        self.ports
+            .iter()
+            .filter_map(|port| port.near.as_ref())
+            .map(|near| near.bytes())
+            .sum()
+    }
+
+    /// Gives the runs the addresses of a call, and brings inputs to where they are read.
+    ///
+    /// # Errors
+    /// If an array lies where nobody can fetch it, or a copy fails.
+    pub fn enter(&mut self, program: &Program, runs: &mut [Run], inputs: &[Place], outputs: &[Place]) -> Result<()> {
+        for port in &mut self.ports {
+            let (place, reads) = match port.home {
+                Home::Input(i) => (inputs[i], true),
+                Home::Output(i) => (outputs[i], false),
+                Home::Arena(_) | Home::Fixed => continue,
+            };
+            port.place = Some(place);
+            let Some(near) = port.stand_in(program)? else {
+                continue;
+            };
+            match place.space {
+                _ if !reads => {}
+                // SAFETY: the caller vouches for so many bytes, and what stands in has as many.
+                Space::Host => unsafe { std::ptr::copy_nonoverlapping(place.address, near, port.bytes) },
+                space => copy(owner(program, space)?, near, place.address, port.bytes)?,
+            }
+        }
+        for patch in &self.patches {
+            let port = self.ports.iter().find(|port| port.home == patch.home);
+            let address = port.map_or(std::ptr::null_mut(), Port::address);
+            let run = &mut runs[patch.run];
+            let address = address.wrapping_add(patch.offset);
+            if patch.writes {
+                run.outputs[patch.operand] = address;
+            } else {
+                run.inputs[patch.operand] = address;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings outputs to where the caller wants them, when all the work is done.
+    ///
+    /// # Errors
+    /// If a copy fails.
+    pub fn leave(&mut self, program: &Program) -> Result<()> {
+        for port in &mut self.ports {
+            let (Some(place), true) = (port.place, matches!(port.home, Home::Output(_))) else {
+                continue;
+            };
+            let near = port.address();
+            if near == place.address {
+                continue;
+            }
+            match place.space {
+                // SAFETY: as in `enter`.
+                Space::Host => unsafe { std::ptr::copy_nonoverlapping(near, place.address, port.bytes) },
+                space => copy(owner(program, space)?, place.address, near, port.bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the work of the call that entered may go on when it has returned: nothing is left to do for
+    /// [`Boundary::leave`], and nothing is read from memory that the caller may change.
+    pub fn lasts(&self) -> bool {
+        let far = |port: &Port| {
+            port.place
+                .is_some_and(|place| place.space != Space::Host && place.address == port.address())
+        };
+        self.ports.iter().all(far)
+    }
+}
+
+impl Port {
+    /// Where the call reads or writes the array.
+    fn address(&self) -> *mut u8 {
+        let place = self.place.map_or(std::ptr::null_mut(), |place| place.address);
+        match &self.near {
+            Some(near) if self.stands_in() => near.address(),
+            _ => place,
+        }
+    }
+
+    fn stands_in(&self) -> bool {
+        match self.place.map(|place| place.space) {
+            Some(Space::Host) => !self.touched && self.bytes < SMALL,
+            Some(Space::Device(_)) => self.touched,
+            None => false,
+        }
+    }
+
+    /// The memory that stands in for the array in this call, if any does.
+    fn stand_in(&mut self, program: &Program) -> Result<Option<*mut u8>> {
+        if !self.stands_in() {
+            return Ok(None);
+        }
+        if self.near.is_none() {
+            let space = self.place.map_or(Space::Host, |place| place.space);
+            let provider = match self.copier {
+                Some(copier) => &program.providers[copier],
+                None => owner(program, space)?,
+            };
+            self.near = Some(provider.allocate_near(self.bytes)?);
+        }
+        Ok(self.near.as_ref().map(|near| near.address()))
+    }
+}
+
+fn owner(program: &Program, space: Space) -> Result<&Arc<dyn Provider>> {
+    program.providers.iter().find(|p| p.space() == space).ok_or_else(|| {
+        Error::invalid("an array lies in memory that no provider of this engine reaches")
+            .got(format!("{space:?}"))
+            .hint("copy it to the processor, or build the engine with device= the number of that GPU")
+    })
+}
+
+/// Copies bytes from or to a device, and waits for it.
+fn copy(provider: &Arc<dyn Provider>, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
+    let kernel = provider
+        .transfer()
+        .ok_or_else(|| Error::internal("a provider with memory of its own copies nothing there"))?;
+    let operand = [Operand::dense(DType::UInt8, vec![1, bytes], Layout::Plain)];
+    let request = Request {
+        form: &Form {
+            tactic: 0,
+            inputs: vec![Layout::Plain],
+            outputs: vec![Layout::Plain],
+        },
+        inputs: &operand,
+        outputs: &operand,
+        binding: &Default::default(),
+        threads: 1,
+    };
+    let queue = provider.queue()?;
+    let mut instance = kernel.instantiate(&request)?;
+    let workspace = provider.allocate(instance.workspace())?;
+    instance.run(&Call {
+        inputs: &[from],
+        outputs: &[to],
+        workspace: workspace.address(),
+        queue: queue.raw(),
+    })?;
+    queue.finish()
+}

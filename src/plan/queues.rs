@@ -1,0 +1,175 @@
+//! The queues that a program's work goes into: its own, or the caller's.
+
+use crate::error::{Error, Result};
+use crate::plan::layout::Space;
+use crate::plan::program::Program;
+use crate::plan::stretch::Run;
+use crate::plan::{Fence, Provider, Queue};
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// A queue of the caller's: a CUDA stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Foreign {
+    /// The device that it belongs to.
+    pub space: Space,
+    /// Its name there.
+    pub raw: *mut c_void,
+}
+
+// SAFETY: a name, whose owner vouches for it during the call.
+unsafe impl Send for Foreign {}
+// SAFETY: as above.
+unsafe impl Sync for Foreign {}
+
+/// The queue of each provider that runs something.
+pub(super) struct Queues(Vec<Option<Own>>);
+
+struct Own {
+    queue: Box<dyn Queue>,
+    /// Behind the work of calls that have returned, which uses the same memory as the next one.
+    fence: Box<dyn Fence>,
+    behind: Cell<bool>,
+}
+
+impl Queues {
+    /// # Errors
+    /// If a device has none left.
+    pub fn of(program: &Program, runs: &[Run]) -> Result<Self> {
+        let used: HashSet<usize> = runs.iter().map(|run| program.steps[run.step].provider).collect();
+        let one = |(number, provider): (usize, &Arc<dyn Provider>)| -> Result<Option<Own>> {
+            if !used.contains(&number) {
+                return Ok(None);
+            }
+            Ok(Some(Own {
+                queue: provider.queue()?,
+                fence: provider.fence()?,
+                behind: Cell::new(false),
+            }))
+        };
+        Ok(Self(
+            program.providers.iter().enumerate().map(one).collect::<Result<_>>()?,
+        ))
+    }
+
+    /// The program's own queue of a provider.
+    ///
+    /// # Errors
+    /// If the provider runs nothing.
+    pub fn own(&self, provider: usize) -> Result<&dyn Queue> {
+        let own = self.0[provider].as_ref().map(|own| &*own.queue);
+        own.ok_or_else(|| Error::internal("a provider has no queue"))
+    }
+
+    /// The queues of one call.
+    ///
+    /// # Errors
+    /// If a device refuses to let them wait for the call before.
+    pub fn enter(&self, program: &Program, caller: Option<&Foreign>) -> Result<Entered<'_>> {
+        let of_caller = caller.and_then(|foreign| {
+            let number = program.providers.iter().position(|p| p.space() == foreign.space)?;
+            self.0[number].as_ref()?;
+            // SAFETY: whoever calls vouches for his queue.
+            Some((number, unsafe { program.providers[number].adopt(foreign.raw) }))
+        });
+        let entered = Entered {
+            queues: self,
+            caller: of_caller,
+        };
+        for (number, own) in self.0.iter().enumerate() {
+            let Some(own) = own.as_ref().filter(|own| own.behind.get()) else {
+                continue;
+            };
+            let queue = entered.get(number)?;
+            // Nothing outside of a recording may be waited for in it; whoever records has waited for it before.
+            if !queue.is_recording() {
+                own.fence.hold(queue)?;
+            }
+        }
+        Ok(entered)
+    }
+
+    /// Whether work of calls that have returned may still go on.
+    pub fn is_behind(&self) -> bool {
+        self.0.iter().flatten().any(|own| own.behind.get())
+    }
+
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// If some of it failed.
+    pub fn finish(&self) -> Result<()> {
+        for own in self.0.iter().flatten().filter(|own| own.behind.get()) {
+            own.fence.finish()?;
+            own.behind.set(false);
+        }
+        Ok(())
+    }
+}
+
+impl Queues {
+    /// Waits for everything, the caller's queue included, whether it fails or not.
+    pub fn settle(&self, program: &Program, caller: Option<&Foreign>) {
+        for own in self.0.iter().flatten() {
+            let _ = own.queue.finish();
+            let _ = own.fence.finish();
+            own.behind.set(false);
+        }
+        let callers = self.enter(program, caller).ok().and_then(|entered| entered.caller);
+        if let Some((_, queue)) = callers.filter(|(_, queue)| !queue.is_recording()) {
+            let _ = queue.finish();
+        }
+    }
+}
+
+/// The queues of one call.
+pub(super) struct Entered<'a> {
+    queues: &'a Queues,
+    /// The caller's, in place of a provider's.
+    caller: Option<(usize, Box<dyn Queue>)>,
+}
+
+impl Entered<'_> {
+    /// Where the work of a provider goes.
+    ///
+    /// # Errors
+    /// If the provider runs nothing.
+    pub fn get(&self, provider: usize) -> Result<&dyn Queue> {
+        match &self.caller {
+            Some((number, queue)) if *number == provider => Ok(&**queue),
+            _ => self.queues.own(provider),
+        }
+    }
+
+    /// Where the work of a provider is recorded.
+    ///
+    /// # Errors
+    /// If the provider runs nothing.
+    pub fn own(&self, provider: usize) -> Result<&dyn Queue> {
+        self.queues.own(provider)
+    }
+
+    /// Whether the caller records the call.
+    pub fn is_recording(&self) -> bool {
+        self.caller.as_ref().is_some_and(|(_, queue)| queue.is_recording())
+    }
+
+    /// Ends the call, whose work in the caller's queue goes on where it `lasts`.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    pub fn leave(&self, lasts: bool) -> Result<()> {
+        for (number, own) in self.queues.0.iter().enumerate() {
+            let Some(own) = own else { continue };
+            let of_caller = |(of, queue): &(usize, Box<dyn Queue>)| *of == number && !queue.is_recording();
+            let behind = lasts && self.caller.as_ref().is_some_and(of_caller);
+            if behind {
+                own.fence.set(self.get(number)?)?;
+            }
+            own.behind.set(behind);
+        }
+        Ok(())
+    }
+}

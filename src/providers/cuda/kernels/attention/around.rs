@@ -1,0 +1,224 @@
+//! Attention with what stands around it: which tensors it reads and gives, and how.
+
+use super::seen::{Path, Seen, ahead, behind, movers};
+use crate::network::dim::Dim;
+use crate::network::{LayerId, Network, TensorId};
+use crate::providers::common::scope::Scope;
+use std::collections::HashSet;
+
+/// Layers that run as one attention.
+pub struct Around {
+    /// For reports: `Transpose+Attention`.
+    pub name: String,
+    /// All of them.
+    pub layers: Vec<LayerId>,
+    /// The tensors that are read.
+    pub inputs: Vec<TensorId>,
+    /// Queries, keys, values and perhaps a mask: which input holds them, and how.
+    pub operands: Vec<(usize, Seen)>,
+    /// The tensor that is given.
+    pub output: TensorId,
+    /// How the result lies in it.
+    pub y: Seen,
+}
+
+/// The layer with as many others as only move elements, and alone.
+pub fn all(scope: &Scope) -> Vec<Around> {
+    let network = scope.network;
+    let given: Vec<TensorId> = (0..4).filter_map(|i| scope.input(i)).collect();
+    let through = |layers: &HashSet<LayerId>| -> Vec<Path> {
+        given.iter().map(|&tensor| behind(network, tensor, layers)).collect()
+    };
+    let result = scope.layer().outputs[0];
+    let behind_it = ahead(network, result);
+    let mut found = vec![];
+    let before = before(scope, movers(network, scope.layer, &given), through);
+    if !before.is_empty() || !behind_it.layers.is_empty() {
+        found.extend(around(scope, &through(&before), &behind_it));
+    }
+    let itself = Path {
+        root: result,
+        seen: Seen::plain(&network[result].ty.shape),
+        layers: vec![],
+    };
+    found.extend(around(scope, &through(&HashSet::new()), &itself));
+    found
+}
+
+/// Those of the layers that are strides; what is left of a chain must not be cut in two.
+fn before(
+    scope: &Scope,
+    mut layers: HashSet<LayerId>,
+    through: impl Fn(&HashSet<LayerId>) -> Vec<Path>,
+) -> HashSet<LayerId> {
+    loop {
+        let paths = through(&layers);
+        let used: HashSet<LayerId> = paths.iter().flat_map(|path| path.layers.iter().copied()).collect();
+        if used == layers {
+            return layers;
+        }
+        layers = private(scope.network, scope.layer, used);
+    }
+}
+
+/// Those of the layers whose results only they and the reader read.
+fn private(network: &Network, reader: LayerId, mut layers: HashSet<LayerId>) -> HashSet<LayerId> {
+    loop {
+        let inside = |user: &LayerId| *user == reader || layers.contains(user);
+        let read_inside = |id: &LayerId| {
+            network[*id]
+                .outputs
+                .iter()
+                .all(|&t| network[t].users.iter().all(inside))
+        };
+        let kept: HashSet<LayerId> = layers.iter().copied().filter(read_inside).collect();
+        if kept.len() == layers.len() {
+            return kept;
+        }
+        layers = kept;
+    }
+}
+
+fn around(scope: &Scope, paths: &[Path], y: &Path) -> Option<Around> {
+    let network = scope.network;
+    let rank = scope.input_type(0)?.rank();
+    let mut inputs: Vec<TensorId> = vec![];
+    let mut layers: Vec<LayerId> = vec![];
+    let mut operands = vec![];
+    for path in paths {
+        if !inputs.contains(&path.root) {
+            inputs.push(path.root);
+        }
+        let input = inputs.iter().position(|&tensor| tensor == path.root)?;
+        operands.push((input, of_rank(path.seen.clone(), rank)));
+        for layer in &path.layers {
+            if !layers.contains(layer) {
+                layers.push(*layer);
+            }
+        }
+    }
+    layers.reverse();
+    layers.push(scope.layer);
+    layers.extend(&y.layers);
+    let names: Vec<&str> = layers.iter().map(|&layer| network[layer].op.name).collect();
+    Some(Around {
+        name: names.join("+"),
+        layers,
+        inputs,
+        operands,
+        output: y.root,
+        y: y.seen.clone(),
+    })
+}
+
+/// With dimensions of 1 in front: a mask may have fewer than the scores.
+fn of_rank(mut seen: Seen, rank: usize) -> Seen {
+    let lead = rank.saturating_sub(seen.shape.len());
+    seen.shape.splice(0..0, vec![1i64.into(); lead]);
+    seen.strides.splice(0..0, vec![Dim::default(); lead]);
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::array::Array;
+    use crate::network::attr::{Attr, Attrs, attrs};
+    use crate::network::dtype::DType;
+    use crate::network::ops;
+    use crate::providers::common::scope::Orders;
+
+    fn input(network: &mut Network, name: &str, dims: &str) -> TensorId {
+        let dims = dims.split_whitespace().map(|d| d.parse().unwrap()).collect();
+        network.add_input(name, DType::Float16, dims).unwrap()
+    }
+
+    fn layer(network: &mut Network, op: &str, attrs: Attrs, inputs: &[TensorId]) -> Vec<TensorId> {
+        let inputs: Vec<_> = inputs.iter().map(|&t| Some(t)).collect();
+        network.add_layer("", ops::find(op).unwrap(), attrs, &inputs).unwrap()
+    }
+
+    fn shaped(network: &mut Network, x: TensorId, shape: &[i64]) -> TensorId {
+        let shape = network.add_constant("shape", Array::ints(shape));
+        layer(network, "Reshape", attrs([]), &[x, shape])[0]
+    }
+
+    fn turned(network: &mut Network, x: TensorId, perm: &[i64]) -> TensorId {
+        layer(network, "Transpose", attrs([("perm", Attr::Ints(perm.to_vec()))]), &[x])[0]
+    }
+
+    /// What is found around the only attention of a network.
+    fn found(network: &Network, output: TensorId) -> Vec<Around> {
+        let mut network = network.clone();
+        network.mark_output(output, "y").unwrap();
+        let (id, _) = network.layers().find(|(_, l)| l.op.name == "Attention").unwrap();
+        all(&Scope {
+            network: &network,
+            layer: id,
+            orders: &Orders::default(),
+        })
+    }
+
+    fn strides(seen: &Seen) -> String {
+        let strides: Vec<_> = seen.strides.iter().map(ToString::to_string).collect();
+        strides.join(" ")
+    }
+
+    #[test]
+    fn projections_become_strides() {
+        let mut n = Network::new("");
+        let heads = ["q", "k", "v"].map(|name| {
+            let x = input(&mut n, name, "b s 32");
+            let x = shaped(&mut n, x, &[0, 0, 4, 8]);
+            turned(&mut n, x, &[0, 2, 1, 3])
+        });
+        let y = layer(&mut n, "Attention", attrs([]), &heads)[0];
+        let y = turned(&mut n, y, &[0, 2, 1, 3]);
+        let y = shaped(&mut n, y, &[0, 0, 32]);
+        let all = found(&n, y);
+        assert_eq!(all.len(), 2);
+        assert_eq!((all[0].layers.len(), all[0].inputs.len()), (9, 3));
+        assert!(all[0].name.ends_with("+Attention+Transpose+Reshape"), "{}", all[0].name);
+        for (_, seen) in &all[0].operands {
+            assert_eq!(strides(seen), "32*s 8 32 1");
+        }
+        assert_eq!(strides(&all[0].y), "32*s 8 32 1");
+        assert_eq!((all[1].layers.len(), all[1].name.as_str()), (1, "Attention"));
+    }
+
+    #[test]
+    fn parts_of_one_tensor_are_one_input() {
+        let mut n = Network::new("");
+        let x = input(&mut n, "x", "b s 96");
+        let split = attrs([("axis", Attr::Int(2)), ("split", Attr::Ints(vec![32; 3]))]);
+        let parts = layer(&mut n, "Split", split, &[x]);
+        let heads: Vec<_> = parts
+            .into_iter()
+            .map(|part| {
+                let part = shaped(&mut n, part, &[0, 0, 4, 8]);
+                turned(&mut n, part, &[0, 2, 1, 3])
+            })
+            .collect();
+        let y = layer(&mut n, "Attention", attrs([]), &heads)[0];
+        let all = found(&n, y);
+        assert_eq!(all[0].inputs, [x]);
+        let offsets: Vec<_> = all[0].operands.iter().map(|(_, seen)| seen.offset.clone()).collect();
+        assert_eq!(offsets, [0i64.into(), 32i64.into(), 64i64.into()]);
+        assert_eq!(strides(&all[0].operands[1].1), "96*s 8 96 1");
+    }
+
+    #[test]
+    fn what_others_read_stays_and_masks_get_the_rank_of_scores() {
+        let mut n = Network::new("");
+        let x = input(&mut n, "x", "b s 4 8");
+        let mask = input(&mut n, "mask", "s s");
+        let x = turned(&mut n, x, &[0, 2, 1, 3]);
+        let y = layer(&mut n, "Attention", attrs([]), &[x, x, x, mask])[0];
+        let other = layer(&mut n, "Relu", attrs([]), &[x])[0];
+        n.mark_output(other, "other").unwrap();
+        let all = found(&n, y);
+        assert_eq!((all.len(), all[0].layers.len()), (1, 1));
+        assert_eq!(all[0].inputs, [x, mask]);
+        assert_eq!(strides(&all[0].operands[3].1), "0 0 s 1");
+    }
+}

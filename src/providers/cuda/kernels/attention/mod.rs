@@ -1,0 +1,225 @@
+//! Attention without a matrix of all scores, on tensor cores where the dtype and the sizes allow it.
+//!
+//! Queries, keys and values are read where the layers before left them, and the result is written where those behind
+//! want it: Transposes, Reshapes, Splits and Slices around attention become strides.
+
+mod around;
+mod code;
+// What a provider of the processor sees around attention is what is seen here.
+#[allow(clippy::duplicate_mod)]
+#[path = "../../../cpu/kernels/attention/seen.rs"]
+mod seen;
+mod share;
+
+use super::launch::fields;
+use super::{Answer, Gpu};
+use crate::error::Result;
+use crate::network::attr::Read;
+use crate::network::dtype::DType;
+use crate::network::ops::attention;
+use crate::plan::layout::Layout;
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
+use crate::providers::common::scope::{Scope, uniform_forms};
+use crate::providers::cuda::device::{Arguments, Function, Grid};
+use around::Around;
+use code::{Code, Mask};
+use seen::{Seen, Strided};
+use share::{Operands, Way};
+use std::sync::Arc;
+
+/// Attention with the layers around it that only move elements, and alone.
+pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
+    if scope.op() != "Attention" {
+        return Ok(vec![]);
+    }
+    Ok(around::all(scope)
+        .into_iter()
+        .map(|around| candidate(scope, gpu, around))
+        .collect())
+}
+
+fn candidate(scope: &Scope, gpu: &Arc<Gpu>, around: Around) -> Candidate {
+    let attrs = &scope.layer().attrs;
+    let kernel = Attention {
+        name: around.name,
+        rule: Rule {
+            scale: attrs.float("scale"),
+            softcap: attrs.float("softcap"),
+            causal: attrs.flag("is_causal"),
+            blind: if attrs.flag("nan_if_blind") { f32::NAN } else { 0.0 },
+        },
+        inputs: around.inputs.len(),
+        operands: around.operands,
+        y: around.y,
+        gpu: gpu.clone(),
+    };
+    Candidate {
+        kernel: Arc::new(kernel),
+        layers: around.layers,
+        inputs: around.inputs,
+        outputs: vec![around.output],
+    }
+}
+
+/// What all heads have in common.
+#[derive(Debug, Clone, Copy)]
+struct Rule {
+    /// What scores are multiplied by, as the layer gives it.
+    scale: f64,
+    /// Where scores are capped; 0 for nowhere.
+    softcap: f64,
+    /// Whether a query sees no key behind its own place.
+    causal: bool,
+    /// What a query gives that sees no key.
+    blind: f32,
+}
+
+struct Attention {
+    name: String,
+    rule: Rule,
+    /// How many tensors it reads.
+    inputs: usize,
+    /// Queries, keys, values and perhaps a mask: which input holds them, and how.
+    operands: Vec<(usize, Seen)>,
+    y: Seen,
+    gpu: Arc<Gpu>,
+}
+
+/// An operand at concrete shapes: which input holds it, if it is one, the byte where it begins, and how it lies.
+struct Place {
+    input: usize,
+    offset: usize,
+    strided: Strided,
+}
+
+impl Place {
+    fn of((input, seen): &(usize, Seen), request: &Request) -> Result<Self> {
+        let strided = share::settled(seen.at(request.binding)?);
+        Ok(Self {
+            input: *input,
+            offset: strided.offset * request.inputs[*input].dtype.size(),
+            strided,
+        })
+    }
+
+    fn address(&self, call: &Call) -> *const u8 {
+        call.inputs[self.input].wrapping_add(self.offset)
+    }
+}
+
+impl Kernel for Attention {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn identity(&self) -> String {
+        let strides = |seen: &Seen| seen.strides.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let operands: Vec<_> = self.operands.iter().map(|(_, seen)| strides(seen)).collect();
+        format!("{} {:?} {operands:?} {:?}", self.name, self.rule, strides(&self.y))
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        uniform_forms(&[Layout::Plain], self.inputs, 1)
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let places = self.operands.iter().map(|operand| Place::of(operand, request));
+        let places = places.collect::<Result<Vec<_>>>()?;
+        let y = share::settled(self.y.at(request.binding)?);
+        let dtype = request.outputs[0].dtype;
+        let operands = Operands {
+            q: &places[0].strided,
+            k: &places[1].strided,
+            v: &places[2].strided,
+            mask: places.get(3).map(|place| &place.strided),
+            y: &y,
+        };
+        let device = &self.gpu.device;
+        let way = Way::of(dtype, operands.sizes(), device.capability, device.shared_bytes);
+        let code = Code {
+            way,
+            dtype,
+            causal: self.rule.causal,
+            mask: places
+                .get(3)
+                .map_or(Mask::None, |mask| match request.inputs[mask.input].dtype {
+                    DType::Bool => Mask::Truths,
+                    _ => Mask::Numbers,
+                }),
+            capped: self.rule.softcap != 0.0,
+        };
+        let source = code.source();
+        let share = operands.share(way, self.rule.causal, device.multiprocessors as usize);
+        let function = self.gpu.compiler.function(&source, "attending", way.shared_bytes())?;
+        let scale = attention::scale(self.rule.scale, operands.sizes()[0] as i64);
+        let join = if share.splits > 1 {
+            let grid = Grid::over(share.rows * 32, code::JOINING)?;
+            Some((self.gpu.compiler.function(&source, "combining", 0)?, grid))
+        } else {
+            None
+        };
+        let mut words = code::doubles([scale, self.rule.softcap]);
+        words.push(self.rule.blind.to_bits() as i32);
+        words.extend(fields(operands.words(&share))?);
+        Ok(Box::new(Attending {
+            function,
+            grid: Grid::over(share.blocks * share.threads, share.threads as u32)?,
+            join,
+            even: operands.even(way),
+            workspace: share.workspace(operands.sizes()[1], dtype),
+            y_offset: y.offset * dtype.size(),
+            how: share.describe(way),
+            places,
+            words,
+        }))
+    }
+}
+
+struct Attending {
+    function: Function,
+    grid: Grid,
+    /// What joins the parts of the keys.
+    join: Option<(Function, Grid)>,
+    /// Queries, keys, values and perhaps a mask.
+    places: Vec<Place>,
+    y_offset: usize,
+    /// `Attend` of `attention.cu`, less the last field.
+    words: Vec<i32>,
+    /// Whether 16 bytes of a row can be moved at once, where the addresses allow it.
+    even: bool,
+    workspace: usize,
+    how: String,
+}
+
+impl Instance for Attending {
+    fn workspace(&self) -> usize {
+        self.workspace
+    }
+
+    fn implementation(&self) -> String {
+        self.how.clone()
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        let y = call.outputs[0].cast_const().wrapping_add(self.y_offset);
+        let addresses: Vec<*const u8> = self.places.iter().map(|place| place.address(call)).collect();
+        let mut moved = addresses[..3].iter().chain([&y]);
+        let even = self.even && moved.all(|address| address.addr().is_multiple_of(share::PACK_BYTES));
+        let mut words = self.words.clone();
+        words.push(even.into());
+        let mut arguments = Arguments::default();
+        arguments.address(y);
+        addresses[..3].iter().for_each(|&at| _ = arguments.address(at));
+        arguments.address(addresses.get(3).copied().unwrap_or(std::ptr::null()));
+        arguments.address(call.workspace).fields(&words);
+        // SAFETY: these are the parameters that `code` declares, for operands that the planner vouches for.
+        unsafe { self.function.launch(self.grid, &arguments, call.queue)? };
+        let Some((function, grid)) = &self.join else {
+            return Ok(());
+        };
+        let mut arguments = Arguments::default();
+        arguments.address(y).address(call.workspace).fields(&words);
+        // SAFETY: as above.
+        unsafe { function.launch(*grid, &arguments, call.queue) }
+    }
+}
