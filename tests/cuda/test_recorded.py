@@ -49,6 +49,21 @@ def test_the_stand_ins_have_every_function_that_is_declared(process: Process) ->
     assert process.run(jobs.lacking, declared) == []
 
 
+def test_the_stand_ins_see_what_is_wrong(fresh: Process) -> None:
+    expected = (
+        "cuMemAlloc_v2 without a current context",
+        "a copy of 65 bytes",
+        "cuStreamSynchronize of a stream that is captured",
+        "cuMemFree_v2 while the thread captures",
+        "a fill is given 64 bytes",
+        "which is no live allocation",
+        "cuStreamSynchronize is given a dead stream",
+    )
+    found = fresh.run(jobs.misuses)
+    assert len(found) == len(expected)
+    assert all(part in line for part, line in zip(expected, found, strict=True)), found
+
+
 def test_what_the_gpu_runs_and_what_not_with_the_reason(process: Process) -> None:
     whole, part, refusals = process.run(jobs.cover)
     assert whole == [("cuda", name) for name in ("Conv+Relu", "ReduceMean", "MatMul", "Softmax")]
@@ -73,7 +88,7 @@ def test_from_the_third_call_of_a_shape_on_a_recording_is_replayed(process: Proc
     for counts in later:
         assert counts["cuGraphLaunch"] == 1 and not any(counts[name] for name in jobs.LAUNCHES)
     # New shapes compile nothing, and a shape that was seen allocates nothing.
-    assert not any(counts["cuModuleLoadData"] for counts in found)
+    assert not any(counts["cuModuleLoadData"] for counts in found[1:])
     assert not any(counts["cuMemAlloc_v2"] for counts in found[3:])
 
 

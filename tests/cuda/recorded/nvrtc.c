@@ -85,10 +85,12 @@ static const char* describe(const char* text, char* name, char* parameters) {
     while ((isalnum((unsigned char)*text) || *text == '_') && length < 63) name[length++] = *text++;
     name[length] = 0;
     const char *open = strchr(text, '('), *end = open ? closed(open) : text;
-    int count = 0;
+    int count = 0, inside = 0;
     bool pointer = false, any = false;
     for (text = open ? open + 1 : end; text < end; text++) {
-        if (*text == ',' || text == end - 1) {
+        // What stands between angle brackets are arguments of a template.
+        inside += (*text == '<') - (*text == '>');
+        if ((*text == ',' && !inside) || text == end - 1) {
             if (any && count < 62) parameters[count++] = pointer ? 'p' : 'v';
             pointer = any = false;
         }
