@@ -292,7 +292,9 @@ fn plan(
             return Err(
                 Error::unsupported(format!("{} refuses a layer: {}", refusal.provider, refusal.reason))
                     .layer(&refusal.layer)
-                    .hint("leave out strict=True to let the next provider run it"),
+                    .hint(
+                        "let the next provider run it: allow the cpu provider, without strict=True and fallback=False",
+                    ),
             );
         }
         plans.push(Plan {

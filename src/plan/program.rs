@@ -195,7 +195,8 @@ impl Tuner<'_> {
                     times.push(time as f64);
                     forms.push(form);
                 }
-                Err(error) => failure = Some(error),
+                // Later forms tell less: there may just be fewer of them at these shapes.
+                Err(error) => failure = failure.or(Some(error)),
             }
         }
         if let (true, Some(error)) = (forms.is_empty(), failure) {

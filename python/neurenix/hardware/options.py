@@ -72,16 +72,18 @@ class Options:
 
     def native(self, providers: Sequence[str], device: int = 0) -> dict[str, Any]:
         """The options as the native module takes them."""
+        # Arrays come and go in the processor's memory: where its provider was not chosen, it runs no layer all the same.
+        alone = "cpu" not in providers
         return {
             "device": device,
             "compute": self.compute(),
             "threads": self.threads or _native.default_threads(),
             "optimization_level": self.optimization_level,
             "exclude": {provider: list(names) for provider, names in self.exclude.items()},
-            "strict": self.strict,
+            "strict": self.strict or alone,
             "verify": self.verify is not False,
             "timing_cache": self._timing_cache(),
-            "providers": list(providers),
+            "providers": [*providers, "cpu"] if alone else list(providers),
         }
 
     def _timing_cache(self) -> str | None:

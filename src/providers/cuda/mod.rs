@@ -18,6 +18,8 @@ use crate::providers::common::scope::{Orders, Scope};
 use device::Device;
 use kernels::transfer::Transfer;
 use kernels::{Gpu, Reorder};
+use library::cublaslt::cublaslt;
+use library::cudnn::cudnn;
 use library::driver::EVENT_UNTIMED;
 use library::nvrtc::nvrtc;
 use std::collections::BTreeMap;
@@ -34,10 +36,12 @@ impl Cuda {
     /// The provider for a GPU.
     ///
     /// # Errors
-    /// If there is no driver, no such GPU, or no compiler; says what is missing.
+    /// If there is no driver, no such GPU, or one of the libraries is missing; says which.
     fn open(ordinal: u32) -> Result<Self> {
         let device = Device::open(ordinal)?;
         nvrtc()?;
+        cublaslt()?;
+        cudnn()?;
         Ok(Self {
             gpu: Arc::new(Gpu::new(device)),
             orders: Orders::default(),
@@ -223,6 +227,6 @@ impl Provider for Cuda {
 
     fn run(&self, _threads: usize, job: Job) -> Result<()> {
         let _entered = self.gpu.device.enter()?;
-        job()
+        job().map_err(|error| self.gpu.device.blame(error))
     }
 }

@@ -5,7 +5,7 @@ pub mod module;
 pub mod stream;
 
 use super::library::driver::{Driver, Handle, attribute, driver};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 
@@ -148,6 +148,19 @@ impl Device {
             (self.driver.cuMemGetInfo_v2)(&mut free, &mut total)
         })?;
         Ok((free, total))
+    }
+}
+
+impl Device {
+    /// An error of a library, or rather that the context is lost, where that is why it failed.
+    pub fn blame(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Device {
+            return error;
+        }
+        match self.memory() {
+            Err(lost) if lost.kind() == ErrorKind::Device => lost.during(error.message()),
+            _ => error,
+        }
     }
 }
 

@@ -90,11 +90,15 @@ impl Stream {
         end.since(&start)
     }
 
-    fn end_capture(&self) -> Result<Handle> {
+    fn end_capture(&self) -> Result<Captured<'_>> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: the handle is written.
         let status = unsafe { (self.device.driver.cuStreamEndCapture)(self.stream, &mut graph) };
-        self.device.check("cuStreamEndCapture", status).map(|()| graph)
+        self.device.check("cuStreamEndCapture", status)?;
+        Ok(Captured {
+            device: &self.device,
+            graph,
+        })
     }
 }
 
@@ -120,13 +124,13 @@ impl Recorder for Stream {
         let status = unsafe { (driver.cuStreamBeginCapture_v2)(self.stream, driver::CAPTURE_THREAD_LOCAL) };
         self.device.check("cuStreamBeginCapture", status)?;
         let done = job();
-        let graph = self.end_capture();
+        // There is a graph even if the job failed.
+        let captured = self.end_capture();
         done?;
-        let graph = graph?;
+        let captured = captured?;
         let mut instance = std::ptr::null_mut();
-        // SAFETY: the graph was captured just now; an instance does not need it any longer.
-        let status = unsafe { (driver.cuGraphInstantiateWithFlags)(&mut instance, graph, 0) };
-        unsafe { (driver.cuGraphDestroy)(graph) };
+        // SAFETY: the graph is alive; an instance does not need it any longer.
+        let status = unsafe { (driver.cuGraphInstantiateWithFlags)(&mut instance, captured.graph, 0) };
         self.device.check("cuGraphInstantiate", status)?;
         Ok(Box::new(Graph {
             device: self.device.clone(),
@@ -167,7 +171,21 @@ impl Queue for Adopted {
     }
 }
 
-/// A captured graph.
+/// What a stream captured.
+struct Captured<'a> {
+    device: &'a Device,
+    graph: Handle,
+}
+
+impl Drop for Captured<'_> {
+    fn drop(&mut self) {
+        let Ok(_entered) = self.device.enter() else { return };
+        // SAFETY: it is not used any more.
+        unsafe { (self.device.driver.cuGraphDestroy)(self.graph) };
+    }
+}
+
+/// A captured graph that can be launched.
 struct Graph {
     device: Arc<Device>,
     instance: Handle,

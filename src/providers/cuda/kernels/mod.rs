@@ -15,8 +15,8 @@ mod pool;
 mod reshape;
 mod resize;
 mod rows;
-mod steps;
 mod sampled;
+mod steps;
 mod strided;
 mod tail;
 pub mod transfer;
@@ -27,7 +27,7 @@ pub use copies::Reorder;
 
 use super::compile::Compiler;
 use super::device::Device;
-use super::library::cublaslt::Blas;
+use super::library::cublaslt::{Blas, cublaslt};
 use super::library::cudnn::{Dnn, cudnn};
 use super::library::nvrtc::nvrtc;
 use crate::error::Error;
@@ -43,8 +43,8 @@ pub struct Gpu {
     pub device: Arc<Device>,
     /// Its compiler.
     pub compiler: Compiler,
-    blas: OnceLock<Result<Blas, Error>>,
-    dnn: OnceLock<Result<Dnn, Error>>,
+    blas: OnceLock<Blas>,
+    dnn: OnceLock<Dnn>,
 }
 
 impl Gpu {
@@ -62,32 +62,35 @@ impl Gpu {
     /// cuBLASLt on this GPU, opened when it is first asked for.
     ///
     /// # Errors
-    /// If there is no such library.
+    /// If there is no such library, or it lacks memory.
     pub fn blas(&self) -> Result<&Blas, Error> {
-        let open = || {
-            let _entered = self.device.enter()?;
-            Blas::new()
-        };
-        self.blas.get_or_init(open).as_ref().map_err(Clone::clone)
+        self.opened(&self.blas, Blas::new)
     }
 
     /// cuDNN on this GPU, opened when it is first asked for.
     ///
     /// # Errors
-    /// If there is no such library.
+    /// If there is no such library, or it lacks memory.
     pub fn dnn(&self) -> Result<&Dnn, Error> {
-        let open = || {
-            let _entered = self.device.enter()?;
-            Dnn::new()
-        };
-        self.dnn.get_or_init(open).as_ref().map_err(Clone::clone)
+        self.opened(&self.dnn, Dnn::new)
+    }
+
+    /// A failure is not kept: memory that was short may be there the next time.
+    fn opened<'a, T>(&self, kept: &'a OnceLock<T>, open: fn() -> Result<T, Error>) -> Result<&'a T, Error> {
+        if let Some(open) = kept.get() {
+            return Ok(open);
+        }
+        let _entered = self.device.enter()?;
+        let opened = open()?;
+        Ok(kept.get_or_init(|| opened))
     }
 
     /// The versions of NVIDIA's libraries that were found.
     pub fn libraries(&self) -> BTreeMap<String, String> {
         let nvrtc = nvrtc().ok().map(|nvrtc| ("nvrtc", nvrtc.version()));
+        let blas = cublaslt().ok().map(|blas| ("cublaslt", blas.version().to_string()));
         let dnn = cudnn().ok().map(|dnn| ("cudnn", dnn.version().to_string()));
-        let found = [nvrtc, dnn].into_iter().flatten();
+        let found = [nvrtc, blas, dnn].into_iter().flatten();
         found.map(|(name, version)| (name.to_string(), version)).collect()
     }
 }

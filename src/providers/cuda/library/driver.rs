@@ -20,6 +20,11 @@ pub const CAPTURE_THREAD_LOCAL: c_uint = 1;
 pub const EVENT_UNTIMED: c_uint = 2;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub const OUT_OF_MEMORY: c_int = 2;
+/// The errors of kernels and hardware after which every call in the context fails: `CUDA_ERROR_ILLEGAL_ADDRESS`,
+/// `CUDA_ERROR_LAUNCH_TIMEOUT`, and from `CUDA_ERROR_HARDWARE_STACK_ERROR` to `CUDA_ERROR_LAUNCH_FAILED`.
+const fn is_lasting(status: c_int) -> bool {
+    matches!(status, 700 | 702 | 714..=719)
+}
 /// `CU_DEVICE_ATTRIBUTE_*`.
 pub mod attribute {
     #![allow(missing_docs)]
@@ -117,6 +122,10 @@ impl Driver {
         let message = format!("CUDA failed: {name} in {call}: {meaning}");
         Err(match status {
             OUT_OF_MEMORY => Error::memory(message),
+            _ if is_lasting(status) => Error::device(message).hint(
+                "the GPU's context is lost, and with it all that this process has on the GPU (PyTorch's tensors too): start \
+                 the process anew; the cpu provider still runs",
+            ),
             _ => Error::device(message),
         })
     }

@@ -56,6 +56,7 @@ impl Multiplied {
         let k = c.w.sizes[1..].iter().product::<i64>() as usize;
         let product = Product {
             dtype: c.dtype,
+            result: c.dtype,
             m,
             n,
             k,
@@ -68,6 +69,7 @@ impl Multiplied {
                 activation: c.activation.map(|_| cublaslt::Activation::Relu),
             },
             adds: c.residual.is_some(),
+            alignment: EVEN as u32,
         };
         Ok(Self {
             gpu: gpu.clone(),
@@ -121,7 +123,7 @@ impl Instance for Multiplied {
             call.workspace,
         ];
         // SAFETY: the planner gives addresses that hold the operands of the request.
-        unsafe { self.gpu.blas()?.run(&mut self.plan, addresses, call.queue) }
+        unsafe { self.gpu.blas()?.run(&mut self.plan, addresses, 1.0, call.queue) }
     }
 }
 

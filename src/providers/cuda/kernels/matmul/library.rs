@@ -99,7 +99,9 @@ fn scaled(network: &Network, product: LayerId) -> Option<(LayerId, f64)> {
         ("Div", true) => number(b).map(|divisor| 1.0 / divisor),
         _ => None,
     };
-    scale.filter(|scale| same && scale.is_finite()).map(|scale| (user, scale))
+    scale
+        .filter(|scale| same && scale.is_finite())
+        .map(|scale| (user, scale))
 }
 
 /// The activation of an epilogue that a layer is.
@@ -150,7 +152,9 @@ impl Calls {
         }
         let step = |side: usize| inner.map_or(0, |axis| problem.steps[side][axis]);
         let behind = |axis: usize| problem.batch[axis + 1..].iter().product::<usize>();
-        let Problem { m, n, k, transposed, .. } = *problem;
+        let Problem {
+            m, n, k, transposed, ..
+        } = *problem;
         let product = |alignment| Product {
             dtype: wanted.dtype,
             result: wanted.result,
@@ -165,7 +169,10 @@ impl Calls {
             alignment,
         };
         let blas = gpu.blas()?;
-        let even = starts.iter().flatten().all(|start| start.is_multiple_of(ALIGNMENT as usize));
+        let even = starts
+            .iter()
+            .flatten()
+            .all(|start| start.is_multiple_of(ALIGNMENT as usize));
         let least = wanted.dtype.size().min(wanted.result.size()) as u32;
         Ok(Self {
             gpu: gpu.clone(),
@@ -189,7 +196,9 @@ impl Calls {
     /// # Errors
     /// If cuBLASLt refuses.
     pub unsafe fn run(&mut self, addresses: [*mut u8; 6], stream: *mut std::ffi::c_void) -> Result<()> {
-        let even = addresses.iter().all(|address| address.addr().is_multiple_of(ALIGNMENT as usize));
+        let even = addresses
+            .iter()
+            .all(|address| address.addr().is_multiple_of(ALIGNMENT as usize));
         let plan = if even { &mut self.plan } else { &mut self.uneven };
         let [left, right, bias, added, result, workspace] = addresses;
         let blas = self.gpu.blas()?;
@@ -229,9 +238,11 @@ fn starts(problem: &Problem) -> Result<(Option<usize>, Vec<[usize; 3]>)> {
         result *= batch[axis];
     }
     if starts.len() > MOST_CALLS {
-        return Err(Error::unsupported("a batch of products takes too many calls of cuBLASLt")
-            .expected(format!("at most {MOST_CALLS}"))
-            .got(starts.len().to_string()));
+        return Err(
+            Error::unsupported("a batch of products takes too many calls of cuBLASLt")
+                .expected(format!("at most {MOST_CALLS}"))
+                .got(starts.len().to_string()),
+        );
     }
     Ok((inner, starts))
 }

@@ -49,7 +49,13 @@ fn names(g: &Graph) -> Vec<String> {
         layer,
         orders: &orders,
     };
-    let name = |layers: Vec<LayerId>| layers.iter().map(|&l| g.network[l].op.name).collect::<Vec<_>>().join("+");
+    let name = |layers: Vec<LayerId>| {
+        layers
+            .iter()
+            .map(|&l| g.network[l].op.name)
+            .collect::<Vec<_>>()
+            .join("+")
+    };
     groups(&scope).into_iter().map(name).collect()
 }
 

@@ -133,6 +133,17 @@ pub fn cublaslt() -> Result<&'static CublasLt> {
     LIBRARY.get_or_init(CublasLt::load).as_ref().map_err(Clone::clone)
 }
 
+impl CublasLt {
+    /// 10000 x major + 100 x minor + patch.
+    pub fn version(&self) -> usize {
+        // SAFETY: it only tells a number.
+        unsafe { (self.cublasLtGetVersion)() }
+    }
+}
+
+/// `CUBLAS_STATUS_ALLOC_FAILED`.
+const ALLOC_FAILED: c_int = 3;
+
 fn check(library: &CublasLt, call: &str, status: c_int) -> Result<()> {
     if status == 0 {
         return Ok(());
@@ -145,9 +156,11 @@ fn check(library: &CublasLt, call: &str, status: c_int) -> Result<()> {
         // SAFETY: the text ends with a zero, and lives as long as the library.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     };
-    // SAFETY: it only tells a number.
-    let version = unsafe { (library.cublasLtGetVersion)() };
-    Err(Error::device(format!("cuBLASLt {version} failed: {text} in {call}")))
+    let message = format!("cuBLASLt {} failed: {text} in {call}", library.version());
+    Err(match status {
+        ALLOC_FAILED => Error::memory(message),
+        _ => Error::device(message),
+    })
 }
 
 /// The operands of a product of row-major matrices, `batches` at a time.

@@ -12,6 +12,7 @@ pub use engines::{Dnn, Plan, Problem};
 use super::driver::Handle;
 use super::library;
 use crate::error::{Error, Result};
+use numbers::status;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
@@ -46,16 +47,16 @@ impl Cudnn {
         unsafe { (self.cudnnGetVersion)() }
     }
 
-    fn check(&self, call: &str, status: c_int) -> Result<()> {
-        if status == 0 {
+    fn check(&self, call: &str, code: c_int) -> Result<()> {
+        if code == 0 {
             return Ok(());
         }
         // SAFETY: the library gives a text for every number.
-        let text = unsafe { CStr::from_ptr((self.cudnnGetErrorString)(status)) };
-        Err(Error::device(format!(
-            "cuDNN {} failed: {} in {call}",
-            self.version(),
-            text.to_string_lossy()
-        )))
+        let text = unsafe { CStr::from_ptr((self.cudnnGetErrorString)(code)) };
+        let message = format!("cuDNN {} failed: {} in {call}", self.version(), text.to_string_lossy());
+        Err(match code {
+            status::HOST_ALLOCATION_FAILED | status::DEVICE_ALLOCATION_FAILED => Error::memory(message),
+            _ => Error::device(message),
+        })
     }
 }

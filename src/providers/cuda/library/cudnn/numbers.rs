@@ -94,5 +94,11 @@ pub mod note {
     pub const LAST_WINOGRAD: i32 = 8;
 }
 
+/// `cudnnStatus_t`: `CUDNN_STATUS_INTERNAL_ERROR_...`.
+pub mod status {
+    pub const HOST_ALLOCATION_FAILED: i32 = 4003;
+    pub const DEVICE_ALLOCATION_FAILED: i32 = 4004;
+}
+
 /// `CUDNN_HEUR_MODE_A` and `CUDNN_HEUR_MODE_FALLBACK`.
 pub const HEURISTICS: [i32; 2] = [3, 2];

@@ -1,0 +1,327 @@
+"""What tests run in a process that sees the recorded device (`stand_in.py`)."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+import neurenix as nx
+from neurenix import _native
+from neurenix.hardware import get_backend
+from tests.cuda.stand_in import ILLEGAL_ADDRESS, Recorded
+
+#: What must be gone when engines are. Machine code and cuDNN's plans are kept for the process.
+KINDS = ("stream", "graph", "instance", "event", "product", "matrix", "preference", "program")
+GAUGES = ("live_bytes", "allocations", "host_allocations", "unfinished", *(f"live {kind}" for kind in KINDS))
+#: What puts a kernel into a stream.
+LAUNCHES = ("cuLaunchKernel", "cublasLtMatmul", "cudnnBackendExecute")
+
+Row = tuple[str, str]
+#: Two shapes of each input.
+Shapes = dict[str, list[tuple[int, ...]]]
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+def classifier(channels: int = 8) -> nx.Network:
+    """A convolution, an activation, a mean, a product and a softmax, at any batch."""
+    made = nx.Network("classifier")
+    x = made.add_input("x", "float32", ["batch", 3, 16, 16])
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((channels, 3, 3, 3)).astype(np.float32)
+    y = made.add_layer("Conv", [x, made.add_constant("w", weights)], {"pads": [1, 1, 1, 1]})[0]
+    y = made.add_layer("Relu", [y])[0]
+    y = made.add_layer("ReduceMean", [y], {"axes": [2, 3], "keepdims": 0})[0]
+    matrix = rng.standard_normal((channels, 8)).astype(np.float32)
+    y = made.add_layer("MatMul", [y, made.add_constant("m", matrix)])[0]
+    y = made.add_layer("Softmax", [y], {"axis": -1})[0]
+    made.mark_output(y, "y")
+    return made
+
+
+def stopover() -> nx.Network:
+    """Two kernels of the GPU with one between them that it lacks."""
+    made = nx.Network("stopover")
+    x = made.add_input("x", "float32", ["batch", 5])
+    y = made.add_layer("Relu", [x], name="before")[0]
+    y = made.add_layer("CumSum", [y, made.add_constant("axis", np.int64(1))], name="between")[0]
+    y = made.add_layer("Sigmoid", [y], name="behind")[0]
+    made.mark_output(y, "y")
+    return made
+
+
+def optimized(network: nx.Network, batch: int = 2, **options: Any) -> Any:
+    """A network made ready for the recorded device."""
+    given = {"timing_cache": False, "threads": 2} | options
+    shapes = {t.name: (batch, *(d for d in t.shape[1:] if isinstance(d, int))) for t in network.inputs}
+    profile = {name: nx.Shape((1, *s[1:]), s, (64, *s[1:])) for name, s in shapes.items()}
+    return get_backend("cuda", fallback=given.pop("fallback", True)).optimize_model(network, profile, **given)
+
+
+def call(model: Any, batch: int = 2) -> None:
+    """Runs it on zeros, and sees that shapes and dtypes are right: the numbers are not."""
+    inputs = {p.name: np.zeros((batch, *p.shape[1:]), p.dtype) for p in model.inputs}
+    for port, y in zip(model.outputs, model(inputs).values(), strict=True):
+        assert y.dtype == port.dtype and y.shape[0] == batch, (port, y.shape)
+
+
+def kernels(model: Any) -> list[Row]:
+    """Provider and kernel of all that computes."""
+    return [(row["provider"], row["kernel"]) for row in model.report()["kernels"] if row["layers"]]
+
+
+def leaves_nothing(job: Callable[Given, Found]) -> Callable[Given, Found]:
+    """A job behind which nothing was misused, and nothing of what it made is left."""
+
+    @wraps(job)
+    def watched(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+        recorded = Recorded()
+        before = _gauges(recorded)
+        found = job(*args, **kwargs)
+        after = _gauges(recorded)
+        left = {name: (before[name], after[name]) for name in GAUGES if before[name] != after[name]}
+        misuse = sorted(set(recorded.lines("misuse")))
+        recorded.forget("misuse")
+        assert not left and not misuse, (left, misuse)
+        return found
+
+    return watched
+
+
+def _gauges(recorded: Recorded) -> dict[str, int]:
+    gc.collect()
+    return {gauge: recorded.count(gauge) for gauge in GAUGES}
+
+
+def lacking(declared: dict[str, list[str]]) -> list[str]:
+    """Which of the functions that the wrappers declare, by library, the stand-ins lack."""
+    folder = Path(os.environ["NEURENIX_CUDA_LIBRARIES"])
+    libraries = {library: ctypes.CDLL(str(folder / library)) for library in declared}
+    return [name for library, names in declared.items() for name in names if not hasattr(libraries[library], name)]
+
+
+def misuses() -> list[str]:
+    """What the stand-ins write down of calls that a real driver refuses, or that end in what nobody sees."""
+    driver = ctypes.CDLL(str(Path(os.environ["NEURENIX_CUDA_LIBRARIES"]) / "libcuda.so.1"))
+    context, stream, graph, address = (ctypes.c_void_p() for _ in range(4))
+    data, bytes_ = (ctypes.c_char * 64)(), ctypes.c_size_t(64)
+    assert driver.cuMemAlloc_v2(ctypes.byref(address), bytes_) == 201
+    assert driver.cuInit(0) == 0 and driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert driver.cuCtxPushCurrent_v2(context) == 0
+    assert driver.cuStreamCreate(ctypes.byref(stream), 1) == 0
+    assert driver.cuMemAlloc_v2(ctypes.byref(address), bytes_) == 0
+    assert driver.cuMemcpyAsync(address, data, bytes_, stream) == 0
+    assert driver.cuMemcpyAsync(address, data, ctypes.c_size_t(65), stream) == 1
+    assert driver.cuStreamBeginCapture_v2(stream, 1) == 0
+    assert driver.cuStreamSynchronize(stream) == 900
+    assert driver.cuMemFree_v2(address) == 900
+    assert driver.cuStreamEndCapture(stream, ctypes.byref(graph)) == 901
+    assert driver.cuMemFree_v2(address) == 0
+    assert driver.cuMemsetD8Async(address, 0, bytes_, stream) == 1
+    assert driver.cuMemFree_v2(address) == 1
+    assert driver.cuStreamDestroy_v2(stream) == 0
+    assert driver.cuStreamSynchronize(stream) == 400
+    return Recorded().lines("misuse")
+
+
+@leaves_nothing
+def cover() -> tuple[list[Row], list[Row], list[dict[str, str]]]:
+    """Who runs what of both networks, and why not."""
+    whole, part = optimized(classifier()), optimized(stopover())
+    call(whole)
+    call(part)
+    assert whole.report()["refusals"] == []
+    return kernels(whole), kernels(part), part.report()["refusals"]
+
+
+@leaves_nothing
+def alone(network: Callable[[], nx.Network]) -> list[Row]:
+    """Who runs what where nobody else may."""
+    model = optimized(network(), fallback=False)
+    call(model)
+    return kernels(model)
+
+
+@leaves_nothing
+def replays(level: int) -> list[dict[str, int]]:
+    """How often each call, of three shapes by turns, launched what."""
+    recorded, found = Recorded(), []
+    model = optimized(classifier(), optimization_level=level)
+    names = (*LAUNCHES, "cuGraphLaunch", "cuMemAlloc_v2", "cuModuleLoadData", "cuStreamSynchronize")
+    for _ in range(4):
+        for batch in (2, 1, 7):
+            before = {name: recorded.count(name) for name in names}
+            call(model, batch)
+            found.append({name: recorded.count(name) - before[name] for name in names})
+            assert recorded.count("unfinished") == 0
+    return found
+
+
+@leaves_nothing
+def flat(calls: int, shapes: int) -> list[dict[str, int]]:
+    """What is there after a few rounds of all shapes, and after so many calls."""
+    recorded, found = Recorded(), []
+    model = optimized(classifier(), optimization_level=0)
+    for wanted in (3 * shapes, calls):
+        for number in range(wanted):
+            call(model, 1 + number % shapes)
+        found.append(_gauges(recorded))
+    return found
+
+
+@leaves_nothing
+def threads(count: int) -> int:
+    """Calls out of many threads, through the pool and in contexts of their own; how many there were."""
+    model = optimized(stopover(), optimization_level=0)
+    start = threading.Barrier(count)
+
+    def work(number: int) -> int:
+        context = model._engine.create_context()
+        start.wait()
+        for turn in range(12):
+            batch = 1 + (number + turn) % 3
+            call(model, batch)
+            assert context.run({"x": np.zeros((batch, 5), np.float32)})["y"].shape == (batch, 5)
+        return 24
+
+    with ThreadPoolExecutor(count) as pool:
+        return sum(pool.map(work, range(count)))
+
+
+@leaves_nothing
+def built_together(count: int) -> None:
+    """The same network built in many threads at once."""
+    with ThreadPoolExecutor(count) as pool:
+        for model in pool.map(lambda _: optimized(classifier(), optimization_level=0), range(count)):
+            call(model)
+
+
+def error_of(job: Callable[[], Any]) -> nx.Error | None:
+    """The error of ours that a job ends in, without the frames that it came through."""
+    try:
+        job()
+    except nx.Error as error:
+        return error.with_traceback(None)
+    return None
+
+
+@leaves_nothing
+def scarce() -> list[nx.Error | None]:
+    """What a build and a call say on a GPU that is nearly full; both work when it is not any more."""
+    recorded = Recorded()
+    model = optimized(classifier(), optimization_level=0)
+    call(model)
+    recorded.set("total_memory", recorded.count("live_bytes") + 4096)
+    errors = [error_of(lambda: optimized(classifier(24), optimization_level=3)), error_of(lambda: call(model, 64))]
+    call(model)
+    recorded.set("total_memory", recorded.count("live_bytes") + (1 << 30))
+    call(model, 64)
+    call(optimized(classifier(24), optimization_level=3))
+    return errors
+
+
+def refused_once(function: str, status: int, level: int, most: int) -> list[str]:
+    """How a build and four calls end, by the error's class, when a function refuses its first call, its second, ...
+
+    Each time what was built, and a new build if nothing was, must run after that, and nothing may be left.
+    """
+    recorded, ends = Recorded(), []
+    for after in range(most):
+        end = _refused(recorded, function, after, status, level)
+        if end is None:
+            break
+        ends.append(end)
+    return ends
+
+
+@leaves_nothing
+def _refused(recorded: Recorded, function: str, after: int, status: int, level: int) -> str | None:
+    before = recorded.count(function)
+    recorded.fail(function, after, status)
+    models: list[Any] = []
+    error = error_of(lambda: models.append(optimized(classifier(), optimization_level=level)))
+    for _ in range(4):
+        error = (error_of(lambda: call(models[0])) if models else None) or error
+    reached = recorded.count(function) - before > after
+    recorded.fail(function, 0, 0)
+    if not models:
+        models.append(optimized(classifier(), optimization_level=level))
+    for _ in range(3):
+        call(models[0])
+    return type(error).__name__ if reached else None
+
+
+def lost(function: str) -> list[nx.Error | None]:
+    """What calls and builds say after a kernel broke the context; the model is given up, and the CPU goes on."""
+    recorded = Recorded()
+    errors = _after_loss(recorded, function)
+    gc.collect()
+    call(optimized(classifier(), providers=["cpu"]))
+    assert recorded.lines("misuse") == []
+    return errors
+
+
+def _after_loss(recorded: Recorded, function: str) -> list[nx.Error | None]:
+    model = optimized(classifier(), optimization_level=0)
+    for _ in range(3):
+        call(model)
+    recorded.fail(function, 0, ILLEGAL_ADDRESS)
+    calls = [error_of(partial(call, model, batch)) for batch in (2, 2, 5)]
+    return [*calls, error_of(lambda: optimized(classifier(24)))]
+
+
+def lost_in_build() -> list[nx.Error | None]:
+    """What builds say when the context breaks while kernels are timed."""
+    Recorded().fail("cuStreamSynchronize", 1, ILLEGAL_ADDRESS)
+    return [error_of(lambda: optimized(classifier())), error_of(lambda: optimized(stopover()))]
+
+
+def forked() -> str:
+    """What a call says in a child that was forked off."""
+    model = optimized(stopover(), optimization_level=0)
+    call(model)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, str(error_of(lambda: call(model))).encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with open(reader, encoding="utf-8") as said:
+        return said.read()
+
+
+def without() -> tuple[str | None, list[Row], str, str | None, nx.Error | None]:
+    """The state of the provider; who runs a network, and what its report says of the GPU; what fallback=False says."""
+    state = dict(_native.provider_states())["cuda"]
+    model = optimized(classifier(), optimization_level=0)
+    call(model)
+    fallback = {row["provider"]: row["reason"] for row in model.report()["fallbacks"]}
+    error = error_of(lambda: optimized(classifier(), fallback=False))
+    return state, kernels(model), str(model.report()), fallback.get("cuda"), error
+
+
+@leaves_nothing
+def refusals(path: Path, shapes: Shapes, precision: str = "fp32") -> list[str]:
+    """The reasons why layers of a network in a file run on the CPU; it is called, four times at each of two shapes."""
+    profile = {
+        name: nx.Shape(tuple(map(min, *sizes)), sizes[0], tuple(map(max, *sizes))) for name, sizes in shapes.items()
+    }
+    backend = get_backend("cuda", timing_cache=False, threads=2, optimization_level=0, verify=False)
+    model = backend.optimize_model(path, profile, precision=precision)
+    for at in (0, 1):
+        given = {port.name: np.zeros(shapes[port.name][at], port.dtype) for port in model.inputs}
+        for _ in range(4):
+            error = error_of(partial(model, given))
+            # Kernels did not run, so indices that the GPU gives to the CPU are anything.
+            assert error is None or error.message == "an index is out of range", error
+    return sorted({row["reason"] for row in model.report()["refusals"] if row["provider"] == "cuda"})

@@ -1,0 +1,290 @@
+// A stand-in for libcuda.so.1, answering as the driver of an H200 does.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recorded.h"
+#include "state.h"
+
+struct Error {
+    int status;
+    const char *name, *meaning;
+};
+static const struct Error errors[] = {
+    {0, "CUDA_SUCCESS", "no error"},
+    {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {200, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+    {201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {401, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
+    {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {600, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {716, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+    {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
+    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture from another thread"},
+};
+
+static const struct Error* error_of(int status) {
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        if (errors[i].status == status) return &errors[i];
+    }
+    return NULL;
+}
+
+API int cuGetErrorName(int status, const char** text) {
+    const struct Error* error = error_of(status);
+    *text = error ? error->name : NULL;
+    return error ? 0 : INVALID_VALUE;
+}
+
+API int cuGetErrorString(int status, const char** text) {
+    const struct Error* error = error_of(status);
+    *text = error ? error->meaning : NULL;
+    return error ? 0 : INVALID_VALUE;
+}
+
+// The device.
+
+static bool initialised;
+
+API int cuInit(unsigned flags) {
+    ENTER(SURVIVES);
+    if (flags) return INVALID_VALUE;
+    if (recorded_property("devices") == 0) return NO_DEVICE;
+    initialised = true;
+    return 0;
+}
+
+API int cuDriverGetVersion(int* version) {
+    ENTER(SURVIVES);
+    *version = 13000;
+    return 0;
+}
+
+API int cuDeviceGetCount(int* count) {
+    ENTER(SURVIVES);
+    if (!initialised) return NOT_INITIALIZED;
+    *count = (int)recorded_property("devices");
+    return 0;
+}
+
+API int cuDeviceGet(int* device, int ordinal) {
+    ENTER(SURVIVES);
+    if (ordinal < 0 || ordinal >= recorded_property("devices")) return INVALID_DEVICE;
+    *device = ordinal;
+    return 0;
+}
+
+API int cuDeviceGetName(char* name, int length, int device) {
+    ENTER(SURVIVES);
+    (void)device;
+    snprintf(name, length, "NVIDIA H200");
+    return 0;
+}
+
+API int cuDeviceGetAttribute(int* value, int attribute, int device) {
+    ENTER(SURVIVES);
+    (void)device;
+    const long capability = recorded_property("capability");
+    switch (attribute) {
+        case 16:
+            *value = 132;
+            return 0;
+        case 38:
+            *value = 62914560;
+            return 0;
+        case 75:
+            *value = (int)(capability / 10);
+            return 0;
+        case 76:
+            *value = (int)(capability % 10);
+            return 0;
+        case 97:
+            *value = 232448;
+            return 0;
+    }
+    MISUSE("the attribute %d of the device was not recorded", attribute);
+    return INVALID_VALUE;
+}
+
+API int cuDeviceTotalMem_v2(size_t* bytes, int device) {
+    ENTER(SURVIVES);
+    (void)device;
+    *bytes = recorded_property("total_memory");
+    return 0;
+}
+
+// Contexts: the primary one alone.
+
+static struct Handle primary = {"context", true};
+static __thread void* stack[64];
+static __thread int depth;
+
+bool state_has_context(void) { return depth > 0 && stack[depth - 1]; }
+
+API int cuDevicePrimaryCtxRetain(void** context, int device) {
+    ENTER(0);
+    if (device != 0 || !initialised) return INVALID_DEVICE;
+    *context = &primary;
+    return 0;
+}
+
+API int cuCtxPushCurrent_v2(void* context) {
+    ENTER(SURVIVES);
+    if (context != &primary || depth == 64) return INVALID_CONTEXT;
+    stack[depth++] = context;
+    return 0;
+}
+
+API int cuCtxPopCurrent_v2(void** context) {
+    ENTER(SURVIVES);
+    if (depth == 0) return INVALID_CONTEXT;
+    *context = stack[--depth];
+    return 0;
+}
+
+// Memory.
+
+API int cuMemGetInfo_v2(size_t* unused, size_t* total) {
+    ENTER(NEEDS_CONTEXT);
+    state_memory(unused, total);
+    return 0;
+}
+
+API int cuMemAlloc_v2(Address* address, size_t bytes) {
+    ENTER(NEEDS_CONTEXT | UNSAFE_IN_CAPTURE);
+    return bytes ? state_allocate(address, bytes) : INVALID_VALUE;
+}
+
+API int cuMemFree_v2(Address address) {
+    ENTER(NEEDS_CONTEXT | UNSAFE_IN_CAPTURE);
+    return address ? state_free(address) : 0;
+}
+
+API int cuMemHostAlloc(void** address, size_t bytes, unsigned flags) {
+    ENTER(NEEDS_CONTEXT | UNSAFE_IN_CAPTURE);
+    return bytes && flags <= 7 ? state_allocate_host(address, bytes) : INVALID_VALUE;
+}
+
+API int cuMemFreeHost(void* address) {
+    ENTER(NEEDS_CONTEXT | UNSAFE_IN_CAPTURE);
+    return state_free_host(address);
+}
+
+// Modules: NVRTC's stand-in writes the architecture, then a line for each kernel with a letter for each parameter.
+
+struct Function {
+    struct Handle handle;
+    char name[64], parameters[64];
+    unsigned shared;
+};
+struct Module {
+    struct Handle handle;
+    struct Function* functions[64];
+    int count;
+};
+
+API int cuModuleLoadData(void** module, const void* image) {
+    ENTER(NEEDS_CONTEXT | UNSAFE_IN_CAPTURE);
+    char architecture[32], own[32];
+    int used;
+    if (sscanf(image, "RECORDED %31s\n%n", architecture, &used) != 1) return INVALID_IMAGE;
+    const long capability = recorded_property("capability");
+    snprintf(own, sizeof own, "sm_%ld%s", capability, capability >= 90 ? "a" : "");
+    if (strcmp(own, architecture) != 0) return NO_BINARY;
+    struct Module* made = recorded_make("module", sizeof *made);
+    const char* line = (const char*)image + used;
+    char name[64], parameters[64];
+    while (made->count < 64 && sscanf(line, "%63s %63s\n%n", name, parameters, &used) == 2) {
+        struct Function* function = made->functions[made->count++] = calloc(1, sizeof *function);
+        function->handle = (struct Handle){"function", true};
+        memcpy(function->name, name, sizeof name);
+        memcpy(function->parameters, parameters, sizeof parameters);
+        function->shared = 48 << 10;
+        line += used;
+    }
+    *module = made;
+    return 0;
+}
+
+API int cuModuleUnload(void* module) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(module, "module", __func__)) return INVALID_HANDLE;
+    const struct Module* gone = module;
+    for (int i = 0; i < gone->count; i++) gone->functions[i]->handle.alive = false;
+    recorded_destroy(module);
+    return 0;
+}
+
+API int cuModuleGetFunction(void** function, void* module, const char* name) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(module, "module", __func__)) return INVALID_HANDLE;
+    const struct Module* from = module;
+    for (int i = 0; i < from->count; i++) {
+        *function = from->functions[i];
+        if (strcmp(from->functions[i]->name, name) == 0) return 0;
+    }
+    MISUSE("a module has no kernel %s", name);
+    return NOT_FOUND;
+}
+
+API int cuFuncSetAttribute(void* function, int attribute, int value) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(function, "function", __func__)) return INVALID_HANDLE;
+    if (attribute != 8 || value < 0 || value > 232448) return INVALID_VALUE;
+    ((struct Function*)function)->shared = value;
+    return 0;
+}
+
+// The addresses among the arguments of a launch. The values lie one after another: where they do not, there are fewer
+// of them than the kernel has parameters.
+static int arguments_of(const struct Function* function, void** arguments, struct Range* ranges) {
+    int count = 0;
+    for (int i = 0; function->parameters[i] && function->parameters[i] != '-'; i++) {
+        const char *value = arguments[i], *before = i ? arguments[i - 1] : NULL;
+        if (before && (value <= before || value > before + 4096)) {
+            MISUSE("%s has %zu parameters and is given %d arguments", function->name, strlen(function->parameters), i);
+            break;
+        }
+        Address address;
+        memcpy(&address, value, sizeof address);
+        if (function->parameters[i] == 'v') {
+            if (state_is_device(address)) MISUSE("%s is given an address as number %d", function->name, i);
+        } else if (address) {
+            // An operand that is left out is null.
+            ranges[count++] = (struct Range){address, 0};
+        }
+    }
+    return count;
+}
+
+API int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                       unsigned block_y, unsigned block_z, unsigned shared, void* stream, void** parameters,
+                       void** extra) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(function, "function", __func__)) return INVALID_HANDLE;
+    const struct Function* launched = function;
+    const char* name = launched->name;
+    const bool grid = grid_x && grid_y && grid_z && grid_x <= 0x7fffffff && grid_y <= 65535 && grid_z <= 65535;
+    const uint64_t threads = (uint64_t)block_x * block_y * block_z;
+    if (!grid || !threads || threads > 1024 || block_z > 64 || shared > launched->shared || extra) {
+        MISUSE("%s is launched on a grid of %u x %u x %u blocks of %lu threads with %u bytes of shared memory", name,
+               grid_x, grid_y, grid_z, threads, shared);
+        return INVALID_VALUE;
+    }
+    struct Range ranges[64];
+    const int count = arguments_of(launched, parameters, ranges);
+    if (!recorded_work(stream, name, ranges, count)) return INVALID_HANDLE;
+    recorded_write("launches", "%s %u %u %u %lu", name, grid_x, grid_y, grid_z, threads);
+    return 0;
+}

@@ -1,0 +1,344 @@
+// Streams, captured graphs, events and copies of the recorded device. Work is done when it is put into a stream; that
+// somebody waits for it is watched all the same.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recorded.h"
+#include "state.h"
+
+struct Node {
+    char what[64];
+    struct Range* ranges;
+    int count;
+    // Of a copy.
+    Address to, from;
+    size_t bytes;
+};
+struct Graph {
+    struct Handle handle;
+    struct Node* nodes;
+    int count, room;
+};
+struct Stream {
+    struct Handle handle;
+    struct Graph* capture;
+    // The thread that captures.
+    const void* owner;
+    bool invalid, unfinished;
+    // How often work was put in.
+    long works;
+};
+struct Instance {
+    struct Handle handle;
+    struct Graph* graph;
+};
+struct Event {
+    struct Handle handle;
+    struct Stream* stream;
+    long works;
+    bool captured, reached;
+};
+
+static struct Stream default_stream = {.handle = {"stream", true}};
+static __thread struct Stream* captures;
+static __thread char self;
+
+// The stream that a caller names: null, 1 and 2 are default ones. Null if it is none.
+static struct Stream* stream_of(void* stream, const char* function) {
+    if ((uint64_t)stream <= 2) return &default_stream;
+    return recorded_is(stream, "stream", function) ? stream : NULL;
+}
+
+// Where a thread-local capture of the calling thread is open, the driver refuses what might wait, and voids the
+// capture.
+bool state_refuse_capture(void) {
+    if (!captures) return false;
+    captures->invalid = true;
+    return true;
+}
+
+static void finish(struct Stream* stream) {
+    if (stream->unfinished) recorded_add("unfinished", -1);
+    stream->unfinished = false;
+}
+
+static void begin(struct Stream* stream) {
+    if (!stream->unfinished) recorded_add("unfinished", 1);
+    stream->unfinished = true;
+    stream->works++;
+}
+
+API int cuStreamCreate(void** stream, unsigned flags) {
+    ENTER(NEEDS_CONTEXT);
+    if (flags > 1) return INVALID_VALUE;
+    *stream = recorded_make("stream", sizeof(struct Stream));
+    return 0;
+}
+
+API int cuStreamDestroy_v2(void* stream) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(stream, "stream", __func__)) return INVALID_HANDLE;
+    struct Stream* gone = stream;
+    if (gone->capture) MISUSE("a stream is destroyed while it is captured");
+    finish(gone);
+    recorded_destroy(stream);
+    return 0;
+}
+
+API int cuStreamSynchronize(void* stream) {
+    ENTER(NEEDS_CONTEXT);
+    struct Stream* waited = stream_of(stream, __func__);
+    if (!waited) return INVALID_HANDLE;
+    if (waited->capture) {
+        MISUSE("cuStreamSynchronize of a stream that is captured");
+        waited->invalid = true;
+        return CAPTURE_UNSUPPORTED;
+    }
+    finish(waited);
+    return 0;
+}
+
+// Graphs.
+
+static struct Node* add_node(struct Graph* graph, const struct Node* like) {
+    if (graph->count == graph->room) {
+        graph->room = 2 * graph->room + 16;
+        graph->nodes = realloc(graph->nodes, graph->room * sizeof *graph->nodes);
+    }
+    struct Node* node = &graph->nodes[graph->count++];
+    *node = *like;
+    node->ranges = malloc((like->count + 1) * sizeof *like->ranges);
+    if (like->count) memcpy(node->ranges, like->ranges, like->count * sizeof *like->ranges);
+    return node;
+}
+
+static void add_nodes(struct Graph* to, const struct Graph* from) {
+    for (int i = 0; i < from->count; i++) add_node(to, &from->nodes[i]);
+}
+
+static void empty_graph(struct Graph* graph) {
+    for (int i = 0; i < graph->count; i++) free(graph->nodes[i].ranges);
+    free(graph->nodes);
+    graph->nodes = NULL;
+    graph->count = graph->room = 0;
+}
+
+API int cuStreamBeginCapture_v2(void* stream, unsigned mode) {
+    ENTER(NEEDS_CONTEXT);
+    struct Stream* captured = stream_of(stream, __func__);
+    if (!captured) return INVALID_HANDLE;
+    if (mode > 2 || captures) return INVALID_VALUE;
+    if (captured->capture) return ILLEGAL_STATE;
+    if (captured == &default_stream) return CAPTURE_UNSUPPORTED;
+    captured->capture = recorded_make("graph", sizeof(struct Graph));
+    captured->owner = &self;
+    captured->invalid = false;
+    captures = captured;
+    return 0;
+}
+
+API int cuStreamEndCapture(void* stream, void** graph) {
+    ENTER(NEEDS_CONTEXT);
+    struct Stream* captured = stream_of(stream, __func__);
+    *graph = NULL;
+    if (!captured) return INVALID_HANDLE;
+    if (!captured->capture) return ILLEGAL_STATE;
+    if (captured->owner != &self) {
+        MISUSE("a capture is ended by another thread");
+        return CAPTURE_WRONG_THREAD;
+    }
+    captures = NULL;
+    struct Graph* made = captured->capture;
+    captured->capture = NULL;
+    if (captured->invalid) {
+        empty_graph(made);
+        recorded_destroy(made);
+        return CAPTURE_INVALIDATED;
+    }
+    *graph = made;
+    return 0;
+}
+
+API int cuStreamIsCapturing(void* stream, int* status) {
+    ENTER(NEEDS_CONTEXT);
+    const struct Stream* asked = stream_of(stream, __func__);
+    if (!asked) return INVALID_HANDLE;
+    *status = !asked->capture ? 0 : asked->invalid ? 2 : 1;
+    return 0;
+}
+
+API int cuGraphInstantiateWithFlags(void** instance, void* graph, unsigned long long flags) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(graph, "graph", __func__)) return INVALID_HANDLE;
+    if (flags) return INVALID_VALUE;
+    struct Instance* made = recorded_make("instance", sizeof *made);
+    made->graph = calloc(1, sizeof *made->graph);
+    add_nodes(made->graph, graph);
+    *instance = made;
+    return 0;
+}
+
+API int cuGraphDestroy(void* graph) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(graph, "graph", __func__)) return INVALID_HANDLE;
+    empty_graph(graph);
+    recorded_destroy(graph);
+    return 0;
+}
+
+API int cuGraphExecDestroy(void* instance) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(instance, "instance", __func__)) return INVALID_HANDLE;
+    struct Graph* graph = ((struct Instance*)instance)->graph;
+    empty_graph(graph);
+    free(graph);
+    recorded_destroy(instance);
+    return 0;
+}
+
+// Work.
+
+static void check_ranges(const char* what, const struct Range* ranges, int count) {
+    for (int i = 0; i < count; i++) {
+        if (!recorded_reaches(ranges[i].address, ranges[i].bytes))
+            MISUSE("%s is given %lu bytes at %#lx (operand %d), which the GPU does not reach", what, ranges[i].bytes,
+                   ranges[i].address, i);
+    }
+}
+
+// Moves bytes, where each side is the GPU's memory or the processor's. False where a side is neither.
+static bool move(Address to, Address from, size_t bytes) {
+    char* target = state_is_device(to) ? recorded_backing(to, bytes) : (char*)to;
+    const char* source = state_is_device(from) ? recorded_backing(from, bytes) : (const char*)from;
+    if (!target || !source) {
+        MISUSE("a copy of %zu bytes from %#lx to %#lx, which are not all allocated", bytes, from, to);
+        return false;
+    }
+    memmove(target, source, bytes);
+    return true;
+}
+
+static bool run(const struct Node* node) {
+    check_ranges(node->what, node->ranges, node->count);
+    return !node->bytes || move(node->to, node->from, node->bytes);
+}
+
+static bool put(void* stream, const struct Node* node) {
+    struct Stream* used = stream_of(stream, node->what);
+    if (!used) return false;
+    if (used->capture) {
+        check_ranges(node->what, node->ranges, node->count);
+        add_node(used->capture, node);
+        return true;
+    }
+    begin(used);
+    return run(node);
+}
+
+bool recorded_work(void* stream, const char* what, const struct Range* ranges, int count) {
+    struct Node node = {.ranges = (struct Range*)ranges, .count = count};
+    snprintf(node.what, sizeof node.what, "%s", what);
+    return put(stream, &node);
+}
+
+API int cuMemcpyAsync(Address to, Address from, size_t bytes, void* stream) {
+    ENTER(NEEDS_CONTEXT);
+    const struct Node node = {.what = "a copy", .to = to, .from = from, .bytes = bytes};
+    return put(stream, &node) ? 0 : INVALID_VALUE;
+}
+
+API int cuMemsetD8Async(Address address, unsigned char byte, size_t bytes, void* stream) {
+    ENTER(NEEDS_CONTEXT);
+    const struct Range range = {address, bytes};
+    if (!recorded_work(stream, "a fill", &range, 1)) return INVALID_HANDLE;
+    char* backing = recorded_backing(address, bytes);
+    if (!backing) return INVALID_VALUE;
+    // Large memory is filled to be timed, and nobody reads it here.
+    if (bytes <= 1 << 20 && !stream_of(stream, __func__)->capture) memset(backing, byte, bytes);
+    return 0;
+}
+
+API int cuGraphLaunch(void* instance, void* stream) {
+    ENTER(NEEDS_CONTEXT);
+    struct Stream* used = stream_of(stream, __func__);
+    if (!used || !recorded_is(instance, "instance", __func__)) return INVALID_HANDLE;
+    const struct Graph* graph = ((struct Instance*)instance)->graph;
+    if (used->capture) {
+        add_nodes(used->capture, graph);
+        return 0;
+    }
+    begin(used);
+    recorded_add("nodes", graph->count);
+    for (int i = 0; i < graph->count; i++) run(&graph->nodes[i]);
+    return 0;
+}
+
+// Events, whose times are the same at every run.
+
+API int cuEventCreate(void** event, unsigned flags) {
+    ENTER(NEEDS_CONTEXT);
+    if (flags > 7) return INVALID_VALUE;
+    *event = recorded_make("event", sizeof(struct Event));
+    return 0;
+}
+
+API int cuEventDestroy_v2(void* event) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(event, "event", __func__)) return INVALID_HANDLE;
+    recorded_destroy(event);
+    return 0;
+}
+
+API int cuEventRecord(void* event, void* stream) {
+    ENTER(NEEDS_CONTEXT);
+    struct Stream* recorded = stream_of(stream, __func__);
+    if (!recorded || !recorded_is(event, "event", __func__)) return INVALID_HANDLE;
+    struct Event* set = event;
+    set->stream = recorded;
+    set->works = recorded->works;
+    set->captured = recorded->capture != NULL;
+    set->reached = false;
+    return 0;
+}
+
+API int cuEventSynchronize(void* event) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(event, "event", __func__)) return INVALID_HANDLE;
+    struct Event* waited = event;
+    if (waited->captured) {
+        MISUSE("cuEventSynchronize of an event that was captured");
+        state_refuse_capture();
+        return CAPTURE_UNSUPPORTED;
+    }
+    struct Stream* stream = waited->stream;
+    if (stream && stream->handle.alive && stream->works == waited->works) finish(stream);
+    waited->reached = true;
+    return 0;
+}
+
+API int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
+    ENTER(NEEDS_CONTEXT);
+    struct Stream* waits = stream_of(stream, __func__);
+    if (!waits || !recorded_is(event, "event", __func__)) return INVALID_HANDLE;
+    const struct Event* awaited = event;
+    if (flags > 1) return INVALID_VALUE;
+    // A capture that waits for what is outside of it, or the other way round, where streams would be joined to it.
+    if (awaited->stream && awaited->captured != (waits->capture != NULL)) {
+        MISUSE("cuStreamWaitEvent between a capture and what is outside of it");
+        waits->invalid = true;
+        return CAPTURE_ISOLATION;
+    }
+    return 0;
+}
+
+API int cuEventElapsedTime(float* milliseconds, void* start, void* end) {
+    ENTER(NEEDS_CONTEXT);
+    if (!recorded_is(start, "event", __func__) || !recorded_is(end, "event", __func__)) return INVALID_HANDLE;
+    const struct Event *first = start, *last = end;
+    if (!first->stream || !last->stream) return INVALID_HANDLE;
+    if (!last->reached) return NOT_READY;
+    *milliseconds = 0.16f;
+    return 0;
+}

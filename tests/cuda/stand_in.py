@@ -1,0 +1,101 @@
+"""A recorded H200: stand-ins for NVIDIA's libraries, out of `recorded/`, and processes that see them."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+SOURCES = Path(__file__).parent / "recorded"
+#: The library that each source becomes; libcuda comes first, since the others link to it.
+LIBRARIES = {
+    "libcuda.so.1": ("cuda.c", "state.c", "streams.c"),
+    "libnvrtc.so.13": ("nvrtc.c",),
+    "libcublasLt.so.13": ("cublaslt.c",),
+    "libcudnn.so.9": ("cudnn.c",),
+}
+FLAGS = "-std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -pthread".split()
+
+#: CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_ILLEGAL_ADDRESS.
+OUT_OF_MEMORY, ILLEGAL_ADDRESS = 2, 700
+
+Result = TypeVar("Result")
+
+
+def build(folder: Path, missing: Sequence[str] = (), lacks: str | None = None) -> Path:
+    """Compiles the libraries into a folder: all but the `missing` ones, and without the function that they lack."""
+    folder.mkdir()
+    for library, sources in LIBRARIES.items():
+        state = [] if library == "libcuda.so.1" else [f"-L{folder}", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN"]
+        rename = [f"-D{lacks}={lacks}_that_came_later"] if lacks else []
+        files = [str(SOURCES / source) for source in sources]
+        command = ["cc", *FLAGS, *rename, f"-Wl,-soname,{library}", *files, "-o", str(folder / library), *state]
+        subprocess.run(command, check=True)
+    for library in missing:
+        (folder / library).unlink()
+    return folder
+
+
+class Recorded:
+    """The recorded device of this process, as the stand-ins tell of it."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(str(Path(os.environ["NEURENIX_CUDA_LIBRARIES"]) / "libcuda.so.1"))
+        library.recorded_count.restype = ctypes.c_long
+        library.recorded_text.restype = ctypes.c_char_p
+        self._library = library
+
+    def count(self, name: str) -> int:
+        """How often a function was called, or a gauge; `recorded.h` lists them."""
+        return int(self._library.recorded_count(name.encode()))
+
+    def set(self, name: str, value: int) -> None:
+        """Sets a property of the device."""
+        self._library.recorded_set(name.encode(), ctypes.c_long(value))
+
+    def fail(self, function: str, after: int, status: int) -> None:
+        """Lets a function give a status, once, after so many more calls."""
+        self._library.recorded_fail(function.encode(), ctypes.c_long(after), status)
+
+    def lines(self, heading: str) -> list[str]:
+        """What was written down under a heading."""
+        text: bytes = self._library.recorded_text(heading.encode())
+        return text.decode().splitlines()
+
+    def forget(self, heading: str) -> None:
+        """Forgets what was written down under a heading."""
+        self._library.recorded_forget(heading.encode())
+
+
+def _set(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+
+
+class Process:
+    """A process that finds the stand-ins of a folder; `settings` are more of its environment.
+
+    What it runs must be a function at the top of a module that can be imported; its errors are raised here.
+    """
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        environment = {"NEURENIX_CUDA_LIBRARIES": str(folder), "NEURENIX_PROVIDERS": ""} | settings
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(1, spawn, initializer=_set, initargs=(environment,))
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown()
+
+    def run(self, job: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+        """What a function gives there."""
+        return self._pool.submit(job, *args, **kwargs).result()

@@ -1,0 +1,128 @@
+"""Which layers of whole networks the CUDA provider leaves to the CPU, against a recorded H200, and why.
+
+Each is a small model of an architecture of the zoo, as PyTorch's exporter writes it, with dynamic sizes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cuda import jobs
+from tests.cuda.stand_in import Process
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchvision")
+pytest.importorskip("transformers")
+zoo = pytest.importorskip("benchmarks.zoo")
+models = pytest.importorskip("benchmarks.zoo_models")
+
+#: The ops that the CPU runs. One that is gone is to be taken out, so that it does not come back unseen.
+LEFT: dict[str, list[str]] = {
+    "bert": ["Range"],
+    "clip_text": ["Range"],
+    "clip_vision": [],
+    "convnext_tiny": [],
+    "deit": [],
+    "densenet121": [],
+    "distilbert": ["Range"],
+    "gpt2": ["Range"],
+    "llama": ["Range"],
+    "lstm_tagger": ["LSTM"],
+    "mae_decoder": [],
+    "mae_encoder": ["Range", "TopK"],
+    "mobilenetv3": [],
+    "resnet50": [],
+    "roberta": ["CumSum", "Range"],
+    "swin_t": [],
+    "t5_encoder": ["Range"],
+    "unet": [],
+    "unet3d": [],
+    "vit_b_16": [],
+    "whisper_encoder": [],
+    "yolov8n": ["Range"],
+}
+#: Networks whose kernels are compiled: what most others have in common, in each precision.
+COMPILED = [("gpt2", "fp16"), ("mobilenetv3", "fp32"), ("unet", "bf16")]
+#: GPUs of each generation that has instructions of its own.
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90a", "sm_120")
+
+Network = tuple[Path, jobs.Shapes]
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Network]:
+    """Gives the file of a network, and two shapes of each of its inputs."""
+    folder = tmp_path_factory.mktemp("networks")
+
+    def exported(name: str) -> Network:
+        entry: Any = models.ZOO[name].sibling()
+        path = folder / f"{name}.onnx"
+        if not path.exists():
+            zoo.export_entry(entry, entry.build(), False, path, torch)
+        return path, {key: [x.at(sizes) for sizes in entry.sizes] for key, x in entry.inputs.items()}
+
+    return exported
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_the_cpu_runs_what_is_listed_and_nothing_else(
+    name: str, network: Callable[[str], Network], process: Process
+) -> None:
+    found = process.run(jobs.refusals, *network(name))
+    assert found == [f"no CUDA kernel runs {op}" for op in LEFT[name]]
+
+
+def compiler() -> ctypes.CDLL:
+    """The real NVRTC, as a package brings it or the system has it."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or () if spec else ())]
+    folders += [Path(folder) for folder in os.environ.get("NEURENIX_CUDA_LIBRARIES", "").split(":") if folder]
+    paths = [str(path) for folder in folders for path in sorted(folder.rglob("libnvrtc.so.1[23]"))]
+    for name in (*paths, "libnvrtc.so.13", "libnvrtc.so.12"):
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(name)
+    pytest.skip("there is no NVRTC: pip install nvidia-cuda-nvrtc")
+
+
+def log_of(nvrtc: ctypes.CDLL, source: bytes, architecture: str) -> str:
+    """What the compiler says against a source; empty where it takes it."""
+    options = [option for option in source.split(b"\n", 1)[0].split()[1:] if b"architecture" not in option]
+    options.append(f"--gpu-architecture={architecture}".encode())
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"kernel.cu", 0, None, None) == 0
+    status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return f"{architecture}: {log.value.decode()}" if status else ""
+
+
+@pytest.fixture(scope="module")
+def sources(
+    libraries: Path, network: Callable[[str], Network], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, bytes]:
+    """The sources of all kernels of some networks."""
+    folder = tmp_path_factory.mktemp("sources")
+    with Process(libraries, NEURENIX_CACHE="0", RECORDED_SOURCES=str(folder)) as process:
+        for name, precision in COMPILED:
+            process.run(jobs.refusals, *network(name), precision)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_kernels_of_networks_compile(architecture: str, sources: dict[str, bytes]) -> None:
+    nvrtc = compiler()
+    assert len(sources) > 20
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        logs = pool.map(lambda text: log_of(nvrtc, text, architecture), sources.values())
+        assert [log for log in logs if log] == []

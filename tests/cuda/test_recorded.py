@@ -1,0 +1,202 @@
+"""The CUDA provider against a recorded H200, on machines without a GPU: what runs where, when, and what is left.
+
+Kernels do not run there (`recorded/recorded.h`), so no number is right; `test_cuda.py` compares those on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import neurenix as nx
+from tests.cuda import jobs, stand_in
+from tests.cuda.stand_in import OUT_OF_MEMORY, Process
+
+SOURCES = Path(__file__).parents[2] / "src/providers/cuda/library"
+WRAPPERS = {
+    "libcuda.so.1": "driver.rs",
+    "libnvrtc.so.13": "nvrtc.rs",
+    "libcublasLt.so.13": "cublaslt.rs",
+    "libcudnn.so.9": "cudnn/mod.rs",
+}
+#: Names by which the system could have a library that the stand-ins leave out.
+OTHERS = {
+    "libcuda.so.1": ("libcuda.so.1",),
+    "libnvrtc.so.13": ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"),
+    "libcublasLt.so.13": ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"),
+    "libcudnn.so.9": ("libcudnn.so.9",),
+}
+
+
+@pytest.fixture
+def fresh(libraries: Path) -> Iterator[Process]:
+    """A process of one test, without machine code that others compiled: what breaks there is nobody else's."""
+    with Process(libraries, NEURENIX_CACHE="0") as process:
+        yield process
+
+
+def test_the_stand_ins_have_every_function_that_is_declared(process: Process) -> None:
+    blocks = {
+        library: (SOURCES / file).read_text().partition("\nlibrary! {\n")[2].partition("\n}\n")[0]
+        for library, file in WRAPPERS.items()
+    }
+    declared = {library: re.findall(r"^ *fn (\w+)\(", block, re.MULTILINE) for library, block in blocks.items()}
+    assert all(declared.values())
+    assert process.run(jobs.lacking, declared) == []
+
+
+def test_the_stand_ins_see_what_is_wrong(fresh: Process) -> None:
+    expected = (
+        "cuMemAlloc_v2 without a current context",
+        "a copy of 65 bytes",
+        "cuStreamSynchronize of a stream that is captured",
+        "cuMemFree_v2 while the thread captures",
+        "a fill is given 64 bytes",
+        "which is no live allocation",
+        "cuStreamSynchronize is given a dead stream",
+    )
+    found = fresh.run(jobs.misuses)
+    assert len(found) == len(expected)
+    assert all(part in line for part, line in zip(expected, found, strict=True)), found
+
+
+def test_what_the_gpu_runs_and_what_not_with_the_reason(process: Process) -> None:
+    whole, part, refusals = process.run(jobs.cover)
+    assert whole == [("cuda", name) for name in ("Conv+Relu", "ReduceMean", "MatMul", "Softmax")]
+    assert [provider for provider, _ in part] == ["cuda", "cpu", "cuda"]
+    assert [(r["provider"], r["layer"]) for r in refusals] == [("cuda", "between")]
+    assert "CumSum" in refusals[0]["reason"]
+
+
+def test_without_fallback_each_layer_runs_on_the_gpu_or_is_named(process: Process) -> None:
+    assert {provider for provider, _ in process.run(jobs.alone, jobs.classifier)} == {"cuda"}
+    with pytest.raises(nx.UnsupportedError, match="CumSum") as raised:
+        process.run(jobs.alone, jobs.stopover)
+    assert raised.value.layer == "between"
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_from_the_third_call_of_a_shape_on_a_recording_is_replayed(process: Process, level: int) -> None:
+    found = process.run(jobs.replays, level)
+    first, later = found[:3], found[6:]
+    for counts in first:
+        assert counts["cuGraphLaunch"] == 0 and sum(counts[name] for name in jobs.LAUNCHES) > 0
+    for counts in later:
+        assert counts["cuGraphLaunch"] == 1 and not any(counts[name] for name in jobs.LAUNCHES)
+    # New shapes compile nothing, and a shape that was seen allocates nothing.
+    assert not any(counts["cuModuleLoadData"] for counts in found[1:])
+    assert not any(counts["cuMemAlloc_v2"] for counts in found[3:])
+
+
+@pytest.mark.parametrize(("calls", "shapes"), [(1000, 1), (300, 8), (60, 20)])
+def test_memory_is_flat_over_many_calls_and_free_in_the_end(process: Process, calls: int, shapes: int) -> None:
+    early, late = process.run(jobs.flat, calls, shapes)
+    assert early == late
+    assert late["live_bytes"] > 0
+
+
+def test_many_threads_call_at_once(process: Process) -> None:
+    assert process.run(jobs.threads, 16) == 16 * 24
+
+
+def test_many_threads_build_at_once(fresh: Process) -> None:
+    fresh.run(jobs.built_together, 6)
+
+
+def test_too_little_memory_is_an_error_with_both_numbers(process: Process) -> None:
+    for error in process.run(jobs.scarce):
+        assert isinstance(error, nx.OutOfMemoryError) and isinstance(error, MemoryError)
+        assert re.fullmatch(r"\d+ bytes on GPU 0", str(error.expected)), error
+        assert re.fullmatch(r"\d+ bytes free", str(error.got)), error
+
+
+#: Every call that asks for memory, and one of each sort that is refused for other reasons.
+REFUSED = {
+    "cuMemAlloc_v2": (OUT_OF_MEMORY, "OutOfMemoryError"),
+    "cuMemcpyAsync": (1, "DeviceError"),
+    "cuStreamCreate": (OUT_OF_MEMORY, "OutOfMemoryError"),
+    "cuEventCreate": (OUT_OF_MEMORY, "OutOfMemoryError"),
+    "cuGraphInstantiateWithFlags": (OUT_OF_MEMORY, "OutOfMemoryError"),
+    "cuGraphLaunch": (OUT_OF_MEMORY, "OutOfMemoryError"),
+    "cuLaunchKernel": (1, "DeviceError"),
+    "cublasLtMatmulDescCreate": (3, "OutOfMemoryError"),
+    "cublasLtMatmul": (13, "DeviceError"),
+    "cudnnBackendCreateDescriptor": (4003, "OutOfMemoryError"),
+    "cudnnBackendExecute": (5000, "DeviceError"),
+}
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("function", REFUSED)
+def test_one_refused_call_is_an_error_of_ours_and_leaves_nothing(process: Process, function: str, level: int) -> None:
+    status, named = REFUSED[function]
+    ends = process.run(jobs.refused_once, function, status, level, 12)
+    # A form that can't be timed is passed over; what a build or a call can't do without is named.
+    assert set(ends) <= {named, "NoneType"}, ends
+
+
+@pytest.mark.parametrize(
+    ("function", "status"),
+    [("cublasLtCreate", 3), ("cudnnCreate", 4003), ("cuModuleLoadData", OUT_OF_MEMORY), ("nvrtcCompileProgram", 1)],
+)
+def test_what_could_not_be_opened_is_tried_again(fresh: Process, function: str, status: int) -> None:
+    # Choosing between forms has tried again already.
+    assert fresh.run(jobs.refused_once, function, status, 0, 1) == ["NoneType"]
+
+
+@pytest.mark.parametrize("function", ["cuGraphLaunch", "cuStreamSynchronize"])
+def test_a_lost_context_is_named_by_every_later_call(fresh: Process, function: str) -> None:
+    for error in fresh.run(jobs.lost, function):
+        assert isinstance(error, nx.DeviceError)
+        assert "CUDA_ERROR_ILLEGAL_ADDRESS" in error.message or "EXECUTION_FAILED" in error.message
+        assert "start the process anew" in str(error.hint)
+
+
+def test_a_context_that_is_lost_while_kernels_are_timed_is_named(fresh: Process) -> None:
+    for error in fresh.run(jobs.lost_in_build):
+        assert isinstance(error, nx.DeviceError) and "start the process anew" in str(error.hint)
+
+
+def test_a_forked_child_is_told(fresh: Process) -> None:
+    assert "CUDA does not survive a fork" in fresh.run(jobs.forked)
+
+
+def check_absence(process: Process, reason: str) -> None:
+    """The CPU runs all, with the reason wherever it belongs."""
+    state, kernels, report, fallback, error = process.run(jobs.without)
+    assert state is not None and reason in state
+    assert {provider for provider, _ in kernels} == {"cpu"}
+    assert fallback is not None and reason in fallback
+    assert reason in report
+    assert isinstance(error, nx.DeviceError) and reason in str(error.got)
+
+
+@pytest.mark.parametrize("library", stand_in.LIBRARIES)
+def test_a_missing_library_is_named(tmp_path: Path, library: str) -> None:
+    if any(ctypes.util.find_library(name.removeprefix("lib").split(".so")[0]) for name in OTHERS[library]):
+        pytest.skip(f"this machine has {library}")
+    with Process(stand_in.build(tmp_path / "libraries", missing=[library])) as process:
+        check_absence(process, library)
+
+
+def test_a_driver_that_is_too_old_is_named(tmp_path: Path) -> None:
+    with Process(stand_in.build(tmp_path / "libraries", lacks="cuGraphInstantiateWithFlags")) as process:
+        check_absence(process, "lacks cuGraphInstantiateWithFlags: it is too old")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"RECORDED_SET": "devices=0"}, "CUDA_ERROR_NO_DEVICE"),
+        ({"RECORDED_SET": "capability=70"}, "GPU 0 (NVIDIA H200) is too old"),
+        ({"RECORDED_FAIL": "cuInit:0:999"}, "error 999 in cuInit"),
+    ],
+    ids=["no device", "old device", "broken driver"],
+)
+def test_a_device_that_is_no_use_is_named(libraries: Path, settings: dict[str, str], reason: str) -> None:
+    with Process(libraries, **settings) as process:
+        check_absence(process, reason)
