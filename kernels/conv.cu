@@ -1,8 +1,11 @@
-// A convolution of any sort, one result a thread; all tensors have channels innermost. For what cuDNN has no engine.
+// A convolution of any sort, or the transpose of one, one result a thread; and what follows a convolution, on its own.
+// Results have channels innermost; a step leads from one pixel to the next, for tensors that are slices of larger ones.
 
 struct Shape {
-    int32 batch, channels, results, groups, bias, residual, activation;
+    int32 batch, channels, results, groups, y_step, residual_step, activation;
     float slope;
+    // Strides of batch, channels and spatial axes; of the outer and the inner channels, and of the kernel's elements.
+    int32 x_stride[5], w_stride[3];
     int32 in[3], out[3], kernel[3], stride[3], dilation[3], begin[3];
 };
 
@@ -18,37 +21,84 @@ __device__ __forceinline__ W activated(W x, int32 activation, float slope) {
     }
 }
 
-template <typename T>
+// The place of the input that a place of the result sees through one element of the kernel; negative where there is none.
+template <bool TRANSPOSED>
+__device__ __forceinline__ int32 seen(int32 out, int32 tap, int32 axis, const Shape& s) {
+    int32 at;
+    if (TRANSPOSED) {
+        at = out + s.begin[axis] - tap * s.dilation[axis];
+        if (at < 0 || at % s.stride[axis] != 0) return -1;
+        at /= s.stride[axis];
+    } else {
+        at = out * s.stride[axis] + tap * s.dilation[axis] - s.begin[axis];
+    }
+    return at < s.in[axis] ? at : -1;
+}
+
+template <typename T, bool TRANSPOSED>
 __device__ void convolve(T* y, const T* x, const T* w, const T* bias, const T* residual, const Shape& s) {
     typedef typename Wide<T>::type W;
     const uint64 at = (uint64)blockIdx.x * blockDim.x + threadIdx.x;
     const uint64 plane = (uint64)s.out[0] * s.out[1] * s.out[2];
     if (at >= plane * s.batch * s.results) return;
     const int32 m = at % s.results;
-    uint64 place = at / s.results;
+    const uint64 pixel = at / s.results;
+    uint64 place = pixel;
     int32 o[3];
     for (int32 axis = 2; axis >= 0; axis--) {
         o[axis] = place % s.out[axis];
         place /= s.out[axis];
     }
-    const int32 n = place, per_group = s.channels / s.groups, first = m / (s.results / s.groups) * per_group;
+    const int32 n = place, inputs = s.channels / s.groups, results = s.results / s.groups;
+    const int32 first = m / results * inputs;
     W sum = 0;
     for (int32 a = 0; a < s.kernel[0]; a++) {
-        const int32 i0 = o[0] * s.stride[0] + a * s.dilation[0] - s.begin[0];
-        if (i0 < 0 || i0 >= s.in[0]) continue;
+        const int32 i0 = seen<TRANSPOSED>(o[0], a, 0, s);
+        if (i0 < 0) continue;
         for (int32 b = 0; b < s.kernel[1]; b++) {
-            const int32 i1 = o[1] * s.stride[1] + b * s.dilation[1] - s.begin[1];
-            if (i1 < 0 || i1 >= s.in[1]) continue;
+            const int32 i1 = seen<TRANSPOSED>(o[1], b, 1, s);
+            if (i1 < 0) continue;
             for (int32 c = 0; c < s.kernel[2]; c++) {
-                const int32 i2 = o[2] * s.stride[2] + c * s.dilation[2] - s.begin[2];
-                if (i2 < 0 || i2 >= s.in[2]) continue;
-                const T* px = x + ((((uint64)n * s.in[0] + i0) * s.in[1] + i1) * s.in[2] + i2) * s.channels + first;
-                const T* pw = w + ((((uint64)m * s.kernel[0] + a) * s.kernel[1] + b) * s.kernel[2] + c) * per_group;
-                for (int32 k = 0; k < per_group; k++) sum += widen(px[k]) * widen(pw[k]);
+                const int32 i2 = seen<TRANSPOSED>(o[2], c, 2, s);
+                if (i2 < 0) continue;
+                const uint64 pixel_of_x = (uint64)i0 * s.x_stride[2] + (uint64)i1 * s.x_stride[3] + (uint64)i2 * s.x_stride[4];
+                const T* px = x + (uint64)n * s.x_stride[0] + pixel_of_x + (uint64)first * s.x_stride[1];
+                const uint64 tap = (uint64)((a * s.kernel[1] + b) * s.kernel[2] + c) * s.w_stride[2];
+                const int32 outer = TRANSPOSED ? first : m, inner = TRANSPOSED ? m % results : 0;
+                const T* pw = w + (uint64)outer * s.w_stride[0] + (uint64)inner * s.w_stride[1] + tap;
+                const uint64 next = s.w_stride[TRANSPOSED ? 0 : 1];
+                for (int32 k = 0; k < inputs; k++) sum += widen(px[(uint64)k * s.x_stride[1]]) * widen(pw[k * next]);
             }
         }
     }
-    if (s.bias) sum += widen(bias[m]);
-    if (s.residual) sum += widen(residual[at]);
-    y[at] = Narrow<T>::from(activated(sum, s.activation, s.slope));
+    if (bias) sum += widen(bias[m]);
+    if (residual) sum += widen(residual[pixel * s.residual_step + m]);
+    y[pixel * s.y_step + m] = Narrow<T>::from(activated(sum, s.activation, s.slope));
+}
+
+struct Tail {
+    // Packs of all pixels, and of one.
+    int32 items, packs, from_step, y_step, residual_step, activation;
+    float slope;
+};
+
+// V channels a thread; `from` may be `y`.
+template <typename T, int V>
+__device__ void finish(T* y, const T* from, const T* bias, const T* residual, const Tail& s) {
+    typedef typename Wide<T>::type W;
+    const int32 at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= s.items) return;
+    const uint64 pixel = at / s.packs;
+    const int32 channel = at % s.packs * V;
+    Pack<T, V> value = *(const Pack<T, V>*)(from + pixel * s.from_step + channel), shift, other;
+    if (bias) shift = *(const Pack<T, V>*)(bias + channel);
+    if (residual) other = *(const Pack<T, V>*)(residual + pixel * s.residual_step + channel);
+#pragma unroll
+    for (int32 i = 0; i < V; i++) {
+        W sum = widen(value.item[i]);
+        if (bias) sum += widen(shift.item[i]);
+        if (residual) sum += widen(other.item[i]);
+        value.item[i] = Narrow<T>::from(activated(sum, s.activation, s.slope));
+    }
+    *(Pack<T, V>*)(y + pixel * s.y_step + channel) = value;
 }

@@ -1,0 +1,217 @@
+//! Convolutions of each channel by itself: the kernel of `depthwise.cu`, which is as fast as memory.
+
+use super::super::Gpu;
+use super::super::launch::fields;
+use super::super::pointwise::code::element;
+use super::direct::{WIDEST, activation, pack, sides};
+use crate::error::Result;
+use crate::network::dtype::DType;
+use crate::plan::{Call, Instance};
+use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::providers::cuda::library::cudnn::Convolution;
+
+const SOURCE: &str = include_str!("../../../../../kernels/depthwise.cu");
+/// Threads of a block, at most.
+const THREADS: usize = 256;
+/// Places along a row that a thread computes.
+const RUN: i64 = 4;
+/// Packs of channels that a block computes, at most; neighbouring threads read neighbouring packs.
+const MOST_GROUPS: usize = 32;
+/// Bytes of weights that a block keeps.
+const MOST_WEIGHTS: usize = 48 << 10;
+
+/// Whether the kernel is for a convolution of these extents and steps: its width and step along rows are compiled in.
+pub fn fits(dtype: DType, kernel: &[i64], strides: &[i64], dilations: &[i64]) -> bool {
+    let last = kernel.len() - 1;
+    matches!(dtype, DType::Float16 | DType::BFloat16 | DType::Float32)
+        && kernel.len() <= 2
+        && (2..=7).contains(&kernel[last])
+        && kernel[0] <= 11
+        && strides[last] <= 2
+        && dilations[last] == 1
+}
+
+/// How the work is shared among blocks.
+#[derive(Debug, PartialEq, Eq)]
+struct Share {
+    /// Elements of a pack.
+    pack: usize,
+    /// Packs of channels of a block.
+    groups: usize,
+    threads: usize,
+    blocks: [u32; 3],
+    shared_bytes: usize,
+}
+
+impl Share {
+    /// As many channels to a block as leave something for every multiprocessor to do.
+    fn new(c: &Convolution, pack: usize, multiprocessors: usize) -> Self {
+        let [height, width] = [c.w.sizes[2] as usize, c.w.sizes[3] as usize];
+        let packs = c.y.sizes[1] as usize / pack;
+        let items = items(c) as usize;
+        let bytes = |groups: usize| groups * pack * height * width * size_of::<f32>();
+        let lines = |groups: usize| (THREADS / groups).min(items);
+        let fit = |groups: &usize| packs.is_multiple_of(*groups) && bytes(*groups) <= MOST_WEIGHTS;
+        let blocks = |groups: usize| packs / groups * items.div_ceil(lines(groups));
+        let all = || (1..=MOST_GROUPS.min(packs)).rev().filter(fit);
+        let enough = all().find(|&groups| groups >= 4 && blocks(groups) >= multiprocessors);
+        let groups = enough
+            .or_else(|| all().filter(|&groups| groups >= 4).last())
+            .or_else(|| all().next())
+            .unwrap_or(1);
+        /// Blocks that a multiprocessor is given: each brings its weights once, for all that it computes.
+        const BLOCKS: usize = 8;
+        let across = packs / groups;
+        let most = (multiprocessors * BLOCKS).div_ceil(across);
+        let along = items.div_ceil(lines(groups)).min(most);
+        Self {
+            pack,
+            groups,
+            threads: groups * lines(groups),
+            blocks: [along as u32, across as u32, 1],
+            shared_bytes: bytes(groups),
+        }
+    }
+}
+
+/// Runs of all rows of all images.
+fn items(c: &Convolution) -> i64 {
+    let runs = (c.y.sizes[3] + RUN - 1) / RUN;
+    runs * c.y.sizes[2] * c.y.sizes[0]
+}
+
+/// A convolution of each channel by itself.
+pub struct Depthwise {
+    packed: (Share, Function),
+    single: (Share, Function),
+    convolution: Convolution,
+}
+
+impl Depthwise {
+    /// The kernel for a convolution with two spatial axes.
+    ///
+    /// # Errors
+    /// If it is too large, or the kernel does not compile.
+    pub fn new(gpu: &Gpu, c: &Convolution) -> Result<Self> {
+        let widest = match c.w.sizes[3] {
+            // Wider ones would need too many registers.
+            ..=4 => WIDEST / c.dtype.size(),
+            _ => (WIDEST / c.dtype.size()).min(4),
+        };
+        let residual = c.residual.as_ref().unwrap_or(&c.y);
+        let most = pack(widest, &[c.y.sizes[1], c.x.step(), c.y.step(), residual.step()]);
+        let make = |pack: usize| -> Result<_> {
+            let share = Share::new(c, pack, gpu.device.multiprocessors as usize);
+            let source = source(c, pack);
+            let function = gpu.compiler.function(&source, "depthwise_convolution", share.shared_bytes)?;
+            Ok((share, function))
+        };
+        // The numbers that a launch takes are known to fit.
+        fields(words(c, 1))?;
+        Ok(Self {
+            packed: make(most)?,
+            single: make(1)?,
+            convolution: c.clone(),
+        })
+    }
+}
+
+/// The kernel for packs of so many channels.
+fn source(c: &Convolution, pack: usize) -> String {
+    let ty = element(c.dtype).unwrap_or("float");
+    let (width, stride) = (c.w.sizes[3], c.strides[1]);
+    format!(
+        "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) depthwise_convolution({ty}* y, const {ty}* x, \
+         const {ty}* w, const {ty}* bias, const {ty}* residual, const Shape shape) {{\n    \
+         depthwise<{ty}, {pack}, {width}, {stride}, {RUN}>(y, x, w, bias, residual, shape);\n}}\n"
+    )
+}
+
+/// `Shape` of `depthwise.cu`.
+fn words(c: &Convolution, groups: usize) -> Vec<i64> {
+    let residual = c.residual.as_ref().unwrap_or(&c.y);
+    let [code, slope] = activation(c.activation);
+    let mut words = [&c.x.sizes[2..], &c.y.sizes[2..], &c.w.sizes[2..3]].concat();
+    words.extend([c.strides[0], c.dilations[0], c.begin[0], c.begin[1]]);
+    words.extend([c.x.step(), c.y.step(), residual.step(), code, slope]);
+    words.extend([groups as i64, (c.y.sizes[3] + RUN - 1) / RUN, items(c)]);
+    words
+}
+
+impl Instance for Depthwise {
+    fn implementation(&self) -> String {
+        format!("depthwise, {} channels and {RUN} places a thread", self.packed.0.pack)
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        let c = &self.convolution;
+        let [bias, residual] = sides(c, call);
+        let addresses = [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1], bias, residual];
+        let bytes = self.packed.0.pack * c.dtype.size();
+        // Weights are read one by one.
+        let even = |at: usize| at == 2 || addresses[at].addr().is_multiple_of(bytes);
+        let (share, function) = if (0..addresses.len()).all(even) {
+            &self.packed
+        } else {
+            &self.single
+        };
+        let mut arguments = Arguments::default();
+        addresses.iter().for_each(|&address| _ = arguments.address(address));
+        arguments.fields(&fields(words(c, share.groups))?);
+        let grid = Grid {
+            blocks: share.blocks,
+            threads: share.threads as u32,
+        };
+        // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
+        unsafe { function.launch(grid, &arguments, call.queue) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::cuda::library::cudnn::Tensor;
+
+    fn convolution(batch: i64, channels: i64, extent: i64, kernel: i64) -> Convolution {
+        let x = Tensor::dense(vec![batch, channels, extent, extent]);
+        Convolution {
+            dtype: DType::Float16,
+            transposed: false,
+            y: x.clone(),
+            x,
+            w: Tensor::dense(vec![channels, 1, kernel, kernel]),
+            strides: vec![1, 1],
+            dilations: vec![1, 1],
+            begin: vec![kernel / 2; 2],
+            end: vec![kernel / 2; 2],
+            bias: true,
+            residual: None,
+            activation: None,
+        }
+    }
+
+    #[test]
+    fn blocks_divide_the_channels_and_hold_their_weights() {
+        for (batch, channels, extent, kernel, pack) in [
+            (32, 32, 112, 3, 8),
+            (1, 960, 7, 5, 4),
+            (1, 24, 4, 7, 8),
+            (2, 7, 9, 3, 1),
+            (8, 1024, 14, 7, 8),
+        ] {
+            let c = convolution(batch, channels, extent, kernel);
+            let share = Share::new(&c, pack, 132);
+            let packs = channels as usize / pack;
+            assert_eq!(share.groups * share.blocks[1] as usize, packs, "{share:?}");
+            assert!(share.threads <= THREADS && share.threads % share.groups == 0, "{share:?}");
+            assert!(share.shared_bytes <= MOST_WEIGHTS, "{share:?}");
+            assert_eq!(words(&c, share.groups).len(), 17 + 2);
+        }
+    }
+
+    #[test]
+    fn small_work_is_spread_over_more_blocks() {
+        let share = Share::new(&convolution(1, 960, 7, 3), 8, 132);
+        assert!(share.blocks[0] * share.blocks[1] >= 24, "{share:?}");
+    }
+}

@@ -1,0 +1,231 @@
+//! Convolutions on a kernel of ours, one result a thread: for what no library has an engine, and for what follows one.
+
+use super::super::Gpu;
+use super::super::launch::fields;
+use super::super::pointwise::code::element;
+use crate::error::Result;
+use crate::plan::{Call, Instance};
+use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::providers::cuda::library::cudnn::{Activation, Convolution};
+
+const SOURCE: &str = include_str!("../../../../../kernels/conv.cu");
+/// Spatial axes that `conv.cu` walks; one or two are the last of these.
+pub const AXES: usize = 3;
+/// Threads of a block.
+const THREADS: u32 = 128;
+/// Bytes that a thread reads of each operand at once, at most.
+pub const WIDEST: usize = 16;
+
+/// The number by which the kernels know an activation, and its slope as the bits of a float.
+pub fn activation(activation: Option<Activation>) -> [i64; 2] {
+    let (code, slope) = match activation {
+        None => (0, 0.0f32),
+        Some(Activation::Relu(slope)) => (1, slope),
+        Some(Activation::Sigmoid) => (2, 0.0),
+        Some(Activation::Silu) => (3, 0.0),
+        Some(Activation::Tanh) => (4, 0.0),
+        Some(Activation::Gelu) => (5, 0.0),
+    };
+    [code, i64::from(slope.to_bits() as i32)]
+}
+
+/// The addresses of bias and residual in a call, behind input and weights; null where there is none.
+pub fn sides(c: &Convolution, call: &Call) -> [*const u8; 2] {
+    let side = |there: bool, at: usize| if there { call.inputs[at] } else { std::ptr::null() };
+    [side(c.bias, 2), side(c.residual.is_some(), 2 + usize::from(c.bias))]
+}
+
+/// The kernel that runs any convolution.
+pub struct Direct {
+    function: Function,
+    shape: Vec<i32>,
+    grid: Grid,
+    convolution: Convolution,
+}
+
+impl Direct {
+    /// The kernel for a convolution.
+    ///
+    /// # Errors
+    /// If it is too large, or the kernel does not compile.
+    pub fn new(gpu: &Gpu, c: &Convolution) -> Result<Self> {
+        let ty = element(c.dtype).unwrap_or("float");
+        let source = format!(
+            "{SOURCE}\nextern \"C\" __global__ void conv({ty}* y, const {ty}* x, const {ty}* w, const {ty}* bias, \
+             const {ty}* residual, const Shape shape) {{\n    convolve<{ty}, {}>(y, x, w, bias, residual, shape);\n}}\n",
+            c.transposed
+        );
+        let results: i64 = c.y.sizes.iter().product();
+        Ok(Self {
+            function: gpu.compiler.function(&source, "conv", 0)?,
+            shape: words(c)?,
+            grid: Grid::over(results as usize, THREADS)?,
+            convolution: c.clone(),
+        })
+    }
+
+    /// Puts the convolution into the stream of a call.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn run(&self, call: &Call) -> Result<()> {
+        let mut arguments = Arguments::default();
+        let [bias, residual] = sides(&self.convolution, call);
+        for address in [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1], bias, residual] {
+            arguments.address(address);
+        }
+        arguments.fields(&self.shape);
+        // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
+        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+    }
+}
+
+impl Instance for Direct {
+    fn implementation(&self) -> String {
+        "one result a thread".into()
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        Direct::run(self, call)
+    }
+}
+
+/// `Shape` of `conv.cu`.
+fn words(c: &Convolution) -> Result<Vec<i32>> {
+    let residual = c.residual.as_ref().unwrap_or(&c.y);
+    let [code, slope] = activation(c.activation);
+    let mut words = vec![c.x.sizes[0], c.x.sizes[1], c.y.sizes[1], c.groups()];
+    words.extend([c.y.step(), residual.step(), code, slope]);
+    words.extend(&c.x.strides[..2]);
+    words.extend(std::iter::repeat_n(0, AXES + 2 - c.x.strides.len()));
+    words.extend(&c.x.strides[2..]);
+    words.extend([c.w.strides[0], c.w.strides[1], c.w.step()]);
+    let lists: [(&[i64], i64); 6] = [
+        (&c.x.sizes[2..], 1),
+        (&c.y.sizes[2..], 1),
+        (&c.w.sizes[2..], 1),
+        (&c.strides, 1),
+        (&c.dilations, 1),
+        (&c.begin, 0),
+    ];
+    for (list, missing) in lists {
+        words.extend(std::iter::repeat_n(missing, AXES - list.len()));
+        words.extend(list);
+    }
+    fields(words)
+}
+
+/// What follows a convolution, where the library does that alone.
+pub struct Finish {
+    packed: Function,
+    single: Function,
+    pack: usize,
+    convolution: Convolution,
+    from_step: i64,
+}
+
+impl Finish {
+    /// The kernel for what follows a convolution whose own result has pixels that are `from_step` elements apart.
+    ///
+    /// # Errors
+    /// If it does not compile.
+    pub fn new(gpu: &Gpu, c: &Convolution, from_step: i64) -> Result<Self> {
+        let ty = element(c.dtype).unwrap_or("float");
+        let widest = WIDEST / c.dtype.size();
+        let residual = c.residual.as_ref().unwrap_or(&c.y);
+        let all = [c.y.sizes[1], c.y.step(), from_step, residual.step()];
+        let pack = pack(widest, &all);
+        let compile = |pack: usize| {
+            let source = format!(
+                "{SOURCE}\nextern \"C\" __global__ void finish({ty}* y, const {ty}* from, const {ty}* bias, \
+                 const {ty}* residual, const Tail tail) {{\n    finish<{ty}, {pack}>(y, from, bias, residual, tail);\n}}\n"
+            );
+            gpu.compiler.function(&source, "finish", 0)
+        };
+        Ok(Self {
+            packed: compile(pack)?,
+            single: compile(1)?,
+            pack,
+            convolution: c.clone(),
+            from_step,
+        })
+    }
+
+    /// Puts it into the stream of a call.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn run(&self, from: *const u8, call: &Call) -> Result<()> {
+        let c = &self.convolution;
+        let [bias, residual] = sides(c, call);
+        let addresses = [call.outputs[0].cast_const(), from, bias, residual];
+        let bytes = self.pack * c.dtype.size();
+        let even = addresses.iter().all(|address| address.addr().is_multiple_of(bytes));
+        let (pack, function) = if even {
+            (self.pack, &self.packed)
+        } else {
+            (1, &self.single)
+        };
+        let packs = c.y.sizes[1] / pack as i64;
+        let items = c.y.pixels() * packs;
+        let [code, slope] = activation(c.activation);
+        let other = c.residual.as_ref().unwrap_or(&c.y);
+        let mut arguments = Arguments::default();
+        addresses.iter().for_each(|&address| _ = arguments.address(address));
+        arguments.fields(&fields([
+            items,
+            packs,
+            self.from_step,
+            c.y.step(),
+            other.step(),
+            code,
+            slope,
+        ])?);
+        let grid = Grid::over(items as usize, THREADS)?;
+        // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
+        unsafe { function.launch(grid, &arguments, call.queue) }
+    }
+}
+
+/// The most elements, a power of two, that all of these are multiples of.
+pub fn pack(widest: usize, all: &[i64]) -> usize {
+    let even = |pack: usize| all.iter().all(|&n| n % pack as i64 == 0);
+    let packs = [16, 8, 4, 2].into_iter().filter(|&pack| pack <= widest);
+    packs.into_iter().find(|&pack| even(pack)).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::dtype::DType;
+    use crate::providers::cuda::library::cudnn::Tensor;
+
+    #[test]
+    fn fewer_axes_are_the_last_ones() {
+        let c = Convolution {
+            dtype: DType::Float32,
+            transposed: false,
+            x: Tensor::dense(vec![2, 8, 5, 6]),
+            w: Tensor::dense(vec![16, 4, 3, 1]),
+            y: Tensor::dense(vec![2, 16, 5, 6]),
+            strides: vec![1, 2],
+            dilations: vec![1, 1],
+            begin: vec![1, 0],
+            end: vec![1, 0],
+            bias: true,
+            residual: None,
+            activation: Some(Activation::Silu),
+        };
+        let words = words(&c).unwrap();
+        assert_eq!(words[..8], [2, 8, 16, 2, 16, 16, 3, 0]);
+        assert_eq!(words[8..16], [240, 1, 0, 48, 8, 12, 1, 4]);
+        assert_eq!(words[16..], [1, 5, 6, 1, 5, 6, 1, 3, 1, 1, 1, 2, 1, 1, 1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn packs_divide_everything() {
+        assert_eq!(pack(8, &[64, 192]), 8);
+        assert_eq!(pack(8, &[64, 100]), 4);
+        assert_eq!(pack(8, &[63]), 1);
+    }
+}

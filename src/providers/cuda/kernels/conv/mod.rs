@@ -1,0 +1,245 @@
+//! Convolutions and transposed ones with bias, residual and activation: in cuDNN's engines, as matrix products, and on
+//! kernels of ours.
+
+mod depthwise;
+mod direct;
+mod engines;
+mod geometry;
+mod products;
+
+use super::tail::{Tail, Takes};
+use super::{Answer, Gpu};
+use crate::error::Result;
+use crate::network::Layer;
+use crate::network::attr::{Attrs, Read};
+use crate::network::dim::Dim;
+use crate::plan::layout::Layout;
+use crate::plan::{Form, Instance, Kernel, Request};
+use crate::providers::common::Why;
+use crate::providers::common::scope::Scope;
+use crate::providers::cuda::library::cudnn::{Activation, Convolution, cudnn};
+use depthwise::Depthwise;
+use direct::{AXES, Direct};
+use engines::{ENGINES, InEngine};
+use geometry::{Geometry, Traits};
+use products::{ALGORITHMS, Multiplied};
+use std::sync::Arc;
+
+/// Conv and ConvTranspose with as much of what follows as can be done at once, longest first.
+pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
+    let transposed = match scope.op() {
+        "Conv" => false,
+        "ConvTranspose" => true,
+        _ => return Ok(vec![]),
+    };
+    let ty = scope.output_type(0);
+    if !ty.dtype.is_float() || ty.rank() > AXES + 2 {
+        return Err(Why::new(format!("there is no convolution of {}", ty.describe())));
+    }
+    let [Some(x), Some(w)] = [0, 1].map(|i| scope.input(i)) else {
+        return Ok(vec![]);
+    };
+    let network = scope.network;
+    if [x, w].iter().any(|&t| network[t].ty.shape.iter().any(|d| d.is(0))) {
+        return Err(Why::new("there is nothing to sum"));
+    }
+    let geometry = Geometry {
+        attrs: scope.layer().attrs.clone(),
+        weights: network[w].ty.shape.clone(),
+        transposed,
+    };
+    let traits = geometry.traits(ty.dtype);
+    let make = |name: String, tail: &Tail<Activation>| Conv {
+        name,
+        geometry: geometry.clone(),
+        bias: tail.bias.is_some(),
+        residual: tail.residual.is_some(),
+        activation: tail.activation,
+        traits,
+        gpu: gpu.clone(),
+    };
+    let takes = Takes {
+        // Passes write a bias of channels into the layer.
+        bias: |_, _| false,
+        activation,
+    };
+    Ok(Tail::candidates(scope, [x, w], scope.input(2), &takes, make))
+}
+
+/// The activation of a graph that a layer is.
+fn activation(layer: &Layer) -> Option<Activation> {
+    Some(match layer.op.name {
+        "Relu" => Activation::Relu(0.0),
+        "LeakyRelu" => Activation::Relu(layer.attrs.float("alpha") as f32),
+        "Sigmoid" => Activation::Sigmoid,
+        "Silu" => Activation::Silu,
+        "Tanh" => Activation::Tanh,
+        "Gelu" if layer.attrs.text("approximate") != "tanh" => Activation::Gelu,
+        _ => return None,
+    })
+}
+
+/// A way to compute a convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// In one of cuDNN's engines.
+    Engine(u32),
+    /// As a matrix product, in one of cuBLASLt's algorithms; from an input in this layout.
+    Product(Layout, u32),
+    /// On the kernel for channels that are convolved each by itself.
+    Depthwise,
+}
+
+impl Way {
+    /// The first number of each sort; there are fewer of each than lie between.
+    const PRODUCTS: u32 = 16;
+    const PLAIN_PRODUCTS: u32 = 32;
+    const DEPTHWISE: u32 = 48;
+
+    /// The number that a form bears.
+    fn tactic(self) -> u32 {
+        match self {
+            Way::Engine(number) => number,
+            Way::Product(Layout::Plain, number) => Self::PLAIN_PRODUCTS + number,
+            Way::Product(_, number) => Self::PRODUCTS + number,
+            Way::Depthwise => Self::DEPTHWISE,
+        }
+    }
+
+    fn of(tactic: u32) -> Self {
+        match tactic {
+            Self::DEPTHWISE => Way::Depthwise,
+            Self::PLAIN_PRODUCTS.. => Way::Product(Layout::Plain, tactic - Self::PLAIN_PRODUCTS),
+            Self::PRODUCTS.. => Way::Product(Layout::ChannelsLast, tactic - Self::PRODUCTS),
+            number => Way::Engine(number),
+        }
+    }
+
+    /// The layout of input and weights.
+    fn layout(self) -> Layout {
+        match self {
+            Way::Product(layout, _) => layout,
+            Way::Engine(_) | Way::Depthwise => Layout::ChannelsLast,
+        }
+    }
+}
+
+struct Conv {
+    name: String,
+    geometry: Geometry,
+    bias: bool,
+    residual: bool,
+    activation: Option<Activation>,
+    traits: Traits,
+    gpu: Arc<Gpu>,
+}
+
+impl Conv {
+    /// The ways that are tried, the best guess first; the first must be able to run whatever comes.
+    fn ways(&self) -> Vec<Way> {
+        let Traits {
+            depthwise,
+            product,
+            patches,
+        } = self.traits;
+        let mut ways = vec![];
+        ways.extend(depthwise.then_some(Way::Depthwise));
+        if products::follows(self.activation) {
+            let mut products = |layout| ways.extend((0..ALGORITHMS).map(|number| Way::Product(layout, number)));
+            if product || patches {
+                products(Layout::ChannelsLast);
+            }
+            if patches {
+                products(Layout::Plain);
+            }
+        }
+        ways.extend((0..ENGINES).map(Way::Engine));
+        ways
+    }
+
+    fn convolution(&self, request: &Request) -> Result<Convolution> {
+        let residual = self.residual.then(|| &request.inputs[2 + usize::from(self.bias)]);
+        let mut found = self.geometry.convolution(request, residual)?;
+        found.bias = self.bias;
+        found.activation = self.activation;
+        Ok(found)
+    }
+}
+
+impl Kernel for Conv {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn identity(&self) -> String {
+        let Geometry { attrs, weights, .. } = &self.geometry;
+        // Engines are numbered by what this version of the library proposes.
+        let version = cudnn().map_or(0, |library| library.version());
+        format!("{} {attrs:?} {weights:?} {:?} cuDNN {version}", self.name, self.activation)
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        use Layout::{ChannelsLast, Plain};
+        let form = |way: Way| {
+            let mut inputs = vec![way.layout(); 2];
+            inputs.extend(self.bias.then_some(Plain));
+            inputs.extend(self.residual.then_some(ChannelsLast));
+            Form {
+                tactic: way.tactic(),
+                inputs,
+                outputs: vec![ChannelsLast],
+            }
+        };
+        self.ways().into_iter().map(form).collect()
+    }
+
+    fn in_place(&self) -> Vec<(usize, usize)> {
+        if self.residual {
+            vec![(2 + usize::from(self.bias), 0)]
+        } else {
+            vec![]
+        }
+    }
+
+    fn takes_slices(&self, form: &Form) -> (bool, bool) {
+        let takes = !matches!(Way::of(form.tactic), Way::Product(..));
+        (takes, takes)
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let (gpu, convolution) = (&self.gpu, self.convolution(request)?);
+        match Way::of(request.form.tactic) {
+            Way::Engine(number) => Ok(Box::new(InEngine::new(gpu, convolution, number as usize))),
+            Way::Depthwise => Ok(Box::new(Depthwise::new(gpu, &convolution)?)),
+            Way::Product(layout, number) => {
+                let plain = layout == Layout::Plain;
+                match Multiplied::new(gpu, &convolution, plain, number as usize) {
+                    Ok(product) => Ok(Box::new(product)),
+                    // What was chosen at some shapes has to run at others.
+                    Err(_) if plain => Ok(Box::new(Direct::new(gpu, &convolution)?)),
+                    Err(_) => Ok(Box::new(InEngine::new(gpu, convolution, 0))),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_has_a_number_of_its_own() {
+        let products = |layout| (0..ALGORITHMS).map(move |number| Way::Product(layout, number));
+        let ways: Vec<Way> = (0..ENGINES)
+            .map(Way::Engine)
+            .chain(products(Layout::Plain))
+            .chain(products(Layout::ChannelsLast))
+            .chain([Way::Depthwise])
+            .collect();
+        for (i, &way) in ways.iter().enumerate() {
+            assert_eq!(Way::of(way.tactic()), way);
+            assert!(ways[..i].iter().all(|other| other.tactic() != way.tactic()));
+        }
+    }
+}

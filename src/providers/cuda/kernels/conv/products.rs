@@ -1,0 +1,237 @@
+//! Convolutions that are matrix products of pixels and weights, on cuBLASLt: kernels of one element, and kernels that see
+//! each pixel once, which are laid out as rows first.
+
+use super::super::Gpu;
+use super::super::launch::fields;
+use super::super::pointwise::code::element;
+use super::direct::{AXES, Direct, WIDEST, pack, sides};
+use crate::error::{Error, Result};
+use crate::network::dtype::DType;
+use crate::plan::{Call, Instance};
+use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::providers::cuda::library::cublaslt::{self, Epilogue, Plan, Product};
+use crate::providers::cuda::library::cudnn::{Activation, Convolution};
+use std::sync::{Arc, OnceLock};
+
+/// So many of cuBLASLt's algorithms are timed.
+pub const ALGORITHMS: u32 = 4;
+/// What lies in the workspace begins at multiples of this.
+const ALIGNMENT: usize = 256;
+/// What cuBLASLt was told of all addresses.
+const EVEN: usize = 16;
+
+/// Whether an epilogue does what follows.
+pub fn follows(activation: Option<Activation>) -> bool {
+    matches!(activation, None | Some(Activation::Relu(0.0)))
+}
+
+fn unfit(what: &str, c: &Convolution) -> Error {
+    Error::unsupported(what).got(format!("{c:?}"))
+}
+
+/// A convolution as a product.
+pub struct Multiplied {
+    gpu: Arc<Gpu>,
+    plan: Plan,
+    patches: Option<Patches>,
+    convolution: Convolution,
+    direct: OnceLock<Result<Direct>>,
+}
+
+impl Multiplied {
+    /// The convolution in the `number`th algorithm.
+    ///
+    /// # Errors
+    /// If it is none, lies in slices, or there is no algorithm.
+    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, plain: bool, number: usize) -> Result<Self> {
+        let one = c.w.sizes[2..].iter().all(|&k| k == 1) && c.strides.iter().all(|&s| s == 1);
+        let patches = (!one).then(|| Patches::new(gpu, c, plain)).transpose()?;
+        let dense = c.y.step() == c.y.sizes[1] && (plain || c.x.step() == c.x.sizes[1]);
+        if !dense || c.begin.iter().chain(&c.end).any(|&p| p != 0) || c.groups() != 1 {
+            return Err(unfit("a convolution is no product of matrices as they lie", c));
+        }
+        let [m, n] = [c.y.pixels() as usize, c.y.sizes[1] as usize];
+        let k = c.w.sizes[1..].iter().product::<i64>() as usize;
+        let product = Product {
+            dtype: c.dtype,
+            m,
+            n,
+            k,
+            // Weights are a row for each result.
+            transposed: [false, true],
+            batches: 1,
+            strides: [m * k, k * n, m * n],
+            epilogue: Epilogue {
+                bias: c.bias,
+                activation: c.activation.map(|_| cublaslt::Activation::Relu),
+            },
+            adds: c.residual.is_some(),
+        };
+        Ok(Self {
+            gpu: gpu.clone(),
+            plan: gpu.blas()?.plan(product, number)?,
+            patches,
+            convolution: c.clone(),
+            direct: OnceLock::new(),
+        })
+    }
+
+    /// Where the rows lie in the workspace, behind what the product needs.
+    fn rows(&self) -> usize {
+        self.plan.workspace().next_multiple_of(ALIGNMENT)
+    }
+}
+
+impl Instance for Multiplied {
+    fn workspace(&self) -> usize {
+        let rows = self.patches.as_ref().map(|patches| self.rows() + patches.bytes);
+        rows.unwrap_or(self.plan.workspace())
+    }
+
+    fn implementation(&self) -> String {
+        match self.patches {
+            None => "cuBLASLt".into(),
+            Some(_) => "patches as rows, then cuBLASLt".into(),
+        }
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        let operands = call.inputs.iter().copied().chain([call.outputs[0].cast_const()]);
+        if !operands.into_iter().all(|address| address.addr().is_multiple_of(EVEN)) {
+            let make = || Direct::new(&self.gpu, &self.convolution);
+            return self.direct.get_or_init(make).as_ref().map_err(Clone::clone)?.run(call);
+        }
+        let [bias, residual] = sides(&self.convolution, call);
+        let rows = call.workspace.wrapping_add(self.rows());
+        let left = match &self.patches {
+            None => call.inputs[0].cast_mut(),
+            Some(patches) => {
+                patches.run(rows, call)?;
+                rows
+            }
+        };
+        let addresses = [
+            left,
+            call.inputs[1].cast_mut(),
+            bias.cast_mut(),
+            residual.cast_mut(),
+            call.outputs[0],
+            call.workspace,
+        ];
+        // SAFETY: the planner gives addresses that hold the operands of the request.
+        unsafe { self.gpu.blas()?.run(&mut self.plan, addresses, call.queue) }
+    }
+}
+
+/// The kernel of `patches.cu`: what each place of the result sees, as a row.
+struct Patches {
+    function: Function,
+    shape: Vec<i32>,
+    grid: Grid,
+    bytes: usize,
+}
+
+const SOURCE: &str = include_str!("../../../../../kernels/patches.cu");
+const THREADS: u32 = 256;
+
+impl Patches {
+    fn new(gpu: &Gpu, c: &Convolution, plain: bool) -> Result<Self> {
+        if c.strides != c.w.sizes[2..] || c.dilations.iter().any(|&d| d != 1) {
+            return Err(unfit("a convolution sees places twice, or leaves some out", c));
+        }
+        let words = Words::new(c, plain);
+        let (ty, pack) = (element(bits(c.dtype)).unwrap_or("uint16"), words.pack);
+        let source = format!(
+            "{SOURCE}\nextern \"C\" __global__ void as_rows({ty}* rows, const {ty}* x, const Shape shape) {{\n    \
+             patches<{ty}, {pack}>(rows, x, shape);\n}}\n"
+        );
+        let elements = c.y.pixels() * c.w.sizes[1..].iter().product::<i64>();
+        Ok(Self {
+            function: gpu.compiler.function(&source, "as_rows", 0)?,
+            shape: fields(words.words)?,
+            grid: Grid::over(elements as usize / pack, THREADS)?,
+            bytes: elements as usize * c.dtype.size(),
+        })
+    }
+
+    fn run(&self, rows: *mut u8, call: &Call) -> Result<()> {
+        let mut arguments = Arguments::default();
+        arguments.address(rows.cast_const()).address(call.inputs[0]);
+        arguments.fields(&self.shape);
+        // SAFETY: these are the parameters that the source declares; the workspace has room for the rows.
+        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+    }
+}
+
+/// Elements that are only moved, as integers of their size.
+fn bits(dtype: DType) -> DType {
+    match dtype.size() {
+        2 => DType::UInt16,
+        4 => DType::UInt32,
+        _ => DType::UInt64,
+    }
+}
+
+/// `Shape` of `patches.cu`, and the elements of a pack in it.
+struct Words {
+    words: Vec<i64>,
+    pack: usize,
+}
+
+impl Words {
+    fn new(c: &Convolution, plain: bool) -> Self {
+        let missing = AXES + 2 - c.x.sizes.len();
+        let pad = |list: &[i64], filler: i64| [vec![filler; missing].as_slice(), list].concat();
+        let (kernel, channels) = (pad(&c.w.sizes[2..], 1), c.w.sizes[1]);
+        // Behind one another lie the last axis of the kernel, and the channels where they are innermost.
+        let (run, apart) = if plain {
+            (kernel[2], channels)
+        } else {
+            (kernel[2] * channels, 1)
+        };
+        let strides = [&c.x.strides[..2], &pad(&c.x.strides[2..], 0)].concat();
+        let places = strides.iter().enumerate().filter(|(axis, _)| plain || *axis != 1);
+        let even: Vec<i64> = places
+            .map(|(axis, &stride)| if axis == 4 { stride * kernel[2] } else { stride })
+            .chain([run])
+            .collect();
+        let pack = pack(WIDEST / c.dtype.size(), &even);
+        let packs = run / pack as i64;
+        let items = c.y.pixels() * apart * kernel[0] * kernel[1] * packs;
+        let mut words = vec![items, packs, apart, kernel[0], kernel[1]];
+        words.extend(pad(&c.y.sizes[2..], 1));
+        words.extend(kernel);
+        words.extend(strides);
+        Self { words, pack }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::cuda::library::cudnn::Tensor;
+
+    #[test]
+    fn patches_are_moved_in_packs_that_all_rows_are_multiples_of() {
+        let mut c = Convolution {
+            dtype: DType::Float16,
+            transposed: false,
+            x: Tensor::dense(vec![2, 3, 224, 224]),
+            w: Tensor::dense(vec![768, 3, 16, 16]),
+            y: Tensor::dense(vec![2, 768, 14, 14]),
+            strides: vec![16, 16],
+            dilations: vec![1, 1],
+            begin: vec![0, 0],
+            end: vec![0, 0],
+            bias: true,
+            residual: None,
+            activation: None,
+        };
+        let last = Words::new(&c, false);
+        assert_eq!((last.pack, &last.words[..5]), (8, [2 * 196 * 16 * 6, 6, 1, 1, 16].as_slice()));
+        assert_eq!(last.words[5..], [1, 14, 14, 1, 16, 16, 224 * 224 * 3, 1, 0, 672, 3]);
+        c.x.strides = vec![224 * 224 * 3, 224 * 224, 224, 1];
+        let plain = Words::new(&c, true);
+        assert_eq!((plain.pack, &plain.words[..5]), (8, [2 * 196 * 48 * 2, 2, 3, 1, 16].as_slice()));
+    }
+}

@@ -1,0 +1,249 @@
+//! Convolutions as graphs of operations.
+
+use super::descriptor::Descriptor;
+use super::numbers::{kind, name, ty};
+use super::{ALIGNMENT, Activation, Convolution, Cudnn, Tensor};
+use crate::error::{Error, Result};
+use crate::network::dtype::DType;
+use crate::providers::cuda::library::driver::Handle;
+
+/// The numbers by which a plan knows its tensors.
+mod id {
+    pub const X: i64 = 1;
+    pub const W: i64 = 2;
+    pub const Y: i64 = 3;
+    pub const BIAS: i64 = 4;
+    pub const RESIDUAL: i64 = 5;
+    pub const FIRST_VIRTUAL: i64 = 100;
+}
+
+/// A graph in the making.
+pub(super) struct Drawing<'a> {
+    library: &'static Cudnn,
+    convolution: &'a Convolution,
+    next: i64,
+    /// The graph refers to its tensors and operations: they live as long.
+    kept: Vec<Descriptor>,
+}
+
+/// A graph, with the numbers of its tensors in the order in which a plan takes their addresses.
+pub(super) struct Drawn {
+    pub(super) graph: Descriptor,
+    pub(super) ids: Vec<i64>,
+    _kept: Vec<Descriptor>,
+}
+
+fn data_type(dtype: DType) -> Result<i32> {
+    Ok(match dtype {
+        DType::Float32 => 0,
+        DType::Float64 => 1,
+        DType::Float16 => 2,
+        DType::BFloat16 => 9,
+        other => return Err(Error::unsupported(format!("cuDNN does not convolve {other}"))),
+    })
+}
+
+impl<'a> Drawing<'a> {
+    pub(super) fn new(library: &'static Cudnn, convolution: &'a Convolution) -> Self {
+        Self {
+            library,
+            convolution,
+            next: id::FIRST_VIRTUAL,
+            kept: vec![],
+        }
+    }
+
+    fn tensor(&self, tensor: &Tensor, id: i64, dtype: DType, inside: bool) -> Result<Descriptor> {
+        let descriptor = Descriptor::new(self.library, kind::TENSOR)?;
+        descriptor
+            .set(name::TENSOR_TYPE, ty::DATA_TYPE, &[data_type(dtype)?])?
+            .set(name::TENSOR_DIMENSIONS, ty::INT64, &tensor.sizes)?
+            .set(name::TENSOR_STRIDES, ty::INT64, &tensor.strides)?
+            .set(name::TENSOR_ID, ty::INT64, &[id])?
+            .set(name::TENSOR_ALIGNMENT, ty::INT64, &[tensor.alignment as i64])?
+            .set(name::TENSOR_VIRTUAL, ty::BOOLEAN, &[inside])?;
+        descriptor.finish()
+    }
+
+    /// The type that is computed in: float32, or float64.
+    fn wide(&self) -> DType {
+        match self.convolution.dtype {
+            DType::Float64 => DType::Float64,
+            _ => DType::Float32,
+        }
+    }
+
+    /// The tensor that the operation before the last `left` ones gives: the result, or one that stays inside.
+    fn output(&mut self, left: usize) -> Result<Descriptor> {
+        let c = self.convolution;
+        if left == 0 {
+            return self.tensor(&c.y, id::Y, c.dtype, false);
+        }
+        self.next += 1;
+        self.tensor(&c.y, self.next, self.wide(), true)
+    }
+
+    pub(super) fn draw(mut self, handle: Handle) -> Result<Drawn> {
+        let c = self.convolution;
+        let mut left = usize::from(c.bias) + usize::from(c.residual.is_some()) + usize::from(c.activation.is_some());
+        let mut ids = vec![id::X, id::W];
+        let mut operations = vec![];
+        let x = self.tensor(&c.x, id::X, c.dtype, false)?;
+        let w = self.tensor(&c.w, id::W, c.dtype, false)?;
+        let mut y = self.output(left)?;
+        operations.push(self.convolve(&x, &w, &y)?);
+        self.kept.extend([x, w]);
+        if c.bias {
+            left -= 1;
+            let mut sizes = vec![1; c.y.sizes.len()];
+            sizes[1] = c.y.sizes[1];
+            let mut strides = vec![1; sizes.len()];
+            strides[0] = sizes[1];
+            strides[2..].fill(sizes[1]);
+            let bias = Tensor {
+                sizes,
+                strides,
+                alignment: ALIGNMENT,
+            };
+            let bias = self.tensor(&bias, id::BIAS, c.dtype, false)?;
+            y = self.step(Step::Add(bias), y, left, &mut operations)?;
+            ids.push(id::BIAS);
+        }
+        if let Some(residual) = &c.residual {
+            left -= 1;
+            let other = self.tensor(residual, id::RESIDUAL, c.dtype, false)?;
+            y = self.step(Step::Add(other), y, left, &mut operations)?;
+            ids.push(id::RESIDUAL);
+        }
+        if let Some(activation) = c.activation {
+            y = self.step(Step::Activation(activation), y, 0, &mut operations)?;
+        }
+        self.kept.push(y);
+        ids.push(id::Y);
+        let graph = Descriptor::new(self.library, kind::GRAPH)?;
+        let all: Vec<&Descriptor> = operations.iter().collect();
+        graph
+            .set(name::GRAPH_HANDLE, ty::HANDLE, &[handle])?
+            .link(name::GRAPH_OPERATIONS, &all)?;
+        let graph = graph.finish()?;
+        self.kept.extend(operations);
+        Ok(Drawn {
+            graph,
+            ids,
+            _kept: self.kept,
+        })
+    }
+
+    /// The convolution itself; a transposed one is what gives the gradient of another one's input.
+    fn convolve(&mut self, x: &Descriptor, w: &Descriptor, y: &Descriptor) -> Result<Descriptor> {
+        let c = self.convolution;
+        let end = if c.transposed { c.gradient_end() } else { c.end.clone() };
+        let descriptor = Descriptor::new(self.library, kind::CONVOLUTION)?;
+        descriptor
+            .set(name::CONVOLUTION_PRECISION, ty::DATA_TYPE, &[data_type(self.wide())?])?
+            // A cross-correlation: the kernel is not turned around.
+            .set(name::CONVOLUTION_MODE, ty::CONVOLUTION_MODE, &[1i32])?
+            .set(name::CONVOLUTION_AXES, ty::INT64, &[c.strides.len() as i64])?
+            .set(name::CONVOLUTION_STRIDES, ty::INT64, &c.strides)?
+            .set(name::CONVOLUTION_DILATIONS, ty::INT64, &c.dilations)?
+            .set(name::CONVOLUTION_BEGIN, ty::INT64, &c.begin)?
+            .set(name::CONVOLUTION_END, ty::INT64, &end)?;
+        let convolution = descriptor.finish()?;
+        let (kind, names) = if c.transposed {
+            (kind::CONVOLUTION_BACKWARD_DATA, &BACKWARD)
+        } else {
+            (kind::CONVOLUTION_FORWARD, &FORWARD)
+        };
+        let operation = Descriptor::new(self.library, kind)?;
+        operation
+            .link(names.convolution, &[&convolution])?
+            .link(names.w, &[w])?
+            .link(names.from, &[x])?
+            .link(names.to, &[y])?;
+        match self.wide() {
+            DType::Float64 => operation
+                .set(names.alpha, ty::DOUBLE, &[1f64])?
+                .set(names.beta, ty::DOUBLE, &[0f64])?,
+            _ => operation
+                .set(names.alpha, ty::FLOAT, &[1f32])?
+                .set(names.beta, ty::FLOAT, &[0f32])?,
+        };
+        self.kept.push(convolution);
+        operation.finish()
+    }
+
+    /// Adds an operation on what the last one gave, behind which `left` follow; gives its output.
+    fn step(&mut self, step: Step, x: Descriptor, left: usize, operations: &mut Vec<Descriptor>) -> Result<Descriptor> {
+        let y = self.output(left)?;
+        let pointwise = Descriptor::new(self.library, kind::POINTWISE)?;
+        let (mode, slope) = step.mode();
+        pointwise.set(name::POINTWISE_MODE, ty::POINTWISE_MODE, &[mode])?.set(
+            name::POINTWISE_PRECISION,
+            ty::DATA_TYPE,
+            &[data_type(self.wide())?],
+        )?;
+        if let Some(slope) = slope {
+            pointwise.set(name::POINTWISE_RELU_SLOPE, ty::DOUBLE, &[f64::from(slope)])?;
+        }
+        let pointwise = pointwise.finish()?;
+        let operation = Descriptor::new(self.library, kind::OPERATION_POINTWISE)?;
+        operation
+            .link(name::OPERATION_POINTWISE, &[&pointwise])?
+            .link(name::OPERATION_X, &[&x])?
+            .link(name::OPERATION_Y, &[&y])?;
+        self.kept.extend([pointwise, x]);
+        if let Step::Add(other) = step {
+            operation.link(name::OPERATION_B, &[&other])?;
+            self.kept.push(other);
+        }
+        operations.push(operation.finish()?);
+        Ok(y)
+    }
+}
+
+/// The attributes of an operation that convolves.
+struct Names {
+    convolution: i32,
+    from: i32,
+    w: i32,
+    to: i32,
+    alpha: i32,
+    beta: i32,
+}
+
+const FORWARD: Names = Names {
+    convolution: name::FORWARD_CONVOLUTION,
+    from: name::FORWARD_X,
+    w: name::FORWARD_W,
+    to: name::FORWARD_Y,
+    alpha: name::FORWARD_ALPHA,
+    beta: name::FORWARD_BETA,
+};
+
+const BACKWARD: Names = Names {
+    convolution: name::BACKWARD_CONVOLUTION,
+    from: name::BACKWARD_Y,
+    w: name::BACKWARD_W,
+    to: name::BACKWARD_X,
+    alpha: name::BACKWARD_ALPHA,
+    beta: name::BACKWARD_BETA,
+};
+
+enum Step {
+    Add(Descriptor),
+    Activation(Activation),
+}
+
+impl Step {
+    /// `cudnnPointwiseMode_t`, and the slope of a Relu.
+    fn mode(&self) -> (i32, Option<f32>) {
+        match self {
+            Step::Add(_) => (0, None),
+            Step::Activation(Activation::Relu(slope)) => (100, Some(*slope).filter(|slope| *slope != 0.0)),
+            Step::Activation(Activation::Tanh) => (101, None),
+            Step::Activation(Activation::Sigmoid) => (102, None),
+            Step::Activation(Activation::Gelu) => (104, None),
+            Step::Activation(Activation::Silu) => (106, None),
+        }
+    }
+}

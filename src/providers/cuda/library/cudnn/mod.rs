@@ -1,0 +1,61 @@
+//! cuDNN's backend API: graphs of operations that one plan runs (cuDNN Backend API Reference).
+
+mod convolution;
+mod descriptor;
+mod engines;
+mod graph;
+mod numbers;
+
+pub use convolution::{ALIGNMENT, Activation, Convolution, Tensor};
+pub use engines::{Dnn, Plan, Problem};
+
+use super::driver::Handle;
+use super::library;
+use crate::error::{Error, Result};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+library! {
+    /// The library.
+    Cudnn from &["libcudnn.so.9"];
+    fn cudnnGetVersion() -> usize;
+    fn cudnnGetErrorString(c_int) -> *const c_char;
+    fn cudnnCreate(*mut Handle) -> c_int;
+    fn cudnnSetStream(Handle, Handle) -> c_int;
+    fn cudnnBackendCreateDescriptor(c_int, *mut Handle) -> c_int;
+    fn cudnnBackendDestroyDescriptor(Handle) -> c_int;
+    fn cudnnBackendSetAttribute(Handle, c_int, c_int, i64, *const c_void) -> c_int;
+    fn cudnnBackendGetAttribute(Handle, c_int, c_int, i64, *mut i64, *mut c_void) -> c_int;
+    fn cudnnBackendFinalize(Handle) -> c_int;
+    fn cudnnBackendExecute(Handle, Handle, Handle) -> c_int;
+}
+
+/// The library, opened once.
+///
+/// # Errors
+/// If there is none.
+pub fn cudnn() -> Result<&'static Cudnn> {
+    static LIBRARY: OnceLock<Result<Cudnn>> = OnceLock::new();
+    LIBRARY.get_or_init(Cudnn::load).as_ref().map_err(Clone::clone)
+}
+
+impl Cudnn {
+    /// 10000 x major + 100 x minor + patch.
+    pub fn version(&self) -> usize {
+        // SAFETY: it only tells a number.
+        unsafe { (self.cudnnGetVersion)() }
+    }
+
+    fn check(&self, call: &str, status: c_int) -> Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        // SAFETY: the library gives a text for every number.
+        let text = unsafe { CStr::from_ptr((self.cudnnGetErrorString)(status)) };
+        Err(Error::device(format!(
+            "cuDNN {} failed: {} in {call}",
+            self.version(),
+            text.to_string_lossy()
+        )))
+    }
+}
