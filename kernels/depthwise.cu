@@ -22,11 +22,12 @@ __device__ __forceinline__ float activated(float x, int32 activation, float slop
 }
 
 // The weights of the block's channels, by kernel element and then channel.
-extern __shared__ float weights[];
+extern __shared__ Pack<float, 4> kept[];
 
 template <typename T, int V, int WIDTH, int STRIDE, int RUN>
 __device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* residual, const Shape& s) {
     const int32 SEEN = (RUN - 1) * STRIDE + WIDTH;
+    float* weights = (float*)kept;
     const int32 own = s.groups * V, taps = s.kernel_height * WIDTH, first = blockIdx.y * own;
     for (int32 at = threadIdx.x; at < own * taps; at += blockDim.x) {
         weights[at % taps * own + at / taps] = widen(w[(uint64)first * taps + at]);

@@ -4,11 +4,13 @@ use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
 use super::direct::{WIDEST, activation, pack, sides};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cudnn::Convolution;
+use std::cell::OnceCell;
+use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../../kernels/depthwise.cu");
 /// Threads of a block, at most.
@@ -82,8 +84,10 @@ fn items(c: &Convolution) -> i64 {
 
 /// A convolution of each channel by itself.
 pub struct Depthwise {
+    gpu: Arc<Gpu>,
     packed: (Share, Function),
-    single: (Share, Function),
+    /// For addresses that are at odd places, which are rare.
+    single: OnceCell<Result<(Share, Function)>>,
     convolution: Convolution,
 }
 
@@ -91,8 +95,8 @@ impl Depthwise {
     /// The kernel for a convolution with two spatial axes.
     ///
     /// # Errors
-    /// If it is too large, or the kernel does not compile.
-    pub fn new(gpu: &Gpu, c: &Convolution) -> Result<Self> {
+    /// If it is too large, its weights are a slice, or the kernel does not compile.
+    pub fn new(gpu: &Arc<Gpu>, c: &Convolution) -> Result<Self> {
         let widest = match c.w.sizes[3] {
             // Wider ones would need too many registers.
             ..=4 => WIDEST / c.dtype.size(),
@@ -100,19 +104,26 @@ impl Depthwise {
         };
         let residual = c.residual.as_ref().unwrap_or(&c.y);
         let most = pack(widest, &[c.y.sizes[1], c.x.step(), c.y.step(), residual.step()]);
-        let make = |pack: usize| -> Result<_> {
-            let share = Share::new(c, pack, gpu.device.multiprocessors as usize);
-            let source = source(c, pack);
-            let function = gpu.compiler.function(&source, "depthwise_convolution", share.shared_bytes)?;
-            Ok((share, function))
-        };
+        if c.w.step() != 1 {
+            return Err(Error::unsupported("the weights of a convolution are a slice"));
+        }
         // The numbers that a launch takes are known to fit.
         fields(words(c, 1))?;
         Ok(Self {
-            packed: make(most)?,
-            single: make(1)?,
+            gpu: gpu.clone(),
+            packed: Self::compiled(gpu, c, most)?,
+            single: OnceCell::new(),
             convolution: c.clone(),
         })
+    }
+
+    fn compiled(gpu: &Gpu, c: &Convolution, pack: usize) -> Result<(Share, Function)> {
+        let share = Share::new(c, pack, gpu.device.multiprocessors as usize);
+        let source = source(c, pack);
+        let function = gpu
+            .compiler
+            .function(&source, "depthwise_convolution", share.shared_bytes)?;
+        Ok((share, function))
     }
 }
 
@@ -146,14 +157,21 @@ impl Instance for Depthwise {
     fn run(&mut self, call: &Call) -> Result<()> {
         let c = &self.convolution;
         let [bias, residual] = sides(c, call);
-        let addresses = [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1], bias, residual];
+        let addresses = [
+            call.outputs[0].cast_const(),
+            call.inputs[0],
+            call.inputs[1],
+            bias,
+            residual,
+        ];
         let bytes = self.packed.0.pack * c.dtype.size();
         // Weights are read one by one.
         let even = |at: usize| at == 2 || addresses[at].addr().is_multiple_of(bytes);
         let (share, function) = if (0..addresses.len()).all(even) {
             &self.packed
         } else {
-            &self.single
+            let make = || Self::compiled(&self.gpu, c, 1);
+            self.single.get_or_init(make).as_ref().map_err(Clone::clone)?
         };
         let mut arguments = Arguments::default();
         addresses.iter().for_each(|&address| _ = arguments.address(address));
@@ -203,9 +221,12 @@ mod tests {
             let share = Share::new(&c, pack, 132);
             let packs = channels as usize / pack;
             assert_eq!(share.groups * share.blocks[1] as usize, packs, "{share:?}");
-            assert!(share.threads <= THREADS && share.threads % share.groups == 0, "{share:?}");
+            assert!(
+                share.threads <= THREADS && share.threads % share.groups == 0,
+                "{share:?}"
+            );
             assert!(share.shared_bytes <= MOST_WEIGHTS, "{share:?}");
-            assert_eq!(words(&c, share.groups).len(), 17 + 2);
+            assert_eq!(words(&c, share.groups).len(), 17);
         }
     }
 

@@ -5,7 +5,8 @@ use super::direct::{Direct, Finish};
 use crate::error::Result;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::library::cudnn::{Convolution, Dnn, Plan, Problem, Tensor};
-use std::sync::{Arc, OnceLock};
+use std::cell::OnceCell;
+use std::sync::Arc;
 
 /// So many of cuDNN's engines are timed.
 pub const ENGINES: u32 = 8;
@@ -18,8 +19,8 @@ pub struct InEngine {
     gpu: Arc<Gpu>,
     convolution: Convolution,
     number: usize,
-    made: OnceLock<Result<Made>>,
-    direct: OnceLock<Result<Direct>>,
+    made: OnceCell<Result<Made>>,
+    direct: OnceCell<Result<Direct>>,
 }
 
 enum Made {
@@ -79,8 +80,8 @@ impl InEngine {
             gpu: gpu.clone(),
             convolution,
             number,
-            made: OnceLock::new(),
-            direct: OnceLock::new(),
+            made: OnceCell::new(),
+            direct: OnceCell::new(),
         }
     }
 
@@ -125,7 +126,9 @@ impl InEngine {
         let (gpu, threads) = (&self.gpu, std::thread::available_parallelism().map_or(1, usize::from));
         std::thread::scope(|scope| {
             for first in numbers.clone().take(threads) {
-                let own = numbers.clone().filter(move |number| number % threads == first % threads);
+                let own = numbers
+                    .clone()
+                    .filter(move |number| number % threads == first % threads);
                 scope.spawn(move || {
                     let Ok(_entered) = gpu.device.enter() else { return };
                     // An engine that can't do it is found so again by who asks for it.
@@ -170,7 +173,9 @@ impl Instance for InEngine {
 
     /// What stands in for an engine that is not there is not worth timing: another form is just that.
     fn naive(&self) -> bool {
-        let Ok(dnn) = self.gpu.dnn() else { return self.number > 0 };
+        let Ok(dnn) = self.gpu.dnn() else {
+            return self.number > 0;
+        };
         self.number > 0 && Engines::of(dnn, &self.convolution).find(self.number).is_none()
     }
 
@@ -178,7 +183,10 @@ impl Instance for InEngine {
         let inputs = call.inputs.iter().map(|input| input.cast_mut());
         let addresses: Vec<*mut u8> = inputs.chain([call.outputs[0]]).collect();
         let alignments = self.convolution.alignments();
-        let aligned = addresses.iter().zip(&alignments).all(|(a, &by)| a.addr().is_multiple_of(by));
+        let aligned = addresses
+            .iter()
+            .zip(&alignments)
+            .all(|(a, &by)| a.addr().is_multiple_of(by));
         // A slice may begin anywhere, and where is not known any sooner.
         if !aligned {
             return self.direct()?.run(call);

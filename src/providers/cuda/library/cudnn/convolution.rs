@@ -91,7 +91,10 @@ pub struct Convolution {
 impl Convolution {
     /// The same with one more spatial axis, of extent 1, in front of the others: cuDNN wants two.
     pub fn widen(&mut self) {
-        for tensor in [&mut self.x, &mut self.w, &mut self.y].into_iter().chain(&mut self.residual) {
+        for tensor in [&mut self.x, &mut self.w, &mut self.y]
+            .into_iter()
+            .chain(&mut self.residual)
+        {
             tensor.sizes.insert(2, 1);
             tensor.strides.insert(2, tensor.strides[0]);
         }
