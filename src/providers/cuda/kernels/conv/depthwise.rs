@@ -58,7 +58,7 @@ impl Share {
         let all = || (1..=MOST_GROUPS.min(packs)).rev().filter(fit);
         let enough = all().find(|&groups| groups >= 4 && blocks(groups) >= multiprocessors);
         let groups = enough
-            .or_else(|| all().filter(|&groups| groups >= 4).last())
+            .or_else(|| all().rfind(|&groups| groups >= 4))
             .or_else(|| all().next())
             .unwrap_or(1);
         /// Blocks that a multiprocessor is given: each brings its weights once, for all that it computes.
@@ -222,7 +222,7 @@ mod tests {
             let packs = channels as usize / pack;
             assert_eq!(share.groups * share.blocks[1] as usize, packs, "{share:?}");
             assert!(
-                share.threads <= THREADS && share.threads % share.groups == 0,
+                share.threads <= THREADS && share.threads.is_multiple_of(share.groups),
                 "{share:?}"
             );
             assert!(share.shared_bytes <= MOST_WEIGHTS, "{share:?}");

@@ -9,7 +9,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// So many of cuDNN's engines are timed.
-pub const ENGINES: u32 = 8;
+pub const ENGINES: u32 = 14;
 /// What lies in the workspace begins at multiples of this.
 const ALIGNMENT: usize = 256;
 
@@ -25,7 +25,7 @@ pub struct InEngine {
 
 enum Made {
     Whole(Arc<Plan>),
-    Parts(Arc<Plan>, Finish),
+    Parts(Arc<Plan>, Box<Finish>),
     /// The kernel of ours.
     Direct,
 }
@@ -116,7 +116,7 @@ impl InEngine {
             return Some(Made::Whole(plan));
         }
         let finish = Finish::new(&self.gpu, &self.convolution, problem.convolution().y.step()).ok()?;
-        Some(Made::Parts(plan, finish))
+        Some(Made::Parts(plan, Box::new(finish)))
     }
 
     /// Builds the plans of all engines that are timed: who asks for a second one of the same problem is timing them. The

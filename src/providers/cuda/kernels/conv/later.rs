@@ -41,8 +41,10 @@ impl Instance for Later {
     }
 
     fn implementation(&self) -> String {
-        let name = |instance: &Box<dyn Instance>| instance.implementation();
-        self.made().as_ref().map_or_else(|_| "nothing".into(), name)
+        match self.made() {
+            Ok(instance) => instance.implementation(),
+            Err(_) => "nothing".into(),
+        }
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
