@@ -7,8 +7,7 @@ use crate::error::Result;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cudnn::{Activation, Convolution};
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const SOURCE: &str = include_str!("../../../../../kernels/conv.cu");
 /// Spatial axes that `conv.cu` walks; one or two are the last of these.
@@ -128,7 +127,7 @@ pub struct Finish {
     gpu: Arc<Gpu>,
     packed: Function,
     /// For addresses that are at odd places, which are rare.
-    single: OnceCell<Result<Function>>,
+    single: OnceLock<Result<Function>>,
     pack: usize,
     convolution: Convolution,
     from_step: i64,
@@ -147,7 +146,7 @@ impl Finish {
         Ok(Self {
             gpu: gpu.clone(),
             packed: Self::compiled(gpu, c, pack)?,
-            single: OnceCell::new(),
+            single: OnceLock::new(),
             pack,
             convolution: c.clone(),
             from_step,
