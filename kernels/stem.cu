@@ -5,7 +5,7 @@
 // neighbours of a run are one register of a fragment.
 
 struct Shape {
-    int32 in_height, in_width, out_height, out_width, results, begin_height, begin_width, activation;
+    int32 in_height, in_width, out_height, out_width, results, begin_height, begin_width;
     float slope;
     int32 x_stride[4], y_step;
     // Tiles along a row, along a column, and of all images.
@@ -38,7 +38,7 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32 (&a)[4], co
 }
 // END OF MULTIPLY
 
-// What is known when it is compiled: the window, the channels, and 32 times how many results a block computes.
+// What is known when it is compiled, besides the activation: the window, the channels, and 32 times how many results a block computes.
 template <int KH, int KW, int C, int STRIDE, int CHUNKS>
 struct Stem {
     // Pairs of elements must begin at even places.
@@ -96,7 +96,7 @@ __device__ __forceinline__ void bring_pixels(uint16* kept, const uint16* x, int3
     }
 }
 
-template <typename T, int KH, int KW, int C, int STRIDE, int CHUNKS, bool PLAIN>
+template <typename T, int KH, int KW, int C, int STRIDE, int CHUNKS, bool PLAIN, int ACTIVATION>
 __device__ void stem(T* y, const T* x, const T* w, const T* bias, const Shape& s) {
     typedef Stem<KH, KW, C, STRIDE, CHUNKS> S;
     __shared__ alignas(16) uint32 weights[S::STEPS * S::COLUMN_TILES * 64];
@@ -167,7 +167,7 @@ __device__ void stem(T* y, const T* x, const T* w, const T* bias, const Shape& s
 #pragma unroll
                 for (int32 k = 0; k < 8; k++) {
                     const float value = sum[i / 2][chunk * 4 + k / 2][i % 2 * 2 + k % 2] + shift[k];
-                    result.item[k] = Narrow<T>::from(activated(value, s.activation, s.slope));
+                    result.item[k] = Narrow<T>::from(activated(value, ACTIVATION, s.slope));
                 }
                 *(Pack<T, 8>*)(y + (((uint64)image * s.out_height + h) * s.out_width + v) * s.y_step + channel) = result;
             }

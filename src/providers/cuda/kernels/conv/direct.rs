@@ -155,9 +155,10 @@ impl Finish {
 
     fn compiled(gpu: &Gpu, c: &Convolution, pack: usize) -> Result<Function> {
         let ty = element(c.dtype).unwrap_or("float");
+        let [code, _] = activation(c.activation);
         let source = format!(
             "{SOURCE}\nextern \"C\" __global__ void finish_convolution({ty}* y, const {ty}* from, const {ty}* bias, \
-             const {ty}* residual, const Tail tail) {{\n    finish<{ty}, {pack}>(y, from, bias, residual, tail);\n}}\n"
+             const {ty}* residual, const Tail tail) {{\n    finish<{ty}, {pack}, {code}>(y, from, bias, residual, tail);\n}}\n"
         );
         gpu.compiler.function(&source, "finish_convolution", 0)
     }
@@ -180,7 +181,7 @@ impl Finish {
         };
         let packs = c.y.sizes[1] / pack as i64;
         let items = c.y.pixels() * packs;
-        let [code, slope] = activation(c.activation);
+        let [_, slope] = activation(c.activation);
         let other = c.residual.as_ref().unwrap_or(&c.y);
         let mut arguments = Arguments::default();
         addresses.iter().for_each(|&address| _ = arguments.address(address));
@@ -190,7 +191,6 @@ impl Finish {
             self.from_step,
             c.y.step(),
             other.step(),
-            code,
             slope,
         ])?);
         let grid = Grid::over(items as usize, THREADS)?;

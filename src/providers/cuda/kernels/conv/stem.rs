@@ -86,19 +86,20 @@ impl Stem {
 fn source(c: &Convolution, chunks: u32, plain: bool) -> String {
     let ty = element(c.dtype).unwrap_or("float16");
     let (kernel, channels, stride) = (&c.w.sizes[2..], c.x.sizes[1], c.strides[1]);
+    let [code, _] = activation(c.activation);
     format!(
         "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 2) first_convolution({ty}* y, const {ty}* x, \
          const {ty}* w, const {ty}* bias, const Shape shape) {{\n    \
-         stem<{ty}, {}, {}, {channels}, {stride}, {chunks}, {plain}>(y, x, w, bias, shape);\n}}\n",
+         stem<{ty}, {}, {}, {channels}, {stride}, {chunks}, {plain}, {code}>(y, x, w, bias, shape);\n}}\n",
         kernel[0], kernel[1]
     )
 }
 
 /// `Shape` of `stem.cu`, and how many tiles there are.
 fn words(c: &Convolution) -> (Vec<i64>, i64) {
-    let [code, slope] = activation(c.activation);
+    let [_, slope] = activation(c.activation);
     let mut words = [&c.x.sizes[2..], &c.y.sizes[2..], &c.y.sizes[1..2], &c.begin].concat();
-    words.extend([code, slope]);
+    words.push(slope);
     words.extend(&c.x.strides);
     let [down, across] = [2, 3].map(|axis| (c.y.sizes[axis] + TILE - 1) / TILE);
     let tiles = down * across * c.y.sizes[0];
@@ -169,7 +170,6 @@ mod tests {
                 64,
                 3,
                 3,
-                0,
                 0,
                 224 * 224 * 3,
                 1,
