@@ -6,6 +6,7 @@ mod launch;
 mod matmul;
 mod pointwise;
 mod pool;
+mod recurrent;
 mod reshape;
 mod rows;
 mod strided;
@@ -87,6 +88,7 @@ const fn family(name: &'static str, offer: fn(&Scope, &Arc<Gpu>) -> Answer) -> F
 static FAMILIES: &[Family] = &[
     family("conv", conv::offer),
     family("matmul", matmul::offer),
+    family("recurrent", recurrent::offer),
     family("pool", pool::offer),
     family("rows", rows::offer),
     family("pointwise", pointwise::offer),

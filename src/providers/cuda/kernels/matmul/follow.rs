@@ -46,9 +46,13 @@ pub fn groups(scope: &Scope) -> Vec<Vec<LayerId>> {
     let mut layers = vec![scope.layer];
     let mut found = vec![vec![]];
     while matrices && layers.len() <= MOST_LAYERS {
-        let Some(next) = next(scope, &layers, product) else { break };
+        let Some(next) = next(scope, &layers, product) else {
+            break;
+        };
         layers.push(next);
-        if group::outputs(network, &layers).len() == 1 && operands(network, &layers[1..], product).len() <= MOST_OPERANDS {
+        if group::outputs(network, &layers).len() == 1
+            && operands(network, &layers[1..], product).len() <= MOST_OPERANDS
+        {
             found.push(layers[1..].to_vec());
         }
     }

@@ -99,7 +99,9 @@ fn scaled(network: &Network, product: LayerId) -> Option<(LayerId, f64)> {
         ("Div", true) => number(b).map(|divisor| 1.0 / divisor),
         _ => None,
     };
-    scale.filter(|scale| same && scale.is_finite()).map(|scale| (user, scale))
+    scale
+        .filter(|scale| same && scale.is_finite())
+        .map(|scale| (user, scale))
 }
 
 /// The activation of an epilogue that a layer is.
@@ -130,8 +132,8 @@ pub struct Wanted {
 pub struct Calls {
     gpu: Arc<Gpu>,
     plan: Plan,
-    /// For operands that lie less evenly.
-    uneven: Plan,
+    /// For operands that lie less evenly, if there is an algorithm for them.
+    uneven: Option<Plan>,
     scale: f64,
     /// Where each call begins: bytes from the left and the right operand, and from the result.
     starts: Vec<[usize; 3]>,
@@ -150,7 +152,9 @@ impl Calls {
         }
         let step = |side: usize| inner.map_or(0, |axis| problem.steps[side][axis]);
         let behind = |axis: usize| problem.batch[axis + 1..].iter().product::<usize>();
-        let Problem { m, n, k, transposed, .. } = *problem;
+        let Problem {
+            m, n, k, transposed, ..
+        } = *problem;
         let product = |alignment| Product {
             dtype: wanted.dtype,
             result: wanted.result,
@@ -165,12 +169,15 @@ impl Calls {
             alignment,
         };
         let blas = gpu.blas()?;
-        let even = starts.iter().flatten().all(|start| start.is_multiple_of(ALIGNMENT as usize));
+        let even = starts
+            .iter()
+            .flatten()
+            .all(|start| start.is_multiple_of(ALIGNMENT as usize));
         let least = wanted.dtype.size().min(wanted.result.size()) as u32;
         Ok(Self {
             gpu: gpu.clone(),
             plan: blas.plan(product(if even { ALIGNMENT } else { least }), number)?,
-            uneven: blas.plan(product(least), 0)?,
+            uneven: blas.plan(product(least), 0).ok(),
             scale: wanted.scale,
             starts,
         })
@@ -178,7 +185,9 @@ impl Calls {
 
     /// Bytes of scratch memory that it needs.
     pub fn workspace(&self) -> usize {
-        self.plan.workspace().max(self.uneven.workspace())
+        self.plan
+            .workspace()
+            .max(self.uneven.as_ref().map_or(0, Plan::workspace))
     }
 
     /// Puts the calls into a stream. The addresses are those of [`Blas::run`](crate::providers::cuda::library::cublaslt::Blas::run).
@@ -189,8 +198,13 @@ impl Calls {
     /// # Errors
     /// If cuBLASLt refuses.
     pub unsafe fn run(&mut self, addresses: [*mut u8; 6], stream: *mut std::ffi::c_void) -> Result<()> {
-        let even = addresses.iter().all(|address| address.addr().is_multiple_of(ALIGNMENT as usize));
-        let plan = if even { &mut self.plan } else { &mut self.uneven };
+        let even = addresses
+            .iter()
+            .all(|address| address.addr().is_multiple_of(ALIGNMENT as usize));
+        let plan = match &mut self.uneven {
+            Some(uneven) if !even => uneven,
+            _ => &mut self.plan,
+        };
         let [left, right, bias, added, result, workspace] = addresses;
         let blas = self.gpu.blas()?;
         for &[l, r, y] in &self.starts {
@@ -229,9 +243,11 @@ fn starts(problem: &Problem) -> Result<(Option<usize>, Vec<[usize; 3]>)> {
         result *= batch[axis];
     }
     if starts.len() > MOST_CALLS {
-        return Err(Error::unsupported("a batch of products takes too many calls of cuBLASLt")
-            .expected(format!("at most {MOST_CALLS}"))
-            .got(starts.len().to_string()));
+        return Err(
+            Error::unsupported("a batch of products takes too many calls of cuBLASLt")
+                .expected(format!("at most {MOST_CALLS}"))
+                .got(starts.len().to_string()),
+        );
     }
     Ok((inner, starts))
 }

@@ -120,7 +120,10 @@ mod tests {
         assert_eq!((half.m, half.batch.clone()), (15, vec![2]));
         assert_eq!(half.steps, [vec![105], vec![28]]);
         let turned = Problem::new([true, false], &[2, 7, 5], &[7, 4]);
-        assert_eq!((turned.m, turned.batch, turned.steps), (5, vec![2], [vec![35], vec![0]]));
+        assert_eq!(
+            (turned.m, turned.batch, turned.steps),
+            (5, vec![2], [vec![35], vec![0]])
+        );
     }
 
     #[test]
