@@ -35,13 +35,10 @@ SIDES = {"yolov5s": 640, "yolov8n": 640, "unet": 256, "unet3d": 64}
 
 
 def entry_of(name: str) -> Any:
-    """The model of the zoo; GPT-2 without a mask, so that PyTorch takes its causal attention."""
-    from benchmarks import zoo_models as zoo
+    """The model of the zoo."""
+    from benchmarks.zoo_models import ZOO
 
-    if name == "gpt2":
-        make = lambda: zoo.Adapter(zoo._configured("GPT2LMHeadModel", {}), "input_ids", "logits", use_cache=False)  # noqa: E731
-        return zoo.Entry(make, {"input_ids": zoo.tokens(50_000, "batch", "sequence")}, [])
-    return zoo.ZOO[name]
+    return ZOO[name]
 
 
 def inputs_of(entry: Any, name: str, batch: int, seed: int) -> dict[str, np.ndarray]:
@@ -177,6 +174,8 @@ def main() -> None:
         name, batch = options.alone.split(":")
         print("RESULT " + json.dumps(one(name, int(batch), options.rounds, not options.eager)))
         return
+    import torch
+
     file = measure.RESULTS / "cuda.json"
     results = json.loads(file.read_text()).get("results", {}) if file.exists() else {}
     for key in options.models:
@@ -190,9 +189,7 @@ def main() -> None:
             lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
             results[key] = json.loads(lines[0][7:]) if lines else {"failed": done.stderr[-2000:]}
         print(row(key, results[key]), flush=True)
-    import torch
-
-    measure.write("cuda", results, {"rounds": options.rounds, "device": torch.cuda.get_device_name()})
+        measure.write("cuda", results, {"rounds": options.rounds, "device": torch.cuda.get_device_name()})
 
 
 if __name__ == "__main__":

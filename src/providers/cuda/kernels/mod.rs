@@ -12,6 +12,7 @@ mod parts;
 mod places;
 mod pointwise;
 mod pool;
+mod recurrent;
 mod reshape;
 mod resize;
 mod rows;
@@ -112,6 +113,7 @@ static FAMILIES: &[Family] = &[
     family("conv", conv::offer),
     family("matmul", matmul::offer),
     family("attention", attention::offer),
+    family("recurrent", recurrent::offer),
     family("pool", pool::offer),
     family("rows", rows::offer),
     family("pointwise", pointwise::offer),

@@ -132,8 +132,8 @@ pub struct Wanted {
 pub struct Calls {
     gpu: Arc<Gpu>,
     plan: Plan,
-    /// For operands that lie less evenly.
-    uneven: Plan,
+    /// For operands that lie less evenly, if there is an algorithm for them.
+    uneven: Option<Plan>,
     scale: f64,
     /// Where each call begins: bytes from the left and the right operand, and from the result.
     starts: Vec<[usize; 3]>,
@@ -177,7 +177,7 @@ impl Calls {
         Ok(Self {
             gpu: gpu.clone(),
             plan: blas.plan(product(if even { ALIGNMENT } else { least }), number)?,
-            uneven: blas.plan(product(least), 0)?,
+            uneven: blas.plan(product(least), 0).ok(),
             scale: wanted.scale,
             starts,
         })
@@ -185,7 +185,9 @@ impl Calls {
 
     /// Bytes of scratch memory that it needs.
     pub fn workspace(&self) -> usize {
-        self.plan.workspace().max(self.uneven.workspace())
+        self.plan
+            .workspace()
+            .max(self.uneven.as_ref().map_or(0, Plan::workspace))
     }
 
     /// Puts the calls into a stream. The addresses are those of [`Blas::run`](crate::providers::cuda::library::cublaslt::Blas::run).
@@ -199,7 +201,10 @@ impl Calls {
         let even = addresses
             .iter()
             .all(|address| address.addr().is_multiple_of(ALIGNMENT as usize));
-        let plan = if even { &mut self.plan } else { &mut self.uneven };
+        let plan = match &mut self.uneven {
+            Some(uneven) if !even => uneven,
+            _ => &mut self.plan,
+        };
         let [left, right, bias, added, result, workspace] = addresses;
         let blas = self.gpu.blas()?;
         for &[l, r, y] in &self.starts {

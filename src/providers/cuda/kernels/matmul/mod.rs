@@ -1,5 +1,6 @@
 //! Matrix products with what follows them: on cuBLASLt, on tensor cores, and on plain arithmetic where neither goes.
 
+mod bare;
 mod behind;
 mod follow;
 mod library;
@@ -7,6 +8,8 @@ mod own;
 mod problem;
 #[cfg(test)]
 mod tests;
+
+pub use bare::Bare;
 
 use super::{Answer, Gpu};
 use crate::error::Result;

@@ -155,14 +155,25 @@ impl Tile {
     }
 }
 
+/// Tiles, what looks best first; at most two ways to split each size, so that a few differ.
+fn ranked(mut tiles: Vec<Tile>, problem: &Problem, processors: usize) -> Vec<Tile> {
+    const WAYS: usize = 2;
+    tiles.sort_by(|a, b| a.guess(problem, processors).total_cmp(&b.guess(problem, processors)));
+    let mut kept: Vec<Tile> = vec![];
+    for tile in tiles {
+        if kept.iter().filter(|other| other.size == tile.size).count() < WAYS {
+            kept.push(tile);
+        }
+    }
+    kept
+}
+
 /// The product on tensor cores, with the `number`th of the tiles that look best for it.
 ///
 /// # Errors
 /// If it is too large for one kernel.
 pub fn tensor(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> Result<Launch> {
-    let mut tiles = Tile::all(&gpu.device);
-    let processors = gpu.device.multiprocessors as usize;
-    tiles.sort_by(|a, b| a.guess(problem, processors).total_cmp(&b.guess(problem, processors)));
+    let tiles = ranked(Tile::all(&gpu.device), problem, gpu.device.multiprocessors as usize);
     let tile = tiles
         .get(number as usize)
         .or(tiles.last())
@@ -197,8 +208,7 @@ mod tests {
             let problem = Problem::new([false; 2], &[m, k], &[k, n]);
             let tile = |&(size, warps): &([usize; 3], [usize; 2])| SPLITS.map(|split| Tile { size, warps, split });
             let tiles = SIZES.iter().flat_map(tile);
-            let by_guess = |a: &Tile, b: &Tile| a.guess(&problem, 132).total_cmp(&b.guess(&problem, 132));
-            tiles.min_by(by_guess).unwrap()
+            ranked(tiles.collect(), &problem, 132)[0]
         };
         assert!(best(128, 3072, 768).split > 1);
         let large = best(4096, 768, 3072);

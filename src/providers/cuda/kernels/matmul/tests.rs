@@ -2,6 +2,7 @@
 
 use super::behind::Behind;
 use super::follow::{Place, groups};
+use super::library::Steps;
 use crate::network::array::Array;
 use crate::network::attr::Attrs;
 use crate::network::dtype::DType;
@@ -126,4 +127,42 @@ fn nothing_behind_gives_the_sum() {
     let behind = Behind::new(&g.network, product, &[]);
     assert!(behind.operands.is_empty() && behind.output == product);
     assert!(behind.text.contains("element(y, sum);"), "{}", behind.text);
+}
+
+/// The steps of the first product of a network with everything behind it.
+fn steps(g: &Graph) -> Steps {
+    let order = g.network.order().unwrap();
+    Steps::new(&g.network, order[0], &order[1..])
+}
+
+#[test]
+fn what_an_epilogue_lacks_is_a_pass() {
+    let mut g = Graph::new();
+    let x = g.input("x", "b 4 8");
+    let (w, b) = (g.weights(&[8, 6]), g.weights(&[6]));
+    let y = g.op("MatMul", &[x, w]);
+    let y = g.op("Add", &[y, b]);
+    let y = g.op("Sigmoid", &[y]);
+    g.output(y);
+    let steps = steps(&g);
+    assert_eq!((steps.bias, steps.residual, steps.scale), (Some(b), None, 1.0));
+    assert_eq!(steps.pass.unwrap().inputs, [None]);
+}
+
+#[test]
+fn a_factor_a_residual_and_an_activation_are_no_pass() {
+    let mut g = Graph::new();
+    let (x, skip) = (g.input("x", "b 4 8"), g.input("skip", "b 4 6"));
+    let (w, eighth) = (
+        g.weights(&[8, 6]),
+        g.network.add_constant("", Array::scalar(DType::Float32, 0.125)),
+    );
+    let y = g.op("MatMul", &[x, w]);
+    let y = g.op("Mul", &[eighth, y]);
+    let y = g.op("Add", &[skip, y]);
+    let y = g.op("Relu", &[y]);
+    g.output(y);
+    let steps = steps(&g);
+    assert_eq!((steps.bias, steps.residual, steps.scale), (None, Some(skip), 0.125));
+    assert!(steps.activation.is_some() && steps.pass.is_none());
 }

@@ -1,0 +1,94 @@
+//! A product with nothing behind it, as other kernels use one.
+
+use super::library::{Calls, Wanted};
+use super::own::{self, Written};
+use super::problem::Problem;
+use crate::error::Result;
+use crate::network::dtype::DType;
+use crate::plan::{Call, Instance};
+use crate::providers::cuda::kernels::Gpu;
+use crate::providers::cuda::kernels::launch::Launch;
+use crate::providers::cuda::kernels::pointwise::code::element;
+use crate::providers::cuda::library::cublaslt::Epilogue;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// A product of two matrices.
+pub struct Bare(Way);
+
+enum Way {
+    Library(Box<Calls>),
+    Plain(Launch),
+}
+
+impl Bare {
+    /// The product of matrices of these shapes and element type, the right one transposed, as numbers of `result`.
+    ///
+    /// # Errors
+    /// If it is too large for one kernel.
+    pub fn new(gpu: &Arc<Gpu>, [dtype, result]: [DType; 2], left: [usize; 2], right: [usize; 2]) -> Result<Self> {
+        let problem = Problem::new([false, true], &left, &right);
+        let wanted = Wanted {
+            dtype,
+            result,
+            scale: 1.0,
+            epilogue: Epilogue::default(),
+            adds: false,
+        };
+        // Without the library, or where it has no algorithm, there is the kernel below.
+        if problem.k > 0
+            && let Ok(calls) = Calls::new(gpu, &problem, wanted, 0)
+        {
+            return Ok(Self(Way::Library(Box::new(calls))));
+        }
+        let [from, to] = [dtype, result].map(|dtype| element(dtype).unwrap_or("float"));
+        let text = format!(
+            "typedef {from} T0;\ntypedef {to} Y0;\nstruct Tail {{\n    \
+             __device__ __forceinline__ Y0 one(const Wide<T0>::type sum, uint64, int32) const {{ return (Y0)sum; }}\n}};\n"
+        );
+        let written = Written {
+            text: &text,
+            operands: 0,
+            unused: 0,
+        };
+        Ok(Self(Way::Plain(own::plain(gpu, &problem, &written)?)))
+    }
+
+    /// Bytes of scratch memory that it needs.
+    pub fn workspace(&self) -> usize {
+        match &self.0 {
+            Way::Library(calls) => calls.workspace(),
+            Way::Plain(launch) => launch.workspace(),
+        }
+    }
+
+    /// Puts it into a stream.
+    ///
+    /// # Safety
+    /// The addresses must hold both operands, the result and the scratch memory until the stream has run it.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    pub unsafe fn run(
+        &mut self,
+        operands: [*const u8; 2],
+        result: *mut u8,
+        workspace: *mut u8,
+        queue: *mut c_void,
+    ) -> Result<()> {
+        match &mut self.0 {
+            Way::Library(calls) => {
+                let [left, right] = operands.map(<*const u8>::cast_mut);
+                let none = std::ptr::null_mut();
+                // SAFETY: the caller's promise.
+                unsafe { calls.run([left, right, none, none, result, workspace], queue) }
+            }
+            Way::Plain(launch) => launch.run(&Call {
+                inputs: &operands,
+                outputs: &[result],
+                workspace,
+                queue,
+            }),
+        }
+    }
+}
