@@ -78,12 +78,12 @@ __device__ void convolve(T* y, const T* x, const T* w, const T* bias, const T* r
 
 struct Tail {
     // Packs of all pixels, and of one.
-    int32 items, packs, from_step, y_step, residual_step, activation;
+    int32 items, packs, from_step, y_step, residual_step;
     float slope;
 };
 
 // V channels a thread; `from` may be `y`.
-template <typename T, int V>
+template <typename T, int V, int ACTIVATION>
 __device__ void finish(T* y, const T* from, const T* bias, const T* residual, const Tail& s) {
     typedef typename Wide<T>::type W;
     const int32 at = blockIdx.x * blockDim.x + threadIdx.x;
@@ -98,7 +98,7 @@ __device__ void finish(T* y, const T* from, const T* bias, const T* residual, co
         W sum = widen(value.item[i]);
         if (bias) sum += widen(shift.item[i]);
         if (residual) sum += widen(other.item[i]);
-        value.item[i] = Narrow<T>::from(activated(sum, s.activation, s.slope));
+        value.item[i] = Narrow<T>::from(activated(sum, ACTIVATION, s.slope));
     }
     *(Pack<T, V>*)(y + pixel * s.y_step + channel) = value;
 }

@@ -4,7 +4,7 @@
 
 struct Shape {
     int32 in_height, in_width, out_height, out_width, kernel_height, stride_height, dilation_height, begin_height, begin_width;
-    int32 x_step, y_step, residual_step, activation;
+    int32 x_step, y_step, residual_step;
     float slope;
     // Packs of channels of a block; runs of a row, and of all rows of all images.
     int32 groups, runs, items;
@@ -22,11 +22,12 @@ __device__ __forceinline__ float activated(float x, int32 activation, float slop
 }
 
 // The weights of the block's channels, by kernel element and then channel.
-extern __shared__ float weights[];
+extern __shared__ Pack<float, 4> kept[];
 
-template <typename T, int V, int WIDTH, int STRIDE, int RUN>
+template <typename T, int V, int WIDTH, int STRIDE, int RUN, int ACTIVATION>
 __device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* residual, const Shape& s) {
     const int32 SEEN = (RUN - 1) * STRIDE + WIDTH;
+    float* weights = (float*)kept;
     const int32 own = s.groups * V, taps = s.kernel_height * WIDTH, first = blockIdx.y * own;
     for (int32 at = threadIdx.x; at < own * taps; at += blockDim.x) {
         weights[at % taps * own + at / taps] = widen(w[(uint64)first * taps + at]);
@@ -88,7 +89,7 @@ __device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* 
                 float value = sum[t][v];
                 if (bias) value += widen(shift.item[v]);
                 if (residual) value += widen(other.item[v]);
-                result.item[v] = Narrow<T>::from(activated(value, s.activation, s.slope));
+                result.item[v] = Narrow<T>::from(activated(value, ACTIVATION, s.slope));
             }
             *(Pack<T, V>*)(y + pixel * s.y_step + channel) = result;
         }

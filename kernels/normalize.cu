@@ -2,11 +2,11 @@
 // threads holds its row in registers. What is too long for that is read again.
 
 struct Rows {
+    double epsilon;
     int32 rows, length, team;
     // Where scale and shift have a number per channel: the length of a channel in a row, the channels of a row, and after
     // how many rows they begin again.
     int32 places, channels, groups;
-    float epsilon;
 };
 
 // What is done with the result.

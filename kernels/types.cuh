@@ -101,10 +101,9 @@ FUNCTION f_silu(W x) { return x / ((W)1 + exp(-x)); }
 FUNCTION f_elu(W x, W a) { return x < (W)0 ? a * expm1(x) : x; }
 FUNCTION f_selu(W x, W a, W g) { return g * f_elu(x, a); }
 FUNCTION f_celu(W x, W a) { return x < (W)0 ? a * expm1(x / a) : x; }
-FUNCTION f_gelu(W x) { return (W)0.5 * x * ((W)1 + erf(x * (W)0.70710678118654752440)); }
-FUNCTION f_gelu_tanh(W x) {
-    return (W)0.5 * x * ((W)1 + tanh((W)0.79788456080286535588 * (x + (W)0.044715 * x * x * x)));
-}
+// Not by way of 1 + erf(x), which far below zero has nothing but rounding errors left.
+FUNCTION f_gelu(W x) { return (W)0.5 * x * erfc(x * (W)-0.70710678118654752440); }
+FUNCTION f_gelu_tanh(W x) { return x / ((W)1 + exp((W)-1.59576912160573071176 * (x + (W)0.044715 * x * x * x))); }
 FUNCTION f_softplus(W x) { return fmax(x, (W)0) + log1p(exp(-fabs(x))); }
 FUNCTION f_mish(W x) { return x * tanh(f_softplus(x)); }
 FUNCTION f_softsign(W x) { return x / ((W)1 + fabs(x)); }
@@ -113,8 +112,8 @@ FUNCTION f_reciprocal(W x) { return (W)1 / x; }
 FUNCTION f_rsqrt(W x) { return (W)1 / sqrt(x); }
 FUNCTION f_square(W x) { return x * x; }
 // A NaN stays one, as numpy's maximum has it.
-FUNCTION f_max(W a, W b) { return a > b || a != a ? a : b; }
-FUNCTION f_min(W a, W b) { return a < b || a != a ? a : b; }
+FUNCTION f_max(W a, W b) { return a >= b || a != a ? a : b; }
+FUNCTION f_min(W a, W b) { return a <= b || a != a ? a : b; }
 FUNCTION f_clip(W x, W low, W high) { return f_min(f_max(x, low), high); }
 FUNCTION f_hard_sigmoid(W x, W a, W b) { return f_clip(a * x + b, (W)0, (W)1); }
 FUNCTION f_hard_swish(W x) { return x * f_hard_sigmoid(x, (W)(1.0 / 6.0), (W)0.5); }
@@ -153,3 +152,228 @@ __device__ __forceinline__ void store(T* to, const Pack<T, N>& pack) {
 #pragma unroll
     for (int32 k = 0; k < N; k++) to[k] = pack.item[k];
 }
+
+// As the functions above, for results that 16 bits hold: off by far less than their rounding.
+__device__ __forceinline__ float f_fast_sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+__device__ __forceinline__ float f_fast_silu(float x) { return x * f_fast_sigmoid(x); }
+__device__ __forceinline__ float f_fast_tanh(float x) {
+    // Near zero the difference of two numbers near one says little.
+    const float square = x * x, small = x * (1.0f + square * (-0.33333333f + square * 0.13333333f));
+    return fabsf(x) < 0.1f ? small : 1.0f - __fdividef(2.0f, __expf(2.0f * x) + 1.0f);
+}
+// x less what the tail of the normal distribution takes: e^(-x^2/2) times a polynomial, fitted to 5e-6 of it everywhere.
+__device__ __forceinline__ float f_fast_gelu(float x) {
+    const float size = fabsf(fminf(x, 100.0f)), z = size * 0.70710678f, t = __fdividef(1.0f, 1.0f + 0.44f * z);
+    const float high = 0.26358698693532956f + t * (0.04072891010968164f + t * (0.35065488034967984f - t * 0.14610650785076648f));
+    const float tail = t * (0.24856098677051738f + t * (0.24256959215724783f + t * high));
+    return f_relu(x) - size * 0.5f * tail * __expf(-z * z);
+}
+__device__ __forceinline__ float f_fast_gelu_tanh(float x) {
+    return x * f_fast_sigmoid(1.5957691216057308f * (x + 0.044715f * x * x * x));
+}
+__device__ __forceinline__ float f_fast_softplus(float x) { return fmaxf(x, 0.0f) + log1pf(__expf(-fabsf(x))); }
+// tanh(ln(1 + e)) is n / (n + 2) for n = e (e + 2).
+__device__ __forceinline__ float f_fast_mish(float x) {
+    const float e = __expf(fminf(x, 20.0f)), n = e * (e + 2.0f);
+    return x * __fdividef(n, n + 2.0f);
+}
+
+// A bound that is NaN is none.
+FUNCTION f_at_least(W x, W low) { return low != low ? x : f_max(x, low); }
+FUNCTION f_at_most(W x, W high) { return high != high ? x : f_min(x, high); }
+FUNCTION f_shrink(W x, W lambd, W bias) { return x < -lambd ? x + bias : (x > lambd ? x - bias : (W)0); }
+FUNCTION f_modulo(W x, W y) {
+    const W rest = fmod(x, y);
+    return rest != (W)0 && (rest < (W)0) != (y < (W)0) ? rest + y : rest;
+}
+template <typename W>
+__device__ __forceinline__ bool f_is_infinite(W x, bool below, bool above) {
+    const W infinity = (W)__longlong_as_double(0x7ff0000000000000ll);
+    return (below && x == -infinity) || (above && x == infinity);
+}
+
+// Integers: by 0 there is 0, and what does not fit wraps.
+FUNCTION i_divide(W a, W b) {
+    if (b == (W)0) return (W)0;
+    if ((W)-1 < (W)0 && b == (W)-1) return (W)(0 - (uint64)a);
+    return (W)(a / b);
+}
+// With the sign of the divisor, or of the dividend.
+FUNCTION i_modulo(W a, W b, bool of_dividend) {
+    if (b == (W)0 || ((W)-1 < (W)0 && b == (W)-1)) return (W)0;
+    const W rest = (W)(a % b);
+    return !of_dividend && rest != (W)0 && (rest < (W)0) != (b < (W)0) ? (W)(rest + b) : rest;
+}
+FUNCTION i_shift_left(W a, W b) { return b >= (W)0 && b < (W)64 ? (W)((uint64)a << (uint64)b) : (W)0; }
+FUNCTION i_shift_right(W a, W b) {
+    const bool within = b >= (W)0 && b < (W)64;
+    if ((W)-1 < (W)0) return (W)((int64)a >> (within ? (int64)b : 63));
+    return within ? (W)((uint64)a >> (uint64)b) : (W)0;
+}
+// A negative exponent gives the truncated quotient.
+__device__ __forceinline__ int64 i_power(int64 base, int64 exponent) {
+    if (exponent < 0 || exponent > 0xffffffffll) return (int64)pow((double)base, (double)exponent);
+    uint64 result = 1, square = (uint64)base;
+    for (uint32 rest = (uint32)exponent; rest; rest >>= 1) {
+        if (rest & 1u) result *= square;
+        square *= square;
+    }
+    return (int64)result;
+}
+// Truncates; NaN becomes 0, and what is beyond 64 bits the nearest end.
+template <typename W>
+__device__ __forceinline__ int64 f_to_int64(W x) {
+    return x != x ? 0 : (int64)x;
+}
+// Numbers below 0 wrap.
+template <typename W>
+__device__ __forceinline__ uint64 f_to_uint64(W x) {
+    return x >= (W)0 ? (uint64)x : (uint64)f_to_int64(x);
+}
+
+// To a float whose last bit says whether anything was lost: rounded once more, it is what one rounding would give.
+__device__ __forceinline__ float f_odd(double x) {
+    const float cut = __double2float_rz(x);
+    return (double)cut == x || x != x ? cut : __uint_as_float(__float_as_uint(cut) | 1u);
+}
+__device__ __forceinline__ float f_odd(int64 x) {
+    const float cut = __ll2float_rz(x);
+    return (int64)cut == x ? cut : __uint_as_float(__float_as_uint(cut) | 1u);
+}
+__device__ __forceinline__ float f_odd(uint64 x) {
+    const float cut = __ull2float_rz(x);
+    return (uint64)cut == x ? cut : __uint_as_float(__float_as_uint(cut) | 1u);
+}
+
+// Floats of at most 8 bits, each in a byte: what the codes mean is as `network/narrow.rs` has it.
+enum Special { INFINITIES, LAST, NEGATIVE_ZERO, NONE };
+
+template <int BITS, int MANTISSA, int BIAS, Special SPECIAL>
+struct small_float {
+    static constexpr uint32 HALF = 1u << (BITS - 1);
+    // The code of the greatest number, that of what lies beyond it, and that of NaN; without a sign.
+    static constexpr uint32 GREATEST =
+        SPECIAL == INFINITIES ? HALF - 1 - (1u << MANTISSA) : (SPECIAL == LAST ? HALF - 2 : HALF - 1);
+    static constexpr uint32 NOT_A_NUMBER =
+        SPECIAL == INFINITIES ? GREATEST + 3 : (SPECIAL == LAST ? GREATEST + 1 : (SPECIAL == NEGATIVE_ZERO ? HALF : 0));
+    static constexpr uint32 BEYOND =
+        SPECIAL == INFINITIES ? GREATEST + 1 : (SPECIAL == NONE ? GREATEST : NOT_A_NUMBER);
+
+    uint8 bits;
+
+    static __device__ __forceinline__ float power(int32 exponent) { return __uint_as_float((uint32)(exponent + 127) << 23); }
+
+    static __device__ __forceinline__ small_float of(float x, bool saturate) {
+        constexpr uint32 SHIFT = 23 - MANTISSA;
+        const uint32 size = __float_as_uint(x) & 0x7fffffffu;
+        // To nearest even on the bits as they are; the carry goes on into the exponent.
+        const uint32 normal = ((size + (1u << (SHIFT - 1)) - 1 + (size >> SHIFT & 1u)) >> SHIFT) - ((127u - BIAS) << MANTISSA);
+        // Below the least exponent the units stay the same: beside 2^23 they are the last place.
+        const float units = __uint_as_float(size) * power(MANTISSA + BIAS - 1);
+        const uint32 few = __float_as_uint(units + 8388608.0f) - 0x4b000000u;
+        uint32 code = size < (128u - BIAS) << 23 ? few : normal;
+        code = code > GREATEST ? (saturate ? GREATEST : BEYOND) : code;
+        code = size > 0x7f800000u ? NOT_A_NUMBER : code;
+        const bool bare = SPECIAL == NEGATIVE_ZERO && (code == 0 || code >= HALF);
+        small_float narrow;
+        narrow.bits = (uint8)(bare || __float_as_uint(x) >> 31 == 0 ? code : code | HALF);
+        return narrow;
+    }
+
+    __device__ __forceinline__ float number() const {
+        const bool below = (bits & HALF) != 0;
+        const uint32 code = bits & (HALF - 1);
+        const uint32 steps = code >> MANTISSA, units = code & ((1u << MANTISSA) - 1);
+        float size = (float)(steps ? units | 1u << MANTISSA : units) * power((int32)(steps ? steps : 1) - BIAS - MANTISSA);
+        if (SPECIAL == INFINITIES && code == BEYOND) size = __uint_as_float(0x7f800000u);
+        if (SPECIAL == NEGATIVE_ZERO ? below && code == 0 : code > GREATEST && !(SPECIAL == INFINITIES && code == BEYOND)) {
+            return __uint_as_float(0x7fc00000u);
+        }
+        return below ? -size : size;
+    }
+};
+typedef small_float<8, 3, 7, LAST> float8e4m3fn;
+typedef small_float<8, 3, 8, NEGATIVE_ZERO> float8e4m3fnuz;
+typedef small_float<8, 2, 15, INFINITIES> float8e5m2;
+typedef small_float<8, 2, 16, NEGATIVE_ZERO> float8e5m2fnuz;
+typedef small_float<4, 1, 1, NONE> float4e2m1;
+
+// A power of two from 2^-127 to 2^127, without a sign and without 0; the last code is NaN.
+struct float8e8m0 {
+    uint8 bits;
+
+    // `way` of a number between two powers: 0 up, 1 down, 2 to the nearer one.
+    static __device__ __forceinline__ float8e8m0 of(double x, bool saturate, int32 way) {
+        const uint64 all = (uint64)__double_as_longlong(x);
+        const uint64 rest = all & 0xfffffffffffffull;
+        const bool up = way == 0 ? rest != 0 : (way == 2 && rest >= 1ull << 51);
+        int32 code = (int32)(all >> 52 & 0x7ff) - 1023 + up + 127;
+        if (code < 0 || code > 254) code = saturate ? (code < 0 ? 0 : 254) : 255;
+        float8e8m0 narrow;
+        narrow.bits = (uint8)(x != x || x < 0.0 ? 255 : code);
+        return narrow;
+    }
+
+    __device__ __forceinline__ float number() const {
+        return bits == 255 ? __uint_as_float(0x7fc00000u) : __uint_as_float(bits ? (uint32)bits << 23 : 0x400000u);
+    }
+};
+
+// Integers of less than 8 bits, each in a byte.
+template <int BITS, bool SIGNED>
+struct small_int {
+    uint8 bits;
+
+    static __device__ __forceinline__ int32 cut(int64 x) {
+        return SIGNED ? (int32)((uint32)x << (32 - BITS)) >> (32 - BITS) : (int32)((uint32)x & ((1u << BITS) - 1));
+    }
+};
+typedef small_int<4, true> signed4;
+typedef small_int<4, false> unsigned4;
+typedef small_int<2, true> signed2;
+typedef small_int<2, false> unsigned2;
+
+template <int B, int M, int E, Special S>
+struct Wide<small_float<B, M, E, S>> {
+    typedef float type;
+};
+template <>
+struct Wide<float8e8m0> {
+    typedef float type;
+};
+template <int B, bool S>
+struct Wide<small_int<B, S>> {
+    typedef int32 type;
+};
+template <int B, int M, int E, Special S>
+__device__ __forceinline__ float widen(small_float<B, M, E, S> x) {
+    return x.number();
+}
+__device__ __forceinline__ float widen(float8e8m0 x) { return x.number(); }
+template <int B, bool S>
+__device__ __forceinline__ int32 widen(small_int<B, S> x) {
+    return small_int<B, S>::cut(x.bits);
+}
+template <int B, int M, int E, Special S>
+struct Narrow<small_float<B, M, E, S>> {
+    template <typename W>
+    static __device__ __forceinline__ small_float<B, M, E, S> from(W x) {
+        return small_float<B, M, E, S>::of((float)x, false);
+    }
+};
+template <>
+struct Narrow<float8e8m0> {
+    template <typename W>
+    static __device__ __forceinline__ float8e8m0 from(W x) {
+        return float8e8m0::of((double)x, false, 2);
+    }
+};
+template <int B, bool S>
+struct Narrow<small_int<B, S>> {
+    template <typename W>
+    static __device__ __forceinline__ small_int<B, S> from(W x) {
+        small_int<B, S> narrow;
+        narrow.bits = (uint8)((uint32)x & ((1u << B) - 1));
+        return narrow;
+    }
+};

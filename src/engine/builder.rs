@@ -1,7 +1,7 @@
 //! From a network to an engine: passes, then a plan per profile.
 
 use crate::engine::config::BuilderConfig;
-use crate::engine::stages::{self, Cut};
+use crate::engine::stages::{self, Cut, Stage};
 use crate::engine::{Engine, Plan, Profile, likely, verify};
 use crate::error::{Error, Result};
 use crate::network::Network;
@@ -12,7 +12,7 @@ use crate::passes;
 use crate::plan::Provider;
 use crate::plan::program::Program;
 use crate::plan::timing::{Times, TimingCache};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -90,6 +90,9 @@ fn staged(
         .flat_map(|stage| &stage.ends)
         .map(|end| network[end.layer].name.as_str())
         .collect();
+    let mut told = HashSet::new();
+    let parts = stages.iter().flat_map(Stage::engines).flat_map(|engine| &engine.notes);
+    notes.extend(parts.filter(|note| told.insert(note.as_str())).cloned());
     notes.push(format!(
         "sizes or control flow depend on data ({}{}): planned in {} stages, with copies between them, and optimised for \
          {} where nobody knows a size",
@@ -120,12 +123,15 @@ fn build_guessed(
 ) -> Result<Engine> {
     let spare = guessed.then(|| network.clone());
     match (build_in(network, compute, config, providers, cache), spare) {
-        (Err(_), Some(network)) => {
+        (Err(error), Some(network)) => {
             let untimed = BuilderConfig {
                 optimization_level: 0,
                 ..config.clone()
             };
-            build_in(network, compute, &untimed, providers, cache)
+            let mut engine = build_in(network, compute, &untimed, providers, cache)?;
+            let note = format!("nothing was timed at sizes that were guessed: {}", error.message());
+            engine.notes.push(note);
+            Ok(engine)
         }
         (built, _) => built,
     }

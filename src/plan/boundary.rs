@@ -98,6 +98,15 @@ impl Boundary {
         self.patches.iter().map(|patch| patch.run)
     }
 
+    /// The addresses of the call that entered, if a device reaches all of them: what is copied from and to may be recorded.
+    pub fn addresses(&self) -> Option<Vec<usize>> {
+        let reached = |port: &Port| {
+            let far = port.place.is_some_and(|place| place.space != Space::Host);
+            (far || port.stands_in()).then(|| port.address().addr())
+        };
+        self.ports.iter().map(reached).collect()
+    }
+
     /// Bytes of what stands in for the caller's arrays.
     pub fn bytes(&self) -> usize {
         self.ports

@@ -9,8 +9,10 @@ use crate::plan::layout::{Operand, Space};
 use crate::plan::place::{Home, Places, is_ahead, place};
 use crate::plan::program::{Program, SlotId, Step, operand};
 use crate::plan::queues::{Foreign, Queues};
+use crate::plan::repeat::Repeats;
 use crate::plan::stretch::{Run, Running, Stretch};
 use crate::plan::{Alias, Call, Instance, Memory, Request};
+use std::collections::HashSet;
 use std::ffi::c_void;
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -19,6 +21,7 @@ pub struct ProgramInstance {
     program: Arc<Program>,
     runs: Vec<Run>,
     stretches: Vec<Stretch>,
+    repeats: Option<Repeats>,
     boundary: Boundary,
     outputs: Vec<Operand>,
     threads: usize,
@@ -109,7 +112,10 @@ impl ProgramInstance {
         let Linking { runs, patches, .. } = linking;
         let boundary = Boundary::new(&program, &runs, &places, patches);
         let queues = Queues::of(&program, &runs)?;
-        let stretches = Stretch::cut(&program, &runs, &boundary.patched().collect(), &queues)?;
+        let patched: HashSet<usize> = boundary.patched().collect();
+        let stretches = Stretch::cut(&program, &runs, &patched, &queues)?;
+        let records = |provider| queues.own(provider).is_ok_and(|queue| queue.recorder().is_some());
+        let repeats = Repeats::of(&program, &runs, &patched, records);
         Ok(Self {
             outputs: program
                 .outputs
@@ -118,6 +124,7 @@ impl ProgramInstance {
                 .collect(),
             runs,
             stretches,
+            repeats,
             boundary,
             threads,
             unshared: places.unshared_bytes(),
@@ -179,9 +186,14 @@ impl ProgramInstance {
             queues: &queues,
             threads: self.threads,
         };
-        let last = self.stretches.len().wrapping_sub(1);
-        for (at, stretch) in self.stretches.iter_mut().enumerate() {
-            stretch.run(&mut running, lasts && at == last)?;
+        let repeated = match (&mut self.repeats, self.boundary.addresses()) {
+            (Some(repeats), Some(addresses)) => repeats.run(addresses, &mut running, &mut self.stretches)?,
+            _ => false,
+        };
+        match &self.repeats {
+            Some(repeats) if repeated && !lasts => repeats.finish(&mut running)?,
+            _ if repeated => {}
+            _ => run_stretches(&mut self.stretches, &mut running, lasts)?,
         }
         queues.leave(lasts)?;
         self.recorded |= queues.is_recording();
@@ -253,6 +265,13 @@ impl Drop for ProgramInstance {
         // What still runs would work in memory that is given back now. A failure was, or will be, somebody else's to report.
         let _ = self.queues.finish();
     }
+}
+
+/// Runs stretch by stretch; the last one goes on when the call has returned, where it `lasts`.
+fn run_stretches(stretches: &mut [Stretch], running: &mut Running, lasts: bool) -> Result<()> {
+    let last = stretches.len().wrapping_sub(1);
+    let mut all = stretches.iter_mut().enumerate();
+    all.try_for_each(|(at, stretch)| stretch.run(running, lasts && at == last))
 }
 
 /// Gives each run its addresses.

@@ -11,6 +11,7 @@ pub mod layout;
 pub mod place;
 pub mod program;
 pub mod queues;
+mod repeat;
 mod stretch;
 pub mod timing;
 

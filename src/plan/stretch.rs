@@ -99,7 +99,7 @@ impl Stretch {
         let queue = running.queues.get(self.provider)?;
         if self.recording.is_none() && self.warm && self.recordable {
             let own = running.queues.own(self.provider)?;
-            let mut record = || self.each(running, own, |program, run, queue| run.run(program, queue));
+            let mut record = || self.put(running, own);
             self.recording = own
                 .recorder()
                 .map(|recorder| recorder.record(&mut record))
@@ -107,7 +107,7 @@ impl Stretch {
         }
         match &mut self.recording {
             Some(recording) if !queue.is_recording() => recording.replay(queue)?,
-            _ => self.each(running, queue, |program, run, queue| run.run(program, queue))?,
+            _ => self.put(running, queue)?,
         }
         self.warm = true;
         let Some(awaited) = self.awaited.clone().filter(|_| !lasts) else {
@@ -118,6 +118,14 @@ impl Stretch {
         running.runs[awaited]
             .iter_mut()
             .try_for_each(|run| run.finished(program))
+    }
+
+    /// Puts it into a queue, kernel by kernel.
+    ///
+    /// # Errors
+    /// As [`Stretch::run`].
+    pub fn put(&self, running: &mut Running, queue: &dyn Queue) -> Result<()> {
+        self.each(running, queue, |program, run, queue| run.run(program, queue))
     }
 
     /// Runs it kernel by kernel, waiting for each, and says how long each took.

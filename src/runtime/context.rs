@@ -1,7 +1,7 @@
 //! An execution context: the state of one call at a time.
 
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::network::Network;
 use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
@@ -138,7 +138,15 @@ impl ExecutionContext {
             Some(0) => {}
             Some(at) => self.ready[..=at].rotate_right(1),
             None => {
-                let ready = self.instantiate(inputs)?;
+                let made = self.instantiate(inputs);
+                let ready = match made {
+                    Err(e) if e.kind() == ErrorKind::Memory && !self.ready.is_empty() => {
+                        // What is kept for other shapes is only kept to be quick.
+                        self.ready.clear();
+                        self.instantiate(inputs)?
+                    }
+                    made => made?,
+                };
                 self.ready.truncate(KEPT_SHAPES - 1);
                 self.ready.insert(0, ready);
             }

@@ -2,7 +2,7 @@
 
 use super::parts::ordered;
 use super::strided::{Operands, Strided, copy_source};
-use super::{Answer, Gpu, tiles};
+use super::{Answer, Gpu, turns};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::ops::transpose;
@@ -74,7 +74,10 @@ impl Kernel for Copies {
             inputs: vec![from],
             outputs: vec![to],
         };
-        let pairs = self.layouts.iter().map(|from| self.layouts.iter().map(move |to| form(from, to)));
+        let pairs = self
+            .layouts
+            .iter()
+            .map(|from| self.layouts.iter().map(move |to| form(from, to)));
         pairs.flatten().collect()
     }
 
@@ -108,7 +111,7 @@ pub fn copy_instance(
     to: Vec<usize>,
     from: Vec<usize>,
 ) -> Result<Box<dyn Instance>> {
-    if let Some(launch) = tiles::launch(gpu, dtype, &sizes, &to, &from)? {
+    if let Some(launch) = turns::launch(gpu, dtype, &sizes, &to, &from)? {
         return Ok(Box::new(launch));
     }
     let (source, bits) = copy_source(dtype);

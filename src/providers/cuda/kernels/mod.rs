@@ -4,20 +4,23 @@ mod attention;
 mod boxes;
 mod conv;
 mod copies;
+mod deform_conv;
 mod indexed;
 mod launch;
 mod matmul;
 mod parts;
+mod places;
 mod pointwise;
 mod pool;
 mod reshape;
 mod resize;
 mod rows;
+mod sampled;
 mod steps;
 mod strided;
 mod tail;
-mod tiles;
 pub mod transfer;
+mod turns;
 mod words;
 
 pub use copies::Reorder;
@@ -117,6 +120,9 @@ static FAMILIES: &[Family] = &[
     family("parts", parts::offer),
     family("boxes", boxes::offer),
     family("resize", resize::offer),
+    family("sampled", sampled::offer),
+    family("deform_conv", deform_conv::offer),
+    family("places", places::offer),
     family("indexed", indexed::offer),
 ];
 

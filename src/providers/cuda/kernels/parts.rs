@@ -36,7 +36,11 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let kernel = Joint {
         split,
         axis,
-        parts: if split { scope.layer().outputs.len() } else { inputs.len() },
+        parts: if split {
+            scope.layer().outputs.len()
+        } else {
+            inputs.len()
+        },
         layouts: [Layout::Plain, Layout::ChannelsLast]
             .into_iter()
             .filter(|layout| layout.fits(ty.rank()))
@@ -263,7 +267,10 @@ mod tests {
         let (whole, part) = (dense(&[2, 8, 5, 5], Layout::Plain), dense(&[2, 3, 5, 5], Layout::Plain));
         let one = moved(&whole, &part, 1, 5);
         assert_eq!((one.sizes, one.to.start, one.to.strides), ([1, 2, 150], 250, [0, 400]));
-        let (whole, part) = (dense(&[2, 8, 5, 5], Layout::ChannelsLast), dense(&[2, 3, 5, 5], Layout::ChannelsLast));
+        let (whole, part) = (
+            dense(&[2, 8, 5, 5], Layout::ChannelsLast),
+            dense(&[2, 3, 5, 5], Layout::ChannelsLast),
+        );
         let one = moved(&whole, &part, 1, 5);
         assert_eq!((one.sizes, one.to.start, one.from.strides), ([1, 50, 6], 10, [0, 6]));
         let slice = Operand {
@@ -279,6 +286,9 @@ mod tests {
     fn single_elements_are_runs_too() {
         let column = |size| Operand::dense(DType::Float32, vec![6, size], Layout::Plain);
         let one = moved(&column(2), &column(1), 1, 1);
-        assert_eq!((one.sizes, one.to.strides, one.from.strides), ([1, 6, 4], [0, 8], [0, 4]));
+        assert_eq!(
+            (one.sizes, one.to.strides, one.from.strides),
+            ([1, 6, 4], [0, 8], [0, 4])
+        );
     }
 }

@@ -120,7 +120,10 @@ fn joined(axes: Vec<Axis>) -> Vec<Axis> {
         }
     }
     found.reverse();
-    if found.last().is_none_or(|last| last.table.is_none() && last.strides != [1, 1]) {
+    if found
+        .last()
+        .is_none_or(|last| last.table.is_none() && last.strides != [1, 1])
+    {
         found.push(Axis {
             sizes: [1, 1],
             strides: [1, 1],
@@ -136,7 +139,10 @@ impl Kernel for Resize {
     }
 
     fn identity(&self) -> String {
-        format!("Resize {:?} {:?} {:?} {:?}", self.attrs, self.region, self.scales, self.sizes)
+        format!(
+            "Resize {:?} {:?} {:?} {:?}",
+            self.attrs, self.region, self.scales, self.sizes
+        )
     }
 
     fn forms(&self) -> Vec<Form> {
@@ -162,7 +168,10 @@ impl Kernel for Resize {
         };
         let items = to.elements() / taken;
         let (words, taps) = words(&axes, taken, items);
-        let function = self.gpu.compiler.function(&self.source(to.dtype, taken, count), "resampling", 0)?;
+        let function = self
+            .gpu
+            .compiler
+            .function(&self.source(to.dtype, taken, count), "resampling", 0)?;
         let outside = Array::scalar(to.dtype, self.attrs.float("extrapolation_value"));
         let mut word = [0; 8];
         word[..outside.bytes().len()].copy_from_slice(outside.bytes());
@@ -267,7 +276,10 @@ impl Instance for Resampled {
 
     fn run(&mut self, call: &Call) -> Result<()> {
         let mut arguments = Arguments::of(call);
-        arguments.address(self.taps.address()).number(self.outside).fields(&self.words);
+        arguments
+            .address(self.taps.address())
+            .number(self.outside)
+            .fields(&self.words);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for; the tables
         // live as long as the instance.
         unsafe { self.function.launch(self.grid, &arguments, call.queue) }

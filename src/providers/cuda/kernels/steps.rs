@@ -182,6 +182,12 @@ pub fn pack(dtype: DType, numbers: impl IntoIterator<Item = usize>) -> usize {
     1 << bits.trailing_zeros()
 }
 
+/// The words of a number of 64 bits, which must come before all others of a struct.
+pub fn double(number: f64) -> [i64; 2] {
+    let bits = number.to_bits();
+    [bits as u32 as i32, (bits >> 32) as i32].map(i64::from)
+}
+
 /// A source with an entry point of this name.
 pub fn entry(sources: &[&str], name: &str, parameters: &str, body: &str) -> String {
     let source = sources.join("\n");

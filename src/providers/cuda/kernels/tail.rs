@@ -9,8 +9,10 @@ use std::sync::Arc;
 /// The layers behind one, as far as it takes them along.
 #[derive(Clone)]
 pub struct Tail<A> {
-    layers: Vec<LayerId>,
-    output: TensorId,
+    /// The layer itself, and those behind it.
+    pub layers: Vec<LayerId>,
+    /// What the last of them gives.
+    pub output: TensorId,
     /// What is added to each channel.
     pub bias: Option<TensorId>,
     /// What of the result's shape is added.
@@ -38,14 +40,7 @@ impl<A: Copy> Tail<A> {
         make: impl Fn(String, &Tail<A>) -> K,
     ) -> Vec<Candidate> {
         let network = scope.network;
-        let first = Tail {
-            layers: vec![scope.layer],
-            output: scope.layer().outputs[0],
-            bias,
-            residual: None,
-            activation: None,
-        };
-        let tails = std::iter::successors(Some(first), |tail| tail.grown(network, takes));
+        let tails = Self::all(network, vec![scope.layer], bias, takes);
         let one = |tail: Tail<A>| {
             let names: Vec<_> = tail.layers.iter().map(|&l| network[l].op.name).collect();
             Candidate {
@@ -55,9 +50,22 @@ impl<A: Copy> Tail<A> {
                 layers: tail.layers,
             }
         };
-        let mut found: Vec<_> = tails.map(one).collect();
+        let mut found: Vec<_> = tails.into_iter().map(one).collect();
         found.reverse();
         found
+    }
+
+    /// The tail of every length behind these layers, the shortest first.
+    pub fn all(network: &Network, layers: Vec<LayerId>, bias: Option<TensorId>, takes: &Takes<A>) -> Vec<Self> {
+        let last = layers.last().and_then(|&last| network[last].outputs.first());
+        let first = last.map(|&output| Tail {
+            layers,
+            output,
+            bias,
+            residual: None,
+            activation: None,
+        });
+        std::iter::successors(first, |tail| tail.grown(network, takes)).collect()
     }
 
     /// With one more layer.

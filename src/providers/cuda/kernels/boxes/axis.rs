@@ -103,7 +103,11 @@ impl Axis {
 /// Axes, given in the order of memory, as few as they can be; the elements of the last one lie side by side.
 pub fn joined(axes: Vec<Axis>) -> Vec<Axis> {
     let mut found: Vec<Axis> = vec![];
-    for axis in axes.into_iter().rev().filter(|axis| !(axis.is_whole() && axis.size == 1)) {
+    for axis in axes
+        .into_iter()
+        .rev()
+        .filter(|axis| !(axis.is_whole() && axis.size == 1))
+    {
         match found.last_mut().and_then(|inner| Some((axis.join(inner)?, inner))) {
             Some((joined, inner)) => *inner = joined,
             None => found.push(axis),
@@ -156,6 +160,9 @@ mod tests {
     #[test]
     fn places_are_counted_and_clamped() {
         let first = |start, step| Axis::whole(7, 2, 1, 1).sliced(start, step).first;
-        assert_eq!([first(-1, -1), first(100, -1), first(-100, 1), first(i64::MIN, 1)], [6, 6, 0, 0]);
+        assert_eq!(
+            [first(-1, -1), first(100, -1), first(-100, 1), first(i64::MIN, 1)],
+            [6, 6, 0, 0]
+        );
     }
 }

@@ -4,11 +4,13 @@ use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
 use super::direct::{WIDEST, activation, pack, sides};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cudnn::Convolution;
+use std::cell::OnceCell;
+use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../../kernels/depthwise.cu");
 /// Threads of a block, at most.
@@ -56,7 +58,7 @@ impl Share {
         let all = || (1..=MOST_GROUPS.min(packs)).rev().filter(fit);
         let enough = all().find(|&groups| groups >= 4 && blocks(groups) >= multiprocessors);
         let groups = enough
-            .or_else(|| all().filter(|&groups| groups >= 4).last())
+            .or_else(|| all().rfind(|&groups| groups >= 4))
             .or_else(|| all().next())
             .unwrap_or(1);
         /// Blocks that a multiprocessor is given: each brings its weights once, for all that it computes.
@@ -82,8 +84,10 @@ fn items(c: &Convolution) -> i64 {
 
 /// A convolution of each channel by itself.
 pub struct Depthwise {
+    gpu: Arc<Gpu>,
     packed: (Share, Function),
-    single: (Share, Function),
+    /// For addresses that are at odd places, which are rare.
+    single: OnceCell<Result<(Share, Function)>>,
     convolution: Convolution,
 }
 
@@ -91,8 +95,8 @@ impl Depthwise {
     /// The kernel for a convolution with two spatial axes.
     ///
     /// # Errors
-    /// If it is too large, or the kernel does not compile.
-    pub fn new(gpu: &Gpu, c: &Convolution) -> Result<Self> {
+    /// If it is too large, its weights are a slice, or the kernel does not compile.
+    pub fn new(gpu: &Arc<Gpu>, c: &Convolution) -> Result<Self> {
         let widest = match c.w.sizes[3] {
             // Wider ones would need too many registers.
             ..=4 => WIDEST / c.dtype.size(),
@@ -100,19 +104,26 @@ impl Depthwise {
         };
         let residual = c.residual.as_ref().unwrap_or(&c.y);
         let most = pack(widest, &[c.y.sizes[1], c.x.step(), c.y.step(), residual.step()]);
-        let make = |pack: usize| -> Result<_> {
-            let share = Share::new(c, pack, gpu.device.multiprocessors as usize);
-            let source = source(c, pack);
-            let function = gpu.compiler.function(&source, "depthwise_convolution", share.shared_bytes)?;
-            Ok((share, function))
-        };
+        if c.w.step() != 1 {
+            return Err(Error::unsupported("the weights of a convolution are a slice"));
+        }
         // The numbers that a launch takes are known to fit.
         fields(words(c, 1))?;
         Ok(Self {
-            packed: make(most)?,
-            single: make(1)?,
+            gpu: gpu.clone(),
+            packed: Self::compiled(gpu, c, most)?,
+            single: OnceCell::new(),
             convolution: c.clone(),
         })
+    }
+
+    fn compiled(gpu: &Gpu, c: &Convolution, pack: usize) -> Result<(Share, Function)> {
+        let share = Share::new(c, pack, gpu.device.multiprocessors as usize);
+        let source = source(c, pack);
+        let function = gpu
+            .compiler
+            .function(&source, "depthwise_convolution", share.shared_bytes)?;
+        Ok((share, function))
     }
 }
 
@@ -120,20 +131,21 @@ impl Depthwise {
 fn source(c: &Convolution, pack: usize) -> String {
     let ty = element(c.dtype).unwrap_or("float");
     let (width, stride) = (c.w.sizes[3], c.strides[1]);
+    let [code, _] = activation(c.activation);
     format!(
         "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) depthwise_convolution({ty}* y, const {ty}* x, \
          const {ty}* w, const {ty}* bias, const {ty}* residual, const Shape shape) {{\n    \
-         depthwise<{ty}, {pack}, {width}, {stride}, {RUN}>(y, x, w, bias, residual, shape);\n}}\n"
+         depthwise<{ty}, {pack}, {width}, {stride}, {RUN}, {code}>(y, x, w, bias, residual, shape);\n}}\n"
     )
 }
 
 /// `Shape` of `depthwise.cu`.
 fn words(c: &Convolution, groups: usize) -> Vec<i64> {
     let residual = c.residual.as_ref().unwrap_or(&c.y);
-    let [code, slope] = activation(c.activation);
+    let [_, slope] = activation(c.activation);
     let mut words = [&c.x.sizes[2..], &c.y.sizes[2..], &c.w.sizes[2..3]].concat();
     words.extend([c.strides[0], c.dilations[0], c.begin[0], c.begin[1]]);
-    words.extend([c.x.step(), c.y.step(), residual.step(), code, slope]);
+    words.extend([c.x.step(), c.y.step(), residual.step(), slope]);
     words.extend([groups as i64, (c.y.sizes[3] + RUN - 1) / RUN, items(c)]);
     words
 }
@@ -146,14 +158,21 @@ impl Instance for Depthwise {
     fn run(&mut self, call: &Call) -> Result<()> {
         let c = &self.convolution;
         let [bias, residual] = sides(c, call);
-        let addresses = [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1], bias, residual];
+        let addresses = [
+            call.outputs[0].cast_const(),
+            call.inputs[0],
+            call.inputs[1],
+            bias,
+            residual,
+        ];
         let bytes = self.packed.0.pack * c.dtype.size();
         // Weights are read one by one.
         let even = |at: usize| at == 2 || addresses[at].addr().is_multiple_of(bytes);
         let (share, function) = if (0..addresses.len()).all(even) {
             &self.packed
         } else {
-            &self.single
+            let make = || Self::compiled(&self.gpu, c, 1);
+            self.single.get_or_init(make).as_ref().map_err(Clone::clone)?
         };
         let mut arguments = Arguments::default();
         addresses.iter().for_each(|&address| _ = arguments.address(address));
@@ -203,9 +222,12 @@ mod tests {
             let share = Share::new(&c, pack, 132);
             let packs = channels as usize / pack;
             assert_eq!(share.groups * share.blocks[1] as usize, packs, "{share:?}");
-            assert!(share.threads <= THREADS && share.threads % share.groups == 0, "{share:?}");
+            assert!(
+                share.threads <= THREADS && share.threads.is_multiple_of(share.groups),
+                "{share:?}"
+            );
             assert!(share.shared_bytes <= MOST_WEIGHTS, "{share:?}");
-            assert_eq!(words(&c, share.groups).len(), 17 + 2);
+            assert_eq!(words(&c, share.groups).len(), 16);
         }
     }
 

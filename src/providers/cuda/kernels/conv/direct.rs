@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cudnn::{Activation, Convolution};
+use std::sync::{Arc, OnceLock};
 
 const SOURCE: &str = include_str!("../../../../../kernels/conv.cu");
 /// Spatial axes that `conv.cu` walks; one or two are the last of these.
@@ -71,7 +72,13 @@ impl Direct {
     pub fn run(&self, call: &Call) -> Result<()> {
         let mut arguments = Arguments::default();
         let [bias, residual] = sides(&self.convolution, call);
-        for address in [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1], bias, residual] {
+        for address in [
+            call.outputs[0].cast_const(),
+            call.inputs[0],
+            call.inputs[1],
+            bias,
+            residual,
+        ] {
             arguments.address(address);
         }
         arguments.fields(&self.shape);
@@ -117,8 +124,10 @@ fn words(c: &Convolution) -> Result<Vec<i32>> {
 
 /// What follows a convolution, where the library does that alone.
 pub struct Finish {
+    gpu: Arc<Gpu>,
     packed: Function,
-    single: Function,
+    /// For addresses that are at odd places, which are rare.
+    single: OnceLock<Result<Function>>,
     pack: usize,
     convolution: Convolution,
     from_step: i64,
@@ -129,26 +138,29 @@ impl Finish {
     ///
     /// # Errors
     /// If it does not compile.
-    pub fn new(gpu: &Gpu, c: &Convolution, from_step: i64) -> Result<Self> {
-        let ty = element(c.dtype).unwrap_or("float");
+    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, from_step: i64) -> Result<Self> {
         let widest = WIDEST / c.dtype.size();
         let residual = c.residual.as_ref().unwrap_or(&c.y);
         let all = [c.y.sizes[1], c.y.step(), from_step, residual.step()];
         let pack = pack(widest, &all);
-        let compile = |pack: usize| {
-            let source = format!(
-                "{SOURCE}\nextern \"C\" __global__ void finish({ty}* y, const {ty}* from, const {ty}* bias, \
-                 const {ty}* residual, const Tail tail) {{\n    finish<{ty}, {pack}>(y, from, bias, residual, tail);\n}}\n"
-            );
-            gpu.compiler.function(&source, "finish", 0)
-        };
         Ok(Self {
-            packed: compile(pack)?,
-            single: compile(1)?,
+            gpu: gpu.clone(),
+            packed: Self::compiled(gpu, c, pack)?,
+            single: OnceLock::new(),
             pack,
             convolution: c.clone(),
             from_step,
         })
+    }
+
+    fn compiled(gpu: &Gpu, c: &Convolution, pack: usize) -> Result<Function> {
+        let ty = element(c.dtype).unwrap_or("float");
+        let [code, _] = activation(c.activation);
+        let source = format!(
+            "{SOURCE}\nextern \"C\" __global__ void finish_convolution({ty}* y, const {ty}* from, const {ty}* bias, \
+             const {ty}* residual, const Tail tail) {{\n    finish<{ty}, {pack}, {code}>(y, from, bias, residual, tail);\n}}\n"
+        );
+        gpu.compiler.function(&source, "finish_convolution", 0)
     }
 
     /// Puts it into the stream of a call.
@@ -164,11 +176,12 @@ impl Finish {
         let (pack, function) = if even {
             (self.pack, &self.packed)
         } else {
-            (1, &self.single)
+            let make = || Self::compiled(&self.gpu, c, 1);
+            (1, self.single.get_or_init(make).as_ref().map_err(Clone::clone)?)
         };
         let packs = c.y.sizes[1] / pack as i64;
         let items = c.y.pixels() * packs;
-        let [code, slope] = activation(c.activation);
+        let [_, slope] = activation(c.activation);
         let other = c.residual.as_ref().unwrap_or(&c.y);
         let mut arguments = Arguments::default();
         addresses.iter().for_each(|&address| _ = arguments.address(address));
@@ -178,7 +191,6 @@ impl Finish {
             self.from_step,
             c.y.step(),
             other.step(),
-            code,
             slope,
         ])?);
         let grid = Grid::over(items as usize, THREADS)?;

@@ -5,16 +5,20 @@ use super::direct::{Direct, Finish};
 use crate::error::Result;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::library::cudnn::{Convolution, Dnn, Plan, Problem, Tensor};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// So many of cuDNN's engines are timed.
-pub const ENGINES: u32 = 8;
+pub const ENGINES: u32 = 14;
 /// What lies in the workspace begins at multiples of this.
 const ALIGNMENT: usize = 256;
 
 /// A convolution in one of the engines: first those that do all of it count, then those that leave what follows the
 /// convolution to a kernel of ours. The plan is built when it is needed and no sooner.
-pub struct InEngine {
+pub struct InEngine(Arc<Wish>);
+
+/// A plan that is wanted.
+struct Wish {
     gpu: Arc<Gpu>,
     convolution: Convolution,
     number: usize,
@@ -22,9 +26,35 @@ pub struct InEngine {
     direct: OnceLock<Result<Direct>>,
 }
 
+/// The wishes that nobody asked to be fulfilled yet. A program makes all of its instances before it asks the first one for
+/// its workspace: then the plans of all are built at once, on several threads.
+static WISHES: Mutex<Vec<Weak<Wish>>> = Mutex::new(vec![]);
+
+/// Builds what is wished for and still wanted; a single wish is left to who asks.
+fn fulfil() {
+    let wishes = std::mem::take(&mut *WISHES.lock().unwrap_or_else(PoisonError::into_inner));
+    let open = |wish: &Arc<Wish>| wish.made.get().is_none();
+    let wanted: Vec<Arc<Wish>> = wishes.iter().filter_map(Weak::upgrade).filter(open).collect();
+    if wanted.len() > 1 {
+        on_threads(wanted.len(), |at| _ = wanted[at].made());
+    }
+}
+
+/// Runs jobs by their numbers on as many threads as there are processors.
+fn on_threads(jobs: usize, job: impl Fn(usize) + Sync) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < jobs) {
+            job(at);
+        }
+    };
+    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+}
+
 enum Made {
     Whole(Arc<Plan>),
-    Parts(Arc<Plan>, Finish),
+    Parts(Arc<Plan>, Box<Finish>),
     /// The kernel of ours.
     Direct,
 }
@@ -75,15 +105,21 @@ impl<'a> Engines<'a> {
 impl InEngine {
     /// The convolution in the `number`th engine.
     pub fn new(gpu: &Arc<Gpu>, convolution: Convolution, number: usize) -> Self {
-        Self {
+        let wish = Arc::new(Wish {
             gpu: gpu.clone(),
             convolution,
             number,
             made: OnceLock::new(),
             direct: OnceLock::new(),
-        }
+        });
+        let mut wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
+        wishes.retain(|wish| wish.strong_count() > 0);
+        wishes.push(Arc::downgrade(&wish));
+        Self(wish)
     }
+}
 
+impl Wish {
     fn made(&self) -> Result<&Made> {
         self.made.get_or_init(|| self.make()).as_ref().map_err(Clone::clone)
     }
@@ -115,23 +151,17 @@ impl InEngine {
             return Some(Made::Whole(plan));
         }
         let finish = Finish::new(&self.gpu, &self.convolution, problem.convolution().y.step()).ok()?;
-        Some(Made::Parts(plan, finish))
+        Some(Made::Parts(plan, Box::new(finish)))
     }
 
     /// Builds the plans of all engines that are timed: who asks for a second one of the same problem is timing them. The
     /// library may build on several threads at once, each with a handle of its own.
     fn build_together(&self, dnn: &Dnn, problem: &Problem) {
-        let numbers = 1..dnn.engines(problem).min(ENGINES as usize);
-        let (gpu, threads) = (&self.gpu, std::thread::available_parallelism().map_or(1, usize::from));
-        std::thread::scope(|scope| {
-            for first in numbers.clone().take(threads) {
-                let own = numbers.clone().filter(move |number| number % threads == first % threads);
-                scope.spawn(move || {
-                    let Ok(_entered) = gpu.device.enter() else { return };
-                    // An engine that can't do it is found so again by who asks for it.
-                    own.for_each(|number| _ = dnn.plan(problem, number));
-                });
-            }
+        let others = dnn.engines(problem).min(ENGINES as usize).saturating_sub(1);
+        on_threads(others, |at| {
+            let Ok(_entered) = self.gpu.device.enter() else { return };
+            // An engine that can't do it is found so again by who asks for it.
+            _ = dnn.plan(problem, at + 1);
         });
     }
 
@@ -149,19 +179,21 @@ impl InEngine {
 
 impl Instance for InEngine {
     fn workspace(&self) -> usize {
+        fulfil();
         // What went wrong is told by the run.
-        match self.made() {
+        match self.0.made() {
             Ok(Made::Whole(plan)) => plan.workspace(),
             Ok(Made::Parts(plan, _)) => {
-                let result = self.convolution.y.sizes.iter().product::<i64>() as usize * self.convolution.dtype.size();
-                self.aside(plan).map_or(plan.workspace(), |start| start + result)
+                let result =
+                    self.0.convolution.y.sizes.iter().product::<i64>() as usize * self.0.convolution.dtype.size();
+                self.0.aside(plan).map_or(plan.workspace(), |start| start + result)
             }
             Ok(Made::Direct) | Err(_) => 0,
         }
     }
 
     fn implementation(&self) -> String {
-        match self.made() {
+        match self.0.made() {
             Ok(Made::Whole(_)) => "cuDNN".into(),
             Ok(Made::Parts(..)) => "cuDNN, then one pack a thread".into(),
             Ok(Made::Direct) | Err(_) => "one result a thread".into(),
@@ -170,31 +202,76 @@ impl Instance for InEngine {
 
     /// What stands in for an engine that is not there is not worth timing: another form is just that.
     fn naive(&self) -> bool {
-        let Ok(dnn) = self.gpu.dnn() else { return self.number > 0 };
-        self.number > 0 && Engines::of(dnn, &self.convolution).find(self.number).is_none()
+        let Ok(dnn) = self.0.gpu.dnn() else {
+            return self.0.number > 0;
+        };
+        self.0.number > 0 && Engines::of(dnn, &self.0.convolution).find(self.0.number).is_none()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
         let inputs = call.inputs.iter().map(|input| input.cast_mut());
         let addresses: Vec<*mut u8> = inputs.chain([call.outputs[0]]).collect();
-        let alignments = self.convolution.alignments();
-        let aligned = addresses.iter().zip(&alignments).all(|(a, &by)| a.addr().is_multiple_of(by));
+        let alignments = self.0.convolution.alignments();
+        let aligned = addresses
+            .iter()
+            .zip(&alignments)
+            .all(|(a, &by)| a.addr().is_multiple_of(by));
         // A slice may begin anywhere, and where is not known any sooner.
         if !aligned {
-            return self.direct()?.run(call);
+            return self.0.direct()?.run(call);
         }
-        match self.made()? {
+        match self.0.made()? {
             // SAFETY: the planner gives addresses that hold the operands of the request, in the order of the plan's tensors.
-            Made::Whole(plan) => unsafe { self.gpu.dnn()?.run(plan, &addresses, call.workspace, call.queue) },
+            Made::Whole(plan) => unsafe { self.0.gpu.dnn()?.run(plan, &addresses, call.workspace, call.queue) },
             Made::Parts(plan, finish) => {
-                let aside = self.aside(plan).map(|start| call.workspace.wrapping_add(start));
+                let aside = self.0.aside(plan).map(|start| call.workspace.wrapping_add(start));
                 let result = aside.unwrap_or(call.outputs[0]);
                 let own = [addresses[0], addresses[1], result];
                 // SAFETY: as above; the workspace has room for a result of its own.
-                unsafe { self.gpu.dnn()?.run(plan, &own, call.workspace, call.queue)? };
+                unsafe { self.0.gpu.dnn()?.run(plan, &own, call.workspace, call.queue)? };
                 finish.run(result, call)
             }
-            Made::Direct => self.direct()?.run(call),
+            Made::Direct => self.0.direct()?.run(call),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::dtype::DType;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_result_goes_aside_where_a_residual_may_lie_in_its_place() {
+        let y = Tensor {
+            strides: vec![48, 1, 24, 12],
+            ..Tensor::dense(vec![1, 4, 2, 2])
+        };
+        let mut c = Convolution {
+            dtype: DType::Float32,
+            transposed: false,
+            x: y.clone(),
+            w: Tensor::dense(vec![4, 4, 1, 1]),
+            y,
+            strides: vec![1, 1],
+            dilations: vec![1, 1],
+            begin: vec![0, 0],
+            end: vec![0, 0],
+            bias: true,
+            residual: None,
+            activation: None,
+        };
+        assert_eq!((bare(&c).is_bare(), bare(&c).y.step()), (true, 12));
+        c.residual = Some(c.y.clone());
+        assert_eq!((bare(&c).is_bare(), bare(&c).y.step()), (true, 4));
+    }
+
+    #[test]
+    fn every_job_is_done_once() {
+        let done: Vec<AtomicBool> = (0..9).map(|_| AtomicBool::new(false)).collect();
+        on_threads(done.len(), |at| assert!(!done[at].swap(true, Ordering::Relaxed)));
+        assert!(done.iter().all(|d| d.load(Ordering::Relaxed)));
+        on_threads(0, |_| unreachable!());
     }
 }

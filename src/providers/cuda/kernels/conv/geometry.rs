@@ -1,6 +1,6 @@
 //! What a Conv or ConvTranspose computes at concrete shapes.
 
-use super::depthwise;
+use super::{depthwise, stem};
 use crate::error::Result;
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
@@ -31,6 +31,8 @@ pub struct Traits {
     pub product: bool,
     /// Each place of the input is seen once.
     pub patches: bool,
+    /// There are few channels, and the kernel of ours knows the window.
+    pub stem: bool,
 }
 
 impl Geometry {
@@ -44,17 +46,15 @@ impl Geometry {
         let padded = window.begin.iter().chain(&window.end).any(|&n| n != 0);
         let explicit = matches!(self.attrs.text("auto_pad"), "NOTSET" | "VALID");
         let alone = group == 1 && !padded;
+        let channels = [0, 1].map(|axis: usize| self.weights[axis].as_const().unwrap_or(0));
         let product = alone && ones(&window.kernel) && ones(&window.strides);
         Traits {
             depthwise: self.weights[0].is(group)
                 && self.weights[1].is(1)
                 && depthwise::fits(dtype, &window.kernel, &window.strides, &window.dilations),
             product,
-            patches: alone
-                && !product
-                && explicit
-                && window.kernel == window.strides
-                && ones(&window.dilations),
+            patches: alone && !product && explicit && window.kernel == window.strides && ones(&window.dilations),
+            stem: group == 1 && stem::fits(dtype, channels, &window.kernel, &window.strides, &window.dilations),
         }
     }
 

@@ -5,14 +5,15 @@ mod depthwise;
 mod direct;
 mod engines;
 mod geometry;
+mod later;
 mod products;
+mod stem;
 
 use super::tail::{Tail, Takes};
 use super::{Answer, Gpu};
 use crate::error::Result;
 use crate::network::Layer;
-use crate::network::attr::{Attrs, Read};
-use crate::network::dim::Dim;
+use crate::network::attr::Read;
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
@@ -22,8 +23,10 @@ use depthwise::Depthwise;
 use direct::{AXES, Direct};
 use engines::{ENGINES, InEngine};
 use geometry::{Geometry, Traits};
+use later::Later;
 use products::{ALGORITHMS, Multiplied};
 use std::sync::Arc;
+use stem::Stem;
 
 /// Conv and ConvTranspose with as much of what follows as can be done at once, longest first.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
@@ -48,7 +51,10 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         weights: network[w].ty.shape.clone(),
         transposed,
     };
-    let traits = geometry.traits(ty.dtype);
+    let mut traits = geometry.traits(ty.dtype);
+    /// What the instructions of `stem.cu` begin with.
+    const TENSOR_CORES: (i32, i32) = (8, 0);
+    traits.stem &= gpu.device.capability >= TENSOR_CORES;
     let make = |name: String, tail: &Tail<Activation>| Conv {
         name,
         geometry: geometry.clone(),
@@ -88,6 +94,8 @@ enum Way {
     Product(Layout, u32),
     /// On the kernel for channels that are convolved each by itself.
     Depthwise,
+    /// On the kernel for few channels, from an input in this layout.
+    Stem(Layout),
 }
 
 impl Way {
@@ -95,6 +103,8 @@ impl Way {
     const PRODUCTS: u32 = 16;
     const PLAIN_PRODUCTS: u32 = 32;
     const DEPTHWISE: u32 = 48;
+    const STEM: u32 = 49;
+    const PLAIN_STEM: u32 = 50;
 
     /// The number that a form bears.
     fn tactic(self) -> u32 {
@@ -103,23 +113,28 @@ impl Way {
             Way::Product(Layout::Plain, number) => Self::PLAIN_PRODUCTS + number,
             Way::Product(_, number) => Self::PRODUCTS + number,
             Way::Depthwise => Self::DEPTHWISE,
+            Way::Stem(Layout::Plain) => Self::PLAIN_STEM,
+            Way::Stem(_) => Self::STEM,
         }
     }
 
     fn of(tactic: u32) -> Self {
         match tactic {
             Self::DEPTHWISE => Way::Depthwise,
+            Self::STEM => Way::Stem(Layout::ChannelsLast),
+            Self::PLAIN_STEM => Way::Stem(Layout::Plain),
             Self::PLAIN_PRODUCTS.. => Way::Product(Layout::Plain, tactic - Self::PLAIN_PRODUCTS),
             Self::PRODUCTS.. => Way::Product(Layout::ChannelsLast, tactic - Self::PRODUCTS),
             number => Way::Engine(number),
         }
     }
 
-    /// The layout of input and weights.
-    fn layout(self) -> Layout {
+    /// The layouts of input and weights.
+    fn layouts(self) -> [Layout; 2] {
         match self {
-            Way::Product(layout, _) => layout,
-            Way::Engine(_) | Way::Depthwise => Layout::ChannelsLast,
+            Way::Product(layout, _) => [layout; 2],
+            Way::Stem(layout) => [layout, Layout::ChannelsLast],
+            Way::Engine(_) | Way::Depthwise => [Layout::ChannelsLast; 2],
         }
     }
 }
@@ -141,6 +156,7 @@ impl Conv {
             depthwise,
             product,
             patches,
+            stem,
         } = self.traits;
         let mut ways = vec![];
         ways.extend(depthwise.then_some(Way::Depthwise));
@@ -154,6 +170,10 @@ impl Conv {
             }
         }
         ways.extend((0..ENGINES).map(Way::Engine));
+        // Behind the engines, since it takes longer to compile than a plan takes to build.
+        if stem && !self.residual {
+            ways.extend([Layout::Plain, Layout::ChannelsLast].map(Way::Stem));
+        }
         ways
     }
 
@@ -175,13 +195,16 @@ impl Kernel for Conv {
         let Geometry { attrs, weights, .. } = &self.geometry;
         // Engines are numbered by what this version of the library proposes.
         let version = cudnn().map_or(0, |library| library.version());
-        format!("{} {attrs:?} {weights:?} {:?} cuDNN {version}", self.name, self.activation)
+        format!(
+            "{} {attrs:?} {weights:?} {:?} cuDNN {version}",
+            self.name, self.activation
+        )
     }
 
     fn forms(&self) -> Vec<Form> {
         use Layout::{ChannelsLast, Plain};
         let form = |way: Way| {
-            let mut inputs = vec![way.layout(); 2];
+            let mut inputs = way.layouts().to_vec();
             inputs.extend(self.bias.then_some(Plain));
             inputs.extend(self.residual.then_some(ChannelsLast));
             Form {
@@ -202,25 +225,35 @@ impl Kernel for Conv {
     }
 
     fn takes_slices(&self, form: &Form) -> (bool, bool) {
-        let takes = !matches!(Way::of(form.tactic), Way::Product(..));
+        let takes = matches!(Way::of(form.tactic), Way::Engine(_) | Way::Depthwise);
         (takes, takes)
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        let (gpu, convolution) = (&self.gpu, self.convolution(request)?);
-        match Way::of(request.form.tactic) {
-            Way::Engine(number) => Ok(Box::new(InEngine::new(gpu, convolution, number as usize))),
-            Way::Depthwise => Ok(Box::new(Depthwise::new(gpu, &convolution)?)),
-            Way::Product(layout, number) => {
-                let plain = layout == Layout::Plain;
-                match Multiplied::new(gpu, &convolution, plain, number as usize) {
-                    Ok(product) => Ok(Box::new(product)),
-                    // What was chosen at some shapes has to run at others.
-                    Err(_) if plain => Ok(Box::new(Direct::new(gpu, &convolution)?)),
-                    Err(_) => Ok(Box::new(InEngine::new(gpu, convolution, 0))),
-                }
-            }
+        let (gpu, convolution) = (self.gpu.clone(), self.convolution(request)?);
+        let way = Way::of(request.form.tactic);
+        if let Way::Engine(number) = way {
+            return Ok(Box::new(InEngine::new(&gpu, convolution, number as usize)));
         }
+        let make = move || -> Result<Box<dyn Instance>> {
+            let made: Result<Box<dyn Instance>> = match way {
+                Way::Product(layout, number) => {
+                    let plain = layout == Layout::Plain;
+                    Multiplied::new(&gpu, &convolution, plain, number as usize).map(|made| Box::new(made) as _)
+                }
+                Way::Stem(layout) => {
+                    Stem::new(&gpu, &convolution, layout == Layout::Plain).map(|made| Box::new(made) as _)
+                }
+                _ => Depthwise::new(&gpu, &convolution).map(|made| Box::new(made) as _),
+            };
+            // What was chosen at some shapes has to run at others.
+            match made {
+                Ok(made) => Ok(made),
+                Err(_) if way.layouts()[0] == Layout::Plain => Ok(Box::new(Direct::new(&gpu, &convolution)?)),
+                Err(_) => Ok(Box::new(InEngine::new(&gpu, convolution.clone(), 0))),
+            }
+        };
+        Ok(Box::new(Later::new(&self.gpu, make)))
     }
 }
 
@@ -235,7 +268,11 @@ mod tests {
             .map(Way::Engine)
             .chain(products(Layout::Plain))
             .chain(products(Layout::ChannelsLast))
-            .chain([Way::Depthwise])
+            .chain([
+                Way::Depthwise,
+                Way::Stem(Layout::Plain),
+                Way::Stem(Layout::ChannelsLast),
+            ])
             .collect();
         for (i, &way) in ways.iter().enumerate() {
             assert_eq!(Way::of(way.tactic()), way);

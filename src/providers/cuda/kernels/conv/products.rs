@@ -11,7 +11,8 @@ use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cublaslt::{self, Epilogue, Plan, Product};
 use crate::providers::cuda::library::cudnn::{Activation, Convolution};
-use std::sync::{Arc, OnceLock};
+use std::cell::OnceCell;
+use std::sync::Arc;
 
 /// So many of cuBLASLt's algorithms are timed.
 pub const ALGORITHMS: u32 = 4;
@@ -35,7 +36,7 @@ pub struct Multiplied {
     plan: Plan,
     patches: Option<Patches>,
     convolution: Convolution,
-    direct: OnceLock<Result<Direct>>,
+    direct: OnceCell<Result<Direct>>,
 }
 
 impl Multiplied {
@@ -46,7 +47,8 @@ impl Multiplied {
     pub fn new(gpu: &Arc<Gpu>, c: &Convolution, plain: bool, number: usize) -> Result<Self> {
         let one = c.w.sizes[2..].iter().all(|&k| k == 1) && c.strides.iter().all(|&s| s == 1);
         let patches = (!one).then(|| Patches::new(gpu, c, plain)).transpose()?;
-        let dense = c.y.step() == c.y.sizes[1] && (plain || c.x.step() == c.x.sizes[1]);
+        let weights = c.w.strides[0] == c.w.sizes[1..].iter().product::<i64>();
+        let dense = weights && c.y.step() == c.y.sizes[1] && (plain || c.x.step() == c.x.sizes[1]);
         if !dense || c.begin.iter().chain(&c.end).any(|&p| p != 0) || c.groups() != 1 {
             return Err(unfit("a convolution is no product of matrices as they lie", c));
         }
@@ -54,6 +56,7 @@ impl Multiplied {
         let k = c.w.sizes[1..].iter().product::<i64>() as usize;
         let product = Product {
             dtype: c.dtype,
+            result: c.dtype,
             m,
             n,
             k,
@@ -66,13 +69,14 @@ impl Multiplied {
                 activation: c.activation.map(|_| cublaslt::Activation::Relu),
             },
             adds: c.residual.is_some(),
+            alignment: EVEN as u32,
         };
         Ok(Self {
             gpu: gpu.clone(),
             plan: gpu.blas()?.plan(product, number)?,
             patches,
             convolution: c.clone(),
-            direct: OnceLock::new(),
+            direct: OnceCell::new(),
         })
     }
 
@@ -119,7 +123,7 @@ impl Instance for Multiplied {
             call.workspace,
         ];
         // SAFETY: the planner gives addresses that hold the operands of the request.
-        unsafe { self.gpu.blas()?.run(&mut self.plan, addresses, call.queue) }
+        unsafe { self.gpu.blas()?.run(&mut self.plan, addresses, 1.0, call.queue) }
     }
 }
 
@@ -228,10 +232,16 @@ mod tests {
             activation: None,
         };
         let last = Words::new(&c, false);
-        assert_eq!((last.pack, &last.words[..5]), (8, [2 * 196 * 16 * 6, 6, 1, 1, 16].as_slice()));
+        assert_eq!(
+            (last.pack, &last.words[..5]),
+            (8, [2 * 196 * 16 * 6, 6, 1, 1, 16].as_slice())
+        );
         assert_eq!(last.words[5..], [1, 14, 14, 1, 16, 16, 224 * 224 * 3, 1, 0, 672, 3]);
         c.x.strides = vec![224 * 224 * 3, 224 * 224, 224, 1];
         let plain = Words::new(&c, true);
-        assert_eq!((plain.pack, &plain.words[..5]), (8, [2 * 196 * 48 * 2, 2, 3, 1, 16].as_slice()));
+        assert_eq!(
+            (plain.pack, &plain.words[..5]),
+            (8, [2 * 196 * 48 * 2, 2, 3, 1, 16].as_slice())
+        );
     }
 }

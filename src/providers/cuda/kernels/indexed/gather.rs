@@ -2,8 +2,8 @@
 
 use super::{INDICES, Rule, Runs, THREADS, complaint, index_type};
 use crate::error::Result;
-use crate::plan::layout::Layout;
 use crate::plan::Request;
+use crate::plan::layout::Layout;
 use crate::providers::common::scope::uniform_forms;
 use crate::providers::cuda::device::Grid;
 use crate::providers::cuda::kernels::Gpu;
@@ -16,7 +16,13 @@ const SOURCE: &str = include_str!("../../../../../kernels/gather.cu");
 /// Gather, GatherElements or GatherND.
 pub fn kernel(name: &str, rule: Rule, gpu: &Arc<Gpu>) -> Sourced {
     let make = move |gpu: &Gpu, request: &Request| launch(rule, gpu, request);
-    Sourced::new(name, format!("{rule:?}"), uniform_forms(&[Layout::Plain], 2, 1), gpu, make)
+    Sourced::new(
+        name,
+        format!("{rule:?}"),
+        uniform_forms(&[Layout::Plain], 2, 1),
+        gpu,
+        make,
+    )
 }
 
 fn launch(rule: Rule, gpu: &Gpu, request: &Request) -> Result<Launch> {

@@ -83,11 +83,19 @@ mod tests {
     fn the_number_that_is_wrong_is_told() {
         let said = |found: i64, extents: &[usize]| {
             let error = out_of_range(found, extents);
-            error.parts().map(|(_, text)| text.to_string()).collect::<Vec<_>>().join(" ")
+            error
+                .parts()
+                .map(|(_, text)| text.to_string())
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         let same = |index: i64, extent: usize| {
             let error = indexing::index(index, extent).unwrap_err();
-            error.parts().map(|(_, text)| text.to_string()).collect::<Vec<_>>().join(" ")
+            error
+                .parts()
+                .map(|(_, text)| text.to_string())
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(said(-9, &[7]), same(-9, 7));
         assert_eq!(said(-9 * 3 + 2, &[100, 100, 5]), same(-9, 5));

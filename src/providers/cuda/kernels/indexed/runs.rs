@@ -128,11 +128,20 @@ mod tests {
         let axis = Runs::new(Rule::Axis(1), &x, &operand(&[2]));
         assert_eq!((axis.length, starts(&axis, &[2, 0])), (4, vec![8, 0, 20, 12]));
         let elements = Runs::new(Rule::Elements(2), &x, &operand(&[2, 2, 1]));
-        assert_eq!((elements.length, starts(&elements, &[3, 0, 1, 2])), (1, vec![3, 4, 13, 18]));
+        assert_eq!(
+            (elements.length, starts(&elements, &[3, 0, 1, 2])),
+            (1, vec![3, 4, 13, 18])
+        );
         let vectors = Runs::new(Rule::Vectors(1), &x, &operand(&[2, 2, 1]));
-        assert_eq!((vectors.length, starts(&vectors, &[2, 0, 1, 1])), (4, vec![8, 0, 16, 16]));
+        assert_eq!(
+            (vectors.length, starts(&vectors, &[2, 0, 1, 1])),
+            (4, vec![8, 0, 16, 16])
+        );
         let vectors = Runs::new(Rule::Vectors(0), &x, &operand(&[2, 3]));
-        assert_eq!((vectors.length, starts(&vectors, &[1, 2, 3, 0, 1, 0])), (1, vec![23, 4]));
+        assert_eq!(
+            (vectors.length, starts(&vectors, &[1, 2, 3, 0, 1, 0])),
+            (1, vec![23, 4])
+        );
         assert_eq!(vectors.extents(), [2, 3, 4]);
         let scalar = Runs::new(Rule::Axis(0), &operand(&[5]), &operand(&[]));
         assert_eq!((scalar.length, starts(&scalar, &[4])), (1, vec![4]));

@@ -179,7 +179,11 @@ impl Instance for Scattering {
         }
         let keys = self.sorted(call)?;
         let mut arguments = Arguments::default();
-        arguments.address(y).address(call.inputs[2]).address(keys).fields(&self.sorted);
+        arguments
+            .address(y)
+            .address(call.inputs[2])
+            .address(keys)
+            .fields(&self.sorted);
         // SAFETY: as for sorting.
         unsafe { self.finish.launch(self.finishing, &arguments, call.queue) }
     }

@@ -1,20 +1,26 @@
 //! Connected pointwise layers as one kernel, whose source is written for them.
 
 pub mod code;
+mod convert;
+mod expression;
 
 use super::{Answer, Gpu};
 use crate::error::Result;
+use crate::network::dtype::DType;
 use crate::network::{LayerId, Network};
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Instance, Kernel, Request};
 use crate::providers::common::group;
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::cuda::kernels::strided::{Operands, Strided};
+use crate::providers::cuda::kernels::strided::{Operands, Strided, copy_source};
 use std::fmt::Write;
 use std::sync::Arc;
 
 /// A fusion of the pointwise layers around this one, and the layer alone.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
+    if scope.op() == "BitCast" {
+        return Ok(vec![bit_cast(scope, gpu)]);
+    }
     if !code::is_pointwise(scope.network, scope.layer()) {
         return Ok(vec![]);
     }
@@ -48,8 +54,29 @@ fn candidate(network: &Network, layers: Vec<LayerId>, gpu: &Arc<Gpu>) -> Candida
     }
 }
 
-/// The function of one element, as `strided.cu` wants it.
-fn source(network: &Network, code: &code::Code) -> String {
+/// The bytes as they are; as a bool, what is not 0 is true. Alone: a NaN of another kind than the usual one would not come
+/// through arithmetic.
+fn bit_cast(scope: &Scope, gpu: &Arc<Gpu>) -> Candidate {
+    let ty = scope.output_type(0);
+    let source = match ty.dtype {
+        DType::Bool => "typedef uint8 Y0;\ntypedef uint8 X0;\n\
+                        __device__ __forceinline__ void element(uint8& y0, const uint8 x0) { y0 = x0 != 0; }\n"
+            .into(),
+        dtype => copy_source(dtype).0,
+    };
+    let kernel = Pointwise {
+        name: scope.op().into(),
+        reads_layout: vec![true],
+        rank: ty.rank(),
+        outputs: 1,
+        source,
+        gpu: gpu.clone(),
+    };
+    scope.alone(kernel, &[0])
+}
+
+/// The function of one element, as [`Strided`] wants it.
+pub fn source(network: &Network, code: &code::Code) -> String {
     let ty = |&t: &crate::network::TensorId| code::element(network[t].ty.dtype).unwrap_or("float");
     let mut text = String::new();
     let mut parameters: Vec<String> = vec![];

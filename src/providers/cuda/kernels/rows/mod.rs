@@ -1,9 +1,14 @@
-//! Rows of numbers that threads work on together: softmax, normalizations, reductions.
+//! Rows of numbers that threads work on together: softmax, normalizations, reductions, running sums, the best elements.
 
+mod group_norm;
+mod hardmax;
+mod lrn;
 mod norm;
 mod reduce;
+mod scan;
 mod softmax;
 mod team;
+mod top_k;
 mod walk;
 
 use super::{Answer, Gpu};
@@ -16,9 +21,19 @@ use std::sync::Arc;
 /// What every source here begins with.
 const ROWS: &str = include_str!("../../../../../kernels/rows.cu");
 
-/// What these families run of a layer.
+/// What the kernels here run of a layer.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
-    for family in [norm::offer, softmax::offer, reduce::offer] {
+    let offers = [
+        norm::offer,
+        group_norm::offer,
+        lrn::offer,
+        softmax::offer,
+        hardmax::offer,
+        reduce::offer,
+        scan::offer,
+        top_k::offer,
+    ];
+    for family in offers {
         let found = family(scope, gpu)?;
         if !found.is_empty() {
             return Ok(found);

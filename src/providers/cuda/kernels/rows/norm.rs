@@ -12,7 +12,7 @@ use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
 use crate::providers::cuda::kernels::launch::fields;
 use crate::providers::cuda::kernels::pointwise::code::element;
-use crate::providers::cuda::kernels::steps::{Stepped, Steps, entry, in_packs, pack};
+use crate::providers::cuda::kernels::steps::{Stepped, Steps, double, entry, in_packs, pack};
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ fn candidate(
         kept: kept.is_some(),
         scaled: sides[0].is_some(),
         shifted: sides[1].is_some(),
-        epsilon: layer.attrs.float("epsilon") as f32,
+        epsilon: layer.attrs.float("epsilon"),
     };
     let name = format!("{}{}", if added.is_some() { "Add+" } else { "" }, layer.op.name);
     let forms = uniform_forms(&[Layout::Plain], inputs.len(), outputs.len());
@@ -89,7 +89,7 @@ struct Norm {
     kept: bool,
     scaled: bool,
     shifted: bool,
-    epsilon: f32,
+    epsilon: f64,
 }
 
 impl Norm {
@@ -102,7 +102,7 @@ impl Norm {
             let how = Held::of(x.dtype, rows, length, pack, gpu.device.multiprocessors);
             let source = self.source(x.dtype, side.unwrap_or(x.dtype), pack, &how.call);
             let numbers = [rows, length, how.team.size, 1, 1, 1].map(|n| n as i64);
-            let numbers = numbers.into_iter().chain([i64::from(self.epsilon.to_bits() as i32)]);
+            let numbers = double(self.epsilon).into_iter().chain(numbers);
             let function = gpu.compiler.function(&source, "normalize", 0)?;
             Ok(Steps::one(function, how.grid(rows)?, fields(numbers)?, how.describe()))
         })
@@ -155,6 +155,11 @@ impl Held {
             false => format!("held<{}, {}>", team.packs, team.is_block()),
         };
         Self { team, call, streamed }
+    }
+
+    /// Whether a block reads its row three times.
+    pub fn is_streamed(&self) -> bool {
+        self.streamed
     }
 
     /// The blocks for so many rows.

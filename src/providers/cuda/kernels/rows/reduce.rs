@@ -124,7 +124,11 @@ impl Reduction {
         }
         Ok(Steps {
             steps,
-            workspace: if split { results * plan.parts * self.bytes(x.dtype) } else { 0 },
+            workspace: if split {
+                results * plan.parts * self.bytes(x.dtype)
+            } else {
+                0
+            },
             complaint: None,
             how: plan.how,
         })
@@ -132,7 +136,11 @@ impl Reduction {
 
     fn step(&self, gpu: &Gpu, body: &str, split: bool, grid: Grid, numbers: &[i32]) -> Result<Step> {
         let rule = &self.rule;
-        let partial = if split { format!("{rule}::Acc* partial, ") } else { String::new() };
+        let partial = if split {
+            format!("{rule}::Acc* partial, ")
+        } else {
+            String::new()
+        };
         let parameters = format!("{rule}::Out* y, const {rule}::In* x, {partial}const Walk s");
         let body = format!("typedef {rule} R;\n    {body}");
         let source = entry(&[ROWS, SOURCE], "reduction", &parameters, &body);
@@ -186,7 +194,13 @@ impl Plan {
         Ok(Self {
             team: team.size,
             block: team.is_block(),
-            ..Self::split(walk.length(), grid, team.size * PACKS * pack, multiprocessors, team.describe())
+            ..Self::split(
+                walk.length(),
+                grid,
+                team.size * PACKS * pack,
+                multiprocessors,
+                team.describe(),
+            )
         })
     }
 
@@ -236,7 +250,12 @@ mod tests {
         let kept = |axis| if reduced.contains(&axis) { 1 } else { shape[axis] };
         let operand = |shape| Operand::dense(DType::Float16, shape, layout);
         let y = operand((0..shape.len()).map(kept).collect());
-        Plan::of(&Walk::of(&operand(shape.to_vec()), &y, reduced, true).unwrap(), pack, 132).unwrap()
+        Plan::of(
+            &Walk::of(&operand(shape.to_vec()), &y, reduced, true).unwrap(),
+            pack,
+            132,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -251,7 +270,10 @@ mod tests {
     #[test]
     fn others_are_not() {
         let pooled = plan(&[32, 2048, 7, 7], &[2, 3], Layout::ChannelsLast, 8);
-        assert_eq!((pooled.team, pooled.grid.threads, pooled.grid.blocks), (32, 256, [256, 1, 1]));
+        assert_eq!(
+            (pooled.team, pooled.grid.threads, pooled.grid.blocks),
+            (32, 256, [256, 1, 1])
+        );
         assert_eq!((pooled.parts, pooled.part), (1, 49));
         let rows = plan(&[4096, 768], &[1], Layout::Plain, 8);
         assert_eq!((rows.team, rows.block, rows.parts), (32, false, 1));

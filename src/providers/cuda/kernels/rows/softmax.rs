@@ -59,7 +59,14 @@ fn instance(gpu: &Gpu, request: &Request, axis: usize, logarithm: bool) -> Resul
     };
     // A row that is read again is walked in packs wherever it begins.
     let long = inner == 1 && length > STREAMING as usize * most_packs(x.dtype, 1);
-    in_packs(if long { WIDEST / x.dtype.size() } else { pack(x.dtype, [along]) }, make)
+    in_packs(
+        if long {
+            WIDEST / x.dtype.size()
+        } else {
+            pack(x.dtype, [along])
+        },
+        make,
+    )
 }
 
 /// What is called, who shares a row, the blocks, and how that is described.

@@ -206,14 +206,15 @@ impl Dnn {
         Ok(room)
     }
 
-    /// Whether an engine neither rounds operands nor sums to less than float32, and gives the same result again.
+    /// Whether an engine neither rounds operands nor sums to less than float32, and gives the same result again. float32 is
+    /// not transformed either: products of integers, which come as such, are exact.
     fn is_exact(&self, config: &Descriptor, dtype: DType) -> Result<bool> {
         let engine = Descriptor::new(self.library, kind::ENGINE)?;
         config.get(name::CONFIG_ENGINE, ty::DESCRIPTOR, &mut [engine.handle])?;
         let mut notes = [-1i32; 16];
         let count = engine.get(name::ENGINE_NOTES, ty::NUMERICAL_NOTE, &mut notes)?;
         let refused = |given: &i32| match *given {
-            note::TENSOR_CORE => dtype == DType::Float32,
+            note::TENSOR_CORE | note::FFT | note::WINOGRAD..=note::LAST_WINOGRAD => dtype == DType::Float32,
             note::DOWN_CONVERT_INPUTS | note::REDUCED_PRECISION_REDUCTION | note::NONDETERMINISTIC => true,
             _ => false,
         };

@@ -87,7 +87,11 @@ pub mod note {
     pub const TENSOR_CORE: i32 = 0;
     pub const DOWN_CONVERT_INPUTS: i32 = 1;
     pub const REDUCED_PRECISION_REDUCTION: i32 = 2;
+    pub const FFT: i32 = 3;
     pub const NONDETERMINISTIC: i32 = 4;
+    /// This one and the next three.
+    pub const WINOGRAD: i32 = 5;
+    pub const LAST_WINOGRAD: i32 = 8;
 }
 
 /// `cudnnStatus_t`: `CUDNN_STATUS_INTERNAL_ERROR_...`.

@@ -1,0 +1,79 @@
+//! Whole calls that were recorded, for arrays that come again at the same addresses: one launch in place of one for each
+//! copy and one for what lies between them.
+
+use crate::error::Result;
+use crate::plan::program::Program;
+use crate::plan::stretch::{Run, Running, Stretch};
+use crate::plan::{Queue, Recording};
+use std::collections::HashSet;
+
+/// Arrays at so many sets of addresses are remembered: a caller who makes new ones for each result goes through a few.
+const KEPT: usize = 4;
+
+/// The recordings of a program that one provider runs from end to end.
+pub(super) struct Repeats {
+    provider: usize,
+    /// By the addresses of the caller's arrays, the last one used in front; none yet where they came only once.
+    known: Vec<(Vec<usize>, Option<Box<dyn Recording>>)>,
+}
+
+impl Repeats {
+    /// `None` where calls can't be recorded whole.
+    pub fn of(
+        program: &Program,
+        runs: &[Run],
+        patched: &HashSet<usize>,
+        records: impl Fn(usize) -> bool,
+    ) -> Option<Self> {
+        let provider = program.steps[runs.first()?.step].provider;
+        let joins = |(at, run): (usize, &Run)| {
+            program.steps[run.step].provider == provider && (run.instance.capturable() || patched.contains(&at))
+        };
+        let whole = records(provider) && runs.iter().enumerate().all(joins);
+        whole.then(|| Self {
+            provider,
+            known: vec![],
+        })
+    }
+
+    /// Runs the call by a recording, which it makes when arrays come for the second time; says whether it did.
+    ///
+    /// # Errors
+    /// If a kernel or the device fails.
+    pub fn run(&mut self, addresses: Vec<usize>, running: &mut Running, stretches: &mut [Stretch]) -> Result<bool> {
+        let queue = running.queues.get(self.provider)?;
+        if queue.is_recording() {
+            return Ok(false);
+        }
+        let Some(at) = self.known.iter().position(|(known, _)| *known == addresses) else {
+            self.known.truncate(KEPT - 1);
+            self.known.insert(0, (addresses, None));
+            return Ok(false);
+        };
+        self.known[..=at].rotate_right(1);
+        let recording = &mut self.known[0].1;
+        if recording.is_none() {
+            let own = running.queues.own(self.provider)?;
+            let mut record = || stretches.iter().try_for_each(|stretch| stretch.put(running, own));
+            *recording = own
+                .recorder()
+                .map(|recorder| recorder.record(&mut record))
+                .transpose()?;
+        }
+        match recording {
+            Some(recording) => recording.replay(queue).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Waits until the call is done.
+    ///
+    /// # Errors
+    /// If some of it failed, or something was wrong with its data; names the layer.
+    pub fn finish(&self, running: &mut Running) -> Result<()> {
+        let queue: &dyn Queue = running.queues.get(self.provider)?;
+        queue.finish()?;
+        let program = running.program;
+        running.runs.iter_mut().try_for_each(|run| run.finished(program))
+    }
+}

@@ -1,0 +1,168 @@
+//! The first convolution of a network, of images with few channels: the kernel of `stem.cu`, on tensor cores.
+
+use super::super::Gpu;
+use super::super::launch::fields;
+use super::super::pointwise::code::element;
+use super::direct::{Direct, activation, sides};
+use crate::error::{Error, Result};
+use crate::network::dtype::DType;
+use crate::plan::{Call, Instance};
+use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::providers::cuda::library::cudnn::Convolution;
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+const SOURCE: &str = include_str!("../../../../../kernels/stem.cu");
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Places that a block computes at once, along each axis.
+const TILE: i64 = 16;
+/// Channels of a chunk: a block computes one or two of them.
+const CHUNK: i64 = 32;
+/// Bytes and elements that are written at once.
+const PACK: [usize; 2] = [16, 8];
+
+/// Whether the kernel is for a convolution of so many channels with such a window, all of which is compiled in.
+pub fn fits(dtype: DType, [results, channels]: [i64; 2], kernel: &[i64], strides: &[i64], dilations: &[i64]) -> bool {
+    let half = matches!(dtype, DType::Float16 | DType::BFloat16);
+    let [&[height, width], &[down, across]] = [kernel, strides] else {
+        return false;
+    };
+    // Channels are padded where two neighbours would not begin at an even place; a row of the kernel is four pairs or more.
+    let padded = channels + across * channels % 2;
+    half && (1..=4).contains(&channels)
+        && results % PACK[1] as i64 == 0
+        && height <= 7
+        && width <= 7
+        && down == across
+        && across <= 2
+        && dilations == [1, 1]
+        && (width * padded + 1) / 2 >= 4
+}
+
+/// A convolution of few channels.
+pub struct Stem {
+    gpu: Arc<Gpu>,
+    function: Function,
+    shape: Vec<i32>,
+    grid: Grid,
+    convolution: Convolution,
+    direct: OnceCell<Result<Direct>>,
+}
+
+impl Stem {
+    /// The kernel for a convolution that [`fits`], of an input with channels innermost or in the plain layout.
+    ///
+    /// # Errors
+    /// If the result is a slice at odd places, or the kernel does not compile.
+    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, plain: bool) -> Result<Self> {
+        if c.residual.is_some() || c.y.step() % PACK[1] as i64 != 0 || c.w.step() != c.w.sizes[1] {
+            return Err(
+                Error::unsupported("a convolution is not for the kernel of few channels").got(format!("{c:?}")),
+            );
+        }
+        let chunks = if c.y.sizes[1] > CHUNK { 2 } else { 1 };
+        let across = (c.y.sizes[1] as u32).div_ceil(chunks * CHUNK as u32);
+        /// Blocks that a multiprocessor holds; each brings its weights once, for all tiles that it computes.
+        const BLOCKS: u32 = 2;
+        let (words, tiles) = words(c);
+        let along = (gpu.device.multiprocessors * BLOCKS).div_ceil(across);
+        Ok(Self {
+            gpu: gpu.clone(),
+            function: gpu
+                .compiler
+                .function(&source(c, chunks, plain), "first_convolution", 0)?,
+            shape: fields(words)?,
+            grid: Grid {
+                blocks: [along.min(tiles as u32), across, 1],
+                threads: THREADS,
+            },
+            convolution: c.clone(),
+            direct: OnceCell::new(),
+        })
+    }
+}
+
+fn source(c: &Convolution, chunks: u32, plain: bool) -> String {
+    let ty = element(c.dtype).unwrap_or("float16");
+    let (kernel, channels, stride) = (&c.w.sizes[2..], c.x.sizes[1], c.strides[1]);
+    let [code, _] = activation(c.activation);
+    format!(
+        "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 2) first_convolution({ty}* y, const {ty}* x, \
+         const {ty}* w, const {ty}* bias, const Shape shape) {{\n    \
+         stem<{ty}, {}, {}, {channels}, {stride}, {chunks}, {plain}, {code}>(y, x, w, bias, shape);\n}}\n",
+        kernel[0], kernel[1]
+    )
+}
+
+/// `Shape` of `stem.cu`, and how many tiles there are.
+fn words(c: &Convolution) -> (Vec<i64>, i64) {
+    let [_, slope] = activation(c.activation);
+    let mut words = [&c.x.sizes[2..], &c.y.sizes[2..], &c.y.sizes[1..2], &c.begin].concat();
+    words.push(slope);
+    words.extend(&c.x.strides);
+    let [down, across] = [2, 3].map(|axis| (c.y.sizes[axis] + TILE - 1) / TILE);
+    let tiles = down * across * c.y.sizes[0];
+    words.extend([c.y.step(), across, down, tiles]);
+    (words, tiles)
+}
+
+impl Instance for Stem {
+    fn implementation(&self) -> String {
+        "few channels, on tensor cores".into()
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        if !call.outputs[0].addr().is_multiple_of(PACK[0]) {
+            let make = || Direct::new(&self.gpu, &self.convolution);
+            return self.direct.get_or_init(make).as_ref().map_err(Clone::clone)?.run(call);
+        }
+        let [bias, _] = sides(&self.convolution, call);
+        let mut arguments = Arguments::default();
+        for address in [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1], bias] {
+            arguments.address(address);
+        }
+        arguments.fields(&self.shape);
+        // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
+        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::cuda::library::cudnn::Tensor;
+
+    #[test]
+    fn stems_of_known_networks_fit() {
+        let fits = |channels: [i64; 2], kernel: i64, stride: i64| {
+            fits(DType::Float16, channels, &[kernel; 2], &[stride; 2], &[1, 1])
+        };
+        assert!(fits([64, 3], 7, 2) && fits([32, 3], 3, 2) && fits([64, 3], 3, 1) && fits([32, 3], 6, 2));
+        assert!(!fits([64, 8], 3, 2) && !fits([64, 1], 3, 2) && !fits([63, 3], 3, 2) && !fits([64, 3], 11, 4));
+    }
+
+    #[test]
+    fn tiles_cover_the_result() {
+        let c = Convolution {
+            dtype: DType::Float16,
+            transposed: false,
+            x: Tensor::dense(vec![2, 3, 224, 224]),
+            w: Tensor::dense(vec![64, 3, 7, 7]),
+            y: Tensor::dense(vec![2, 64, 112, 113]),
+            strides: vec![2, 2],
+            dilations: vec![1, 1],
+            begin: vec![3, 3],
+            end: vec![3, 3],
+            bias: true,
+            residual: None,
+            activation: None,
+        };
+        let (words, tiles) = words(&c);
+        assert_eq!(tiles, 7 * 8 * 2);
+        assert_eq!(
+            words,
+            [224, 224, 112, 113, 64, 3, 3, 0, 224 * 224 * 3, 1, 672, 3, 64, 8, 7, 112]
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! The `Tail` of `matmul.cu`, written for the layers behind a product.
+
+use super::follow::{Place, place};
+use crate::network::dtype::DType;
+use crate::network::{LayerId, Network, TensorId};
+use crate::providers::cuda::kernels::pointwise::code::{self, element};
+use std::fmt::Write;
+
+/// What is done with each number of a product, as code.
+pub struct Behind {
+    /// What it reads beside the product.
+    pub operands: Vec<(TensorId, Place)>,
+    /// What it gives.
+    pub output: TensorId,
+    /// Declares `T0`, `Y0`, `X1`, ... and `Tail`, whose fields are the operands in their order.
+    pub text: String,
+}
+
+impl Behind {
+    /// The code of these layers, which come in an order of execution, behind the product of a layer.
+    pub fn new(network: &Network, product: TensorId, layers: &[LayerId]) -> Self {
+        let code = code::of(network, layers);
+        let output = code.outputs.first().copied().unwrap_or(product);
+        let body = match layers {
+            [] => "    y0 = sum;\n".into(),
+            _ => code.body,
+        };
+        let placed = |&t: &TensorId| Some((t, place(network, t, product)?)).filter(|_| t != product);
+        let dtype = |t: TensorId| network[t].ty.dtype;
+        let operands: Vec<_> = code.inputs.iter().filter_map(placed).collect();
+        let parameters = code.inputs.iter().enumerate().map(|(number, &tensor)| {
+            let own = operands.iter().position(|(t, _)| *t == tensor);
+            let ty = own.map_or("T0".into(), |own| format!("X{}", own + 1));
+            format!("const Wide<{ty}>::type x{number}")
+        });
+        let mut parameters: Vec<String> = parameters.collect();
+        if layers.is_empty() {
+            parameters.push("const Wide<T0>::type sum".into());
+        }
+        let mut text = typedef("T0", dtype(product)) + &typedef("Y0", dtype(output));
+        for (number, (operand, _)) in operands.iter().enumerate() {
+            text += &typedef(&format!("X{}", number + 1), dtype(*operand));
+        }
+        _ = writeln!(
+            text,
+            "__device__ __forceinline__ void element(Wide<Y0>::type& y0, {}) {{\n{body}}}",
+            parameters.join(", ")
+        );
+        let names: Vec<Option<usize>> = match layers {
+            [] => vec![None],
+            _ => code
+                .inputs
+                .iter()
+                .map(|tensor| operands.iter().position(|(t, _)| t == tensor))
+                .collect(),
+        };
+        text += &structure(&operands, &names);
+        Self { operands, output, text }
+    }
+}
+
+fn typedef(name: &str, dtype: DType) -> String {
+    format!("typedef {} {name};\n", element(dtype).unwrap_or("float"))
+}
+
+/// `Tail`; `arguments` are those of `element`: the number of an operand, or the sum.
+fn structure(operands: &[(TensorId, Place)], arguments: &[Option<usize>]) -> String {
+    let mut text = String::from("struct Tail {\n");
+    for number in 1..=operands.len() {
+        _ = writeln!(text, "    const X{number}* x{number};");
+    }
+    let call = |sum: &str, read: &dyn Fn(usize, Place) -> String| {
+        let one = |argument: &Option<usize>| match *argument {
+            Some(number) => format!("widen({})", read(number + 1, operands[number].1)),
+            None => sum.to_string(),
+        };
+        let arguments: Vec<String> = arguments.iter().map(one).collect();
+        format!("element(y, {});", arguments.join(", "))
+    };
+    let index = |place: Place| match place {
+        Place::Element => "at",
+        Place::Column => "column",
+        Place::Only => "0",
+    };
+    let single = call("sum", &|number, place| format!("x{number}[{}]", index(place)));
+    _ = writeln!(
+        text,
+        "    __device__ __forceinline__ Y0 one(const Wide<T0>::type sum, const uint64 at, const int32 column) const {{\n        \
+         Wide<Y0>::type y;\n        {single}\n        return Narrow<Y0>::from(y);\n    }}"
+    );
+    let packed: Vec<usize> = (1..=operands.len())
+        .filter(|number| operands[number - 1].1 != Place::Only)
+        .collect();
+    let even = packed
+        .iter()
+        .map(|number| format!("(uint64)x{number} % sizeof(Pack<X{number}, 8>) == 0"));
+    let even: Vec<String> = std::iter::once("true".into()).chain(even).collect();
+    _ = writeln!(
+        text,
+        "    // Whether operands may be read eight at a time.\n    \
+         __device__ __forceinline__ bool wide() const {{ return {}; }}",
+        even.join(" && ")
+    );
+    _ = writeln!(
+        text,
+        "    __device__ __forceinline__ Pack<Y0, 8> pack(const float (&sums)[8], const uint64 at, const int32 column) const {{"
+    );
+    for number in packed {
+        let at = index(operands[number - 1].1);
+        _ = writeln!(
+            text,
+            "        const Pack<X{number}, 8> p{number} = *(const Pack<X{number}, 8>*)(x{number} + {at});"
+        );
+    }
+    let each = call("sums[k]", &|number, place| match place {
+        Place::Only => format!("x{number}[0]"),
+        _ => format!("p{number}.item[k]"),
+    });
+    _ = writeln!(
+        text,
+        "        Pack<Y0, 8> results;\n        #pragma unroll\n        for (int32 k = 0; k < 8; k++) {{\n            \
+         Wide<Y0>::type y;\n            {each}\n            results.item[k] = Narrow<Y0>::from(y);\n        }}\n        \
+         return results;\n    }}\n}};"
+    );
+    text
+}

@@ -1,0 +1,373 @@
+//! Products on cuBLASLt, with as much of what follows as its epilogues do; a pass over the result does the rest.
+
+use super::problem::Problem;
+use crate::error::{Error, Result};
+use crate::network::attr::Read;
+use crate::network::dtype::DType;
+use crate::network::{Layer, LayerId, Network, TensorId};
+use crate::plan::layout::{Layout, Operand};
+use crate::plan::{Call, Form, Instance, Request};
+use crate::providers::cuda::kernels::Gpu;
+use crate::providers::cuda::kernels::pointwise::{self, code};
+use crate::providers::cuda::kernels::strided::{Operands, Strided};
+use crate::providers::cuda::kernels::tail::{Tail, Takes};
+use crate::providers::cuda::library::cublaslt::{Activation, Epilogue, Plan, Product};
+use std::sync::Arc;
+
+/// More products than this are not called one after another.
+const MOST_CALLS: usize = 32;
+/// What cuBLASLt's faster kernels ask of addresses.
+const ALIGNMENT: u32 = 16;
+
+/// The layers of a group as cuBLASLt runs them.
+pub struct Steps {
+    /// What the product is multiplied by.
+    pub scale: f64,
+    /// What is added to each row.
+    pub bias: Option<TensorId>,
+    /// What is added to the result.
+    pub residual: Option<TensorId>,
+    /// What is done then.
+    pub activation: Option<Activation>,
+    /// The pass behind it, if one is needed.
+    pub pass: Option<Pass>,
+}
+
+/// A pass over a product.
+pub struct Pass {
+    /// Its source, as `strided` wants it.
+    pub source: String,
+    /// The type of the product.
+    pub dtype: DType,
+    /// What it reads: the product, where there is none.
+    pub inputs: Vec<Option<TensorId>>,
+}
+
+impl Steps {
+    /// A product with these layers behind it, in an order of execution.
+    pub fn new(network: &Network, product: LayerId, behind: &[LayerId]) -> Self {
+        let scaled = scaled(network, product).filter(|(layer, _)| behind.contains(layer));
+        let mut first = vec![product];
+        first.extend(scaled.map(|(layer, _)| layer));
+        let takes = Takes {
+            bias: |other, result| {
+                let columns = result.shape.last();
+                other.shape.last() == columns && Some(&other.elements()) == columns
+            },
+            activation,
+        };
+        let tails = Tail::all(network, first, None, &takes);
+        let inside = |tail: &&Tail<Activation>| tail.layers[1..].iter().all(|layer| behind.contains(layer));
+        let longest = tails.iter().rfind(inside);
+        let done = longest.map_or(&[][..], |tail| &tail.layers);
+        let rest: Vec<LayerId> = behind.iter().copied().filter(|layer| !done.contains(layer)).collect();
+        let output = longest.map_or(network[product].outputs[0], |tail| tail.output);
+        Self {
+            scale: scaled.map_or(1.0, |(_, scale)| scale),
+            bias: longest.and_then(|tail| tail.bias),
+            residual: longest.and_then(|tail| tail.residual),
+            activation: longest.and_then(|tail| tail.activation),
+            pass: (!rest.is_empty()).then(|| Pass::new(network, output, &rest)),
+        }
+    }
+}
+
+impl Pass {
+    fn new(network: &Network, product: TensorId, layers: &[LayerId]) -> Self {
+        let code = code::of(network, layers);
+        Self {
+            source: pointwise::source(network, &code),
+            dtype: network[product].ty.dtype,
+            inputs: code.inputs.iter().map(|&t| Some(t).filter(|&t| t != product)).collect(),
+        }
+    }
+}
+
+/// The layer behind a product that multiplies it by one number, and that number.
+fn scaled(network: &Network, product: LayerId) -> Option<(LayerId, f64)> {
+    let output = network[product].outputs[0];
+    let user = network.sole_user(output)?;
+    let layer = &network[user];
+    let (&[Some(a), Some(b)], true) = (layer.inputs.as_slice(), network[output].ty.dtype.is_float()) else {
+        return None;
+    };
+    let same = network[layer.outputs[0]].ty.shape == network[output].ty.shape;
+    let number = |t: TensorId| network[t].constant()?.uniform();
+    let scale = match (layer.op.name, a == output) {
+        ("Mul", true) => number(b),
+        ("Mul", false) => number(a),
+        ("Div", true) => number(b).map(|divisor| 1.0 / divisor),
+        _ => None,
+    };
+    scale
+        .filter(|scale| same && scale.is_finite())
+        .map(|scale| (user, scale))
+}
+
+/// The activation of an epilogue that a layer is.
+fn activation(layer: &Layer) -> Option<Activation> {
+    match layer.op.name {
+        "Relu" => Some(Activation::Relu),
+        "Gelu" if layer.attrs.text("approximate") == "tanh" => Some(Activation::GeluTanh),
+        _ => None,
+    }
+}
+
+/// What cuBLASLt is asked for, beside the problem.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// The element type of the operands.
+    pub dtype: DType,
+    /// That of the result.
+    pub result: DType,
+    /// What the product is multiplied by.
+    pub scale: f64,
+    /// What is done to it.
+    pub epilogue: Epilogue,
+    /// Whether a third matrix is added.
+    pub adds: bool,
+}
+
+/// A problem as calls of cuBLASLt.
+pub struct Calls {
+    gpu: Arc<Gpu>,
+    plan: Plan,
+    /// For operands that lie less evenly.
+    uneven: Plan,
+    scale: f64,
+    /// Where each call begins: bytes from the left and the right operand, and from the result.
+    starts: Vec<[usize; 3]>,
+}
+
+impl Calls {
+    /// The problem in the `number`th algorithm of cuBLASLt.
+    ///
+    /// # Errors
+    /// If it has none, or the problem would take too many calls.
+    pub fn new(gpu: &Arc<Gpu>, problem: &Problem, wanted: Wanted, number: usize) -> Result<Self> {
+        let (inner, mut starts) = starts(problem)?;
+        let elements = [wanted.dtype, wanted.dtype, wanted.result].map(DType::size);
+        for start in &mut starts {
+            start.iter_mut().zip(elements).for_each(|(at, size)| *at *= size);
+        }
+        let step = |side: usize| inner.map_or(0, |axis| problem.steps[side][axis]);
+        let behind = |axis: usize| problem.batch[axis + 1..].iter().product::<usize>();
+        let Problem {
+            m, n, k, transposed, ..
+        } = *problem;
+        let product = |alignment| Product {
+            dtype: wanted.dtype,
+            result: wanted.result,
+            m,
+            n,
+            k,
+            transposed,
+            batches: inner.map_or(1, |axis| problem.batch[axis]),
+            strides: [step(0), step(1), inner.map_or(0, |axis| behind(axis) * m * n)],
+            epilogue: wanted.epilogue,
+            adds: wanted.adds,
+            alignment,
+        };
+        let blas = gpu.blas()?;
+        let even = starts
+            .iter()
+            .flatten()
+            .all(|start| start.is_multiple_of(ALIGNMENT as usize));
+        let least = wanted.dtype.size().min(wanted.result.size()) as u32;
+        Ok(Self {
+            gpu: gpu.clone(),
+            plan: blas.plan(product(if even { ALIGNMENT } else { least }), number)?,
+            uneven: blas.plan(product(least), 0)?,
+            scale: wanted.scale,
+            starts,
+        })
+    }
+
+    /// Bytes of scratch memory that it needs.
+    pub fn workspace(&self) -> usize {
+        self.plan.workspace().max(self.uneven.workspace())
+    }
+
+    /// Puts the calls into a stream. The addresses are those of [`Blas::run`](crate::providers::cuda::library::cublaslt::Blas::run).
+    ///
+    /// # Safety
+    /// Each address must hold its operand until the stream has run the calls.
+    ///
+    /// # Errors
+    /// If cuBLASLt refuses.
+    pub unsafe fn run(&mut self, addresses: [*mut u8; 6], stream: *mut std::ffi::c_void) -> Result<()> {
+        let even = addresses
+            .iter()
+            .all(|address| address.addr().is_multiple_of(ALIGNMENT as usize));
+        let plan = if even { &mut self.plan } else { &mut self.uneven };
+        let [left, right, bias, added, result, workspace] = addresses;
+        let blas = self.gpu.blas()?;
+        for &[l, r, y] in &self.starts {
+            let added = if added.is_null() { added } else { added.wrapping_add(y) };
+            let of_call = [
+                left.wrapping_add(l),
+                right.wrapping_add(r),
+                bias,
+                added,
+                result.wrapping_add(y),
+                workspace,
+            ];
+            // SAFETY: the caller's promise; each call stays within the operands.
+            unsafe { blas.run(plan, of_call, self.scale, stream)? };
+        }
+        Ok(())
+    }
+}
+
+/// The axis of the batch that one call goes through, and where each call begins, in elements.
+fn starts(problem: &Problem) -> Result<(Option<usize>, Vec<[usize; 3]>)> {
+    let batch = &problem.batch;
+    let inner = (0..batch.len()).max_by_key(|&axis| batch[axis]);
+    let mut starts = vec![[0; 3]];
+    let mut result = problem.m * problem.n;
+    for axis in (0..batch.len()).rev() {
+        if Some(axis) != inner {
+            let steps = [problem.steps[0][axis], problem.steps[1][axis], result];
+            let moved = |number: usize| {
+                let one = move |start: &[usize; 3]| std::array::from_fn(|i| start[i] + number * steps[i]);
+                starts.iter().map(one).collect::<Vec<_>>()
+            };
+            let all: Vec<_> = (0..batch[axis]).flat_map(moved).collect();
+            starts = all;
+        }
+        result *= batch[axis];
+    }
+    if starts.len() > MOST_CALLS {
+        return Err(
+            Error::unsupported("a batch of products takes too many calls of cuBLASLt")
+                .expected(format!("at most {MOST_CALLS}"))
+                .got(starts.len().to_string()),
+        );
+    }
+    Ok((inner, starts))
+}
+
+/// Where the operands of [`Calls`] stand among the inputs of a kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Slots {
+    /// What is added to each row.
+    pub bias: Option<usize>,
+    /// What is added to the result.
+    pub residual: Option<usize>,
+}
+
+/// A product on cuBLASLt, and the pass behind it.
+pub struct Multiplying {
+    calls: Calls,
+    slots: Slots,
+    pass: Option<Passing>,
+}
+
+/// A pass over the product, which lies in the workspace.
+struct Passing {
+    strided: Strided,
+    /// Of the inputs of the kernel; the product where there is none.
+    inputs: Vec<Option<usize>>,
+    /// Bytes of the product, a multiple of what operands are aligned to.
+    bytes: usize,
+}
+
+impl Multiplying {
+    /// The product of these calls; `pass` is a source, the type of the product, and which inputs it reads.
+    ///
+    /// # Errors
+    /// If the pass does not compile.
+    pub fn new(
+        gpu: &Gpu,
+        request: &Request,
+        calls: Calls,
+        slots: Slots,
+        pass: Option<(&Pass, Vec<Option<usize>>)>,
+    ) -> Result<Self> {
+        let pass = pass.map(|(pass, inputs)| {
+            let result = &request.outputs[0];
+            let product = Operand::dense(pass.dtype, result.shape.clone(), Layout::Plain);
+            let operand = |input: &Option<usize>| input.map_or(product.clone(), |input| request.inputs[input].clone());
+            let read: Vec<Operand> = inputs.iter().map(operand).collect();
+            let form = Form {
+                tactic: 0,
+                inputs: vec![Layout::Plain; read.len()],
+                outputs: vec![Layout::Plain],
+            };
+            let operands = Operands::of(&Request {
+                form: &form,
+                inputs: &read,
+                outputs: request.outputs,
+                binding: request.binding,
+                threads: request.threads,
+            })?;
+            Ok::<_, Error>(Passing {
+                strided: Strided::new(gpu, &pass.source, operands)?,
+                inputs,
+                bytes: product.bytes().next_multiple_of(256),
+            })
+        });
+        Ok(Self {
+            calls,
+            slots,
+            pass: pass.transpose()?,
+        })
+    }
+}
+
+impl Instance for Multiplying {
+    fn workspace(&self) -> usize {
+        self.calls.workspace() + self.pass.as_ref().map_or(0, |pass| pass.bytes)
+    }
+
+    fn implementation(&self) -> String {
+        let calls = match self.calls.starts.len() {
+            1 => "cuBLASLt".into(),
+            many => format!("cuBLASLt, {many} times"),
+        };
+        match self.pass {
+            Some(_) => format!("{calls}, and a pass"),
+            None => calls,
+        }
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        let input = |slot: Option<usize>| slot.map_or(std::ptr::null_mut(), |slot| call.inputs[slot].cast_mut());
+        let bytes = self.pass.as_ref().map_or(0, |pass| pass.bytes);
+        let result = if bytes > 0 { call.workspace } else { call.outputs[0] };
+        let addresses = [
+            input(Some(0)),
+            input(Some(1)),
+            input(self.slots.bias),
+            input(self.slots.residual),
+            result,
+            call.workspace.wrapping_add(bytes),
+        ];
+        // SAFETY: the planner gives addresses that hold the operands of the request, and as much workspace as was asked for.
+        unsafe { self.calls.run(addresses, call.queue)? };
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        let read = |input: &Option<usize>| input.map_or(call.workspace.cast_const(), |input| call.inputs[input]);
+        let inputs: Vec<*const u8> = pass.inputs.iter().map(read).collect();
+        pass.strided.run(&Call {
+            inputs: &inputs,
+            outputs: call.outputs,
+            workspace: std::ptr::null_mut(),
+            queue: call.queue,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_axis_of_a_batch_is_one_call() {
+        let problem = Problem::new([false; 2], &[2, 1, 5, 7], &[1, 3, 7, 4]);
+        let (inner, starts) = starts(&problem).unwrap();
+        assert_eq!((inner, starts), (Some(1), vec![[0, 0, 0], [35, 0, 60]]));
+        let problem = Problem::new([false; 2], &[4, 1, 5, 7], &[1, 2, 7, 4]);
+        let (inner, starts) = super::starts(&problem).unwrap();
+        assert_eq!((inner, starts), (Some(0), vec![[0, 0, 0], [0, 28, 20]]));
+    }
+}

@@ -1,0 +1,129 @@
+//! What is taken along with a product, and the code of it.
+
+use super::behind::Behind;
+use super::follow::{Place, groups};
+use crate::network::array::Array;
+use crate::network::attr::Attrs;
+use crate::network::dtype::DType;
+use crate::network::{LayerId, Network, TensorId, ops};
+use crate::providers::common::scope::{Orders, Scope};
+
+struct Graph {
+    network: Network,
+}
+
+impl Graph {
+    fn new() -> Self {
+        let network = Network::new("test");
+        Self { network }
+    }
+
+    fn input(&mut self, name: &str, shape: &str) -> TensorId {
+        let shape = shape.split_whitespace().map(|d| d.parse().unwrap()).collect();
+        self.network.add_input(name, DType::Float32, shape).unwrap()
+    }
+
+    fn weights(&mut self, shape: &[usize]) -> TensorId {
+        let values: Vec<f64> = (0..shape.iter().product()).map(|i| i as f64).collect();
+        let array = Array::from_f64(DType::Float32, shape.to_vec(), &values).unwrap();
+        self.network.add_constant("", array)
+    }
+
+    fn op(&mut self, op: &str, inputs: &[TensorId]) -> TensorId {
+        let op = ops::find(op).unwrap();
+        let inputs: Vec<_> = inputs.iter().map(|&t| Some(t)).collect();
+        self.network.add_layer("", op, Attrs::new(), &inputs).unwrap()[0]
+    }
+
+    fn output(&mut self, tensor: TensorId) {
+        self.network.mark_output(tensor, "y").unwrap();
+    }
+}
+
+fn names(g: &Graph) -> Vec<String> {
+    let orders = Orders::default();
+    let found = g.network.layers().find(|(_, layer)| layer.op.name == "MatMul");
+    let layer = found.unwrap().0;
+    let scope = Scope {
+        network: &g.network,
+        layer,
+        orders: &orders,
+    };
+    let name = |layers: Vec<LayerId>| {
+        layers
+            .iter()
+            .map(|&l| g.network[l].op.name)
+            .collect::<Vec<_>>()
+            .join("+")
+    };
+    groups(&scope).into_iter().map(name).collect()
+}
+
+#[test]
+fn a_gate_that_is_read_twice_is_taken_whole() {
+    let mut g = Graph::new();
+    let x = g.input("x", "b 4 8");
+    let (w, b, factor) = (g.weights(&[8, 6]), g.weights(&[6]), g.weights(&[1]));
+    let y = g.op("MatMul", &[x, w]);
+    let y = g.op("Add", &[y, b]);
+    let gate = g.op("Mul", &[y, factor]);
+    let gate = g.op("Sigmoid", &[gate]);
+    let y = g.op("Mul", &[y, gate]);
+    g.output(y);
+    assert_eq!(names(&g), ["Add+Mul+Sigmoid+Mul", "Add", ""]);
+}
+
+#[test]
+fn what_is_as_large_as_the_result_goes_along_and_a_part_of_it_does_not() {
+    let mut g = Graph::new();
+    let (x, up, mask) = (g.input("x", "b 4 8"), g.input("up", "b 4 6"), g.input("mask", "b 1 6"));
+    let w = g.weights(&[8, 6]);
+    let y = g.op("MatMul", &[x, w]);
+    let y = g.op("Silu", &[y]);
+    let y = g.op("Mul", &[y, up]);
+    let y = g.op("Add", &[y, mask]);
+    g.output(y);
+    assert_eq!(names(&g), ["Silu+Mul", "Silu", ""]);
+}
+
+#[test]
+fn vectors_are_multiplied_alone() {
+    let mut g = Graph::new();
+    let (x, v) = (g.input("x", "4 8"), g.input("v", "8"));
+    let y = g.op("MatMul", &[x, v]);
+    let y = g.op("Relu", &[y]);
+    g.output(y);
+    assert_eq!(names(&g), [""]);
+}
+
+#[test]
+fn operands_are_read_where_their_places_say() {
+    let mut g = Graph::new();
+    let (x, up, number) = (g.input("x", "b 4 8"), g.input("up", "b 4 6"), g.input("number", "1"));
+    let (w, b) = (g.weights(&[8, 6]), g.weights(&[6]));
+    let product = g.op("MatMul", &[x, w]);
+    let y = g.op("Add", &[b, product]);
+    let y = g.op("Mul", &[y, up]);
+    let y = g.op("Sub", &[y, number]);
+    g.output(y);
+    let layers: Vec<_> = g.network.order().unwrap().into_iter().skip(1).collect();
+    let behind = Behind::new(&g.network, product, &layers);
+    let places: Vec<_> = behind.operands.iter().map(|(_, place)| *place).collect();
+    assert_eq!(places, [Place::Column, Place::Element, Place::Only]);
+    let call = "element(y, widen(x1[column]), sum, widen(x2[at]), widen(x3[0]));";
+    assert!(behind.text.contains(call), "{}", behind.text);
+    let call = "element(y, widen(p1.item[k]), sums[k], widen(p2.item[k]), widen(x3[0]));";
+    assert!(behind.text.contains(call), "{}", behind.text);
+}
+
+#[test]
+fn nothing_behind_gives_the_sum() {
+    let mut g = Graph::new();
+    let x = g.input("x", "b 4 8");
+    let w = g.weights(&[8, 6]);
+    let product = g.op("MatMul", &[x, w]);
+    g.output(product);
+    let behind = Behind::new(&g.network, product, &[]);
+    assert!(behind.operands.is_empty() && behind.output == product);
+    assert!(behind.text.contains("element(y, sum);"), "{}", behind.text);
+}

@@ -1,0 +1,206 @@
+//! MaxPool with its indices, AveragePool, LpPool, and MaxUnpool.
+
+mod unpool;
+
+use super::launch::fields;
+use super::pointwise::code::element;
+use super::steps::{Stepped, Steps, entry, in_packs, pack};
+use super::{Answer, Gpu};
+use crate::error::Result;
+use crate::network::attr::{Attrs, Read};
+use crate::network::ops::{pool, strides};
+use crate::plan::layout::{Layout, Operand};
+use crate::plan::{Instance, Request};
+use crate::providers::common::Why;
+use crate::providers::common::scope::{Scope, uniform_forms};
+use crate::providers::common::view::axes;
+use crate::providers::cuda::device::Grid;
+use std::sync::Arc;
+
+const SOURCE: &str = include_str!("../../../../../kernels/pool.cu");
+/// Spatial axes that `pool.cu` walks; one or two are the last of these.
+const AXES: usize = 3;
+/// Threads of a block.
+const THREADS: u32 = 128;
+/// The longest window along the last axis that is written out.
+const UNROLLED: i64 = 5;
+
+/// Pooling in both layouts.
+pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
+    let rule = match scope.op() {
+        "MaxPool" | "AveragePool" | "LpPool" => Rule::Values(scope.op()),
+        "MaxPoolIndices" => Rule::Indices,
+        "MaxUnpool" => return unpool::offer(scope, gpu),
+        _ => return Ok(vec![]),
+    };
+    let (Some(x), name) = (scope.input_type(0), scope.op()) else {
+        return Ok(vec![]);
+    };
+    let Some(ty) = element(x.dtype) else {
+        return Err(Why::new(format!("there is no pooling of {}", x.dtype)));
+    };
+    if x.rank() > AXES + 2 {
+        return Err(Why::new("there are more than three spatial axes"));
+    }
+    let attrs = scope.layer().attrs.clone();
+    let layouts = [Layout::ChannelsLast, Layout::Plain];
+    let identity = format!("{attrs:?}");
+    let pool = Pool { rule, ty, attrs };
+    let make = move |gpu: &Gpu, request: &Request| pool.instance(gpu, request);
+    let kernel = Stepped::new(name, &identity, uniform_forms(&layouts, 1, 1), gpu, make);
+    Ok(vec![scope.alone(kernel, &[0])])
+}
+
+/// What is asked of a window.
+enum Rule {
+    /// What this rule of `pool.cu` makes of its elements.
+    Values(&'static str),
+    /// Where its greatest element is.
+    Indices,
+}
+
+struct Pool {
+    rule: Rule,
+    /// The element type.
+    ty: &'static str,
+    attrs: Attrs,
+}
+
+impl Pool {
+    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Box<dyn Instance>> {
+        let (x, y) = (&request.inputs[0], &request.outputs[0]);
+        let pack = match (&self.rule, y.layout) {
+            (Rule::Values(_), Layout::ChannelsLast) => pack(x.dtype, [y.shape[1]]),
+            _ => 1,
+        };
+        in_packs(pack, |pack| {
+            let function = gpu.compiler.function(&self.source(y, pack)?, "pooling", 0)?;
+            let results = y.elements() / pack;
+            let how = format!("{pack} results a thread");
+            Ok(Steps::one(
+                function,
+                Grid::over(results, THREADS)?,
+                fields(self.window(x, y, pack)?)?,
+                how,
+            ))
+        })
+    }
+
+    fn source(&self, y: &Operand, pack: usize) -> Result<String> {
+        let (ty, last) = (self.ty, y.layout == Layout::ChannelsLast);
+        let (out, call) = match self.rule {
+            Rule::Indices => ("int64", format!("pool_indices<{ty}, {last}>")),
+            Rule::Values(rule) => {
+                let counts = self.attrs.contains_key("count_include_pad") && self.attrs.flag("count_include_pad");
+                let kernel = pool::window(&self.attrs)?.kernel;
+                let unrolled = kernel.last().copied().filter(|&extent| extent <= UNROLLED).unwrap_or(0);
+                (ty, format!("pool<{rule}, {ty}, {pack}, {unrolled}, {last}, {counts}>"))
+            }
+        };
+        let parameters = format!("{out}* y, const {ty}* x, const Window s");
+        Ok(entry(&[SOURCE], "pooling", &parameters, &format!("{call}(y, x, s);")))
+    }
+
+    /// `Window` of `pool.cu`.
+    fn window(&self, x: &Operand, y: &Operand, pack: usize) -> Result<Vec<i64>> {
+        let window = pool::window(&self.attrs)?;
+        let extents = numbers(&x.shape[2..]);
+        let out = numbers(&y.shape[2..]);
+        let padding = (0..extents.len()).map(|a| window.padding(a, extents[a], out[a]));
+        let (begin, behind): (Vec<i64>, Vec<i64>) = padding.unzip();
+        let end: Vec<i64> = extents
+            .iter()
+            .zip(behind)
+            .map(|(extent, behind)| extent + behind)
+            .collect();
+        let steps = numbers(&axes(x).strides);
+        let counting = self.counting(&x.shape);
+        let channels = y.shape[1] / if y.layout == Layout::ChannelsLast { pack } else { 1 };
+        let mut words = vec![(y.elements() / pack) as i64, channels as i64];
+        words.extend(padded(&out, 1));
+        words.extend(steps[..2].iter().copied().chain(padded(&steps[2..], 0)));
+        let lists = [
+            (&extents, 1),
+            (&window.kernel, 1),
+            (&window.strides, 1),
+            (&window.dilations, 1),
+            (&begin, 0),
+            (&end, 1),
+        ];
+        lists
+            .into_iter()
+            .for_each(|(list, filler)| words.extend(padded(list, filler)));
+        words.extend(counting[..2].iter().copied().chain(padded(&counting[2..], 0)));
+        let power = self.attrs.contains_key("p").then(|| self.attrs.int("p"));
+        words.push(power.unwrap_or(0));
+        Ok(words)
+    }
+
+    /// Steps by which MaxPool's indices count.
+    fn counting(&self, shape: &[usize]) -> Vec<i64> {
+        let mut steps = strides(shape);
+        if matches!(self.rule, Rule::Indices) && self.attrs.flag("storage_order") {
+            let mut step = 1;
+            for (axis, &size) in shape.iter().enumerate().skip(2) {
+                steps[axis] = step;
+                step *= size;
+            }
+        }
+        numbers(&steps)
+    }
+}
+
+fn numbers(list: &[usize]) -> Vec<i64> {
+    list.iter().map(|&number| number as i64).collect()
+}
+
+/// Numbers of spatial axes, with a filler for the axes before them that are not there.
+fn padded(list: &[i64], filler: i64) -> impl Iterator<Item = i64> {
+    std::iter::repeat_n(filler, AXES - list.len()).chain(list.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::attr::{Attr, attrs};
+    use crate::network::dtype::DType;
+
+    #[test]
+    fn the_window_of_resnet() {
+        let ints = |name, list: &[i64]| (name, Attr::Ints(list.to_vec()));
+        let given = [
+            ints("kernel_shape", &[3, 3]),
+            ints("strides", &[2, 2]),
+            ints("pads", &[1; 4]),
+            ints("dilations", &[]),
+            ("auto_pad", Attr::Text("NOTSET".into())),
+        ];
+        let pool = Pool {
+            rule: Rule::Values("MaxPool"),
+            ty: "float16",
+            attrs: attrs(given),
+        };
+        let operand = |side| Operand::dense(DType::Float16, vec![32, 64, side, side], Layout::ChannelsLast);
+        let (x, y) = (operand(112), operand(56));
+        let words = pool.window(&x, &y, 8).unwrap();
+        let expected: [&[i64]; 11] = [
+            &[32 * 56 * 56 * 8, 8],
+            &[1, 56, 56],
+            &[112 * 112 * 64, 1, 0, 112 * 64, 64],
+            &[1, 112, 112],
+            &[1, 3, 3],
+            &[1, 2, 2],
+            &[1, 1, 1],
+            &[0, 1, 1],
+            &[1, 113, 113],
+            &[64 * 112 * 112, 112 * 112, 0, 112, 1],
+            &[0],
+        ];
+        assert_eq!(words, expected.concat());
+        assert!(
+            pool.source(&y, 8)
+                .unwrap()
+                .contains("pool<MaxPool, float16, 8, 3, true, false>")
+        );
+    }
+}
