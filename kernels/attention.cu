@@ -160,7 +160,9 @@ __device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const t
     __syncthreads();
     for (int32 key0 = share.from; key0 < share.to; key0 += TILE) {
         W score[4][2] = {};
-        for (int32 d0 = 0; d0 < s.size; d0 += TILE) {
+        int32 d0 = 0;
+        // Once at least, for its barriers: the weights and values of the keys before have been read then.
+        do {
             const int64 d = d0 + lane;
             for (int32 i = warp; i < TILE; i += 4) {
                 const bool there = d < s.size && key0 + i < share.to;
@@ -182,7 +184,8 @@ __device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const t
                 }
             }
             __syncthreads();
-        }
+            d0 += TILE;
+        } while (d0 < s.size);
         #pragma unroll
         for (int32 i = 0; i < 4; i++) {
             #pragma unroll
@@ -241,7 +244,6 @@ __device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const t
                 }
             }
         }
-        __syncthreads();
     }
     #pragma unroll
     for (int32 i = 0; i < 4; i++) {

@@ -38,26 +38,27 @@ struct Normalize {
         }
     }
 
+    // Scale and shift of a pack, where each element has its own.
+    struct Sides {
+        Pack<S, N> scale, shift;
+    };
+
+    __device__ __forceinline__ Sides sides(uint32 at) const {
+        Sides sides;
+        if constexpr (SCALED && !CHANNELS) sides.scale = *(const Pack<S, N>*)(scale + at);
+        if constexpr (SHIFTED && !CHANNELS) sides.shift = *(const Pack<S, N>*)(shift + at);
+        return sides;
+    }
+
     __device__ __forceinline__ void write(
-        W (&x)[N], uint64 start, uint32 at, uint32 row, W mean, W factor, const Rows& s
+        W (&x)[N], const Sides& sides, uint64 start, uint32 at, uint32 row, W mean, W factor, const Rows& s
     ) const {
-        W scales[N], shifts[N];
-        if constexpr (CHANNELS) {
-            const uint32 channel = row % s.groups * s.channels + at / s.places;
-            #pragma unroll
-            for (int k = 0; k < N; k++) {
-                scales[k] = (W)widen(scale[channel]);
-                shifts[k] = (W)widen(shift[channel]);
-            }
-        } else {
-            if constexpr (SCALED) load<S, N>(scales, scale + at);
-            if constexpr (SHIFTED) load<S, N>(shifts, shift + at);
-        }
+        const uint32 channel = CHANNELS ? row % s.groups * s.channels + at / s.places : 0;
         #pragma unroll
         for (int k = 0; k < N; k++) {
             x[k] = (x[k] - mean) * factor;
-            if (SCALED) x[k] *= scales[k];
-            if (SHIFTED) x[k] += shifts[k];
+            if constexpr (SCALED) x[k] *= (W)widen(CHANNELS ? scale[channel] : sides.scale.item[k]);
+            if constexpr (SHIFTED) x[k] += (W)widen(CHANNELS ? shift[channel] : sides.shift.item[k]);
             x[k] = activated<ACTIVATION>(x[k]);
         }
         store<X, N>(y + start + at, x);
@@ -69,13 +70,17 @@ struct Normalize {
         const Member<BLOCK> me(s.team);
         const uint64 start = (uint64)me.row * s.length;
         const uint32 length = me.row < s.rows ? s.length : 0;
+        // Scale and shift are under way with the row, where there are registers for them.
+        constexpr bool EARLY = PACKS * N * sizeof(S) <= 64;
         W x[PACKS][N];
+        Sides early[EARLY ? PACKS : 1];
         W sum = (W)0;
         #pragma unroll
         for (int p = 0; p < PACKS; p++) {
             const uint32 at = (p * me.team + me.number) * N;
             if (at >= length) continue;
             read(x[p], start + at);
+            if constexpr (EARLY) early[p] = sides(at);
             if constexpr (KEPT) store<X, N>(kept + start + at, x[p]);
             #pragma unroll
             for (int k = 0; k < N; k++) sum += x[p][k];
@@ -92,7 +97,12 @@ struct Normalize {
         #pragma unroll
         for (int p = 0; p < PACKS; p++) {
             const uint32 at = (p * me.team + me.number) * N;
-            if (at < length) write(x[p], start, at, me.row, mean, factor, s);
+            if (at >= length) continue;
+            if constexpr (EARLY) {
+                write(x[p], early[p], start, at, me.row, mean, factor, s);
+            } else {
+                write(x[p], sides(at), start, at, me.row, mean, factor, s);
+            }
         }
     }
 
@@ -119,7 +129,7 @@ struct Normalize {
         const W factor = (W)1 / sqrt(joined<Sum<W>, true>(squares, 0) / (W)s.length + (W)s.epsilon);
         for (uint32 at = first; at < length; at += step) {
             read(x, start + at);
-            write(x, start, at, blockIdx.x, mean, factor, s);
+            write(x, sides(at), start, at, blockIdx.x, mean, factor, s);
         }
     }
 };

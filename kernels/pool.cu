@@ -15,18 +15,21 @@ struct Window {
     int32 power;
 };
 
+// How many steps reach so far; most are of length 1, and a division takes long.
+__device__ __forceinline__ int32 steps_to(int32 reach, int32 step) { return step == 1 ? reach : (reach + step - 1) / step; }
+
 // Taps of a window along one axis that lie within the elements.
 struct Taps {
     int32 start, from, to;
     __device__ __forceinline__ Taps(const Window& s, int32 axis, int32 place) {
         start = place * s.stride[axis] - s.begin[axis];
-        from = start < 0 ? (-start + s.dilation[axis] - 1) / s.dilation[axis] : 0;
+        from = start < 0 ? steps_to(-start, s.dilation[axis]) : 0;
         to = before(s, axis, s.in[axis]);
     }
     // How many begin before this place.
     __device__ __forceinline__ int32 before(const Window& s, int32 axis, int32 place) const {
         const int32 reach = place - start;
-        return reach <= 0 ? 0 : min(s.kernel[axis], (reach + s.dilation[axis] - 1) / s.dilation[axis]);
+        return reach <= 0 ? 0 : min(s.kernel[axis], steps_to(reach, s.dilation[axis]));
     }
     __device__ __forceinline__ int32 count() const { return max(to - from, 0); }
 };

@@ -142,14 +142,25 @@ __device__ __forceinline__ void softmax_columns(T* y, const T* x, const Lines& s
     Acc acc[N];
     #pragma unroll
     for (int k = 0; k < N; k++) acc[k] = Powers<T>::start();
-    #pragma unroll 4
-    for (uint32 i = row; i < length; i += depth) {
-        W v[N];
-        load<T, N>(v, x + (uint64)i * s.inner);
+    // Several at once: a sum is brought to a new greatest number once for all of them.
+    constexpr int ROWS = 4;
+    for (uint32 i = row; i < length; i += depth * ROWS) {
+        W v[ROWS][N];
+        #pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            if (i + r * depth < length) {
+                load<T, N>(v[r], x + (uint64)(i + r * depth) * s.inner);
+            } else {
+                #pragma unroll
+                for (int k = 0; k < N; k++) v[r][k] = Limits<W>::lowest();
+            }
+        }
         #pragma unroll
         for (int k = 0; k < N; k++) {
-            const W one[1] = {v[k]};
-            Powers<T>::take(acc[k], one);
+            W column[ROWS];
+            #pragma unroll
+            for (int r = 0; r < ROWS; r++) column[r] = v[r][k];
+            Powers<T>::take(acc[k], column);
         }
     }
     #pragma unroll

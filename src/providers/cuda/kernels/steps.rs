@@ -188,10 +188,12 @@ pub fn double(number: f64) -> [i64; 2] {
     [bits as u32 as i32, (bits >> 32) as i32].map(i64::from)
 }
 
-/// A source with an entry point of this name.
-pub fn entry(sources: &[&str], name: &str, parameters: &str, body: &str) -> String {
+/// A source with an entry point of this name, for blocks of at most so many threads: these leave each of them registers
+/// enough.
+pub fn entry(sources: &[&str], name: &str, threads: u32, parameters: &str, body: &str) -> String {
     let source = sources.join("\n");
-    format!("{source}\nextern \"C\" __global__ void {name}({parameters}) {{\n    {body}\n}}\n")
+    let bounds = format!("__launch_bounds__({threads})");
+    format!("{source}\nextern \"C\" __global__ void {bounds} {name}({parameters}) {{\n    {body}\n}}\n")
 }
 
 #[cfg(test)]

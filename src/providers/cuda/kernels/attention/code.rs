@@ -70,9 +70,9 @@ impl Code {
 }
 
 /// Doubles as the 32-bit numbers of a struct.
-pub fn doubles(numbers: [f64; 2]) -> Vec<i32> {
-    let halves = |number: f64| [number.to_bits() as i32, (number.to_bits() >> 32) as i32];
-    numbers.into_iter().flat_map(halves).collect()
+pub fn doubles(numbers: &[f64]) -> Vec<i32> {
+    let halves = |number: &f64| [number.to_bits() as i32, (number.to_bits() >> 32) as i32];
+    numbers.iter().flat_map(halves).collect()
 }
 
 #[cfg(test)]
@@ -103,6 +103,6 @@ mod tests {
 
     #[test]
     fn doubles_are_their_low_and_high_halves() {
-        assert_eq!(doubles([1.0, -2.0]), [0, 0x3ff0_0000, 0, -0x4000_0000]);
+        assert_eq!(doubles(&[1.0, -2.0]), [0, 0x3ff0_0000, 0, -0x4000_0000]);
     }
 }

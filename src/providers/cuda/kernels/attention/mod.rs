@@ -1,10 +1,11 @@
-//! Attention without a matrix of all scores, on tensor cores where the dtype and the sizes allow it.
+//! Attention without a matrix of all scores, on tensor cores where the dtype and the sizes allow it; and LinearAttention.
 //!
 //! Queries, keys and values are read where the layers before left them, and the result is written where those behind
 //! want it: Transposes, Reshapes, Splits and Slices around attention become strides.
 
 mod around;
 mod code;
+mod linear;
 // What a provider of the processor sees around attention is what is seen here.
 #[allow(clippy::duplicate_mod)]
 #[path = "../../../cpu/kernels/attention/seen.rs"]
@@ -27,15 +28,16 @@ use seen::{Seen, Strided};
 use share::{Operands, Way};
 use std::sync::Arc;
 
-/// Attention with the layers around it that only move elements, and alone.
+/// Attention with the layers around it that only move elements, and alone; LinearAttention.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
-    if scope.op() != "Attention" {
-        return Ok(vec![]);
+    match scope.op() {
+        "Attention" => {
+            let found = around::all(scope).into_iter();
+            Ok(found.map(|around| candidate(scope, gpu, around)).collect())
+        }
+        "LinearAttention" => linear::offer(scope, gpu),
+        _ => Ok(vec![]),
     }
-    Ok(around::all(scope)
-        .into_iter()
-        .map(|around| candidate(scope, gpu, around))
-        .collect())
 }
 
 fn candidate(scope: &Scope, gpu: &Arc<Gpu>, around: Around) -> Candidate {
@@ -158,7 +160,7 @@ impl Kernel for Attention {
         } else {
             None
         };
-        let mut words = code::doubles([scale, self.rule.softcap]);
+        let mut words = code::doubles(&[scale, self.rule.softcap]);
         words.push(self.rule.blind.to_bits() as i32);
         words.extend(fields(operands.words(&share))?);
         Ok(Box::new(Attending {

@@ -98,7 +98,13 @@ impl Pool {
             }
         };
         let parameters = format!("{out}* y, const {ty}* x, const Window s");
-        Ok(entry(&[SOURCE], "pooling", &parameters, &format!("{call}(y, x, s);")))
+        Ok(entry(
+            &[SOURCE],
+            "pooling",
+            THREADS,
+            &parameters,
+            &format!("{call}(y, x, s);"),
+        ))
     }
 
     /// `Window` of `pool.cu`.

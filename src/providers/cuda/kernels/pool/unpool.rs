@@ -67,7 +67,7 @@ impl Unpool {
         let step = |name: &str, body: &str, items: usize| -> Result<Step> {
             let parameters =
                 format!("{ty}* y, const {ty}* x, const int64* indices, int32* owners, const Unpool s, int64* flag");
-            let source = entry(&[SOURCE], name, &parameters, body);
+            let source = entry(&[SOURCE], name, THREADS, &parameters, body);
             Ok(Step {
                 function: gpu.compiler.function(&source, name, 0)?,
                 grid: Grid::over(items, THREADS)?,

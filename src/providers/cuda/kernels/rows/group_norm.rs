@@ -158,7 +158,7 @@ impl GroupNorm {
             "Normalize<{ty}, {ty}, {pack}, true, false, false, true, true, true, {activation}>\
              {{y, nullptr, x, nullptr, scale, bias}}.{call}(s);"
         );
-        let source = entry(&[ROWS, NORMALIZE], "normalize", &parameters, &body);
+        let source = entry(&[ROWS, NORMALIZE], "normalize", held.team.bound(), &parameters, &body);
         let rows = images * groups;
         let numbers = [rows, each * places, held.team.size, places, each, groups].map(|n| n as i64);
         let function = gpu.compiler.function(&source, "normalize", 0)?;
@@ -196,7 +196,13 @@ impl GroupNorm {
             "{ty}* y, const {ty}* x, const {ty}* scale, const {ty}* bias, Pair<Wide<{ty}>::type>* sums, const Groups s"
         );
         let step = |body: &str, grid: Grid| -> Result<Step> {
-            let source = entry(&[ROWS, NORMALIZE, SOURCE], "group_norm", &parameters, body);
+            let source = entry(
+                &[ROWS, NORMALIZE, SOURCE],
+                "group_norm",
+                THREADS as u32,
+                &parameters,
+                body,
+            );
             Ok(Step {
                 function: gpu.compiler.function(&source, "group_norm", 0)?,
                 grid,

@@ -17,6 +17,9 @@ use std::sync::Arc;
 const SOURCE: &str = include_str!("../../../../../kernels/hardmax.cu");
 const REDUCE: &str = include_str!("../../../../../kernels/reduce.cu");
 
+/// Threads of a block.
+const THREADS: u32 = 128;
+
 /// Hardmax, a warp a line.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     if scope.op() != "Hardmax" {
@@ -32,10 +35,10 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         let Around { outer, length, inner } = Around::of(&request.inputs[0], axis)?;
         let parameters = format!("{name}* y, const {name}* x, const Lines s");
         let body = format!("hardmax<{name}>(y, x, s);");
-        let source = entry(&[ROWS, REDUCE, SOURCE], "hardest", &parameters, &body);
+        let source = entry(&[ROWS, REDUCE, SOURCE], "hardest", THREADS, &parameters, &body);
         Ok(Launch::new(
             gpu.compiler.function(&source, "hardest", 0)?,
-            Grid::over(outer * inner * 32, 128)?,
+            Grid::over(outer * inner * 32, THREADS)?,
             fields([outer, length, inner].map(|n| n as i64))?,
             "a warp a line",
         ))

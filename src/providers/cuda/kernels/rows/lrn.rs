@@ -39,7 +39,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         let numbers = numbers.into_iter().chain([reach((size - 1) / 2), reach(size / 2)]);
         let parameters = format!("{name}* y, const {name}* x, const Around s");
         let body = format!("lrn<{name}>(y, x, s);");
-        let source = entry(&[SOURCE], "normalize_channels", &parameters, &body);
+        let source = entry(&[SOURCE], "normalize_channels", THREADS, &parameters, &body);
         Ok(Launch::new(
             gpu.compiler.function(&source, "normalize_channels", 0)?,
             Grid::over(x.elements(), THREADS)?,

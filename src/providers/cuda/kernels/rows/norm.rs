@@ -1,7 +1,7 @@
 //! LayerNormalization and RMSNormalization over trailing axes, with the Add before them.
 
 use super::ROWS;
-use super::team::Team;
+use super::team::{MOST, Team};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
@@ -18,8 +18,6 @@ use std::sync::Arc;
 
 /// The normalizations of rows.
 pub const SOURCE: &str = include_str!("../../../../../kernels/normalize.cu");
-/// Threads of a block that reads a row three times.
-const STREAMING: u32 = 1024;
 
 /// The normalization with the Add before it, and alone.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
@@ -100,7 +98,7 @@ impl Norm {
         let side = request.inputs[1 + self.added as usize..].first().map(|side| side.dtype);
         in_packs(pack(x.dtype, [length]), |pack| {
             let how = Held::of(x.dtype, rows, length, pack, gpu.device.multiprocessors);
-            let source = self.source(x.dtype, side.unwrap_or(x.dtype), pack, &how.call);
+            let source = self.source(x.dtype, side.unwrap_or(x.dtype), pack, &how);
             let numbers = [rows, length, how.team.size, 1, 1, 1].map(|n| n as i64);
             let numbers = double(self.epsilon).into_iter().chain(numbers);
             let function = gpu.compiler.function(&source, "normalize", 0)?;
@@ -108,7 +106,7 @@ impl Norm {
         })
     }
 
-    fn source(&self, dtype: DType, side: DType, pack: usize, call: &str) -> String {
+    fn source(&self, dtype: DType, side: DType, pack: usize, how: &Held) -> String {
         let [ty, side] = [dtype, side].map(|dtype| element(dtype).unwrap_or("float"));
         let all = [
             (true, format!("{ty}* y")),
@@ -124,14 +122,21 @@ impl Norm {
         let or_null = |there: bool, name: &'static str| if there { name } else { "nullptr" };
         let flags = [self.centred, self.added, self.kept, self.scaled, self.shifted].map(|flag| flag.to_string());
         let body = format!(
-            "Normalize<{ty}, {side}, {pack}, {}, false, 0>{{y, {}, a, {}, {}, {}}}.{call}(s);",
+            "Normalize<{ty}, {side}, {pack}, {}, false, 0>{{y, {}, a, {}, {}, {}}}.{}(s);",
             flags.join(", "),
             or_null(self.kept, "kept"),
             or_null(self.added, "b"),
             or_null(self.scaled, "scale"),
-            or_null(self.shifted, "shift")
+            or_null(self.shifted, "shift"),
+            how.call
         );
-        entry(&[ROWS, SOURCE], "normalize", &parameters.join(", "), &body)
+        entry(
+            &[ROWS, SOURCE],
+            "normalize",
+            how.team.bound(),
+            &parameters.join(", "),
+            &body,
+        )
     }
 }
 
@@ -168,7 +173,7 @@ impl Held {
     /// If there are more than a grid has.
     pub fn grid(&self, rows: usize) -> Result<Grid> {
         match self.streamed {
-            true => Grid::over(rows * STREAMING as usize, STREAMING),
+            true => Grid::over(rows * MOST, MOST as u32),
             false => self.team.grid(rows),
         }
     }

@@ -117,10 +117,10 @@ impl Reduction {
         let split = plan.parts > 1;
         let partial = if split { "partial" } else { "nullptr" };
         let body = format!("{name}<R, {pack}, {even}{block}>(y, x, {partial}, s);");
-        let mut steps = vec![self.step(gpu, &body, split, plan.grid, &numbers)?];
+        let mut steps = vec![self.step(gpu, &body, split, (plan.grid, plan.bound), &numbers)?];
         if split {
-            let grid = Grid::over(results * 32, 128)?;
-            steps.push(self.step(gpu, "reduce_parts<R>(y, partial, s);", true, grid, &numbers)?);
+            let grid = Grid::over(results * 32, JOINING)?;
+            steps.push(self.step(gpu, "reduce_parts<R>(y, partial, s);", true, (grid, JOINING), &numbers)?);
         }
         Ok(Steps {
             steps,
@@ -134,7 +134,7 @@ impl Reduction {
         })
     }
 
-    fn step(&self, gpu: &Gpu, body: &str, split: bool, grid: Grid, numbers: &[i32]) -> Result<Step> {
+    fn step(&self, gpu: &Gpu, body: &str, split: bool, (grid, bound): (Grid, u32), numbers: &[i32]) -> Result<Step> {
         let rule = &self.rule;
         let partial = if split {
             format!("{rule}::Acc* partial, ")
@@ -143,7 +143,7 @@ impl Reduction {
         };
         let parameters = format!("{rule}::Out* y, const {rule}::In* x, {partial}const Walk s");
         let body = format!("typedef {rule} R;\n    {body}");
-        let source = entry(&[ROWS, SOURCE], "reduction", &parameters, &body);
+        let source = entry(&[ROWS, SOURCE], "reduction", bound, &parameters, &body);
         Ok(Step {
             function: gpu.compiler.function(&source, "reduction", 0)?,
             grid,
@@ -171,11 +171,15 @@ struct Plan {
     block: bool,
     parts: usize,
     part: usize,
+    /// The most threads of a block, whatever the shapes.
+    bound: u32,
     how: String,
 }
 
 /// Parts of a reduction, at most: those of one are joined by a warp.
 const MOST_PARTS: usize = 1024;
+/// Threads of a block whose warps join parts.
+const JOINING: u32 = 128;
 
 impl Plan {
     fn of(walk: &Walk, pack: usize, multiprocessors: u32) -> Result<Self> {
@@ -194,6 +198,7 @@ impl Plan {
         Ok(Self {
             team: team.size,
             block: team.is_block(),
+            bound: team.bound(),
             ..Self::split(
                 walk.length(),
                 grid,
@@ -210,10 +215,10 @@ impl Plan {
         let tile = Tile::of(walk.width().div_ceil(pack), walk.length());
         let outer = walk.results() / walk.width().max(1);
         let grid = Grid::over(outer * tile.tiles * tile.threads(), tile.threads() as u32)?;
-        let how = format!("{} x {} threads for columns", tile.depth, tile.lanes);
         Ok(Self {
             team: tile.lanes,
-            ..Self::split(walk.length(), grid, tile.depth * ROWS, multiprocessors, how)
+            bound: Tile::THREADS as u32,
+            ..Self::split(walk.length(), grid, tile.depth * ROWS, multiprocessors, tile.describe())
         })
     }
 
@@ -235,6 +240,7 @@ impl Plan {
             grid,
             team: 1,
             block: false,
+            bound: 0,
             parts,
             part,
             how,
@@ -261,7 +267,7 @@ mod tests {
     #[test]
     fn few_long_reductions_are_split() {
         let all = plan(&[1 << 24], &[0], Layout::Plain, 8);
-        assert_eq!((all.team, all.block, all.parts, all.part), (1024, true, 256, 65536));
+        assert_eq!((all.team, all.block, all.parts, all.part), (512, true, 256, 65536));
         let columns = plan(&[100_000, 64], &[0], Layout::Plain, 8);
         assert_eq!((columns.team, columns.parts, columns.part), (8, 196, 512));
         assert_eq!(columns.grid.blocks, [1, 196, 1]);

@@ -106,7 +106,7 @@ impl Scan {
         };
         let parameters = format!("{ty}* y, const {ty}* x, {parameter}const Lines s");
         let body = format!("{kernel}<{ty}, {total}, {exclusive}, {reverse}, {writes}>(y, x, {totals}, s);");
-        entry(&[ROWS, SOURCE], "scan", &parameters, &body)
+        entry(&[ROWS, SOURCE], "scan", THREADS as u32, &parameters, &body)
     }
 }
 

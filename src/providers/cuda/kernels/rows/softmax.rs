@@ -1,7 +1,7 @@
 //! Softmax and LogSoftmax along any axis.
 
 use super::norm::most_packs;
-use super::team::Team;
+use super::team::{MOST, Team};
 use super::{Around, ROWS};
 use crate::error::Result;
 use crate::network::attr::Read;
@@ -17,8 +17,6 @@ use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../../kernels/softmax.cu");
-/// Threads of a block that reads a row twice.
-const STREAMING: u32 = 1024;
 
 /// Softmax and LogSoftmax in both layouts.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
@@ -45,52 +43,76 @@ fn instance(gpu: &Gpu, request: &Request, axis: usize, logarithm: bool) -> Resul
     let ty = element(x.dtype).unwrap_or("float");
     let along = if inner == 1 { length } else { inner };
     let make = |pack: usize| {
-        let (call, team, grid, how) = match inner {
-            1 => rows(around, pack, most_packs(x.dtype, pack), gpu.device.multiprocessors)?,
-            _ => columns(around, pack)?,
+        let plan = match inner {
+            1 => Plan::rows(around, pack, most_packs(x.dtype, pack), gpu.device.multiprocessors)?,
+            _ => Plan::columns(around, pack)?,
         };
-        let (before, after) = call;
-        let body = format!("{before}{ty}, {pack}, {after}{logarithm}>(y, x, s);");
+        let Plan { call, held, .. } = &plan;
+        let body = format!("{call}<{ty}, {pack}, {held}{logarithm}>(y, x, s);");
         let parameters = format!("{ty}* y, const {ty}* x, const Lines s");
-        let source = entry(&[ROWS, SOURCE], "softmax", &parameters, &body);
-        let numbers = [around.outer, length, inner, team].map(|n| n as i64);
+        let source = entry(&[ROWS, SOURCE], "softmax", plan.bound, &parameters, &body);
+        let numbers = [around.outer, length, inner, plan.team].map(|n| n as i64);
         let function = gpu.compiler.function(&source, "softmax", 0)?;
-        Ok(Steps::one(function, grid, fields(numbers)?, how))
+        Ok(Steps::one(function, plan.grid, fields(numbers)?, plan.how))
     };
     // A row that is read again is walked in packs wherever it begins.
-    let long = inner == 1 && length > STREAMING as usize * most_packs(x.dtype, 1);
-    in_packs(
-        if long {
-            WIDEST / x.dtype.size()
-        } else {
-            pack(x.dtype, [along])
-        },
-        make,
-    )
+    let long = inner == 1 && length > MOST * most_packs(x.dtype, 1);
+    let widest = WIDEST / x.dtype.size();
+    in_packs(if long { widest } else { pack(x.dtype, [along]) }, make)
 }
 
-/// What is called, who shares a row, the blocks, and how that is described.
-type Plan = ((&'static str, String), usize, Grid, String);
+/// Who computes what.
+struct Plan {
+    /// The function of `softmax.cu`.
+    call: &'static str,
+    /// How many packs a thread holds, and whether a block has a row.
+    held: String,
+    /// Threads that share a row, or next to each other.
+    team: usize,
+    grid: Grid,
+    /// The most threads of a block, whatever the shapes.
+    bound: u32,
+    how: String,
+}
 
-fn rows(around: Around, pack: usize, most: usize, multiprocessors: u32) -> Result<Plan> {
-    let Around { outer, length, .. } = around;
-    let mut team = Team::of(outer, length.div_ceil(pack), most, multiprocessors);
-    // Few sources serve all lengths.
-    team.packs = team.packs.next_power_of_two();
-    if team.packs > most {
-        let grid = Grid::over(outer * STREAMING as usize, STREAMING)?;
-        let how = format!("a block of {STREAMING} threads a row, read again");
-        return Ok((("softmax_streamed<", String::new()), team.size, grid, how));
+impl Plan {
+    fn rows(around: Around, pack: usize, most: usize, multiprocessors: u32) -> Result<Self> {
+        let Around { outer, length, .. } = around;
+        let mut team = Team::of(outer, length.div_ceil(pack), most, multiprocessors);
+        // Few sources serve all lengths.
+        team.packs = team.packs.next_power_of_two();
+        let streamed = team.packs > most;
+        Ok(Self {
+            call: if streamed { "softmax_streamed" } else { "softmax_held" },
+            held: match streamed {
+                true => String::new(),
+                false => format!("{}, {}, ", team.packs, team.is_block()),
+            },
+            team: team.size,
+            grid: match streamed {
+                true => Grid::over(outer * MOST, MOST as u32)?,
+                false => team.grid(outer)?,
+            },
+            bound: team.bound(),
+            how: format!(
+                "{}, {}",
+                team.describe(),
+                if streamed { "read again" } else { "in registers" }
+            ),
+        })
     }
-    let after = format!("{}, {}, ", team.packs, team.is_block());
-    Ok((("softmax_held<", after), team.size, team.grid(outer)?, team.describe()))
-}
 
-fn columns(around: Around, pack: usize) -> Result<Plan> {
-    let tile = Tile::of(around.inner.div_ceil(pack), around.length);
-    let grid = Grid::over(around.outer * tile.tiles * tile.threads(), tile.threads() as u32)?;
-    let how = format!("{} x {} threads for columns", tile.depth, tile.lanes);
-    Ok((("softmax_columns<", String::new()), tile.lanes, grid, how))
+    fn columns(around: Around, pack: usize) -> Result<Self> {
+        let tile = Tile::of(around.inner.div_ceil(pack), around.length);
+        Ok(Self {
+            call: "softmax_columns",
+            held: String::new(),
+            team: tile.lanes,
+            grid: Grid::over(around.outer * tile.tiles * tile.threads(), tile.threads() as u32)?,
+            bound: Tile::THREADS as u32,
+            how: tile.describe(),
+        })
+    }
 }
 
 /// A block whose threads have neighbouring columns, in rows that share them.
@@ -104,20 +126,26 @@ pub struct Tile {
 }
 
 impl Tile {
+    /// The most threads of a block: the sources have cells for so many.
+    pub const THREADS: usize = 256;
+
     /// For so many packs of columns next to each other.
     pub fn of(columns: usize, length: usize) -> Self {
-        /// Threads of a block: `softmax_columns` and `reduce_columns` have cells for so many.
-        const THREADS: usize = 256;
         /// Threads that read a whole line of a cache in packs.
         const LINE: usize = 32;
-        let depth = length.next_power_of_two().clamp(1, THREADS / LINE);
-        let lanes = columns.next_power_of_two().clamp(1, THREADS / depth);
-        let depth = length.next_power_of_two().clamp(1, THREADS / lanes);
+        let depth = length.next_power_of_two().clamp(1, Self::THREADS / LINE);
+        let lanes = columns.next_power_of_two().clamp(1, Self::THREADS / depth);
+        let depth = length.next_power_of_two().clamp(1, Self::THREADS / lanes);
         Self {
             lanes,
             depth,
             tiles: columns.div_ceil(lanes),
         }
+    }
+
+    /// For reports.
+    pub fn describe(&self) -> String {
+        format!("{} x {} threads for columns", self.depth, self.lanes)
     }
 
     /// Threads of a block.

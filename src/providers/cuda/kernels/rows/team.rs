@@ -5,8 +5,8 @@ use crate::providers::cuda::device::Grid;
 
 /// Threads of a block whose warps have rows of their own.
 const THREADS: usize = 128;
-/// The most threads of a block.
-const MOST: usize = 1024;
+/// The most threads of a block: more would have too few registers.
+pub const MOST: usize = 512;
 /// Threads of a warp.
 const WARP: usize = 32;
 /// Threads that keep a multiprocessor busy.
@@ -40,6 +40,11 @@ impl Team {
         self.size > WARP
     }
 
+    /// The most threads of a block, whatever the rows.
+    pub fn bound(self) -> u32 {
+        (if self.is_block() { MOST } else { THREADS }) as u32
+    }
+
     /// The blocks for so many rows.
     ///
     /// # Errors
@@ -71,7 +76,7 @@ mod tests {
         assert_eq!(size(100_000, 512), 128);
         assert_eq!(size(1, 1), 1);
         assert_eq!(size(1, 0), 1);
-        assert_eq!(Team::of(1, 100_000, 4, 132), Team { size: 1024, packs: 98 });
+        assert_eq!(Team::of(1, 100_000, 4, 132), Team { size: 512, packs: 196 });
         let grid = Team { size: 32, packs: 1 }.grid(5).unwrap();
         assert_eq!((grid.blocks, grid.threads), ([2, 1, 1], 128));
         let grid = Team { size: 64, packs: 1 }.grid(5).unwrap();

@@ -48,7 +48,7 @@ fn instance(gpu: &Gpu, request: &Request, ty: &'static str, axis: usize, greates
     let parameters = format!("{ty}* y, int64* indices, const {ty}* x, {workspace}const Lines s");
     let pointer = if plan.chunks > 1 { "workspace" } else { "nullptr" };
     let step = |body: &str, grid: Grid, merge: Merge| -> Result<Step> {
-        let source = entry(&[SOURCE], "top_k", &parameters, body);
+        let source = entry(&[SOURCE], "top_k", grid.threads, &parameters, body);
         Ok(Step {
             function: gpu.compiler.function(&source, "top_k", 0)?,
             grid,
