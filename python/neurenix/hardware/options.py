@@ -72,7 +72,7 @@ class Options:
 
     def native(self, providers: Sequence[str], device: int = 0) -> dict[str, Any]:
         """The options as the native module takes them."""
-        # Arrays come and go in the processor's memory: where its provider was not chosen, it runs no layer all the same.
+        # Arrays come and go in the processor's memory: its provider is there even where it may run no layer.
         alone = "cpu" not in providers
         return {
             "device": device,
