@@ -10,11 +10,14 @@ use std::collections::HashSet;
 /// Arrays at so many sets of addresses are remembered: a caller who makes new ones for each result goes through a few.
 const KEPT: usize = 4;
 
+/// The addresses of a caller's arrays, and the recording of the call; none yet where they came only once.
+type Known = (Vec<usize>, Option<Box<dyn Recording>>);
+
 /// The recordings of a program that one provider runs from end to end.
 pub(super) struct Repeats {
     provider: usize,
-    /// By the addresses of the caller's arrays, the last one used in front; none yet where they came only once.
-    known: Vec<(Vec<usize>, Option<Box<dyn Recording>>)>,
+    /// The last one used in front.
+    known: Vec<Known>,
 }
 
 impl Repeats {
