@@ -6,10 +6,12 @@ use crate::engine::{Engine, Plan, Profile, likely, verify};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::network::body::Body;
-use crate::network::dim::Binding;
+use crate::network::dim::{Binding, Range};
 use crate::network::dtype::DType;
 use crate::passes;
 use crate::plan::Provider;
+use crate::plan::instance;
+use crate::plan::layout::Space;
 use crate::plan::program::Program;
 use crate::plan::timing::{Times, TimingCache};
 use std::collections::{BTreeMap, HashSet};
@@ -297,6 +299,7 @@ fn plan(
                     ),
             );
         }
+        rehearse(&program, &network, profile, &opt);
         plans.push(Plan {
             profile: profile.clone(),
             program: Arc::new(program),
@@ -314,6 +317,34 @@ fn plan(
         passes: vec![],
         build_seconds: 0.0,
     })
+}
+
+/// Lets devices compile what the shapes of a profile need, so that the first call at each does not wait for it: at its
+/// ends, and at odd sizes, which are not moved in packs.
+fn rehearse(program: &Program, network: &Network, profile: &Profile, opt: &Binding) {
+    if program.spaces() == [Space::Host] {
+        return;
+    }
+    let ranges: Vec<(&Arc<str>, Range)> = network
+        .symbols
+        .iter()
+        .map(|(name, range)| (name, *profile.get(name).unwrap_or(range)))
+        .collect();
+    let pick = |size: fn(&Range) -> i64| -> Binding {
+        ranges
+            .iter()
+            .map(|(name, range)| ((*name).clone(), size(range)))
+            .collect()
+    };
+    let odd = |range: &Range| (((range.min + range.opt) / 2) | 1).clamp(range.min, range.max);
+    let mut shapes = vec![opt.clone(), pick(|range| range.min), pick(|range| range.max), pick(odd)];
+    shapes.dedup();
+    for binding in shapes {
+        if network.check_guards(&binding).is_ok() {
+            // What does not fit is told by the call that brings such shapes.
+            let _ = instance::rehearse(program, &binding);
+        }
+    }
 }
 
 /// The value to optimise for of every symbol: the profile's, else the network's.

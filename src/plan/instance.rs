@@ -334,6 +334,26 @@ impl Linking<'_> {
     }
 }
 
+/// Instantiates what runs on a device once and lets it go, so that whatever a device compiles for these shapes is there
+/// when a call comes with such.
+///
+/// # Errors
+/// If a kernel can't serve these shapes; names the layer.
+pub fn rehearse(program: &Program, binding: &Binding) -> Result<()> {
+    let operands = program
+        .slots
+        .iter()
+        .map(|slot| operand(&program.network, slot.tensor, slot.layout, binding));
+    let places = place(program, operands.collect::<Result<Vec<_>>>()?);
+    for (number, step) in program.steps.iter().enumerate() {
+        if program.providers[step.provider].space() != Space::Host {
+            instantiate(program, number, &places, binding, program.threads)
+                .map_err(|e| e.layer(describe(program, step)))?;
+        }
+    }
+    Ok(())
+}
+
 struct ProgramStep {
     inputs: Vec<SlotId>,
     outputs: Vec<SlotId>,
