@@ -13,7 +13,7 @@ use neurenix::plan::boundary::Place;
 use neurenix::plan::layout::{Layout, Operand, Space};
 use neurenix::plan::queues::Foreign;
 use neurenix::plan::{Alias, AtOnce, Call, Candidate, Form, Instance, Job, Kernel, Memory, Offer, Provider, Queue};
-use neurenix::plan::{Recorder, Recording, Refusal, Request, Settings};
+use neurenix::plan::{NumberedJob, Recorder, Recording, Refusal, Request, Settings};
 use neurenix::runtime::{ExecutionContext, TensorSpec};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,12 +72,26 @@ impl Queue for FarQueue {
 }
 
 impl Recorder for FarQueue {
-    fn record(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {
-        *self.0.lock().unwrap() = Some(vec![]);
-        job()?;
-        let commands = self.0.lock().unwrap().take().unwrap();
-        RECORDED.fetch_add(commands.len(), Ordering::Relaxed);
-        Ok(Box::new(Tape(commands)))
+    /// Keeps the jobs in an order that is far from theirs: the last one comes first of those that wait for nobody.
+    fn record(&self, after: &[Vec<usize>], job: NumberedJob) -> Result<Box<dyn Recording>> {
+        let mut jobs = vec![];
+        for number in 0..after.len() {
+            *self.0.lock().unwrap() = Some(vec![]);
+            job(number, self)?;
+            jobs.push(self.0.lock().unwrap().take().unwrap());
+            RECORDED.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut order: Vec<usize> = vec![];
+        let next = |order: &[usize]| {
+            let ready = |job: &usize| !order.contains(job) && after[*job].iter().all(|other| order.contains(other));
+            (0..after.len()).rev().find(ready)
+        };
+        while let Some(job) = next(&order) {
+            order.push(job);
+        }
+        assert_eq!(order.len(), after.len());
+        let tape = order.into_iter().flat_map(|number| jobs[number].clone()).collect();
+        Ok(Box::new(Tape(tape)))
     }
 }
 

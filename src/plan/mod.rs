@@ -8,6 +8,7 @@ pub mod choose;
 pub mod cover;
 pub mod instance;
 pub mod layout;
+pub mod order;
 pub mod place;
 pub mod program;
 pub mod queues;
@@ -262,12 +263,16 @@ pub trait Fence: Send {
 
 /// A queue that can record.
 pub trait Recorder {
-    /// Records what a job puts into the queue.
+    /// Records what some jobs put into a queue that each is given. `after` has a list for each: the numbers of the jobs
+    /// before it that it has to wait for.
     ///
     /// # Errors
-    /// What the job returns, or if it can't be recorded.
-    fn record(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>>;
+    /// What a job returns, or if it can't be recorded.
+    fn record(&self, after: &[Vec<usize>], job: NumberedJob) -> Result<Box<dyn Recording>>;
 }
+
+/// Puts the job of a number into a queue.
+pub type NumberedJob<'a> = &'a mut dyn FnMut(usize, &dyn Queue) -> Result<()>;
 
 /// The queue of a processor, and the points in it.
 pub struct AtOnce;
