@@ -188,7 +188,7 @@ impl ProgramInstance {
             threads: self.threads,
         };
         let repeated = match (&mut self.repeats, self.boundary.addresses()) {
-            (Some(repeats), Some(addresses)) => repeats.run(addresses, &mut running)?,
+            (Some(repeats), Some(addresses)) => repeats.run(addresses, &self.boundary, &mut running)?,
             _ => false,
         };
         match &self.repeats {

@@ -2,6 +2,7 @@
 //! copy and one for what lies between them.
 
 use crate::error::Result;
+use crate::plan::boundary::Boundary;
 use crate::plan::program::Program;
 use crate::plan::stretch::{Run, Running, record};
 use crate::plan::{Queue, Recording};
@@ -43,7 +44,7 @@ impl Repeats {
     ///
     /// # Errors
     /// If a kernel or the device fails.
-    pub fn run(&mut self, addresses: Vec<usize>, running: &mut Running) -> Result<bool> {
+    pub fn run(&mut self, addresses: Vec<usize>, boundary: &Boundary, running: &mut Running) -> Result<bool> {
         let queue = running.queues.get(self.provider)?;
         if queue.is_recording() {
             return Ok(false);
@@ -57,7 +58,9 @@ impl Repeats {
         let recording = &mut self.known[0].1;
         if recording.is_none() {
             // Without one it runs in stretches: if that fails too, it says why.
-            *recording = record(running, self.provider, 0..running.runs.len()).ok();
+            let spared = boundary.join(running.runs);
+            *recording = record(running, self.provider, 0..running.runs.len(), &spared).ok();
+            boundary.part(running.runs);
         }
         match recording {
             Some(recording) => recording.replay(queue).map(|()| true),

@@ -101,7 +101,7 @@ impl Stretch {
         let queue = running.queues.get(self.provider)?;
         if self.recording.is_none() && self.warm && self.recordable {
             // Without a recording it runs as before: if that fails too, it says why.
-            self.recording = record(running, self.provider, self.runs.clone()).ok();
+            self.recording = record(running, self.provider, self.runs.clone(), &HashSet::new()).ok();
         }
         match &mut self.recording {
             Some(recording) if !queue.is_recording() => recording.replay(queue)?,
@@ -157,11 +157,16 @@ impl Stretch {
     }
 }
 
-/// Records runs of one provider.
+/// Records runs of one provider, but for some whose numbers are `spared`.
 ///
 /// # Errors
 /// If a kernel fails, or its queue can't record.
-pub(super) fn record(running: &mut Running, provider: usize, runs: Range<usize>) -> Result<Box<dyn Recording>> {
+pub(super) fn record(
+    running: &mut Running,
+    provider: usize,
+    runs: Range<usize>,
+    spared: &HashSet<usize>,
+) -> Result<Box<dyn Recording>> {
     let program = running.program;
     let after = order::after(&running.runs[runs.clone()]);
     let mut crossing = Crossing {
@@ -173,9 +178,11 @@ pub(super) fn record(running: &mut Running, provider: usize, runs: Range<usize>)
         let Crossing { runs, queue } = crossing.get();
         let recorder = queue.recorder();
         let recorder = recorder.ok_or_else(|| Error::internal("a queue that can't record"))?;
-        recording = Some(Recorded(
-            recorder.record(&after, &mut |number, queue| runs[number].run(program, queue))?,
-        ));
+        let mut put = |number: usize, queue: &dyn Queue| match spared.contains(&number) {
+            true => Ok(()),
+            false => runs[number].run(program, queue),
+        };
+        recording = Some(Recorded(recorder.record(&after, &mut put)?));
         Ok(())
     })?;
     let recorded = recording.ok_or_else(|| Error::internal("the provider did not run the job"))?;
