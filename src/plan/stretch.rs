@@ -99,7 +99,7 @@ impl Stretch {
     /// If a kernel fails; names the layer.
     pub fn run(&mut self, running: &mut Running, lasts: bool) -> Result<()> {
         let queue = running.queues.get(self.provider)?;
-        if self.recording.is_none() && self.warm && self.recordable {
+        if self.recording.is_none() && self.warm && self.recordable && !queue.is_recording() {
             // Without a recording it runs as before: if that fails too, it says why.
             self.recording = record(running, self.provider, self.runs.clone(), &HashSet::new()).ok();
         }
