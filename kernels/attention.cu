@@ -35,6 +35,12 @@ struct MaskOf<T, TRUTHS> {
 
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
 
+// Where a row begins behind the first of its head of keys.
+__device__ __forceinline__ int64 within(const Attend& s, const int32 (&step)[4], int32 r) {
+    const int32 outer = s.queries.divide(r), place = r - outer * (int32)s.queries.size;
+    return (int64)outer * step[1] + (int64)place * step[2];
+}
+
 // What a block works on.
 struct Share {
     int32 batch, head, split, chunk;
@@ -67,15 +73,14 @@ struct Share {
         return last - ahead + 1 < to ? last - ahead + 1 : to;
     }
 
-    // Where a row begins: of the queries, the mask or the result.
-    __device__ __forceinline__ int64 row(const Attend& s, const int32 (&step)[4], int32 r) const {
-        const int32 outer = s.queries.divide(r), place = r - outer * (int32)s.queries.size;
-        return (int64)batch * step[0] + (int64)(head * s.group + outer) * step[1] + (int64)place * step[2];
+    // Where the first of some heads begins.
+    __device__ __forceinline__ int64 start(const int32 (&step)[4], int32 heads) const {
+        return (int64)batch * step[0] + (int64)(head * heads) * step[1];
     }
 
-    // Where the keys or values begin.
-    __device__ __forceinline__ int64 start(const int32 (&step)[4]) const {
-        return (int64)batch * step[0] + (int64)head * step[1];
+    // Where a row begins: of the queries, the mask or the result.
+    __device__ __forceinline__ int64 row(const Attend& s, const int32 (&step)[4], int32 r) const {
+        return start(step, s.group) + within(s, step, r);
     }
 
     // The number of a row among those of all heads and batches.
@@ -139,8 +144,8 @@ __device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const t
     const int32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int32 across = threadIdx.x % 16, down = threadIdx.x / 16 * 4;
     const int32 column0 = share.chunk * COLUMNS;
-    k += share.start(s.k);
-    v += share.start(s.v);
+    k += share.start(s.k, 1);
+    v += share.start(s.v, 1);
     // The rows behind the last one do what it does, and give nothing.
     const int32 last = share.rows - 1;
     if (threadIdx.x < TILE) {

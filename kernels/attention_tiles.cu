@@ -4,9 +4,6 @@
 // The keys of a warp lie there in another order than they came in, so that a lane has scores of neighbours: what hides
 // them is loaded at once, and before the scores are there.
 
-constexpr int32 WARPS = 4, THREADS = WARPS * 32;
-constexpr float LOG2_E = 1.4426950408889634f;
-
 // Where in a tile the keys are whose scores are those of one lane: from key lane % 4 * (KEYS / 4) on.
 template <int KEYS>
 __device__ __forceinline__ int32 spot(int32 key) {
@@ -16,16 +13,24 @@ __device__ __forceinline__ int32 spot(int32 key) {
 
 // COUNT rows into shared memory, of WIDTH columns there; zeros from row `end` and column `size` on. `place` says where a
 // row begins, `spot` the row of shared memory.
-template <typename T, int COUNT, int WIDTH, int ROW, typename Place, typename Spot>
+template <typename T, int THREADS, int COUNT, int WIDTH, int ROW, typename Place, typename Spot>
 __device__ __forceinline__ void bring(T* to, const T* from, int32 first, int32 end, int32 size, int32 step, bool even,
                                       Place place, Spot spot) {
     if (even) {
-        constexpr int32 PACKS = WIDTH / 8;
-        #pragma unroll 4
-        for (int32 i = threadIdx.x; i < COUNT * PACKS; i += THREADS) {
-            const int32 row = i / PACKS, column = i % PACKS * 8;
-            const bool there = first + row < end && column < size;
-            fetch(to + spot(row) * ROW + column, from + (there ? place(first + row) + column : 0), there);
+        // A power of two, so that what is the same for all threads is known when this is compiled.
+        constexpr int32 ACROSS = WIDTH <= 16 ? 2 : WIDTH <= 32 ? 4 : WIDTH <= 64 ? 8 : WIDTH <= 128 ? 16 : 32;
+        constexpr int32 DOWN = THREADS / ACROSS;
+        const int32 row = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * 8;
+        if (ACROSS * 8 > WIDTH && column >= WIDTH) return;
+        T* const own = to + spot(row) * ROW + column;
+        from += column;
+        const int32 rows = column < size ? end - first - row : 0;
+        #pragma unroll
+        for (int32 j = 0; j < COUNT; j += DOWN) {
+            // Spots permute bits: the sum's is the sum of both.
+            if (j + DOWN <= COUNT || row + j < COUNT) {
+                fetch(own + spot(j) * ROW, from + (j < rows ? place(first + row + j) : 0), j < rows);
+            }
         }
         return;
     }
@@ -199,146 +204,14 @@ __device__ __forceinline__ void weigh(float (&score)[KEYS / 8][4], float (&value
     }
 }
 
-// Eight neighbours of a row of the result.
-template <typename T>
-__device__ __forceinline__ void put(T* y, const Pack<uint32, 4>& pack, int32 row, int32 column, const Share& share,
-                                    const Attend& s) {
-    T* to = y + share.row(s, s.y, share.first + row) + (int64)column * s.y[3];
-    if (s.even) {
-        *(Pack<uint32, 4>*)to = pack;
-        return;
-    }
-    #pragma unroll
-    for (int32 c = 0; c < 8; c++) {
-        T element;
-        element.bits = (uint16)(pack.item[c / 2] >> (c % 2 * 16));
-        if (column + c < s.v_size) to[(int64)c * s.y[3]] = element;
-    }
-}
-
-// The results of a warp's rows: through the shared memory that held its queries, so that 16 bytes are written at once.
-template <typename T, int DV, int ROW>
-__device__ __forceinline__ void give(T* y, T* own, const float (&value)[DV / 8][4], const float (&sum)[2], int32 first,
-                                     const Share& share, const Attend& s) {
-    const int32 lane = threadIdx.x % 32;
-    #pragma unroll
-    for (int32 i = 0; i < 2; i++) {
-        const float over = __fdividef(1.0f, sum[i]);
-        #pragma unroll
-        for (int32 n = 0; n < DV / 8; n++) {
-            const float low = sum[i] == 0.0f ? s.blind : value[n][i * 2] * over;
-            const float high = sum[i] == 0.0f ? s.blind : value[n][i * 2 + 1] * over;
-            *(uint32*)(own + (lane / 4 + i * 8) * ROW + n * 8 + lane % 4 * 2) = Two<T>::from(low, high);
-        }
-    }
-    __syncwarp();
-    #pragma unroll 4
-    for (int32 i = lane; i < 16 * (DV / 8); i += 32) {
-        const int32 row = i / (DV / 8), column = i % (DV / 8) * 8;
-        if (share.first + first + row >= share.rows || column >= s.v_size) continue;
-        put(y, *(const Pack<uint32, 4>*)(own + row * ROW + column), first + row, column, share, s);
-    }
-}
-
-// What a warp's rows gathered of a part of the keys.
-template <int DV>
-__device__ __forceinline__ void keep(float* partial, const float (&value)[DV / 8][4], const float (&greatest)[2],
-                                     const float (&sum)[2], int32 first, const Share& share, const Attend& s) {
-    const int32 lane = threadIdx.x % 32;
-    #pragma unroll
-    for (int32 i = 0; i < 2; i++) {
-        const int32 r = share.first + first + lane / 4 + i * 8;
-        if (r >= share.rows) continue;
-        const int64 number = share.number(s, r);
-        if (lane % 4 == 0) {
-            float* own = statistics(partial, s, share.split, number);
-            own[0] = greatest[i];
-            own[1] = sum[i];
-        }
-        float* to = gathered(partial, s, share.split, number);
-        #pragma unroll
-        for (int32 n = 0; n < DV / 8; n++) {
-            #pragma unroll
-            for (int32 c = 0; c < 2; c++) {
-                const int32 column = n * 8 + lane % 4 * 2 + c;
-                if (column < s.v_size) to[column] = value[n][i * 2 + c];
-            }
-        }
-    }
-}
-
-// Joins what the warps gathered that have the same rows and other keys, and gives or keeps it.
-template <typename T, int DV, int KEY_WARPS, int MASK>
-__device__ __forceinline__ void join(T* y, float* partial, float* memory, const float (&value)[DV / 8][4],
-                                     const float (&greatest)[2], const float (&sum)[2], const Share& share, const Attend& s) {
-    // Of so many floats, rows of pairs that are written at once want other banks.
-    constexpr int32 ROWS = WARPS / KEY_WARPS * 16, ROW = DV + 8;
-    typedef Pack<float, 2> Pair;
-    Pair* const facts = (Pair*)(memory + WARPS * 16 * ROW);
-    const int32 lane = threadIdx.x % 32;
-    // Whoever still reads keys and values there must be done.
-    __syncthreads();
-    #pragma unroll
-    for (int32 i = 0; i < 2; i++) {
-        const int32 row = threadIdx.x / 32 * 16 + lane / 4 + i * 8;
-        if (lane % 4 == 0) facts[row] = {{greatest[i], sum[i]}};
-        #pragma unroll
-        for (int32 n = 0; n < DV / 8; n++) {
-            *(Pair*)(memory + row * ROW + n * 8 + lane % 4 * 2) = {{value[n][i * 2], value[n][i * 2 + 1]}};
-        }
-    }
-    __syncthreads();
-    for (int32 i = threadIdx.x; i < ROWS * (DV / 8); i += THREADS) {
-        const int32 row = i / (DV / 8), column = i % (DV / 8) * 8;
-        if (share.first + row >= share.rows || column >= s.v_size) continue;
-        float most = minus_infinity(), total = 0.0f, item[8] = {};
-        #pragma unroll
-        for (int32 k = 0; k < KEY_WARPS; k++) most = fmaxf(most, facts[k * ROWS + row].item[0]);
-        const float base = most == minus_infinity() ? 0.0f : most;
-        #pragma unroll
-        for (int32 k = 0; k < KEY_WARPS; k++) {
-            const Pair fact = facts[k * ROWS + row];
-            const float weight = power_of_two((fact.item[0] - base) * (MASK == NUMBERS ? LOG2_E : 1.0f));
-            total += fact.item[1] * weight;
-            #pragma unroll
-            for (int32 c = 0; c < 8; c += 4) {
-                const Pack<float, 4> four = *(const Pack<float, 4>*)(memory + (k * ROWS + row) * ROW + column + c);
-                #pragma unroll
-                for (int32 e = 0; e < 4; e++) item[c + e] += four.item[e] * weight;
-            }
-        }
-        if (s.splits.size > 1) {
-            const int64 number = share.number(s, share.first + row);
-            float* own = statistics(partial, s, share.split, number);
-            if (column == 0) {
-                own[0] = most;
-                own[1] = total;
-            }
-            float* to = gathered(partial, s, share.split, number) + column;
-            #pragma unroll
-            for (int32 c = 0; c < 8; c++) {
-                if (column + c < s.v_size) to[c] = item[c];
-            }
-            continue;
-        }
-        const float over = __fdividef(1.0f, total);
-        Pack<uint32, 4> pack;
-        #pragma unroll
-        for (int32 c = 0; c < 8; c++) item[c] = total == 0.0f ? s.blind : item[c] * over;
-        #pragma unroll
-        for (int32 c = 0; c < 4; c++) pack.item[c] = Two<T>::from(item[c * 2], item[c * 2 + 1]);
-        put(y, pack, row, column, share, s);
-    }
-}
-
-// Sizes of keys up to D and of values up to DV, both multiples of 16. Of the four warps, KEY_WARPS have the same rows, and
-// KEYS keys each of a tile.
-template <typename T, int D, int DV, int KEYS, int KEY_WARPS, bool CAUSAL, int MASK, bool CAPPED>
+// Sizes of keys up to D and of values up to DV, both multiples of 16. ROW_WARPS times KEY_WARPS warps: those of the same
+// rows have KEYS keys each of a tile.
+template <typename T, int D, int DV, int KEYS, int ROW_WARPS, int KEY_WARPS, bool CAUSAL, int MASK, bool CAPPED>
 __device__ void attend(T* y, const T* q, const T* k, const T* v, const typename MaskOf<T, MASK>::type* mask,
                        float* partial, const Attend& s) {
     // Rows are 16 bytes longer than a multiple of 32: no two of eight rows that are read at once want the same banks.
     constexpr int32 Q_ROW = (D > DV ? D : DV) + 8, K_ROW = D + 8, V_ROW = DV + 8;
-    constexpr int32 ROW_WARPS = WARPS / KEY_WARPS, ROWS = ROW_WARPS * 16, TILE = KEYS * KEY_WARPS;
+    constexpr int32 THREADS = ROW_WARPS * KEY_WARPS * 32, ROWS = ROW_WARPS * 16, TILE = KEYS * KEY_WARPS;
     // Queries stay in registers where there is room beside the results.
     constexpr bool KEPT = D <= 128 && (KEYS >= 64 || KEY_WARPS > 1);
     extern __shared__ Pack<uint32, 4> memory[];
@@ -346,24 +219,26 @@ __device__ void attend(T* y, const T* q, const T* k, const T* v, const typename 
     T* const tiles_at = q_tile + ROWS * Q_ROW;
     const int32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const Share share(s, ROWS, 1, CAUSAL);
-    k += share.start(s.k);
-    v += share.start(s.v);
+    k += share.start(s.k, 1);
+    v += share.start(s.v, 1);
     const auto bring_keys = [&](int32 tile) {
         const int32 start = share.from + tile * TILE;
         T* const k_tile = tiles_at + tile % 2 * TILE * (K_ROW + V_ROW);
         const auto to = [](int32 row) { return spot<KEYS>(row); };
-        bring<T, TILE, D, K_ROW>(k_tile, k, start, share.to, s.size, s.k[3], s.even,
+        bring<T, THREADS, TILE, D, K_ROW>(k_tile, k, start, share.to, s.size, s.k[3], s.even,
                                  [&](int32 key) { return (int64)key * s.k[2]; }, to);
-        bring<T, TILE, DV, V_ROW>(k_tile + TILE * K_ROW, v, start, share.to, s.v_size, s.v[3], s.even,
+        bring<T, THREADS, TILE, DV, V_ROW>(k_tile + TILE * K_ROW, v, start, share.to, s.v_size, s.v[3], s.even,
                                   [&](int32 key) { return (int64)key * s.v[2]; }, to);
     };
     const int32 tiles = share.to > share.from ? (share.to - share.from + TILE - 1) / TILE : 0;
-    bring<T, ROWS, D, Q_ROW>(q_tile, q, share.first, share.rows, s.size, s.q[3], s.even,
-                             [&](int32 r) { return share.row(s, s.q, r); }, [](int32 row) { return row; });
-    if (tiles > 0) bring_keys(0);
-    fetched();
-    if (tiles > 1) bring_keys(1);
-    fetched();
+    q += share.start(s.q, s.group);
+    bring<T, THREADS, ROWS, D, Q_ROW>(q_tile, q, share.first, share.rows, s.size, s.q[3], s.even,
+                             [&](int32 r) { return within(s, s.q, r); }, [](int32 row) { return row; });
+    #pragma unroll 1
+    for (int32 tile = 0; tile < 2; tile++) {
+        if (tile < tiles) bring_keys(tile);
+        fetched();
+    }
 
     // The warp's rows within the block, and its keys within a tile; where the keys end that its rows see.
     const int32 first = warp % ROW_WARPS * 16, first_key = share.from + warp / ROW_WARPS * KEYS;
@@ -453,7 +328,7 @@ __device__ void attend(T* y, const T* q, const T* k, const T* v, const typename 
         sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 2);
         if (MASK != NUMBERS) greatest[i] *= how.unit;
     }
-    if constexpr (KEY_WARPS > 1) join<T, DV, KEY_WARPS, MASK>(y, partial, (float*)memory, value, greatest, sum, share, s);
+    if constexpr (KEY_WARPS > 1) join<T, DV, ROW_WARPS, KEY_WARPS, MASK>(y, partial, (float*)memory, value, greatest, sum, share, s);
     else if (s.splits.size > 1) keep<DV>(partial, value, greatest, sum, first, share, s);
     else give<T, DV, Q_ROW>(y, own, value, sum, first, share, s);
 }
