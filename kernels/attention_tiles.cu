@@ -12,8 +12,8 @@ __device__ __forceinline__ int32 spot(int32 key) {
 }
 
 // COUNT rows into shared memory, of WIDTH columns there; zeros from row `end` and column `size` on. `place` says where a
-// row begins, `spot` the row of shared memory.
-template <typename T, int THREADS, int COUNT, int WIDTH, int ROW, typename Place, typename Spot>
+// row begins, in STEADY steps or not, `spot` the row of shared memory.
+template <typename T, int THREADS, int COUNT, int WIDTH, int ROW, bool STEADY, typename Place, typename Spot>
 __device__ __forceinline__ void bring(T* to, const T* from, int32 first, int32 end, int32 size, int32 step, bool even,
                                       Place place, Spot spot) {
     if (even) {
@@ -24,13 +24,15 @@ __device__ __forceinline__ void bring(T* to, const T* from, int32 first, int32 e
         if (ACROSS * 8 > WIDTH && column >= WIDTH) return;
         T* const own = to + spot(row) * ROW + column;
         from += column;
+        const T* at = from + place(first + row);
+        const int64 hop = place(DOWN);
         const int32 rows = column < size ? end - first - row : 0;
         #pragma unroll
         for (int32 j = 0; j < COUNT; j += DOWN) {
-            // Spots permute bits: the sum's is the sum of both.
-            if (j + DOWN <= COUNT || row + j < COUNT) {
-                fetch(own + spot(j) * ROW, from + (j < rows ? place(first + row + j) : 0), j < rows);
-            }
+            if (!STEADY) at = from + place(first + row + j);
+            // Nothing is read where nothing is there. Spots permute bits: the sum's is the sum of both.
+            if (j + DOWN <= COUNT || row + j < COUNT) fetch(own + spot(j) * ROW, at, j < rows);
+            if (STEADY) at += hop;
         }
         return;
     }
@@ -225,14 +227,14 @@ __device__ void attend(T* y, const T* q, const T* k, const T* v, const typename 
         const int32 start = share.from + tile * TILE;
         T* const k_tile = tiles_at + tile % 2 * TILE * (K_ROW + V_ROW);
         const auto to = [](int32 row) { return spot<KEYS>(row); };
-        bring<T, THREADS, TILE, D, K_ROW>(k_tile, k, start, share.to, s.size, s.k[3], s.even,
+        bring<T, THREADS, TILE, D, K_ROW, true>(k_tile, k, start, share.to, s.size, s.k[3], s.even,
                                  [&](int32 key) { return (int64)key * s.k[2]; }, to);
-        bring<T, THREADS, TILE, DV, V_ROW>(k_tile + TILE * K_ROW, v, start, share.to, s.v_size, s.v[3], s.even,
+        bring<T, THREADS, TILE, DV, V_ROW, true>(k_tile + TILE * K_ROW, v, start, share.to, s.v_size, s.v[3], s.even,
                                   [&](int32 key) { return (int64)key * s.v[2]; }, to);
     };
     const int32 tiles = share.to > share.from ? (share.to - share.from + TILE - 1) / TILE : 0;
     q += share.start(s.q, s.group);
-    bring<T, THREADS, ROWS, D, Q_ROW>(q_tile, q, share.first, share.rows, s.size, s.q[3], s.even,
+    bring<T, THREADS, ROWS, D, Q_ROW, false>(q_tile, q, share.first, share.rows, s.size, s.q[3], s.even,
                              [&](int32 r) { return within(s, s.q, r); }, [](int32 row) { return row; });
     #pragma unroll 1
     for (int32 tile = 0; tile < 2; tile++) {
