@@ -3,6 +3,7 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
+use super::later::kept;
 use crate::error::Result;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
@@ -127,7 +128,7 @@ pub struct Finish {
     gpu: Arc<Gpu>,
     packed: Function,
     /// For addresses that are at odd places, which are rare.
-    single: OnceLock<Result<Function>>,
+    single: OnceLock<Function>,
     pack: usize,
     convolution: Convolution,
     from_step: i64,
@@ -177,7 +178,7 @@ impl Finish {
             (self.pack, &self.packed)
         } else {
             let make = || Self::compiled(&self.gpu, c, 1);
-            (1, self.single.get_or_init(make).as_ref().map_err(Clone::clone)?)
+            (1, kept(&self.single, make)?)
         };
         let packs = c.y.sizes[1] / pack as i64;
         let items = c.y.pixels() * packs;

@@ -11,7 +11,7 @@ mod stem;
 
 use super::tail::{Tail, Takes};
 use super::{Answer, Gpu};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::network::Layer;
 use crate::network::attr::Read;
 use crate::plan::layout::Layout;
@@ -25,7 +25,7 @@ use engines::{ENGINES, InEngine};
 use geometry::{Geometry, Traits};
 use later::Later;
 use products::{ALGORITHMS, Multiplied};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use stem::Stem;
 
 /// Conv and ConvTranspose with as much of what follows as can be done at once, longest first.
@@ -63,6 +63,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         activation: tail.activation,
         traits,
         gpu: gpu.clone(),
+        tuned: OnceLock::new(),
     };
     let takes = Takes {
         // Passes write a bias of channels into the layer.
@@ -147,6 +148,8 @@ struct Conv {
     activation: Option<Activation>,
     traits: Traits,
     gpu: Arc<Gpu>,
+    /// What it is at the shapes to optimise for, by which engines are numbered.
+    tuned: OnceLock<Arc<Convolution>>,
 }
 
 impl Conv {
@@ -193,10 +196,10 @@ impl Kernel for Conv {
 
     fn identity(&self) -> String {
         let Geometry { attrs, weights, .. } = &self.geometry;
-        // Engines are numbered by what this version of the library proposes.
+        // Engines are numbered by what this version of the library proposes and we choose of that.
         let version = cudnn().map_or(0, |library| library.version());
         format!(
-            "{} {attrs:?} {weights:?} {:?} cuDNN {version}",
+            "{} {attrs:?} {weights:?} {:?} engines of cuDNN {version}",
             self.name, self.activation
         )
     }
@@ -229,11 +232,27 @@ impl Kernel for Conv {
         (takes, takes)
     }
 
+    fn expect(&self, request: &Request, timed: bool) {
+        let Way::Engine(number) = Way::of(request.form.tactic) else {
+            return;
+        };
+        // What does not fit these shapes is told when it is instantiated.
+        let Ok(convolution) = self.convolution(request) else {
+            return;
+        };
+        self.tuned.get_or_init(|| Arc::new(convolution.clone()));
+        if timed {
+            InEngine::expect(&self.gpu, convolution, number as usize);
+        }
+    }
+
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let (gpu, convolution) = (self.gpu.clone(), self.convolution(request)?);
         let way = Way::of(request.form.tactic);
+        let tuned = self.tuned.get().cloned();
+        let tuned = tuned.unwrap_or_else(|| Arc::new(convolution.clone()));
         if let Way::Engine(number) = way {
-            return Ok(Box::new(InEngine::new(&gpu, convolution, number as usize)));
+            return Ok(Box::new(InEngine::new(&gpu, convolution, tuned, number as usize)));
         }
         let make = move || -> Result<Box<dyn Instance>> {
             let made: Result<Box<dyn Instance>> = match way {
@@ -249,8 +268,9 @@ impl Kernel for Conv {
             // What was chosen at some shapes has to run at others.
             match made {
                 Ok(made) => Ok(made),
+                Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
                 Err(_) if way.layouts()[0] == Layout::Plain => Ok(Box::new(Direct::new(&gpu, &convolution)?)),
-                Err(_) => Ok(Box::new(InEngine::new(&gpu, convolution.clone(), 0))),
+                Err(_) => Ok(Box::new(InEngine::new(&gpu, convolution.clone(), tuned.clone(), 0))),
             }
         };
         Ok(Box::new(Later::new(&self.gpu, make)))

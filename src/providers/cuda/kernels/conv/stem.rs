@@ -4,13 +4,13 @@ use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
 use super::direct::{Direct, activation, sides};
+use super::later::kept;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cudnn::Convolution;
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const SOURCE: &str = include_str!("../../../../../kernels/stem.cu");
 /// Threads of a block.
@@ -47,7 +47,7 @@ pub struct Stem {
     shape: Vec<i32>,
     grid: Grid,
     convolution: Convolution,
-    direct: OnceCell<Result<Direct>>,
+    direct: OnceLock<Direct>,
 }
 
 impl Stem {
@@ -78,7 +78,7 @@ impl Stem {
                 threads: THREADS,
             },
             convolution: c.clone(),
-            direct: OnceCell::new(),
+            direct: OnceLock::new(),
         })
     }
 }
@@ -115,7 +115,7 @@ impl Instance for Stem {
     fn run(&mut self, call: &Call) -> Result<()> {
         if !call.outputs[0].addr().is_multiple_of(PACK[0]) {
             let make = || Direct::new(&self.gpu, &self.convolution);
-            return self.direct.get_or_init(make).as_ref().map_err(Clone::clone)?.run(call);
+            return kept(&self.direct, make)?.run(call);
         }
         let [bias, _] = sides(&self.convolution, call);
         let mut arguments = Arguments::default();
