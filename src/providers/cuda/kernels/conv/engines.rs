@@ -278,7 +278,9 @@ impl Wish {
     }
 
     fn direct(&self) -> Result<&Direct> {
-        kept(&self.direct, || Direct::new(&self.gpu, &self.convolution))
+        kept(&self.direct, || {
+            Direct::new(&self.gpu, &self.convolution, self.convolution.dtype)
+        })
     }
 }
 

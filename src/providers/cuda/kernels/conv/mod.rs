@@ -12,8 +12,9 @@ mod stem;
 use super::tail::{Tail, Takes};
 use super::{Answer, Gpu};
 use crate::error::{ErrorKind, Result};
-use crate::network::Layer;
 use crate::network::attr::Read;
+use crate::network::dtype::DType;
+use crate::network::{Layer, LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
@@ -55,8 +56,9 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     /// What the instructions of `stem.cu` begin with.
     const TENSOR_CORES: (i32, i32) = (8, 0);
     traits.stem &= gpu.device.capability >= TENSOR_CORES;
-    let make = |name: String, tail: &Tail<Activation>| Conv {
+    let make = |name: String, tail: &Tail<Activation>, cast: bool| Conv {
         name,
+        cast,
         geometry: geometry.clone(),
         bias: tail.bias.is_some(),
         residual: tail.residual.is_some(),
@@ -70,7 +72,27 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         bias: |_, _| false,
         activation,
     };
-    Ok(Tail::candidates(scope, [x, w], scope.input(2), &takes, make))
+    let bias = scope.input(2);
+    let mut found = vec![];
+    if let Some((cast, source)) = cast_before(scope, x).filter(|_| traits.stem) {
+        let make = |name: String, tail: &Tail<Activation>| make(format!("Cast+{name}"), tail, true);
+        found = Tail::candidates(scope, [source, w], bias, &takes, make);
+        // The kernel for few channels adds no residual.
+        found.retain(|candidate| candidate.inputs.len() == 2 + usize::from(bias.is_some()));
+        found.iter_mut().for_each(|candidate| candidate.layers.insert(0, cast));
+    }
+    let make = |name: String, tail: &Tail<Activation>| make(name, tail, false);
+    found.extend(Tail::candidates(scope, [x, w], bias, &takes, make));
+    Ok(found)
+}
+
+/// The Cast from float32 that gives a tensor to this layer alone, and what it casts.
+fn cast_before(scope: &Scope, x: TensorId) -> Option<(LayerId, TensorId)> {
+    let network = scope.network;
+    let (cast, layer) = network.producer(x).filter(|(_, layer)| layer.op.name == "Cast")?;
+    let source = layer.inputs.first().copied().flatten()?;
+    let alone = network.sole_user(x) == Some(scope.layer);
+    (alone && network[source].ty.dtype == DType::Float32).then_some((cast, source))
 }
 
 /// The activation of a graph that a layer is.
@@ -142,6 +164,8 @@ impl Way {
 
 struct Conv {
     name: String,
+    /// Whether its input is float32 and cast on the way.
+    cast: bool,
     geometry: Geometry,
     bias: bool,
     residual: bool,
@@ -161,6 +185,10 @@ impl Conv {
             patches,
             stem,
         } = self.traits;
+        let stems = [Layout::Plain, Layout::ChannelsLast].map(Way::Stem);
+        if self.cast {
+            return stems.to_vec();
+        }
         let mut ways = vec![];
         ways.extend(depthwise.then_some(Way::Depthwise));
         if products::follows(self.activation) {
@@ -175,7 +203,7 @@ impl Conv {
         ways.extend((0..ENGINES).map(Way::Engine));
         // Behind the engines, since it takes longer to compile than a plan takes to build.
         if stem && !self.residual {
-            ways.extend([Layout::Plain, Layout::ChannelsLast].map(Way::Stem));
+            ways.extend(stems);
         }
         ways
     }
@@ -254,22 +282,23 @@ impl Kernel for Conv {
         if let Way::Engine(number) = way {
             return Ok(Box::new(InEngine::new(&gpu, convolution, tuned, number as usize)));
         }
+        let (cast, from) = (self.cast, request.inputs[0].dtype);
         let make = move || -> Result<Box<dyn Instance>> {
             let made: Result<Box<dyn Instance>> = match way {
                 Way::Product(layout, number) => {
                     let plain = layout == Layout::Plain;
                     Multiplied::new(&gpu, &convolution, plain, number as usize).map(|made| Box::new(made) as _)
                 }
-                Way::Stem(layout) => {
-                    Stem::new(&gpu, &convolution, layout == Layout::Plain).map(|made| Box::new(made) as _)
-                }
+                Way::Stem(_) => Stem::new(&gpu, &convolution, from).map(|made| Box::new(made) as _),
                 _ => Depthwise::new(&gpu, &convolution).map(|made| Box::new(made) as _),
             };
             // What was chosen at some shapes has to run at others.
             match made {
                 Ok(made) => Ok(made),
                 Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
-                Err(_) if way.layouts()[0] == Layout::Plain => Ok(Box::new(Direct::new(&gpu, &convolution)?)),
+                Err(_) if cast || way.layouts()[0] == Layout::Plain => {
+                    Ok(Box::new(Direct::new(&gpu, &convolution, from)?))
+                }
                 Err(_) => Ok(Box::new(InEngine::new(&gpu, convolution.clone(), tuned.clone(), 0))),
             }
         };

@@ -110,7 +110,7 @@ impl Instance for Multiplied {
     fn run(&mut self, call: &Call) -> Result<()> {
         let operands = call.inputs.iter().copied().chain([call.outputs[0].cast_const()]);
         if !operands.into_iter().all(|address| address.addr().is_multiple_of(EVEN)) {
-            let make = || Direct::new(&self.gpu, &self.convolution);
+            let make = || Direct::new(&self.gpu, &self.convolution, self.convolution.dtype);
             return kept(&self.direct, make)?.run(call);
         }
         let [bias, residual] = sides(&self.convolution, call);
