@@ -88,6 +88,10 @@ impl ProgramInstance {
                 .map_err(|e| e.layer(describe(&program, &program.steps[step])))?;
             instances.extend(made.map(|instance| (step, instance)));
         }
+        for (step, instance) in &instances {
+            let named = |e: Error| e.layer(describe(&program, &program.steps[*step]));
+            instance.ready().map_err(named)?;
+        }
         let mut workspaces = vec![0; program.steps.len()];
         instances
             .iter()

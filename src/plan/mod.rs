@@ -132,6 +132,10 @@ pub trait Kernel: Send + Sync {
         (false, false)
     }
 
+    /// Told before the first kernel is timed: one of its forms at the shapes to optimise for, and whether that will be timed.
+    /// What takes long to get ready for that may begin, for all kernels at once.
+    fn expect(&self, _request: &Request, _timed: bool) {}
+
     /// Prepares it for concrete shapes.
     ///
     /// # Errors
@@ -141,6 +145,14 @@ pub trait Kernel: Send + Sync {
 
 /// A kernel at concrete shapes, owned by one context.
 pub trait Instance: Send {
+    /// Makes what was put off until all instances of a program are there; asked before anything else.
+    ///
+    /// # Errors
+    /// If that fails, so that nobody keeps an instance that can't run.
+    fn ready(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Bytes of scratch memory that a run needs.
     fn workspace(&self) -> usize {
         0
