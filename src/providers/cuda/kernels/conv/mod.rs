@@ -1,6 +1,7 @@
 //! Convolutions and transposed ones with bias, residual and activation: in cuDNN's engines, as matrix products, and on
 //! kernels of ours.
 
+mod choice;
 mod depthwise;
 mod direct;
 mod engines;
@@ -20,9 +21,10 @@ use crate::plan::{Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::library::cudnn::{Activation, Convolution, cudnn};
+use choice::ENGINES;
 use depthwise::Depthwise;
 use direct::{AXES, Direct};
-use engines::{ENGINES, InEngine};
+use engines::InEngine;
 use geometry::{Geometry, Traits};
 use later::Later;
 use products::{ALGORITHMS, Multiplied};

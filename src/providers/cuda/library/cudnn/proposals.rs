@@ -102,7 +102,8 @@ fn known_by(config: &Descriptor) -> Result<Engine> {
     };
     let mut knobs = choices.iter().map(knob).collect::<Result<Vec<_>>>()?;
     knobs.sort_unstable();
-    let behavior = notes(&engine, name::ENGINE_BEHAVIOR, ty::BEHAVIOR_NOTE)?;
+    // What a version does not tell costs time, and nothing else.
+    let behavior = supported(notes(&engine, name::ENGINE_BEHAVIOR, ty::BEHAVIOR_NOTE))?.unwrap_or_default();
     Ok(Engine {
         index: index[0],
         knobs,
