@@ -172,7 +172,9 @@ impl ProgramInstance {
     /// # Errors
     /// If a kernel fails, or an earlier call found something wrong with its data; names the layer.
     pub unsafe fn run(&mut self, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
-        self.finished()?;
+        if self.queues.is_behind() {
+            self.finished()?;
+        }
         let done = self.go(inputs, outputs, caller);
         if done.is_err() {
             // What went into the queues before the failure must not work on while the next call uses the same memory.
@@ -225,9 +227,6 @@ impl ProgramInstance {
 
     /// What the device found wrong with the data of calls whose work goes on behind them.
     fn finished(&mut self) -> Result<()> {
-        if !self.queues.is_behind() {
-            return Ok(());
-        }
         let program = &self.program;
         self.runs.iter_mut().try_for_each(|run| run.finished(program))
     }
