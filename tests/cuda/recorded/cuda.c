@@ -260,6 +260,7 @@ static int arguments_of(const struct Function* function, void** arguments, struc
         }
         Address address;
         memcpy(&address, value, sizeof address);
+        if (function->parameters[i] == 's') continue;
         if (function->parameters[i] == 'v') {
             if (state_is_device(address)) MISUSE("%s is given an address as number %d", function->name, i);
         } else if (address) {

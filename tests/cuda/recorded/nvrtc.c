@@ -86,15 +86,17 @@ static const char* describe(const char* text, char* name, char* parameters) {
     name[length] = 0;
     const char *open = strchr(text, '('), *end = open ? closed(open) : text;
     int count = 0, inside = 0;
-    bool pointer = false, any = false;
+    bool pointer = false, any = false, record = false;
     for (text = open ? open + 1 : end; text < end; text++) {
         // What stands between angle brackets are arguments of a template.
         inside += (*text == '<') - (*text == '>');
         if ((*text == ',' && !inside) || text == end - 1) {
-            if (any && count < 62) parameters[count++] = pointer ? 'p' : 'v';
-            pointer = any = false;
+            if (any && count < 62) parameters[count++] = pointer ? 'p' : record ? 's' : 'v';
+            pointer = any = record = false;
         }
         pointer |= *text == '*';
+        // Structs, which may hold addresses, have names with a capital.
+        record |= isupper((unsigned char)*text) != 0;
         any |= isalnum((unsigned char)*text) != 0;
     }
     if (count == 0) parameters[count++] = '-';
