@@ -1,12 +1,12 @@
 //! Convolutions in cuDNN's engines, whole or with a kernel of ours behind them.
 
 use super::super::Gpu;
+use super::super::wishes::{self, fulfil, on_threads};
 use super::direct::{Direct, Finish};
 use crate::error::Result;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::library::cudnn::{Convolution, Dnn, Plan, Problem, Tensor};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock};
 
 /// So many of cuDNN's engines are timed.
 pub const ENGINES: u32 = 14;
@@ -24,32 +24,6 @@ struct Wish {
     number: usize,
     made: OnceLock<Result<Made>>,
     direct: OnceLock<Result<Direct>>,
-}
-
-/// The wishes that nobody asked to be fulfilled yet. A program makes all of its instances before it asks the first one for
-/// its workspace: then the plans of all are built at once, on several threads.
-static WISHES: Mutex<Vec<Weak<Wish>>> = Mutex::new(vec![]);
-
-/// Builds what is wished for and still wanted; a single wish is left to who asks.
-fn fulfil() {
-    let wishes = std::mem::take(&mut *WISHES.lock().unwrap_or_else(PoisonError::into_inner));
-    let open = |wish: &Arc<Wish>| wish.made.get().is_none();
-    let wanted: Vec<Arc<Wish>> = wishes.iter().filter_map(Weak::upgrade).filter(open).collect();
-    if wanted.len() > 1 {
-        on_threads(wanted.len(), |at| _ = wanted[at].made());
-    }
-}
-
-/// Runs jobs by their numbers on as many threads as there are processors.
-fn on_threads(jobs: usize, job: impl Fn(usize) + Sync) {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs);
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < jobs) {
-            job(at);
-        }
-    };
-    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
 }
 
 enum Made {
@@ -112,10 +86,18 @@ impl InEngine {
             made: OnceLock::new(),
             direct: OnceLock::new(),
         });
-        let mut wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
-        wishes.retain(|wish| wish.strong_count() > 0);
-        wishes.push(Arc::downgrade(&wish));
+        wishes::wish(&wish);
         Self(wish)
+    }
+}
+
+impl wishes::Wish for Wish {
+    fn is_open(&self) -> bool {
+        self.made.get().is_none()
+    }
+
+    fn build(&self) {
+        _ = self.made();
     }
 }
 
@@ -150,7 +132,7 @@ impl Wish {
         if Arc::ptr_eq(problem, &engines.whole) {
             return Some(Made::Whole(plan));
         }
-        let finish = Finish::new(&self.gpu, &self.convolution, problem.convolution().y.step()).ok()?;
+        let finish = Finish::new(&self.gpu, &self.convolution, bare(&self.convolution).y.step()).ok()?;
         Some(Made::Parts(plan, Box::new(finish)))
     }
 
@@ -240,7 +222,6 @@ impl Instance for InEngine {
 mod tests {
     use super::*;
     use crate::network::dtype::DType;
-    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn a_result_goes_aside_where_a_residual_may_lie_in_its_place() {
@@ -265,13 +246,5 @@ mod tests {
         assert_eq!((bare(&c).is_bare(), bare(&c).y.step()), (true, 12));
         c.residual = Some(c.y.clone());
         assert_eq!((bare(&c).is_bare(), bare(&c).y.step()), (true, 4));
-    }
-
-    #[test]
-    fn every_job_is_done_once() {
-        let done: Vec<AtomicBool> = (0..9).map(|_| AtomicBool::new(false)).collect();
-        on_threads(done.len(), |at| assert!(!done[at].swap(true, Ordering::Relaxed)));
-        assert!(done.iter().all(|d| d.load(Ordering::Relaxed)));
-        on_threads(0, |_| unreachable!());
     }
 }

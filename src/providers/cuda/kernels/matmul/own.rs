@@ -24,16 +24,16 @@ const HOPPER: (i32, i32) = (9, 0);
 pub const TILES: u32 = 4;
 
 /// What a kernel is written for.
-pub struct Written<'a> {
+pub struct Written {
     /// The `Tail`, with `T0`, `Y0`, `X1`, ...
-    pub text: &'a str,
+    pub text: String,
     /// How many operands the tail reads.
     pub operands: usize,
     /// Inputs of the kernel beside them.
     pub unused: usize,
 }
 
-impl Written<'_> {
+impl Written {
     /// An entry point whose body calls a product with `y, a, b, tail, s`.
     fn entry(&self, attributes: &str, body: &str) -> String {
         let operands = (1..=self.operands).map(|number| format!(", const X{number}* x{number}"));
@@ -196,6 +196,14 @@ pub fn tensor(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> R
     grid.blocks[2] = split as u32;
     let how = format!("tensor cores, tiles of {m} x {n}, sums in {split}");
     Ok(Launch::new(function, grid, numbers(problem)?, &how))
+}
+
+/// The product on tensor cores, or on plain arithmetic where they can't do it.
+///
+/// # Errors
+/// If it is too large for one kernel.
+pub fn any(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> Result<Launch> {
+    tensor(gpu, problem, written, number).or_else(|_| plain(gpu, problem, written))
 }
 
 #[cfg(test)]

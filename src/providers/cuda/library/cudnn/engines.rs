@@ -1,16 +1,17 @@
-//! The engines that the library proposes for a convolution, and plans that run in them.
+//! The engines that the library proposes for a graph, and plans that run in them.
 //!
 //! An engine is known by its place among the proposals, which a version of the library gives in the same order again for
 //! the same problem and GPU: so the plan of one engine is built without those of the others.
 
 use super::descriptor::Descriptor;
-use super::graph::{Drawing, Drawn};
+use super::graph::Drawn;
 use super::numbers::{HEURISTICS, kind, name, note, ty};
-use super::{Convolution, Cudnn, cudnn};
+use super::{Cudnn, cudnn};
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::providers::cuda::library::driver::Handle;
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The library on the current GPU.
@@ -28,16 +29,28 @@ struct Raw(Handle);
 // SAFETY: a handle may be used from any thread, one at a time: a mutex is around it, or one thread took it.
 unsafe impl Send for Raw {}
 
-/// A convolution that was asked about, with the plans that were built for it.
+/// What plans compute; two that print alike are the same.
+pub trait Subject: Debug + Send + Sync {
+    /// The element type of what it reads.
+    fn dtype(&self) -> DType;
+
+    /// The graph of it.
+    ///
+    /// # Errors
+    /// If the library has no such graph.
+    fn draw(&self, library: &'static Cudnn, handle: Handle) -> Result<Drawn>;
+}
+
+/// Something that was asked about, with the plans that were built for it.
 pub struct Problem {
-    convolution: Convolution,
+    subject: Box<dyn Subject>,
     proposed: OnceLock<usize>,
     plans: Mutex<HashMap<usize, Slot>>,
 }
 
 type Slot = Arc<OnceLock<Result<Arc<Plan>>>>;
 
-/// A convolution that is ready to run.
+/// A graph that is ready to run.
 pub struct Plan {
     plan: Descriptor,
     ids: Vec<i64>,
@@ -52,11 +65,6 @@ impl Plan {
 }
 
 impl Problem {
-    /// What it is about.
-    pub fn convolution(&self) -> &Convolution {
-        &self.convolution
-    }
-
     /// Whether the plan in an engine was asked for already.
     pub fn has(&self, number: usize) -> bool {
         lock(&self.plans).contains_key(&number)
@@ -93,27 +101,27 @@ impl Dnn {
         Ok(Raw(handle))
     }
 
-    /// A convolution as a problem: the one that is known, if there is one.
-    pub fn problem(&self, convolution: &Convolution) -> Arc<Problem> {
+    /// A convolution or a product as a problem: the one that is known, if there is one.
+    pub fn problem(&self, subject: &(impl Subject + Clone + 'static)) -> Arc<Problem> {
         let mut problems = lock(&self.problems);
         if problems.len() >= MOST_PROBLEMS {
             problems.retain(|_, problem| Arc::strong_count(problem) > 1);
         }
         let new = || {
             Arc::new(Problem {
-                convolution: convolution.clone(),
+                subject: Box::new(subject.clone()),
                 proposed: OnceLock::new(),
                 plans: Mutex::default(),
             })
         };
-        problems.entry(format!("{convolution:?}")).or_insert_with(new).clone()
+        problems.entry(format!("{subject:?}")).or_insert_with(new).clone()
     }
 
     /// How many engines the library proposes. Some of them may find that they can't do it after all.
     pub fn engines(&self, problem: &Problem) -> usize {
         let ask = || {
             let count = |handle| {
-                let (_drawn, proposals) = self.proposals(&problem.convolution, handle)?;
+                let (_drawn, proposals) = self.proposals(&*problem.subject, handle)?;
                 Ok(proposals.len())
             };
             // What can't even be drawn has no engine.
@@ -129,7 +137,7 @@ impl Dnn {
     pub fn plan(&self, problem: &Problem, number: usize) -> Result<Arc<Plan>> {
         let slot = lock(&problem.plans).entry(number).or_default().clone();
         // Who wants the same plan waits for it, and does not build it too.
-        slot.get_or_init(|| self.with_builder(|handle| self.build(&problem.convolution, number, handle)))
+        slot.get_or_init(|| self.with_builder(|handle| self.build(&*problem.subject, number, handle)))
             .clone()
     }
 
@@ -145,17 +153,17 @@ impl Dnn {
         done
     }
 
-    fn build(&self, convolution: &Convolution, number: usize, handle: Handle) -> Result<Arc<Plan>> {
-        let (drawn, proposals) = self.proposals(convolution, handle)?;
+    fn build(&self, subject: &dyn Subject, number: usize, handle: Handle) -> Result<Arc<Plan>> {
+        let (drawn, proposals) = self.proposals(subject, handle)?;
         let wanted = match number {
             0 => proposals.as_slice(),
             _ => proposals.get(number..=number).unwrap_or_default(),
         };
         let ready = wanted.iter().find_map(|config| self.finish(handle, config).ok());
         let plan = ready.ok_or_else(|| {
-            Error::unsupported("cuDNN has no such engine for a convolution")
+            Error::unsupported("cuDNN has no such engine for a graph")
                 .expected(format!("engine {number}"))
-                .got(format!("{} engines for {convolution:?}", proposals.len()))
+                .got(format!("{} engines for {subject:?}", proposals.len()))
         })?;
         let mut workspace = [0i64];
         plan.get(name::PLAN_WORKSPACE, ty::INT64, &mut workspace)?;
@@ -174,12 +182,12 @@ impl Dnn {
     }
 
     /// The engines that may be taken, each as the library would set it, the best guess first.
-    fn proposals(&self, convolution: &Convolution, handle: Handle) -> Result<(Drawn, Vec<Descriptor>)> {
-        let drawn = Drawing::new(self.library, convolution).draw(handle)?;
+    fn proposals(&self, subject: &dyn Subject, handle: Handle) -> Result<(Drawn, Vec<Descriptor>)> {
+        let drawn = subject.draw(self.library, handle)?;
         let mut proposals = vec![];
         for mode in HEURISTICS {
             for config in self.configurations(&drawn.graph, mode)? {
-                if self.is_exact(&config, convolution.dtype)? {
+                if self.is_exact(&config, subject.dtype())? {
                     proposals.push(config);
                 }
             }
@@ -221,11 +229,12 @@ impl Dnn {
         Ok(!notes[..count.min(notes.len())].iter().any(refused))
     }
 
-    /// Puts a convolution into a stream. The addresses are those of input, weights, bias and residual (where they are),
-    /// result, and scratch memory.
+    /// Puts a graph into a stream. The addresses are those of its operands as they were drawn (of a convolution: input,
+    /// weights, bias and residual where they are; of a product: both matrices, the other operands), of the result, and of
+    /// scratch memory.
     ///
     /// # Safety
-    /// Each address must hold its tensor until the stream has run the convolution.
+    /// Each address must hold its tensor until the stream has run the graph.
     ///
     /// # Errors
     /// If the library refuses.

@@ -5,9 +5,10 @@ mod descriptor;
 mod engines;
 mod graph;
 mod numbers;
+pub mod product;
 
 pub use convolution::{ALIGNMENT, Activation, Convolution, Tensor};
-pub use engines::{Dnn, Plan, Problem};
+pub use engines::{Dnn, Plan, Problem, Subject};
 
 use super::driver::Handle;
 use super::library;
