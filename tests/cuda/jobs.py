@@ -71,6 +71,19 @@ def expansion(batch: int | str = 128) -> nx.Network:
     return made
 
 
+def projections() -> nx.Network:
+    """Three products of one input with a bias each."""
+    made = nx.Network("projections")
+    x = made.add_input("x", "float16", ["batch", 64, 256])
+    rng = np.random.default_rng(0)
+    for name in "qkv":
+        matrix, bias = (rng.standard_normal(shape).astype(np.float16) for shape in ((256, 128), (128,)))
+        y = made.add_layer("MatMul", [x, made.add_constant(f"w{name}", matrix)])[0]
+        y = made.add_layer("Add", [y, made.add_constant(f"b{name}", bias)])[0]
+        made.mark_output(y, name)
+    return made
+
+
 def optimized(network: nx.Network, batch: int = 2, **options: Any) -> Any:
     """A network made ready for the recorded device."""
     given: dict[str, Any] = {"timing_cache": False, "threads": 2, "exclude": {"cuda": ["between"]}} | options
@@ -166,6 +179,16 @@ def graphs(batch: int | str) -> list[str]:
     call(model, 128)
     assert kernels(model) == [("cuda", "MatMul+Add+Gelu")]
     return sorted({line for line in recorded.lines("launches") if line.startswith("cudnnBackendExecute")})
+
+
+@leaves_nothing
+def together(level: int, batch: int) -> tuple[list[Row], int]:
+    """Who runs three products, and how many launches they are at a batch."""
+    recorded = Recorded()
+    model = optimized(projections(), optimization_level=level)
+    before = sum(recorded.count(name) for name in LAUNCHES)
+    call(model, batch)
+    return kernels(model), sum(recorded.count(name) for name in LAUNCHES) - before
 
 
 @leaves_nothing

@@ -50,6 +50,7 @@ impl Bare {
             text,
             operands: 0,
             unused: 0,
+            products: 1,
         };
         Ok(Self(Way::Plain(own::plain(gpu, &problem, &written)?)))
     }

@@ -10,6 +10,7 @@ mod own;
 mod problem;
 #[cfg(test)]
 mod tests;
+mod together;
 
 pub use bare::Bare;
 
@@ -39,11 +40,32 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let [Some(left), Some(right)] = [0, 1].map(|i| scope.input(i)) else {
         return Err(Why::new("an operand is missing"));
     };
-    let candidate = |behind: Vec<LayerId>| candidate(scope, [left, right], behind, gpu);
-    Ok(follow::groups(scope).into_iter().map(candidate).collect())
+    let mut found: Vec<Candidate> = together::offer(scope, gpu).into_iter().collect();
+    let alone = |behind: Vec<LayerId>| single(scope, [left, right], behind, gpu).candidate();
+    found.extend(follow::groups(scope).into_iter().map(alone));
+    Ok(found)
 }
 
-fn candidate(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Arc<Gpu>) -> Candidate {
+/// A kernel for one product, and what it is for.
+struct Single {
+    kernel: MatMul,
+    layers: Vec<LayerId>,
+    inputs: Vec<TensorId>,
+    output: TensorId,
+}
+
+impl Single {
+    fn candidate(self) -> Candidate {
+        Candidate {
+            kernel: Arc::new(self.kernel),
+            layers: self.layers,
+            inputs: self.inputs,
+            outputs: vec![self.output],
+        }
+    }
+}
+
+fn single(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Arc<Gpu>) -> Single {
     let network = scope.network;
     let product = scope.layer().outputs[0];
     let behind = Behind::new(network, product, &layers);
@@ -97,12 +119,11 @@ fn candidate(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: 
         fused,
         gpu: gpu.clone(),
     };
-    let layers = std::iter::once(scope.layer).chain(layers).collect();
-    Candidate {
-        kernel: Arc::new(kernel),
-        layers,
+    Single {
+        kernel,
+        layers: std::iter::once(scope.layer).chain(layers).collect(),
         inputs,
-        outputs: vec![behind.output],
+        output: behind.output,
     }
 }
 
@@ -188,6 +209,7 @@ impl MatMul {
             text: self.text.clone(),
             operands: self.read,
             unused: self.unused,
+            products: 1,
         }
     }
 
