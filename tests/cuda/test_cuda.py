@@ -127,3 +127,31 @@ def test_a_product_of_16_bits_with_what_follows_is_one_kernel(behind: str) -> No
     for _ in range(4):
         np.testing.assert_allclose(optimized(inputs)["y"], want.numpy(), rtol=2e-3, atol=2e-3)
     assert len(kernels(optimized)) == 1, kernels(optimized)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize(("rows", "depth"), [(128, 768), (77, 776), (5, 3072)])
+def test_small_products_of_one_input_are_one_kernel(level: int, rows: int, depth: int) -> None:
+    rng = np.random.default_rng(4)
+    held = {
+        name: (rng.standard_normal(shape) / 8).astype(np.float16)
+        for i in range(3)
+        for name, shape in ((f"w{i}", (depth, 256)), (f"b{i}", (256,)))
+    }
+    made = nx.Network("projections")
+    x = made.add_input("x", "float16", [1, rows, depth])
+    for i in range(3):
+        y = made.add_layer("MatMul", [x, made.add_constant(f"w{i}", held[f"w{i}"])])[0]
+        made.mark_output(made.add_layer("Add", [y, made.add_constant(f"b{i}", held[f"b{i}"])])[0], f"y{i}")
+    optimized = TensorRTBackend(timing_cache=False, optimization_level=level).optimize_model(
+        made, {"x": (1, rows, depth)}
+    )
+    given = (rng.standard_normal((1, rows, depth)) / 4).astype(np.float16)
+    for _ in range(4):
+        found = optimized({"x": given})
+        for i in range(3):
+            want = given.astype(np.float64) @ held[f"w{i}"].astype(np.float64) + held[f"b{i}"]
+            np.testing.assert_allclose(found[f"y{i}"], want, rtol=2e-3, atol=4e-3)
+    assert kernels(optimized) == [("cuda", "+".join(["MatMul+Add"] * 3))]

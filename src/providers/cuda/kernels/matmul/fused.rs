@@ -58,13 +58,13 @@ impl Steps {
 
     fn step(&mut self, network: &Network, result: TensorId, given: &[TensorId], layer: &Layer) -> Option<Step> {
         let inside = |t: TensorId| given.iter().position(|&other| other == t);
-        match layer.inputs.as_slice() {
-            &[Some(x)] => Some(Step {
+        match *layer.inputs.as_slice() {
+            [Some(x)] => Some(Step {
                 function: unary(layer)?,
                 x: inside(x)?,
                 other: None,
             }),
-            &[Some(a), Some(b)] => {
+            [Some(a), Some(b)] => {
                 let function = binary(layer)?;
                 let turns = matches!(function, Function::Add | Function::Mul);
                 let (x, other) = if inside(a).is_none() && turns { (b, a) } else { (a, b) };
