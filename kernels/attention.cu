@@ -8,12 +8,14 @@ struct Attend {
     double scale, cap;
     // What a query gives that sees no key.
     float blind;
-    // Heads of keys, heads of queries for each, and extents.
-    int32 shared, group, queries, keys, size, v_size;
+    // Heads of queries for each head of keys, and extents.
+    int32 group, keys, size, v_size;
     // Elements from one batch, head, row and column to the next.
     int32 q[4], k[4], v[4], mask[4], y[4];
-    // Tiles of the rows of a head of keys; parts of the keys, and keys of each; rows of all heads and batches.
-    int32 tiles, splits, span, rows;
+    // Keys of a part of them; rows of all heads and batches.
+    int32 span, rows;
+    // Heads of keys; queries; tiles of the rows of a head of keys; parts of the keys.
+    Divisor shared, queries, tiles, splits;
     // Whether 16 bytes of a row can be moved at once.
     int32 even;
 };
@@ -33,6 +35,12 @@ struct MaskOf<T, TRUTHS> {
 
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
 
+// Where a row begins behind the first of its head of keys.
+__device__ __forceinline__ int64 within(const Attend& s, const int32 (&step)[4], int32 r) {
+    const int32 outer = s.queries.divide(r), place = r - outer * (int32)s.queries.size;
+    return (int64)outer * step[1] + (int64)place * step[2];
+}
+
 // What a block works on.
 struct Share {
     int32 batch, head, split, chunk;
@@ -40,44 +48,44 @@ struct Share {
     int32 first, rows;
     // Its keys.
     int32 from, to;
-    // The least place of a query among its rows.
-    int32 least;
 
     __device__ __forceinline__ Share(const Attend& s, int32 tile_rows, int32 chunks, bool causal) {
         uint32 rest = blockIdx.x;
         chunk = rest % chunks;
         rest /= chunks;
         // Where a query sees no key behind its own place, the last rows take longest: they come first.
-        first = (s.tiles - 1 - rest % s.tiles) * tile_rows;
-        rest /= s.tiles;
-        split = rest % s.splits;
-        rest /= s.splits;
-        head = rest % s.shared;
-        batch = rest / s.shared;
-        rows = s.group * s.queries;
-        const int32 last = (first + tile_rows < rows ? first + tile_rows : rows) - 1;
-        const bool one_head = first / s.queries == last / s.queries;
-        least = one_head ? first % s.queries : 0;
-        const int32 seen = causal ? (one_head ? last % s.queries : s.queries - 1) + 1 : s.keys;
-        const int32 end = seen < s.keys ? seen : s.keys;
+        first = (s.tiles.size - 1 - s.tiles.take(rest)) * tile_rows;
+        split = s.splits.take(rest);
+        head = s.shared.take(rest);
+        batch = rest;
+        rows = s.group * s.queries.size;
         from = split * s.span;
-        to = end - from < s.span ? end : from + s.span;
+        to = from + s.span < s.keys ? from + s.span : s.keys;
+        to = end(s, 0, tile_rows, causal);
+    }
+
+    // Where those keys end that some rows of the block see.
+    __device__ __forceinline__ int32 end(const Attend& s, int32 row, int32 count, bool causal) const {
+        const int32 begin = first + row, last = (begin + count < rows ? begin + count : rows) - 1;
+        if (begin > last) return from;
+        const int32 ahead = s.queries.divide(begin) * s.queries.size;
+        if (!causal || last - ahead >= (int32)s.queries.size) return to;
+        return last - ahead + 1 < to ? last - ahead + 1 : to;
+    }
+
+    // Where the first of some heads begins.
+    __device__ __forceinline__ int64 start(const int32 (&step)[4], int32 heads) const {
+        return (int64)batch * step[0] + (int64)(head * heads) * step[1];
     }
 
     // Where a row begins: of the queries, the mask or the result.
     __device__ __forceinline__ int64 row(const Attend& s, const int32 (&step)[4], int32 r) const {
-        const int32 query_head = head * s.group + r / s.queries;
-        return (int64)batch * step[0] + (int64)query_head * step[1] + (int64)(r % s.queries) * step[2];
-    }
-
-    // Where the keys or values begin.
-    __device__ __forceinline__ int64 start(const int32 (&step)[4]) const {
-        return (int64)batch * step[0] + (int64)head * step[1];
+        return start(step, s.group) + within(s, step, r);
     }
 
     // The number of a row among those of all heads and batches.
     __device__ __forceinline__ int64 number(const Attend& s, int32 r) const {
-        return ((int64)batch * s.shared + head) * rows + r;
+        return ((int64)batch * s.shared.size + head) * rows + r;
     }
 };
 
@@ -88,7 +96,7 @@ __device__ __forceinline__ W* gathered(W* partial, const Attend& s, int32 split,
 }
 template <typename W>
 __device__ __forceinline__ W* statistics(W* partial, const Attend& s, int32 split, int64 row) {
-    return partial + (int64)s.splits * s.rows * s.v_size + ((int64)split * s.rows + row) * 2;
+    return partial + (int64)s.splits.size * s.rows * s.v_size + ((int64)split * s.rows + row) * 2;
 }
 
 // Joins what the parts of the keys gave, a warp a row. Scores are exponents of e, or of two.
@@ -97,17 +105,18 @@ __device__ void combine(T* y, typename Wide<T>::type* partial, const Attend& s) 
     typedef typename Wide<T>::type W;
     const int64 number = (int64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (number >= s.rows) return;
-    const int32 rows = s.group * s.queries;
-    const int32 r = number % rows, head = number / rows % s.shared * s.group + r / s.queries;
-    y += number / rows / s.shared * s.y[0] + (int64)head * s.y[1] + (int64)(r % s.queries) * s.y[2];
+    // As `Share` has it.
+    uint32 rest = (uint32)number;
+    const int32 place = s.queries.take(rest), head = rest % (s.group * s.shared.size), batch = rest / (s.group * s.shared.size);
+    y += (int64)batch * s.y[0] + (int64)head * s.y[1] + (int64)place * s.y[2];
     W greatest = (W)minus_infinity();
-    for (int32 i = 0; i < s.splits; i++) greatest = fmax(greatest, statistics(partial, s, i, number)[0]);
+    for (int32 i = 0; i < (int32)s.splits.size; i++) greatest = fmax(greatest, statistics(partial, s, i, number)[0]);
     const W base = greatest == (W)minus_infinity() ? (W)0 : greatest;
     W sum = 0;
     for (int32 column = threadIdx.x % 32; column < s.v_size; column += 32) {
         W value = 0;
         sum = 0;
-        for (int32 i = 0; i < s.splits; i++) {
+        for (int32 i = 0; i < (int32)s.splits.size; i++) {
             const W* own = statistics(partial, s, i, number);
             const W weight = OF_TWO ? exp2(own[0] - base) : exp(own[0] - base);
             sum += own[1] * weight;
@@ -135,8 +144,8 @@ __device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const t
     const int32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int32 across = threadIdx.x % 16, down = threadIdx.x / 16 * 4;
     const int32 column0 = share.chunk * COLUMNS;
-    k += share.start(s.k);
-    v += share.start(s.v);
+    k += share.start(s.k, 1);
+    v += share.start(s.v, 1);
     // The rows behind the last one do what it does, and give nothing.
     const int32 last = share.rows - 1;
     if (threadIdx.x < TILE) {
@@ -150,7 +159,7 @@ __device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const t
     #pragma unroll
     for (int32 i = 0; i < 4; i++) {
         const int32 r = share.first + down + i < last ? share.first + down + i : last;
-        place[i] = r % s.queries;
+        place[i] = r - (int32)(s.queries.divide(r) * s.queries.size);
         mask_row[i] = MASK == NO_MASK ? 0 : share.row(s, s.mask, r);
         greatest[i] = (W)minus_infinity();
         sum[i] = 0;
@@ -253,7 +262,7 @@ __device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const t
         if (r > last) continue;
         const int64 number = share.number(s, r);
         T* to = y + share.row(s, s.y, r);
-        if (s.splits > 1 && across == 0 && share.chunk == 0) {
+        if (s.splits.size > 1 && across == 0 && share.chunk == 0) {
             W* own = statistics(partial, s, share.split, number);
             own[0] = greatest[i];
             own[1] = sum[i];
@@ -265,7 +274,7 @@ __device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const t
                 const int32 column = column0 + across * 4 + j * 64 + e;
                 const W value = values[i][j].item[e];
                 if (column >= s.v_size) continue;
-                if (s.splits > 1) gathered(partial, s, share.split, number)[column] = value;
+                if (s.splits.size > 1) gathered(partial, s, share.split, number)[column] = value;
                 else to[(int64)column * s.y[3]] = Narrow<T>::from(sum[i] == (W)0 ? (W)s.blind : value / sum[i]);
             }
         }

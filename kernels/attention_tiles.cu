@@ -1,80 +1,178 @@
-// Attention on tensor cores: each warp has 16 rows, and the block a tile of keys and values in shared memory while the
+// Attention on tensor cores: each warp has 16 rows and a part of each tile of keys, which lies in shared memory while the
 // next one is on its way. Scores and results are summed in float; weights meet the values as elements.
+//
+// The keys of a warp lie there in another order than they came in, so that a lane has scores of neighbours: what hides
+// them is loaded at once, and before the scores are there.
 
-// Rows of the largest block: four warps.
-constexpr int32 MOST_ROWS = 64;
-constexpr float LOG2_E = 1.4426950408889634f;
+// Where in a tile the keys are whose scores are those of one lane: from key lane % 4 * (KEYS / 4) on.
+template <int KEYS>
+__device__ __forceinline__ int32 spot(int32 key) {
+    constexpr int32 COUNT = KEYS / 4;
+    return key / KEYS * KEYS + key % COUNT / 2 * 8 + key % KEYS / COUNT * 2 + key % 2;
+}
 
-// Rows into shared memory, of WIDTH columns there; zeros from row `end` and column `size` on. Where heads share keys,
-// the rows of a head follow those of the one before.
-template <typename T, int WIDTH, int ROW, bool HEADS>
-__device__ __forceinline__ void bring(T* to, int32 count, const T* from, const int32 (&step)[4], int32 first, int32 end,
-                                      int32 size, int32 queries, bool even) {
-    const auto place = [&](int32 r) {
-        return HEADS ? (int64)(r / queries) * step[1] + (int64)(r % queries) * step[2] : (int64)r * step[2];
-    };
+// COUNT rows into shared memory, of WIDTH columns there; zeros from row `end` and column `size` on. `place` says where a
+// row begins, in STEADY steps or not, `spot` the row of shared memory.
+template <typename T, int THREADS, int COUNT, int WIDTH, int ROW, bool STEADY, typename Place, typename Spot>
+__device__ __forceinline__ void bring(T* to, const T* from, int32 first, int32 end, int32 size, int32 step, bool even,
+                                      Place place, Spot spot) {
     if (even) {
-        constexpr int32 PACKS = WIDTH / 8;
-        for (int32 i = threadIdx.x; i < count * PACKS; i += blockDim.x) {
-            const int32 row = i / PACKS, column = i % PACKS * 8;
-            const bool there = first + row < end && column < size;
-            fetch(to + row * ROW + column, from + (there ? place(first + row) + column : 0), there);
+        // A power of two, so that what is the same for all threads is known when this is compiled.
+        constexpr int32 ACROSS = WIDTH <= 16 ? 2 : WIDTH <= 32 ? 4 : WIDTH <= 64 ? 8 : WIDTH <= 128 ? 16 : 32;
+        constexpr int32 DOWN = THREADS / ACROSS;
+        const int32 row = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * 8;
+        if (ACROSS * 8 > WIDTH && column >= WIDTH) return;
+        T* const own = to + spot(row) * ROW + column;
+        from += column;
+        const T* at = from + place(first + row);
+        const int64 hop = place(DOWN);
+        const int32 rows = column < size ? end - first - row : 0;
+        #pragma unroll
+        for (int32 j = 0; j < COUNT; j += DOWN) {
+            if (!STEADY) at = from + place(first + row + j);
+            // Nothing is read where nothing is there. Spots permute bits: the sum's is the sum of both.
+            if (j + DOWN <= COUNT || row + j < COUNT) fetch(own + spot(j) * ROW, at, j < rows);
+            if (STEADY) at += hop;
         }
         return;
     }
-    for (int32 i = threadIdx.x; i < count * WIDTH; i += blockDim.x) {
+    #pragma unroll 1
+    for (int32 i = threadIdx.x; i < COUNT * WIDTH; i += THREADS) {
         const int32 row = i / WIDTH, column = i % WIDTH;
         T element = {0};
-        if (first + row < end && column < size) element = from[place(first + row) + (int64)column * step[3]];
-        to[row * ROW + column] = element;
+        if (first + row < end && column < size) element = from[place(first + row) + (int64)column * step];
+        to[spot(row) * ROW + column] = element;
     }
 }
 
-// What a lane knows of its two rows.
-template <typename M>
-struct Sight {
-    int32 place[2];
-    const M* mask[2];
+// What a mask says of COUNT neighbouring keys.
+template <typename M, int COUNT>
+struct Neighbours {
+    static constexpr int32 WORDS = COUNT * sizeof(M) / 4, PACK = WORDS < 4 ? WORDS : 4, EACH = 4 / sizeof(M);
+    uint32 word[WORDS];
+
+    // Of `left` keys there; of those behind, zeros.
+    __device__ __forceinline__ void load(const M* from, int32 step, int32 left) {
+        if (left >= COUNT && step == 1 && (uint64)from % (PACK * 4) == 0) {
+            #pragma unroll
+            for (int32 i = 0; i < WORDS / PACK; i++) {
+                const Pack<uint32, PACK> pack = ((const Pack<uint32, PACK>*)from)[i];
+                #pragma unroll
+                for (int32 j = 0; j < PACK; j++) word[i * PACK + j] = pack.item[j];
+            }
+            return;
+        }
+        uint32 item[COUNT];
+        #pragma unroll
+        for (int32 i = 0; i < COUNT; i++) {
+            const M* at = from + (int64)i * step;
+            item[i] = 0;
+            if (i < left) item[i] = sizeof(M) == 1 ? (uint32)*(const uint8*)at : (uint32)*(const uint16*)at;
+        }
+        #pragma unroll
+        for (int32 i = 0; i < WORDS; i++) {
+            word[i] = 0;
+            #pragma unroll
+            for (int32 j = 0; j < EACH; j++) word[i] |= item[i * EACH + j] << (j * 8 * sizeof(M));
+        }
+    }
+
+    // Truths as bits.
+    __device__ __forceinline__ uint32 bits() const {
+        uint32 all = 0;
+        #pragma unroll
+        // The product gathers the lowest bits of four bytes in the highest byte.
+        for (int32 i = 0; i < WORDS; i++) all |= ((word[i] & 0x01010101u) * 0x01020408u >> 24 & 15u) << (i * 4);
+        return all;
+    }
+
+    // One of the numbers.
+    __device__ __forceinline__ float number(int32 i) const {
+        M one;
+        one.bits = (uint16)(word[i / EACH] >> (i % EACH * 16));
+        return widen(one);
+    }
 };
 
-// Scores of a warp's rows and a tile of keys, scaled, capped and masked. They are exponents of two, unless numbers are
-// added: those may be as low as a float can be, and would become minus infinity.
+// What a lane knows of its two rows, and what the mask says of its next keys.
+template <typename T, int KEYS, int MASK>
+struct Sight {
+    typedef typename MaskOf<T, MASK>::type M;
+    static constexpr int32 COUNT = KEYS / 4;
+    int32 place[2];
+    const M* mask[2];
+    Neighbours<M, COUNT> next[2];
+
+    __device__ __forceinline__ void look(int32 start, const Attend& s) {
+        if (MASK == NO_MASK) return;
+        const int32 key = start + threadIdx.x % 4 * COUNT;
+        next[0].load(mask[0] + (int64)key * s.mask[3], s.mask[3], s.keys - key);
+        if (mask[0] == mask[1]) next[1] = next[0];
+        else next[1].load(mask[1] + (int64)key * s.mask[3], s.mask[3], s.keys - key);
+    }
+};
+
+// How scores become exponents.
+struct Scores {
+    // What they are multiplied by before they are capped or a number is added, and what differences of them are after
+    // it: exponents of two.
+    float factor, cap, unit;
+    // What turns the signs of queries.
+    uint32 turn;
+};
+
+template <int MASK, bool CAPPED>
+__device__ __forceinline__ Scores scores_of(const Attend& s) {
+    const float scale = fabsf((float)s.scale), cap = (float)s.cap;
+    // With a scale above zero, the greatest product is the greatest score.
+    const uint32 turn = s.scale < 0.0 ? 0x80008000u : 0u;
+    return {CAPPED ? scale / cap : scale, cap, CAPPED || MASK == NUMBERS ? LOG2_E : scale * LOG2_E, turn};
+}
+
+// Scores of a warp's rows and keys, capped and masked; keys count up to `end`.
 template <typename T, int KEYS, bool CAUSAL, int MASK, bool CAPPED>
-__device__ __forceinline__ void hide(float (&score)[KEYS / 8][4], const Sight<typename MaskOf<T, MASK>::type>& sight,
-                                     int32 start, const Share& share, const Attend& s) {
-    constexpr float UNIT = MASK == NUMBERS ? 1.0f : LOG2_E;
-    const float factor = CAPPED ? (float)s.scale / (float)s.cap : (float)s.scale * UNIT;
-    const float cap = (float)s.cap * UNIT;
-    const bool edge = start + KEYS > share.to || (CAUSAL && start + KEYS - 1 > share.least);
-    const bool alike = sight.mask[0] == sight.mask[1];
+__device__ __forceinline__ void hide(float (&score)[KEYS / 8][4], const Sight<T, KEYS, MASK>& sight, int32 start, int32 end,
+                                     bool edge, const Scores& how) {
+    constexpr int32 COUNT = KEYS / 4;
+    constexpr uint32 ALL = (1u << COUNT) - 1;
+    const int32 key = start + threadIdx.x % 4 * COUNT;
+    uint32 seen[2] = {ALL, ALL};
     #pragma unroll
-    for (int32 n = 0; n < KEYS / 8; n++) {
+    for (int32 i = 0; i < 2; i++) {
+        if constexpr (MASK == TRUTHS) seen[i] = sight.next[i].bits();
+        if (edge) {
+            const int32 last = CAUSAL && sight.place[i] < end ? sight.place[i] + 1 : end;
+            const int32 left = last - key < 0 ? 0 : last - key;
+            if (left < COUNT) seen[i] &= (1u << left) - 1;
+        }
+    }
+    if (CAPPED || MASK == NUMBERS) {
         #pragma unroll
-        for (int32 c = 0; c < 2; c++) {
-            const int32 key = start + n * 8 + threadIdx.x % 4 * 2 + c;
-            typename MaskOf<T, MASK>::type found[2];
-            if (MASK != NO_MASK && (!edge || key < share.to)) {
-                found[0] = sight.mask[0][(int64)key * s.mask[3]];
-                found[1] = alike ? found[0] : sight.mask[1][(int64)key * s.mask[3]];
-            }
+        for (int32 j = 0; j < COUNT; j++) {
             #pragma unroll
             for (int32 i = 0; i < 2; i++) {
-                float x = score[n][i * 2 + c] * factor;
-                if (CAPPED) x = tanh(x) * cap;
-                const bool hidden = edge && (key >= share.to || (CAUSAL && key > sight.place[i]));
-                if (hidden) x = minus_infinity();
-                else if constexpr (MASK == TRUTHS) x = found[i] ? x : minus_infinity();
-                else if constexpr (MASK == NUMBERS) x += widen(found[i]);
-                score[n][i * 2 + c] = x;
+                float& x = score[j / 2][i * 2 + j % 2];
+                if (CAPPED) x = f_fast_tanh(x * how.factor) * how.cap;
+                else x *= how.factor;
+                if constexpr (MASK == NUMBERS) x += sight.next[i].number(j);
             }
+        }
+    }
+    if ((seen[0] & seen[1]) == ALL) return;
+    #pragma unroll
+    for (int32 j = 0; j < COUNT; j++) {
+        #pragma unroll
+        for (int32 i = 0; i < 2; i++) {
+            if (!(seen[i] & 1u << j)) score[j / 2][i * 2 + j % 2] = minus_infinity();
         }
     }
 }
 
 // Scores to weights; what was gathered before shrinks where a greater score came. The sums are those of the lane.
-template <int KEYS, int DV>
+template <int KEYS, int DV, int MASK>
 __device__ __forceinline__ void weigh(float (&score)[KEYS / 8][4], float (&value)[DV / 8][4], float (&greatest)[2],
-                                      float (&sum)[2], float unit) {
+                                      float (&sum)[2], float unit, bool first) {
+    float shrink[2];
     #pragma unroll
     for (int32 i = 0; i < 2; i++) {
         float most = greatest[i];
@@ -83,176 +181,156 @@ __device__ __forceinline__ void weigh(float (&score)[KEYS / 8][4], float (&value
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
         // A row that saw nothing so far has weights of zero, not NaN.
-        const float base = most == minus_infinity() ? 0.0f : most;
-        const float shrink = power_of_two((greatest[i] - base) * unit);
+        const float base = most == minus_infinity() ? 0.0f : most, below = -base * unit;
+        // Numbers that are added may be as low as a float can be, and would become minus infinity as exponents of two.
+        const auto power = [&](float x) { return power_of_two(MASK == NUMBERS ? (x - base) * unit : fmaf(x, unit, below)); };
+        shrink[i] = greatest[i] == most ? 1.0f : power(greatest[i]);
         greatest[i] = most;
         float total = 0.0f;
         #pragma unroll
         for (int32 n = 0; n < KEYS / 8; n++) {
             #pragma unroll
             for (int32 c = 0; c < 2; c++) {
-                const float weight = power_of_two((score[n][i * 2 + c] - base) * unit);
+                const float weight = power(score[n][i * 2 + c]);
                 score[n][i * 2 + c] = weight;
                 total += weight;
             }
         }
-        sum[i] = sum[i] * shrink + total;
-        #pragma unroll
-        for (int32 n = 0; n < DV / 8; n++) {
-            value[n][i * 2] *= shrink;
-            value[n][i * 2 + 1] *= shrink;
-        }
+        sum[i] = sum[i] * shrink[i] + total;
     }
-}
-
-// The results of a warp's rows: through the shared memory that held its queries, so that 16 bytes are written at once.
-template <typename T, int DV, int ROW>
-__device__ __forceinline__ void give(T* y, T* own, const float (&value)[DV / 8][4], const float (&sum)[2], int32 first,
-                                     const Share& share, const Attend& s) {
-    const int32 lane = threadIdx.x % 32;
+    if (first || (shrink[0] == 1.0f && shrink[1] == 1.0f)) return;
     #pragma unroll
-    for (int32 i = 0; i < 2; i++) {
-        const float over = 1.0f / sum[i];
+    for (int32 n = 0; n < DV / 8; n++) {
         #pragma unroll
-        for (int32 n = 0; n < DV / 8; n++) {
-            const float low = sum[i] == 0.0f ? s.blind : value[n][i * 2] * over;
-            const float high = sum[i] == 0.0f ? s.blind : value[n][i * 2 + 1] * over;
-            *(uint32*)(own + (lane / 4 + i * 8) * ROW + n * 8 + lane % 4 * 2) = Two<T>::from(low, high);
-        }
-    }
-    __syncwarp();
-    for (int32 i = lane; i < 16 * (DV / 8); i += 32) {
-        const int32 row = i / (DV / 8), column = i % (DV / 8) * 8;
-        if (first + row >= share.rows || column >= s.v_size) continue;
-        const T* from = own + row * ROW + column;
-        T* to = y + share.row(s, s.y, first + row) + (int64)column * s.y[3];
-        if (s.even) {
-            *(Pack<uint32, 4>*)to = *(const Pack<uint32, 4>*)from;
-        } else {
-            for (int32 c = 0; c < 8 && column + c < s.v_size; c++) to[(int64)c * s.y[3]] = from[c];
-        }
+        for (int32 i = 0; i < 4; i++) value[n][i] *= shrink[i / 2];
     }
 }
 
-// What a warp's rows gathered of a part of the keys.
-template <int DV>
-__device__ __forceinline__ void keep(float* partial, const float (&value)[DV / 8][4], const float (&greatest)[2],
-                                     const float (&sum)[2], int32 first, const Share& share, const Attend& s) {
-    const int32 lane = threadIdx.x % 32;
-    #pragma unroll
-    for (int32 i = 0; i < 2; i++) {
-        const int32 r = first + lane / 4 + i * 8;
-        if (r >= share.rows) continue;
-        const int64 number = share.number(s, r);
-        if (lane % 4 == 0) {
-            float* own = statistics(partial, s, share.split, number);
-            own[0] = greatest[i];
-            own[1] = sum[i];
-        }
-        float* to = gathered(partial, s, share.split, number);
-        #pragma unroll
-        for (int32 n = 0; n < DV / 8; n++) {
-            #pragma unroll
-            for (int32 c = 0; c < 2; c++) {
-                const int32 column = n * 8 + lane % 4 * 2 + c;
-                if (column < s.v_size) to[column] = value[n][i * 2 + c];
-            }
-        }
-    }
-}
-
-// Sizes of keys up to D and of values up to DV, both multiples of 16; KEYS keys in a tile.
-template <typename T, int D, int DV, int KEYS, bool CAUSAL, int MASK, bool CAPPED>
+// Sizes of keys up to D and of values up to DV, both multiples of 16. ROW_WARPS times KEY_WARPS warps: those of the same
+// rows have KEYS keys each of a tile.
+template <typename T, int D, int DV, int KEYS, int ROW_WARPS, int KEY_WARPS, bool CAUSAL, int MASK, bool CAPPED>
 __device__ void attend(T* y, const T* q, const T* k, const T* v, const typename MaskOf<T, MASK>::type* mask,
                        float* partial, const Attend& s) {
     // Rows are 16 bytes longer than a multiple of 32: no two of eight rows that are read at once want the same banks.
     constexpr int32 Q_ROW = (D > DV ? D : DV) + 8, K_ROW = D + 8, V_ROW = DV + 8;
+    constexpr int32 THREADS = ROW_WARPS * KEY_WARPS * 32, ROWS = ROW_WARPS * 16, TILE = KEYS * KEY_WARPS;
     // Queries stay in registers where there is room beside the results.
-    constexpr bool KEPT = D <= 128;
+    constexpr bool KEPT = D <= 128 && (KEYS >= 64 || KEY_WARPS > 1);
     extern __shared__ Pack<uint32, 4> memory[];
     T* const q_tile = (T*)memory;
-    T* const k_tiles = q_tile + MOST_ROWS * Q_ROW;
-    T* const v_tiles = k_tiles + 2 * KEYS * K_ROW;
-    const int32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, tile_rows = blockDim.x / 2;
-    const Share share(s, tile_rows, 1, CAUSAL);
-    const int32 first = share.first + warp * 16;
-    T* const own = q_tile + warp * 16 * Q_ROW;
-    k += share.start(s.k);
-    v += share.start(s.v);
+    T* const tiles_at = q_tile + ROWS * Q_ROW;
+    const int32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const Share share(s, ROWS, 1, CAUSAL);
+    k += share.start(s.k, 1);
+    v += share.start(s.v, 1);
     const auto bring_keys = [&](int32 tile) {
-        const int32 start = share.from + tile * KEYS, stage = tile % 2 * KEYS;
-        bring<T, D, K_ROW, false>(k_tiles + stage * K_ROW, KEYS, k, s.k, start, share.to, s.size, 1, s.even);
-        bring<T, DV, V_ROW, false>(v_tiles + stage * V_ROW, KEYS, v, s.v, start, share.to, s.v_size, 1, s.even);
+        const int32 start = share.from + tile * TILE;
+        T* const k_tile = tiles_at + tile % 2 * TILE * (K_ROW + V_ROW);
+        const auto to = [](int32 row) { return spot<KEYS>(row); };
+        bring<T, THREADS, TILE, D, K_ROW, true>(k_tile, k, start, share.to, s.size, s.k[3], s.even,
+                                 [&](int32 key) { return (int64)key * s.k[2]; }, to);
+        bring<T, THREADS, TILE, DV, V_ROW, true>(k_tile + TILE * K_ROW, v, start, share.to, s.v_size, s.v[3], s.even,
+                                  [&](int32 key) { return (int64)key * s.v[2]; }, to);
     };
-    const int32 tiles = share.to > share.from ? (share.to - share.from + KEYS - 1) / KEYS : 0;
-    const int64 q_start = (int64)share.batch * s.q[0] + (int64)share.head * s.group * s.q[1];
-    bring<T, D, Q_ROW, true>(q_tile, tile_rows, q + q_start, s.q, share.first, share.rows, s.size, s.queries, s.even);
-    if (tiles > 0) bring_keys(0);
-    fetched();
-    if (tiles > 1) bring_keys(1);
-    fetched();
+    const int32 tiles = share.to > share.from ? (share.to - share.from + TILE - 1) / TILE : 0;
+    q += share.start(s.q, s.group);
+    bring<T, THREADS, ROWS, D, Q_ROW, false>(q_tile, q, share.first, share.rows, s.size, s.q[3], s.even,
+                             [&](int32 r) { return within(s, s.q, r); }, [](int32 row) { return row; });
+    #pragma unroll 1
+    for (int32 tile = 0; tile < 2; tile++) {
+        if (tile < tiles) bring_keys(tile);
+        fetched();
+    }
 
-    Sight<typename MaskOf<T, MASK>::type> sight;
+    // The warp's rows within the block, and its keys within a tile; where the keys end that its rows see.
+    const int32 first = warp % ROW_WARPS * 16, first_key = share.from + warp / ROW_WARPS * KEYS;
+    const int32 end = share.end(s, first, 16, CAUSAL);
+    const Scores how = scores_of<MASK, CAPPED>(s);
+    Sight<T, KEYS, MASK> sight;
     #pragma unroll
     for (int32 i = 0; i < 2; i++) {
         // The rows behind the last one do what it does, and give nothing.
-        const int32 r = first + lane / 4 + i * 8 < share.rows ? first + lane / 4 + i * 8 : share.rows - 1;
-        sight.place[i] = r % s.queries;
-        sight.mask[i] = MASK == NO_MASK ? mask : mask + share.row(s, s.mask, r);
+        const int32 r = share.first + first + lane / 4 + i * 8;
+        const int32 there = r < share.rows ? r : share.rows - 1;
+        if (CAUSAL) sight.place[i] = there - (int32)s.queries.divide(there) * (int32)s.queries.size;
+        if (MASK != NO_MASK) sight.mask[i] = mask + share.row(s, s.mask, there);
     }
+    // Of the places of the lane's rows, the one from which on keys are hidden.
+    const int32 least = CAUSAL ? 1 + (sight.place[0] < sight.place[1] ? sight.place[0] : sight.place[1]) : 0;
+    if (first_key < end) sight.look(first_key, s);
     float greatest[2] = {minus_infinity(), minus_infinity()}, sum[2] = {0.0f, 0.0f};
     float value[DV / 8][4] = {};
     uint32 kept[KEPT ? D / 16 : 1][4];
+    T* const own = q_tile + first * Q_ROW;
     const T* const q_row = own + lane % 16 * Q_ROW + lane / 16 * 8;
+    const auto load_queries = [&](uint32 (&a)[4], int32 d) {
+        load_matrices(a, q_row + d * 16);
+        #pragma unroll
+        for (int32 i = 0; i < 4; i++) a[i] ^= how.turn;
+    };
+    // Where the lane's row of the matrices of keys and values begins.
+    const int32 k_place = (warp / ROW_WARPS * KEYS + lane % 8 + lane / 16 * 8) * K_ROW + lane / 8 % 2 * 8;
+    const int32 v_place = TILE * K_ROW + (warp / ROW_WARPS * KEYS + lane % 16) * V_ROW + lane / 16 * 8;
+    #pragma unroll 1
     for (int32 tile = 0; tile < tiles; tile++) {
         arrived<1>();
         __syncthreads();
         if (KEPT && tile == 0) {
             #pragma unroll
-            for (int32 d = 0; d < D / 16; d++) load_matrices(kept[KEPT ? d : 0], q_row + d * 16);
+            for (int32 d = 0; d < D / 16; d++) load_queries(kept[KEPT ? d : 0], d);
         }
-        const T* const k_tile = k_tiles + tile % 2 * KEYS * K_ROW + (lane % 8 + lane / 16 * 8) * K_ROW + lane / 8 % 2 * 8;
-        const T* const v_tile = v_tiles + tile % 2 * KEYS * V_ROW + lane % 16 * V_ROW + lane / 16 * 8;
-        float score[KEYS / 8][4] = {};
-        #pragma unroll
-        for (int32 d = 0; d < D / 16; d++) {
-            uint32 a[4];
-            if (!KEPT) load_matrices(a, q_row + d * 16);
+        const int32 start = first_key + tile * TILE;
+        if (start < end) {
+            const T* const stage = tiles_at + tile % 2 * TILE * (K_ROW + V_ROW);
+            float score[KEYS / 8][4] = {};
+            #pragma unroll
+            for (int32 d = 0; d < D / 16; d++) {
+                uint32 a[4];
+                if (!KEPT) load_queries(a, d);
+                #pragma unroll
+                for (int32 n = 0; n < KEYS / 16; n++) {
+                    uint32 b[4];
+                    load_matrices(b, stage + k_place + n * 16 * K_ROW + d * 16);
+                    Product16<T>::add(score[n * 2], KEPT ? kept[KEPT ? d : 0] : a, b[0], b[1]);
+                    Product16<T>::add(score[n * 2 + 1], KEPT ? kept[KEPT ? d : 0] : a, b[2], b[3]);
+                }
+            }
+            const bool edge = start + KEYS > end || (CAUSAL && start + KEYS > least);
+            hide<T, KEYS, CAUSAL, MASK, CAPPED>(score, sight, start, end, edge, how);
+            if (start + TILE < end) sight.look(start + TILE, s);
+            weigh<KEYS, DV, MASK>(score, value, greatest, sum, how.unit, tile == 0);
             #pragma unroll
             for (int32 n = 0; n < KEYS / 16; n++) {
-                uint32 b[4];
-                load_matrices(b, k_tile + n * 16 * K_ROW + d * 16);
-                Product16<T>::add(score[n * 2], KEPT ? kept[KEPT ? d : 0] : a, b[0], b[1]);
-                Product16<T>::add(score[n * 2 + 1], KEPT ? kept[KEPT ? d : 0] : a, b[2], b[3]);
+                const float(&low)[4] = score[n * 2], (&high)[4] = score[n * 2 + 1];
+                const uint32 a[4] = {Two<T>::from(low[0], low[1]), Two<T>::from(low[2], low[3]),
+                                     Two<T>::from(high[0], high[1]), Two<T>::from(high[2], high[3])};
+                #pragma unroll
+                for (int32 d = 0; d < DV / 16; d++) {
+                    uint32 b[4];
+                    load_turned(b, stage + v_place + n * 16 * V_ROW + d * 16);
+                    Product16<T>::add(value[d * 2], a, b[0], b[1]);
+                    Product16<T>::add(value[d * 2 + 1], a, b[2], b[3]);
+                }
             }
         }
-        hide<T, KEYS, CAUSAL, MASK, CAPPED>(score, sight, share.from + tile * KEYS, share, s);
-        weigh<KEYS, DV>(score, value, greatest, sum, MASK == NUMBERS ? LOG2_E : 1.0f);
-        #pragma unroll
-        for (int32 n = 0; n < KEYS / 16; n++) {
-            const uint32 a[4] = {Two<T>::from(score[n * 2][0], score[n * 2][1]), Two<T>::from(score[n * 2][2], score[n * 2][3]),
-                                 Two<T>::from(score[n * 2 + 1][0], score[n * 2 + 1][1]),
-                                 Two<T>::from(score[n * 2 + 1][2], score[n * 2 + 1][3])};
-            #pragma unroll
-            for (int32 d = 0; d < DV / 16; d++) {
-                uint32 b[4];
-                load_turned(b, v_tile + n * 16 * V_ROW + d * 16);
-                Product16<T>::add(value[d * 2], a, b[0], b[1]);
-                Product16<T>::add(value[d * 2 + 1], a, b[2], b[3]);
-            }
+        if (tile + 2 < tiles) {
+            // Whoever still reads the tile must be done before the one after the next takes its place.
+            __syncthreads();
+            bring_keys(tile + 2);
         }
-        // Whoever still reads the tile must be done before the one after the next takes its place.
-        __syncthreads();
-        if (tile + 2 < tiles) bring_keys(tile + 2);
         fetched();
     }
-    arrived<0>();
-    __syncthreads();
+    if (tiles == 0) {
+        arrived<0>();
+        __syncthreads();
+    }
     #pragma unroll
     for (int32 i = 0; i < 2; i++) {
         sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 1);
         sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 2);
+        if (MASK != NUMBERS) greatest[i] *= how.unit;
     }
-    if (s.splits > 1) keep<DV>(partial, value, greatest, sum, first, share, s);
+    if constexpr (KEY_WARPS > 1) join<T, DV, ROW_WARPS, KEY_WARPS, MASK>(y, partial, (float*)memory, value, greatest, sum, share, s);
+    else if (s.splits.size > 1) keep<DV>(partial, value, greatest, sum, first, share, s);
     else give<T, DV, Q_ROW>(y, own, value, sum, first, share, s);
 }

@@ -35,8 +35,14 @@ __device__ __forceinline__ int32 seen(int32 out, int32 tap, int32 axis, const Sh
     return at < s.in[axis] ? at : -1;
 }
 
-template <typename T, bool TRANSPOSED>
-__device__ void convolve(T* y, const T* x, const T* w, const T* bias, const T* residual, const Shape& s) {
+// An element of the input as it is in the type of the weights.
+template <typename T, typename X>
+__device__ __forceinline__ typename Wide<T>::type rounded(X x) {
+    return sizeof(X) == sizeof(T) ? widen(x) : widen(Narrow<T>::from(widen(x)));
+}
+
+template <typename T, typename X, bool TRANSPOSED>
+__device__ void convolve(T* y, const X* x, const T* w, const T* bias, const T* residual, const Shape& s) {
     typedef typename Wide<T>::type W;
     const uint64 at = (uint64)blockIdx.x * blockDim.x + threadIdx.x;
     const uint64 plane = (uint64)s.out[0] * s.out[1] * s.out[2];
@@ -62,12 +68,12 @@ __device__ void convolve(T* y, const T* x, const T* w, const T* bias, const T* r
                 const int32 i2 = seen<TRANSPOSED>(o[2], c, 2, s);
                 if (i2 < 0) continue;
                 const uint64 pixel_of_x = (uint64)i0 * s.x_stride[2] + (uint64)i1 * s.x_stride[3] + (uint64)i2 * s.x_stride[4];
-                const T* px = x + (uint64)n * s.x_stride[0] + pixel_of_x + (uint64)first * s.x_stride[1];
+                const X* px = x + (uint64)n * s.x_stride[0] + pixel_of_x + (uint64)first * s.x_stride[1];
                 const uint64 tap = (uint64)((a * s.kernel[1] + b) * s.kernel[2] + c) * s.w_stride[2];
                 const int32 outer = TRANSPOSED ? first : m, inner = TRANSPOSED ? m % results : 0;
                 const T* pw = w + (uint64)outer * s.w_stride[0] + (uint64)inner * s.w_stride[1] + tap;
                 const uint64 next = s.w_stride[TRANSPOSED ? 0 : 1];
-                for (int32 k = 0; k < inputs; k++) sum += widen(px[(uint64)k * s.x_stride[1]]) * widen(pw[k * next]);
+                for (int32 k = 0; k < inputs; k++) sum += rounded<T>(px[(uint64)k * s.x_stride[1]]) * widen(pw[k * next]);
             }
         }
     }

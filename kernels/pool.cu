@@ -115,9 +115,13 @@ PAIRS(bfloat16, "max.NaN.bf16x2")
 template <typename T, int N>
 struct MaxPool {
     Pack<T, N> most;
-    __device__ __forceinline__ MaxPool() {
+    __device__ __forceinline__ MaxPool() { most = nothing(); }
+    // What changes no result.
+    static __device__ __forceinline__ Pack<T, N> nothing() {
+        Pack<T, N> pack;
         #pragma unroll
-        for (int k = 0; k < N; k++) most.item[k] = Lowest<T>::value();
+        for (int k = 0; k < N; k++) pack.item[k] = Lowest<T>::value();
+        return pack;
     }
     __device__ __forceinline__ void take(const Pack<T, N>& x, const Window&) { take_greater(most, x); }
     __device__ __forceinline__ Pack<T, N> finish(int32, const Window&) { return most; }
@@ -129,6 +133,12 @@ struct AveragePool {
     __device__ __forceinline__ AveragePool() {
         #pragma unroll
         for (int k = 0; k < N; k++) sum[k] = 0;
+    }
+    static __device__ __forceinline__ Pack<T, N> nothing() {
+        Pack<T, N> pack;
+        #pragma unroll
+        for (int k = 0; k < N; k++) pack.item[k] = Narrow<T>::from((typename Wide<T>::type)0);
+        return pack;
     }
     __device__ __forceinline__ void take(const Pack<T, N>& x, const Window&) {
         #pragma unroll
@@ -199,6 +209,60 @@ __device__ __forceinline__ void pool(T* y, const T* x, const Window& s) {
     #pragma unroll
     for (int a = 0; a < 3; a++) taken *= COUNTS_PADDING ? taps[a].before(s, a, s.end[a]) : taps[a].count();
     *(Pack<T, N>*)(y + (uint64)number * N) = rule.finish(taken, s);
+}
+
+// Windows of KH by KW, S apart, of two spatial axes with channels innermost: a thread has R by R neighbouring results, whose
+// windows share elements, so that each is loaded once and many loads are under way together.
+template <template <typename, int> class Rule, typename T, int N, int KH, int KW, int S, int R, bool COUNTS_PADDING>
+__device__ __forceinline__ void pool_block(T* y, const T* x, const Window& s) {
+    const int ROWS = (R - 1) * S + KH, COLUMNS = (R - 1) * S + KW;
+    uint32 number = blockIdx.x * blockDim.x + threadIdx.x;
+    const int32 across = (s.out[2] + R - 1) / R, down = (s.out[1] + R - 1) / R;
+    const int32 channel = number % s.channels;
+    number /= s.channels;
+    const int32 left = number % across * R;
+    number /= across;
+    const int32 top = number % down * R, batch = number / down;
+    // The results are counted as they are, and the threads are more.
+    if ((uint64)batch * s.out[1] * s.out[2] * s.channels >= s.results) return;
+    x += (uint64)batch * s.x_stride[0] + (uint64)channel * N * s.x_stride[1];
+    const int32 first_row = top * S - s.begin[1], first_column = left * S - s.begin[2];
+    Rule<T, N> rules[R][R];
+    #pragma unroll
+    for (int a = 0; a < ROWS; a++) {
+        const int32 h = first_row + a;
+        const bool in_row = h >= 0 && h < s.in[1];
+        const T* line = x + (int64)h * s.x_stride[3] + (int64)first_column * s.x_stride[4];
+        Pack<T, N> seen[COLUMNS];
+        #pragma unroll
+        for (int b = 0; b < COLUMNS; b++) {
+            const int32 v = first_column + b;
+            seen[b] = Rule<T, N>::nothing();
+            if (in_row && v >= 0 && v < s.in[2]) seen[b] = *(const Pack<T, N>*)(line + (int64)b * s.x_stride[4]);
+        }
+        #pragma unroll
+        for (int i = 0; i < R; i++) {
+            if (a < i * S || a >= i * S + KH) continue;
+            #pragma unroll
+            for (int j = 0; j < R; j++) {
+                #pragma unroll
+                for (int b = 0; b < KW; b++) rules[i][j].take(seen[j * S + b], s);
+            }
+        }
+    }
+    #pragma unroll
+    for (int i = 0; i < R; i++) {
+        #pragma unroll
+        for (int j = 0; j < R; j++) {
+            const int32 h = top + i, v = left + j;
+            if (h >= s.out[1] || v >= s.out[2]) continue;
+            const Taps rows(s, 1, h), columns(s, 2, v);
+            const int32 counted = rows.before(s, 1, s.end[1]) * columns.before(s, 2, s.end[2]);
+            const int32 taken = COUNTS_PADDING ? counted : rows.count() * columns.count();
+            const uint64 place = (((uint64)batch * s.out[1] + h) * s.out[2] + v) * s.channels + channel;
+            *(Pack<T, N>*)(y + place * N) = rules[i][j].finish(taken, s);
+        }
+    }
 }
 
 // Where the greatest element of each window is; the first of equal ones, NaN before all.

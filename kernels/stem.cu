@@ -41,6 +41,7 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32 (&a)[4], co
 // What is known when it is compiled, besides the activation: the window, the channels, and 32 times how many results a block computes.
 template <int KH, int KW, int C, int STRIDE, int CHUNKS>
 struct Stem {
+    static const int THREADS = 256;
     // Pairs of elements must begin at even places.
     static const int CHANNELS = STRIDE * C % 2 == 0 ? C : C + 1;
     static const int RUN = KW * CHANNELS;
@@ -50,7 +51,11 @@ struct Stem {
     static const int ROWS = (TILE - 1) * STRIDE + KH;
     static const int COLUMNS = (TILE - 1) * STRIDE + KW;
     static const int PITCH = (COLUMNS * CHANNELS + 1) / 2 * 2;
+    static const int KEPT = ROWS * PITCH + 2;
     static const int COLUMN_TILES = 4 * CHUNKS;
+    // Rows of pixels that the threads bring at once, and how often they do for each channel.
+    static const int AT_ONCE = THREADS / COLUMNS;
+    static const int PASSES = (ROWS + AT_ONCE - 1) / AT_ONCE;
 };
 
 // The channel, among those of the block, of a column of a fragment: so chosen that each thread ends with eight neighbours.
@@ -62,55 +67,97 @@ __device__ __forceinline__ int32 channel_of(int32 column_tile, int32 column) {
 template <int KH, int KW, int C, int STRIDE, int CHUNKS>
 __device__ __forceinline__ void bring_weights(uint32* kept, const uint16* w, int32 first, int32 results) {
     typedef Stem<KH, KW, C, STRIDE, CHUNKS> S;
-    for (int32 at = threadIdx.x; at < S::STEPS * S::COLUMN_TILES * 64; at += blockDim.x) {
+    // Loads that wait for nothing, so that several are under way at once.
+#pragma unroll 4
+    for (int32 at = threadIdx.x; at < S::STEPS * S::COLUMN_TILES * 64; at += S::THREADS) {
         const int32 half = at % 2, lane = at / 2 % 32, column_tile = at / 64 % S::COLUMN_TILES;
         const int32 step = at / 64 / S::COLUMN_TILES;
         const int32 pair = step * 8 + half * 4 + lane % 4, row = pair / S::PAIRS;
         const int32 channel = first + channel_of(column_tile, lane / 4);
         uint32 both = 0;
+#pragma unroll
         for (int32 i = 0; i < 2; i++) {
             const int32 element = pair % S::PAIRS * 2 + i, column = element / S::CHANNELS, c = element % S::CHANNELS;
-            if (row < KH && column < KW && c < C && channel < results) {
-                both |= (uint32)w[((channel * KH + row) * KW + column) * C + c] << 16 * i;
-            }
+            const bool there = row < KH && column < KW && c < C && channel < results;
+            const uint32 weight = w[there ? ((channel * KH + row) * KW + column) * C + c : 0];
+            both |= (there ? weight : 0) << 16 * i;
         }
         kept[at] = both;
     }
 }
 
-// What a tile sees, zeros beyond the image.
-template <int KH, int KW, int C, int STRIDE, int CHUNKS, bool PLAIN>
-__device__ __forceinline__ void bring_pixels(uint16* kept, const uint16* x, int32 top, int32 left, const Shape& s) {
+// The pixels that a thread brings of what a tile sees, zeros beyond the image: they are fetched while the tile before is
+// computed. X is float, or uint16 for what is of the weights' type.
+template <typename X, int KH, int KW, int C, int STRIDE, int CHUNKS>
+struct Pixels {
     typedef Stem<KH, KW, C, STRIDE, CHUNKS> S;
-    for (int32 at = threadIdx.x; at < S::ROWS * S::COLUMNS * S::CHANNELS; at += blockDim.x) {
-        // In the order of memory, so that neighbouring threads read neighbours.
-        const int32 c = PLAIN ? at / (S::ROWS * S::COLUMNS) : at % S::CHANNELS;
-        const int32 pixel = PLAIN ? at % (S::ROWS * S::COLUMNS) : at / S::CHANNELS;
-        const int32 row = pixel / S::COLUMNS, column = pixel % S::COLUMNS;
-        const int32 h = top + row, v = left + column;
-        uint16 value = 0;
-        if (c < C && h >= 0 && h < s.in_height && v >= 0 && v < s.in_width) {
-            value = x[(uint64)c * s.x_stride[1] + (uint64)h * s.x_stride[2] + (uint64)v * s.x_stride[3]];
-        }
-        kept[row * S::PITCH + column * S::CHANNELS + c] = value;
-    }
-}
+    X item[C][S::PASSES];
 
-template <typename T, int KH, int KW, int C, int STRIDE, int CHUNKS, bool PLAIN, int ACTIVATION>
-__device__ void stem(T* y, const T* x, const T* w, const T* bias, const Shape& s) {
+    __device__ __forceinline__ void fetch(const X* x, int32 tile, const Shape& s) {
+        const int32 v = tile % s.across * (S::TILE * STRIDE) - s.begin_width + (int32)threadIdx.x % S::COLUMNS;
+        const int32 line = (int32)threadIdx.x / S::COLUMNS;
+        const int32 top = tile / s.across % s.down * (S::TILE * STRIDE) - s.begin_height;
+        const bool within = v >= 0 && v < s.in_width && line < S::AT_ONCE;
+        x += (uint64)(tile / s.across / s.down) * s.x_stride[0];
+#pragma unroll
+        for (int32 pass = 0; pass < S::PASSES; pass++) {
+            const int32 row = pass * S::AT_ONCE + line, h = top + row;
+            const bool there = within && row < S::ROWS && h >= 0 && h < s.in_height;
+            const X* from = x + (int64)h * s.x_stride[2] + (int64)v * s.x_stride[3];
+#pragma unroll
+            for (int32 c = 0; c < C; c++) {
+                item[c][pass] = (X)0;
+                if (there) item[c][pass] = from[(int64)c * s.x_stride[1]];
+            }
+        }
+    }
+
+    template <typename T>
+    static __device__ __forceinline__ uint16 bits(float x) {
+        return Narrow<T>::from(x).bits;
+    }
+    template <typename T>
+    static __device__ __forceinline__ uint16 bits(uint16 x) {
+        return x;
+    }
+
+    template <typename T>
+    __device__ __forceinline__ void keep(uint16* kept) const {
+        const int32 column = (int32)threadIdx.x % S::COLUMNS, line = (int32)threadIdx.x / S::COLUMNS;
+        if (line >= S::AT_ONCE) return;
+#pragma unroll
+        for (int32 pass = 0; pass < S::PASSES; pass++) {
+            const int32 row = pass * S::AT_ONCE + line;
+            if (row >= S::ROWS) continue;
+#pragma unroll
+            for (int32 c = 0; c < C; c++) kept[row * S::PITCH + column * S::CHANNELS + c] = bits<T>(item[c][pass]);
+        }
+    }
+};
+
+template <typename T, typename X, int KH, int KW, int C, int STRIDE, int CHUNKS, int ACTIVATION>
+__device__ void stem(T* y, const X* x, const T* w, const T* bias, const Shape& s) {
     typedef Stem<KH, KW, C, STRIDE, CHUNKS> S;
     __shared__ alignas(16) uint32 weights[S::STEPS * S::COLUMN_TILES * 64];
-    __shared__ alignas(16) uint16 pixels[S::ROWS * S::PITCH + 2];
+    __shared__ alignas(16) uint16 pixels[S::KEPT];
+    __shared__ alignas(16) float shifts[CHUNKS * 32];
     const int32 first = blockIdx.y * CHUNKS * 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int32 quad = lane / 4, within = lane % 4;
+    Pixels<X, KH, KW, C, STRIDE, CHUNKS> seen_next;
+    seen_next.fetch(x, blockIdx.x, s);
+    // What lies between the channels and behind the rows stays zero.
+    for (int32 at = threadIdx.x; at < S::KEPT; at += S::THREADS) pixels[at] = 0;
+    for (int32 at = threadIdx.x; at < CHUNKS * 32; at += S::THREADS) {
+        shifts[at] = bias && first + at < s.results ? widen(bias[first + at]) : 0;
+    }
     bring_weights<KH, KW, C, STRIDE, CHUNKS>(weights, (const uint16*)w, first, s.results);
     for (int32 tile = blockIdx.x; tile < s.tiles; tile += gridDim.x) {
         const int32 left = tile % s.across * S::TILE, top = tile / s.across % s.down * S::TILE;
         const int32 image = tile / s.across / s.down;
         __syncthreads();
-        bring_pixels<KH, KW, C, STRIDE, CHUNKS, PLAIN>(pixels, (const uint16*)x + (uint64)image * s.x_stride[0],
-                                                       top * STRIDE - s.begin_height, left * STRIDE - s.begin_width, s);
+        seen_next.template keep<T>(pixels);
         __syncthreads();
+        if (tile + (int32)gridDim.x < s.tiles) seen_next.fetch(x, tile + gridDim.x, s);
         // Two rows of the tile for each warp.
         float sum[2][S::COLUMN_TILES][4];
 #pragma unroll
@@ -156,9 +203,8 @@ __device__ void stem(T* y, const T* x, const T* w, const T* bias, const Shape& s
         for (int32 chunk = 0; chunk < CHUNKS; chunk++) {
             const int32 channel = first + chunk * 32 + within * 8;
             if (channel >= s.results) continue;
-            float shift[8];
-#pragma unroll
-            for (int32 k = 0; k < 8; k++) shift[k] = bias ? widen(bias[channel + k]) : 0;
+            const Pack<float, 4> low = *(const Pack<float, 4>*)(shifts + chunk * 32 + within * 8);
+            const Pack<float, 4> high = *(const Pack<float, 4>*)(shifts + chunk * 32 + within * 8 + 4);
 #pragma unroll
             for (int32 i = 0; i < 4; i++) {
                 const int32 h = top + warp * 2 + i / 2, v = left + quad + i % 2 * 8;
@@ -166,7 +212,7 @@ __device__ void stem(T* y, const T* x, const T* w, const T* bias, const Shape& s
                 Pack<T, 8> result;
 #pragma unroll
                 for (int32 k = 0; k < 8; k++) {
-                    const float value = sum[i / 2][chunk * 4 + k / 2][i % 2 * 2 + k % 2] + shift[k];
+                    const float value = sum[i / 2][chunk * 4 + k / 2][i % 2 * 2 + k % 2] + (k < 4 ? low.item[k % 4] : high.item[k % 4]);
                     result.item[k] = Narrow<T>::from(activated(value, ACTIVATION, s.slope));
                 }
                 *(Pack<T, 8>*)(y + (((uint64)image * s.out_height + h) * s.out_width + v) * s.y_step + channel) = result;

@@ -5,10 +5,10 @@ use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand, Space};
 use crate::plan::place::{Home, Places};
-use crate::plan::program::Program;
+use crate::plan::program::{Program, SlotId};
 use crate::plan::stretch::Run;
 use crate::plan::{Call, Form, Memory, Provider, Request};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// An array of the caller, which the call reads or writes.
@@ -55,6 +55,8 @@ struct Port {
     copier: Option<usize>,
     /// What stands in for it.
     near: Option<Box<dyn Memory>>,
+    /// How a recording does without the copy between it and the arena.
+    bypass: Option<Bypass>,
     /// Where it lies in the call that runs.
     place: Option<Place>,
 }
@@ -80,11 +82,15 @@ impl Boundary {
                 touched: false,
                 copier: None,
                 near: None,
+                bypass: None,
                 place: None,
             });
             match program.providers[step.provider].space() {
                 Space::Host => port.touched = true,
-                Space::Device(_) => port.copier = Some(step.provider),
+                Space::Device(_) => {
+                    port.copier = Some(step.provider);
+                    port.bypass = Bypass::of(program, runs, places, patch);
+                }
             }
         }
         Self {
@@ -105,6 +111,27 @@ impl Boundary {
             (far || port.stands_in()).then(|| port.address().addr())
         };
         self.ports.iter().map(reached).collect()
+    }
+
+    /// Lets the kernels of a recording read and write the caller's arrays themselves, where those lie on their device; gives
+    /// the runs that have nothing to copy then. [`Boundary::part`] undoes it.
+    pub fn join(&self, runs: &mut [Run]) -> HashSet<usize> {
+        let bypassed = self
+            .ports
+            .iter()
+            .filter_map(|port| Some((port.bypassable()?, port.address())));
+        bypassed
+            .map(|(bypass, address)| {
+                bypass.point(runs, address);
+                bypass.copy
+            })
+            .collect()
+    }
+
+    /// Lets all kernels work in the arena again.
+    pub fn part(&self, runs: &mut [Run]) {
+        let bypassed = self.ports.iter().filter_map(Port::bypassable);
+        bypassed.for_each(|bypass| bypass.point(runs, bypass.arena));
     }
 
     /// Bytes of what stands in for the caller's arrays.
@@ -185,7 +212,70 @@ impl Boundary {
     }
 }
 
+/// The runs that use the copy of a caller's array.
+struct Bypass {
+    /// The run that copies, and the device that it runs on.
+    copy: usize,
+    space: Space,
+    /// The copy.
+    arena: *mut u8,
+    /// Runs and their operands, and whether they write them.
+    users: Vec<(usize, usize, bool)>,
+}
+
+impl Bypass {
+    /// `None` where the memory of the copy holds something else, too.
+    fn of(program: &Program, runs: &[Run], places: &Places, patch: &Patch) -> Option<Self> {
+        let run = &runs[patch.run];
+        let step = &program.steps[run.step];
+        if !step.layers.is_empty() || step.inputs.len() != 1 || patch.offset != 0 {
+            return None;
+        }
+        let (slot, arena) = if patch.writes {
+            (step.inputs[0], run.inputs[0].cast_mut())
+        } else {
+            (step.outputs[0], run.outputs[0])
+        };
+        let holds = |other: &SlotId| places.root(*other) == slot;
+        let alone = (0..program.slots.len()).filter(holds).eq([slot]);
+        let users = runs.iter().enumerate().filter(|(number, _)| *number != patch.run);
+        let users = users.flat_map(|(number, run)| {
+            let step = &program.steps[run.step];
+            let reads = step.inputs.iter().enumerate().map(|(at, &slot)| (at, slot, false));
+            let writes = step.outputs.iter().enumerate().map(|(at, &slot)| (at, slot, true));
+            let all = reads.chain(writes).filter(|(_, used, _)| *used == slot);
+            all.map(|(at, _, writes)| (number, at, writes)).collect::<Vec<_>>()
+        });
+        (alone && matches!(places.homes[slot], Home::Arena(_))).then(|| Self {
+            copy: patch.run,
+            space: program.providers[step.provider].space(),
+            arena,
+            users: users.collect(),
+        })
+    }
+
+    fn point(&self, runs: &mut [Run], address: *mut u8) {
+        for &(run, operand, writes) in &self.users {
+            if writes {
+                runs[run].outputs[operand] = address;
+            } else {
+                runs[run].inputs[operand] = address.cast_const();
+            }
+        }
+    }
+}
+
 impl Port {
+    /// How a recording does without a copy, if the kernels can use the caller's array: on their device, and aligned.
+    fn bypassable(&self) -> Option<&Bypass> {
+        /// What libraries may ask of addresses.
+        const ALIGNMENT: usize = 256;
+        let place = self
+            .place
+            .filter(|place| place.address.addr().is_multiple_of(ALIGNMENT))?;
+        self.bypass.as_ref().filter(|bypass| bypass.space == place.space)
+    }
+
     /// Where the call reads or writes the array.
     fn address(&self) -> *mut u8 {
         let place = self.place.map_or(std::ptr::null_mut(), |place| place.address);

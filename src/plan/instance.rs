@@ -6,6 +6,7 @@ use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::plan::boundary::{Boundary, Patch, Place};
 use crate::plan::layout::{Operand, Space};
+use crate::plan::order::{Touched, extent};
 use crate::plan::place::{Home, Places, is_ahead, place};
 use crate::plan::program::{Program, SlotId, Step, operand};
 use crate::plan::queues::{Foreign, Queues};
@@ -86,6 +87,10 @@ impl ProgramInstance {
             let made = instantiate(&program, step, &places, binding, threads)
                 .map_err(|e| e.layer(describe(&program, &program.steps[step])))?;
             instances.extend(made.map(|instance| (step, instance)));
+        }
+        for (step, instance) in &instances {
+            let named = |e: Error| e.layer(describe(&program, &program.steps[*step]));
+            instance.ready().map_err(named)?;
         }
         let mut workspaces = vec![0; program.steps.len()];
         instances
@@ -187,7 +192,7 @@ impl ProgramInstance {
             threads: self.threads,
         };
         let repeated = match (&mut self.repeats, self.boundary.addresses()) {
-            (Some(repeats), Some(addresses)) => repeats.run(addresses, &mut running, &mut self.stretches)?,
+            (Some(repeats), Some(addresses)) => repeats.run(addresses, &self.boundary, &mut running)?,
             _ => false,
         };
         match &self.repeats {
@@ -322,7 +327,12 @@ impl Linking<'_> {
         let inputs = address(&inputs, false).into_iter().map(|p| p.cast_const()).collect();
         let outputs = address(&outputs, true);
         let provider = &self.program.providers[self.program.steps[step].provider];
-        let workspace = self.arena(provider.space()).wrapping_add(workspace);
+        let (scratch, space) = (instance.workspace(), provider.space());
+        let mut touched = self.touched(step);
+        touched
+            .writes
+            .extend(extent(Home::Arena(workspace), self.arena(space), 0, scratch));
+        let workspace = self.arena(space).wrapping_add(workspace);
         self.patches.extend(patches);
         self.runs.push(Run {
             step,
@@ -330,7 +340,31 @@ impl Linking<'_> {
             inputs,
             outputs,
             workspace,
+            touched,
         });
+    }
+
+    /// What a step reads and writes in the arenas; of a slice, all that it is a slice of.
+    fn touched(&self, step: usize) -> Touched {
+        let places = self.places;
+        let ranges = |slots: &[SlotId]| {
+            let one = |&slot: &SlotId| {
+                let whole = places.operands[slot].parent_channels.is_some();
+                let (slot, offset) = if whole {
+                    (places.root(slot), 0)
+                } else {
+                    (slot, places.offsets[slot])
+                };
+                let arena = self.arena(self.program.slots[slot].space);
+                extent(places.homes[slot], arena, offset, places.operands[slot].bytes())
+            };
+            slots.iter().filter_map(one).collect()
+        };
+        let step = &self.program.steps[step];
+        Touched {
+            reads: ranges(&step.inputs),
+            writes: ranges(&step.outputs),
+        }
     }
 }
 

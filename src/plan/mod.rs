@@ -8,6 +8,7 @@ pub mod choose;
 pub mod cover;
 pub mod instance;
 pub mod layout;
+pub mod order;
 pub mod place;
 pub mod program;
 pub mod queues;
@@ -131,6 +132,10 @@ pub trait Kernel: Send + Sync {
         (false, false)
     }
 
+    /// Told before the first kernel is timed: one of its forms at the shapes to optimise for, and whether that will be timed.
+    /// What takes long to get ready for that may begin, for all kernels at once.
+    fn expect(&self, _request: &Request, _timed: bool) {}
+
     /// Prepares it for concrete shapes.
     ///
     /// # Errors
@@ -140,6 +145,14 @@ pub trait Kernel: Send + Sync {
 
 /// A kernel at concrete shapes, owned by one context.
 pub trait Instance: Send {
+    /// Makes what was put off until all instances of a program are there; asked before anything else.
+    ///
+    /// # Errors
+    /// If that fails, so that nobody keeps an instance that can't run.
+    fn ready(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Bytes of scratch memory that a run needs.
     fn workspace(&self) -> usize {
         0
@@ -262,12 +275,16 @@ pub trait Fence: Send {
 
 /// A queue that can record.
 pub trait Recorder {
-    /// Records what a job puts into the queue.
+    /// Records what some jobs put into a queue that each is given. `after` has a list for each: the numbers of the jobs
+    /// before it that it has to wait for.
     ///
     /// # Errors
-    /// What the job returns, or if it can't be recorded.
-    fn record(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>>;
+    /// What a job returns, or if it can't be recorded.
+    fn record(&self, after: &[Vec<usize>], job: NumberedJob) -> Result<Box<dyn Recording>>;
 }
+
+/// Puts the job of a number into a queue.
+pub type NumberedJob<'a> = &'a mut dyn FnMut(usize, &dyn Queue) -> Result<()>;
 
 /// The queue of a processor, and the points in it.
 pub struct AtOnce;

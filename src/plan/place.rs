@@ -4,6 +4,7 @@ use crate::network::Source;
 use crate::plan::Alias;
 use crate::plan::arena::{self, Block};
 use crate::plan::layout::{Layout, Operand, Space};
+use crate::plan::order;
 use crate::plan::program::{Program, SlotId, Step};
 
 /// The memory that a group of slots shares.
@@ -380,20 +381,26 @@ impl Places {
             };
             count
         ];
+        let windows = order::windows(program);
+        let ends = |step: usize| windows[step].end - 1;
         for (life, &root) in lives.iter().zip(&roots) {
             if matches!(self.homes[root], Home::Arena(_)) {
                 let given = life.given.unwrap_or(0);
                 let block = &mut blocks[root];
                 block.bytes = self.operands[root].bytes();
-                block.first = block.first.min(given);
-                block.last = life.read.iter().copied().fold(block.last.max(given), usize::max);
+                block.first = block.first.min(windows[given].start);
+                block.last = life
+                    .read
+                    .iter()
+                    .map(|&step| ends(step))
+                    .fold(block.last.max(ends(given)), usize::max);
             }
         }
-        let steps = workspaces.iter().enumerate();
-        blocks.extend(steps.map(|(step, &bytes)| Block {
+        let steps = workspaces.iter().zip(&windows);
+        blocks.extend(steps.map(|(&bytes, window)| Block {
             bytes,
-            first: step,
-            last: step,
+            first: window.start,
+            last: window.end - 1,
         }));
         let of_step = |step: &Step| program.providers[step.provider].space();
         let spaces = program.slots.iter().map(|slot| slot.space);

@@ -88,6 +88,7 @@ impl Program {
             times: Times::new(),
         };
         let (edges, numbers) = tuner.edges(&cover.groups)?;
+        cover.groups.iter().try_for_each(|group| tuner.announce(group))?;
         let choices = cover
             .groups
             .iter()
@@ -184,6 +185,21 @@ impl Tuner<'_> {
         Ok((edges, numbers))
     }
 
+    /// Tells a kernel what it will be asked.
+    fn announce(&self, group: &Group) -> Result<()> {
+        for form in group.candidate.kernel.forms() {
+            let (inputs, outputs) = self.operands(group, &form)?;
+            let unknown = || self.cache.known(&self.key(group, &form, &inputs, &outputs)).is_none();
+            let empty = outputs.iter().all(Operand::is_empty);
+            let timed = !empty && self.settings.optimization_level > 0 && unknown();
+            group
+                .candidate
+                .kernel
+                .expect(&self.request(&form, &inputs, &outputs), timed);
+        }
+        Ok(())
+    }
+
     /// The forms of a group that run at the shapes to optimise for, with their times.
     fn choice(&mut self, group: &Group, numbers: &HashMap<TensorId, usize>) -> Result<Choice> {
         let candidate = &group.candidate;
@@ -240,19 +256,29 @@ impl Tuner<'_> {
         Ok(place::is_free(&alias, &inputs, &outputs))
     }
 
+    fn request<'b>(&'b self, form: &'b Form, inputs: &'b [Operand], outputs: &'b [Operand]) -> Request<'b> {
+        Request {
+            form,
+            inputs,
+            outputs,
+            binding: self.opt,
+            threads: self.settings.threads,
+        }
+    }
+
+    /// What the time of a form is remembered under.
+    fn key(&self, group: &Group, form: &Form, inputs: &[Operand], outputs: &[Operand]) -> String {
+        let signature = self.providers[group.provider].signature(self.settings);
+        timing::key(&signature, &*group.candidate.kernel, form, inputs, outputs)
+    }
+
     /// Nanoseconds of a form, the `number`th of its kernel; without timing, the guess that earlier ones are faster by
     /// a reorder.
     fn time(&mut self, group: &Group, number: usize, form: &Form) -> Result<u64> {
         let candidate = &group.candidate;
         let (inputs, outputs) = self.operands(group, form)?;
         let provider = &*self.providers[group.provider];
-        let request = Request {
-            form,
-            inputs: &inputs,
-            outputs: &outputs,
-            binding: self.opt,
-            threads: self.settings.threads,
-        };
+        let request = self.request(form, &inputs, &outputs);
         let guess = number as u64 * provider.reorder_time(0.0) as u64;
         if outputs.iter().all(Operand::is_empty) {
             return Ok(guess);
@@ -262,13 +288,7 @@ impl Tuner<'_> {
             let found = timing::unless_naive(provider, &*candidate.kernel, &request, |_| Ok(guess));
             return Ok(found.unwrap_or(guess));
         }
-        let key = timing::key(
-            &provider.signature(self.settings),
-            &*candidate.kernel,
-            form,
-            &inputs,
-            &outputs,
-        );
+        let key = self.key(group, form, &inputs, &outputs);
         let time = self
             .cache
             .time(&key, || timing::measure(provider, &*candidate.kernel, &request))?;

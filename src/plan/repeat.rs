@@ -2,8 +2,9 @@
 //! copy and one for what lies between them.
 
 use crate::error::Result;
+use crate::plan::boundary::Boundary;
 use crate::plan::program::Program;
-use crate::plan::stretch::{Run, Running, Stretch};
+use crate::plan::stretch::{Run, Running, record};
 use crate::plan::{Queue, Recording};
 use std::collections::HashSet;
 
@@ -43,7 +44,7 @@ impl Repeats {
     ///
     /// # Errors
     /// If a kernel or the device fails.
-    pub fn run(&mut self, addresses: Vec<usize>, running: &mut Running, stretches: &mut [Stretch]) -> Result<bool> {
+    pub fn run(&mut self, addresses: Vec<usize>, boundary: &Boundary, running: &mut Running) -> Result<bool> {
         let queue = running.queues.get(self.provider)?;
         if queue.is_recording() {
             return Ok(false);
@@ -56,12 +57,10 @@ impl Repeats {
         self.known[..=at].rotate_right(1);
         let recording = &mut self.known[0].1;
         if recording.is_none() {
-            let own = running.queues.own(self.provider)?;
-            let mut record = || stretches.iter().try_for_each(|stretch| stretch.put(running, own));
-            *recording = own
-                .recorder()
-                .map(|recorder| recorder.record(&mut record))
-                .transpose()?;
+            // Without one it runs in stretches: if that fails too, it says why.
+            let spared = boundary.join(running.runs);
+            *recording = record(running, self.provider, 0..running.runs.len(), &spared).ok();
+            boundary.part(running.runs);
         }
         match recording {
             Some(recording) => recording.replay(queue).map(|()| true),

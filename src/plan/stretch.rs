@@ -1,7 +1,8 @@
 //! Neighbouring runs of one provider, which go into its queue together: recorded and replayed where it can record.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::instance::{StepTime, describe};
+use crate::plan::order::{self, Touched};
 use crate::plan::program::Program;
 use crate::plan::queues::{Entered, Queues};
 use crate::plan::{Call, Instance, Queue, Recording};
@@ -16,6 +17,7 @@ pub(super) struct Run {
     pub inputs: Vec<*const u8>,
     pub outputs: Vec<*mut u8>,
     pub workspace: *mut u8,
+    pub touched: Touched,
 }
 
 impl Run {
@@ -97,17 +99,13 @@ impl Stretch {
     /// If a kernel fails; names the layer.
     pub fn run(&mut self, running: &mut Running, lasts: bool) -> Result<()> {
         let queue = running.queues.get(self.provider)?;
-        if self.recording.is_none() && self.warm && self.recordable {
-            let own = running.queues.own(self.provider)?;
-            let mut record = || self.put(running, own);
-            self.recording = own
-                .recorder()
-                .map(|recorder| recorder.record(&mut record))
-                .transpose()?;
+        if self.recording.is_none() && self.warm && self.recordable && !queue.is_recording() {
+            // Without a recording it runs as before: if that fails too, it says why.
+            self.recording = record(running, self.provider, self.runs.clone(), &HashSet::new()).ok();
         }
         match &mut self.recording {
             Some(recording) if !queue.is_recording() => recording.replay(queue)?,
-            _ => self.put(running, queue)?,
+            _ => self.each(running, queue, |program, run, queue| run.run(program, queue))?,
         }
         self.warm = true;
         let Some(awaited) = self.awaited.clone().filter(|_| !lasts) else {
@@ -118,14 +116,6 @@ impl Stretch {
         running.runs[awaited]
             .iter_mut()
             .try_for_each(|run| run.finished(program))
-    }
-
-    /// Puts it into a queue, kernel by kernel.
-    ///
-    /// # Errors
-    /// As [`Stretch::run`].
-    pub fn put(&self, running: &mut Running, queue: &dyn Queue) -> Result<()> {
-        self.each(running, queue, |program, run, queue| run.run(program, queue))
     }
 
     /// Runs it kernel by kernel, waiting for each, and says how long each took.
@@ -166,6 +156,41 @@ impl Stretch {
         })
     }
 }
+
+/// Records runs of one provider, but for some whose numbers are `spared`.
+///
+/// # Errors
+/// If a kernel fails, or its queue can't record.
+pub(super) fn record(
+    running: &mut Running,
+    provider: usize,
+    runs: Range<usize>,
+    spared: &HashSet<usize>,
+) -> Result<Box<dyn Recording>> {
+    let program = running.program;
+    let after = order::after(&running.runs[runs.clone()]);
+    let mut crossing = Crossing {
+        runs: &mut running.runs[runs],
+        queue: running.queues.own(provider)?,
+    };
+    let mut recording = None;
+    program.providers[provider].run(running.threads, &mut || {
+        let Crossing { runs, queue } = crossing.get();
+        let recorder = queue.recorder();
+        let recorder = recorder.ok_or_else(|| Error::internal("a queue that can't record"))?;
+        let mut put = |number: usize, queue: &dyn Queue| match spared.contains(&number) {
+            true => Ok(()),
+            false => runs[number].run(program, queue),
+        };
+        recording = Some(Recorded(recorder.record(&after, &mut put)?));
+        Ok(())
+    })?;
+    let recorded = recording.ok_or_else(|| Error::internal("the provider did not run the job"))?;
+    Ok(recorded.0)
+}
+
+/// A recording, on its way back.
+struct Recorded(Box<dyn Recording>);
 
 /// Runs and their queue, on the way to the provider's thread.
 struct Crossing<'a> {

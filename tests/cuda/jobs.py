@@ -214,6 +214,29 @@ def replays(level: int) -> list[dict[str, int]]:
     return found
 
 
+def branches(channels: int = 8) -> nx.Network:
+    """Two convolutions whose results lie in slices of one tensor, at any batch."""
+    made = nx.Network("branches")
+    x = made.add_input("x", "float32", ["batch", 8, 16, 16])
+    weights = np.random.default_rng(0).standard_normal((channels, 8, 3, 3)).astype(np.float32)
+    w = made.add_constant("w", weights)
+    both = [made.add_layer("Conv", [x, w], {"pads": pads})[0] for pads in ([1, 1, 1, 1], [0, 2, 2, 0])]
+    y = made.add_layer("Concat", both, {"axis": 1})[0]
+    made.mark_output(y, "y")
+    return made
+
+
+@leaves_nothing
+def sliced(level: int) -> list[str]:
+    """What cuDNN runs in a call of convolutions into slices."""
+    recorded = Recorded()
+    model = optimized(branches(), optimization_level=level, precision="fp16")
+    recorded.forget("launches")
+    call(model)
+    call(model, 5)
+    return [line for line in recorded.lines("launches") if line.startswith("cudnn")]
+
+
 @leaves_nothing
 def flat(calls: int, shapes: int) -> list[dict[str, int]]:
     """What is there after a few rounds of all shapes, and after so many calls."""

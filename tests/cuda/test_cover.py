@@ -37,7 +37,6 @@ LEFT: dict[str, list[str]] = {
     "distilbert": [],
     "gpt2": [],
     "llama": [],
-    "lstm_tagger": ["LSTM"],
     "mae_decoder": [],
     "mae_encoder": [],
     "mobilenetv3": [],

@@ -106,6 +106,11 @@ def test_from_the_third_call_of_a_shape_on_a_recording_is_replayed(process: Proc
     assert not any(counts["cuMemAlloc_v2"] for counts in found[3:])
 
 
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_slice_is_written_by_the_engine_that_was_chosen(process: Process, level: int) -> None:
+    assert process.run(jobs.sliced, level) == ["cudnnBackendExecute 1 operations, engine 0"] * 4
+
+
 @pytest.mark.parametrize(("calls", "shapes"), [(1000, 1), (300, 8), (60, 20)])
 def test_memory_is_flat_over_many_calls_and_free_in_the_end(process: Process, calls: int, shapes: int) -> None:
     early, late = process.run(jobs.flat, calls, shapes)
@@ -140,6 +145,7 @@ REFUSED = {
     "cublasLtMatmulDescCreate": (3, "OutOfMemoryError"),
     "cublasLtMatmul": (13, "DeviceError"),
     "cudnnBackendCreateDescriptor": (4003, "OutOfMemoryError"),
+    "cudnnBackendFinalize": (4004, "OutOfMemoryError"),
     "cudnnBackendExecute": (5000, "DeviceError"),
 }
 

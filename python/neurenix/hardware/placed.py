@@ -30,8 +30,8 @@ class Library(Protocol):
     def spot(self, value: Any, dtype: np.dtype[Any]) -> tuple[Spot, Any]:
         """Where a dense array of this dtype lies, and what keeps it alive; raises for any other array."""
 
-    def empty(self, shape: Sequence[int], dtype: np.dtype[Any], device: int) -> Any:
-        """A new array."""
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any], device: int) -> tuple[Any, int]:
+        """A new array, and its address."""
 
     def stream(self, device: int) -> int:
         """The stream that the caller works in."""
@@ -66,15 +66,14 @@ class Torch:
                 got=got,
                 hint=f"convert it first, for example with x.to(torch.{dtype.name})",
             )
-        if value.requires_grad:
-            value = value.detach()
-        value = value.contiguous()
-        device = value.device.index if value.device.type == "cuda" else None
-        return Spot(value.data_ptr(), device, tuple(value.shape)), value
+        if not value.is_contiguous():
+            value = value.detach().contiguous()
+        return Spot(value.data_ptr(), value.get_device() if value.is_cuda else None, value.shape), value
 
-    def empty(self, shape: Sequence[int], dtype: np.dtype[Any], device: int) -> Any:
-        """A new tensor."""
-        return self._torch.empty(tuple(shape), dtype=self.dtype(dtype), device=f"cuda:{device}")
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any], device: int) -> tuple[Any, int]:
+        """A new tensor, and its address."""
+        made = self._torch.empty(shape, dtype=self.dtype(dtype), device=self._torch.device("cuda", device))
+        return made, made.data_ptr()
 
     def stream(self, device: int) -> int:
         """torch's current stream."""
@@ -102,9 +101,10 @@ class CudaArrays:
         device = value.device
         return Spot(int(face["data"][0]), int(getattr(device, "id", 0)), shape), value
 
-    def empty(self, shape: Sequence[int], dtype: np.dtype[Any], device: int) -> Any:
-        """A new array."""
-        return self._namespace.empty(tuple(shape), dtype=dtype)
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any], device: int) -> tuple[Any, int]:
+        """A new array, and its address."""
+        made = self._namespace.empty(tuple(shape), dtype=dtype)
+        return made, int(made.__cuda_array_interface__["data"][0])
 
     def stream(self, device: int) -> int:
         """The stream that the arrays were made in."""
@@ -114,7 +114,7 @@ class CudaArrays:
 def library_of(value: Any) -> tuple[Library, int] | None:
     """The library of an array on a GPU, and the number of the GPU; None for every other array."""
     if arrays.is_torch(value):
-        return (_torch(), value.device.index) if value.device.type == "cuda" else None
+        return (_torch(), value.get_device()) if value.is_cuda else None
     face = getattr(value, "__cuda_array_interface__", None)
     namespace = getattr(value, "__array_namespace__", None)
     if face is None or namespace is None or not hasattr(namespace(), "cuda"):
@@ -179,20 +179,14 @@ class Caller:
             if len(self._specs) >= KEPT_SHAPES:
                 self._specs.clear()
             self._specs[shapes] = specs
-        results = {
-            name: library.empty(shape, dtype, device) for name, (dtype, shape) in zip(self._outputs, specs, strict=True)
-        }
-        number = library.stream(device) if stream is None else stream_of(stream)
+        made = [library.empty(shape, dtype, device) for dtype, shape in specs]
         self._engine.run_at(
             [(spot.address, spot.device) for spot in spots],
             list(shapes),
-            [
-                (library.spot(array, dtype)[0].address, device)
-                for array, (dtype, _) in zip(results.values(), specs, strict=True)
-            ],
-            (device, number),
+            [(address, device) for _, address in made],
+            (device, library.stream(device) if stream is None else stream_of(stream)),
         )
-        return results
+        return dict(zip(self._outputs, (array for array, _ in made), strict=True))
 
     def fits(self, inputs: Mapping[str, Any]) -> bool:
         """Whether these are the inputs of the engine."""
@@ -205,7 +199,7 @@ KEPT_SHAPES = 256
 
 def _is_far(value: Any) -> bool:
     if arrays.is_torch(value):
-        return bool(value.device.type == "cuda")
+        return bool(value.is_cuda)
     return hasattr(value, "__cuda_array_interface__")
 
 

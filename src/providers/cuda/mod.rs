@@ -11,6 +11,7 @@ use crate::network::dtype::DType;
 use crate::network::op::TensorType;
 use crate::network::{LayerId, Network};
 use crate::plan::layout::{Layout, Operand, Space};
+use crate::plan::order::one_by_one;
 use crate::plan::{
     Call, Fence, Instance, Job, Kernel, Memory, Offer, Provider, Queue, Recorder, Refusal, Request, Settings,
 };
@@ -203,7 +204,7 @@ impl Provider for Cuda {
         let workspace = self.gpu.device.allocate(instance.workspace())?;
         let stream = self.gpu.device.stream()?;
         self.gpu.device.fill(&memory, PATTERN, &stream)?;
-        let mut launch = |number: usize| {
+        let mut launch = |number: usize, queue: &dyn Queue| {
             let mut at = number % sets * set;
             let inputs = Self::lay(memory.address(), request.inputs, &mut at);
             let outputs = Self::lay(memory.address(), request.outputs, &mut at);
@@ -211,12 +212,12 @@ impl Provider for Cuda {
                 inputs: &inputs.into_iter().map(<*mut u8>::cast_const).collect::<Vec<_>>(),
                 outputs: &outputs,
                 workspace: workspace.address(),
-                queue: stream.raw(),
+                queue: queue.raw(),
             })
         };
-        launch(0)?;
+        launch(0, &stream)?;
         stream.finish()?;
-        let mut graph = stream.record(&mut || (0..LAUNCHES).try_for_each(&mut launch))?;
+        let mut graph = stream.record(&one_by_one(LAUNCHES), &mut launch)?;
         let mut best = f64::INFINITY;
         for _ in 0..REPEATS {
             let time = stream.time(&mut || graph.replay(&stream))?;

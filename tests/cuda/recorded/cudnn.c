@@ -17,6 +17,7 @@ enum Kind {
     CONFIG = 3,
     HEURISTIC = 4,
     PLAN = 5,
+    KNOB_CHOICE = 7,
     FORWARD = 10,
     BACKWARD = 12,
     OPERATION_POINTWISE = 13,
@@ -36,9 +37,11 @@ enum Type {
     POINTER = 6,
     CONVOLUTION_MODE = 7,
     HEURISTIC_MODE = 8,
+    KNOB = 9,
     NOTE = 11,
     POINTWISE_MODE = 14,
     DESCRIPTOR = 15,
+    BEHAVIOR = 19,
 };
 
 static size_t type_bytes(int type) {
@@ -128,6 +131,8 @@ struct Operand {
 struct Summary {
     struct Operand operands[16];
     int count, operations, type;
+    // Whether some tensor has gaps.
+    bool strided;
 };
 
 struct Descriptor {
@@ -250,12 +255,14 @@ static int finish_tensor(struct Descriptor* tensor) {
     static const uint64_t bytes[] = {4, 8, 2, 1, 4};
     const int type = word(tensor, 901);
     if ((type < 0 || type > 4) && type != 9) return BAD_PARAM;
-    uint64_t last = 0;
+    uint64_t last = 0, elements = 1;
     for (int i = 0; i < rank; i++) {
         const int64_t size = integer(tensor, 902, i), stride = integer(tensor, 903, i);
         if (size < 1 || stride < 1) return BAD_PARAM;
         last += (size - 1) * stride;
+        elements *= size;
     }
+    tensor->summary.strided = last + 1 > elements;
     tensor->summary.operands[0] =
         (struct Operand){integer(tensor, 906, 0), alignment, (last + 1) * (type == 9 ? 2 : bytes[type])};
     tensor->summary.type = type;
@@ -336,6 +343,7 @@ static int gather(struct Summary* summary, const struct Descriptor* operation) {
         }
         summary->operands[summary->count++] = *found;
         summary->type = tensor->summary.type;
+        summary->strided |= tensor->summary.strided;
     }
     return 0;
 }
@@ -432,7 +440,7 @@ API int cudnnBackendFinalize(void* descriptor) {
     return status;
 }
 
-// Engines 0 to 3 are proposed for tensor cores or not, 4 always runs.
+// Engines 0 to 3 are proposed for tensor cores or not, in another order where tensors have gaps; 4 always runs.
 static int propose(const struct Descriptor* heuristic, int64_t room, int64_t* count, void* const* handles) {
     const int first = word(heuristic, 200) == 3 ? 0 : 4, behind = first ? 5 : 4;
     *count = 0;
@@ -440,7 +448,7 @@ static int propose(const struct Descriptor* heuristic, int64_t room, int64_t* co
         struct Descriptor* config = handles[(*count)++];
         if (!recorded_is(config, "descriptor", "cuDNN") || config->kind != CONFIG) return BAD_PARAM;
         config->summary = heuristic->summary;
-        config->engine = engine;
+        config->engine = heuristic->summary.strided ? first + behind - 1 - engine : engine;
         config->finished = true;
     }
     return 0;
@@ -466,6 +474,31 @@ API int cudnnBackendGetAttribute(void* descriptor, int name, int type, int64_t r
         static const int notes[] = {0, 4};
         *count = of->engine < 2;
         if (*count) *(int*)values = notes[of->engine];
+        return 0;
+    }
+    if (of->finished && of->kind == CONFIG && name == 302 && type == DESCRIPTOR) {
+        struct Descriptor* choice = *(void**)values;
+        if (!recorded_is(choice, "descriptor", __func__) || choice->kind != KNOB_CHOICE) return BAD_PARAM;
+        choice->engine = of->engine;
+        choice->finished = true;
+        return 0;
+    }
+    if (of->finished && of->kind == KNOB_CHOICE && name == 600 && type == KNOB) {
+        *(int*)values = 0;
+        return 0;
+    }
+    if (of->finished && of->kind == KNOB_CHOICE && name == 601 && type == INT64) {
+        *(int64_t*)values = of->engine % 2;
+        return 0;
+    }
+    if (of->finished && of->kind == ENGINE && name == 1301 && type == INT64) {
+        *(int64_t*)values = of->engine;
+        return 0;
+    }
+    if (of->finished && of->kind == ENGINE && name == 1305 && type == BEHAVIOR) {
+        // One that is compiled for each plan.
+        *count = of->engine == 3;
+        if (*count) *(int*)values = 0;
         return 0;
     }
     if (of->finished && of->kind == PLAN && name == 402 && type == INT64) {

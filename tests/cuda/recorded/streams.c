@@ -29,6 +29,11 @@ struct Stream {
     bool invalid, unfinished;
     // How often work was put in.
     long works;
+    // The stream whose capture it has joined, itself where that began on it; and the next one that joined.
+    struct Stream *origin, *joined;
+    // How often work was captured on it, and whether another stream has waited for the last of it.
+    long nodes;
+    bool awaited;
 };
 struct Instance {
     struct Handle handle;
@@ -37,7 +42,7 @@ struct Instance {
 struct Event {
     struct Handle handle;
     struct Stream* stream;
-    long works;
+    long works, nodes;
     bool captured, reached;
 };
 
@@ -135,6 +140,8 @@ API int cuStreamBeginCapture_v2(void* stream, unsigned mode) {
     captured->capture = recorded_make("graph", sizeof(struct Graph));
     captured->owner = &self;
     captured->invalid = false;
+    captured->origin = captured;
+    captured->joined = NULL;
     captures = captured;
     return 0;
 }
@@ -145,17 +152,26 @@ API int cuStreamEndCapture(void* stream, void** graph) {
     *graph = NULL;
     if (!captured) return INVALID_HANDLE;
     if (!captured->capture) return ILLEGAL_STATE;
+    if (captured->origin != captured) return CAPTURE_UNMATCHED;
     if (captured->owner != &self) {
         MISUSE("a capture is ended by another thread");
         return CAPTURE_WRONG_THREAD;
     }
     captures = NULL;
+    bool unjoined = false;
+    for (struct Stream* member = captured->joined; member; member = member->joined) {
+        member->capture = NULL;
+        if (!member->awaited) {
+            MISUSE("a capture ends before work on a stream that joined it");
+            unjoined = true;
+        }
+    }
     struct Graph* made = captured->capture;
     captured->capture = NULL;
-    if (captured->invalid) {
+    if (captured->invalid || unjoined) {
         empty_graph(made);
         recorded_destroy(made);
-        return CAPTURE_INVALIDATED;
+        return unjoined ? CAPTURE_UNJOINED : CAPTURE_INVALIDATED;
     }
     *graph = made;
     return 0;
@@ -225,12 +241,19 @@ static bool run(const struct Node* node) {
     return !node->bytes || move(node->to, node->from, node->bytes);
 }
 
+// Nobody has waited for what was captured last.
+static void captured(struct Stream* stream) {
+    stream->nodes++;
+    stream->awaited = false;
+}
+
 static bool put(void* stream, const struct Node* node) {
     struct Stream* used = stream_of(stream, node->what);
     if (!used) return false;
     if (used->capture) {
         check_ranges(node->what, node->ranges, node->count);
         add_node(used->capture, node);
+        captured(used);
         return true;
     }
     begin(used);
@@ -267,6 +290,7 @@ API int cuGraphLaunch(void* instance, void* stream) {
     const struct Graph* graph = ((struct Instance*)instance)->graph;
     if (used->capture) {
         add_nodes(used->capture, graph);
+        captured(used);
         return 0;
     }
     begin(used);
@@ -298,6 +322,7 @@ API int cuEventRecord(void* event, void* stream) {
     struct Event* set = event;
     set->stream = recorded;
     set->works = recorded->works;
+    set->nodes = recorded->nodes;
     set->captured = recorded->capture != NULL;
     set->reached = false;
     return 0;
@@ -318,18 +343,33 @@ API int cuEventSynchronize(void* event) {
     return 0;
 }
 
+// A stream that waits for what is captured is captured too.
+static void join(struct Stream* stream, struct Stream* origin) {
+    stream->capture = origin->capture;
+    stream->owner = origin->owner;
+    stream->origin = origin;
+    stream->joined = origin->joined;
+    stream->awaited = false;
+    origin->joined = stream;
+}
+
 API int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
     ENTER(NEEDS_CONTEXT);
     struct Stream* waits = stream_of(stream, __func__);
     if (!waits || !recorded_is(event, "event", __func__)) return INVALID_HANDLE;
     const struct Event* awaited = event;
     if (flags > 1) return INVALID_VALUE;
-    // A capture that waits for what is outside of it, or the other way round, where streams would be joined to it.
-    if (awaited->stream && awaited->captured != (waits->capture != NULL)) {
+    struct Stream* other = awaited->stream;
+    if (!other || (!awaited->captured && !waits->capture)) return 0;
+    // A capture that waits for what is outside of it, or for another one; or an event of one that has ended.
+    const bool apart = !awaited->captured || !other->capture || (waits->capture && waits->origin != other->origin);
+    if (apart || waits == &default_stream) {
         MISUSE("cuStreamWaitEvent between a capture and what is outside of it");
         waits->invalid = true;
         return CAPTURE_ISOLATION;
     }
+    if (!waits->capture) join(waits, other->origin);
+    if (other->nodes == awaited->nodes) other->awaited = true;
     return 0;
 }
 

@@ -1,5 +1,6 @@
 //! One GPU: its context, memory, streams and modules. What the driver gives is given back when it is dropped.
 
+mod lanes;
 pub mod memory;
 pub mod module;
 pub mod stream;

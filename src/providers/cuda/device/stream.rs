@@ -1,8 +1,9 @@
 //! Streams, captured graphs and events.
 
 use super::Device;
+use super::lanes::Lanes;
 use crate::error::Result;
-use crate::plan::{Fence, Queue, Recorder, Recording};
+use crate::plan::{Fence, NumberedJob, Queue, Recorder, Recording};
 use crate::providers::cuda::library::driver::{self, Handle};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -117,13 +118,14 @@ impl Queue for Stream {
 }
 
 impl Recorder for Stream {
-    fn record(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {
+    fn record(&self, after: &[Vec<usize>], job: NumberedJob) -> Result<Box<dyn Recording>> {
         let _entered = self.device.enter()?;
         let driver = self.device.driver;
+        let mut lanes = Lanes::new(&self.device, self, after.len())?;
         // SAFETY: the stream is alive, and nobody else uses it.
         let status = unsafe { (driver.cuStreamBeginCapture_v2)(self.stream, driver::CAPTURE_THREAD_LOCAL) };
         self.device.check("cuStreamBeginCapture", status)?;
-        let done = job();
+        let done = lanes.record(after, job);
         // There is a graph even if the job failed.
         let captured = self.end_capture();
         done?;

@@ -1,8 +1,9 @@
-//! What takes long to build. A program makes all of its instances before it asks the first one for its workspace: then
-//! what all of them wish for is built at once, on several threads.
+//! What takes long to build. A program makes all of its instances before it asks the first one to be ready, and the planner
+//! tells what it will time before it does: then what all of them wish for is built at once, on several threads.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Something that is wanted.
 pub trait Wish: Send + Sync {
@@ -15,27 +16,39 @@ pub trait Wish: Send + Sync {
 
 /// The wishes that nobody asked to be fulfilled yet.
 static WISHES: Mutex<Vec<Weak<dyn Wish>>> = Mutex::new(vec![]);
+/// Those of the planner, each once.
+static EXPECTED: Mutex<BTreeMap<String, Arc<dyn Wish>>> = Mutex::new(BTreeMap::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Writes a wish down.
 pub fn wish(wish: &Arc<impl Wish + 'static>) {
     let wish: Arc<dyn Wish> = wish.clone();
-    let mut wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut wishes = lock(&WISHES);
     wishes.retain(|wish| wish.strong_count() > 0);
     wishes.push(Arc::downgrade(&wish));
 }
 
+/// Writes down what will be wished for, under what it is known by.
+pub fn expect(key: String, wish: Arc<dyn Wish>) {
+    lock(&EXPECTED).insert(key, wish);
+}
+
 /// Builds what is wished for and still wanted; a single wish is left to who asks.
 pub fn fulfil() {
-    let wishes = std::mem::take(&mut *WISHES.lock().unwrap_or_else(PoisonError::into_inner));
-    let wanted = wishes.iter().filter_map(Weak::upgrade).filter(|wish| wish.is_open());
-    let wanted: Vec<Arc<dyn Wish>> = wanted.collect();
+    let wishes = std::mem::take(&mut *lock(&WISHES));
+    let expected = std::mem::take(&mut *lock(&EXPECTED)).into_values();
+    let asked = wishes.iter().filter_map(Weak::upgrade);
+    let wanted: Vec<Arc<dyn Wish>> = expected.chain(asked).filter(|wish| wish.is_open()).collect();
     if wanted.len() > 1 {
         on_threads(wanted.len(), |at| wanted[at].build());
     }
 }
 
 /// Runs jobs by their numbers on as many threads as there are processors.
-pub fn on_threads(jobs: usize, job: impl Fn(usize) + Sync) {
+fn on_threads(jobs: usize, job: impl Fn(usize) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs);
     let next = AtomicUsize::new(0);
     let work = || {

@@ -1,11 +1,13 @@
 //! The CUDA C++ of an attention.
 
 use super::share::Way;
+use super::tile::Tile;
 use crate::network::dtype::DType;
 use crate::providers::cuda::kernels::pointwise::code::element;
 
 const TENSOR: &str = include_str!("../../../../../kernels/tensor.cuh");
 const PLAIN: &str = include_str!("../../../../../kernels/attention.cu");
+const RESULTS: &str = include_str!("../../../../../kernels/attention_results.cu");
 const TILES: &str = include_str!("../../../../../kernels/attention_tiles.cu");
 /// Threads of the blocks that join the parts of the keys.
 pub const JOINING: u32 = 128;
@@ -50,17 +52,30 @@ impl Code {
             Mask::Numbers => (ty, 2),
         };
         let rule = format!("{}, {masked}, {}", self.causal, self.capped);
-        let (files, kernel, of_two) = match self.way {
-            Way::Tiles { size, v_size, keys } => (
-                format!("{TENSOR}\n{PLAIN}\n{TILES}"),
-                format!("attend<{ty}, {size}, {v_size}, {keys}, {rule}>"),
-                // As `hide` has it.
-                self.mask != Mask::Numbers,
-            ),
-            Way::Plain { columns } => (PLAIN.into(), format!("attend_plainly<{ty}, {columns}, {rule}>"), false),
+        let (files, kernel, bounds) = match self.way {
+            Way::Tiles(tile) => {
+                let Tile {
+                    size,
+                    v_size,
+                    keys,
+                    row_warps,
+                    key_warps,
+                } = tile;
+                (
+                    format!("{TENSOR}\n{PLAIN}\n{RESULTS}\n{TILES}"),
+                    format!("attend<{ty}, {size}, {v_size}, {keys}, {row_warps}, {key_warps}, {rule}>"),
+                    format!("{}, {}", tile.threads(), tile.residents()),
+                )
+            }
+            Way::Plain { columns } => {
+                let kernel = format!("attend_plainly<{ty}, {columns}, {rule}>");
+                (PLAIN.into(), kernel, "128".into())
+            }
         };
+        // As `weigh` has it.
+        let of_two = matches!(self.way, Way::Tiles(_)) && self.mask != Mask::Numbers;
         format!(
-            "{files}\nextern \"C\" __global__ void __launch_bounds__(128) attending({ty}* y, const {ty}* q, const {ty}* k, \
+            "{files}\nextern \"C\" __global__ void __launch_bounds__({bounds}) attending({ty}* y, const {ty}* q, const {ty}* k, \
              const {ty}* v, const {mask}* mask, {wide}* partial, const Attend s) {{\n    \
              {kernel}(y, q, k, v, mask, partial, s);\n}}\n\
              extern \"C\" __global__ void __launch_bounds__({JOINING}) combining({ty}* y, {wide}* partial, const Attend s) \
@@ -88,13 +103,10 @@ mod tests {
             mask,
             capped: false,
         };
-        let tiles = Way::Tiles {
-            size: 64,
-            v_size: 32,
-            keys: 64,
-        };
+        let tiles = Way::Tiles(Tile::all([64, 32], 1 << 17)[4]);
         let source = code(tiles, DType::BFloat16, Mask::Truths).source();
-        assert!(source.contains("attend<bfloat16, 64, 32, 64, true, 1, false>(y, q, k, v, mask, partial, s);"));
+        assert!(source.contains("attend<bfloat16, 64, 32, 32, 1, 4, true, 1, false>(y, q, k, v, mask, partial, s);"));
+        assert!(source.contains("__launch_bounds__(128, 4) attending"));
         assert!(source.contains("const bool* mask, float* partial") && source.contains("combine<bfloat16, true>"));
         let source = code(Way::Plain { columns: 64 }, DType::Float64, Mask::Numbers).source();
         assert!(source.contains("attend_plainly<double, 64, true, 2, false>") && source.contains("double* partial"));

@@ -11,6 +11,7 @@ mod linear;
 #[path = "../../../cpu/kernels/attention/seen.rs"]
 mod seen;
 mod share;
+mod tile;
 
 use super::launch::fields;
 use super::{Answer, Gpu};
@@ -27,6 +28,9 @@ use code::{Code, Mask};
 use seen::{Seen, Strided};
 use share::{Operands, Way};
 use std::sync::Arc;
+
+/// Ways to cut the work that are timed.
+const TACTICS: u32 = 3;
 
 /// Attention with the layers around it that only move elements, and alone; LinearAttention.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
@@ -53,6 +57,7 @@ fn candidate(scope: &Scope, gpu: &Arc<Gpu>, around: Around) -> Candidate {
         inputs: around.inputs.len(),
         operands: around.operands,
         y: around.y,
+        tiled: scope.input_type(0).is_some_and(|ty| ty.dtype.size() == 2),
         gpu: gpu.clone(),
     };
     Candidate {
@@ -84,6 +89,8 @@ struct Attention {
     /// Queries, keys, values and perhaps a mask: which input holds them, and how.
     operands: Vec<(usize, Seen)>,
     y: Seen,
+    /// Whether its dtype may go to tensor cores.
+    tiled: bool,
     gpu: Arc<Gpu>,
 }
 
@@ -121,7 +128,10 @@ impl Kernel for Attention {
     }
 
     fn forms(&self) -> Vec<Form> {
-        uniform_forms(&[Layout::Plain], self.inputs, 1)
+        let form = uniform_forms(&[Layout::Plain], self.inputs, 1);
+        let tactics = if self.tiled { TACTICS } else { 1 };
+        let numbered = |tactic| form.iter().cloned().map(move |form| Form { tactic, ..form });
+        (0..tactics).flat_map(numbered).collect()
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
@@ -137,11 +147,14 @@ impl Kernel for Attention {
             y: &y,
         };
         let device = &self.gpu.device;
-        let way = Way::of(dtype, operands.sizes(), device.capability, device.shared_bytes);
+        let (causal, multiprocessors) = (self.rule.causal, device.multiprocessors as usize);
+        let ways = Way::all(dtype, operands.sizes(), device.capability, device.shared_bytes);
+        let number = (request.form.tactic as usize).min(ways.len() - 1);
+        let way = operands.ranked(ways, causal, multiprocessors)[number];
         let code = Code {
             way,
             dtype,
-            causal: self.rule.causal,
+            causal,
             mask: places
                 .get(3)
                 .map_or(Mask::None, |mask| match request.inputs[mask.input].dtype {
@@ -151,8 +164,12 @@ impl Kernel for Attention {
             capped: self.rule.softcap != 0.0,
         };
         let source = code.source();
-        let share = operands.share(way, self.rule.causal, device.multiprocessors as usize);
-        let function = self.gpu.compiler.function(&source, "attending", way.shared_bytes())?;
+        let share = operands.share(way, causal, multiprocessors);
+        let shared_bytes = match way {
+            Way::Tiles(tile) => tile.shared_bytes(share.steps(tile)),
+            Way::Plain { .. } => 0,
+        };
+        let function = self.gpu.compiler.function(&source, "attending", shared_bytes)?;
         let scale = attention::scale(self.rule.scale, operands.sizes()[0] as i64);
         let join = if share.splits > 1 {
             let grid = Grid::over(share.rows * 32, code::JOINING)?;

@@ -1,18 +1,15 @@
 //! Which kernel runs an attention, and what each of its blocks does.
 
 use super::seen::Strided;
+use super::tile::Tile;
 use crate::network::dtype::DType;
+use crate::providers::cuda::kernels::words::divisor;
 
 /// Bytes that the tiled kernel moves at once.
 pub const PACK_BYTES: usize = 16;
-/// Rows of a warp of the tiled kernel, and the most of a block.
-const WARP_ROWS: usize = 16;
-const MOST_ROWS: usize = 64;
 /// Rows and keys of a tile of the plain kernel, and its threads.
 const PLAIN_TILE: usize = 32;
 const PLAIN_THREADS: usize = 128;
-/// The largest head that tiles are made for.
-const MOST_SIZE: usize = 256;
 /// A part of the keys is as many tiles at least, and fewer tiles in all are not cut into parts: joining costs a launch.
 const PART_TILES: usize = 2;
 const CUT_TILES: usize = 8;
@@ -20,15 +17,8 @@ const CUT_TILES: usize = 8;
 /// A kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// On tensor cores, for heads of up to these sizes, with so many keys in a tile.
-    Tiles {
-        /// Of queries and keys.
-        size: usize,
-        /// Of values.
-        v_size: usize,
-        /// Keys of a tile.
-        keys: usize,
-    },
+    /// On tensor cores.
+    Tiles(Tile),
     /// On the ordinary cores, so many columns of the values at a time.
     Plain {
         /// Those columns.
@@ -37,46 +27,32 @@ pub enum Way {
 }
 
 impl Way {
-    /// The kernel for heads of these sizes, of keys and of values.
-    pub fn of(dtype: DType, sizes: [usize; 2], capability: (i32, i32), shared_bytes: usize) -> Self {
-        let plain = match dtype {
-            DType::Float64 => 64,
-            _ if sizes[1] <= 64 => 64,
-            _ => 128,
-        };
+    /// The kernels for heads of these sizes, of keys and of values: one at least.
+    pub fn all(dtype: DType, sizes: [usize; 2], capability: (i32, i32), shared_bytes: usize) -> Vec<Self> {
         let has_tiles = match dtype {
             DType::Float16 => true,
             DType::BFloat16 => capability >= (8, 0),
             _ => false,
         };
-        if has_tiles && sizes.iter().all(|&size| (1..=MOST_SIZE).contains(&size)) {
-            let [size, v_size] = sizes.map(|size| size.next_multiple_of(16));
-            let fits = |&(keys, times): &(usize, usize)| {
-                let way = Self::Tiles { size, v_size, keys };
-                // Results of larger heads leave no registers for the scores of many keys.
-                (keys < 64 || size.max(v_size) <= 128) && times * way.shared_bytes() <= shared_bytes
-            };
-            // Two blocks on a multiprocessor hide what each waits for.
-            if let Some((keys, _)) = [(64, 2), (32, 1), (16, 1)].into_iter().find(fits) {
-                return Self::Tiles { size, v_size, keys };
-            }
+        let tiles = if has_tiles {
+            Tile::all(sizes, shared_bytes)
+        } else {
+            vec![]
+        };
+        if !tiles.is_empty() {
+            return tiles.into_iter().map(Self::Tiles).collect();
         }
-        Self::Plain { columns: plain }
-    }
-
-    /// Shared memory that a launch asks for, whatever the number of its warps.
-    pub fn shared_bytes(self) -> usize {
-        match self {
-            Self::Tiles { size, v_size, keys } => {
-                2 * (MOST_ROWS * (size.max(v_size) + 8) + 2 * keys * (size + 8 + v_size + 8))
-            }
-            Self::Plain { .. } => 0,
-        }
+        let columns = match dtype {
+            DType::Float64 => 64,
+            _ if sizes[1] <= 64 => 64,
+            _ => 128,
+        };
+        vec![Self::Plain { columns }]
     }
 
     fn tile_keys(self) -> usize {
         match self {
-            Self::Tiles { keys, .. } => keys,
+            Self::Tiles(tile) => tile.tile_keys(),
             Self::Plain { .. } => PLAIN_TILE,
         }
     }
@@ -129,10 +105,28 @@ impl Share {
         }
     }
 
+    /// Tiles of keys that a block goes through.
+    pub fn steps(&self, tile: Tile) -> usize {
+        self.span.div_ceil(tile.tile_keys())
+    }
+
+    /// About how many cycles it takes: good enough to tell which tiles are worth timing.
+    fn guess(&self, tile: Tile, multiprocessors: usize) -> usize {
+        /// Cycles from a launch to the end of a block that has nothing to do, and from one launch to the next.
+        const START: usize = 2500;
+        /// Instructions of a warp besides those of its keys.
+        const WARP: usize = 600;
+        let (keys, steps) = (tile.keys, self.steps(tile));
+        let warps = self.blocks.div_ceil(multiprocessors.max(1)) * tile.threads().div_ceil(128);
+        let busy = warps * (steps * (6 * keys + 100) + WARP);
+        let joins = if tile.key_warps > 1 { 400 } else { 0 } + if self.splits > 1 { START } else { 0 };
+        START + steps * (12 * keys + 250) + busy + joins
+    }
+
     /// For reports.
     pub fn describe(&self, way: Way) -> String {
         let kernel = match way {
-            Way::Tiles { size, v_size, keys } => format!("tensor cores, {size} x {v_size}, {keys} keys a tile"),
+            Way::Tiles(tile) => tile.describe(),
             Way::Plain { .. } => "ordinary cores".into(),
         };
         match self.splits {
@@ -154,10 +148,7 @@ impl Operands<'_> {
         let (heads, queries) = (self.q.shape[1], self.q.shape[2]);
         let head_rows = heads / shared.max(1) * queries;
         let (threads, tile_rows, chunks) = match way {
-            Way::Tiles { .. } => {
-                let warps = head_rows.div_ceil(WARP_ROWS).clamp(1, MOST_ROWS / WARP_ROWS);
-                (warps * 32, warps * WARP_ROWS, 1)
-            }
+            Way::Tiles(tile) => (tile.threads(), tile.rows(), 1),
             Way::Plain { columns } => (PLAIN_THREADS, PLAIN_TILE, self.v.shape[3].div_ceil(columns)),
         };
         let tiles = head_rows.div_ceil(tile_rows);
@@ -174,18 +165,28 @@ impl Operands<'_> {
         }
     }
 
-    /// `Attend` of `attention.cu` from `shared` up to `rows`.
+    /// The ways, what looks fastest first.
+    pub fn ranked(&self, mut ways: Vec<Way>, causal: bool, multiprocessors: usize) -> Vec<Way> {
+        ways.sort_by_key(|&way| match way {
+            Way::Tiles(tile) => self.share(way, causal, multiprocessors).guess(tile, multiprocessors),
+            Way::Plain { .. } => 0,
+        });
+        ways
+    }
+
+    /// `Attend` of `attention.cu` from `group` up to `splits`.
     pub fn words(&self, share: &Share) -> Vec<i64> {
         let (shared, keys) = (self.k.shape[1], self.k.shape[2]);
         let group = self.q.shape[1] / shared.max(1);
         let [size, v_size] = self.sizes();
         let none = [0; 4];
         let mask = self.mask.map_or(&none[..], |mask| &mask.strides);
-        let extents = [shared, group, self.q.shape[2], keys, size, v_size];
         let strides = [&self.q.strides, &self.k.strides, &self.v.strides, mask, &self.y.strides];
-        let last = [share.tiles, share.splits, share.span, share.rows];
-        let words = extents.iter().chain(strides.into_iter().flatten()).chain(&last);
-        words.map(|&word| word as i64).collect()
+        let (extents, counts) = ([group, keys, size, v_size], [share.span, share.rows]);
+        let numbers = extents.iter().chain(strides.into_iter().flatten()).chain(&counts);
+        let numbers = numbers.map(|&word| word as i64);
+        let divisors = [shared, self.q.shape[2], share.tiles, share.splits].map(divisor);
+        numbers.chain(divisors.into_iter().flatten()).collect()
     }
 
     /// Whether 16 bytes of each row can be moved at once, where the operands begin at addresses that allow it.
@@ -216,8 +217,8 @@ mod tests {
 
     const H200: ((i32, i32), usize) = ((9, 0), 232_448);
 
-    fn way(dtype: DType, sizes: [usize; 2], (capability, shared): ((i32, i32), usize)) -> Way {
-        Way::of(dtype, sizes, capability, shared)
+    fn ways(dtype: DType, sizes: [usize; 2], (capability, shared): ((i32, i32), usize)) -> Vec<Way> {
+        Way::all(dtype, sizes, capability, shared)
     }
 
     fn dense(shape: [usize; 4]) -> Strided {
@@ -229,38 +230,38 @@ mod tests {
         }
     }
 
-    #[test]
-    fn half_precision_goes_to_tensor_cores() {
-        let tiles = |size, v_size, keys| Way::Tiles { size, v_size, keys };
-        assert_eq!(way(DType::Float16, [64, 64], H200), tiles(64, 64, 64));
-        assert_eq!(way(DType::BFloat16, [33, 80], H200), tiles(48, 80, 64));
-        assert_eq!(way(DType::Float16, [256, 256], H200), tiles(256, 256, 32));
-        assert_eq!(way(DType::Float16, [257, 64], H200), Way::Plain { columns: 64 });
-        assert_eq!(way(DType::Float32, [64, 80], H200), Way::Plain { columns: 128 });
-        assert_eq!(way(DType::Float64, [64, 80], H200), Way::Plain { columns: 64 });
+    fn best(batch: usize, queries: usize, keys: usize) -> (usize, usize) {
+        let (q, k) = (dense([batch, 12, queries, 64]), dense([batch, 12, keys, 64]));
+        let operands = Operands {
+            q: &q,
+            k: &k,
+            v: &k,
+            mask: None,
+            y: &q,
+        };
+        match operands.ranked(ways(DType::Float16, [64, 64], H200), false, 132)[0] {
+            Way::Tiles(tile) => (tile.rows(), tile.key_warps),
+            Way::Plain { .. } => (0, 0),
+        }
     }
 
     #[test]
-    fn smaller_gpus_have_smaller_tiles() {
-        let (ada, turing) = (((8, 9), 101_376), ((7, 5), 65_536));
-        assert!(matches!(
-            way(DType::Float16, [64, 64], ada),
-            Way::Tiles { keys: 64, .. }
-        ));
-        assert!(matches!(
-            way(DType::Float16, [128, 128], ada),
-            Way::Tiles { keys: 32, .. }
-        ));
-        assert!(matches!(
-            way(DType::Float16, [256, 256], ada),
-            Way::Tiles { keys: 32, .. }
-        ));
-        assert!(matches!(
-            way(DType::Float16, [64, 64], turing),
-            Way::Tiles { keys: 32, .. }
-        ));
-        assert!(matches!(way(DType::Float16, [256, 256], turing), Way::Plain { .. }));
-        assert!(matches!(way(DType::BFloat16, [64, 64], turing), Way::Plain { .. }));
+    fn half_precision_goes_to_tensor_cores() {
+        let tiled = |dtype, sizes, gpu| matches!(ways(dtype, sizes, gpu)[0], Way::Tiles(_));
+        let turing = ((7, 5), 65_536);
+        assert!(tiled(DType::Float16, [64, 64], H200) && tiled(DType::BFloat16, [33, 80], H200));
+        assert!(tiled(DType::Float16, [64, 64], turing) && !tiled(DType::BFloat16, [64, 64], turing));
+        assert_eq!(ways(DType::Float16, [257, 64], H200), [Way::Plain { columns: 64 }]);
+        assert_eq!(ways(DType::Float32, [64, 80], H200), [Way::Plain { columns: 128 }]);
+        assert_eq!(ways(DType::Float64, [64, 80], H200), [Way::Plain { columns: 64 }]);
+    }
+
+    #[test]
+    fn few_rows_are_of_more_warps() {
+        assert_eq!(best(1, 128, 128), (16, 4));
+        assert_eq!(best(1, 197, 197), (16, 4));
+        assert_eq!(best(8, 1, 300), (16, 4));
+        assert!(best(32, 128, 128).0 >= 64 && best(8, 1024, 1024).0 >= 64);
     }
 
     #[test]
@@ -286,12 +287,16 @@ mod tests {
             mask: None,
             y: &y,
         };
-        let tiles = way(DType::Float16, operands.sizes(), H200);
+        let tiles = operands.ranked(ways(DType::Float16, operands.sizes(), H200), false, 132)[0];
         let share = operands.share(tiles, false, 132);
-        // Four heads of three queries are twelve rows: one warp.
-        assert_eq!((share.blocks, share.threads, share.tiles, share.rows), (4, 32, 1, 48));
+        // Four heads of three queries are twelve rows: a warp's.
+        assert_eq!((share.blocks, share.threads, share.tiles, share.rows), (4, 128, 1, 48));
         let words = operands.words(&share);
-        assert_eq!((words.len(), &words[..6]), (30, &[2, 4, 3, 100, 64, 64][..]));
+        assert_eq!((words.len(), &words[..4]), (38, &[4, 100, 64, 64][..]));
+        assert_eq!(
+            (words[24], words[25], words[26], words[29]),
+            (share.span as i64, 48, 2, 3)
+        );
         assert_eq!(share.workspace(64, DType::Float16), 0);
         assert!(operands.even(tiles) && !operands.even(Way::Plain { columns: 64 }));
     }
@@ -301,7 +306,7 @@ mod tests {
         let (q, k) = (dense([2, 2, 5, 64]), dense([2, 2, 7, 64]));
         let mut gaps = dense([2, 2, 5, 64]);
         gaps.strides[2] = 68;
-        let tiles = way(DType::Float16, [64, 64], H200);
+        let tiles = ways(DType::Float16, [64, 64], H200)[0];
         let even = |q: &Strided, v: &Strided| {
             let operands = Operands {
                 q,

@@ -4,13 +4,13 @@ use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
 use super::direct::{WIDEST, activation, pack, sides};
+use super::later::kept;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cudnn::Convolution;
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const SOURCE: &str = include_str!("../../../../../kernels/depthwise.cu");
 /// Threads of a block, at most.
@@ -87,7 +87,7 @@ pub struct Depthwise {
     gpu: Arc<Gpu>,
     packed: (Share, Function),
     /// For addresses that are at odd places, which are rare.
-    single: OnceCell<Result<(Share, Function)>>,
+    single: OnceLock<(Share, Function)>,
     convolution: Convolution,
 }
 
@@ -112,7 +112,7 @@ impl Depthwise {
         Ok(Self {
             gpu: gpu.clone(),
             packed: Self::compiled(gpu, c, most)?,
-            single: OnceCell::new(),
+            single: OnceLock::new(),
             convolution: c.clone(),
         })
     }
@@ -172,7 +172,7 @@ impl Instance for Depthwise {
             &self.packed
         } else {
             let make = || Self::compiled(&self.gpu, c, 1);
-            self.single.get_or_init(make).as_ref().map_err(Clone::clone)?
+            kept(&self.single, make)?
         };
         let mut arguments = Arguments::default();
         addresses.iter().for_each(|&address| _ = arguments.address(address));

@@ -3,7 +3,9 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
+use super::later::kept;
 use crate::error::Result;
+use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cudnn::{Activation, Convolution};
@@ -45,15 +47,15 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// The kernel for a convolution.
+    /// The kernel for a convolution of an input of this type, which may be another one than that of weights and result.
     ///
     /// # Errors
     /// If it is too large, or the kernel does not compile.
-    pub fn new(gpu: &Gpu, c: &Convolution) -> Result<Self> {
-        let ty = element(c.dtype).unwrap_or("float");
+    pub fn new(gpu: &Gpu, c: &Convolution, from: DType) -> Result<Self> {
+        let [ty, from] = [c.dtype, from].map(|dtype| element(dtype).unwrap_or("float"));
         let source = format!(
-            "{SOURCE}\nextern \"C\" __global__ void conv({ty}* y, const {ty}* x, const {ty}* w, const {ty}* bias, \
-             const {ty}* residual, const Shape shape) {{\n    convolve<{ty}, {}>(y, x, w, bias, residual, shape);\n}}\n",
+            "{SOURCE}\nextern \"C\" __global__ void conv({ty}* y, const {from}* x, const {ty}* w, const {ty}* bias, \
+             const {ty}* residual, const Shape shape) {{\n    convolve<{ty}, {from}, {}>(y, x, w, bias, residual, shape);\n}}\n",
             c.transposed
         );
         let results: i64 = c.y.sizes.iter().product();
@@ -127,7 +129,7 @@ pub struct Finish {
     gpu: Arc<Gpu>,
     packed: Function,
     /// For addresses that are at odd places, which are rare.
-    single: OnceLock<Result<Function>>,
+    single: OnceLock<Function>,
     pack: usize,
     convolution: Convolution,
     from_step: i64,
@@ -177,7 +179,7 @@ impl Finish {
             (self.pack, &self.packed)
         } else {
             let make = || Self::compiled(&self.gpu, c, 1);
-            (1, self.single.get_or_init(make).as_ref().map_err(Clone::clone)?)
+            (1, kept(&self.single, make)?)
         };
         let packs = c.y.sizes[1] / pack as i64;
         let items = c.y.pixels() * packs;
@@ -209,7 +211,6 @@ pub fn pack(widest: usize, all: &[i64]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::dtype::DType;
     use crate::providers::cuda::library::cudnn::Tensor;
 
     #[test]

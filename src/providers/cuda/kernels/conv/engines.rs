@@ -1,14 +1,15 @@
 //! Convolutions in cuDNN's engines, whole or with a kernel of ours behind them.
 
 use super::super::Gpu;
-use super::super::wishes::{self, fulfil, on_threads};
+use super::super::wishes::{self, fulfil};
 use super::direct::{Direct, Finish};
+use super::later::kept;
 use crate::error::Result;
 use crate::plan::{Call, Instance};
-use crate::providers::cuda::library::cudnn::{Convolution, Dnn, Plan, Problem, Tensor};
+use crate::providers::cuda::library::cudnn::{Convolution, Dnn, Engine, Plan, Tensor, supported};
 use std::sync::{Arc, OnceLock};
 
-/// So many of cuDNN's engines are timed.
+/// So many of cuDNN's engines are timed, at most.
 pub const ENGINES: u32 = 14;
 /// What lies in the workspace begins at multiples of this.
 const ALIGNMENT: usize = 256;
@@ -21,16 +22,42 @@ pub struct InEngine(Arc<Wish>);
 struct Wish {
     gpu: Arc<Gpu>,
     convolution: Convolution,
+    /// What the engine is the `number`th for: the convolution at the shapes to optimise for.
+    tuned: Arc<Convolution>,
     number: usize,
-    made: OnceLock<Result<Made>>,
-    direct: OnceLock<Result<Direct>>,
+    made: OnceLock<Made>,
+    direct: OnceLock<Direct>,
 }
 
+/// What does a convolution.
 enum Made {
-    Whole(Arc<Plan>),
-    Parts(Arc<Plan>, Box<Finish>),
+    Engine {
+        plan: Arc<Plan>,
+        part: Part,
+        /// What is done behind it.
+        finish: Option<Box<Finish>>,
+        /// Bytes of the plan's own result, if it does not go to the result's place.
+        aside: Option<usize>,
+    },
     /// The kernel of ours.
     Direct,
+}
+
+/// How much of a convolution an engine does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    /// All but what follows.
+    Bare,
+}
+
+impl Part {
+    fn of(self, c: &Convolution) -> Convolution {
+        match self {
+            Part::Whole => c.clone(),
+            Part::Bare => bare(c),
+        }
+    }
 }
 
 /// The convolution without what follows, with a result of its own where that may not go to the result's place at once.
@@ -40,8 +67,12 @@ fn bare(c: &Convolution) -> Convolution {
         Some(_) => Tensor::dense(c.y.sizes.clone()),
         None => c.y.clone(),
     };
+    Convolution { y, ..alone(c) }
+}
+
+/// The convolution without what follows.
+fn alone(c: &Convolution) -> Convolution {
     Convolution {
-        y,
         bias: false,
         residual: None,
         activation: None,
@@ -49,45 +80,53 @@ fn bare(c: &Convolution) -> Convolution {
     }
 }
 
-/// What the library knows of a convolution, whole and bare.
-struct Engines<'a> {
-    dnn: &'a Dnn,
-    whole: Arc<Problem>,
-    bare: Option<Arc<Problem>>,
+/// The engines that are worth timing, by their places: of each sort so many, no two of them the same.
+fn worth(engines: &[Engine], compiling: usize, ready: usize) -> Vec<usize> {
+    let mut left = [ready, compiling];
+    let new = |&at: &usize| !engines[..at].contains(&engines[at]);
+    let mut take = |&at: &usize| {
+        let left = &mut left[usize::from(engines[at].compiles)];
+        let taken = *left > 0;
+        *left -= usize::from(taken);
+        taken
+    };
+    (0..engines.len()).filter(new).filter(|at| take(at)).collect()
 }
 
-impl<'a> Engines<'a> {
-    fn of(dnn: &'a Dnn, c: &Convolution) -> Self {
-        Self {
-            dnn,
-            whole: dnn.problem(c),
-            bare: (!c.is_bare()).then(|| dnn.problem(&bare(c))),
-        }
-    }
+/// The numbers that are timed, whatever the level, as parts and places among the engines for them.
+fn numbered(whole: &[Engine], bare: &[Engine]) -> Vec<(Part, usize)> {
+    /// A second to build each; where there are no others, what the first ones leave is seldom worth the wait.
+    const COMPILING: [usize; 2] = [2, 3];
+    /// A few milliseconds to build each.
+    const READY: usize = 8;
+    let has_ready = |engines: &[Engine]| engines.iter().any(|engine| !engine.compiles);
+    let all = worth(whole, COMPILING[usize::from(has_ready(whole))], READY);
+    let rest = worth(bare, usize::from(!has_ready(bare)), READY);
+    let all = all.into_iter().map(|at| (Part::Whole, at));
+    let numbers = all.chain(rest.into_iter().map(|at| (Part::Bare, at)));
+    numbers.take(ENGINES as usize).collect()
+}
 
-    /// The problem that a number belongs to, and the number there.
-    fn find(&self, number: usize) -> Option<(&Arc<Problem>, usize)> {
-        let whole = self.dnn.engines(&self.whole);
-        if number < whole {
-            return Some((&self.whole, number));
-        }
-        let bare = self.bare.as_ref()?;
-        (number - whole < self.dnn.engines(bare)).then_some((bare, number - whole))
-    }
+/// The places of an engine among others for the same graph: the one that is set in the same way first, then another way.
+fn alike(engines: &[Engine], wanted: &Engine) -> Vec<usize> {
+    let same = engines.iter().position(|engine| engine == wanted);
+    let set_otherwise = |engine: &Engine| engine.index == wanted.index && engine != wanted;
+    same.into_iter().chain(engines.iter().position(set_otherwise)).collect()
 }
 
 impl InEngine {
-    /// The convolution in the `number`th engine.
-    pub fn new(gpu: &Arc<Gpu>, convolution: Convolution, number: usize) -> Self {
-        let wish = Arc::new(Wish {
-            gpu: gpu.clone(),
-            convolution,
-            number,
-            made: OnceLock::new(),
-            direct: OnceLock::new(),
-        });
+    /// The convolution in the engine that is the `number`th for another one: itself at the shapes to optimise for.
+    pub fn new(gpu: &Arc<Gpu>, convolution: Convolution, tuned: Arc<Convolution>, number: usize) -> Self {
+        let wish = Wish::new(gpu, convolution, tuned, number);
         wishes::wish(&wish);
         Self(wish)
+    }
+
+    /// Lets the plan for a convolution in its `number`th engine be built with the next ones that are.
+    pub fn expect(gpu: &Arc<Gpu>, convolution: Convolution, number: usize) {
+        let key = format!("{convolution:?} {number}");
+        let tuned = Arc::new(convolution.clone());
+        wishes::expect(key, Wish::new(gpu, convolution, tuned, number));
     }
 }
 
@@ -97,97 +136,157 @@ impl wishes::Wish for Wish {
     }
 
     fn build(&self) {
-        _ = self.made();
+        // What went wrong is found so again by who asks for it.
+        if self.is_there() {
+            _ = self.made();
+        }
     }
 }
 
 impl Wish {
+    fn new(gpu: &Arc<Gpu>, convolution: Convolution, tuned: Arc<Convolution>, number: usize) -> Arc<Self> {
+        Arc::new(Self {
+            gpu: gpu.clone(),
+            convolution,
+            tuned,
+            number,
+            made: OnceLock::new(),
+            direct: OnceLock::new(),
+        })
+    }
+
     fn made(&self) -> Result<&Made> {
-        self.made.get_or_init(|| self.make()).as_ref().map_err(Clone::clone)
+        kept(&self.made, || self.make())
+    }
+
+    /// How much of the convolution the engine does, and what it is known by, if there is one of this number.
+    fn engine(&self, dnn: &Dnn) -> Result<Option<(Part, Engine)>> {
+        let whole = dnn.problem(&*self.tuned);
+        let whole = dnn.engines(&whole)?;
+        let bare = (!self.tuned.is_bare()).then(|| dnn.problem(&bare(&self.tuned)));
+        let bare = bare.as_ref().map_or(Ok(Default::default()), |bare| dnn.engines(bare))?;
+        let found = numbered(whole, bare).get(self.number).copied();
+        Ok(found.map(|(part, at)| match part {
+            Part::Whole => (part, whole[at].clone()),
+            Part::Bare => (part, bare[at].clone()),
+        }))
+    }
+
+    /// Whether there is an engine of this number, as far as that can be told.
+    fn is_there(&self) -> bool {
+        let find = || self.engine(self.gpu.dnn()?);
+        let _entered = self.gpu.device.enter();
+        !matches!(find(), Ok(None))
     }
 
     /// The engine; where it is not there or can't do it at these shapes, the first one that can, and in the end the
     /// kernel of ours: what was chosen at some shapes has to run at others.
     fn make(&self) -> Result<Made> {
         let _entered = self.gpu.device.enter()?;
-        if let Ok(dnn) = self.gpu.dnn() {
-            let engines = Engines::of(dnn, &self.convolution);
-            let whole = dnn.engines(&engines.whole);
-            for number in [self.number, 0, whole] {
-                if let Some(made) = self.plan(&engines, number) {
-                    return Ok(made);
-                }
+        let dnn = self.gpu.dnn()?;
+        if let Some((part, engine)) = self.engine(dnn)?
+            && let Some(made) = self.in_engine(dnn, part, &engine)?
+        {
+            return Ok(made);
+        }
+        for part in [Part::Whole, Part::Bare] {
+            let convolution = part.of(&self.convolution);
+            if let Some(plan) = dnn.first(&dnn.problem(&convolution))?
+                && let Some(made) = self.around(part, plan, &convolution)?
+            {
+                return Ok(made);
             }
         }
         self.direct()?;
         Ok(Made::Direct)
     }
 
-    fn plan(&self, engines: &Engines, number: usize) -> Option<Made> {
-        let (problem, number) = engines.find(number)?;
-        if number > 0 && problem.has(0) && !problem.has(number) {
-            self.build_together(engines.dnn, problem);
+    /// The convolution in just this engine: in the slice that the result is, or else beside it and copied there, which
+    /// takes less than an engine that is slower by far.
+    fn in_engine(&self, dnn: &Dnn, part: Part, engine: &Engine) -> Result<Option<Made>> {
+        let strided = part.of(&self.convolution);
+        let dense = Convolution {
+            y: Tensor::dense(strided.y.sizes.clone()),
+            ..strided.clone()
+        };
+        let both = if dense.y == strided.y {
+            vec![strided]
+        } else {
+            vec![strided, dense]
+        };
+        for convolution in both {
+            let problem = dnn.problem(&convolution);
+            for at in alike(dnn.engines(&problem)?, engine) {
+                if let Some(plan) = supported(dnn.plan(&problem, at))? {
+                    return self.around(part, plan, &convolution);
+                }
+            }
         }
-        let plan = engines.dnn.plan(problem, number).ok()?;
-        if Arc::ptr_eq(problem, &engines.whole) {
-            return Some(Made::Whole(plan));
-        }
-        let finish = Finish::new(&self.gpu, &self.convolution, bare(&self.convolution).y.step()).ok()?;
-        Some(Made::Parts(plan, Box::new(finish)))
+        Ok(None)
     }
 
-    /// Builds the plans of all engines that are timed: who asks for a second one of the same problem is timing them. The
-    /// library may build on several threads at once, each with a handle of its own.
-    fn build_together(&self, dnn: &Dnn, problem: &Problem) {
-        let others = dnn.engines(problem).min(ENGINES as usize).saturating_sub(1);
-        on_threads(others, |at| {
-            let Ok(_entered) = self.gpu.device.enter() else { return };
-            // An engine that can't do it is found so again by who asks for it.
-            _ = dnn.plan(problem, at + 1);
-        });
+    /// A plan that does a part of the convolution, with what is to be done behind it.
+    fn around(&self, part: Part, plan: Arc<Plan>, planned: &Convolution) -> Result<Option<Made>> {
+        let c = &self.convolution;
+        let aside = planned.y != c.y || (part == Part::Bare && c.residual.is_some());
+        let follows = match part {
+            Part::Whole => aside.then(|| alone(c)),
+            Part::Bare => Some(c.clone()),
+        };
+        let finish = follows.map(|c| supported(Finish::new(&self.gpu, &c, planned.y.step())));
+        let finish = match finish.transpose()? {
+            Some(None) => return Ok(None),
+            finish => finish.flatten().map(Box::new),
+        };
+        let bytes = planned.y.sizes.iter().product::<i64>() as usize * c.dtype.size();
+        Ok(Some(Made::Engine {
+            plan,
+            part,
+            finish,
+            aside: aside.then_some(bytes),
+        }))
     }
 
     fn direct(&self) -> Result<&Direct> {
-        let make = || Direct::new(&self.gpu, &self.convolution);
-        self.direct.get_or_init(make).as_ref().map_err(Clone::clone)
-    }
-
-    /// Where the bare convolution's own result lies in the workspace, if it does not go to the result's place.
-    fn aside(&self, plan: &Plan) -> Option<usize> {
-        let aside = self.convolution.residual.is_some();
-        aside.then(|| plan.workspace().next_multiple_of(ALIGNMENT))
+        kept(&self.direct, || {
+            Direct::new(&self.gpu, &self.convolution, self.convolution.dtype)
+        })
     }
 }
 
+/// Where a result of its own lies in the workspace of a plan.
+fn place_aside(plan: &Plan) -> usize {
+    plan.workspace().next_multiple_of(ALIGNMENT)
+}
+
 impl Instance for InEngine {
+    fn ready(&self) -> Result<()> {
+        fulfil();
+        let made = self.0.made().map(|_| ());
+        made.map_err(|error| self.0.gpu.device.blame(error))
+    }
+
     fn workspace(&self) -> usize {
         fulfil();
         // What went wrong is told by the run.
         match self.0.made() {
-            Ok(Made::Whole(plan)) => plan.workspace(),
-            Ok(Made::Parts(plan, _)) => {
-                let result =
-                    self.0.convolution.y.sizes.iter().product::<i64>() as usize * self.0.convolution.dtype.size();
-                self.0.aside(plan).map_or(plan.workspace(), |start| start + result)
-            }
+            Ok(Made::Engine { plan, aside, .. }) => aside.map_or(plan.workspace(), |bytes| place_aside(plan) + bytes),
             Ok(Made::Direct) | Err(_) => 0,
         }
     }
 
     fn implementation(&self) -> String {
         match self.0.made() {
-            Ok(Made::Whole(_)) => "cuDNN".into(),
-            Ok(Made::Parts(..)) => "cuDNN, then one pack a thread".into(),
+            Ok(Made::Engine { finish: None, .. }) => "cuDNN".into(),
+            Ok(Made::Engine { part: Part::Whole, .. }) => "cuDNN, then copied into the slice".into(),
+            Ok(Made::Engine { .. }) => "cuDNN, then one pack a thread".into(),
             Ok(Made::Direct) | Err(_) => "one result a thread".into(),
         }
     }
 
     /// What stands in for an engine that is not there is not worth timing: another form is just that.
     fn naive(&self) -> bool {
-        let Ok(dnn) = self.0.gpu.dnn() else {
-            return self.0.number > 0;
-        };
-        self.0.number > 0 && Engines::of(dnn, &self.0.convolution).find(self.0.number).is_none()
+        self.0.number > 0 && !self.0.is_there()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
@@ -202,19 +301,28 @@ impl Instance for InEngine {
         if !aligned {
             return self.0.direct()?.run(call);
         }
-        match self.0.made()? {
-            // SAFETY: the planner gives addresses that hold the operands of the request, in the order of the plan's tensors.
-            Made::Whole(plan) => unsafe { self.0.gpu.dnn()?.run(plan, &addresses, call.workspace, call.queue) },
-            Made::Parts(plan, finish) => {
-                let aside = self.0.aside(plan).map(|start| call.workspace.wrapping_add(start));
-                let result = aside.unwrap_or(call.outputs[0]);
-                let own = [addresses[0], addresses[1], result];
-                // SAFETY: as above; the workspace has room for a result of its own.
-                unsafe { self.0.gpu.dnn()?.run(plan, &own, call.workspace, call.queue)? };
-                finish.run(result, call)
-            }
-            Made::Direct => self.0.direct()?.run(call),
-        }
+        let Made::Engine {
+            plan,
+            part,
+            finish,
+            aside,
+        } = self.0.made()?
+        else {
+            return self.0.direct()?.run(call);
+        };
+        let result = match aside {
+            Some(_) => call.workspace.wrapping_add(place_aside(plan)),
+            None => call.outputs[0],
+        };
+        let operands = match part {
+            Part::Whole => &addresses[..addresses.len() - 1],
+            Part::Bare => &addresses[..2],
+        };
+        let all = [operands, &[result]].concat();
+        // SAFETY: the planner gives addresses that hold the operands of the request, in the order of the plan's tensors; the
+        // workspace has room for a result of its own.
+        unsafe { self.0.gpu.dnn()?.run(plan, &all, call.workspace, call.queue)? };
+        finish.as_ref().map_or(Ok(()), |finish| finish.run(result, call))
     }
 }
 
@@ -246,5 +354,40 @@ mod tests {
         assert_eq!((bare(&c).is_bare(), bare(&c).y.step()), (true, 12));
         c.residual = Some(c.y.clone());
         assert_eq!((bare(&c).is_bare(), bare(&c).y.step()), (true, 4));
+    }
+
+    fn engine(index: i64, knob: i64, compiles: bool) -> Engine {
+        Engine {
+            index,
+            knobs: vec![(0, knob)],
+            compiles,
+        }
+    }
+
+    #[test]
+    fn few_engines_that_compile_are_timed_and_none_twice() {
+        let slow: Vec<Engine> = (0..9).map(|knob| engine(7, knob, true)).collect();
+        assert_eq!(worth(&slow, 2, 8), [0, 1]);
+        let twice = [engine(1, 0, false), engine(1, 0, false), engine(1, 1, false)];
+        assert_eq!(worth(&twice, 2, 8), [0, 2]);
+        let numbers = numbered(&slow, &twice);
+        assert_eq!(numbers[..2], [(Part::Whole, 0), (Part::Whole, 1)]);
+        assert_eq!(numbers[2..], [(Part::Bare, 0), (Part::Bare, 2)]);
+        let many: Vec<Engine> = (0..40).map(|index| engine(index, 0, index % 2 == 0)).collect();
+        assert_eq!(numbered(&many, &many).len(), ENGINES as usize);
+        assert_eq!(numbered(&many, &[]).len(), 11);
+    }
+
+    #[test]
+    fn an_engine_is_found_again_at_another_place() {
+        let engines = [
+            engine(3, 0, false),
+            engine(5, 1, false),
+            engine(5, 2, true),
+            engine(5, 0, true),
+        ];
+        assert_eq!(alike(&engines, &engine(5, 2, true)), [2, 1]);
+        assert_eq!(alike(&engines, &engine(3, 8, false)), [0]);
+        assert!(alike(&engines, &engine(4, 0, false)).is_empty());
     }
 }

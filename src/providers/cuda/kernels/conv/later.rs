@@ -3,8 +3,7 @@
 use super::super::Gpu;
 use crate::error::Result;
 use crate::plan::{Call, Instance};
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What makes an instance.
 type Make = Box<dyn Fn() -> Result<Box<dyn Instance>> + Send>;
@@ -13,7 +12,7 @@ type Make = Box<dyn Fn() -> Result<Box<dyn Instance>> + Send>;
 pub struct Later {
     gpu: Arc<Gpu>,
     make: Make,
-    made: OnceCell<Result<Box<dyn Instance>>>,
+    made: OnceLock<Box<dyn Instance>>,
 }
 
 impl Later {
@@ -22,37 +21,49 @@ impl Later {
         Self {
             gpu: gpu.clone(),
             make: Box::new(make),
-            made: OnceCell::new(),
+            made: OnceLock::new(),
         }
     }
 
-    fn made(&self) -> &Result<Box<dyn Instance>> {
-        self.made.get_or_init(|| {
+    fn made(&self) -> Result<&dyn Instance> {
+        let make = || {
             let _entered = self.gpu.device.enter()?;
             (self.make)()
-        })
+        };
+        kept(&self.made, make).map(|made| &**made)
     }
 }
 
+/// What a cell holds, made if there is nothing yet. A failure is not kept: what was short may be there the next time.
+///
+/// # Errors
+/// That of the making.
+pub fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if let Some(there) = cell.get() {
+        return Ok(there);
+    }
+    let made = make()?;
+    Ok(cell.get_or_init(|| made))
+}
+
 impl Instance for Later {
+    fn ready(&self) -> Result<()> {
+        let made = self.made().map_err(|error| self.gpu.device.blame(error))?;
+        made.ready()
+    }
+
     fn workspace(&self) -> usize {
         // What went wrong is told by the run.
-        self.made().as_ref().map_or(0, |instance| instance.workspace())
+        self.made().map_or(0, |instance| instance.workspace())
     }
 
     fn implementation(&self) -> String {
-        match self.made() {
-            Ok(instance) => instance.implementation(),
-            Err(_) => "nothing".into(),
-        }
+        self.made()
+            .map_or_else(|_| "nothing".into(), |instance| instance.implementation())
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
-        self.made();
-        match self.made.get_mut() {
-            Some(Ok(instance)) => instance.run(call),
-            Some(Err(error)) => Err(error.clone()),
-            None => Ok(()),
-        }
+        self.made()?;
+        self.made.get_mut().map_or(Ok(()), |instance| instance.run(call))
     }
 }

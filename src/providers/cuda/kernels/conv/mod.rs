@@ -5,15 +5,16 @@ mod depthwise;
 mod direct;
 mod engines;
 mod geometry;
-mod later;
+pub(super) mod later;
 mod products;
 mod stem;
 
 use super::tail::{Tail, Takes};
 use super::{Answer, Gpu};
-use crate::error::Result;
-use crate::network::Layer;
+use crate::error::{ErrorKind, Result};
 use crate::network::attr::Read;
+use crate::network::dtype::DType;
+use crate::network::{Layer, LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
@@ -25,7 +26,7 @@ use engines::{ENGINES, InEngine};
 use geometry::{Geometry, Traits};
 use later::Later;
 use products::{ALGORITHMS, Multiplied};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use stem::Stem;
 
 /// Conv and ConvTranspose with as much of what follows as can be done at once, longest first.
@@ -55,21 +56,43 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     /// What the instructions of `stem.cu` begin with.
     const TENSOR_CORES: (i32, i32) = (8, 0);
     traits.stem &= gpu.device.capability >= TENSOR_CORES;
-    let make = |name: String, tail: &Tail<Activation>| Conv {
+    let make = |name: String, tail: &Tail<Activation>, cast: bool| Conv {
         name,
+        cast,
         geometry: geometry.clone(),
         bias: tail.bias.is_some(),
         residual: tail.residual.is_some(),
         activation: tail.activation,
         traits,
         gpu: gpu.clone(),
+        tuned: OnceLock::new(),
     };
     let takes = Takes {
         // Passes write a bias of channels into the layer.
         bias: |_, _| false,
         activation,
     };
-    Ok(Tail::candidates(scope, [x, w], scope.input(2), &takes, make))
+    let bias = scope.input(2);
+    let mut found = vec![];
+    if let Some((cast, source)) = cast_before(scope, x).filter(|_| traits.stem) {
+        let make = |name: String, tail: &Tail<Activation>| make(format!("Cast+{name}"), tail, true);
+        found = Tail::candidates(scope, [source, w], bias, &takes, make);
+        // The kernel for few channels adds no residual.
+        found.retain(|candidate| candidate.inputs.len() == 2 + usize::from(bias.is_some()));
+        found.iter_mut().for_each(|candidate| candidate.layers.insert(0, cast));
+    }
+    let make = |name: String, tail: &Tail<Activation>| make(name, tail, false);
+    found.extend(Tail::candidates(scope, [x, w], bias, &takes, make));
+    Ok(found)
+}
+
+/// The Cast from float32 that gives a tensor to this layer alone, and what it casts.
+fn cast_before(scope: &Scope, x: TensorId) -> Option<(LayerId, TensorId)> {
+    let network = scope.network;
+    let (cast, layer) = network.producer(x).filter(|(_, layer)| layer.op.name == "Cast")?;
+    let source = layer.inputs.first().copied().flatten()?;
+    let alone = network.sole_user(x) == Some(scope.layer);
+    (alone && network[source].ty.dtype == DType::Float32).then_some((cast, source))
 }
 
 /// The activation of a graph that a layer is.
@@ -141,12 +164,16 @@ impl Way {
 
 struct Conv {
     name: String,
+    /// Whether its input is float32 and cast on the way.
+    cast: bool,
     geometry: Geometry,
     bias: bool,
     residual: bool,
     activation: Option<Activation>,
     traits: Traits,
     gpu: Arc<Gpu>,
+    /// What it is at the shapes to optimise for, by which engines are numbered.
+    tuned: OnceLock<Arc<Convolution>>,
 }
 
 impl Conv {
@@ -158,6 +185,10 @@ impl Conv {
             patches,
             stem,
         } = self.traits;
+        let stems = [Layout::Plain, Layout::ChannelsLast].map(Way::Stem);
+        if self.cast {
+            return stems.to_vec();
+        }
         let mut ways = vec![];
         ways.extend(depthwise.then_some(Way::Depthwise));
         if products::follows(self.activation) {
@@ -172,7 +203,7 @@ impl Conv {
         ways.extend((0..ENGINES).map(Way::Engine));
         // Behind the engines, since it takes longer to compile than a plan takes to build.
         if stem && !self.residual {
-            ways.extend([Layout::Plain, Layout::ChannelsLast].map(Way::Stem));
+            ways.extend(stems);
         }
         ways
     }
@@ -193,10 +224,10 @@ impl Kernel for Conv {
 
     fn identity(&self) -> String {
         let Geometry { attrs, weights, .. } = &self.geometry;
-        // Engines are numbered by what this version of the library proposes.
+        // Engines are numbered by what this version of the library proposes and we choose of that.
         let version = cudnn().map_or(0, |library| library.version());
         format!(
-            "{} {attrs:?} {weights:?} {:?} cuDNN {version}",
+            "{} {attrs:?} {weights:?} {:?} engines of cuDNN {version}",
             self.name, self.activation
         )
     }
@@ -229,28 +260,46 @@ impl Kernel for Conv {
         (takes, takes)
     }
 
+    fn expect(&self, request: &Request, timed: bool) {
+        let Way::Engine(number) = Way::of(request.form.tactic) else {
+            return;
+        };
+        // What does not fit these shapes is told when it is instantiated.
+        let Ok(convolution) = self.convolution(request) else {
+            return;
+        };
+        self.tuned.get_or_init(|| Arc::new(convolution.clone()));
+        if timed {
+            InEngine::expect(&self.gpu, convolution, number as usize);
+        }
+    }
+
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let (gpu, convolution) = (self.gpu.clone(), self.convolution(request)?);
         let way = Way::of(request.form.tactic);
+        let tuned = self.tuned.get().cloned();
+        let tuned = tuned.unwrap_or_else(|| Arc::new(convolution.clone()));
         if let Way::Engine(number) = way {
-            return Ok(Box::new(InEngine::new(&gpu, convolution, number as usize)));
+            return Ok(Box::new(InEngine::new(&gpu, convolution, tuned, number as usize)));
         }
+        let (cast, from) = (self.cast, request.inputs[0].dtype);
         let make = move || -> Result<Box<dyn Instance>> {
             let made: Result<Box<dyn Instance>> = match way {
                 Way::Product(layout, number) => {
                     let plain = layout == Layout::Plain;
                     Multiplied::new(&gpu, &convolution, plain, number as usize).map(|made| Box::new(made) as _)
                 }
-                Way::Stem(layout) => {
-                    Stem::new(&gpu, &convolution, layout == Layout::Plain).map(|made| Box::new(made) as _)
-                }
+                Way::Stem(_) => Stem::new(&gpu, &convolution, from).map(|made| Box::new(made) as _),
                 _ => Depthwise::new(&gpu, &convolution).map(|made| Box::new(made) as _),
             };
             // What was chosen at some shapes has to run at others.
             match made {
                 Ok(made) => Ok(made),
-                Err(_) if way.layouts()[0] == Layout::Plain => Ok(Box::new(Direct::new(&gpu, &convolution)?)),
-                Err(_) => Ok(Box::new(InEngine::new(&gpu, convolution.clone(), 0))),
+                Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
+                Err(_) if cast || way.layouts()[0] == Layout::Plain => {
+                    Ok(Box::new(Direct::new(&gpu, &convolution, from)?))
+                }
+                Err(_) => Ok(Box::new(InEngine::new(&gpu, convolution.clone(), tuned.clone(), 0))),
             }
         };
         Ok(Box::new(Later::new(&self.gpu, make)))

@@ -5,14 +5,14 @@ use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
 use super::direct::{AXES, Direct, WIDEST, pack, sides};
-use crate::error::{Error, Result};
+use super::later::kept;
+use crate::error::{Error, ErrorKind, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cublaslt::{self, Epilogue, Plan, Product};
 use crate::providers::cuda::library::cudnn::{Activation, Convolution};
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// So many of cuBLASLt's algorithms are timed.
 pub const ALGORITHMS: u32 = 4;
@@ -30,13 +30,21 @@ fn unfit(what: &str, c: &Convolution) -> Error {
     Error::unsupported(what).got(format!("{c:?}"))
 }
 
+/// What the library says when it is asked for algorithms: a device that is lost is found so by whatever runs in its place.
+fn refused(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Device => Error::unsupported(error.message()),
+        _ => error,
+    }
+}
+
 /// A convolution as a product.
 pub struct Multiplied {
     gpu: Arc<Gpu>,
     plan: Plan,
     patches: Option<Patches>,
     convolution: Convolution,
-    direct: OnceCell<Result<Direct>>,
+    direct: OnceLock<Direct>,
 }
 
 impl Multiplied {
@@ -73,10 +81,10 @@ impl Multiplied {
         };
         Ok(Self {
             gpu: gpu.clone(),
-            plan: gpu.blas()?.plan(product, number)?,
+            plan: gpu.blas()?.plan(product, number).map_err(refused)?,
             patches,
             convolution: c.clone(),
-            direct: OnceCell::new(),
+            direct: OnceLock::new(),
         })
     }
 
@@ -102,8 +110,8 @@ impl Instance for Multiplied {
     fn run(&mut self, call: &Call) -> Result<()> {
         let operands = call.inputs.iter().copied().chain([call.outputs[0].cast_const()]);
         if !operands.into_iter().all(|address| address.addr().is_multiple_of(EVEN)) {
-            let make = || Direct::new(&self.gpu, &self.convolution);
-            return self.direct.get_or_init(make).as_ref().map_err(Clone::clone)?.run(call);
+            let make = || Direct::new(&self.gpu, &self.convolution, self.convolution.dtype);
+            return kept(&self.direct, make)?.run(call);
         }
         let [bias, residual] = sides(&self.convolution, call);
         let rows = call.workspace.wrapping_add(self.rows());

@@ -4,13 +4,13 @@ use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
 use super::direct::{Direct, activation, sides};
+use super::later::kept;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cudnn::Convolution;
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const SOURCE: &str = include_str!("../../../../../kernels/stem.cu");
 /// Threads of a block.
@@ -47,15 +47,17 @@ pub struct Stem {
     shape: Vec<i32>,
     grid: Grid,
     convolution: Convolution,
-    direct: OnceCell<Result<Direct>>,
+    from: DType,
+    direct: OnceLock<Direct>,
 }
 
 impl Stem {
-    /// The kernel for a convolution that [`fits`], of an input with channels innermost or in the plain layout.
+    /// The kernel for a convolution that [`fits`], of an input in any layout, of the weights' type or
+    /// float32.
     ///
     /// # Errors
     /// If the result is a slice at odd places, or the kernel does not compile.
-    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, plain: bool) -> Result<Self> {
+    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, from: DType) -> Result<Self> {
         if c.residual.is_some() || c.y.step() % PACK[1] as i64 != 0 || c.w.step() != c.w.sizes[1] {
             return Err(
                 Error::unsupported("a convolution is not for the kernel of few channels").got(format!("{c:?}")),
@@ -71,26 +73,29 @@ impl Stem {
             gpu: gpu.clone(),
             function: gpu
                 .compiler
-                .function(&source(c, chunks, plain), "first_convolution", 0)?,
+                .function(&source(c, chunks, from), "first_convolution", 0)?,
             shape: fields(words)?,
             grid: Grid {
                 blocks: [along.min(tiles as u32), across, 1],
                 threads: THREADS,
             },
             convolution: c.clone(),
-            direct: OnceCell::new(),
+            from,
+            direct: OnceLock::new(),
         })
     }
 }
 
-fn source(c: &Convolution, chunks: u32, plain: bool) -> String {
+fn source(c: &Convolution, chunks: u32, from: DType) -> String {
     let ty = element(c.dtype).unwrap_or("float16");
+    // What is of the weights' type is only moved.
+    let x = if from == DType::Float32 { "float" } else { "uint16" };
     let (kernel, channels, stride) = (&c.w.sizes[2..], c.x.sizes[1], c.strides[1]);
     let [code, _] = activation(c.activation);
     format!(
-        "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 2) first_convolution({ty}* y, const {ty}* x, \
+        "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 2) first_convolution({ty}* y, const {x}* x, \
          const {ty}* w, const {ty}* bias, const Shape shape) {{\n    \
-         stem<{ty}, {}, {}, {channels}, {stride}, {chunks}, {plain}, {code}>(y, x, w, bias, shape);\n}}\n",
+         stem<{ty}, {x}, {}, {}, {channels}, {stride}, {chunks}, {code}>(y, x, w, bias, shape);\n}}\n",
         kernel[0], kernel[1]
     )
 }
@@ -114,8 +119,8 @@ impl Instance for Stem {
 
     fn run(&mut self, call: &Call) -> Result<()> {
         if !call.outputs[0].addr().is_multiple_of(PACK[0]) {
-            let make = || Direct::new(&self.gpu, &self.convolution);
-            return self.direct.get_or_init(make).as_ref().map_err(Clone::clone)?.run(call);
+            let make = || Direct::new(&self.gpu, &self.convolution, self.from);
+            return kept(&self.direct, make)?.run(call);
         }
         let [bias, _] = sides(&self.convolution, call);
         let mut arguments = Arguments::default();

@@ -2,18 +2,17 @@
 
 use super::follow::{Place, place};
 use super::problem::Problem;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::kernels::Gpu;
-use crate::providers::cuda::kernels::wishes::{self, on_threads};
-use crate::providers::cuda::library::cudnn::Plan;
+use crate::providers::cuda::kernels::conv::later::{Later, kept};
+use crate::providers::cuda::kernels::wishes;
 pub use crate::providers::cuda::library::cudnn::product::Product;
 use crate::providers::cuda::library::cudnn::product::{ALIGNMENT, Function, Matrix, Step, Value};
-use std::cell::OnceCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::providers::cuda::library::cudnn::{Plan, supported};
 use std::sync::{Arc, OnceLock};
 
 /// So many of cuDNN's engines are timed: each takes about a second to compile.
@@ -180,9 +179,8 @@ struct Wish {
     gpu: Arc<Gpu>,
     product: Product,
     number: usize,
-    /// Whether it is wanted to be timed: others of the same product will be, then.
-    timed: AtomicBool,
-    plan: OnceLock<Result<Arc<Plan>>>,
+    /// None where there is no such engine.
+    plan: OnceLock<Option<Arc<Plan>>>,
 }
 
 impl wishes::Wish for Wish {
@@ -191,40 +189,48 @@ impl wishes::Wish for Wish {
     }
 
     fn build(&self) {
+        // What went wrong is found so again by who asks for it.
         _ = self.plan();
     }
 }
 
 impl Wish {
-    fn plan(&self) -> &Result<Arc<Plan>> {
-        self.plan.get_or_init(|| self.make())
+    fn new(gpu: &Arc<Gpu>, product: Product, number: usize) -> Arc<Self> {
+        Arc::new(Self {
+            gpu: gpu.clone(),
+            product,
+            number,
+            plan: OnceLock::new(),
+        })
     }
 
-    fn make(&self) -> Result<Arc<Plan>> {
-        let _entered = self.gpu.device.enter()?;
-        let dnn = self.gpu.dnn()?;
-        let problem = dnn.problem(&self.product);
-        if self.timed.load(Ordering::Relaxed) {
-            on_threads(dnn.engines(&problem).min(ENGINES), |number| {
-                let Ok(_entered) = self.gpu.device.enter() else { return };
-                // An engine that can't do it is found so again by who asks for it.
-                _ = dnn.plan(&problem, number);
-            });
-        }
-        dnn.plan(&problem, self.number)
+    fn plan(&self) -> Result<Option<&Arc<Plan>>> {
+        let make = || {
+            let _entered = self.gpu.device.enter()?;
+            let dnn = self.gpu.dnn()?;
+            supported(dnn.plan(&dnn.problem(&self.product), self.number))
+        };
+        kept(&self.plan, make).map(Option::as_ref)
+    }
+
+    /// Whether there is an engine of this number, as far as that can be told.
+    fn is_there(&self) -> bool {
+        let engines = || {
+            let _entered = self.gpu.device.enter()?;
+            let dnn = self.gpu.dnn()?;
+            dnn.engines(&dnn.problem(&self.product)).map(<[_]>::len)
+        };
+        engines().is_ok_and(|engines| self.number < engines)
     }
 }
-
-/// What runs in place of a plan.
-type Spare = Box<dyn Fn() -> Result<Box<dyn Instance>> + Send>;
 
 /// A product in one of cuDNN's engines. The plan is built when it is needed and no sooner.
 pub struct Fused {
     wish: Arc<Wish>,
     /// Of the inputs, those that a plan takes, in its order.
     inputs: Vec<usize>,
-    spare: Spare,
-    spared: OnceCell<Box<dyn Instance>>,
+    /// What runs in place of a plan.
+    spare: Later,
 }
 
 impl Fused {
@@ -237,56 +243,45 @@ impl Fused {
         inputs: Vec<usize>,
         spare: impl Fn() -> Result<Box<dyn Instance>> + Send + 'static,
     ) -> Self {
-        let wish = Arc::new(Wish {
-            gpu: gpu.clone(),
-            product,
-            number,
-            timed: AtomicBool::new(false),
-            plan: OnceLock::new(),
-        });
+        let wish = Wish::new(gpu, product, number);
         wishes::wish(&wish);
         Self {
             wish,
             inputs,
-            spare: Box::new(spare),
-            spared: OnceCell::new(),
+            spare: Later::new(gpu, spare),
         }
     }
 
-    fn run_spare(&mut self, call: &Call) -> Result<()> {
-        if self.spared.get().is_none() {
-            let _entered = self.wish.gpu.device.enter()?;
-            _ = self.spared.set((self.spare)()?);
-        }
-        let spared = self.spared.get_mut();
-        spared
-            .ok_or_else(|| Error::internal("a kernel was not kept"))?
-            .run(call)
+    /// Lets the plan for a product in its `number`th engine be built with the next ones that are.
+    pub fn expect(gpu: &Arc<Gpu>, product: Product, number: usize) {
+        wishes::expect(format!("{product:?} {number}"), Wish::new(gpu, product, number));
     }
 }
 
 impl Instance for Fused {
-    fn workspace(&self) -> usize {
+    fn ready(&self) -> Result<()> {
         wishes::fulfil();
-        self.wish.plan().as_ref().map_or(0, |plan| plan.workspace())
+        match self.wish.plan()? {
+            Some(_) => Ok(()),
+            None => self.spare.ready(),
+        }
+    }
+
+    fn workspace(&self) -> usize {
+        let plan = self.wish.plan().ok().flatten();
+        plan.map_or(0, |plan| plan.workspace())
     }
 
     fn implementation(&self) -> String {
         match self.wish.plan() {
-            Ok(_) => "cuDNN".into(),
-            Err(_) => "tiles".into(),
+            Ok(Some(_)) => "cuDNN".into(),
+            _ => self.spare.implementation(),
         }
     }
 
     /// What stands in for an engine that is not there is not worth timing: another form is just that.
     fn naive(&self) -> bool {
-        self.wish.timed.store(true, Ordering::Relaxed);
-        let engines = self
-            .wish
-            .gpu
-            .dnn()
-            .map(|dnn| dnn.engines(&dnn.problem(&self.wish.product)));
-        !engines.is_ok_and(|engines| self.wish.number < engines)
+        !self.wish.is_there()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
@@ -294,11 +289,9 @@ impl Instance for Fused {
         let addresses: Vec<*mut u8> = inputs.chain([call.outputs[0]]).collect();
         // A slice may begin anywhere, and where is not known any sooner.
         let even = addresses.iter().all(|address| address.addr().is_multiple_of(ALIGNMENT));
-        let plan = match self.wish.plan() {
-            Ok(plan) if even => plan,
-            // What an engine can't do is not its time.
-            Err(error) if self.wish.timed.load(Ordering::Relaxed) => return Err(error.clone()),
-            _ => return self.run_spare(call),
+        let plan = match self.wish.plan()? {
+            Some(plan) if even => plan,
+            _ => return self.spare.run(call),
         };
         // SAFETY: the planner gives addresses that hold the operands of the request, in the order of the plan's tensors.
         unsafe { self.wish.gpu.dnn()?.run(plan, &addresses, call.workspace, call.queue) }

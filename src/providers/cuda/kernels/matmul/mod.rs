@@ -258,6 +258,12 @@ impl Kernel for MatMul {
         self.lent.iter().map(|&input| (input, 0)).collect()
     }
 
+    fn expect(&self, request: &Request, timed: bool) {
+        if let (true, Way::Engine(number), Some((product, _))) = (timed, Way::of(request.form.tactic), &self.fused) {
+            Fused::expect(&self.gpu, product.clone(), number);
+        }
+    }
+
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let shape = |input: usize| request.inputs[input].shape.as_slice();
         let problem = Problem::new(self.transposed, shape(0), shape(1));

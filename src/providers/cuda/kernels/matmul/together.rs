@@ -210,6 +210,25 @@ impl Kernel for Together {
         (0..own::TILES).chain(library).map(form).collect()
     }
 
+    fn expect(&self, request: &Request, timed: bool) {
+        if let Some(tactic) = request.form.tactic.checked_sub(own::TILES) {
+            let (form, first) = (
+                Form {
+                    tactic,
+                    ..request.form.clone()
+                },
+                &self.singles[0].0,
+            );
+            first.expect(
+                &Request {
+                    form: &form,
+                    ..*request
+                },
+                timed,
+            );
+        }
+    }
+
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let shape = |input: usize| request.inputs[input].shape.as_slice();
         let problem = Problem::new(self.singles[0].0.transposed, shape(0), shape(1));
@@ -229,6 +248,10 @@ impl Kernel for Together {
 struct InTurn(Vec<(Box<dyn Instance>, Vec<usize>)>);
 
 impl Instance for InTurn {
+    fn ready(&self) -> Result<()> {
+        self.0.iter().try_for_each(|(instance, _)| instance.ready())
+    }
+
     fn workspace(&self) -> usize {
         let each = self.0.iter().map(|(instance, _)| instance.workspace());
         each.max().unwrap_or(0)
@@ -243,8 +266,7 @@ impl Instance for InTurn {
     }
 
     fn naive(&self) -> bool {
-        // All are asked: who is, knows that it is timed.
-        self.0.iter().filter(|(instance, _)| instance.naive()).count() > 0
+        self.0.iter().any(|(instance, _)| instance.naive())
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {

@@ -24,6 +24,10 @@ const AXES: usize = 3;
 const THREADS: u32 = 128;
 /// The longest window along the last axis that is written out.
 const UNROLLED: i64 = 5;
+/// Results along each axis of those that a thread has side by side, where there are many.
+const SIDE: usize = 2;
+/// Threads that a multiprocessor has work enough with.
+const BUSY: usize = 256;
 
 /// Pooling in both layouts.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
@@ -74,19 +78,41 @@ impl Pool {
             _ => 1,
         };
         in_packs(pack, |pack| {
-            let function = gpu.compiler.function(&self.source(y, pack)?, "pooling", 0)?;
-            let results = y.elements() / pack;
-            let how = format!("{pack} results a thread");
+            let enough = gpu.device.multiprocessors as usize * BUSY;
+            let block = self.block(y, pack)?.filter(|&(_, threads)| threads >= enough);
+            let (threads, how) = match block {
+                Some((_, threads)) => (threads, format!("{SIDE} by {SIDE} results of {pack} channels a thread")),
+                None => (y.elements() / pack, format!("{pack} results a thread")),
+            };
+            let source = self.source(y, pack, block.map(|(block, _)| block))?;
             Ok(Steps::one(
-                function,
-                Grid::over(results, THREADS)?,
+                gpu.compiler.function(&source, "pooling", 0)?,
+                Grid::over(threads, THREADS)?,
                 fields(self.window(x, y, pack)?)?,
                 how,
             ))
         })
     }
 
-    fn source(&self, y: &Operand, pack: usize) -> Result<String> {
+    /// The windows for which a thread has results side by side, as extents and stride, and how many threads there are then.
+    fn block(&self, y: &Operand, pack: usize) -> Result<Option<([i64; 3], usize)>> {
+        let window = pool::window(&self.attrs)?;
+        let rule = matches!(self.rule, Rule::Values("MaxPool" | "AveragePool"));
+        let &[batch, channels, height, width] = y.shape.as_slice() else {
+            return Ok(None);
+        };
+        let (&[down, across], &[stride, other]) = (window.kernel.as_slice(), window.strides.as_slice()) else {
+            return Ok(None);
+        };
+        // All loads of a thread are written out.
+        let widest = if stride == 1 { UNROLLED } else { 3 };
+        let fits =
+            stride == other && stride <= 2 && down.max(across) <= widest && window.dilations.iter().all(|&d| d == 1);
+        let threads = batch * height.div_ceil(SIDE) * width.div_ceil(SIDE) * channels / pack;
+        Ok((rule && fits && pack > 1).then_some(([down, across, stride], threads)))
+    }
+
+    fn source(&self, y: &Operand, pack: usize, block: Option<[i64; 3]>) -> Result<String> {
         let (ty, last) = (self.ty, y.layout == Layout::ChannelsLast);
         let (out, call) = match self.rule {
             Rule::Indices => ("int64", format!("pool_indices<{ty}, {last}>")),
@@ -94,7 +120,13 @@ impl Pool {
                 let counts = self.attrs.contains_key("count_include_pad") && self.attrs.flag("count_include_pad");
                 let kernel = pool::window(&self.attrs)?.kernel;
                 let unrolled = kernel.last().copied().filter(|&extent| extent <= UNROLLED).unwrap_or(0);
-                (ty, format!("pool<{rule}, {ty}, {pack}, {unrolled}, {last}, {counts}>"))
+                let call = match block {
+                    Some([down, across, stride]) => {
+                        format!("pool_block<{rule}, {ty}, {pack}, {down}, {across}, {stride}, {SIDE}, {counts}>")
+                    }
+                    None => format!("pool<{rule}, {ty}, {pack}, {unrolled}, {last}, {counts}>"),
+                };
+                (ty, call)
             }
         };
         let parameters = format!("{out}* y, const {ty}* x, const Window s");
@@ -204,9 +236,17 @@ mod tests {
         ];
         assert_eq!(words, expected.concat());
         assert!(
-            pool.source(&y, 8)
+            pool.source(&y, 8, None)
                 .unwrap()
                 .contains("pool<MaxPool, float16, 8, 3, true, false>")
         );
+        let (block, threads) = pool.block(&y, 8).unwrap().unwrap();
+        assert_eq!(threads, 32 * 28 * 28 * 8);
+        assert!(
+            pool.source(&y, 8, Some(block))
+                .unwrap()
+                .contains("pool_block<MaxPool, float16, 8, 3, 3, 2, 2, false>")
+        );
+        assert_eq!(pool.block(&y, 1).unwrap(), None);
     }
 }

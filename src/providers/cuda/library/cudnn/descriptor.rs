@@ -30,7 +30,7 @@ impl Descriptor {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the handle is written.
         let status = unsafe { (library.cudnnBackendCreateDescriptor)(kind, &mut handle) };
-        library.check("cudnnBackendCreateDescriptor", status)?;
+        library.able("cudnnBackendCreateDescriptor", status)?;
         Ok(Self { library, handle })
     }
 
@@ -41,7 +41,7 @@ impl Descriptor {
             let set = self.library.cudnnBackendSetAttribute;
             set(self.handle, name, ty, values.len() as i64, values.as_ptr().cast())
         };
-        self.library.check("cudnnBackendSetAttribute", status)?;
+        self.library.able("cudnnBackendSetAttribute", status)?;
         Ok(self)
     }
 
@@ -55,7 +55,7 @@ impl Descriptor {
     pub(super) fn finish(self) -> Result<Self> {
         // SAFETY: the descriptor is alive.
         let status = unsafe { (self.library.cudnnBackendFinalize)(self.handle) };
-        self.library.check("cudnnBackendFinalize", status)?;
+        self.library.able("cudnnBackendFinalize", status)?;
         Ok(self)
     }
 
@@ -74,7 +74,17 @@ impl Descriptor {
                 values.as_mut_ptr().cast(),
             )
         };
-        self.library.check("cudnnBackendGetAttribute", status)?;
+        self.library.able("cudnnBackendGetAttribute", status)?;
         Ok(count.max(0) as usize)
+    }
+
+    /// Up to so many descriptors of a kind that an attribute holds.
+    pub(super) fn parts(&self, name: i32, kind: i32, most: usize) -> Result<Vec<Descriptor>> {
+        let room = (0..most).map(|_| Descriptor::new(self.library, kind));
+        let mut room = room.collect::<Result<Vec<_>>>()?;
+        let mut handles: Vec<Handle> = room.iter().map(|part| part.handle).collect();
+        let count = self.get(name, ty::DESCRIPTOR, &mut handles)?;
+        room.truncate(count);
+        Ok(room)
     }
 }

@@ -1,13 +1,14 @@
-//! The engines that the library proposes for a graph, and plans that run in them.
+//! Plans of graphs in the engines that the library proposes for them.
 //!
-//! An engine is known by its place among the proposals, which a version of the library gives in the same order again for
-//! the same problem and GPU: so the plan of one engine is built without those of the others.
+//! A plan is asked for by its engine's place among the proposals, which a version of the library gives in the same order
+//! again for the same problem and GPU: so the plan of one engine is built without those of the others.
 
 use super::descriptor::Descriptor;
 use super::graph::Drawn;
-use super::numbers::{HEURISTICS, kind, name, note, ty};
-use super::{Cudnn, cudnn};
-use crate::error::{Error, Result};
+use super::numbers::{kind, name, ty};
+use super::proposals::{Engine, Proposals};
+use super::{Cudnn, cudnn, supported};
+use crate::error::{Error, ErrorKind, Result};
 use crate::network::dtype::DType;
 use crate::providers::cuda::library::driver::Handle;
 use std::collections::HashMap;
@@ -44,11 +45,12 @@ pub trait Subject: Debug + Send + Sync {
 /// Something that was asked about, with the plans that were built for it.
 pub struct Problem {
     subject: Box<dyn Subject>,
-    proposed: OnceLock<usize>,
+    engines: OnceLock<Vec<Engine>>,
     plans: Mutex<HashMap<usize, Slot>>,
 }
 
-type Slot = Arc<OnceLock<Result<Arc<Plan>>>>;
+/// A plan, or why there can't be one; nothing if nobody built it, or it failed for lack of memory or of a device.
+type Slot = Arc<Mutex<Option<Result<Arc<Plan>>>>>;
 
 /// A graph that is ready to run.
 pub struct Plan {
@@ -61,13 +63,6 @@ impl Plan {
     /// Bytes of scratch memory that it needs.
     pub fn workspace(&self) -> usize {
         self.workspace
-    }
-}
-
-impl Problem {
-    /// Whether the plan in an engine was asked for already.
-    pub fn has(&self, number: usize) -> bool {
-        lock(&self.plans).contains_key(&number)
     }
 }
 
@@ -110,35 +105,53 @@ impl Dnn {
         let new = || {
             Arc::new(Problem {
                 subject: Box::new(subject.clone()),
-                proposed: OnceLock::new(),
+                engines: OnceLock::new(),
                 plans: Mutex::default(),
             })
         };
         problems.entry(format!("{subject:?}")).or_insert_with(new).clone()
     }
 
-    /// How many engines the library proposes. Some of them may find that they can't do it after all.
-    pub fn engines(&self, problem: &Problem) -> usize {
-        let ask = || {
-            let count = |handle| {
-                let (_drawn, proposals) = self.proposals(&*problem.subject, handle)?;
-                Ok(proposals.len())
-            };
-            // What can't even be drawn has no engine.
-            self.with_builder(count).unwrap_or(0)
-        };
-        *problem.proposed.get_or_init(ask)
-    }
-
-    /// The plan in the `number`th of the engines that the library proposes; for 0, in the first that can do it.
+    /// The engines that the library proposes, the best guess first; none where it can't even draw the problem. Some of them
+    /// may find that they can't do it after all.
     ///
     /// # Errors
-    /// If there is no such engine, or it can't do it.
+    /// If memory is short or the device fails.
+    pub fn engines<'a>(&self, problem: &'a Problem) -> Result<&'a [Engine]> {
+        if let Some(known) = problem.engines.get() {
+            return Ok(known);
+        }
+        let ask = |handle| Proposals::of(self.library, &*problem.subject, handle)?.engines();
+        let found = supported(self.with_builder(ask))?.unwrap_or_default();
+        Ok(problem.engines.get_or_init(|| found))
+    }
+
+    /// The plan in the `number`th of the engines that the library proposes.
+    ///
+    /// # Errors
+    /// If there is no such engine, it can't do it, or memory or the device fails.
     pub fn plan(&self, problem: &Problem, number: usize) -> Result<Arc<Plan>> {
         let slot = lock(&problem.plans).entry(number).or_default().clone();
         // Who wants the same plan waits for it, and does not build it too.
-        slot.get_or_init(|| self.with_builder(|handle| self.build(&*problem.subject, number, handle)))
-            .clone()
+        let mut slot = lock(&slot);
+        if let Some(known) = &*slot {
+            return known.clone();
+        }
+        let built = self.with_builder(|handle| self.build(&*problem.subject, number, handle));
+        let lasting = built.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::Unsupported);
+        if lasting {
+            *slot = Some(built.clone());
+        }
+        built
+    }
+
+    /// The plan in the first engine that can do it, if there is one.
+    ///
+    /// # Errors
+    /// If memory or the device fails.
+    pub fn first(&self, problem: &Problem) -> Result<Option<Arc<Plan>>> {
+        let plans = (0..self.engines(problem)?.len()).map(|number| supported(self.plan(problem, number)));
+        plans.filter_map(Result::transpose).next().transpose()
     }
 
     /// Runs a job with a handle that no other thread uses.
@@ -154,22 +167,18 @@ impl Dnn {
     }
 
     fn build(&self, subject: &dyn Subject, number: usize, handle: Handle) -> Result<Arc<Plan>> {
-        let (drawn, proposals) = self.proposals(subject, handle)?;
-        let wanted = match number {
-            0 => proposals.as_slice(),
-            _ => proposals.get(number..=number).unwrap_or_default(),
-        };
-        let ready = wanted.iter().find_map(|config| self.finish(handle, config).ok());
-        let plan = ready.ok_or_else(|| {
+        let proposals = Proposals::of(self.library, subject, handle)?;
+        let config = proposals.configs.get(number).ok_or_else(|| {
             Error::unsupported("cuDNN has no such engine for a graph")
                 .expected(format!("engine {number}"))
-                .got(format!("{} engines for {subject:?}", proposals.len()))
+                .got(format!("{} engines for {subject:?}", proposals.configs.len()))
         })?;
+        let plan = self.finish(handle, config)?;
         let mut workspace = [0i64];
         plan.get(name::PLAN_WORKSPACE, ty::INT64, &mut workspace)?;
         Ok(Arc::new(Plan {
             plan,
-            ids: drawn.ids,
+            ids: proposals.drawn.ids,
             workspace: workspace[0].max(0) as usize,
         }))
     }
@@ -179,54 +188,6 @@ impl Dnn {
         plan.set(name::PLAN_HANDLE, ty::HANDLE, &[handle])?
             .link(name::PLAN_CONFIG, &[config])?;
         plan.finish()
-    }
-
-    /// The engines that may be taken, each as the library would set it, the best guess first.
-    fn proposals(&self, subject: &dyn Subject, handle: Handle) -> Result<(Drawn, Vec<Descriptor>)> {
-        let drawn = subject.draw(self.library, handle)?;
-        let mut proposals = vec![];
-        for mode in HEURISTICS {
-            for config in self.configurations(&drawn.graph, mode)? {
-                if self.is_exact(&config, subject.dtype())? {
-                    proposals.push(config);
-                }
-            }
-        }
-        Ok((drawn, proposals))
-    }
-
-    fn configurations(&self, graph: &Descriptor, mode: i32) -> Result<Vec<Descriptor>> {
-        /// For float32 those without tensor cores come last, behind some thirty others.
-        const MOST: usize = 64;
-        let heuristic = Descriptor::new(self.library, kind::ENGINE_HEURISTIC)?;
-        heuristic
-            .link(name::HEURISTIC_GRAPH, &[graph])?
-            .set(name::HEURISTIC_MODE, ty::HEURISTIC_MODE, &[mode])?;
-        // A mode may know nothing of a graph.
-        let Ok(heuristic) = heuristic.finish() else {
-            return Ok(vec![]);
-        };
-        let room = (0..MOST).map(|_| Descriptor::new(self.library, kind::ENGINE_CONFIG));
-        let mut room = room.collect::<Result<Vec<_>>>()?;
-        let mut handles: Vec<Handle> = room.iter().map(|config| config.handle).collect();
-        let count = heuristic.get(name::HEURISTIC_RESULTS, ty::DESCRIPTOR, &mut handles)?;
-        room.truncate(count);
-        Ok(room)
-    }
-
-    /// Whether an engine neither rounds operands nor sums to less than float32, and gives the same result again. float32 is
-    /// not transformed either: products of integers, which come as such, are exact.
-    fn is_exact(&self, config: &Descriptor, dtype: DType) -> Result<bool> {
-        let engine = Descriptor::new(self.library, kind::ENGINE)?;
-        config.get(name::CONFIG_ENGINE, ty::DESCRIPTOR, &mut [engine.handle])?;
-        let mut notes = [-1i32; 16];
-        let count = engine.get(name::ENGINE_NOTES, ty::NUMERICAL_NOTE, &mut notes)?;
-        let refused = |given: &i32| match *given {
-            note::TENSOR_CORE | note::FFT | note::WINOGRAD..=note::LAST_WINOGRAD => dtype == DType::Float32,
-            note::DOWN_CONVERT_INPUTS | note::REDUCED_PRECISION_REDUCTION | note::NONDETERMINISTIC => true,
-            _ => false,
-        };
-        Ok(!notes[..count.min(notes.len())].iter().any(refused))
     }
 
     /// Puts a graph into a stream. The addresses are those of its operands as they were drawn (of a convolution: input,

@@ -6,13 +6,15 @@ mod engines;
 mod graph;
 mod numbers;
 pub mod product;
+mod proposals;
 
 pub use convolution::{ALIGNMENT, Activation, Convolution, Tensor};
 pub use engines::{Dnn, Plan, Problem, Subject};
+pub use proposals::Engine;
 
 use super::driver::Handle;
 use super::library;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use numbers::status;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -59,5 +61,30 @@ impl Cudnn {
             status::HOST_ALLOCATION_FAILED | status::DEVICE_ALLOCATION_FAILED => Error::memory(message),
             _ => Error::device(message),
         })
+    }
+
+    /// As `check`, for what the library may find that it can't do: that is no failure of the device.
+    fn able(&self, call: &str, code: c_int) -> Result<()> {
+        let beyond = |error: Error| match code {
+            status::SUBLIBRARY_LOADING_FAILED | status::BAD_PARAM..=status::LAST_INTERNAL_ERROR
+                if error.kind() == ErrorKind::Device =>
+            {
+                Error::unsupported(error.message())
+            }
+            _ => error,
+        };
+        self.check(call, code).map_err(beyond)
+    }
+}
+
+/// What was found, or nothing where it is not supported; other errors are passed on.
+///
+/// # Errors
+/// Those.
+pub fn supported<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
+        Err(error) => Err(error),
     }
 }

@@ -7,6 +7,7 @@ pub mod kind {
     pub const ENGINE_HEURISTIC: i32 = 4;
     pub const ENGINE_CONFIG: i32 = 3;
     pub const PLAN: i32 = 5;
+    pub const KNOB_CHOICE: i32 = 7;
     pub const CONVOLUTION_FORWARD: i32 = 10;
     pub const CONVOLUTION_BACKWARD_DATA: i32 = 12;
     pub const OPERATION_POINTWISE: i32 = 13;
@@ -29,9 +30,11 @@ pub mod ty {
     pub const POINTER: i32 = 6;
     pub const CONVOLUTION_MODE: i32 = 7;
     pub const HEURISTIC_MODE: i32 = 8;
+    pub const KNOB: i32 = 9;
     pub const NUMERICAL_NOTE: i32 = 11;
     pub const POINTWISE_MODE: i32 = 14;
     pub const DESCRIPTOR: i32 = 15;
+    pub const BEHAVIOR_NOTE: i32 = 19;
 }
 
 /// `cudnnBackendAttributeName_t`.
@@ -50,9 +53,12 @@ pub mod name {
     pub const HEURISTIC_GRAPH: i32 = 201;
     pub const HEURISTIC_RESULTS: i32 = 202;
     pub const CONFIG_ENGINE: i32 = 300;
+    pub const CONFIG_KNOBS: i32 = 302;
     pub const PLAN_HANDLE: i32 = 400;
     pub const PLAN_CONFIG: i32 = 401;
     pub const PLAN_WORKSPACE: i32 = 402;
+    pub const KNOB_TYPE: i32 = 600;
+    pub const KNOB_VALUE: i32 = 601;
     pub const FORWARD_ALPHA: i32 = 700;
     pub const FORWARD_BETA: i32 = 701;
     pub const FORWARD_CONVOLUTION: i32 = 702;
@@ -80,7 +86,9 @@ pub mod name {
     pub const PACK_IDS: i32 = 1000;
     pub const PACK_POINTERS: i32 = 1001;
     pub const PACK_WORKSPACE: i32 = 1003;
+    pub const ENGINE_INDEX: i32 = 1301;
     pub const ENGINE_NOTES: i32 = 1303;
+    pub const ENGINE_BEHAVIOR: i32 = 1305;
     pub const MATMUL_PRECISION: i32 = 1500;
     pub const MATMUL_A: i32 = 1520;
     pub const MATMUL_B: i32 = 1521;
@@ -101,8 +109,18 @@ pub mod note {
     pub const LAST_WINOGRAD: i32 = 8;
 }
 
-/// `cudnnStatus_t`: `CUDNN_STATUS_INTERNAL_ERROR_...`.
+/// `cudnnBackendBehaviorNote_t`.
+pub mod behavior {
+    /// The library compiles a kernel for each plan.
+    pub const RUNTIME_COMPILATION: i32 = 0;
+}
+
+/// `cudnnStatus_t`.
 pub mod status {
+    pub const SUBLIBRARY_LOADING_FAILED: i32 = 1008;
+    /// This one and those up to the last internal error.
+    pub const BAD_PARAM: i32 = 2000;
+    pub const LAST_INTERNAL_ERROR: i32 = 4999;
     pub const HOST_ALLOCATION_FAILED: i32 = 4003;
     pub const DEVICE_ALLOCATION_FAILED: i32 = 4004;
 }

@@ -1,0 +1,123 @@
+//! Which runs of a recording may go on beside each other: those that touch no common memory, or only read it.
+
+use crate::plan::place::Home;
+use crate::plan::program::Program;
+use crate::plan::stretch::Run;
+use std::ops::Range;
+
+/// Memory that a run uses, by its addresses.
+#[derive(Default)]
+pub(super) struct Touched {
+    pub reads: Vec<Range<usize>>,
+    pub writes: Vec<Range<usize>>,
+}
+
+impl Touched {
+    /// Whether one of two runs has to wait for the other.
+    fn meets(&self, other: &Self) -> bool {
+        let both = |a: &[Range<usize>], b: &[Range<usize>]| {
+            a.iter().any(|a| b.iter().any(|b| a.start < b.end && b.start < a.end))
+        };
+        both(&self.writes, &other.writes) || both(&self.writes, &other.reads) || both(&self.reads, &other.writes)
+    }
+}
+
+/// More runs than this are recorded one after another: looking at all pairs would take too long.
+const MOST: usize = 4_000;
+
+/// For each run those before it that it has to wait for, without those that these wait for themselves.
+pub(super) fn after(runs: &[Run]) -> Vec<Vec<usize>> {
+    if runs.len() > MOST {
+        return one_by_one(runs.len());
+    }
+    let words = runs.len().div_ceil(64);
+    let mut before: Vec<Vec<u64>> = vec![];
+    let mut found = vec![];
+    for (number, run) in runs.iter().enumerate() {
+        let (mut known, mut direct) = (vec![0u64; words], vec![]);
+        for other in (0..number).rev() {
+            let implied = known[other / 64] >> (other % 64) & 1 == 1;
+            if !implied && run.touched.meets(&runs[other].touched) {
+                direct.push(other);
+                known[other / 64] |= 1 << (other % 64);
+                known
+                    .iter_mut()
+                    .zip(&before[other])
+                    .for_each(|(word, more)| *word |= more);
+            }
+        }
+        before.push(known);
+        found.push(direct);
+    }
+    found
+}
+
+/// An order in which each job waits for the one before it.
+pub fn one_by_one(count: usize) -> Vec<Vec<usize>> {
+    (0..count)
+        .map(|number| number.checked_sub(1).into_iter().collect())
+        .collect()
+}
+
+/// For each step, the first and the last of those around it that may run beside it: their memory must not be that of what is
+/// still, or already, in use.
+pub(super) fn windows(program: &Program) -> Vec<Range<usize>> {
+    let count = program.steps.len();
+    let mut windows: Vec<Range<usize>> = (0..count).map(|step| step..step + 1).collect();
+    for first in (0..count).filter(|&step| is_brief(program, step)) {
+        let mut tainted = program.steps[first].outputs.clone();
+        for next in first + 1..count.min(first + WIDEST) {
+            let step = &program.steps[next];
+            let depends = step.inputs.iter().any(|slot| tainted.contains(slot));
+            if depends || !is_brief(program, next) {
+                break;
+            }
+            tainted.extend(&step.outputs);
+            windows[first].end = next + 1;
+            windows[next].start = windows[next].start.min(first);
+        }
+    }
+    windows
+}
+
+/// So many steps run beside each other.
+const WIDEST: usize = 4;
+
+/// Whether a step leaves so much of a device idle that another one beside it pays for the memory that this takes.
+fn is_brief(program: &Program, step: usize) -> bool {
+    /// Nanoseconds.
+    const BRIEF: f64 = 10_000.0;
+    let step = &program.steps[step];
+    let on_device = program.providers[step.provider].space().device().is_some();
+    on_device && step.time > 0.0 && step.time < BRIEF
+}
+
+/// The addresses of an operand that lies in an arena.
+pub(super) fn extent(home: Home, arena: *mut u8, offset: usize, bytes: usize) -> Option<Range<usize>> {
+    let Home::Arena(start) = home else { return None };
+    let first = arena.addr() + start + offset;
+    (bytes > 0).then(|| first..first + bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_reads_the_same_waits_for_nobody() {
+        let touched = |reads: Range<usize>, writes: Range<usize>| Touched {
+            reads: Vec::from_iter([reads]),
+            writes: Vec::from_iter([writes]),
+        };
+        let (a, b) = (touched(0..4, 4..8), touched(0..4, 8..12));
+        assert!(!a.meets(&b));
+        assert!(touched(7..9, 20..21).meets(&a));
+        assert!(touched(20..21, 3..4).meets(&a));
+        assert!(touched(40..41, 0..30).meets(&b));
+    }
+
+    #[test]
+    fn one_by_one_each_waits_for_the_one_before() {
+        assert_eq!(one_by_one(3), [vec![], vec![0], vec![1]]);
+    }
+}

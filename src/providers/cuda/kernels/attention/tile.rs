@@ -1,0 +1,143 @@
+//! How the kernel on tensor cores cuts rows and keys among its warps.
+
+/// Rows of a warp.
+const WARP_ROWS: usize = 16;
+/// The largest head that tiles are made for, and that whose results leave registers for scores of many keys.
+const MOST_SIZE: usize = 256;
+const MANY_KEYS_SIZE: usize = 128;
+/// Shared memory that a block has without asking for it.
+const FREE_BYTES: usize = 48 << 10;
+/// Warps of other rows, warps of the same rows with other keys, and keys of a warp at a time.
+const CUTS: [[usize; 3]; 8] = [
+    [4, 1, 64],
+    [8, 1, 64],
+    [4, 1, 32],
+    [2, 2, 32],
+    [1, 4, 32],
+    [4, 1, 16],
+    [2, 2, 16],
+    [1, 4, 16],
+];
+
+/// What a block of `attend` of `attention_tiles.cu` has in shared memory and in its warps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tile {
+    /// Of queries and keys, at most.
+    pub size: usize,
+    /// Of values, at most.
+    pub v_size: usize,
+    /// Keys of a warp at a time.
+    pub keys: usize,
+    /// Warps of other rows.
+    pub row_warps: usize,
+    /// Warps of the same rows, with other keys.
+    pub key_warps: usize,
+}
+
+impl Tile {
+    /// Those for heads of these sizes that fit into so much shared memory.
+    pub fn all(sizes: [usize; 2], shared_bytes: usize) -> Vec<Self> {
+        if !sizes.iter().all(|&size| (1..=MOST_SIZE).contains(&size)) {
+            return vec![];
+        }
+        let [size, v_size] = sizes.map(|size| size.next_multiple_of(16));
+        let mut found: Vec<Self> = vec![];
+        for [row_warps, key_warps, keys] in CUTS {
+            let tile = Self {
+                size,
+                v_size,
+                keys,
+                row_warps,
+                key_warps,
+            };
+            // Few keys at a time are for where more do not fit.
+            let same = |other: &Self| (other.row_warps, other.key_warps) == (row_warps, key_warps);
+            let wanted = keys > 16 || !found.iter().any(same);
+            if wanted && (keys < 64 || size.max(v_size) <= MANY_KEYS_SIZE) && tile.bytes(2) <= shared_bytes {
+                found.push(tile);
+            }
+        }
+        found
+    }
+
+    /// Rows of a block.
+    pub fn rows(self) -> usize {
+        self.row_warps * WARP_ROWS
+    }
+
+    /// Keys of a block at a time.
+    pub fn tile_keys(self) -> usize {
+        self.key_warps * self.keys
+    }
+
+    /// Threads of a block.
+    pub fn threads(self) -> usize {
+        self.row_warps * self.key_warps * 32
+    }
+
+    /// Blocks that the registers of a multiprocessor should be enough for.
+    pub fn residents(self) -> usize {
+        match self.size.max(self.v_size) {
+            65.. => 1,
+            _ if self.key_warps == 1 && self.keys == 32 => 5,
+            _ => 512 / self.threads(),
+        }
+    }
+
+    /// Shared memory for a launch whose blocks go through so many tiles.
+    pub fn shared_bytes(self, steps: usize) -> usize {
+        // What is more than free is set for a kernel, not for its launches: there, all of them ask for the same.
+        match self.bytes(1) {
+            bytes if steps <= 1 && bytes <= FREE_BYTES => bytes,
+            _ => self.bytes(2),
+        }
+    }
+
+    /// Shared memory with so many tiles in it.
+    fn bytes(self, tiles: usize) -> usize {
+        let queries = self.rows() * (self.size.max(self.v_size) + 8);
+        let keys = self.tile_keys() * (self.size + 8 + self.v_size + 8);
+        // What warps of the same rows join: their results, greatest scores and sums.
+        let joined = self.rows() * self.key_warps * (self.v_size + 8 + 2) * size_of::<f32>();
+        let joined = if self.key_warps > 1 { joined } else { 0 };
+        (2 * (queries + tiles * keys)).max(joined)
+    }
+
+    /// For reports.
+    pub fn describe(self) -> String {
+        let Self { size, v_size, .. } = self;
+        let (rows, keys) = (self.rows(), self.tile_keys());
+        format!("tensor cores, {size} x {v_size}, {rows} rows, {keys} keys a tile")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cuts(sizes: [usize; 2], shared: usize) -> Vec<[usize; 3]> {
+        let tiles = Tile::all(sizes, shared).into_iter();
+        tiles.map(|tile| [tile.row_warps, tile.key_warps, tile.keys]).collect()
+    }
+
+    #[test]
+    fn smaller_gpus_and_larger_heads_have_smaller_tiles() {
+        let (hopper, ada, turing) = (232_448, 101_376, 65_536);
+        assert_eq!(cuts([64, 64], hopper), CUTS[..5]);
+        assert_eq!(cuts([64, 64], ada), CUTS[..5]);
+        assert_eq!(cuts([64, 64], turing), [CUTS[0], CUTS[1], CUTS[2], CUTS[3], CUTS[7]]);
+        assert_eq!(cuts([256, 256], hopper), [CUTS[2], CUTS[3], CUTS[7]]);
+        assert_eq!(cuts([256, 256], turing), [] as [[usize; 3]; 0]);
+        assert_eq!(cuts([257, 64], hopper), [] as [[usize; 3]; 0]);
+    }
+
+    #[test]
+    fn one_tile_needs_room_for_one() {
+        let tile = Tile::all([64, 64], 232_448)[4];
+        assert_eq!((tile.rows(), tile.tile_keys(), tile.threads()), (16, 128, 128));
+        assert_eq!((tile.shared_bytes(1), tile.shared_bytes(2)), (39_168, 76_032));
+        // More than is free is the same for all launches.
+        let tile = Tile::all([128, 128], 232_448)[4];
+        assert_eq!(tile.shared_bytes(1), tile.shared_bytes(2));
+    }
+}

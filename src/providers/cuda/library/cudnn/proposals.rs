@@ -1,0 +1,112 @@
+//! The engines that the library proposes for a graph, and what they are known by.
+
+use super::descriptor::Descriptor;
+use super::engines::Subject;
+use super::graph::Drawn;
+use super::numbers::{HEURISTICS, behavior, kind, name, note, ty};
+use super::{Cudnn, supported};
+use crate::error::Result;
+use crate::network::dtype::DType;
+use crate::providers::cuda::library::driver::Handle;
+
+/// An engine as the library would set it. It is known by this among the engines for the same graph at other shapes and
+/// strides, where its place is another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Engine {
+    /// Its number among all engines for such graphs.
+    pub index: i64,
+    /// How it is set, by the sort of knob.
+    pub knobs: Vec<(i32, i64)>,
+    /// Whether the library compiles a kernel for each plan, which takes a second.
+    pub compiles: bool,
+}
+
+/// What the library proposes for a graph.
+pub(super) struct Proposals {
+    pub(super) drawn: Drawn,
+    /// The engines that may be taken, the best guess first.
+    pub(super) configs: Vec<Descriptor>,
+}
+
+impl Proposals {
+    pub(super) fn of(library: &'static Cudnn, subject: &dyn Subject, handle: Handle) -> Result<Self> {
+        let drawn = subject.draw(library, handle)?;
+        let mut configs = vec![];
+        for mode in HEURISTICS {
+            for config in configurations(&drawn.graph, mode)? {
+                if is_exact(&engine(&config)?, subject.dtype())? {
+                    configs.push(config);
+                }
+            }
+        }
+        Ok(Self { drawn, configs })
+    }
+
+    /// What the engines are known by.
+    pub(super) fn engines(&self) -> Result<Vec<Engine>> {
+        self.configs.iter().map(known_by).collect()
+    }
+}
+
+fn configurations(graph: &Descriptor, mode: i32) -> Result<Vec<Descriptor>> {
+    /// For float32 those without tensor cores come last, behind some thirty others.
+    const MOST: usize = 64;
+    let heuristic = Descriptor::new(graph.library, kind::ENGINE_HEURISTIC)?;
+    heuristic
+        .link(name::HEURISTIC_GRAPH, &[graph])?
+        .set(name::HEURISTIC_MODE, ty::HEURISTIC_MODE, &[mode])?;
+    // A mode may know nothing of a graph.
+    match supported(heuristic.finish())? {
+        Some(heuristic) => heuristic.parts(name::HEURISTIC_RESULTS, kind::ENGINE_CONFIG, MOST),
+        None => Ok(vec![]),
+    }
+}
+
+/// The engine of a configuration.
+fn engine(config: &Descriptor) -> Result<Descriptor> {
+    let engine = Descriptor::new(config.library, kind::ENGINE)?;
+    config.get(name::CONFIG_ENGINE, ty::DESCRIPTOR, &mut [engine.handle])?;
+    Ok(engine)
+}
+
+fn notes(engine: &Descriptor, name: i32, ty: i32) -> Result<Vec<i32>> {
+    let mut notes = [-1i32; 16];
+    let count = engine.get(name, ty, &mut notes)?;
+    Ok(notes[..count.min(notes.len())].to_vec())
+}
+
+/// Whether an engine neither rounds operands nor sums to less than float32, and gives the same result again. float32 is
+/// not transformed either: products of integers, which come as such, are exact.
+fn is_exact(engine: &Descriptor, dtype: DType) -> Result<bool> {
+    let refused = |given: &i32| match *given {
+        note::TENSOR_CORE | note::FFT | note::WINOGRAD..=note::LAST_WINOGRAD => dtype == DType::Float32,
+        note::DOWN_CONVERT_INPUTS | note::REDUCED_PRECISION_REDUCTION | note::NONDETERMINISTIC => true,
+        _ => false,
+    };
+    let notes = notes(engine, name::ENGINE_NOTES, ty::NUMERICAL_NOTE)?;
+    Ok(!notes.iter().any(refused))
+}
+
+fn known_by(config: &Descriptor) -> Result<Engine> {
+    /// There are some fifty sorts of knobs.
+    const MOST: usize = 64;
+    let engine = engine(config)?;
+    let mut index = [-1i64];
+    engine.get(name::ENGINE_INDEX, ty::INT64, &mut index)?;
+    // An engine may have none.
+    let choices = supported(config.parts(name::CONFIG_KNOBS, kind::KNOB_CHOICE, MOST))?.unwrap_or_default();
+    let knob = |choice: &Descriptor| {
+        let (mut sort, mut value) = ([-1i32], [-1i64]);
+        choice.get(name::KNOB_TYPE, ty::KNOB, &mut sort)?;
+        choice.get(name::KNOB_VALUE, ty::INT64, &mut value)?;
+        Ok((sort[0], value[0]))
+    };
+    let mut knobs = choices.iter().map(knob).collect::<Result<Vec<_>>>()?;
+    knobs.sort_unstable();
+    let behavior = notes(&engine, name::ENGINE_BEHAVIOR, ty::BEHAVIOR_NOTE)?;
+    Ok(Engine {
+        index: index[0],
+        knobs,
+        compiles: behavior.contains(&behavior::RUNTIME_COMPILATION),
+    })
+}
