@@ -59,11 +59,38 @@ def stopover() -> nx.Network:
     return made
 
 
+def expansion(batch: int | str = 128) -> nx.Network:
+    """A product with a bias and a Gelu by erf, which no epilogue of cuBLASLt knows."""
+    made = nx.Network("expansion")
+    x = made.add_input("x", "float16", [batch, 256])
+    matrix = np.zeros((256, 512), np.float16)
+    y = made.add_layer("MatMul", [x, made.add_constant("w", matrix)])[0]
+    y = made.add_layer("Add", [y, made.add_constant("b", np.arange(512).astype(np.float16))])[0]
+    y = made.add_layer("Gelu", [y])[0]
+    made.mark_output(y, "y")
+    return made
+
+
+def projections() -> nx.Network:
+    """Three products of one input with a bias each."""
+    made = nx.Network("projections")
+    x = made.add_input("x", "float16", ["batch", 64, 256])
+    rng = np.random.default_rng(0)
+    for name in "qkv":
+        matrix, bias = (rng.standard_normal(shape).astype(np.float16) for shape in ((256, 128), (128,)))
+        y = made.add_layer("MatMul", [x, made.add_constant(f"w{name}", matrix)])[0]
+        y = made.add_layer("Add", [y, made.add_constant(f"b{name}", bias)])[0]
+        made.mark_output(y, name)
+    return made
+
+
 def optimized(network: nx.Network, batch: int = 2, **options: Any) -> Any:
     """A network made ready for the recorded device."""
     given: dict[str, Any] = {"timing_cache": False, "threads": 2, "exclude": {"cuda": ["between"]}} | options
     shapes = {t.name: (batch, *(d for d in t.shape[1:] if isinstance(d, int))) for t in network.inputs}
-    profile = {name: nx.Shape((1, *s[1:]), s, (64, *s[1:])) for name, s in shapes.items()}
+    fixed = all(isinstance(t.shape[0], int) for t in network.inputs)
+    least, most = (batch, batch) if fixed else (1, max(64, batch))
+    profile = {name: nx.Shape((least, *s[1:]), s, (most, *s[1:])) for name, s in shapes.items()}
     return get_backend("cuda", fallback=given.pop("fallback", True)).optimize_model(network, profile, **given)
 
 
@@ -141,6 +168,27 @@ def cover() -> tuple[list[Row], list[Row], list[dict[str, str]]]:
     call(part)
     assert whole.report()["refusals"] == []
     return kernels(whole), kernels(part), part.report()["refusals"]
+
+
+@leaves_nothing
+def graphs(batch: int | str) -> list[str]:
+    """What cuDNN was given to run while a product with what follows was timed."""
+    recorded = Recorded()
+    recorded.forget("launches")
+    model = optimized(expansion(batch), 128)
+    call(model, 128)
+    assert kernels(model) == [("cuda", "MatMul+Add+Gelu")]
+    return sorted({line for line in recorded.lines("launches") if line.startswith("cudnnBackendExecute")})
+
+
+@leaves_nothing
+def together(level: int, batch: int) -> tuple[list[Row], int]:
+    """Who runs three products, and how many launches they are at a batch."""
+    recorded = Recorded()
+    model = optimized(projections(), optimization_level=level)
+    before = sum(recorded.count(name) for name in LAUNCHES)
+    call(model, batch)
+    return kernels(model), sum(recorded.count(name) for name in LAUNCHES) - before
 
 
 @leaves_nothing

@@ -98,3 +98,58 @@ def test_symbolic_shapes_run_at_sizes_that_were_not_optimised_for() -> None:
         x = rng.standard_normal(shape).astype(np.float32)
         e = np.exp(x - x.max(1, keepdims=True))
         np.testing.assert_allclose(optimized({"x": x})["y"], e / e.sum(1, keepdims=True) * x, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("behind", ["Add", "Gelu", "Residual"])
+def test_a_product_of_16_bits_with_what_follows_is_one_kernel(behind: str) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(3)
+    x, w, b, r = (
+        (rng.standard_normal(s) / 4).astype(np.float16) for s in ((2, 1024, 768), (768, 1536), (1536,), (2, 1024, 1536))
+    )
+    bodies = {"Add": "y = Add(a, b)", "Gelu": "c = Add(a, b) y = Gelu(c)", "Residual": "c = Add(a, b) y = Add(c, r)"}
+    read = ", float16[2,1024,1536] r" if behind == "Residual" else ""
+    signature = f"(float16[2,1024,768] x, float16[768,1536] w, float16[1536] b{read}) => (float16[2,1024,1536] y)"
+    given = parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 20]> m {signature} {{ a = MatMul(x, w) {bodies[behind]} }}'
+    )
+    inputs = {"x": x, "w": w, "b": b} | ({"r": r} if read else {})
+    optimized = TensorRTBackend(timing_cache=False).optimize_model(given, {n: i.shape for n, i in inputs.items()})
+    want = torch.tensor(x).double() @ torch.tensor(w).double() + torch.tensor(b).double()
+    if behind == "Gelu":
+        want = torch.nn.functional.gelu(want)
+    if behind == "Residual":
+        want = want + torch.tensor(r).double()
+    for _ in range(4):
+        np.testing.assert_allclose(optimized(inputs)["y"], want.numpy(), rtol=2e-3, atol=2e-3)
+    assert len([row for row in optimized.report()["kernels"] if row["layers"]]) == 1, kernels(optimized)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize(("rows", "depth"), [(128, 768), (77, 776), (5, 3072)])
+def test_small_products_of_one_input_are_one_kernel(level: int, rows: int, depth: int) -> None:
+    rng = np.random.default_rng(4)
+    held = {
+        name: (rng.standard_normal(shape) / 8).astype(np.float16)
+        for i in range(3)
+        for name, shape in ((f"w{i}", (depth, 256)), (f"b{i}", (256,)))
+    }
+    made = nx.Network("projections")
+    x = made.add_input("x", "float16", [1, rows, depth])
+    for i in range(3):
+        y = made.add_layer("MatMul", [x, made.add_constant(f"w{i}", held[f"w{i}"])])[0]
+        made.mark_output(made.add_layer("Add", [y, made.add_constant(f"b{i}", held[f"b{i}"])])[0], f"y{i}")
+    optimized = TensorRTBackend(timing_cache=False, optimization_level=level).optimize_model(
+        made, {"x": (1, rows, depth)}
+    )
+    given = (rng.standard_normal((1, rows, depth)) / 4).astype(np.float16)
+    for _ in range(4):
+        found = optimized({"x": given})
+        for i in range(3):
+            want = given.astype(np.float64) @ held[f"w{i}"].astype(np.float64) + held[f"b{i}"]
+            np.testing.assert_allclose(found[f"y{i}"], want, rtol=2e-3, atol=4e-3)
+    assert ("cuda", "+".join(["MatMul+Add"] * 3)) in kernels(optimized)

@@ -79,6 +79,20 @@ def test_without_fallback_each_layer_runs_on_the_gpu_or_is_named(process: Proces
     assert raised.value.layer == "between"
 
 
+def test_products_of_one_shape_are_graphs_too(process: Process) -> None:
+    # The second engine that is proposed finds that it can't; a shape that may change has none.
+    assert process.run(jobs.graphs, 128) == [f"cudnnBackendExecute 3 operations, engine {n}" for n in (0, 3)]
+    assert process.run(jobs.graphs, "batch") == []
+
+
+def test_small_products_of_one_input_are_one_launch(process: Process) -> None:
+    whole = [("cuda", "+".join(["MatMul+Add"] * 3))]
+    assert process.run(jobs.together, 0, 2) == (whole, 1)
+    # Large ones run one after another.
+    assert process.run(jobs.together, 0, 64) == (whole, 3)
+    assert process.run(jobs.together, 3, 2)[0] == whole
+
+
 @pytest.mark.parametrize("level", [0, 3])
 def test_from_the_third_call_of_a_shape_on_a_recording_is_replayed(process: Process, level: int) -> None:
     found = process.run(jobs.replays, level)

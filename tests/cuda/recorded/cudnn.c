@@ -1,4 +1,4 @@
-// A stand-in for libcudnn.so.9's backend API, as far as convolutions with what follows them go.
+// A stand-in for libcudnn.so.9's backend API, as far as convolutions and products with what follows them go.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,8 @@ enum Kind {
     GRAPH = 15,
     PACK = 16,
     TENSOR = 17,
+    MATMUL = 18,
+    PRODUCT = 19,
 };
 enum Type {
     HANDLE = 0,
@@ -97,7 +99,7 @@ static const struct Rule rules[] = {
     {OPERATION_POINTWISE, 752, DESCRIPTOR, 1, 1, false},
     {OPERATION_POINTWISE, 753, DESCRIPTOR, 1, 1, true},
     {GRAPH, 800, HANDLE, 1, 1, true},
-    {GRAPH, 801, DESCRIPTOR, 1, 8, true},
+    {GRAPH, 801, DESCRIPTOR, 1, 17, true},
     {PACK, 1000, INT64, 1, 16, true},
     {PACK, 1001, POINTER, 1, 16, true},
     {PACK, 1003, POINTER, 1, 1, true},
@@ -107,12 +109,17 @@ static const struct Rule rules[] = {
     {TENSOR, 903, INT64, 3, 8, true},
     {TENSOR, 906, INT64, 1, 1, true},
     {TENSOR, 907, BOOLEAN, 1, 1, false},
+    {MATMUL, 1500, DATA_TYPE, 1, 1, true},
+    {PRODUCT, 1520, DESCRIPTOR, 1, 1, true},
+    {PRODUCT, 1521, DESCRIPTOR, 1, 1, true},
+    {PRODUCT, 1522, DESCRIPTOR, 1, 1, true},
+    {PRODUCT, 1523, DESCRIPTOR, 1, 1, true},
 };
 enum { RULES = sizeof rules / sizeof *rules };
 
 struct Value {
     int count;
-    char bytes[128];
+    char bytes[8 * 17];
 };
 
 // A tensor that lies in memory, as a plan knows it.
@@ -244,7 +251,7 @@ static struct Descriptor* linked(const struct Descriptor* of, int name, int at, 
 static int finish_tensor(struct Descriptor* tensor) {
     const int rank = value(tensor, 902)->count;
     const int64_t alignment = integer(tensor, 900, 0);
-    if (rank != value(tensor, 903)->count || rank < 4 || rank > 5 || alignment <= 0) return BAD_PARAM;
+    if (rank != value(tensor, 903)->count || rank < 3 || rank > 5 || alignment <= 0) return BAD_PARAM;
     static const uint64_t bytes[] = {4, 8, 2, 1, 4};
     const int type = word(tensor, 901);
     if ((type < 0 || type > 4) && type != 9) return BAD_PARAM;
@@ -292,13 +299,26 @@ static int finish_convolving(struct Descriptor* operation, int first) {
     return 0;
 }
 
+// A product of rows and columns in a batch, in which one side may be the same for all.
+static int finish_product(struct Descriptor* operation) {
+    const struct Descriptor *a = linked(operation, 1520, 0, TENSOR), *b = linked(operation, 1521, 0, TENSOR);
+    const struct Descriptor* c = linked(operation, 1522, 0, TENSOR);
+    if (!a || !b || !c || !linked(operation, 1523, 0, MATMUL)) return BAD_PARAM;
+    if (value(a, 902)->count != 3 || value(b, 902)->count != 3 || value(c, 902)->count != 3) return BAD_PARAM;
+    const int64_t batches = integer(c, 902, 0), left = integer(a, 902, 0), right = integer(b, 902, 0);
+    if ((left != 1 && left != batches) || (right != 1 && right != batches)) return BAD_PARAM;
+    const bool sums = integer(a, 902, 2) == integer(b, 902, 1);
+    return sums && integer(a, 902, 1) == integer(c, 902, 1) && integer(b, 902, 2) == integer(c, 902, 2) ? 0 : BAD_PARAM;
+}
+
 static int finish_pointwise(struct Descriptor* operation) {
     const struct Descriptor* function = linked(operation, 750, 0, POINTWISE);
     const struct Descriptor *x = linked(operation, 751, 0, TENSOR), *y = linked(operation, 753, 0, TENSOR);
     if (!function || !x || !y) return BAD_PARAM;
-    const bool adds = word(function, 0) == 0;
-    const struct Descriptor* b = adds ? linked(operation, 752, 0, TENSOR) : NULL;
-    if (adds != (value(operation, 752) != NULL) || (adds && !b)) return BAD_PARAM;
+    // Functions of one number begin at 100.
+    const bool two = word(function, 0) < 100;
+    const struct Descriptor* b = two ? linked(operation, 752, 0, TENSOR) : NULL;
+    if (two != (value(operation, 752) != NULL) || (two && !b)) return BAD_PARAM;
     for (int i = 0; i < value(x, 902)->count; i++) {
         if (integer(x, 902, i) != integer(y, 902, i)) return BAD_PARAM;
         if (b && integer(b, 902, i) != 1 && integer(b, 902, i) != integer(y, 902, i)) return BAD_PARAM;
@@ -308,7 +328,7 @@ static int finish_pointwise(struct Descriptor* operation) {
 
 // Adds the tensors of an operation that lie in memory.
 static int gather(struct Summary* summary, const struct Descriptor* operation) {
-    static const int names[] = {703, 704, 705, 709, 710, 711, 751, 752, 753};
+    static const int names[] = {703, 704, 705, 709, 710, 711, 751, 752, 753, 1520, 1521, 1522};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!value(operation, names[i])) continue;
         const struct Descriptor* tensor = linked(operation, names[i], 0, TENSOR);
@@ -336,8 +356,9 @@ static int finish_graph(struct Descriptor* graph) {
     summary->operations = value(graph, 801)->count;
     for (int i = 0; i < summary->operations; i++) {
         const struct Descriptor* first = *(struct Descriptor**)value(graph, 801)->bytes;
-        const int convolves = first->kind == BACKWARD ? BACKWARD : FORWARD;
-        const struct Descriptor* operation = linked(graph, 801, i, i ? OPERATION_POINTWISE : convolves);
+        const bool known = first->kind == BACKWARD || first->kind == PRODUCT;
+        const struct Descriptor* operation =
+            linked(graph, 801, i, i ? OPERATION_POINTWISE : known ? first->kind : FORWARD);
         const int status = operation ? gather(summary, operation) : BAD_PARAM;
         if (status) return status;
     }
@@ -379,6 +400,7 @@ API int cudnnBackendFinalize(void* descriptor) {
     int status = 0;
     switch (done->kind) {
         case POINTWISE:
+        case MATMUL:
             break;
         case TENSOR:
             status = finish_tensor(done);
@@ -391,6 +413,9 @@ API int cudnnBackendFinalize(void* descriptor) {
             break;
         case BACKWARD:
             status = finish_convolving(done, 706);
+            break;
+        case PRODUCT:
+            status = finish_product(done);
             break;
         case OPERATION_POINTWISE:
             status = finish_pointwise(done);
@@ -500,10 +525,10 @@ API int cudnnBackendExecute(void* handle, void* plan, void* pack) {
         while (at < count && integer(given, 1000, at) != operand->id) at++;
         const uint64_t address = at < count ? integer(given, 1001, at) : 0;
         if (address % operand->alignment)
-            MISUSE("tensor %ld of a convolution lies at %#lx, not aligned", operand->id, address);
+            MISUSE("tensor %ld of a graph lies at %#lx, not aligned", operand->id, address);
         ranges[found++] = (struct Range){address, operand->bytes};
     }
-    if (count != run->summary.count) MISUSE("a convolution has %d tensors and is given %d", run->summary.count, count);
+    if (count != run->summary.count) MISUSE("a graph has %d tensors and is given %d", run->summary.count, count);
     if (run->engine) ranges[found++] = (struct Range){integer(given, 1003, 0), (uint64_t)run->engine << 20};
     if (!recorded_work(((struct Dnn*)handle)->stream, "cudnnBackendExecute", ranges, found)) return BAD_PARAM;
     recorded_write("launches", "cudnnBackendExecute %d operations, engine %d", run->summary.operations, run->engine);

@@ -76,10 +76,12 @@ static bool is_entry(const char* source, const char* place) {
     return place - source >= length && strncmp(place - length, word, length) == 0;
 }
 
+static bool is_word(const char* text, const char* word) { return strncmp(text, word, strlen(word)) == 0; }
+
 // Writes the name of the kernel whose declaration goes on at `text`, and a letter for each parameter.
 static const char* describe(const char* text, char* name, char* parameters) {
     text = blanks(text);
-    for (const char* bounds = "__launch_bounds__"; strncmp(text, "void", 4) == 0 || strncmp(text, bounds, 17) == 0;)
+    while (is_word(text, "void") || is_word(text, "__launch_bounds__") || is_word(text, "__cluster_dims__"))
         text = blanks(*text == 'v' ? text + 4 : closed(strchr(text, '(')));
     int length = 0;
     while ((isalnum((unsigned char)*text) || *text == '_') && length < 63) name[length++] = *text++;

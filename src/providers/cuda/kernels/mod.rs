@@ -22,6 +22,7 @@ mod strided;
 mod tail;
 pub mod transfer;
 mod turns;
+mod wishes;
 mod words;
 
 pub use copies::Reorder;

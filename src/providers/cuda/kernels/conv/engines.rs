@@ -1,15 +1,14 @@
 //! Convolutions in cuDNN's engines, whole or with a kernel of ours behind them.
 
 use super::super::Gpu;
+use super::super::wishes::{self, fulfil};
 use super::choice::{Part, alike, numbered};
 use super::direct::{Direct, Finish};
 use super::later::kept;
 use crate::error::Result;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::library::cudnn::{Convolution, Dnn, Engine, Plan, Tensor, supported};
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock};
 
 /// What lies in the workspace begins at multiples of this.
 const ALIGNMENT: usize = 256;
@@ -27,46 +26,6 @@ struct Wish {
     number: usize,
     made: OnceLock<Made>,
     direct: OnceLock<Direct>,
-}
-
-/// The wishes that nobody asked to be fulfilled yet. A program makes all of its instances before it asks the first one to be
-/// ready, and the planner tells what it will time before it does: then the plans of all are built at once, on several
-/// threads.
-static WISHES: Mutex<Vec<Weak<Wish>>> = Mutex::new(vec![]);
-/// Those of the planner, each once.
-static EXPECTED: Mutex<BTreeMap<String, Arc<Wish>>> = Mutex::new(BTreeMap::new());
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Builds what is wished for and still wanted; a single wish is left to who asks.
-fn fulfil() {
-    let wishes = std::mem::take(&mut *lock(&WISHES));
-    let open = |wish: &Arc<Wish>| wish.made.get().is_none();
-    let expected = std::mem::take(&mut *lock(&EXPECTED)).into_values();
-    let asked = wishes.iter().filter_map(Weak::upgrade);
-    let wanted: Vec<Arc<Wish>> = expected.chain(asked).filter(open).collect();
-    if wanted.len() > 1 {
-        on_threads(wanted.len(), |at| {
-            // What went wrong is found so again by who asks for it.
-            if wanted[at].is_there() {
-                _ = wanted[at].made();
-            }
-        });
-    }
-}
-
-/// Runs jobs by their numbers on as many threads as there are processors.
-fn on_threads(jobs: usize, job: impl Fn(usize) + Sync) {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs);
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < jobs) {
-            job(at);
-        }
-    };
-    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
 }
 
 /// What does a convolution.
@@ -116,9 +75,7 @@ impl InEngine {
     /// The convolution in the engine that is the `number`th for another one: itself at the shapes to optimise for.
     pub fn new(gpu: &Arc<Gpu>, convolution: Convolution, tuned: Arc<Convolution>, number: usize) -> Self {
         let wish = Wish::new(gpu, convolution, tuned, number);
-        let mut wishes = lock(&WISHES);
-        wishes.retain(|wish| wish.strong_count() > 0);
-        wishes.push(Arc::downgrade(&wish));
+        wishes::wish(&wish);
         Self(wish)
     }
 
@@ -126,7 +83,20 @@ impl InEngine {
     pub fn expect(gpu: &Arc<Gpu>, convolution: Convolution, number: usize) {
         let key = format!("{convolution:?} {number}");
         let tuned = Arc::new(convolution.clone());
-        lock(&EXPECTED).insert(key, Wish::new(gpu, convolution, tuned, number));
+        wishes::expect(key, Wish::new(gpu, convolution, tuned, number));
+    }
+}
+
+impl wishes::Wish for Wish {
+    fn is_open(&self) -> bool {
+        self.made.get().is_none()
+    }
+
+    fn build(&self) {
+        // What went wrong is found so again by who asks for it.
+        if self.is_there() {
+            _ = self.made();
+        }
     }
 }
 
@@ -148,7 +118,7 @@ impl Wish {
 
     /// How much of the convolution the engine does, and what it is known by, if there is one of this number.
     fn engine(&self, dnn: &Dnn) -> Result<Option<(Part, Engine)>> {
-        let whole = dnn.problem(&self.tuned);
+        let whole = dnn.problem(&*self.tuned);
         let whole = dnn.engines(&whole)?;
         let bare = (!self.tuned.is_bare()).then(|| dnn.problem(&bare(&self.tuned)));
         let bare = bare.as_ref().map_or(Ok(Default::default()), |bare| dnn.engines(bare))?;
@@ -177,9 +147,9 @@ impl Wish {
             return Ok(made);
         }
         for part in [Part::Whole, Part::Bare] {
-            let problem = dnn.problem(&part.of(&self.convolution));
-            if let Some(plan) = dnn.first(&problem)?
-                && let Some(made) = self.around(part, plan, problem.convolution())?
+            let convolution = part.of(&self.convolution);
+            if let Some(plan) = dnn.first(&dnn.problem(&convolution))?
+                && let Some(made) = self.around(part, plan, &convolution)?
             {
                 return Ok(made);
             }
@@ -317,7 +287,6 @@ impl Instance for InEngine {
 mod tests {
     use super::*;
     use crate::network::dtype::DType;
-    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn a_result_goes_aside_where_a_residual_may_lie_in_its_place() {
@@ -342,13 +311,5 @@ mod tests {
         assert_eq!((bare(&c).is_bare(), bare(&c).y.step()), (true, 12));
         c.residual = Some(c.y.clone());
         assert_eq!((bare(&c).is_bare(), bare(&c).y.step()), (true, 4));
-    }
-
-    #[test]
-    fn every_job_is_done_once() {
-        let done: Vec<AtomicBool> = (0..9).map(|_| AtomicBool::new(false)).collect();
-        on_threads(done.len(), |at| assert!(!done[at].swap(true, Ordering::Relaxed)));
-        assert!(done.iter().all(|d| d.load(Ordering::Relaxed)));
-        on_threads(0, |_| unreachable!());
     }
 }

@@ -6,7 +6,7 @@ mod depthwise;
 mod direct;
 mod engines;
 mod geometry;
-mod later;
+pub(super) mod later;
 mod products;
 mod stem;
 

@@ -47,9 +47,10 @@ impl Bare {
              __device__ __forceinline__ Y0 one(const Wide<T0>::type sum, uint64, int32) const {{ return (Y0)sum; }}\n}};\n"
         );
         let written = Written {
-            text: &text,
+            text,
             operands: 0,
             unused: 0,
+            products: 1,
         };
         Ok(Self(Way::Plain(own::plain(gpu, &problem, &written)?)))
     }

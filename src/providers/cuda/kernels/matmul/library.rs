@@ -268,13 +268,15 @@ pub struct Multiplying {
     pass: Option<Passing>,
 }
 
-/// A pass over the product, which lies in the workspace.
+/// A pass over the product, which lies in the result's place: each of its numbers is read by the thread that writes there,
+/// before it does.
 struct Passing {
     strided: Strided,
     /// Of the inputs of the kernel; the product where there is none.
     inputs: Vec<Option<usize>>,
-    /// Bytes of the product, a multiple of what operands are aligned to.
-    bytes: usize,
+    /// Bytes of a workspace, a multiple of what operands are aligned to, that it lies in instead where the result has another
+    /// element size, or lies where the pass reads something else; 0 otherwise.
+    aside: usize,
 }
 
 impl Multiplying {
@@ -306,10 +308,16 @@ impl Multiplying {
                 binding: request.binding,
                 threads: request.threads,
             })?;
+            let taken = inputs.iter().flatten().any(|&input| request.inputs[input].in_place);
+            let aside = taken || product.bytes() != result.bytes();
             Ok::<_, Error>(Passing {
                 strided: Strided::new(gpu, &pass.source, operands)?,
                 inputs,
-                bytes: product.bytes().next_multiple_of(256),
+                aside: if aside {
+                    product.bytes().next_multiple_of(256)
+                } else {
+                    0
+                },
             })
         });
         Ok(Self {
@@ -322,7 +330,7 @@ impl Multiplying {
 
 impl Instance for Multiplying {
     fn workspace(&self) -> usize {
-        self.calls.workspace() + self.pass.as_ref().map_or(0, |pass| pass.bytes)
+        self.calls.workspace() + self.pass.as_ref().map_or(0, |pass| pass.aside)
     }
 
     fn implementation(&self) -> String {
@@ -338,20 +346,20 @@ impl Instance for Multiplying {
 
     fn run(&mut self, call: &Call) -> Result<()> {
         let input = |slot: Option<usize>| slot.map_or(std::ptr::null_mut(), |slot| call.inputs[slot].cast_mut());
-        let bytes = self.pass.as_ref().map_or(0, |pass| pass.bytes);
-        let result = if bytes > 0 { call.workspace } else { call.outputs[0] };
+        let aside = self.pass.as_ref().map_or(0, |pass| pass.aside);
+        let result = if aside > 0 { call.workspace } else { call.outputs[0] };
         let addresses = [
             input(Some(0)),
             input(Some(1)),
             input(self.slots.bias),
             input(self.slots.residual),
             result,
-            call.workspace.wrapping_add(bytes),
+            call.workspace.wrapping_add(aside),
         ];
         // SAFETY: the planner gives addresses that hold the operands of the request, and as much workspace as was asked for.
         unsafe { self.calls.run(addresses, call.queue)? };
         let Some(pass) = &mut self.pass else { return Ok(()) };
-        let read = |input: &Option<usize>| input.map_or(call.workspace.cast_const(), |input| call.inputs[input]);
+        let read = |input: &Option<usize>| input.map_or(result.cast_const(), |input| call.inputs[input]);
         let inputs: Vec<*const u8> = pass.inputs.iter().map(read).collect();
         pass.strided.run(&Call {
             inputs: &inputs,

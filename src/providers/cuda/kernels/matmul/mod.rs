@@ -1,13 +1,16 @@
-//! Matrix products with what follows them: on cuBLASLt, on tensor cores, and on plain arithmetic where neither goes.
+//! Matrix products with what follows them: on cuBLASLt, on tensor cores, as graphs of cuDNN, and on plain arithmetic where
+//! none of them goes.
 
 mod bare;
 mod behind;
 mod follow;
+mod fused;
 mod library;
 mod own;
 mod problem;
 #[cfg(test)]
 mod tests;
+mod together;
 
 pub use bare::Bare;
 
@@ -23,6 +26,7 @@ use crate::providers::common::scope::Scope;
 use crate::providers::cuda::library::cublaslt::{CHOICES, Epilogue};
 use behind::Behind;
 use follow::Place;
+use fused::{Fused, Product};
 use library::{Calls, Multiplying, Slots, Steps, Wanted};
 use own::Written;
 use problem::Problem;
@@ -36,20 +40,53 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let [Some(left), Some(right)] = [0, 1].map(|i| scope.input(i)) else {
         return Err(Why::new("an operand is missing"));
     };
-    let candidate = |behind: Vec<LayerId>| candidate(scope, [left, right], behind, gpu);
-    Ok(follow::groups(scope).into_iter().map(candidate).collect())
+    let mut found: Vec<Candidate> = together::offer(scope, gpu).into_iter().collect();
+    let alone = |behind: Vec<LayerId>| single(scope, [left, right], behind, gpu).candidate();
+    found.extend(follow::groups(scope).into_iter().map(alone));
+    Ok(found)
 }
 
-fn candidate(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Arc<Gpu>) -> Candidate {
+/// A kernel for one product, and what it is for.
+struct Single {
+    kernel: MatMul,
+    layers: Vec<LayerId>,
+    inputs: Vec<TensorId>,
+    output: TensorId,
+}
+
+impl Single {
+    fn candidate(self) -> Candidate {
+        Candidate {
+            kernel: Arc::new(self.kernel),
+            layers: self.layers,
+            inputs: self.inputs,
+            outputs: vec![self.output],
+        }
+    }
+}
+
+fn single(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Arc<Gpu>) -> Single {
     let network = scope.network;
     let product = scope.layer().outputs[0];
     let behind = Behind::new(network, product, &layers);
     let steps = Steps::new(network, scope.layer, &layers);
+    let attrs = &scope.layer().attrs;
+    let transposed = [attrs.flag("transA"), attrs.flag("transB")];
+    let dtype = network[product].ty.dtype;
+    let fused = fused::Steps::new(network, scope.layer, &layers).filter(|_| own::has_tensor_cores(&gpu.device, dtype));
+    let fused = fused.and_then(|steps| Some((steps.of(network, operands, transposed)?, steps.operands)));
     let mut inputs = operands.to_vec();
     inputs.extend(behind.operands.iter().map(|(tensor, _)| *tensor));
-    // The code has numbers that are all the same in itself; cuBLASLt reads them.
-    let extra = steps.bias.iter().chain(&steps.residual);
-    let extra: Vec<TensorId> = extra.copied().filter(|t| !inputs[2..].contains(t)).collect();
+    // The code has numbers that are all the same in itself; libraries read them.
+    let read = fused
+        .iter()
+        .flat_map(|(_, operands)| operands.iter().map(|(tensor, _)| tensor));
+    let mut extra: Vec<TensorId> = vec![];
+    for &tensor in steps.bias.iter().chain(&steps.residual).chain(read) {
+        if !inputs[2..].contains(&tensor) && !extra.contains(&tensor) {
+            extra.push(tensor);
+        }
+    }
     let unused = extra.len();
     inputs.extend(extra);
     let slot = |t: Option<TensorId>| inputs[2..].iter().position(|&input| Some(input) == t).map(|at| at + 2);
@@ -59,12 +96,15 @@ fn candidate(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: 
         let (tensor, place) = behind.operands[at];
         place == Place::Element && network[tensor].ty.dtype.size() == bytes
     };
-    let attrs = &scope.layer().attrs;
+    let fused = fused.map(|(product, operands)| {
+        let slots = operands.iter().filter_map(|&(tensor, _)| slot(Some(tensor)));
+        (product, [0, 1].into_iter().chain(slots).collect())
+    });
     let names = std::iter::once(scope.op()).chain(layers.iter().map(|&l| network[l].op.name));
     let kernel = MatMul {
         name: names.collect::<Vec<_>>().join("+"),
-        transposed: [attrs.flag("transA"), attrs.flag("transB")],
-        dtype: network[product].ty.dtype,
+        transposed,
+        dtype,
         lent: (0..behind.operands.len()).filter(lent).map(|at| at + 2).collect(),
         slots: Slots {
             bias: slot(steps.bias),
@@ -76,14 +116,14 @@ fn candidate(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: 
         read: behind.operands.len(),
         text: behind.text,
         steps,
+        fused,
         gpu: gpu.clone(),
     };
-    let layers = std::iter::once(scope.layer).chain(layers).collect();
-    Candidate {
-        kernel: Arc::new(kernel),
-        layers,
+    Single {
+        kernel,
+        layers: std::iter::once(scope.layer).chain(layers).collect(),
         inputs,
-        outputs: vec![behind.output],
+        output: behind.output,
     }
 }
 
@@ -104,7 +144,40 @@ struct MatMul {
     steps: Steps,
     slots: Slots,
     passed: Vec<Option<usize>>,
+    /// The same for cuDNN, and which inputs that reads.
+    fused: Option<(Product, Vec<usize>)>,
     gpu: Arc<Gpu>,
+}
+
+/// A way to multiply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// In one of cuBLASLt's algorithms.
+    Library(usize),
+    /// In one of our tiles.
+    Tile(u32),
+    /// In one of cuDNN's engines.
+    Engine(usize),
+}
+
+impl Way {
+    fn of(tactic: u32) -> Self {
+        let (tiles, engines) = (CHOICES as u32, CHOICES as u32 + own::TILES);
+        match tactic {
+            number if number >= engines => Way::Engine((number - engines) as usize),
+            number if number >= tiles => Way::Tile(number - tiles),
+            number => Way::Library(number as usize),
+        }
+    }
+
+    /// The number that a form bears.
+    fn tactic(self) -> u32 {
+        match self {
+            Way::Library(number) => number as u32,
+            Way::Tile(number) => CHOICES as u32 + number,
+            Way::Engine(number) => CHOICES as u32 + own::TILES + number as u32,
+        }
+    }
 }
 
 impl MatMul {
@@ -131,12 +204,20 @@ impl MatMul {
         Ok(Box::new(Multiplying::new(&self.gpu, request, calls, self.slots, pass)?))
     }
 
-    fn written(&self) -> Written<'_> {
+    fn written(&self) -> Written {
         Written {
-            text: &self.text,
+            text: self.text.clone(),
             operands: self.read,
             unused: self.unused,
+            products: 1,
         }
+    }
+
+    fn on_engine(&self, problem: &Problem, number: usize) -> Option<Fused> {
+        let (product, inputs) = self.fused.clone()?;
+        let (gpu, problem, written) = (self.gpu.clone(), problem.clone(), self.written());
+        let spare = move || Ok(Box::new(own::any(&gpu, &problem, &written, 0)?) as Box<dyn Instance>);
+        Some(Fused::new(&self.gpu, product, number, inputs, spare))
     }
 }
 
@@ -157,20 +238,19 @@ impl Kernel for MatMul {
         format!("{name} {transposed:?} {scale} {activation:?} {text}")
     }
 
-    /// cuBLASLt's algorithms, and tiles on tensor cores; for what neither multiplies, plain arithmetic.
+    /// cuBLASLt's algorithms, tiles on tensor cores, and cuDNN's engines; for what none of them multiplies, plain arithmetic.
     fn forms(&self) -> Vec<Form> {
-        let form = |tactic| Form {
-            tactic,
+        let form = |way: Way| Form {
+            tactic: way.tactic(),
             inputs: vec![Layout::Plain; self.inputs],
             outputs: vec![Layout::Plain],
         };
-        let library = if self.dtype.is_float() { CHOICES as u32 } else { 1 };
-        let tensor = if own::has_tensor_cores(&self.gpu.device, self.dtype) {
-            own::TILES
-        } else {
-            0
-        };
-        (0..library + tensor).map(form).collect()
+        let library = if self.dtype.is_float() { CHOICES } else { 1 };
+        let tensor = own::has_tensor_cores(&self.gpu.device, self.dtype);
+        let tiles = if tensor { own::TILES } else { 0 };
+        let engines = self.fused.as_ref().map_or(0, |_| fused::ENGINES);
+        let ways = (0..library).map(Way::Library).chain((0..tiles).map(Way::Tile));
+        ways.chain((0..engines).map(Way::Engine)).map(form).collect()
     }
 
     /// What is read just where the result is written may lend its memory.
@@ -178,17 +258,29 @@ impl Kernel for MatMul {
         self.lent.iter().map(|&input| (input, 0)).collect()
     }
 
+    fn expect(&self, request: &Request, timed: bool) {
+        if let (true, Way::Engine(number), Some((product, _))) = (timed, Way::of(request.form.tactic), &self.fused) {
+            Fused::expect(&self.gpu, product.clone(), number);
+        }
+    }
+
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let shape = |input: usize| request.inputs[input].shape.as_slice();
         let problem = Problem::new(self.transposed, shape(0), shape(1));
-        let number = request.form.tactic as usize;
+        let way = Way::of(request.form.tactic);
         if self.dtype.is_float() && problem.k > 0 {
+            if let Way::Engine(number) = way
+                && let Some(fused) = self.on_engine(&problem, number)
+            {
+                return Ok(Box::new(fused));
+            }
             // What a form can't do at these shapes the next one does; plain arithmetic does all.
-            if let Some(tile) = number.checked_sub(CHOICES)
-                && let Ok(launch) = own::tensor(&self.gpu, &problem, &self.written(), tile as u32)
+            if let Way::Tile(tile) = way
+                && let Ok(launch) = own::tensor(&self.gpu, &problem, &self.written(), tile)
             {
                 return Ok(Box::new(launch));
             }
+            let number = if let Way::Library(number) = way { number } else { 0 };
             if let Ok(instance) = self.on_library(&problem, request, number) {
                 return Ok(instance);
             }

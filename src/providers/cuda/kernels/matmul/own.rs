@@ -14,37 +14,52 @@ const AXES: usize = 6;
 /// Rows and columns of the result that a block of `multiply` gives, and its threads.
 const SIDE: usize = 64;
 const SIDE_THREADS: u32 = 256;
-/// Threads of a block of `gemm`.
-const THREADS: u32 = 128;
 /// From this compute capability on there are the instructions that `gemm` is made of.
 const AMPERE: (i32, i32) = (8, 0);
 /// From this one on blocks come in clusters.
 const HOPPER: (i32, i32) = (9, 0);
 /// The tiles that are tried for one product.
-pub const TILES: u32 = 4;
+pub const TILES: u32 = 6;
 
 /// What a kernel is written for.
-pub struct Written<'a> {
+#[derive(Clone)]
+pub struct Written {
     /// The `Tail`, with `T0`, `Y0`, `X1`, ...
-    pub text: &'a str,
+    pub text: String,
     /// How many operands the tail reads.
     pub operands: usize,
     /// Inputs of the kernel beside them.
     pub unused: usize,
+    /// How many products there are, each with a right operand, operands of a tail and a result of its own. Their results
+    /// come first among the parameters, then the left operand, the right ones, and the operands of each tail.
+    pub products: usize,
 }
 
-impl Written<'_> {
-    /// An entry point whose body calls a product with `y, a, b, tail, s`.
+impl Written {
+    /// An entry point whose body calls a product with `y, a, b, tail, s`; `blockIdx.y` says which, where there are several.
     fn entry(&self, attributes: &str, body: &str) -> String {
-        let operands = (1..=self.operands).map(|number| format!(", const X{number}* x{number}"));
-        let unused = (0..self.unused).map(|number| format!(", const void* unused{number}"));
-        let parameters: String = operands.chain(unused).collect();
-        let read: Vec<String> = (1..=self.operands).map(|number| format!("x{number}")).collect();
+        let each = |one: &dyn Fn(usize) -> String| (0..self.products).map(one).collect::<Vec<_>>();
+        let read = |product: usize| (1..=self.operands).map(move |number| format!("x{number}_{product}"));
+        let declared =
+            |product: usize| (1..=self.operands).map(move |number| format!("const X{number}* x{number}_{product}"));
+        let mut parameters = each(&|product| format!("Y0* y{product}"));
+        parameters.push("const T0* a".into());
+        parameters.extend(each(&|product| format!("const T0* b{product}")));
+        parameters.extend((0..self.products).flat_map(declared));
+        parameters.extend((0..self.unused).map(|number| format!("const void* unused{number}")));
+        parameters.push("const Product s".into());
+        let tail = |product: usize| format!("{{{}}}", read(product).collect::<Vec<_>>().join(", "));
+        let other = |product: usize| {
+            let tail = tail(product);
+            format!("    if (blockIdx.y == {product}) {{ y = y{product}; b = b{product}; tail = Tail{tail}; }}\n")
+        };
+        let others: String = (1..self.products).map(other).collect();
         format!(
-            "{}extern \"C\" __global__ void {attributes} product(Y0* y, const T0* a, const T0* b{parameters}, const Product s) \
-             {{\n    const Tail tail = {{{}}};\n    {body}(y, a, b, tail, s);\n}}\n",
+            "{}extern \"C\" __global__ void {attributes} product({}) {{\n    Y0* y = y0;\n    \
+             const T0* b = b0;\n    Tail tail = {};\n{others}    {body}(y, a, b, tail, s);\n}}\n",
             self.text,
-            read.join(", ")
+            parameters.join(", "),
+            tail(0),
         )
     }
 }
@@ -88,40 +103,64 @@ pub fn has_tensor_cores(device: &Device, dtype: DType) -> bool {
 struct Tile {
     /// Rows and columns of the result, and terms of its sums at a time.
     size: [usize; 3],
-    /// Warps along rows and columns; four in all.
+    /// Warps along rows and columns.
     warps: [usize; 2],
+    /// How many such steps are on their way at once.
+    stages: usize,
     /// How many blocks share the sums.
     split: usize,
 }
 
-/// Terms that are on their way at once.
-const STAGES: usize = 4;
-const SIZES: [([usize; 3], [usize; 2]); 6] = [
-    ([128, 128, 32], [2, 2]),
-    ([128, 64, 32], [2, 2]),
+const SIZES: [([usize; 3], [usize; 2]); 7] = [
+    ([128, 128, 32], [2, 4]),
+    ([128, 64, 64], [4, 2]),
+    ([64, 64, 64], [2, 4]),
     ([64, 64, 64], [2, 2]),
     ([64, 32, 64], [2, 2]),
     ([32, 32, 64], [2, 2]),
     ([16, 64, 64], [1, 4]),
 ];
+/// Many where a block has a processor to itself, few where others hide what it waits for.
+const STAGES: [usize; 2] = [4, 8];
 const SPLITS: [usize; 4] = [1, 2, 4, 8];
 
 impl Tile {
     /// Every tile that a GPU has room for.
     fn all(device: &Device) -> Vec<Self> {
-        let splits = |split: &usize| *split == 1 || device.capability >= HOPPER;
-        let of = |(size, warps)| {
-            let tile = move |split| Self { size, warps, split };
-            SPLITS.into_iter().filter(splits).map(tile)
+        let clusters = device.capability >= HOPPER;
+        let fits = |tile: &Self| tile.shared_bytes() <= device.shared_bytes && (tile.split == 1 || clusters);
+        Self::every().filter(fits).collect()
+    }
+
+    fn every() -> impl Iterator<Item = Self> {
+        let splits = |tile: Self| SPLITS.into_iter().map(move |split| Self { split, ..tile });
+        let stages = |(size, warps)| {
+            let of = move |stages| Self {
+                size,
+                warps,
+                stages,
+                split: 1,
+            };
+            STAGES.into_iter().map(of)
         };
-        let fits = |tile: &Self| tile.shared_bytes() <= device.shared_bytes;
-        SIZES.into_iter().flat_map(of).filter(fits).collect()
+        SIZES.into_iter().flat_map(stages).flat_map(splits)
+    }
+
+    /// Threads of a block.
+    fn threads(&self) -> usize {
+        32 * self.warps[0] * self.warps[1]
+    }
+
+    /// Bytes of the operands of a step.
+    fn step_bytes(&self) -> usize {
+        let [m, n, k] = self.size;
+        2 * k * (m + n)
     }
 
     /// Bytes of shared memory: operands on their way, and then the sums, whose rows are eight floats longer.
     fn shared_bytes(&self) -> usize {
-        let [m, n, k] = self.size;
-        (STAGES * k * (m + n) * 2).max(m * (n + 8) * size_of::<f32>())
+        let [m, n, _] = self.size;
+        (self.stages * self.step_bytes()).max(m * (n + 8) * size_of::<f32>())
     }
 
     /// Blocks of a product that do not share sums.
@@ -129,51 +168,73 @@ impl Tile {
         problem.batches() * problem.m.div_ceil(self.size[0]) * problem.n.div_ceil(self.size[1])
     }
 
-    /// About how many nanoseconds a product takes: good enough to tell which tiles are worth timing.
-    fn guess(&self, problem: &Problem, processors: usize) -> f64 {
-        /// Multiplications of a processor in a nanosecond, and bytes of the cache of all of them.
-        const MULTIPLICATIONS: f64 = 2_000.0;
-        const BANDWIDTH: f64 = 4_000.0;
-        /// What a step of a block takes at least, its start, and the exchange of sums.
-        const STEP: f64 = 250.0;
-        const START: f64 = 1_500.0;
-        const EXCHANGE: f64 = 700.0;
-        /// Shared memory of a processor.
-        const SHARED: usize = 200 << 10;
+    /// About how many nanoseconds a step takes where so many blocks are together on a processor.
+    fn step(&self, together: usize) -> f64 {
+        /// Multiplications of a processor in a nanosecond: of a warp that waits for what it reads, and at most.
+        const OF_WARP: f64 = 250.0;
+        const OF_ALL: f64 = 1_700.0;
+        /// Bytes in a nanosecond that a processor reads of its shared memory, and of the cache.
+        const SHARED: f64 = 218.0;
+        const CACHE: f64 = 50.0;
+        /// Until what is asked for has come, and to wait for one another.
+        const LATENCY: f64 = 1_500.0;
+        const BARRIER: f64 = 40.0;
         let [m, n, k] = self.size;
-        let blocks = self.blocks(problem) * self.split;
-        let room = (SHARED / self.shared_bytes()).clamp(1, 8);
+        let [down, across] = self.warps;
+        let warps = (down * across * together) as f64;
+        let work = (m * n * k * together) as f64 / (OF_WARP * warps).min(OF_ALL);
+        let read = 2.0 * warps * (k * (m / down + n / across)) as f64 / SHARED;
+        let fetched = (self.step_bytes() * together) as f64 / CACHE;
+        let awaited = LATENCY / (self.stages - 1) as f64;
+        work.max(read).max(fetched).max(awaited) + BARRIER
+    }
+
+    /// About how many nanoseconds `count` such products take: good enough to tell which tiles are worth timing.
+    fn guess(&self, problem: &Problem, count: usize, processors: usize) -> f64 {
+        /// Bytes of the cache of all processors in a nanosecond.
+        const BANDWIDTH: f64 = 5_000.0;
+        /// The start of a block until its first operands have come, and the exchange of sums.
+        const START: f64 = 2_400.0;
+        const EXCHANGE: f64 = 700.0;
+        /// Shared memory of a processor, and its threads.
+        const SHARED: usize = 224 << 10;
+        const THREADS: usize = 2048;
+        let blocks = count * self.blocks(problem) * self.split;
+        let room = (SHARED / self.shared_bytes()).min(THREADS / self.threads()).max(1);
         let together = blocks.div_ceil(processors).min(room);
         let waves = blocks.div_ceil(processors * room);
-        let steps = problem.k.div_ceil(k).div_ceil(self.split);
-        let work = (m * n * k) as f64 / MULTIPLICATIONS * together as f64;
+        let steps = problem.k.div_ceil(self.size[2]).div_ceil(self.split);
         let exchange = if self.split > 1 { EXCHANGE } else { 0.0 };
-        let block = START + steps as f64 * work.max(STEP) + exchange;
-        let bytes = 2.0 * (blocks * steps * k * (m + n)) as f64;
+        let block = START + steps as f64 * self.step(together) + exchange;
+        let bytes = (blocks * steps * self.step_bytes()) as f64;
         // Of two that take as long, the one that reads less.
         (waves as f64 * block).max(START + bytes / BANDWIDTH) + bytes / BANDWIDTH / 16.0
     }
 }
 
-/// Tiles, what looks best first; at most two ways to split each size, so that a few differ.
-fn ranked(mut tiles: Vec<Tile>, problem: &Problem, processors: usize) -> Vec<Tile> {
+/// Tiles, what looks best for `count` products at once first; at most two ways to run each size, so that a few differ.
+fn ranked(mut tiles: Vec<Tile>, problem: &Problem, count: usize, processors: usize) -> Vec<Tile> {
     const WAYS: usize = 2;
-    tiles.sort_by(|a, b| a.guess(problem, processors).total_cmp(&b.guess(problem, processors)));
+    let guess = |tile: &Tile| tile.guess(problem, count, processors);
+    tiles.sort_by(|a, b| guess(a).total_cmp(&guess(b)));
     let mut kept: Vec<Tile> = vec![];
     for tile in tiles {
-        if kept.iter().filter(|other| other.size == tile.size).count() < WAYS {
+        let alike = |other: &&Tile| (other.size, other.warps) == (tile.size, tile.warps);
+        if kept.iter().filter(alike).count() < WAYS {
             kept.push(tile);
         }
     }
     kept
 }
 
-/// The product on tensor cores, with the `number`th of the tiles that look best for it.
+/// The product on tensor cores, with the `number`th of the tiles that look best for it; several of the same shapes and the
+/// same left operand at once, where it is written for those.
 ///
 /// # Errors
 /// If it is too large for one kernel.
 pub fn tensor(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> Result<Launch> {
-    let tiles = ranked(Tile::all(&gpu.device), problem, gpu.device.multiprocessors as usize);
+    let processors = gpu.device.multiprocessors as usize;
+    let tiles = ranked(Tile::all(&gpu.device), problem, written.products, processors);
     let tile = tiles
         .get(number as usize)
         .or(tiles.last())
@@ -181,39 +242,87 @@ pub fn tensor(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> R
     let Tile {
         size: [m, n, k],
         warps: [down, across],
+        stages,
         split,
     } = *tile;
     let [ta, tb] = problem.transposed;
-    let body = format!("gemm<Tile<{m}, {n}, {k}, {down}, {across}, {STAGES}, {split}, {ta}, {tb}>>");
+    let body = format!("gemm<Tile<{m}, {n}, {k}, {down}, {across}, {stages}, {split}, {ta}, {tb}>>");
     let cluster = match split {
         1 => String::new(),
         _ => format!("__cluster_dims__(1, 1, {split}) "),
     };
-    let entry = written.entry(&format!("{cluster}__launch_bounds__({THREADS})"), &body);
+    let threads = tile.threads();
+    let entry = written.entry(&format!("{cluster}__launch_bounds__({threads})"), &body);
     let source = format!("{PLAIN}{TENSOR}{entry}");
     let function = gpu.compiler.function(&source, "product", tile.shared_bytes())?;
-    let mut grid = Grid::over(tile.blocks(problem) * THREADS as usize, THREADS)?;
+    let mut grid = Grid::over(tile.blocks(problem) * threads, threads as u32)?;
+    grid.blocks[1] = written.products as u32;
     grid.blocks[2] = split as u32;
-    let how = format!("tensor cores, tiles of {m} x {n}, sums in {split}");
+    let how = match written.products {
+        1 => format!("tensor cores, tiles of {m} x {n}, sums in {split}"),
+        many => format!("tensor cores, {many} products at once, tiles of {m} x {n}, sums in {split}"),
+    };
     Ok(Launch::new(function, grid, numbers(problem)?, &how))
+}
+
+/// The product on tensor cores, or on plain arithmetic where they can't do it.
+///
+/// # Errors
+/// If it is too large for one kernel.
+pub fn any(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> Result<Launch> {
+    tensor(gpu, problem, written, number).or_else(|_| plain(gpu, problem, written))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn best(m: usize, k: usize, n: usize, count: usize) -> Tile {
+        let problem = Problem::new([false; 2], &[m, k], &[k, n]);
+        let fits = |tile: &Tile| tile.shared_bytes() <= 227 << 10;
+        ranked(Tile::every().filter(fits).collect(), &problem, count, 132)[0]
+    }
+
     #[test]
     fn small_products_are_split_and_large_ones_take_large_tiles() {
-        let best = |m: usize, k: usize, n: usize| {
-            let problem = Problem::new([false; 2], &[m, k], &[k, n]);
-            let tile = |&(size, warps): &([usize; 3], [usize; 2])| SPLITS.map(|split| Tile { size, warps, split });
-            let tiles = SIZES.iter().flat_map(tile);
-            ranked(tiles.collect(), &problem, 132)[0]
-        };
-        assert!(best(128, 3072, 768).split > 1);
-        let large = best(4096, 768, 3072);
+        let small = best(128, 3072, 768, 1);
+        assert!(small.split > 1 && small.stages == 8);
+        let large = best(4096, 768, 3072, 1);
         assert_eq!((large.size[0], large.split), (128, 1));
-        assert_eq!(best(1, 768, 768).size[0], 16);
+        assert_eq!(best(1, 768, 768, 1).size[0], 16);
+        assert_eq!(best(128, 768, 768, 3).size[..2], [128, 128]);
+    }
+
+    #[test]
+    fn every_tile_is_fetched_by_all_of_its_threads() {
+        for tile in Tile::every() {
+            let [m, n, k] = tile.size;
+            let [down, across] = tile.warps;
+            assert!(
+                (m / down).is_multiple_of(16) && (n / across).is_multiple_of(16),
+                "{tile:?}"
+            );
+            assert!((m * k / 8).is_multiple_of(tile.threads()), "{tile:?}");
+            assert!((n * k / 8).is_multiple_of(tile.threads()), "{tile:?}");
+        }
+    }
+
+    #[test]
+    fn several_products_are_one_kernel() {
+        let written = Written {
+            text: String::new(),
+            operands: 1,
+            unused: 1,
+            products: 2,
+        };
+        let entry = written.entry("", "gemm");
+        let parameters = "product(Y0* y0, Y0* y1, const T0* a, const T0* b0, const T0* b1, const X1* x1_0, const X1* x1_1, \
+                          const void* unused0, const Product s)";
+        assert!(entry.contains(parameters), "{entry}");
+        assert!(
+            entry.contains("Tail tail = {x1_0};\n    if (blockIdx.y == 1) { y = y1;"),
+            "{entry}"
+        );
     }
 
     #[test]

@@ -2,12 +2,15 @@
 
 use super::behind::Behind;
 use super::follow::{Place, groups};
+use super::fused;
 use super::library::Steps;
+use super::{CHOICES, Way, own};
 use crate::network::array::Array;
 use crate::network::attr::Attrs;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId, ops};
 use crate::providers::common::scope::{Orders, Scope};
+use crate::providers::cuda::library::cudnn::product::{Function, Matrix, Step, Value};
 
 struct Graph {
     network: Network,
@@ -165,4 +168,70 @@ fn a_factor_a_residual_and_an_activation_are_no_pass() {
     let steps = steps(&g);
     assert_eq!((steps.bias, steps.residual, steps.scale), (None, Some(skip), 0.125));
     assert!(steps.activation.is_some() && steps.pass.is_none());
+}
+
+/// What cuDNN is asked for the first product of a network with everything behind it.
+fn fused(g: &Graph) -> Option<(fused::Steps, fused::Product)> {
+    let order = g.network.order().unwrap();
+    let operands = [0, 1].map(|i| g.network[order[0]].inputs[i].unwrap());
+    let steps = fused::Steps::new(&g.network, order[0], &order[1..])?;
+    let product = steps.of(&g.network, operands, [false; 2])?;
+    Some((steps, product))
+}
+
+#[test]
+fn a_gate_behind_a_product_is_steps_of_one_graph() {
+    let mut g = Graph::new();
+    let (x, up) = (g.input("x", "2 128 256"), g.input("up", "2 128 512"));
+    let (w, b) = (g.weights(&[256, 512]), g.weights(&[512]));
+    let y = g.op("MatMul", &[x, w]);
+    let y = g.op("Add", &[b, y]);
+    let gate = g.op("Sigmoid", &[y]);
+    let y = g.op("Mul", &[y, gate]);
+    let y = g.op("Sub", &[y, up]);
+    g.output(y);
+    let (steps, product) = fused(&g).unwrap();
+    let step = |function, x, other| Step { function, x, other };
+    assert_eq!(
+        product.steps,
+        [
+            step(Function::Add, 0, Some(Value::Operand(0))),
+            step(Function::Sigmoid, 1, None),
+            step(Function::Mul, 1, Some(Value::Given(2))),
+            step(Function::Sub, 3, Some(Value::Operand(1))),
+        ]
+    );
+    assert_eq!(steps.operands, [(b, Place::Column), (up, Place::Element)]);
+    let sizes = |matrix: &Matrix| matrix.sizes;
+    assert_eq!(product.sides.each_ref().map(sizes), [[1, 256, 256], [1, 256, 512]]);
+    let operands: Vec<_> = product.operands.iter().map(sizes).collect();
+    assert_eq!(operands, [[1, 1, 512], [1, 256, 512]]);
+}
+
+#[test]
+fn a_graph_is_of_one_shape_and_even_and_worth_its_while() {
+    let product = |x: &str, w: &[usize], op: &str| {
+        let mut g = Graph::new();
+        let (x, w) = (g.input("x", x), g.weights(w));
+        let y = g.op("MatMul", &[x, w]);
+        let y = g.op(op, &[y]);
+        g.output(y);
+        fused(&g).map(|(_, product)| product.sides)
+    };
+    assert!(product("256 256", &[256, 512], "Tanh").is_some());
+    assert!(product("b 256", &[256, 512], "Tanh").is_none());
+    assert!(product("256 256", &[256, 516], "Tanh").is_none());
+    assert!(product("16 256", &[256, 512], "Tanh").is_none());
+    assert!(product("256 256", &[256, 512], "Sin").is_none());
+    let batch = product("8 128 128", &[8, 128, 256], "Tanh").unwrap();
+    assert_eq!(batch[1].strides, [128 * 256, 256, 1]);
+    assert_eq!(batch[1].sizes, [8, 128, 256]);
+}
+
+#[test]
+fn every_way_has_a_number_of_its_own() {
+    let ways = (0..CHOICES).map(Way::Library).chain((0..own::TILES).map(Way::Tile));
+    for (number, way) in ways.chain((0..fused::ENGINES).map(Way::Engine)).enumerate() {
+        assert_eq!((way.tactic(), Way::of(number as u32)), (number as u32, way));
+    }
 }

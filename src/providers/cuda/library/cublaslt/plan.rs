@@ -33,8 +33,22 @@ pub struct Plan {
 // SAFETY: the descriptors belong to the plan, and one thread at a time uses it.
 unsafe impl Send for Plan {}
 
-/// Scratch memory that an algorithm may ask for.
-const MOST_WORKSPACE: usize = 32 << 20;
+/// Scratch memory that an algorithm may ask for: room for the parts of split sums. Those of a result that gives every
+/// processor something to do gain nothing from it.
+fn most_workspace(product: &Product) -> usize {
+    /// Enough for what is no part of a result, and for many parts of a small one.
+    const ANY: usize = 4 << 20;
+    /// A larger result is never split.
+    const SPLIT: usize = 2 << 20;
+    /// So many parts.
+    const PARTS: usize = 2;
+    let elements = product.batches * product.m * product.n;
+    match elements {
+        ..SPLIT => ANY.max(PARTS * elements * size_of::<f32>()),
+        _ => ANY,
+    }
+}
+
 /// The algorithms that are looked at for one product: those that split the sums of small ones stand far down the list.
 pub const CHOICES: usize = 16;
 
@@ -146,7 +160,7 @@ impl Blas {
         if let Some(known) = asked.get(product) {
             return Ok(known.clone());
         }
-        let preference = self.preference(product.alignment)?;
+        let preference = self.preference(product.alignment, most_workspace(product))?;
         let (mut choices, mut count) = ([Choice::default(); CHOICES], 0);
         let [operation, left, right, result] = descriptors.map(|owned| owned.handle);
         // SAFETY: all descriptors are alive, and there is room for so many choices.
@@ -171,7 +185,7 @@ impl Blas {
         Ok(found)
     }
 
-    fn preference(&self, alignment: u32) -> Result<Owned> {
+    fn preference(&self, alignment: u32, most: usize) -> Result<Owned> {
         let library = self.library;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the handle is written, and each attribute has the type that the guide says.
@@ -186,7 +200,6 @@ impl Blas {
             };
             let set = library.cublasLtMatmulPreferenceSetAttribute;
             let call = "cublasLtMatmulPreferenceSetAttribute";
-            let most = MOST_WORKSPACE;
             self.check(
                 call,
                 set(
@@ -265,5 +278,32 @@ impl Plan {
     /// Bytes of scratch memory that it needs.
     pub fn workspace(&self) -> usize {
         self.choice.workspace
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::cuda::library::cublaslt::Epilogue;
+
+    #[test]
+    fn only_sums_that_are_split_have_room() {
+        let room = |m: usize, n: usize| {
+            most_workspace(&Product {
+                dtype: DType::Float16,
+                result: DType::Float16,
+                m,
+                n,
+                k: 64,
+                transposed: [false; 2],
+                batches: 1,
+                strides: [0; 3],
+                epilogue: Epilogue::default(),
+                adds: false,
+                alignment: 16,
+            })
+        };
+        assert_eq!((room(128, 768), room(4096, 3072)), (4 << 20, 4 << 20));
+        assert_eq!(room(1024, 1024), 8 << 20);
     }
 }

@@ -1,6 +1,11 @@
 //! What a graph computes: a convolution, or the transpose of one, with what follows it.
 
+use super::Cudnn;
+use super::engines::Subject;
+use super::graph::{Drawing, Drawn};
+use crate::error::Result;
 use crate::network::dtype::DType;
+use crate::providers::cuda::library::driver::Handle;
 
 /// A tensor of a convolution: extents and strides of batch, channels, and spatial axes.
 #[derive(Debug, Clone, PartialEq)]
@@ -138,6 +143,16 @@ impl Convolution {
             self.begin[axis].clamp(least, least + self.strides[axis] - 1)
         };
         (0..self.begin.len()).map(one).collect()
+    }
+}
+
+impl Subject for Convolution {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn draw(&self, library: &'static Cudnn, handle: Handle) -> Result<Drawn> {
+        Drawing::new(library, self).draw(handle)
     }
 }
 

@@ -1,15 +1,18 @@
-//! Plans of convolutions in the engines that the library proposes for them.
+//! Plans of graphs in the engines that the library proposes for them.
 //!
 //! A plan is asked for by its engine's place among the proposals, which a version of the library gives in the same order
 //! again for the same problem and GPU: so the plan of one engine is built without those of the others.
 
 use super::descriptor::Descriptor;
+use super::graph::Drawn;
 use super::numbers::{kind, name, ty};
 use super::proposals::{Engine, Proposals};
-use super::{Convolution, Cudnn, cudnn, supported};
+use super::{Cudnn, cudnn, supported};
 use crate::error::{Error, ErrorKind, Result};
+use crate::network::dtype::DType;
 use crate::providers::cuda::library::driver::Handle;
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The library on the current GPU.
@@ -27,9 +30,21 @@ struct Raw(Handle);
 // SAFETY: a handle may be used from any thread, one at a time: a mutex is around it, or one thread took it.
 unsafe impl Send for Raw {}
 
-/// A convolution that was asked about, with the plans that were built for it.
+/// What plans compute; two that print alike are the same.
+pub trait Subject: Debug + Send + Sync {
+    /// The element type of what it reads.
+    fn dtype(&self) -> DType;
+
+    /// The graph of it.
+    ///
+    /// # Errors
+    /// If the library has no such graph.
+    fn draw(&self, library: &'static Cudnn, handle: Handle) -> Result<Drawn>;
+}
+
+/// Something that was asked about, with the plans that were built for it.
 pub struct Problem {
-    convolution: Convolution,
+    subject: Box<dyn Subject>,
     engines: OnceLock<Vec<Engine>>,
     plans: Mutex<HashMap<usize, Slot>>,
 }
@@ -37,7 +52,7 @@ pub struct Problem {
 /// A plan, or why there can't be one; nothing if nobody built it, or it failed for lack of memory or of a device.
 type Slot = Arc<Mutex<Option<Result<Arc<Plan>>>>>;
 
-/// A convolution that is ready to run.
+/// A graph that is ready to run.
 pub struct Plan {
     plan: Descriptor,
     ids: Vec<i64>,
@@ -48,13 +63,6 @@ impl Plan {
     /// Bytes of scratch memory that it needs.
     pub fn workspace(&self) -> usize {
         self.workspace
-    }
-}
-
-impl Problem {
-    /// What it is about.
-    pub fn convolution(&self) -> &Convolution {
-        &self.convolution
     }
 }
 
@@ -88,20 +96,20 @@ impl Dnn {
         Ok(Raw(handle))
     }
 
-    /// A convolution as a problem: the one that is known, if there is one.
-    pub fn problem(&self, convolution: &Convolution) -> Arc<Problem> {
+    /// A convolution or a product as a problem: the one that is known, if there is one.
+    pub fn problem(&self, subject: &(impl Subject + Clone + 'static)) -> Arc<Problem> {
         let mut problems = lock(&self.problems);
         if problems.len() >= MOST_PROBLEMS {
             problems.retain(|_, problem| Arc::strong_count(problem) > 1);
         }
         let new = || {
             Arc::new(Problem {
-                convolution: convolution.clone(),
+                subject: Box::new(subject.clone()),
                 engines: OnceLock::new(),
                 plans: Mutex::default(),
             })
         };
-        problems.entry(format!("{convolution:?}")).or_insert_with(new).clone()
+        problems.entry(format!("{subject:?}")).or_insert_with(new).clone()
     }
 
     /// The engines that the library proposes, the best guess first; none where it can't even draw the problem. Some of them
@@ -113,7 +121,7 @@ impl Dnn {
         if let Some(known) = problem.engines.get() {
             return Ok(known);
         }
-        let ask = |handle| Proposals::of(self.library, &problem.convolution, handle)?.engines();
+        let ask = |handle| Proposals::of(self.library, &*problem.subject, handle)?.engines();
         let found = supported(self.with_builder(ask))?.unwrap_or_default();
         Ok(problem.engines.get_or_init(|| found))
     }
@@ -129,7 +137,7 @@ impl Dnn {
         if let Some(known) = &*slot {
             return known.clone();
         }
-        let built = self.with_builder(|handle| self.build(&problem.convolution, number, handle));
+        let built = self.with_builder(|handle| self.build(&*problem.subject, number, handle));
         let lasting = built.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::Unsupported);
         if lasting {
             *slot = Some(built.clone());
@@ -158,12 +166,12 @@ impl Dnn {
         done
     }
 
-    fn build(&self, convolution: &Convolution, number: usize, handle: Handle) -> Result<Arc<Plan>> {
-        let proposals = Proposals::of(self.library, convolution, handle)?;
+    fn build(&self, subject: &dyn Subject, number: usize, handle: Handle) -> Result<Arc<Plan>> {
+        let proposals = Proposals::of(self.library, subject, handle)?;
         let config = proposals.configs.get(number).ok_or_else(|| {
-            Error::unsupported("cuDNN has no such engine for a convolution")
+            Error::unsupported("cuDNN has no such engine for a graph")
                 .expected(format!("engine {number}"))
-                .got(format!("{} engines for {convolution:?}", proposals.configs.len()))
+                .got(format!("{} engines for {subject:?}", proposals.configs.len()))
         })?;
         let plan = self.finish(handle, config)?;
         let mut workspace = [0i64];
@@ -182,11 +190,12 @@ impl Dnn {
         plan.finish()
     }
 
-    /// Puts a convolution into a stream. The addresses are those of input, weights, bias and residual (where they are),
-    /// result, and scratch memory.
+    /// Puts a graph into a stream. The addresses are those of its operands as they were drawn (of a convolution: input,
+    /// weights, bias and residual where they are; of a product: both matrices, the other operands), of the result, and of
+    /// scratch memory.
     ///
     /// # Safety
-    /// Each address must hold its tensor until the stream has run the convolution.
+    /// Each address must hold its tensor until the stream has run the graph.
     ///
     /// # Errors
     /// If the library refuses.

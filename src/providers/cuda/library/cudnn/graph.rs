@@ -27,13 +27,37 @@ pub(super) struct Drawing<'a> {
 }
 
 /// A graph, with the numbers of its tensors in the order in which a plan takes their addresses.
-pub(super) struct Drawn {
+pub struct Drawn {
     pub(super) graph: Descriptor,
     pub(super) ids: Vec<i64>,
     _kept: Vec<Descriptor>,
 }
 
-fn data_type(dtype: DType) -> Result<i32> {
+impl Drawn {
+    /// The graph of these operations, which live as long, with all that they refer to.
+    pub(super) fn new(
+        library: &'static Cudnn,
+        handle: Handle,
+        operations: Vec<Descriptor>,
+        ids: Vec<i64>,
+        mut kept: Vec<Descriptor>,
+    ) -> Result<Self> {
+        let graph = Descriptor::new(library, kind::GRAPH)?;
+        let all: Vec<&Descriptor> = operations.iter().collect();
+        graph
+            .set(name::GRAPH_HANDLE, ty::HANDLE, &[handle])?
+            .link(name::GRAPH_OPERATIONS, &all)?;
+        let graph = graph.finish()?;
+        kept.extend(operations);
+        Ok(Self {
+            graph,
+            ids,
+            _kept: kept,
+        })
+    }
+}
+
+pub(super) fn data_type(dtype: DType) -> Result<i32> {
     Ok(match dtype {
         DType::Float32 => 0,
         DType::Float64 => 1,
@@ -120,18 +144,7 @@ impl<'a> Drawing<'a> {
         }
         self.kept.push(y);
         ids.push(id::Y);
-        let graph = Descriptor::new(self.library, kind::GRAPH)?;
-        let all: Vec<&Descriptor> = operations.iter().collect();
-        graph
-            .set(name::GRAPH_HANDLE, ty::HANDLE, &[handle])?
-            .link(name::GRAPH_OPERATIONS, &all)?;
-        let graph = graph.finish()?;
-        self.kept.extend(operations);
-        Ok(Drawn {
-            graph,
-            ids,
-            _kept: self.kept,
-        })
+        Drawn::new(self.library, handle, operations, ids, self.kept)
     }
 
     /// The convolution itself; a transposed one is what gives the gradient of another one's input.

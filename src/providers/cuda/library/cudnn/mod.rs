@@ -5,10 +5,11 @@ mod descriptor;
 mod engines;
 mod graph;
 mod numbers;
+pub mod product;
 mod proposals;
 
 pub use convolution::{ALIGNMENT, Activation, Convolution, Tensor};
-pub use engines::{Dnn, Plan, Problem};
+pub use engines::{Dnn, Plan, Problem, Subject};
 pub use proposals::Engine;
 
 use super::driver::Handle;

@@ -14,6 +14,8 @@ pub mod kind {
     pub const GRAPH: i32 = 15;
     pub const VARIANT_PACK: i32 = 16;
     pub const TENSOR: i32 = 17;
+    pub const MATMUL: i32 = 18;
+    pub const OPERATION_MATMUL: i32 = 19;
     pub const ENGINE: i32 = 2;
 }
 
@@ -87,6 +89,11 @@ pub mod name {
     pub const ENGINE_INDEX: i32 = 1301;
     pub const ENGINE_NOTES: i32 = 1303;
     pub const ENGINE_BEHAVIOR: i32 = 1305;
+    pub const MATMUL_PRECISION: i32 = 1500;
+    pub const MATMUL_A: i32 = 1520;
+    pub const MATMUL_B: i32 = 1521;
+    pub const MATMUL_C: i32 = 1522;
+    pub const OPERATION_MATMUL: i32 = 1523;
 }
 
 /// `cudnnBackendNumericalNote_t`.

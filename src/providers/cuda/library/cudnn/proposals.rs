@@ -1,9 +1,10 @@
-//! The engines that the library proposes for a convolution, and what they are known by.
+//! The engines that the library proposes for a graph, and what they are known by.
 
 use super::descriptor::Descriptor;
-use super::graph::{Drawing, Drawn};
+use super::engines::Subject;
+use super::graph::Drawn;
 use super::numbers::{HEURISTICS, behavior, kind, name, note, ty};
-use super::{Convolution, Cudnn, supported};
+use super::{Cudnn, supported};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::providers::cuda::library::driver::Handle;
@@ -20,7 +21,7 @@ pub struct Engine {
     pub compiles: bool,
 }
 
-/// What the library proposes for a convolution.
+/// What the library proposes for a graph.
 pub(super) struct Proposals {
     pub(super) drawn: Drawn,
     /// The engines that may be taken, the best guess first.
@@ -28,12 +29,12 @@ pub(super) struct Proposals {
 }
 
 impl Proposals {
-    pub(super) fn of(library: &'static Cudnn, convolution: &Convolution, handle: Handle) -> Result<Self> {
-        let drawn = Drawing::new(library, convolution).draw(handle)?;
+    pub(super) fn of(library: &'static Cudnn, subject: &dyn Subject, handle: Handle) -> Result<Self> {
+        let drawn = subject.draw(library, handle)?;
         let mut configs = vec![];
         for mode in HEURISTICS {
             for config in configurations(&drawn.graph, mode)? {
-                if is_exact(&engine(&config)?, convolution.dtype)? {
+                if is_exact(&engine(&config)?, subject.dtype())? {
                     configs.push(config);
                 }
             }

@@ -1,0 +1,299 @@
+//! Products with all that follows as one graph of cuDNN, whose engines are compiled for it.
+
+use super::follow::{Place, place};
+use super::problem::Problem;
+use crate::error::Result;
+use crate::network::attr::Read;
+use crate::network::dtype::DType;
+use crate::network::{Layer, LayerId, Network, TensorId};
+use crate::plan::{Call, Instance};
+use crate::providers::cuda::kernels::Gpu;
+use crate::providers::cuda::kernels::conv::later::{Later, kept};
+use crate::providers::cuda::kernels::wishes;
+pub use crate::providers::cuda::library::cudnn::product::Product;
+use crate::providers::cuda::library::cudnn::product::{ALIGNMENT, Function, Matrix, Step, Value};
+use crate::providers::cuda::library::cudnn::{Plan, supported};
+use std::sync::{Arc, OnceLock};
+
+/// So many of cuDNN's engines are timed: each takes about a second to compile.
+pub const ENGINES: usize = 3;
+/// What rows of operands are multiples of, in elements.
+const EVEN: usize = 8;
+/// A product of fewer multiplications is not worth that.
+const FEWEST_MULTIPLICATIONS: usize = 1 << 24;
+
+/// The layers behind a product as the steps of a graph.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Steps {
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// What they read besides.
+    pub operands: Vec<(TensorId, Place)>,
+}
+
+impl Steps {
+    /// The steps that some layers, which come in an order of execution, are behind a product; none if there is a layer that
+    /// no step is, or if a number has another type than the product.
+    pub fn new(network: &Network, product: LayerId, behind: &[LayerId]) -> Option<Self> {
+        let result = network[product].outputs[0];
+        let mut found = Self {
+            steps: vec![],
+            operands: vec![],
+        };
+        let mut given = vec![result];
+        for &id in behind {
+            let step = found.step(network, result, &given, &network[id])?;
+            found.steps.push(step);
+            given.push(network[id].outputs[0]);
+        }
+        if behind.is_empty() {
+            return None;
+        }
+        let dtype = network[result].ty.dtype;
+        let read = found.operands.iter().map(|(tensor, _)| tensor);
+        let same = given.iter().chain(read).all(|&t| network[t].ty.dtype == dtype);
+        same.then_some(found)
+    }
+
+    fn step(&mut self, network: &Network, result: TensorId, given: &[TensorId], layer: &Layer) -> Option<Step> {
+        let inside = |t: TensorId| given.iter().position(|&other| other == t);
+        match *layer.inputs.as_slice() {
+            [Some(x)] => Some(Step {
+                function: unary(layer)?,
+                x: inside(x)?,
+                other: None,
+            }),
+            [Some(a), Some(b)] => {
+                let function = binary(layer)?;
+                let turns = matches!(function, Function::Add | Function::Mul);
+                let (x, other) = if inside(a).is_none() && turns { (b, a) } else { (a, b) };
+                Some(Step {
+                    function,
+                    x: inside(x)?,
+                    other: Some(match inside(other) {
+                        Some(number) => Value::Given(number),
+                        None => self.operand(network, result, other)?,
+                    }),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn operand(&mut self, network: &Network, result: TensorId, tensor: TensorId) -> Option<Value> {
+        // One tensor of a graph is one step's.
+        let known = self.operands.iter().any(|(other, _)| *other == tensor);
+        let place = place(network, tensor, result).filter(|_| !known)?;
+        self.operands.push((tensor, place));
+        Some(Value::Operand(self.operands.len() - 1))
+    }
+
+    /// The product of these operands with the steps, if there are engines for such a one; none where shapes differ from
+    /// call to call: an engine is compiled for one shape, and that takes longer than a call may.
+    pub fn of(&self, network: &Network, operands: [TensorId; 2], transposed: [bool; 2]) -> Option<Product> {
+        let extents = |t: TensorId| {
+            network[t]
+                .ty
+                .shape
+                .iter()
+                .map(|extent| usize::try_from(extent.as_const()?).ok())
+        };
+        let [left, right] = operands.map(|t| extents(t).collect::<Option<Vec<usize>>>());
+        self.product(
+            &Problem::new(transposed, &left?, &right?),
+            network[operands[0]].ty.dtype,
+        )
+    }
+
+    fn product(&self, problem: &Problem, dtype: DType) -> Option<Product> {
+        let Problem { m, n, k, ref batch, .. } = *problem;
+        let batches = match batch[..] {
+            [] => 1,
+            [batches] => batches,
+            _ => return None,
+        };
+        if batches * m * n * k < FEWEST_MULTIPLICATIONS {
+            return None;
+        }
+        let even = [n, k, if problem.transposed[0] { m } else { EVEN }];
+        let steps = [0, 1].map(|side| problem.steps[side].first().copied().unwrap_or(0));
+        if even.iter().chain(&steps).any(|extent| extent % EVEN != 0) {
+            return None;
+        }
+        let strides = problem.strides();
+        let side = |side: usize, rows: usize, columns: usize| {
+            let [row, column] = strides[side];
+            let one = steps[side] == 0;
+            Matrix {
+                sizes: [if one { 1 } else { batches }, rows, columns],
+                strides: [if one { rows * columns } else { steps[side] }, row, column],
+            }
+        };
+        let sizes = |place: Place| match place {
+            Place::Element => [batches, m, n],
+            Place::Column => [1, 1, n],
+            Place::Only => [1, 1, 1],
+        };
+        let sides = [side(0, m, k), side(1, k, n)];
+        // Two matrices give one result, however many there should be of it.
+        if batches > 1 && sides.iter().all(|side| side.sizes[0] == 1) {
+            return None;
+        }
+        Some(Product {
+            dtype,
+            sides,
+            operands: self
+                .operands
+                .iter()
+                .map(|&(_, place)| Matrix::dense(sizes(place)))
+                .collect(),
+            steps: self.steps.clone(),
+        })
+    }
+}
+
+fn unary(layer: &Layer) -> Option<Function> {
+    Some(match layer.op.name {
+        "Relu" => Function::Relu,
+        "Tanh" => Function::Tanh,
+        "Sigmoid" => Function::Sigmoid,
+        "Silu" => Function::Silu,
+        "Gelu" if layer.attrs.text("approximate") == "tanh" => Function::GeluTanh,
+        "Gelu" => Function::Gelu,
+        _ => return None,
+    })
+}
+
+fn binary(layer: &Layer) -> Option<Function> {
+    Some(match layer.op.name {
+        "Add" => Function::Add,
+        "Sub" => Function::Sub,
+        "Mul" => Function::Mul,
+        "Div" => Function::Div,
+        _ => return None,
+    })
+}
+
+/// A plan that is wanted.
+struct Wish {
+    gpu: Arc<Gpu>,
+    product: Product,
+    number: usize,
+    /// None where there is no such engine.
+    plan: OnceLock<Option<Arc<Plan>>>,
+}
+
+impl wishes::Wish for Wish {
+    fn is_open(&self) -> bool {
+        self.plan.get().is_none()
+    }
+
+    fn build(&self) {
+        // What went wrong is found so again by who asks for it.
+        _ = self.plan();
+    }
+}
+
+impl Wish {
+    fn new(gpu: &Arc<Gpu>, product: Product, number: usize) -> Arc<Self> {
+        Arc::new(Self {
+            gpu: gpu.clone(),
+            product,
+            number,
+            plan: OnceLock::new(),
+        })
+    }
+
+    fn plan(&self) -> Result<Option<&Arc<Plan>>> {
+        let make = || {
+            let _entered = self.gpu.device.enter()?;
+            let dnn = self.gpu.dnn()?;
+            supported(dnn.plan(&dnn.problem(&self.product), self.number))
+        };
+        kept(&self.plan, make).map(Option::as_ref)
+    }
+
+    /// Whether there is an engine of this number, as far as that can be told.
+    fn is_there(&self) -> bool {
+        let engines = || {
+            let _entered = self.gpu.device.enter()?;
+            let dnn = self.gpu.dnn()?;
+            dnn.engines(&dnn.problem(&self.product)).map(<[_]>::len)
+        };
+        engines().is_ok_and(|engines| self.number < engines)
+    }
+}
+
+/// A product in one of cuDNN's engines. The plan is built when it is needed and no sooner.
+pub struct Fused {
+    wish: Arc<Wish>,
+    /// Of the inputs, those that a plan takes, in its order.
+    inputs: Vec<usize>,
+    /// What runs in place of a plan.
+    spare: Later,
+}
+
+impl Fused {
+    /// The product in the `number`th engine; `spare` makes what needs no workspace, and runs it where there is no such
+    /// engine, and where addresses are not what engines want.
+    pub fn new(
+        gpu: &Arc<Gpu>,
+        product: Product,
+        number: usize,
+        inputs: Vec<usize>,
+        spare: impl Fn() -> Result<Box<dyn Instance>> + Send + 'static,
+    ) -> Self {
+        let wish = Wish::new(gpu, product, number);
+        wishes::wish(&wish);
+        Self {
+            wish,
+            inputs,
+            spare: Later::new(gpu, spare),
+        }
+    }
+
+    /// Lets the plan for a product in its `number`th engine be built with the next ones that are.
+    pub fn expect(gpu: &Arc<Gpu>, product: Product, number: usize) {
+        wishes::expect(format!("{product:?} {number}"), Wish::new(gpu, product, number));
+    }
+}
+
+impl Instance for Fused {
+    fn ready(&self) -> Result<()> {
+        wishes::fulfil();
+        match self.wish.plan()? {
+            Some(_) => Ok(()),
+            None => self.spare.ready(),
+        }
+    }
+
+    fn workspace(&self) -> usize {
+        let plan = self.wish.plan().ok().flatten();
+        plan.map_or(0, |plan| plan.workspace())
+    }
+
+    fn implementation(&self) -> String {
+        match self.wish.plan() {
+            Ok(Some(_)) => "cuDNN".into(),
+            _ => self.spare.implementation(),
+        }
+    }
+
+    /// What stands in for an engine that is not there is not worth timing: another form is just that.
+    fn naive(&self) -> bool {
+        !self.wish.is_there()
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        let inputs = self.inputs.iter().map(|&input| call.inputs[input].cast_mut());
+        let addresses: Vec<*mut u8> = inputs.chain([call.outputs[0]]).collect();
+        // A slice may begin anywhere, and where is not known any sooner.
+        let even = addresses.iter().all(|address| address.addr().is_multiple_of(ALIGNMENT));
+        let plan = match self.wish.plan()? {
+            Some(plan) if even => plan,
+            _ => return self.spare.run(call),
+        };
+        // SAFETY: the planner gives addresses that hold the operands of the request, in the order of the plan's tensors.
+        unsafe { self.wish.gpu.dnn()?.run(plan, &addresses, call.workspace, call.queue) }
+    }
+}

@@ -1,0 +1,351 @@
+//! Products of the same left operand with as many right ones, small enough that one of them leaves most of a GPU idle: as one
+//! launch, or one after another where that is faster.
+
+use super::behind::Behind;
+use super::problem::Problem;
+use super::{MatMul, Single, Way, follow, own, single};
+use crate::error::Result;
+use crate::network::attr::Read;
+use crate::network::dim::Binding;
+use crate::network::{LayerId, Network, TensorId};
+use crate::plan::layout::Layout;
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
+use crate::providers::common::scope::Scope;
+use crate::providers::cuda::kernels::Gpu;
+use std::sync::Arc;
+
+/// So many products are one launch: queries, keys and values.
+const MOST: usize = 3;
+
+/// The scope's product with others that read the same and have the same shapes, if it is the first of them.
+pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Option<Candidate> {
+    let dtype = scope.output_type(0).dtype;
+    let products = siblings(scope);
+    if !own::has_tensor_cores(&gpu.device, dtype) || products.len() < 2 {
+        return None;
+    }
+    let processors = gpu.device.multiprocessors as usize;
+    if !is_small(&opt_problem(scope)?, products.len(), processors) {
+        return None;
+    }
+    let behind = alike(scope, &products)?;
+    let singles = products.iter().zip(behind).map(|(&layer, behind)| {
+        let scope = Scope { layer, ..*scope };
+        let operands = [scope.input(0)?, scope.input(1)?];
+        Some(single(&scope, operands, behind, gpu))
+    });
+    Some(Together::candidate(singles.collect::<Option<Vec<_>>>()?, gpu))
+}
+
+/// Products of constants with what the scope's product reads, of its shapes; none where it is not the first that is run
+/// together. None of them reads what another gives.
+fn siblings(scope: &Scope) -> Vec<LayerId> {
+    let network = scope.network;
+    let own = scope.layer();
+    let held = |layer: LayerId| {
+        let &[Some(left), Some(right)] = network[layer].inputs.as_slice() else {
+            return None;
+        };
+        network[right].constant().map(|_| (left, &network[right].ty.shape))
+    };
+    let Some(wanted) = held(scope.layer) else { return vec![] };
+    let flags = |layer: LayerId| ["transA", "transB"].map(|name| network[layer].attrs.flag(name));
+    let alike = |&layer: &LayerId| {
+        network[layer].op.name == own.op.name && held(layer) == Some(wanted) && flags(layer) == flags(scope.layer)
+    };
+    let mut found: Vec<LayerId> = network[wanted.0].users.iter().copied().filter(alike).collect();
+    if found.len() < 2 {
+        return vec![];
+    }
+    let positions = scope.positions();
+    found.sort_by_key(|layer| positions[layer]);
+    found.dedup();
+    let starts = found.chunks(MOST).find(|chunk| chunk[0] == scope.layer);
+    starts.map(<[_]>::to_vec).unwrap_or_default()
+}
+
+/// What follows each product, the most that is written alike for all of them and reads nothing but constants.
+fn alike(scope: &Scope, products: &[LayerId]) -> Option<Vec<Vec<LayerId>>> {
+    let network = scope.network;
+    let written = |layer: LayerId| {
+        let product = network[layer].outputs[0];
+        let groups = follow::groups(&Scope { layer, ..*scope }).into_iter();
+        let with_code = groups.map(move |layers| (Behind::new(network, product, &layers), layers));
+        let held = |(behind, _): &(Behind, Vec<LayerId>)| {
+            let constant = |(tensor, _): &(TensorId, follow::Place)| network[*tensor].constant().is_some();
+            behind.operands.iter().all(constant)
+        };
+        with_code.filter(held).map(|(behind, layers)| (behind.text, layers))
+    };
+    let all: Vec<Vec<(String, Vec<LayerId>)>> = products.iter().map(|&layer| written(layer).collect()).collect();
+    let same = |text: &str| {
+        let of = |groups: &Vec<(String, Vec<LayerId>)>| {
+            let found = groups.iter().find(|(other, _)| other == text);
+            found.map(|(_, layers)| layers.clone())
+        };
+        all.iter().map(of).collect::<Option<Vec<_>>>()
+    };
+    all.first()?.iter().find_map(|(text, _)| same(text))
+}
+
+/// The problem at the shapes to optimise for.
+fn opt_problem(scope: &Scope) -> Option<Problem> {
+    let network: &Network = scope.network;
+    let opt = network.symbols.iter().map(|(name, range)| (name.clone(), range.opt));
+    let opt: Binding = opt.collect();
+    let shape = |input: usize| {
+        let extents = scope.input_type(input)?.shape.iter();
+        let extents = extents.map(|extent| usize::try_from(extent.eval(&opt).ok()?).ok());
+        extents.collect::<Option<Vec<_>>>()
+    };
+    let attrs = &scope.layer().attrs;
+    let transposed = [attrs.flag("transA"), attrs.flag("transB")];
+    Some(Problem::new(transposed, &shape(0)?, &shape(1)?))
+}
+
+/// Whether so many products leave processors idle, most of them if they run one after another.
+fn is_small(problem: &Problem, count: usize, processors: usize) -> bool {
+    const SIDE: usize = 64;
+    count * problem.batches() * problem.m.div_ceil(SIDE) * problem.n.div_ceil(SIDE) < 2 * processors
+}
+
+struct Together {
+    /// The kernel of each product, and which inputs it reads.
+    singles: Vec<(MatMul, Vec<usize>)>,
+    inputs: usize,
+    gpu: Arc<Gpu>,
+}
+
+impl Together {
+    fn candidate(singles: Vec<Single>, gpu: &Arc<Gpu>) -> Candidate {
+        let mut inputs = singles[0].inputs[..1].to_vec();
+        let mut slots = vec![vec![0]; singles.len()];
+        // As `Written` declares them: right operands, those of each tail, and what the code does not read.
+        let parts = |single: &Single| {
+            [
+                1..2,
+                2..2 + single.kernel.read,
+                2 + single.kernel.read..single.inputs.len(),
+            ]
+        };
+        for part in 0..3 {
+            for (single, slots) in singles.iter().zip(&mut slots) {
+                let part = &single.inputs[parts(single)[part].clone()];
+                slots.extend(inputs.len()..inputs.len() + part.len());
+                inputs.extend(part);
+            }
+        }
+        let layers = singles
+            .iter()
+            .flat_map(|single| single.layers.iter().copied())
+            .collect();
+        let outputs = singles.iter().map(|single| single.output).collect();
+        let kernels = singles.into_iter().map(|single| single.kernel);
+        let kernel = Self {
+            singles: kernels.zip(slots).collect(),
+            inputs: inputs.len(),
+            gpu: gpu.clone(),
+        };
+        Candidate {
+            kernel: Arc::new(kernel),
+            layers,
+            inputs,
+            outputs,
+        }
+    }
+
+    fn at_once(&self, problem: &Problem, tile: u32) -> Result<Box<dyn Instance>> {
+        let kernels = || self.singles.iter().map(|(kernel, _)| kernel);
+        let written = own::Written {
+            products: self.singles.len(),
+            unused: kernels().map(|kernel| kernel.unused).sum(),
+            ..self.singles[0].0.written()
+        };
+        Ok(Box::new(own::tensor(&self.gpu, problem, &written, tile)?))
+    }
+
+    /// Each in the form of this number.
+    fn in_turn(&self, request: &Request, tactic: u32) -> Result<Box<dyn Instance>> {
+        let part = |((kernel, slots), output): (&(MatMul, Vec<usize>), usize)| {
+            let inputs: Vec<_> = slots.iter().map(|&slot| request.inputs[slot].clone()).collect();
+            let form = Form {
+                tactic,
+                inputs: vec![Layout::Plain; inputs.len()],
+                outputs: vec![Layout::Plain],
+            };
+            let instance = kernel.instantiate(&Request {
+                form: &form,
+                inputs: &inputs,
+                outputs: &request.outputs[output..=output],
+                binding: request.binding,
+                threads: request.threads,
+            })?;
+            Ok((instance, slots.clone()))
+        };
+        let parts = self.singles.iter().zip(0..).map(part);
+        Ok(Box::new(InTurn(parts.collect::<Result<_>>()?)))
+    }
+}
+
+impl Kernel for Together {
+    fn name(&self) -> String {
+        let names = self.singles.iter().map(|(kernel, _)| kernel.name());
+        names.collect::<Vec<_>>().join("+")
+    }
+
+    fn identity(&self) -> String {
+        format!("{} of {}", self.singles.len(), self.singles[0].0.identity())
+    }
+
+    /// Our tiles for all at once, and what libraries do with each.
+    fn forms(&self) -> Vec<Form> {
+        let form = |tactic: u32| Form {
+            tactic,
+            inputs: vec![Layout::Plain; self.inputs],
+            outputs: vec![Layout::Plain; self.singles.len()],
+        };
+        let each = self.singles[0].0.forms().into_iter().map(|form| form.tactic);
+        let library = each.filter(|&tactic| !matches!(Way::of(tactic), Way::Tile(_)));
+        let library = library.map(|tactic| own::TILES + tactic);
+        (0..own::TILES).chain(library).map(form).collect()
+    }
+
+    fn expect(&self, request: &Request, timed: bool) {
+        if let Some(tactic) = request.form.tactic.checked_sub(own::TILES) {
+            let (form, first) = (
+                Form {
+                    tactic,
+                    ..request.form.clone()
+                },
+                &self.singles[0].0,
+            );
+            first.expect(
+                &Request {
+                    form: &form,
+                    ..*request
+                },
+                timed,
+            );
+        }
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let shape = |input: usize| request.inputs[input].shape.as_slice();
+        let problem = Problem::new(self.singles[0].0.transposed, shape(0), shape(1));
+        let processors = self.gpu.device.multiprocessors as usize;
+        // What was chosen at some shapes has to run at others.
+        match request.form.tactic.checked_sub(own::TILES) {
+            Some(tactic) => self.in_turn(request, tactic),
+            None if problem.k > 0 && is_small(&problem, self.singles.len(), processors) => self
+                .at_once(&problem, request.form.tactic)
+                .or_else(|_| self.in_turn(request, 0)),
+            None => self.in_turn(request, 0),
+        }
+    }
+}
+
+/// Products one after another, each with the inputs that it reads.
+struct InTurn(Vec<(Box<dyn Instance>, Vec<usize>)>);
+
+impl Instance for InTurn {
+    fn ready(&self) -> Result<()> {
+        self.0.iter().try_for_each(|(instance, _)| instance.ready())
+    }
+
+    fn workspace(&self) -> usize {
+        let each = self.0.iter().map(|(instance, _)| instance.workspace());
+        each.max().unwrap_or(0)
+    }
+
+    fn implementation(&self) -> String {
+        let each = self
+            .0
+            .first()
+            .map_or(String::new(), |(instance, _)| instance.implementation());
+        format!("{each}, {} times", self.0.len())
+    }
+
+    fn naive(&self) -> bool {
+        self.0.iter().any(|(instance, _)| instance.naive())
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        for ((instance, slots), &output) in self.0.iter_mut().zip(call.outputs) {
+            let inputs: Vec<*const u8> = slots.iter().map(|&slot| call.inputs[slot]).collect();
+            instance.run(&Call {
+                inputs: &inputs,
+                outputs: &[output],
+                workspace: call.workspace,
+                queue: call.queue,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::array::Array;
+    use crate::network::attr::Attrs;
+    use crate::network::dtype::DType;
+    use crate::network::ops;
+    use crate::providers::common::scope::Orders;
+
+    /// Products with biases of one input, each as wide as is said; the last one also with a Relu.
+    fn projections(widths: &[usize]) -> (Network, Vec<LayerId>) {
+        let mut network = Network::new("test");
+        let shape = ["b", "128", "8"].map(|d| d.parse().unwrap()).to_vec();
+        let x = network.add_input("x", DType::Float16, shape).unwrap();
+        let mut products = vec![];
+        for (number, &width) in widths.iter().enumerate() {
+            let mut held = |shape: &[usize]| {
+                let values: Vec<f64> = (0..shape.iter().product()).map(|i| i as f64).collect();
+                network.add_constant("", Array::from_f64(DType::Float16, shape.to_vec(), &values).unwrap())
+            };
+            let (w, b) = (held(&[8, width]), held(&[width]));
+            let mut op = |op: &str, inputs: &[TensorId]| {
+                let inputs: Vec<_> = inputs.iter().map(|&t| Some(t)).collect();
+                let op = ops::find(op).unwrap();
+                network.add_layer("", op, Attrs::new(), &inputs).unwrap()[0]
+            };
+            let product = op("MatMul", &[x, w]);
+            let mut y = op("Add", &[product, b]);
+            if number + 1 == widths.len() {
+                y = op("Relu", &[y]);
+            }
+            network.mark_output(y, &format!("y{number}")).unwrap();
+            products.push(network.producer(product).unwrap().0);
+        }
+        (network, products)
+    }
+
+    fn found(network: &Network, layer: LayerId) -> (Vec<LayerId>, Option<usize>) {
+        let orders = Orders::default();
+        let scope = Scope {
+            network,
+            layer,
+            orders: &orders,
+        };
+        let products = siblings(&scope);
+        let behind = alike(&scope, &products).map(|groups| groups.iter().map(Vec::len).sum());
+        (products, behind)
+    }
+
+    #[test]
+    fn queries_keys_and_values_are_one_launch_with_what_all_of_them_add() {
+        let (network, products) = projections(&[8, 8, 8]);
+        assert_eq!(found(&network, products[0]), (products.clone(), Some(3)));
+        assert_eq!(found(&network, products[1]).0, []);
+        let (network, products) = projections(&[16, 8, 8]);
+        assert_eq!(found(&network, products[0]).0, []);
+        assert_eq!(found(&network, products[1]).0, products[1..]);
+    }
+
+    #[test]
+    fn large_products_are_not() {
+        let problem = |m: usize| Problem::new([false; 2], &[m, 768], &[768, 768]);
+        assert!(is_small(&problem(128), 3, 132));
+        assert!(!is_small(&problem(4096), 3, 132));
+    }
+}

@@ -1,0 +1,74 @@
+//! What takes long to build. A program makes all of its instances before it asks the first one to be ready, and the planner
+//! tells what it will time before it does: then what all of them wish for is built at once, on several threads.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Something that is wanted.
+pub trait Wish: Send + Sync {
+    /// Whether nobody built it yet.
+    fn is_open(&self) -> bool;
+
+    /// Builds it, and keeps what goes wrong for who needs it.
+    fn build(&self);
+}
+
+/// The wishes that nobody asked to be fulfilled yet.
+static WISHES: Mutex<Vec<Weak<dyn Wish>>> = Mutex::new(vec![]);
+/// Those of the planner, each once.
+static EXPECTED: Mutex<BTreeMap<String, Arc<dyn Wish>>> = Mutex::new(BTreeMap::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes a wish down.
+pub fn wish(wish: &Arc<impl Wish + 'static>) {
+    let wish: Arc<dyn Wish> = wish.clone();
+    let mut wishes = lock(&WISHES);
+    wishes.retain(|wish| wish.strong_count() > 0);
+    wishes.push(Arc::downgrade(&wish));
+}
+
+/// Writes down what will be wished for, under what it is known by.
+pub fn expect(key: String, wish: Arc<dyn Wish>) {
+    lock(&EXPECTED).insert(key, wish);
+}
+
+/// Builds what is wished for and still wanted; a single wish is left to who asks.
+pub fn fulfil() {
+    let wishes = std::mem::take(&mut *lock(&WISHES));
+    let expected = std::mem::take(&mut *lock(&EXPECTED)).into_values();
+    let asked = wishes.iter().filter_map(Weak::upgrade);
+    let wanted: Vec<Arc<dyn Wish>> = expected.chain(asked).filter(|wish| wish.is_open()).collect();
+    if wanted.len() > 1 {
+        on_threads(wanted.len(), |at| wanted[at].build());
+    }
+}
+
+/// Runs jobs by their numbers on as many threads as there are processors.
+fn on_threads(jobs: usize, job: impl Fn(usize) + Sync) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < jobs) {
+            job(at);
+        }
+    };
+    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn every_job_is_done_once() {
+        let done: Vec<AtomicBool> = (0..9).map(|_| AtomicBool::new(false)).collect();
+        on_threads(done.len(), |at| assert!(!done[at].swap(true, Ordering::Relaxed)));
+        assert!(done.iter().all(|d| d.load(Ordering::Relaxed)));
+        on_threads(0, |_| unreachable!());
+    }
+}
