@@ -6,7 +6,8 @@ use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand, Space};
 use crate::plan::place::{Home, Places};
 use crate::plan::program::{Program, SlotId};
-use crate::plan::stretch::Run;
+use crate::plan::queues::Entered;
+use crate::plan::stretch::{Run, Running};
 use crate::plan::{Call, Form, Memory, Provider, Request};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -147,7 +148,8 @@ impl Boundary {
     ///
     /// # Errors
     /// If an array lies where nobody can fetch it, or a copy fails.
-    pub fn enter(&mut self, program: &Program, runs: &mut [Run], inputs: &[Place], outputs: &[Place]) -> Result<()> {
+    pub fn enter(&mut self, running: &mut Running, inputs: &[Place], outputs: &[Place]) -> Result<()> {
+        let (program, queues) = (running.program, running.queues);
         for port in &mut self.ports {
             let (place, reads) = match port.home {
                 Home::Input(i) => (inputs[i], true),
@@ -162,13 +164,13 @@ impl Boundary {
                 _ if !reads => {}
                 // SAFETY: the caller vouches for so many bytes, and what stands in has as many.
                 Space::Host => unsafe { std::ptr::copy_nonoverlapping(place.address, near, port.bytes) },
-                space => copy(owner(program, space)?, near, place.address, port.bytes)?,
+                space => copy(owner(program, space)?, queues, near, place.address, port.bytes)?,
             }
         }
         for patch in &self.patches {
             let port = self.ports.iter().find(|port| port.home == patch.home);
             let address = port.map_or(std::ptr::null_mut(), Port::address);
-            let run = &mut runs[patch.run];
+            let run = &mut running.runs[patch.run];
             let address = address.wrapping_add(patch.offset);
             if patch.writes {
                 run.outputs[patch.operand] = address;
@@ -183,7 +185,7 @@ impl Boundary {
     ///
     /// # Errors
     /// If a copy fails.
-    pub fn leave(&mut self, program: &Program) -> Result<()> {
+    pub fn leave(&mut self, program: &Program, queues: &Entered) -> Result<()> {
         for port in &mut self.ports {
             let (Some(place), true) = (port.place, matches!(port.home, Home::Output(_))) else {
                 continue;
@@ -195,7 +197,7 @@ impl Boundary {
             match place.space {
                 // SAFETY: as in `enter`.
                 Space::Host => unsafe { std::ptr::copy_nonoverlapping(near, place.address, port.bytes) },
-                space => copy(owner(program, space)?, place.address, near, port.bytes)?,
+                space => copy(owner(program, space)?, queues, place.address, near, port.bytes)?,
             }
         }
         Ok(())
@@ -319,7 +321,7 @@ fn owner(program: &Program, space: Space) -> Result<&Arc<dyn Provider>> {
 }
 
 /// Copies bytes from or to a device, and waits for it.
-fn copy(provider: &Arc<dyn Provider>, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
+fn copy(provider: &Arc<dyn Provider>, queues: &Entered, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
     let kernel = provider
         .transfer()
         .ok_or_else(|| Error::internal("a provider with memory of its own copies nothing there"))?;
@@ -335,7 +337,7 @@ fn copy(provider: &Arc<dyn Provider>, to: *mut u8, from: *const u8, bytes: usize
         binding: &Default::default(),
         threads: 1,
     };
-    let queue = provider.queue()?;
+    let queue = queues.of_caller(&**provider)?;
     let mut instance = kernel.instantiate(&request)?;
     let workspace = provider.allocate(instance.workspace())?;
     instance.run(&Call {

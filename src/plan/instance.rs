@@ -184,8 +184,6 @@ impl ProgramInstance {
     }
 
     fn go(&mut self, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
-        self.boundary.enter(&self.program, &mut self.runs, inputs, outputs)?;
-        let lasts = caller.is_some() && self.boundary.lasts();
         let queues = self.queues.enter(&self.program, caller)?;
         let mut running = Running {
             program: &self.program,
@@ -193,6 +191,8 @@ impl ProgramInstance {
             queues: &queues,
             threads: self.threads,
         };
+        self.boundary.enter(&mut running, inputs, outputs)?;
+        let lasts = caller.is_some() && self.boundary.lasts();
         let repeated = match (&mut self.repeats, self.boundary.addresses()) {
             (Some(repeats), Some(addresses)) => repeats.run(addresses, &self.boundary, &mut running)?,
             _ => false,
@@ -207,7 +207,7 @@ impl ProgramInstance {
         if lasts {
             Ok(())
         } else {
-            self.boundary.leave(&self.program)
+            self.boundary.leave(&self.program, &queues)
         }
     }
 
@@ -239,7 +239,6 @@ impl ProgramInstance {
     /// # Errors
     /// As [`ProgramInstance::run`].
     pub unsafe fn profile(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Vec<StepTime>> {
-        self.boundary.enter(&self.program, &mut self.runs, inputs, outputs)?;
         let queues = self.queues.enter(&self.program, None)?;
         let mut running = Running {
             program: &self.program,
@@ -247,11 +246,12 @@ impl ProgramInstance {
             queues: &queues,
             threads: self.threads,
         };
+        self.boundary.enter(&mut running, inputs, outputs)?;
         let mut times = vec![];
         for stretch in &mut self.stretches {
             stretch.profile(&mut running, &mut times)?;
         }
-        self.boundary.leave(&self.program)?;
+        self.boundary.leave(&self.program, &queues)?;
         Ok(times)
     }
 

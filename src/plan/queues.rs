@@ -76,6 +76,7 @@ impl Queues {
         });
         let entered = Entered {
             queues: self,
+            foreign: caller.copied(),
             caller: of_caller,
         };
         for (number, own) in self.0.iter().enumerate() {
@@ -127,6 +128,7 @@ impl Queues {
 /// The queues of one call.
 pub(super) struct Entered<'a> {
     queues: &'a Queues,
+    foreign: Option<Foreign>,
     /// The caller's, in place of a provider's.
     caller: Option<(usize, Box<dyn Queue>)>,
 }
@@ -140,6 +142,19 @@ impl Entered<'_> {
         match &self.caller {
             Some((number, queue)) if *number == provider => Ok(&**queue),
             _ => self.queues.own(provider),
+        }
+    }
+
+    /// Where copies from and to the caller's arrays of a device go: behind what he put into his queue, and before what he
+    /// will put there.
+    ///
+    /// # Errors
+    /// If the device has no queue left.
+    pub fn of_caller(&self, provider: &dyn Provider) -> Result<Box<dyn Queue>> {
+        match self.foreign.filter(|foreign| foreign.space == provider.space()) {
+            // SAFETY: whoever calls vouches for his queue.
+            Some(foreign) => Ok(unsafe { provider.adopt(foreign.raw) }),
+            None => provider.queue(),
         }
     }
 
