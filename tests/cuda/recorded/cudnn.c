@@ -357,8 +357,10 @@ static int finish_graph(struct Descriptor* graph) {
     for (int i = 0; i < summary->operations; i++) {
         const struct Descriptor* first = *(struct Descriptor**)value(graph, 801)->bytes;
         const bool known = first->kind == BACKWARD || first->kind == PRODUCT;
-        const struct Descriptor* operation =
-            linked(graph, 801, i, i ? OPERATION_POINTWISE : known ? first->kind : FORWARD);
+        const struct Descriptor* operation = linked(graph, 801, i,
+                                                    i       ? OPERATION_POINTWISE
+                                                    : known ? first->kind
+                                                            : FORWARD);
         const int status = operation ? gather(summary, operation) : BAD_PARAM;
         if (status) return status;
     }
