@@ -21,7 +21,7 @@ fn place(&(address, device): &Spot) -> Place {
 }
 
 /// The types that a context prepares for.
-pub fn types<'a>(dtypes: impl Iterator<Item = DType>, shapes: &'a [Vec<usize>]) -> Vec<(DType, &'a [usize])> {
+pub fn types(dtypes: impl Iterator<Item = DType>, shapes: &[Vec<usize>]) -> Vec<(DType, &[usize])> {
     dtypes
         .zip(shapes)
         .map(|(dtype, shape)| (dtype, shape.as_slice()))
