@@ -1,21 +1,19 @@
 //! A program at concrete shapes: kernels instantiated, addresses decided. Owned by one context.
 
 use crate::error::{Error, Result};
-use crate::network::Source;
-use crate::network::array::Array;
 use crate::network::dim::Binding;
-use crate::plan::boundary::{Boundary, Patch, Place};
+use crate::plan::boundary::{Boundary, Place};
+use crate::plan::fixed::{Fixed, fixed_slots};
 use crate::plan::layout::{Operand, Space};
-use crate::plan::order::{Touched, extent};
-use crate::plan::place::{Home, Places, is_ahead, place};
-use crate::plan::program::{Program, SlotId, Step, operand};
+use crate::plan::linking::Linking;
+use crate::plan::place::{Places, is_ahead, place};
+use crate::plan::program::{Program, Step, operand};
 use crate::plan::queues::{Foreign, Queues};
 use crate::plan::repeat::Repeats;
 use crate::plan::stretch::{Run, Running, Stretch};
-use crate::plan::{Alias, Call, Instance, Memory, Request};
+use crate::plan::{Alias, Instance, Memory, Request};
 use std::collections::HashSet;
-use std::ffi::c_void;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::Arc;
 
 /// A program at concrete shapes.
 pub struct ProgramInstance {
@@ -33,21 +31,6 @@ pub struct ProgramInstance {
     recorded: bool,
     // What fixed addresses point to.
     _fixed: Vec<Fixed>,
-}
-
-/// Memory that does not change between calls.
-enum Fixed {
-    Array(Array),
-    Memory(Arc<dyn Memory>),
-}
-
-impl Fixed {
-    fn address(&self) -> *mut u8 {
-        match self {
-            Fixed::Array(array) => array.bytes().as_ptr().cast_mut(),
-            Fixed::Memory(memory) => memory.address(),
-        }
-    }
 }
 
 // SAFETY: the addresses point into memory that the instance owns (arena, fixed), into constants that never
@@ -278,95 +261,6 @@ fn run_stretches(stretches: &mut [Stretch], running: &mut Running, lasts: bool) 
     all.try_for_each(|(at, stretch)| stretch.run(running, lasts && at == last))
 }
 
-/// Gives each run its addresses.
-struct Linking<'a> {
-    program: &'a Program,
-    places: &'a Places,
-    fixed: &'a [Option<Fixed>],
-    arenas: &'a [(Space, Box<dyn Memory>)],
-    runs: Vec<Run>,
-    patches: Vec<Patch>,
-}
-
-impl Linking<'_> {
-    fn arena(&self, space: Space) -> *mut u8 {
-        let arena = self.arenas.iter().find(|(of, _)| *of == space);
-        arena.map_or(std::ptr::null_mut(), |(_, memory)| memory.address())
-    }
-
-    fn link(&mut self, step: usize, instance: Box<dyn Instance>, workspace: usize) {
-        let (places, fixed) = (self.places, self.fixed);
-        let run = self.runs.len();
-        let mut patches = vec![];
-        let mut address = |slots: &[SlotId], writes: bool| -> Vec<*mut u8> {
-            let one = |(operand, &slot): (usize, &SlotId)| {
-                let (home, offset) = (places.homes[slot], places.offsets[slot]);
-                match home {
-                    Home::Arena(start) => self.arena(self.program.slots[slot].space).wrapping_add(start + offset),
-                    Home::Fixed => {
-                        // A view of a constant lies where the constant does.
-                        let held = fixed[slot].as_ref().or(fixed[places.root(slot)].as_ref());
-                        held.map_or(std::ptr::null_mut(), |held| held.address().wrapping_add(offset))
-                    }
-                    Home::Input(_) | Home::Output(_) => {
-                        patches.push(Patch {
-                            run,
-                            operand,
-                            writes,
-                            home,
-                            offset,
-                        });
-                        std::ptr::null_mut()
-                    }
-                }
-            };
-            slots.iter().enumerate().map(one).collect()
-        };
-        let ProgramStep { inputs, outputs } = slots_of(&self.program.steps[step]);
-        let inputs = address(&inputs, false).into_iter().map(|p| p.cast_const()).collect();
-        let outputs = address(&outputs, true);
-        let provider = &self.program.providers[self.program.steps[step].provider];
-        let (scratch, space) = (instance.workspace(), provider.space());
-        let mut touched = self.touched(step);
-        touched
-            .writes
-            .extend(extent(Home::Arena(workspace), self.arena(space), 0, scratch));
-        let workspace = self.arena(space).wrapping_add(workspace);
-        self.patches.extend(patches);
-        self.runs.push(Run {
-            step,
-            instance,
-            inputs,
-            outputs,
-            workspace,
-            touched,
-        });
-    }
-
-    /// What a step reads and writes in the arenas; of a slice, all that it is a slice of.
-    fn touched(&self, step: usize) -> Touched {
-        let places = self.places;
-        let ranges = |slots: &[SlotId]| {
-            let one = |&slot: &SlotId| {
-                let whole = places.operands[slot].parent_channels.is_some();
-                let (slot, offset) = if whole {
-                    (places.root(slot), 0)
-                } else {
-                    (slot, places.offsets[slot])
-                };
-                let arena = self.arena(self.program.slots[slot].space);
-                extent(places.homes[slot], arena, offset, places.operands[slot].bytes())
-            };
-            slots.iter().filter_map(one).collect()
-        };
-        let step = &self.program.steps[step];
-        Touched {
-            reads: ranges(&step.inputs),
-            writes: ranges(&step.outputs),
-        }
-    }
-}
-
 /// Instantiates what runs on a device once and lets it go, so that whatever a device compiles for these shapes is there
 /// when a call comes with such.
 ///
@@ -385,18 +279,6 @@ pub fn rehearse(program: &Program, binding: &Binding) -> Result<()> {
         }
     }
     Ok(())
-}
-
-struct ProgramStep {
-    inputs: Vec<SlotId>,
-    outputs: Vec<SlotId>,
-}
-
-fn slots_of(step: &Step) -> ProgramStep {
-    ProgramStep {
-        inputs: step.inputs.clone(),
-        outputs: step.outputs.clone(),
-    }
 }
 
 /// The names of the layers of a step, for messages.
@@ -470,103 +352,11 @@ fn instantiate(
 }
 
 /// Instantiates a kernel where its provider wants it made.
-fn create(program: &Program, step: &Step, request: &Request) -> Result<Box<dyn Instance>> {
+pub(super) fn create(program: &Program, step: &Step, request: &Request) -> Result<Box<dyn Instance>> {
     let mut instance = None;
     program.providers[step.provider].run(request.threads, &mut || {
         instance = Some(step.kernel.instantiate(request)?);
         Ok(())
     })?;
     instance.ok_or_else(|| Error::internal("the provider did not run the job"))
-}
-
-/// The memory of every fixed slot: constants, symbolic values, and constants brought to another layout.
-fn fixed_slots(program: &Program, places: &Places, binding: &Binding, threads: usize) -> Result<Vec<Option<Fixed>>> {
-    let mut fixed: Vec<Option<Fixed>> = program.slots.iter().map(|_| None).collect();
-    for (i, slot) in program
-        .slots
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| places.homes[*i] == Home::Fixed)
-    {
-        let tensor = &program.network[slot.tensor];
-        fixed[i] = match &tensor.source {
-            Source::Constant(constant) => Some(Fixed::Array(constant.array.clone())),
-            Source::Symbolic => {
-                let values = tensor
-                    .ty
-                    .value
-                    .iter()
-                    .flatten()
-                    .map(|d| d.eval(binding))
-                    .collect::<Result<Vec<_>>>()?;
-                let shape = places.operands[i].shape.clone();
-                Some(Fixed::Array(Array::from_i64(tensor.ty.dtype, shape, &values)?))
-            }
-            _ => None,
-        };
-    }
-    for index in (0..program.steps.len()).filter(|&s| is_ahead(program, s)) {
-        let (input, output) = (program.steps[index].inputs[0], program.steps[index].outputs[0]);
-        let source = fixed[input]
-            .as_ref()
-            .map(Fixed::address)
-            .ok_or_else(|| Error::internal("a constant has no memory"))?;
-        let constant = matches!(
-            program.network[program.slots[output].tensor].source,
-            Source::Constant(_)
-        );
-        let mut kept = program.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = kept.get(&output).and_then(Weak::upgrade).filter(|_| constant);
-        let memory = match before {
-            Some(memory) => memory,
-            None => reorder_ahead(program, index, places, binding, threads, source)?,
-        };
-        if constant {
-            kept.insert(output, Arc::downgrade(&memory));
-        }
-        fixed[output] = Some(Fixed::Memory(memory));
-    }
-    Ok(fixed)
-}
-
-/// Runs a step on a constant, once for all calls.
-fn reorder_ahead(
-    program: &Program,
-    step: usize,
-    places: &Places,
-    binding: &Binding,
-    threads: usize,
-    source: *const u8,
-) -> Result<Arc<dyn Memory>> {
-    let step = &program.steps[step];
-    let (inputs, outputs) = (
-        [places.operands[step.inputs[0]].clone()],
-        [places.operands[step.outputs[0]].clone()],
-    );
-    let request = Request {
-        form: &step.form,
-        inputs: &inputs,
-        outputs: &outputs,
-        binding,
-        threads,
-    };
-    let owner = |space: Space| program.providers.iter().find(|p| p.space() == space);
-    let owner = owner(program.slots[step.outputs[0]].space).ok_or_else(|| Error::internal("nobody owns a memory"))?;
-    let target: Arc<dyn Memory> = Arc::from(owner.allocate(outputs[0].bytes())?);
-    let provider = &program.providers[step.provider];
-    let mut instance = create(program, step, &request)?;
-    let workspace = provider.allocate(instance.workspace())?;
-    let queue = provider.queue()?;
-    let (from, to, raw) = (source as usize, target.address() as usize, queue.raw() as usize);
-    provider.run(threads, &mut || {
-        let call = Call {
-            inputs: &[from as *const u8],
-            outputs: &[to as *mut u8],
-            workspace: workspace.address(),
-            queue: raw as *mut c_void,
-        };
-        instance.run(&call)
-    })?;
-    queue.finish()?;
-    Ok(target)
 }

@@ -1,8 +1,9 @@
 //! What the kernels of several providers share: what a family sees, which pointwise layers go together, operands as
-//! strides.
+//! strides, tensors seen through layers that only move them.
 
 pub mod group;
 pub mod scope;
+pub mod seen;
 pub mod view;
 
 use crate::plan::Candidate;

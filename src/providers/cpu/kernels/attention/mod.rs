@@ -5,7 +5,6 @@
 
 mod block;
 mod product;
-mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -21,9 +20,9 @@ use crate::network::ops::attention;
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
+use crate::providers::common::seen::{Path, Seen, Strided, ahead, behind, movers};
 use crate::providers::cpu::simd::Isa;
 use block::{KEYS, QUERIES, Rows, Rule, Task, attend, scratch_bytes};
-use seen::{Path, Seen, Strided, ahead, behind, movers};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Attention with what stands around it: which tensors it reads and gives, and how.
 
-use super::seen::{Path, Seen, ahead, behind, movers};
 use crate::network::dim::Dim;
 use crate::network::{LayerId, Network, TensorId};
 use crate::providers::common::scope::Scope;
+use crate::providers::common::seen::{Path, Seen, ahead, behind, movers};
 use std::collections::HashSet;
 
 /// Layers that run as one attention.

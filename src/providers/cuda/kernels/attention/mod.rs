@@ -6,10 +6,6 @@
 mod around;
 mod code;
 mod linear;
-// What a provider of the processor sees around attention is what is seen here.
-#[allow(clippy::duplicate_mod)]
-#[path = "../../../cpu/kernels/attention/seen.rs"]
-mod seen;
 mod share;
 mod tile;
 
@@ -22,10 +18,10 @@ use crate::network::ops::attention;
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::common::scope::{Scope, uniform_forms};
+use crate::providers::common::seen::{Seen, Strided};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use around::Around;
 use code::{Code, Mask};
-use seen::{Seen, Strided};
 use share::{Operands, Way};
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Which kernel runs an attention, and what each of its blocks does.
 
-use super::seen::Strided;
 use super::tile::Tile;
 use crate::network::dtype::DType;
+use crate::providers::common::seen::Strided;
 use crate::providers::cuda::kernels::words::divisor;
 
 /// Bytes that the tiled kernel moves at once.

@@ -1,0 +1,125 @@
+//! Memory that does not change between calls: constants, symbolic values, and constants brought to another layout or memory.
+
+use crate::error::{Error, Result};
+use crate::network::Source;
+use crate::network::array::Array;
+use crate::network::dim::Binding;
+use crate::plan::instance::create;
+use crate::plan::layout::Space;
+use crate::plan::place::{Home, Places, is_ahead};
+use crate::plan::program::Program;
+use crate::plan::{Call, Memory, Request};
+use std::ffi::c_void;
+use std::sync::{Arc, PoisonError, Weak};
+
+/// Memory that does not change between calls.
+pub(super) enum Fixed {
+    Array(Array),
+    Memory(Arc<dyn Memory>),
+}
+
+impl Fixed {
+    pub fn address(&self) -> *mut u8 {
+        match self {
+            Fixed::Array(array) => array.bytes().as_ptr().cast_mut(),
+            Fixed::Memory(memory) => memory.address(),
+        }
+    }
+}
+
+/// The memory of every fixed slot: constants, symbolic values, and constants brought to another layout.
+pub(super) fn fixed_slots(
+    program: &Program,
+    places: &Places,
+    binding: &Binding,
+    threads: usize,
+) -> Result<Vec<Option<Fixed>>> {
+    let mut fixed: Vec<Option<Fixed>> = program.slots.iter().map(|_| None).collect();
+    for (i, slot) in program
+        .slots
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| places.homes[*i] == Home::Fixed)
+    {
+        let tensor = &program.network[slot.tensor];
+        fixed[i] = match &tensor.source {
+            Source::Constant(constant) => Some(Fixed::Array(constant.array.clone())),
+            Source::Symbolic => {
+                let values = tensor
+                    .ty
+                    .value
+                    .iter()
+                    .flatten()
+                    .map(|d| d.eval(binding))
+                    .collect::<Result<Vec<_>>>()?;
+                let shape = places.operands[i].shape.clone();
+                Some(Fixed::Array(Array::from_i64(tensor.ty.dtype, shape, &values)?))
+            }
+            _ => None,
+        };
+    }
+    for index in (0..program.steps.len()).filter(|&s| is_ahead(program, s)) {
+        let (input, output) = (program.steps[index].inputs[0], program.steps[index].outputs[0]);
+        let source = fixed[input]
+            .as_ref()
+            .map(Fixed::address)
+            .ok_or_else(|| Error::internal("a constant has no memory"))?;
+        let constant = matches!(
+            program.network[program.slots[output].tensor].source,
+            Source::Constant(_)
+        );
+        let mut kept = program.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = kept.get(&output).and_then(Weak::upgrade).filter(|_| constant);
+        let memory = match before {
+            Some(memory) => memory,
+            None => reorder_ahead(program, index, places, binding, threads, source)?,
+        };
+        if constant {
+            kept.insert(output, Arc::downgrade(&memory));
+        }
+        fixed[output] = Some(Fixed::Memory(memory));
+    }
+    Ok(fixed)
+}
+
+/// Runs a step on a constant, once for all calls.
+fn reorder_ahead(
+    program: &Program,
+    step: usize,
+    places: &Places,
+    binding: &Binding,
+    threads: usize,
+    source: *const u8,
+) -> Result<Arc<dyn Memory>> {
+    let step = &program.steps[step];
+    let (inputs, outputs) = (
+        [places.operands[step.inputs[0]].clone()],
+        [places.operands[step.outputs[0]].clone()],
+    );
+    let request = Request {
+        form: &step.form,
+        inputs: &inputs,
+        outputs: &outputs,
+        binding,
+        threads,
+    };
+    let owner = |space: Space| program.providers.iter().find(|p| p.space() == space);
+    let owner = owner(program.slots[step.outputs[0]].space).ok_or_else(|| Error::internal("nobody owns a memory"))?;
+    let target: Arc<dyn Memory> = Arc::from(owner.allocate(outputs[0].bytes())?);
+    let provider = &program.providers[step.provider];
+    let mut instance = create(program, step, &request)?;
+    let workspace = provider.allocate(instance.workspace())?;
+    let queue = provider.queue()?;
+    let (from, to, raw) = (source as usize, target.address() as usize, queue.raw() as usize);
+    provider.run(threads, &mut || {
+        let call = Call {
+            inputs: &[from as *const u8],
+            outputs: &[to as *mut u8],
+            workspace: workspace.address(),
+            queue: raw as *mut c_void,
+        };
+        instance.run(&call)
+    })?;
+    queue.finish()?;
+    Ok(target)
+}
