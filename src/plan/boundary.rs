@@ -9,7 +9,7 @@ use crate::plan::program::{Program, SlotId};
 use crate::plan::queues::Entered;
 use crate::plan::stretch::{Run, Running};
 use crate::plan::{Call, Form, Memory, Provider, Request};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// An array of the caller, which the call reads or writes.
@@ -42,7 +42,8 @@ pub(super) struct Patch {
 
 /// All arrays of the caller.
 pub(super) struct Boundary {
-    patches: Vec<Patch>,
+    /// Each with the number of its port.
+    patches: Vec<(usize, Patch)>,
     ports: Vec<Port>,
 }
 
@@ -67,42 +68,40 @@ const SMALL: usize = 1 << 20;
 
 impl Boundary {
     pub fn new(program: &Program, runs: &[Run], places: &Places, patches: Vec<Patch>) -> Self {
-        let mut ports: BTreeMap<(bool, usize), Port> = BTreeMap::new();
-        for patch in &patches {
-            let (key, slot) = match patch.home {
-                Home::Input(i) => ((false, i), None),
-                Home::Output(i) => ((true, i), Some(program.outputs[i])),
-                Home::Arena(_) | Home::Fixed => continue,
+        let mut ports: Vec<Port> = vec![];
+        let mut numbered = vec![];
+        for patch in patches {
+            let slot = match patch.home {
+                Home::Output(i) => Some(program.outputs[i]),
+                _ => None,
             };
             let step = &program.steps[runs[patch.run].step];
             let slots = if patch.writes { &step.outputs } else { &step.inputs };
             let bytes = places.operands[slot.unwrap_or(slots[patch.operand])].bytes();
-            let port = ports.entry(key).or_insert(Port {
-                home: patch.home,
-                bytes,
-                touched: false,
-                copier: None,
-                near: None,
-                bypass: None,
-                place: None,
-            });
+            let known = ports.iter().position(|port| port.home == patch.home);
+            let number = known.unwrap_or(ports.len());
+            if known.is_none() {
+                ports.push(Port::new(patch.home, bytes));
+            }
+            let port = &mut ports[number];
             match program.providers[step.provider].space() {
                 Space::Host => port.touched = true,
                 Space::Device(_) => {
                     port.copier = Some(step.provider);
-                    port.bypass = Bypass::of(program, runs, places, patch);
+                    port.bypass = Bypass::of(program, runs, places, &patch);
                 }
             }
+            numbered.push((number, patch));
         }
         Self {
-            patches,
-            ports: ports.into_values().collect(),
+            patches: numbered,
+            ports,
         }
     }
 
     /// The runs whose addresses change.
     pub fn patched(&self) -> impl Iterator<Item = usize> {
-        self.patches.iter().map(|patch| patch.run)
+        self.patches.iter().map(|(_, patch)| patch.run)
     }
 
     /// The addresses of the call that entered, if a device reaches all of them: what is copied from and to may be recorded.
@@ -167,11 +166,9 @@ impl Boundary {
                 space => copy(owner(program, space)?, queues, near, place.address, port.bytes)?,
             }
         }
-        for patch in &self.patches {
-            let port = self.ports.iter().find(|port| port.home == patch.home);
-            let address = port.map_or(std::ptr::null_mut(), Port::address);
+        for (port, patch) in &self.patches {
             let run = &mut running.runs[patch.run];
-            let address = address.wrapping_add(patch.offset);
+            let address = self.ports[*port].address().wrapping_add(patch.offset);
             if patch.writes {
                 run.outputs[patch.operand] = address;
             } else {
@@ -268,6 +265,18 @@ impl Bypass {
 }
 
 impl Port {
+    fn new(home: Home, bytes: usize) -> Self {
+        Self {
+            home,
+            bytes,
+            touched: false,
+            copier: None,
+            near: None,
+            bypass: None,
+            place: None,
+        }
+    }
+
     /// How a recording does without a copy, if the kernels can use the caller's array: on their device, and aligned.
     fn bypassable(&self) -> Option<&Bypass> {
         /// What libraries may ask of addresses.

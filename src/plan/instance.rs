@@ -176,9 +176,9 @@ impl ProgramInstance {
         };
         self.boundary.enter(&mut running, inputs, outputs)?;
         let lasts = caller.is_some() && self.boundary.lasts();
-        let repeated = match (&mut self.repeats, self.boundary.addresses()) {
-            (Some(repeats), Some(addresses)) => repeats.run(addresses, &self.boundary, &mut running)?,
-            _ => false,
+        let repeated = match &mut self.repeats {
+            Some(repeats) => repeats.run(&self.boundary, &mut running)?,
+            None => false,
         };
         match &self.repeats {
             Some(repeats) if repeated && !lasts => repeats.finish(&mut running)?,

@@ -108,9 +108,7 @@ impl Queues {
         }
         Ok(())
     }
-}
 
-impl Queues {
     /// Waits for everything, the caller's queue included, whether it fails or not.
     pub fn settle(&self, program: &Program, caller: Option<&Foreign>) {
         for own in self.0.iter().flatten() {

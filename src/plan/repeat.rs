@@ -44,7 +44,10 @@ impl Repeats {
     ///
     /// # Errors
     /// If a kernel or the device fails.
-    pub fn run(&mut self, addresses: Vec<usize>, boundary: &Boundary, running: &mut Running) -> Result<bool> {
+    pub fn run(&mut self, boundary: &Boundary, running: &mut Running) -> Result<bool> {
+        let Some(addresses) = boundary.addresses() else {
+            return Ok(false);
+        };
         let queue = running.queues.get(self.provider)?;
         if queue.is_recording() {
             return Ok(false);

@@ -2,6 +2,7 @@
 //! strides, tensors seen through layers that only move them.
 
 pub mod group;
+pub mod indexed;
 pub mod scope;
 pub mod seen;
 pub mod view;

@@ -84,6 +84,29 @@ impl<'a> Scope<'a> {
         self.input_type(index)?.value.as_deref()
     }
 
+    /// As [`Scope::value`], of an input without which the layer can't run.
+    ///
+    /// # Errors
+    /// That it depends on data.
+    pub fn known(&self, index: usize) -> Result<Vec<Dim>, Why> {
+        let value = self.value(index).map(<[Dim]>::to_vec);
+        value.ok_or_else(|| Why::new(format!("{} depends on data", self.layer().op.inputs[index])))
+    }
+
+    /// Axes or steps, if the layer has them.
+    ///
+    /// # Errors
+    /// That they are not known yet.
+    pub fn numbers(&self, index: usize) -> Result<Option<Vec<i64>>, Why> {
+        if self.input(index).is_none() {
+            return Ok(None);
+        }
+        let values: Option<Vec<i64>> = self.known(index)?.iter().map(Dim::as_const).collect();
+        values
+            .map(Some)
+            .ok_or_else(|| Why::new("axes or steps are not known at build time"))
+    }
+
     /// Refuses the layer if the size of a result depends on data.
     ///
     /// # Errors

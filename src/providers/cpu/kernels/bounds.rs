@@ -1,6 +1,6 @@
 //! Slice and Pad whose bounds are data: the copies are made out at each run.
 
-use super::boxes::{Border, numbers, padded, sliced};
+use super::boxes::{Border, padded, sliced};
 use super::copy::{Move, Mover};
 use super::scope::{Scope, uniform_forms};
 use super::{Answer, Why};
@@ -24,10 +24,10 @@ pub fn offer(scope: &Scope) -> Answer {
         .and_then(|t| t.shape.first()?.as_const())
         .unwrap_or(0);
     let count = if op == "Pad" { count / 2 } else { count };
-    let axes = numbers(scope, 3)?.unwrap_or_else(|| (0..count).collect());
+    let axes = scope.numbers(3)?.unwrap_or_else(|| (0..count).collect());
     let axes = axes.iter().map(|&axis| ty.axis(axis)).collect::<Result<Vec<_>>>();
     let rule = match op {
-        "Slice" => Rule::Slice(numbers(scope, 4)?.unwrap_or_else(|| vec![1; count as usize])),
+        "Slice" => Rule::Slice(scope.numbers(4)?.unwrap_or_else(|| vec![1; count as usize])),
         _ => Rule::Pad(Border::of(scope)),
     };
     let read: Vec<usize> = [0, 1, 2].into_iter().filter(|&i| scope.input(i).is_some()).collect();

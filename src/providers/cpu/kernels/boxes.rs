@@ -67,25 +67,9 @@ impl Border {
     }
 }
 
-fn known(scope: &Scope, index: usize) -> std::result::Result<Vec<Dim>, Why> {
-    let value = scope.value(index).map(<[Dim]>::to_vec);
-    value.ok_or_else(|| Why::new(format!("{} depends on data", scope.layer().op.inputs[index])))
-}
-
-/// Axes or steps, if the layer has them.
-pub(super) fn numbers(scope: &Scope, index: usize) -> std::result::Result<Option<Vec<i64>>, Why> {
-    if scope.input(index).is_none() {
-        return Ok(None);
-    }
-    let values: Option<Vec<i64>> = known(scope, index)?.iter().map(Dim::as_const).collect();
-    values
-        .map(Some)
-        .ok_or_else(|| Why::new("axes or steps are not known at build time"))
-}
-
 fn slice(scope: &Scope) -> std::result::Result<Rule, Why> {
-    let starts = known(scope, 1)?;
-    let (axes, steps) = (numbers(scope, 3)?, numbers(scope, 4)?);
+    let starts = scope.known(1)?;
+    let (axes, steps) = (scope.numbers(3)?, scope.numbers(4)?);
     let ty = scope.output_type(0);
     let mut places = vec![(None, 1); ty.rank()];
     for (i, start) in starts.into_iter().enumerate() {
@@ -97,8 +81,8 @@ fn slice(scope: &Scope) -> std::result::Result<Rule, Why> {
 }
 
 fn pad(scope: &Scope) -> std::result::Result<Rule, Why> {
-    let (pads, ty) = (known(scope, 1)?, scope.output_type(0));
-    let axes = numbers(scope, 3)?.unwrap_or_else(|| (0..ty.rank() as i64).collect());
+    let (pads, ty) = (scope.known(1)?, scope.output_type(0));
+    let axes = scope.numbers(3)?.unwrap_or_else(|| (0..ty.rank() as i64).collect());
     let mut before = vec![Dim::default(); ty.rank()];
     for (&axis, count) in axes.iter().zip(pads) {
         before[ty.axis(axis).map_err(|e| Why::new(e.message()))?] = count;

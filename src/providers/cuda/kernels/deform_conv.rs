@@ -1,6 +1,6 @@
 //! DeformConv.
 
-use super::launch::{Launch, Sourced, fields};
+use super::launch::{Launches, Sourced, fields};
 use super::pointwise::code::element;
 use super::words::divisor;
 use super::{Answer, Gpu};
@@ -54,7 +54,7 @@ struct Deformed {
 }
 
 impl Deformed {
-    fn launch(&self, gpu: &Gpu, request: &Request) -> Result<Launch> {
+    fn launch(&self, gpu: &Gpu, request: &Request) -> Result<Launches> {
         let y = &request.outputs[0];
         let ty = element(y.dtype).unwrap_or("float");
         let or_null = |there: bool, name: &'static str| if there { name } else { "0" };
@@ -79,7 +79,12 @@ impl Deformed {
         let function = gpu.compiler.function(&source, "deformed", 0)?;
         let (items, words) = self.words(&request.inputs[0], y);
         let how = format!("{OUTPUTS} channels of a place a thread");
-        Ok(Launch::new(function, Grid::over(items, THREADS)?, fields(words)?, &how))
+        Ok(Launches::one(
+            function,
+            Grid::over(items, THREADS)?,
+            fields(words)?,
+            &how,
+        ))
     }
 
     /// How many threads there are, and `Deformed` of `deform_conv.cu`.

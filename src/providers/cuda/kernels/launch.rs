@@ -1,49 +1,43 @@
-//! Kernels of ours that are launched in the same way at every run.
+//! Kernels of ours that are launched in the same way at every run, once or several times.
 
 use super::Gpu;
 use crate::error::{Error, Result};
-use crate::plan::{Alias, Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Request};
 use crate::providers::cuda::device::{Arguments, Flag, Function, Grid};
+use std::fmt::Display;
 use std::sync::Arc;
 
-/// A kernel of one source, whose launch follows from the shapes.
+/// A kernel whose instance follows from the shapes.
 pub struct Sourced {
-    /// For reports.
-    pub name: String,
+    name: String,
     /// What its speed depends on besides shapes, dtypes and layouts.
-    pub identity: String,
-    /// The forms.
-    pub forms: Vec<Form>,
-    /// Whether it only moves data.
-    pub alias: Alias,
+    identity: String,
+    forms: Vec<Form>,
     /// Pairs of input and output that may be the same memory.
     pub in_place: Vec<(usize, usize)>,
-    /// The GPU.
-    pub gpu: Arc<Gpu>,
-    /// The launch at some shapes.
-    pub make: Make,
+    gpu: Arc<Gpu>,
+    make: Make,
 }
 
-/// What finds the launch at some shapes.
-pub type Make = Box<dyn Fn(&Gpu, &Request) -> Result<Launch> + Send + Sync>;
+/// What finds the instance at some shapes.
+type Make = Box<dyn Fn(&Gpu, &Request) -> Result<Box<dyn Instance>> + Send + Sync>;
 
 impl Sourced {
-    /// One that computes something.
-    pub fn new(
+    /// One of this name, which its identity need not have.
+    pub fn new<I: Into<Box<dyn Instance>>>(
         name: &str,
-        identity: String,
+        identity: impl Display,
         forms: Vec<Form>,
         gpu: &Arc<Gpu>,
-        make: impl Fn(&Gpu, &Request) -> Result<Launch> + Send + Sync + 'static,
+        make: impl Fn(&Gpu, &Request) -> Result<I> + Send + Sync + 'static,
     ) -> Self {
         Self {
             name: name.into(),
             identity: format!("{name} {identity}"),
             forms,
-            alias: Alias::None,
             in_place: vec![],
             gpu: gpu.clone(),
-            make: Box::new(make),
+            make: Box::new(move |gpu, request| make(gpu, request).map(Into::into)),
         }
     }
 }
@@ -61,33 +55,35 @@ impl Kernel for Sourced {
         self.forms.clone()
     }
 
-    fn alias(&self) -> Alias {
-        self.alias.clone()
-    }
-
     fn in_place(&self) -> Vec<(usize, usize)> {
         self.in_place.clone()
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        Ok(Box::new((self.make)(&self.gpu, request)?))
+        (self.make)(&self.gpu, request)
     }
 }
 
-/// One launch. Its kernel's parameters are the outputs, the inputs, the workspace if there is one, the fields as one struct
-/// if there are any, and the flag if there is one.
-pub struct Launch {
+/// One launch of several.
+pub struct Step {
     /// The kernel.
     pub function: Function,
     /// Its blocks.
     pub grid: Grid,
-    /// The fields of the struct.
+    /// The fields of its struct.
     pub fields: Vec<i32>,
+}
+
+/// Launches one after another. The parameters of each kernel are the outputs, the inputs, the workspace if there is one, its
+/// fields as one struct if there are any, and the flag if there is one.
+pub struct Launches {
+    /// The launches.
+    pub steps: Vec<Step>,
     /// Bytes of scratch memory.
     pub workspace: usize,
-    /// Where it leaves what is wrong with the data.
+    /// Where they leave what is wrong with the data.
     pub complaint: Option<Complaint>,
-    /// How it works, for reports.
+    /// How they work, for reports.
     pub how: String,
 }
 
@@ -99,13 +95,21 @@ pub struct Complaint {
     pub meaning: Box<dyn Fn(i64) -> Error + Send>,
 }
 
-impl Launch {
-    /// A launch without workspace and complaint.
-    pub fn new(function: Function, grid: Grid, fields: Vec<i32>, how: &str) -> Self {
+impl Complaint {
+    /// Asked when the work is done.
+    ///
+    /// # Errors
+    /// What the kernel left, if it did.
+    pub fn told(&self) -> Result<()> {
+        self.flag.take().map_or(Ok(()), |found| Err((self.meaning)(found)))
+    }
+}
+
+impl Launches {
+    /// One launch without workspace and complaint.
+    pub fn one(function: Function, grid: Grid, fields: Vec<i32>, how: impl Into<String>) -> Self {
         Self {
-            function,
-            grid,
-            fields,
+            steps: vec![Step { function, grid, fields }],
             workspace: 0,
             complaint: None,
             how: how.into(),
@@ -113,7 +117,13 @@ impl Launch {
     }
 }
 
-impl Instance for Launch {
+impl From<Launches> for Box<dyn Instance> {
+    fn from(launches: Launches) -> Self {
+        Box::new(launches)
+    }
+}
+
+impl Instance for Launches {
     fn workspace(&self) -> usize {
         self.workspace
     }
@@ -123,25 +133,26 @@ impl Instance for Launch {
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
-        let mut arguments = Arguments::of(call);
-        if self.workspace > 0 {
-            arguments.address(call.workspace);
+        for step in &self.steps {
+            let mut arguments = Arguments::of(call);
+            if self.workspace > 0 {
+                arguments.address(call.workspace);
+            }
+            if !step.fields.is_empty() {
+                arguments.fields(&step.fields);
+            }
+            if let Some(complaint) = &self.complaint {
+                arguments.address(complaint.flag.address());
+            }
+            // SAFETY: the source that the function comes from declares these parameters, for operands that the planner
+            // vouches for.
+            unsafe { step.function.launch(step.grid, &arguments, call.queue)? };
         }
-        if !self.fields.is_empty() {
-            arguments.fields(&self.fields);
-        }
-        if let Some(complaint) = &self.complaint {
-            arguments.address(complaint.flag.address());
-        }
-        // SAFETY: the source that the function comes from declares these parameters, for operands that the planner vouches for.
-        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+        Ok(())
     }
 
     fn finished(&mut self) -> Result<()> {
-        match &self.complaint {
-            Some(Complaint { flag, meaning }) => flag.take().map_or(Ok(()), |found| Err(meaning(found))),
-            None => Ok(()),
-        }
+        self.complaint.as_ref().map_or(Ok(()), Complaint::told)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Ops whose elements follow from their places: Range, OneHot, Trilu, ReverseSequence, AffineGrid and Col2Im.
 
-use super::launch::{Complaint, Launch, Sourced, fields};
+use super::launch::{Complaint, Launches, Sourced, fields};
 use super::pointwise::code::element;
 use super::words::{bits, divisor, pack};
 use super::{Answer, Gpu};
@@ -97,7 +97,7 @@ struct Code {
 }
 
 impl Rule {
-    fn launch(&self, gpu: &Gpu, request: &Request) -> Result<Launch> {
+    fn launch(&self, gpu: &Gpu, request: &Request) -> Result<Launches> {
         let call = match self {
             Rule::Range => range(request),
             Rule::OneHot(axis) => one_hot(*axis, request),
@@ -116,7 +116,7 @@ impl Rule {
         );
         let function = gpu.compiler.function(&source, "placing", 0)?;
         let words = fields([&[*items as i64], call.words.as_slice()].concat())?;
-        let mut launch = Launch::new(
+        let mut launch = Launches::one(
             function,
             Grid::over(*items, THREADS)?,
             words,

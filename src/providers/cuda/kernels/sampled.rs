@@ -1,6 +1,6 @@
 //! GridSample, RoiAlign and MaxRoiPool: images read at places that data tells.
 
-use super::launch::{Complaint, Launch, Sourced, fields};
+use super::launch::{Complaint, Launches, Sourced, fields};
 use super::pointwise::code::element;
 use super::words::{divisor, pack};
 use super::{Answer, Gpu};
@@ -107,7 +107,7 @@ fn double(number: f64) -> [i64; 2] {
 }
 
 impl Rule {
-    fn launch(self, attrs: &Attrs, gpu: &Gpu, request: &Request) -> Result<Launch> {
+    fn launch(self, attrs: &Attrs, gpu: &Gpu, request: &Request) -> Result<Launches> {
         let (x, y) = (&request.inputs[0], &request.outputs[0]);
         if x.is_empty() {
             return Err(Error::shape("there is nothing to read in an image without elements").got(x.describe()));
@@ -120,7 +120,7 @@ impl Rule {
         let source = self.source(attrs, request.inputs, &channels);
         let function = gpu.compiler.function(&source, "sampling", 0)?;
         let how = format!("{} channels of a place a thread", channels.each);
-        let mut launch = Launch::new(function, Grid::over(items, THREADS)?, fields(words)?, &how);
+        let mut launch = Launches::one(function, Grid::over(items, THREADS)?, fields(words)?, &how);
         if !matches!(self, Rule::Grid) {
             let images = x.shape[0];
             launch.complaint = Some(Complaint {

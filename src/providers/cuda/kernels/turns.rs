@@ -2,7 +2,7 @@
 //! one is short, strips that a thread turns.
 
 use super::Gpu;
-use super::launch::{Launch, fields};
+use super::launch::{Launches, fields};
 use super::words::{bits, divisor, pack};
 use crate::error::Result;
 use crate::network::dtype::DType;
@@ -126,7 +126,7 @@ struct Strip {
 ///
 /// # Errors
 /// If there are more elements than 32 bits count, or the kernel does not compile.
-pub fn launch(gpu: &Gpu, dtype: DType, sizes: &[usize], to: &[usize], from: &[usize]) -> Result<Option<Launch>> {
+pub fn launch(gpu: &Gpu, dtype: DType, sizes: &[usize], to: &[usize], from: &[usize]) -> Result<Option<Launches>> {
     let Some(turn) = Turn::of(sizes, to, from) else {
         return Ok(None);
     };
@@ -138,7 +138,7 @@ pub fn launch(gpu: &Gpu, dtype: DType, sizes: &[usize], to: &[usize], from: &[us
         .transpose()
 }
 
-fn in_tiles(gpu: &Gpu, dtype: DType, turn: &Turn) -> Result<Launch> {
+fn in_tiles(gpu: &Gpu, dtype: DType, turn: &Turn) -> Result<Launches> {
     let ([rows, columns], [read, written]) = (turn.tile(), turn.packs(dtype.size()));
     let ty = bits(dtype);
     let source = format!(
@@ -150,10 +150,10 @@ fn in_tiles(gpu: &Gpu, dtype: DType, turn: &Turn) -> Result<Launch> {
     let function = gpu.compiler.function(&source, "turn", 0)?;
     let grid = Grid::over(count * THREADS as usize, THREADS)?;
     let how = format!("tiles of {rows} x {columns}, read {read} and written {written} at a time");
-    Ok(Launch::new(function, grid, fields(words)?, &how))
+    Ok(Launches::one(function, grid, fields(words)?, &how))
 }
 
-fn in_strips(gpu: &Gpu, dtype: DType, turn: &Turn, strip: &Strip) -> Result<Launch> {
+fn in_strips(gpu: &Gpu, dtype: DType, turn: &Turn, strip: &Strip) -> Result<Launches> {
     let (ty, Strip { join, short, .. }) = (bits(dtype), strip);
     let strides = turn.around.iter().flat_map(|around| [around[1], around[2]]);
     let taken = pack(dtype.size(), strides.chain([strip.long, strip.apart]));
@@ -167,7 +167,7 @@ fn in_strips(gpu: &Gpu, dtype: DType, turn: &Turn, strip: &Strip) -> Result<Laun
     let function = gpu.compiler.function(&source, "turn", 0)?;
     let how = format!("strips of {short} x {taken}");
     let words = fields(head.into_iter().chain(around))?;
-    Ok(Launch::new(function, Grid::over(items, THREADS)?, words, &how))
+    Ok(Launches::one(function, Grid::over(items, THREADS)?, words, &how))
 }
 
 #[cfg(test)]

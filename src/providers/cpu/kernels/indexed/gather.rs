@@ -1,9 +1,10 @@
 //! Runs that are read from where indices say.
 
-use super::places::{Places, Rule};
+use super::places::Places;
 use super::plain;
 use crate::error::Result;
 use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::providers::common::indexed::Rule;
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use std::ops::Range;
 

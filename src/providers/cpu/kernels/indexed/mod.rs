@@ -11,21 +11,14 @@ use super::scope::Scope;
 use crate::network::attr::Read;
 use crate::plan::Form;
 use crate::plan::layout::Layout;
-use places::Rule;
+use crate::providers::common::indexed::Rule;
 
 /// Gather, GatherElements, GatherND, ScatterElements and ScatterND.
 pub fn offer(scope: &Scope) -> Answer {
-    let (Some(x), attrs) = (scope.input_type(0), &scope.layer().attrs) else {
+    let (Some(rule), Some(x)) = (Rule::of(scope), scope.input_type(0)) else {
         return Ok(vec![]);
     };
-    let axis = || x.axis(attrs.int("axis")).unwrap_or(0);
-    let rule = match scope.op() {
-        "Gather" => Rule::Axis(axis()),
-        "GatherElements" | "ScatterElements" => Rule::Elements(axis()),
-        "GatherND" => Rule::Vectors(attrs.int("batch_dims").max(0) as usize),
-        "ScatterND" => Rule::Vectors(0),
-        _ => return Ok(vec![]),
-    };
+    let attrs = &scope.layer().attrs;
     let name = scope.op();
     if name.starts_with("Gather") {
         return Ok(vec![scope.alone(gather::Gather { name, rule }, &[0, 1])]);

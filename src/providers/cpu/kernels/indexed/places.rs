@@ -5,18 +5,8 @@ use crate::network::array::Buffer;
 use crate::network::dtype::DType;
 use crate::network::ops::{indexing, strides};
 use crate::plan::layout::Operand;
+use crate::providers::common::indexed::Rule;
 use crate::providers::cpu::simd::convert;
-
-/// How indices name elements.
-#[derive(Debug, Clone, Copy)]
-pub enum Rule {
-    /// Each names an entry of this axis.
-    Axis(usize),
-    /// Each names an element, by its own place but for this axis.
-    Elements(usize),
-    /// Each vector names a slice, after so many leading dimensions that are shared.
-    Vectors(usize),
-}
 
 /// The starts of all runs, for one set of shapes.
 pub struct Places {

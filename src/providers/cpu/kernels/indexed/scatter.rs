@@ -1,10 +1,11 @@
 //! Runs that are written to where indices say, alone or combined with what is there.
 
-use super::places::{Places, Rule};
+use super::places::Places;
 use super::plain;
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::providers::common::indexed::Rule;
 use crate::providers::cpu::kernels::Why;
 use crate::providers::cpu::kernels::reduce::fold::{Fold, Number};
 use crate::providers::cpu::simd::convert;

@@ -11,7 +11,7 @@ use crate::plan::layout::Layout;
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launch, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ fn tile(size: usize) -> Result<[usize; 2]> {
 }
 
 impl Linear {
-    fn launch(&self, gpu: &Gpu, request: &Request) -> Result<Launch> {
+    fn launch(&self, gpu: &Gpu, request: &Request) -> Result<Launches> {
         let (y, state) = (&request.outputs[0], &request.outputs[1]);
         let last = |i: usize| self.slots[i].map_or(0, |slot| request.inputs[slot].shape[2]);
         let extents = Extents::new(self.heads, y.shape[1], &state.shape, [last(DECAY), last(BETA)]);
@@ -87,7 +87,12 @@ impl Linear {
         let parts = extents.v_size.div_ceil(tile[1]);
         let grid = Grid::over(state.shape[0] * extents.shared * parts * WARP, THREADS as u32)?;
         let words = self.words(&extents, state.shape[0])?;
-        Ok(Launch::new(function, grid, words, "a warp for some columns of a state"))
+        Ok(Launches::one(
+            function,
+            grid,
+            words,
+            "a warp for some columns of a state",
+        ))
     }
 
     /// `Linear` of `linear_attention.cu`.

@@ -2,7 +2,7 @@
 
 mod axis;
 
-use super::launch::{Launch, fields};
+use super::launch::{Launches, fields};
 use super::parts::ordered;
 use super::words::{bits, divisor, pack};
 use super::{Answer, Gpu};
@@ -62,25 +62,9 @@ enum Rule {
     Middle,
 }
 
-fn known(scope: &Scope, index: usize) -> std::result::Result<Vec<Dim>, Why> {
-    let value = scope.value(index).map(<[Dim]>::to_vec);
-    value.ok_or_else(|| Why::new(format!("{} depends on data", scope.layer().op.inputs[index])))
-}
-
-/// Axes or steps, if the layer has them.
-fn numbers(scope: &Scope, index: usize) -> std::result::Result<Option<Vec<i64>>, Why> {
-    if scope.input(index).is_none() {
-        return Ok(None);
-    }
-    let values: Option<Vec<i64>> = known(scope, index)?.iter().map(Dim::as_const).collect();
-    values
-        .map(Some)
-        .ok_or_else(|| Why::new("axes or steps are not known at build time"))
-}
-
 fn slice(scope: &Scope) -> std::result::Result<Rule, Why> {
-    let starts = known(scope, 1)?;
-    let (axes, steps) = (numbers(scope, 3)?, numbers(scope, 4)?);
+    let starts = scope.known(1)?;
+    let (axes, steps) = (scope.numbers(3)?, scope.numbers(4)?);
     let ty = scope.output_type(0);
     let mut places = vec![(Dim::default(), 1); ty.rank()];
     for (i, start) in starts.into_iter().enumerate() {
@@ -92,8 +76,8 @@ fn slice(scope: &Scope) -> std::result::Result<Rule, Why> {
 }
 
 fn amounts(scope: &Scope) -> std::result::Result<Vec<Dim>, Why> {
-    let (pads, ty) = (known(scope, 1)?, scope.output_type(0));
-    let axes = numbers(scope, 3)?.unwrap_or_else(|| (0..ty.rank() as i64).collect());
+    let (pads, ty) = (scope.known(1)?, scope.output_type(0));
+    let axes = scope.numbers(3)?.unwrap_or_else(|| (0..ty.rank() as i64).collect());
     let mut before = vec![Dim::default(); ty.rank()];
     for (&axis, count) in axes.iter().zip(pads) {
         before[ty.axis(axis).map_err(|e| Why::new(e.message()))?] = count;
@@ -179,7 +163,7 @@ impl Boxes {
         order.into_iter().map(along).collect()
     }
 
-    fn launch(&self, axes: &[Axis], to: &Operand) -> Result<Launch> {
+    fn launch(&self, axes: &[Axis], to: &Operand) -> Result<Launches> {
         let (ty, count) = (bits(to.dtype), axes.len());
         let last = &axes[count - 1];
         let evenly = axes[..count - 1].iter().map(|axis| axis.to);
@@ -202,6 +186,11 @@ impl Boxes {
         );
         let function = self.gpu.compiler.function(&source, "moving", 0)?;
         let how = format!("a box along {count} axes, {taken} at a time");
-        Ok(Launch::new(function, Grid::over(items, THREADS)?, fields(words)?, &how))
+        Ok(Launches::one(
+            function,
+            Grid::over(items, THREADS)?,
+            fields(words)?,
+            &how,
+        ))
     }
 }

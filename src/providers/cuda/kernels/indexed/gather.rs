@@ -1,13 +1,14 @@
 //! Runs that are read from where indices say.
 
-use super::{INDICES, Rule, Runs, THREADS, complaint, index_type};
+use super::{INDICES, Runs, THREADS, complaint, index_type};
 use crate::error::Result;
 use crate::plan::Request;
 use crate::plan::layout::Layout;
+use crate::providers::common::indexed::Rule;
 use crate::providers::common::scope::uniform_forms;
 use crate::providers::cuda::device::Grid;
 use crate::providers::cuda::kernels::Gpu;
-use crate::providers::cuda::kernels::launch::{Launch, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
 use crate::providers::cuda::kernels::words::{bits, divisor, pack};
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub fn kernel(name: &str, rule: Rule, gpu: &Arc<Gpu>) -> Sourced {
     )
 }
 
-fn launch(rule: Rule, gpu: &Gpu, request: &Request) -> Result<Launch> {
+fn launch(rule: Rule, gpu: &Gpu, request: &Request) -> Result<Launches> {
     let (x, indices) = (&request.inputs[0], &request.inputs[1]);
     let runs = Runs::new(rule, x, indices);
     let taken = pack(x.dtype.size(), [runs.length]);
@@ -41,7 +42,7 @@ fn launch(rule: Rule, gpu: &Gpu, request: &Request) -> Result<Launch> {
     let function = gpu.compiler.function(&source, "gathering", 0)?;
     let words = fields(words(&runs, items, packs))?;
     let how = format!("a run of {} elements for each index, {taken} a thread", runs.length);
-    let mut launch = Launch::new(function, Grid::over(items, THREADS)?, words, &how);
+    let mut launch = Launches::one(function, Grid::over(items, THREADS)?, words, &how);
     launch.complaint = Some(complaint(gpu, runs.extents())?);
     Ok(launch)
 }

@@ -11,8 +11,9 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::indexing;
 use crate::providers::common::Why;
+use crate::providers::common::indexed::Rule;
 use crate::providers::common::scope::Scope;
-use runs::{Rule, Runs};
+use runs::Runs;
 use std::sync::Arc;
 
 /// What `gather.cu` and `scatter.cu` both need.
@@ -22,17 +23,10 @@ const THREADS: u32 = 256;
 
 /// Gather, GatherElements, GatherND, ScatterElements and ScatterND.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
-    let (Some(x), attrs) = (scope.input_type(0), &scope.layer().attrs) else {
+    let (Some(rule), Some(x)) = (Rule::of(scope), scope.input_type(0)) else {
         return Ok(vec![]);
     };
-    let axis = || x.axis(attrs.int("axis")).unwrap_or(0);
-    let rule = match scope.op() {
-        "Gather" => Rule::Axis(axis()),
-        "GatherElements" | "ScatterElements" => Rule::Elements(axis()),
-        "GatherND" => Rule::Vectors(attrs.int("batch_dims").max(0) as usize),
-        "ScatterND" => Rule::Vectors(0),
-        _ => return Ok(vec![]),
-    };
+    let attrs = &scope.layer().attrs;
     if scope.op().starts_with("Gather") {
         return Ok(vec![scope.alone(gather::kernel(scope.op(), rule, gpu), &[0, 1])]);
     }

@@ -2,19 +2,9 @@
 
 use crate::network::ops::strides;
 use crate::plan::layout::Operand;
+use crate::providers::common::indexed::Rule;
 use crate::providers::common::view::coalesce;
 use crate::providers::cuda::kernels::words::divisor;
-
-/// How indices name elements.
-#[derive(Debug, Clone, Copy)]
-pub enum Rule {
-    /// Each names an entry of this axis.
-    Axis(usize),
-    /// Each names an element, by its own place but for this axis.
-    Elements(usize),
-    /// Each vector names a slice, after so many leading dimensions that are shared.
-    Vectors(usize),
-}
 
 /// Runs in the order of their indices.
 #[derive(Debug, PartialEq)]

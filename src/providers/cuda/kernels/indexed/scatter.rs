@@ -1,10 +1,11 @@
 //! Runs that are written to where indices say, alone or combined with what is there.
 
-use super::{INDICES, Rule, Runs, THREADS, complaint, index_type};
+use super::{INDICES, Runs, THREADS, complaint, index_type};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::providers::common::indexed::Rule;
 use crate::providers::common::scope::uniform_forms;
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::kernels::Gpu;
@@ -189,7 +190,6 @@ impl Instance for Scattering {
     }
 
     fn finished(&mut self) -> Result<()> {
-        let Complaint { flag, meaning } = &self.complaint;
-        flag.take().map_or(Ok(()), |found| Err(meaning(found)))
+        self.complaint.told()
     }
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::kernels::Gpu;
-use crate::providers::cuda::kernels::launch::Launch;
+use crate::providers::cuda::kernels::launch::Launches;
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::library::cublaslt::Epilogue;
 use std::ffi::c_void;
@@ -18,7 +18,7 @@ pub struct Bare(Way);
 
 enum Way {
     Library(Box<Calls>),
-    Plain(Launch),
+    Plain(Launches),
 }
 
 impl Bare {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::providers::cuda::device::{Device, Grid};
 use crate::providers::cuda::kernels::Gpu;
-use crate::providers::cuda::kernels::launch::{Launch, fields};
+use crate::providers::cuda::kernels::launch::{Launches, fields};
 
 const PLAIN: &str = include_str!("../../../../../kernels/matmul.cu");
 const TENSOR: &str = include_str!("../../../../../kernels/gemm.cu");
@@ -85,12 +85,12 @@ fn numbers(problem: &Problem) -> Result<Vec<i32>> {
 ///
 /// # Errors
 /// If it is too large for one kernel.
-pub fn plain(gpu: &Gpu, problem: &Problem, written: &Written) -> Result<Launch> {
+pub fn plain(gpu: &Gpu, problem: &Problem, written: &Written) -> Result<Launches> {
     let blocks = problem.batches() * problem.m.div_ceil(SIDE) * problem.n.div_ceil(SIDE);
     let entry = written.entry(&format!("__launch_bounds__({SIDE_THREADS})"), "multiply");
     let function = gpu.compiler.function(&format!("{PLAIN}{entry}"), "product", 0)?;
     let grid = Grid::over(blocks * SIDE_THREADS as usize, SIDE_THREADS)?;
-    Ok(Launch::new(function, grid, numbers(problem)?, "tiles of 64 x 64"))
+    Ok(Launches::one(function, grid, numbers(problem)?, "tiles of 64 x 64"))
 }
 
 /// Whether `gemm` runs there.
@@ -232,7 +232,7 @@ fn ranked(mut tiles: Vec<Tile>, problem: &Problem, count: usize, processors: usi
 ///
 /// # Errors
 /// If it is too large for one kernel.
-pub fn tensor(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> Result<Launch> {
+pub fn tensor(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> Result<Launches> {
     let processors = gpu.device.multiprocessors as usize;
     let tiles = ranked(Tile::all(&gpu.device), problem, written.products, processors);
     let tile = tiles
@@ -262,14 +262,14 @@ pub fn tensor(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> R
         1 => format!("tensor cores, tiles of {m} x {n}, sums in {split}"),
         many => format!("tensor cores, {many} products at once, tiles of {m} x {n}, sums in {split}"),
     };
-    Ok(Launch::new(function, grid, numbers(problem)?, &how))
+    Ok(Launches::one(function, grid, numbers(problem)?, &how))
 }
 
 /// The product on tensor cores, or on plain arithmetic where they can't do it.
 ///
 /// # Errors
 /// If it is too large for one kernel.
-pub fn any(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> Result<Launch> {
+pub fn any(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> Result<Launches> {
     tensor(gpu, problem, written, number).or_else(|_| plain(gpu, problem, written))
 }
 

@@ -2,9 +2,9 @@
 
 mod unpool;
 
-use super::launch::fields;
+use super::launch::{Launches, Sourced, fields};
+use super::packs::{entry, in_packs, pack};
 use super::pointwise::code::element;
-use super::steps::{Stepped, Steps, entry, in_packs, pack};
 use super::{Answer, Gpu};
 use crate::error::Result;
 use crate::network::attr::{Attrs, Read};
@@ -51,7 +51,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let identity = format!("{attrs:?}");
     let pool = Pool { rule, ty, attrs };
     let make = move |gpu: &Gpu, request: &Request| pool.instance(gpu, request);
-    let kernel = Stepped::new(name, &identity, uniform_forms(&layouts, 1, 1), gpu, make);
+    let kernel = Sourced::new(name, &identity, uniform_forms(&layouts, 1, 1), gpu, make);
     Ok(vec![scope.alone(kernel, &[0])])
 }
 
@@ -85,7 +85,7 @@ impl Pool {
                 None => (y.elements() / pack, format!("{pack} results a thread")),
             };
             let source = self.source(y, pack, block.map(|(block, _)| block))?;
-            Ok(Steps::one(
+            Ok(Launches::one(
                 gpu.compiler.function(&source, "pooling", 0)?,
                 Grid::over(threads, THREADS)?,
                 fields(self.window(x, y, pack)?)?,
@@ -174,7 +174,7 @@ impl Pool {
         Ok(words)
     }
 
-    /// Steps by which MaxPool's indices count.
+    /// Launches by which MaxPool's indices count.
     fn counting(&self, shape: &[usize]) -> Vec<i64> {
         let mut steps = strides(shape);
         if matches!(self.rule, Rule::Indices) && self.attrs.flag("storage_order") {

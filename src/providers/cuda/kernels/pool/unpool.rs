@@ -9,9 +9,9 @@ use crate::plan::{Instance, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Complaint, fields};
+use crate::providers::cuda::kernels::launch::{Complaint, Launches, Sourced, Step, fields};
+use crate::providers::cuda::kernels::packs::entry;
 use crate::providers::cuda::kernels::pointwise::code::element;
-use crate::providers::cuda::kernels::steps::{Step, Stepped, Steps, entry};
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     };
     let identity = format!("{:?}", unpool.attrs);
     let make = move |gpu: &Gpu, request: &Request| unpool.instance(gpu, request);
-    let kernel = Stepped::new(scope.op(), &identity, uniform_forms(&[Layout::Plain], 2, 1), gpu, make);
+    let kernel = Sourced::new(scope.op(), &identity, uniform_forms(&[Layout::Plain], 2, 1), gpu, make);
     Ok(vec![scope.alone(kernel, &[0, 1])])
 }
 
@@ -84,7 +84,7 @@ impl Unpool {
                 .expected(format!("a place in {counted:?} that is in {out:?} too"))
                 .got(index.to_string())
         };
-        Ok(Box::new(Steps {
+        Ok(Box::new(Launches {
             steps,
             workspace: results * size_of::<i32>(),
             complaint: Some(Complaint {

@@ -226,8 +226,7 @@ impl Instance for Stepping {
     }
 
     fn finished(&mut self) -> Result<()> {
-        let Complaint { flag, meaning } = &self.complaint;
-        flag.take().map_or(Ok(()), |found| Err(meaning(found)))
+        self.complaint.told()
     }
 }
 

@@ -11,9 +11,9 @@ use crate::plan::{Candidate, Form, Instance, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::fields;
+use crate::providers::cuda::kernels::launch::{Launches, Sourced, Step, fields};
+use crate::providers::cuda::kernels::packs::{double, entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
-use crate::providers::cuda::kernels::steps::{Step, Stepped, Steps, double, entry, in_packs, pack};
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ fn candidate(
     let make = move |gpu: &Gpu, request: &Request| norm.instance(gpu, request);
     let name = format!("{}{behind}", scope.op());
     Ok(Candidate {
-        kernel: Arc::new(Stepped::new(&name, &format!("{groups:?}"), forms, gpu, make)),
+        kernel: Arc::new(Sourced::new(&name, format!("{groups:?}"), forms, gpu, make)),
         layers,
         inputs: (0..3).filter_map(|i| scope.input(i)).collect(),
         outputs: vec![output],
@@ -144,7 +144,7 @@ impl GroupNorm {
     }
 
     /// A group in the registers of a team.
-    fn held(&self, gpu: &Gpu, extents: Extents, pack: usize, held: &Held) -> Result<Steps> {
+    fn held(&self, gpu: &Gpu, extents: Extents, pack: usize, held: &Held) -> Result<Launches> {
         let Extents {
             images,
             groups,
@@ -163,11 +163,11 @@ impl GroupNorm {
         let numbers = [rows, each * places, held.team.size, places, each, groups].map(|n| n as i64);
         let function = gpu.compiler.function(&source, "normalize", 0)?;
         let numbers = fields(double(self.epsilon).into_iter().chain(numbers))?;
-        Ok(Steps::one(function, held.grid(rows)?, numbers, held.describe()))
+        Ok(Launches::one(function, held.grid(rows)?, numbers, held.describe()))
     }
 
     /// Sums of parts of the groups, what follows from them, and then all elements.
-    fn split(&self, gpu: &Gpu, x: &Operand, extents: Extents, pack: usize) -> Result<Steps> {
+    fn split(&self, gpu: &Gpu, x: &Operand, extents: Extents, pack: usize) -> Result<Launches> {
         let last = x.layout == Layout::ChannelsLast;
         let parts = Parts::of(extents, last, pack, gpu.device.multiprocessors);
         let Extents {
@@ -222,7 +222,7 @@ impl GroupNorm {
                 Grid::over(images * channels * places / pack, THREADS as u32)?,
             )?,
         ];
-        Ok(Steps {
+        Ok(Launches {
             steps,
             // A sum and one of squares, in the type that they are computed in.
             workspace: count * (sums + 1) * 2 * x.dtype.size().max(size_of::<f32>()),

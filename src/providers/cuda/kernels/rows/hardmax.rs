@@ -8,9 +8,9 @@ use crate::plan::layout::Layout;
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launch, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
+use crate::providers::cuda::kernels::packs::entry;
 use crate::providers::cuda::kernels::pointwise::code::element;
-use crate::providers::cuda::kernels::steps::entry;
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
@@ -31,12 +31,12 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let Some(name) = element(ty.dtype) else {
         return Err(Why::new(format!("{} is not compared", ty.dtype)));
     };
-    let make = move |gpu: &Gpu, request: &Request| -> Result<Launch> {
+    let make = move |gpu: &Gpu, request: &Request| -> Result<Launches> {
         let Around { outer, length, inner } = Around::of(&request.inputs[0], axis)?;
         let parameters = format!("{name}* y, const {name}* x, const Lines s");
         let body = format!("hardmax<{name}>(y, x, s);");
         let source = entry(&[ROWS, REDUCE, SOURCE], "hardest", THREADS, &parameters, &body);
-        Ok(Launch::new(
+        Ok(Launches::one(
             gpu.compiler.function(&source, "hardest", 0)?,
             Grid::over(outer * inner * 32, THREADS)?,
             fields([outer, length, inner].map(|n| n as i64))?,

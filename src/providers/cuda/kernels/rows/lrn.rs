@@ -8,9 +8,9 @@ use crate::plan::layout::Layout;
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launch, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
+use crate::providers::cuda::kernels::packs::{double, entry};
 use crate::providers::cuda::kernels::pointwise::code::element;
-use crate::providers::cuda::kernels::steps::{double, entry};
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let size = attrs.int("size");
     let [alpha, beta, bias] = ["alpha", "beta", "bias"].map(|name| attrs.float(name));
     let reals = [alpha / size as f64, bias, beta].map(double);
-    let make = move |gpu: &Gpu, request: &Request| -> Result<Launch> {
+    let make = move |gpu: &Gpu, request: &Request| -> Result<Launches> {
         let x = &request.inputs[0];
         let Around { length, inner, .. } = Around::of(x, 1)?;
         // Beyond the channels there is nothing.
@@ -40,7 +40,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         let parameters = format!("{name}* y, const {name}* x, const Around s");
         let body = format!("lrn<{name}>(y, x, s);");
         let source = entry(&[SOURCE], "normalize_channels", THREADS, &parameters, &body);
-        Ok(Launch::new(
+        Ok(Launches::one(
             gpu.compiler.function(&source, "normalize_channels", 0)?,
             Grid::over(x.elements(), THREADS)?,
             fields(reals.into_iter().flatten().chain(numbers))?,

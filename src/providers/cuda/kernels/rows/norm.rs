@@ -10,9 +10,9 @@ use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Instance, Request};
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::fields;
+use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
+use crate::providers::cuda::kernels::packs::{double, entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
-use crate::providers::cuda::kernels::steps::{Stepped, Steps, double, entry, in_packs, pack};
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ fn candidate(
     let identity = format!("{axis} {} {}", norm.kept, norm.shifted);
     let make = move |gpu: &Gpu, request: &Request| norm.instance(gpu, request);
     Candidate {
-        kernel: Arc::new(Stepped::new(&name, &identity, forms, gpu, make)),
+        kernel: Arc::new(Sourced::new(&name, &identity, forms, gpu, make)),
         layers: added.map(|(add, ..)| add).into_iter().chain([scope.layer]).collect(),
         inputs,
         outputs,
@@ -102,7 +102,12 @@ impl Norm {
             let numbers = [rows, length, how.team.size, 1, 1, 1].map(|n| n as i64);
             let numbers = double(self.epsilon).into_iter().chain(numbers);
             let function = gpu.compiler.function(&source, "normalize", 0)?;
-            Ok(Steps::one(function, how.grid(rows)?, fields(numbers)?, how.describe()))
+            Ok(Launches::one(
+                function,
+                how.grid(rows)?,
+                fields(numbers)?,
+                how.describe(),
+            ))
         })
     }
 

@@ -13,9 +13,9 @@ use crate::plan::{Form, Instance, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::fields;
+use crate::providers::cuda::kernels::launch::{Launches, Sourced, Step, fields};
+use crate::providers::cuda::kernels::packs::{entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
-use crate::providers::cuda::kernels::steps::{Step, Stepped, Steps, entry, in_packs, pack};
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         pair: arg || name == "ReduceLogSumExp",
     };
     let make = move |gpu: &Gpu, request: &Request| reduction.instance(gpu, request);
-    Ok(vec![scope.alone(Stepped::new(name, &identity, forms, gpu, make), &[0])])
+    Ok(vec![scope.alone(Sourced::new(name, &identity, forms, gpu, make), &[0])])
 }
 
 /// The result of channels last is plain, or lies as the input does if it has its rank.
@@ -101,7 +101,7 @@ impl Reduction {
         in_packs(pack(x.dtype, walk.packed()), |pack| self.steps(gpu, x, &walk, pack))
     }
 
-    fn steps(&self, gpu: &Gpu, x: &Operand, walk: &Walk, pack: usize) -> Result<Steps> {
+    fn steps(&self, gpu: &Gpu, x: &Operand, walk: &Walk, pack: usize) -> Result<Launches> {
         let plan = Plan::of(walk, pack, gpu.device.multiprocessors)?;
         let (results, length) = (walk.results(), walk.length());
         let head = [results, length, plan.team, plan.parts, plan.part];
@@ -122,7 +122,7 @@ impl Reduction {
             let grid = Grid::over(results * 32, JOINING)?;
             steps.push(self.step(gpu, "reduce_parts<R>(y, partial, s);", true, (grid, JOINING), &numbers)?);
         }
-        Ok(Steps {
+        Ok(Launches {
             steps,
             workspace: if split {
                 results * plan.parts * self.bytes(x.dtype)

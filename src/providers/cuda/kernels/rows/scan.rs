@@ -9,9 +9,9 @@ use crate::plan::{Instance, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::fields;
+use crate::providers::cuda::kernels::launch::{Launches, Sourced, Step, fields};
+use crate::providers::cuda::kernels::packs::entry;
 use crate::providers::cuda::kernels::pointwise::code::element;
-use crate::providers::cuda::kernels::steps::{Step, Stepped, Steps, entry};
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let layouts: Vec<_> = layouts.filter(|layout| layout.fits(x.rank())).collect();
     let identity = format!("{axis} {} {}", scan.exclusive, scan.reverse);
     let make = move |gpu: &Gpu, request: &Request| scan.instance(gpu, request, axis);
-    let kernel = Stepped::new(scope.op(), &identity, uniform_forms(&layouts, 1, 1), gpu, make);
+    let kernel = Sourced::new(scope.op(), &identity, uniform_forms(&layouts, 1, 1), gpu, make);
     Ok(vec![scope.alone(kernel, &[0])])
 }
 
@@ -85,7 +85,7 @@ impl Scan {
             _ => size_of::<u64>(),
         };
         let lines = around.outer * around.inner;
-        Ok(Box::new(Steps {
+        Ok(Box::new(Launches {
             steps: totals.into_iter().chain([step(true)?]).collect(),
             workspace: if split { lines * plan.parts * one } else { 0 },
             complaint: None,

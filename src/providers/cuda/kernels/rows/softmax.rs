@@ -10,9 +10,9 @@ use crate::plan::{Instance, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::fields;
+use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
+use crate::providers::cuda::kernels::packs::{WIDEST, entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
-use crate::providers::cuda::kernels::steps::{Stepped, Steps, WIDEST, entry, in_packs, pack};
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let layouts: Vec<_> = layouts.filter(|layout| layout.fits(ty.rank())).collect();
     let make = move |gpu: &Gpu, request: &Request| instance(gpu, request, axis, logarithm);
     let forms = uniform_forms(&layouts, 1, 1);
-    let kernel = Stepped::new(scope.op(), &axis.to_string(), forms, gpu, make);
+    let kernel = Sourced::new(scope.op(), axis, forms, gpu, make);
     Ok(vec![scope.alone(kernel, &[0])])
 }
 
@@ -53,7 +53,7 @@ fn instance(gpu: &Gpu, request: &Request, axis: usize, logarithm: bool) -> Resul
         let source = entry(&[ROWS, SOURCE], "softmax", plan.bound, &parameters, &body);
         let numbers = [around.outer, length, inner, plan.team].map(|n| n as i64);
         let function = gpu.compiler.function(&source, "softmax", 0)?;
-        Ok(Steps::one(function, plan.grid, fields(numbers)?, plan.how))
+        Ok(Launches::one(function, plan.grid, fields(numbers)?, plan.how))
     };
     // A row that is read again is walked in packs wherever it begins.
     let long = inner == 1 && length > MOST * most_packs(x.dtype, 1);

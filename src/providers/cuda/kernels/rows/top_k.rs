@@ -9,9 +9,9 @@ use crate::plan::{Instance, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::fields;
+use crate::providers::cuda::kernels::launch::{Launches, Sourced, Step, fields};
+use crate::providers::cuda::kernels::packs::entry;
 use crate::providers::cuda::kernels::pointwise::code::element;
-use crate::providers::cuda::kernels::steps::{Step, Stepped, Steps, entry};
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let greatest = attrs.flag("largest");
     let make = move |gpu: &Gpu, request: &Request| instance(gpu, request, ty, axis, greatest);
     let forms = uniform_forms(&[Layout::Plain], 1, 2);
-    let kernel = Stepped::new(scope.op(), &axis.to_string(), forms, gpu, make);
+    let kernel = Sourced::new(scope.op(), axis, forms, gpu, make);
     Ok(vec![scope.alone(kernel, &[0])])
 }
 
@@ -72,7 +72,7 @@ fn instance(gpu: &Gpu, request: &Request, ty: &'static str, axis: usize, greates
         steps.push(step(&body, Grid::over(entries, 256)?, merge)?);
     }
     let key = if x.dtype.size() == DType::Int64.size() { 8 } else { 4 };
-    Ok(Box::new(Steps {
+    Ok(Box::new(Launches {
         how: format!("{} chunks of {} a line", plan.chunks, plan.size),
         steps,
         workspace: if plan.chunks > 1 {
