@@ -70,8 +70,8 @@ struct Normalize {
         const Member<BLOCK> me(s.team);
         const uint64 start = (uint64)me.row * s.length;
         const uint32 length = me.row < s.rows ? s.length : 0;
-        // Scale and shift are under way with the row, where there are registers for them.
-        constexpr bool EARLY = PACKS * N * sizeof(S) <= 64;
+        // Scale and shift are under way with the row, where they don't take the registers of other rows.
+        constexpr bool EARLY = PACKS * N * sizeof(S) <= 32;
         W x[PACKS][N];
         Sides early[EARLY ? PACKS : 1];
         W sum = (W)0;

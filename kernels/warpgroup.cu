@@ -1,0 +1,398 @@
+// Matrix products of 16-bit floats on Hopper: the copy engine brings tiles to shared memory, warpgroups multiply them from
+// there (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" and "cp.async.bulk.tensor"). Summed in float.
+
+// What cuTensorMapEncodeTiled writes.
+struct alignas(64) TensorMap {
+    uint64 words[16];
+};
+
+struct Share {
+    int32 m, n, k, batches;
+    // Whether each operand has a matrix for each batch, or one for all.
+    int32 left_moves, right_moves;
+    // How many products share the left operand.
+    int32 products;
+};
+
+// A block has two warpgroups, each with the sums of 64 rows and COLUMNS columns: of the same tile, or, where they ALTERNATE, of
+// a tile each, so that one multiplies while the other one writes its results. TURNED is for right operands with a row for each
+// column of the result.
+template <int COLUMNS_, int STAGES_, bool ALTERNATE_, bool TURNED_>
+struct Shape {
+    static constexpr int COLUMNS = COLUMNS_, DEPTH = 64, STAGES = STAGES_;
+    static constexpr bool ALTERNATE = ALTERNATE_, TURNED = TURNED_;
+    // Warpgroups of a block, and those that share a tile.
+    static constexpr int GROUPS = 2, SHARERS = ALTERNATE ? 1 : GROUPS, GROUP_ROWS = 64, ROWS = GROUP_ROWS * SHARERS;
+    // Threads that multiply. Another warpgroup lends them its registers, and one of its threads fetches.
+    static constexpr int THREADS = 128 * GROUPS;
+    // The copy engine and the instructions agree on rows of 128 bytes whose 16-byte parts are swapped in patterns of 8 rows.
+    static constexpr int LINE = 128, PATTERN = 8 * LINE;
+    static constexpr int LEFT_BYTES = ROWS * LINE, STAGE_BYTES = LEFT_BYTES + COLUMNS * LINE;
+    // Of a right operand that is not turned, 64 columns lie beside each other, in as many rows as there are sums.
+    static constexpr int STRIP = 64, STRIP_BYTES = DEPTH * LINE;
+    // Results of a warp on their way to memory: 16 rows, so far apart that eight of them lie in all banks.
+    static constexpr int PITCH = COLUMNS * 2 + 16, LAID_BYTES = 16 * PITCH;
+    // Behind them what the tail reads for each column, of so many operands.
+    static constexpr int MOST_COLUMNS = 2, WARP_BYTES = LAID_BYTES + MOST_COLUMNS * COLUMNS * 2;
+};
+
+__device__ __forceinline__ uint32 shared_address(const void* pointer) {
+    return (uint32)__cvta_generic_to_shared(pointer);
+}
+
+__device__ __forceinline__ void barrier_init(uint32 barrier, uint32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void barrier_expect(uint32 barrier, uint32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity) {
+    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n}" ::"r"(barrier), "r"(parity)
+                 : "memory");
+}
+
+// Brings a box of a tensor to shared memory.
+__device__ __forceinline__ void bring(uint32 to, const TensorMap* map, int32 x, int32 y, int32 z, uint32 barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+                 "[%5];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+                 : "memory");
+}
+__device__ __forceinline__ void expect_map(const TensorMap* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// How a tile lies in shared memory, for the instruction: `leading` bytes from one strip of columns to the next.
+__device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint32 pattern) {
+    return (uint64)(address >> 4 & 0x3fff) | (uint64)(leading >> 4) << 16 | (uint64)(pattern >> 4) << 32 | 1ull << 62;
+}
+
+#define NAMES_32                                                                                                       \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "    \
+    "%24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_64                                                                                                       \
+    NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "   \
+             "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define NAMES_96                                                                                                       \
+    NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, "   \
+             "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define NAMES_128                                                                                                      \
+    NAMES_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, "     \
+             "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define SUMS_8(i)                                                                                                      \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),         \
+        "+f"(d[i + 7])
+#define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
+#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
+#define SUMS_96(i) SUMS_64(i), SUMS_32(i + 64)
+#define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
+
+// 64 x 16 by 16 x COLUMNS, added to the sums if `add`. `a`, `b`, `p` and `t` name the last operands.
+#define MULTIPLY(TYPE, PTX, COLUMNS, COUNT, a, b, p, t)                                                                \
+    template <bool TURNED>                                                                                             \
+    __device__ __forceinline__ void multiply_add(TYPE, float(&d)[COUNT], uint64 left, uint64 right, int32 add) {       \
+        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " p ", 0;\n"                                                \
+                     "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." PTX "." PTX " {" NAMES_##COUNT "}, " a    \
+                     ", " b ", add, 1, 1, 0, " t ";\n}"                                                                \
+                     : SUMS_##COUNT(0)                                                                                 \
+                     : "l"(left), "l"(right), "r"(add), "n"(TURNED ? 0 : 1));                                          \
+    }
+#define MULTIPLIES(TYPE, PTX)                                                                                          \
+    MULTIPLY(TYPE, PTX, 64, 32, "%32", "%33", "%34", "%35")                                                            \
+    MULTIPLY(TYPE, PTX, 128, 64, "%64", "%65", "%66", "%67")                                                           \
+    MULTIPLY(TYPE, PTX, 192, 96, "%96", "%97", "%98", "%99")                                                           \
+    MULTIPLY(TYPE, PTX, 256, 128, "%128", "%129", "%130", "%131")
+MULTIPLIES(float16, "f16")
+MULTIPLIES(bfloat16, "bf16")
+
+__device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int GROUPS>
+__device__ __forceinline__ void products_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
+}
+
+// Warpgroups that alternate take turns: one waits until the other one has passed the turn on.
+template <int THREADS>
+__device__ __forceinline__ void turn_wait(uint32 group) {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(THREADS) : "memory");
+}
+template <int THREADS>
+__device__ __forceinline__ void turn_pass(uint32 group) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(1 + group), "n"(THREADS) : "memory");
+}
+
+// Stages are filled and emptied in turn; a stage's barriers change parity with each round.
+template <int STAGES>
+struct Turn {
+    uint32 stage = 0, parity = 0;
+
+    __device__ __forceinline__ void next() {
+        if (++stage == STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+    __device__ __forceinline__ void skip(uint32 count) {
+        stage += count;
+        parity ^= stage / STAGES & 1;
+        stage %= STAGES;
+    }
+};
+
+// Which tile of which product.
+template <typename L>
+struct Tile {
+    int32 product, batch, row, column;
+
+    __device__ __forceinline__ Tile(const Share& s, uint32 number) {
+        const uint32 down = (s.m + L::ROWS - 1) / L::ROWS, across = (s.n + L::COLUMNS - 1) / L::COLUMNS;
+        row = number % down * L::ROWS;
+        column = number / down % across * L::COLUMNS;
+        batch = number / (down * across) % s.batches;
+        product = number / (down * across) / s.batches;
+    }
+
+    static __device__ __forceinline__ uint32 count(const Share& s) {
+        const uint32 down = (s.m + L::ROWS - 1) / L::ROWS, across = (s.n + L::COLUMNS - 1) / L::COLUMNS;
+        return down * across * s.batches * s.products;
+    }
+};
+
+// One thread fetches all tiles, as stages become empty.
+template <typename L, typename Right>
+__device__ __forceinline__ void fetch_all(const Share& s, const TensorMap* left, const Right& right, uint32 memory, uint32 full,
+                                          uint32 empty) {
+    const uint32 tiles = Tile<L>::count(s);
+    Turn<L::STAGES> turn;
+    for (uint32 number = blockIdx.x; number < tiles; number += gridDim.x) {
+        const Tile<L> tile(s, number);
+        const TensorMap* const map = right(tile.product);
+        const int32 left_batch = tile.batch * s.left_moves, right_batch = tile.batch * s.right_moves;
+        for (int32 k = 0; k < s.k; k += L::DEPTH) {
+            const uint32 stage = memory + turn.stage * L::STAGE_BYTES, barrier = full + turn.stage * 8;
+            barrier_wait(empty + turn.stage * 8, turn.parity ^ 1);
+            barrier_expect(barrier, L::STAGE_BYTES);
+            bring(stage, left, k, tile.row, left_batch, barrier);
+            if constexpr (L::TURNED) {
+                bring(stage + L::LEFT_BYTES, map, k, tile.column, right_batch, barrier);
+            } else {
+                #pragma unroll
+                for (int32 strip = 0; strip < L::COLUMNS / L::STRIP; strip++) {
+                    bring(stage + L::LEFT_BYTES + strip * L::STRIP_BYTES, map, tile.column + strip * L::STRIP, k, right_batch, barrier);
+                }
+            }
+            turn.next();
+        }
+    }
+}
+
+// The sums of a tile for 64 rows. What is called halfway has the time of the other half.
+template <typename L, typename T, typename Halfway>
+__device__ __forceinline__ void sum_up(float (&sums)[L::COLUMNS / 2], int32 terms, uint32 memory, uint32 full, uint32 empty,
+                                       Turn<L::STAGES>& turn, const Halfway& halfway) {
+    const uint32 group = threadIdx.x / 128, rows = group % L::SHARERS * L::GROUP_ROWS * L::LINE;
+    const int32 middle = terms / L::DEPTH / 2 * L::DEPTH;
+    uint32 before = 0;
+    const auto release = [&](uint32 stage) {
+        if (threadIdx.x % 128 == 0) barrier_arrive(empty + stage * 8);
+    };
+    // Who is not at the last round of a stage's barrier can't tell which one it waits for.
+    if (L::ALTERNATE) turn_wait<L::THREADS>(group);
+    for (int32 k = 0; k < terms; k += L::DEPTH) {
+        const uint32 left = memory + turn.stage * L::STAGE_BYTES + rows, right = memory + turn.stage * L::STAGE_BYTES + L::LEFT_BYTES;
+        barrier_wait(full + turn.stage * 8, turn.parity);
+        products_begin();
+        #pragma unroll
+        for (int32 i = 0; i < L::DEPTH / 16; i++) {
+            const uint64 a = described(left + i * 32, 16, L::PATTERN);
+            const uint64 b = L::TURNED ? described(right + i * 32, 16, L::PATTERN)
+                                       : described(right + i * 16 * L::LINE, L::STRIP_BYTES, L::PATTERN);
+            multiply_add<L::TURNED>(T(), sums, a, b, k > 0 || i > 0);
+        }
+        products_commit();
+        // While these go on, those before them are done, and nobody reads their stage any more.
+        products_wait<1>();
+        if (k > 0) release(before);
+        if (k == middle) halfway();
+        before = turn.stage;
+        turn.next();
+    }
+    if (L::ALTERNATE) turn_pass<L::THREADS>(1 - group);
+    products_wait<0>();
+    release(before);
+}
+
+// Four 8 x 8 matrices of 16-bit numbers to rows at the addresses of eight lanes each.
+__device__ __forceinline__ void store_matrices(uint32 row, const uint32 (&from)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(from[0]), "r"(from[1]),
+                 "r"(from[2]), "r"(from[3])
+                 : "memory");
+}
+// A multiple of 16 bytes to shared memory.
+__device__ __forceinline__ void bring_row(uint32 to, const void* from, uint32 bytes, uint32 barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+                 "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+// The 16 rows of a tile that are a warp's, and where they lie in its shared memory.
+template <typename L>
+struct Rows {
+    int32 row, column, rows, columns;
+    uint64 first;
+    uint8* laid;
+    uint32 shared, arrived;
+
+    __device__ __forceinline__ Rows(const Share& s, const Tile<L>& tile, uint8* memory, uint32 barrier)
+        : laid(memory), shared(shared_address(memory)), arrived(barrier) {
+        row = tile.row + threadIdx.x / 32 % (4 * L::SHARERS) * 16;
+        column = tile.column;
+        rows = min(s.m - row, 16);
+        columns = min(s.n - column, L::COLUMNS);
+        first = ((uint64)tile.batch * s.m + row) * s.n + column;
+    }
+};
+
+// Brings what the tail reads: an operand with a number for each result to where the results will lie, those with one for each
+// column behind.
+template <typename L, typename Tail>
+__device__ __forceinline__ void bring_operands(const Rows<L>& rows, const Tail& tail, int32 n) {
+    const int32 lane = threadIdx.x % 32, bytes = rows.columns * 2;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (lane == 0) barrier_expect(rows.arrived, (max(rows.rows, 0) * Tail::STAGED + Tail::COLUMNS) * bytes);
+    __syncwarp();
+    if (Tail::STAGED && lane < rows.rows) {
+        bring_row(rows.shared + lane * L::PITCH, tail.staged() + rows.first + (uint64)lane * n, bytes, rows.arrived);
+    }
+    if (lane < Tail::COLUMNS) bring_row(rows.shared + L::LAID_BYTES + lane * L::COLUMNS * 2, tail.column(lane) + rows.column, bytes, rows.arrived);
+}
+
+// The sums of a warp to results of 16 bits: done while each lane has two neighbours of every eight in a row and in the one
+// eight rows below, then laid out as rows.
+template <typename L, typename Y, typename Tail>
+__device__ __forceinline__ void put_rows(Y* y, const float (&sums)[L::COLUMNS / 2], const Tail& tail, const Share& s,
+                                         const Rows<L>& rows) {
+    const int32 lane = threadIdx.x % 32, own = lane / 4 * L::PITCH + lane % 4 * 4;
+    const uint32 to = rows.shared + lane % 16 * L::PITCH + lane / 16 * 16;
+    #pragma unroll
+    for (int32 j = 0; j < L::COLUMNS; j += 16) {
+        uint32 results[4];
+        #pragma unroll
+        for (int32 i = 0; i < 4; i++) {
+            const int32 column = j + i / 2 * 8, below = i % 2 * 8, at = column / 2 + i % 2 * 2;
+            uint32 read[Tail::COLUMNS + 1];
+            #pragma unroll
+            for (int32 c = 0; c < Tail::COLUMNS; c++) read[c] = *(const uint32*)(rows.laid + L::LAID_BYTES + (c * L::COLUMNS + column) * 2 + lane % 4 * 4);
+            if (Tail::STAGED) read[Tail::COLUMNS] = *(const uint32*)(rows.laid + own + below * L::PITCH + column * 2);
+            const Pack<Y, 2> two = tail.two(sums[at], sums[at + 1], read);
+            results[i] = *(const uint32*)&two;
+        }
+        if (Tail::STAGED) __syncwarp();
+        store_matrices(to + j * 2, results);
+    }
+    __syncwarp();
+    // A row at once, or several.
+    constexpr int PACKS = L::COLUMNS / 8;
+    #pragma unroll 4
+    for (int32 i = 0; i < 16 * PACKS / 32; i++) {
+        const int32 row = (i * 32 + lane) / PACKS, column = (i * 32 + lane) % PACKS * 8;
+        const Pack<Y, 8> pack = *(const Pack<Y, 8>*)(rows.laid + row * L::PITCH + column * 2);
+        if (row < rows.rows && column < rows.columns) *(Pack<Y, 8>*)(y + rows.first + (uint64)row * s.n + column) = pack;
+    }
+    __syncwarp();
+}
+
+// The sums of a warp to results of any type, wherever they lie: one by one, neighbours at once.
+template <typename L, typename Y, typename Tail>
+__device__ __forceinline__ void put_each(Y* y, const float (&sums)[L::COLUMNS / 2], const Tail& tail, const Share& s,
+                                         const Rows<L>& rows) {
+    constexpr int PART = 32, PITCH = PART + 8;
+    float* const laid = (float*)rows.laid;
+    const int32 lane = threadIdx.x % 32;
+    #pragma unroll
+    for (int32 part = 0; part < L::COLUMNS; part += PART) {
+        __syncwarp();
+        #pragma unroll
+        for (int32 i = 0; i < PART / 4; i++) {
+            Pack<float, 2> pair;
+            pair.item[0] = sums[part / 2 + i * 2];
+            pair.item[1] = sums[part / 2 + i * 2 + 1];
+            *(Pack<float, 2>*)(laid + (lane / 4 + i % 2 * 8) * PITCH + i / 2 * 8 + lane % 4 * 2) = pair;
+        }
+        __syncwarp();
+        if (part + lane >= rows.columns) continue;
+        #pragma unroll 4
+        for (int32 r = 0; r < rows.rows; r++) {
+            const uint64 at = rows.first + (uint64)r * s.n + part + lane;
+            y[at] = tail.one(laid[r * PITCH + lane], at, rows.column + part + lane);
+        }
+    }
+}
+
+// What two warpgroups do: each tile's sums, and then its results.
+template <typename L, typename T, typename Y, typename Tail, typename Result, typename Tails>
+__device__ __forceinline__ void multiply_all(const Share& s, const Result& result, const Tails& tails, uint8* laid, uint32 arrived,
+                                             uint32 memory, uint32 full, uint32 empty) {
+    const uint32 tiles = Tile<L>::count(s), group = threadIdx.x / 128;
+    Turn<L::STAGES> turn;
+    uint32 next = 0, parity = 0;
+    if (L::ALTERNATE && group == 1) turn_pass<L::THREADS>(0);
+    for (uint32 number = blockIdx.x; number < tiles; number += gridDim.x) {
+        if (L::ALTERNATE && next++ % L::GROUPS != group) {
+            turn.skip((s.k + L::DEPTH - 1) / L::DEPTH);
+            continue;
+        }
+        const Tile<L> tile(s, number);
+        const Rows<L> rows(s, tile, laid, arrived);
+        const Tail tail = tails(tile.product);
+        Y* const y = result(tile.product);
+        const bool even = Tail::EVEN && s.n % 8 == 0 && (uint64)y % 16 == 0 && tail.even();
+        const auto halfway = [&]() {
+            if (even) bring_operands<L>(rows, tail, s.n);
+        };
+        float sums[L::COLUMNS / 2] = {};
+        sum_up<L, T>(sums, s.k, memory, full, empty, turn, halfway);
+        if constexpr (Tail::EVEN) {
+            if (even) {
+                barrier_wait(arrived, parity);
+                parity ^= 1;
+                put_rows<L>(y, sums, tail, s, rows);
+                continue;
+            }
+        }
+        put_each<L>(y, sums, tail, s, rows);
+    }
+}
+
+// `result`, `right` and `tails` give those of a product by its number.
+template <typename L, typename T, typename Y, typename Tail, typename Result, typename Right, typename Tails>
+__device__ __forceinline__ void warpgroups(const Result& result, const TensorMap* left, const Right& right, const Tails& tails,
+                                           const Share& s) {
+    extern __shared__ uint8 dynamic[];
+    __shared__ __align__(8) uint64 full[L::STAGES], empty[L::STAGES], arrived[L::THREADS / 32];
+    const uint32 filled = shared_address(full), emptied = shared_address(empty);
+    const uint32 skipped = (0u - shared_address(dynamic)) % L::PATTERN, memory = shared_address(dynamic) + skipped;
+    if (threadIdx.x == L::THREADS) {
+        expect_map(left);
+        for (int32 product = 0; product < s.products; product++) expect_map(right(product));
+        for (int32 stage = 0; stage < L::STAGES; stage++) {
+            barrier_init(filled + stage * 8, 1);
+            barrier_init(emptied + stage * 8, L::SHARERS);
+        }
+        for (int32 warp = 0; warp < L::THREADS / 32; warp++) barrier_init(shared_address(arrived + warp), 1);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x >= L::THREADS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x == L::THREADS) fetch_all<L>(s, left, right, memory, filled, emptied);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        uint8* const laid = dynamic + skipped + L::STAGES * L::STAGE_BYTES + threadIdx.x / 32 * L::WARP_BYTES;
+        multiply_all<L, T, Y, Tail>(s, result, tails, laid, shared_address(arrived + threadIdx.x / 32), memory, filled, emptied);
+    }
+}
