@@ -1,6 +1,6 @@
 //! What a Conv or ConvTranspose computes at concrete shapes.
 
-use super::{depthwise, stem};
+use super::{depthwise, stem, tiled};
 use crate::error::Result;
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
@@ -33,6 +33,8 @@ pub struct Traits {
     pub patches: bool,
     /// There are few channels, and the kernel of ours knows the window.
     pub stem: bool,
+    /// The kernel of ours for small convolutions can do it.
+    pub tiled: bool,
 }
 
 impl Geometry {
@@ -55,6 +57,7 @@ impl Geometry {
             product,
             patches: alone && !product && explicit && window.kernel == window.strides && ones(&window.dilations),
             stem: group == 1 && stem::fits(dtype, channels, &window.kernel, &window.strides, &window.dilations),
+            tiled: group == 1 && tiled::fits(dtype, channels[1], window.kernel.len(), product),
         }
     }
 
@@ -141,6 +144,7 @@ mod tests {
             ..Traits::default()
         };
         assert_eq!(of(&[8, 4, 1, 1], &[]), product);
+        assert!(of(&[8, 16, 3, 3], &[]).tiled && of(&[8, 16, 1, 1, 1], &[]).tiled && !of(&[8, 16, 1, 1, 3], &[]).tiled);
         assert_eq!(of(&[8, 4, 1, 1], &[("strides", ints(&[2, 2]))]), Traits::default());
         assert_eq!(of(&[8, 4, 1, 1], &[("pads", ints(&[1, 0, 0, 0]))]), Traits::default());
         assert!(of(&[768, 3, 16, 16], &[("strides", ints(&[16, 16]))]).patches);

@@ -2,6 +2,7 @@
 //! kernels of ours.
 
 mod choice;
+mod cuts;
 mod depthwise;
 mod direct;
 mod engines;
@@ -9,6 +10,7 @@ mod geometry;
 pub(super) mod later;
 mod products;
 mod stem;
+mod tiled;
 
 use super::tail::{Tail, Takes};
 use super::{Answer, Gpu};
@@ -30,6 +32,7 @@ use later::Later;
 use products::{ALGORITHMS, Multiplied};
 use std::sync::{Arc, OnceLock};
 use stem::Stem;
+use tiled::{Plan, TILES, Tiled};
 
 /// Conv and ConvTranspose with as much of what follows as can be done at once, longest first.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
@@ -55,9 +58,10 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         transposed,
     };
     let mut traits = geometry.traits(ty.dtype);
-    /// What the instructions of `stem.cu` begin with.
+    /// What the instructions of `stem.cu` and `products.cuh` begin with.
     const TENSOR_CORES: (i32, i32) = (8, 0);
     traits.stem &= gpu.device.capability >= TENSOR_CORES;
+    traits.tiled &= gpu.device.capability >= TENSOR_CORES;
     let make = |name: String, tail: &Tail<Activation>, cast: bool| Conv {
         name,
         cast,
@@ -121,6 +125,8 @@ enum Way {
     Depthwise,
     /// On the kernel for few channels, from an input in this layout.
     Stem(Layout),
+    /// On the kernel for small convolutions, with one of the tiles that look best.
+    Tiled(u32),
 }
 
 impl Way {
@@ -130,6 +136,7 @@ impl Way {
     const DEPTHWISE: u32 = 48;
     const STEM: u32 = 49;
     const PLAIN_STEM: u32 = 50;
+    const TILED: u32 = 64;
 
     /// The number that a form bears.
     fn tactic(self) -> u32 {
@@ -140,6 +147,7 @@ impl Way {
             Way::Depthwise => Self::DEPTHWISE,
             Way::Stem(Layout::Plain) => Self::PLAIN_STEM,
             Way::Stem(_) => Self::STEM,
+            Way::Tiled(number) => Self::TILED + number,
         }
     }
 
@@ -148,6 +156,7 @@ impl Way {
             Self::DEPTHWISE => Way::Depthwise,
             Self::STEM => Way::Stem(Layout::ChannelsLast),
             Self::PLAIN_STEM => Way::Stem(Layout::Plain),
+            Self::TILED.. => Way::Tiled(tactic - Self::TILED),
             Self::PLAIN_PRODUCTS.. => Way::Product(Layout::Plain, tactic - Self::PLAIN_PRODUCTS),
             Self::PRODUCTS.. => Way::Product(Layout::ChannelsLast, tactic - Self::PRODUCTS),
             number => Way::Engine(number),
@@ -159,7 +168,7 @@ impl Way {
         match self {
             Way::Product(layout, _) => [layout; 2],
             Way::Stem(layout) => [layout, Layout::ChannelsLast],
-            Way::Engine(_) | Way::Depthwise => [Layout::ChannelsLast; 2],
+            Way::Engine(_) | Way::Depthwise | Way::Tiled(_) => [Layout::ChannelsLast; 2],
         }
     }
 }
@@ -186,6 +195,7 @@ impl Conv {
             product,
             patches,
             stem,
+            tiled,
         } = self.traits;
         let stems = [Layout::Plain, Layout::ChannelsLast].map(Way::Stem);
         if self.cast {
@@ -203,6 +213,9 @@ impl Conv {
             }
         }
         ways.extend((0..ENGINES).map(Way::Engine));
+        if tiled {
+            ways.extend((0..TILES).map(Way::Tiled));
+        }
         // Behind the engines, since it takes longer to compile than a plan takes to build.
         if stem && !self.residual {
             ways.extend(stems);
@@ -258,7 +271,7 @@ impl Kernel for Conv {
     }
 
     fn takes_slices(&self, form: &Form) -> (bool, bool) {
-        let takes = matches!(Way::of(form.tactic), Way::Engine(_) | Way::Depthwise);
+        let takes = matches!(Way::of(form.tactic), Way::Engine(_) | Way::Depthwise | Way::Tiled(_));
         (takes, takes)
     }
 
@@ -283,6 +296,15 @@ impl Kernel for Conv {
         let tuned = tuned.unwrap_or_else(|| Arc::new(convolution.clone()));
         if let Way::Engine(number) = way {
             return Ok(Box::new(InEngine::new(&gpu, convolution, tuned, number as usize)));
+        }
+        if let Way::Tiled(number) = way {
+            return Ok(match Plan::new(&gpu.device, &convolution, number as usize) {
+                Some(plan) => Box::new(Later::new(&self.gpu, move || {
+                    Ok(Box::new(Tiled::new(&gpu, &convolution, &plan)?))
+                })),
+                // What has the number of no engine is not timed, and runs in the first one.
+                None => Box::new(InEngine::new(&gpu, convolution, tuned, usize::MAX)),
+            });
         }
         let (cast, from) = (self.cast, request.inputs[0].dtype);
         let make = move || -> Result<Box<dyn Instance>> {
@@ -324,6 +346,7 @@ mod tests {
                 Way::Stem(Layout::Plain),
                 Way::Stem(Layout::ChannelsLast),
             ])
+            .chain((0..TILES).map(Way::Tiled))
             .collect();
         for (i, &way) in ways.iter().enumerate() {
             assert_eq!(Way::of(way.tactic()), way);

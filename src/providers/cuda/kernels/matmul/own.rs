@@ -8,6 +8,7 @@ use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::launch::{Launches, fields};
 
 const PLAIN: &str = include_str!("../../../../../kernels/matmul.cu");
+const PARTS: &str = include_str!("../../../../../kernels/products.cuh");
 const TENSOR: &str = include_str!("../../../../../kernels/gemm.cu");
 /// Axes of a batch that `matmul.cu` walks.
 const AXES: usize = 6;
@@ -253,7 +254,7 @@ pub fn tensor(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> R
     };
     let threads = tile.threads();
     let entry = written.entry(&format!("{cluster}__launch_bounds__({threads})"), &body);
-    let source = format!("{PLAIN}{TENSOR}{entry}");
+    let source = format!("{PLAIN}{PARTS}{TENSOR}{entry}");
     let function = gpu.compiler.function(&source, "product", tile.shared_bytes())?;
     let mut grid = Grid::over(tile.blocks(problem) * threads, threads as u32)?;
     grid.blocks[1] = written.products as u32;

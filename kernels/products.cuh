@@ -1,0 +1,216 @@
+// What matrix products of 16-bit floats on tensor cores, summed in float, are made of: operands come to shared memory in
+// steps, several of which are on their way at once, and the blocks of a cluster share the sums of a tile of the result.
+
+__device__ __forceinline__ uint32 shared_address(const void* pointer) {
+    return (uint32)__cvta_generic_to_shared(pointer);
+}
+
+// Copies 16 bytes to shared memory while the thread goes on; those beyond `bytes` become zero.
+__device__ __forceinline__ void copy_ahead(uint32 to, const void* from, int32 bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int GROUPS>
+__device__ __forceinline__ void copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
+}
+
+// Four 8 x 8 matrices whose rows lie at the addresses of eight lanes each.
+__device__ __forceinline__ void load_matrices(uint32 (&into)[4], uint32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
+                 : "r"(row)
+                 : "memory");
+}
+__device__ __forceinline__ void load_transposed(uint32 (&into)[4], uint32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+// 16 x 16 by 16 x 8, added to the sums.
+__device__ __forceinline__ void multiply_add(float16, float (&d)[4], const uint32 (&a)[4], uint32 b0, uint32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void multiply_add(bfloat16, float (&d)[4], const uint32 (&a)[4], uint32 b0, uint32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Blocks of a cluster wait for one another, and see what the others wrote.
+__device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+// Four floats of the shared memory of a block of the cluster.
+__device__ __forceinline__ void load_from_block(float* into, uint32 address, uint32 block) {
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
+                 : "=f"(into[0]), "=f"(into[1]), "=f"(into[2]), "=f"(into[3])
+                 : "r"(address), "r"(block)
+                 : "memory");
+}
+
+// Where the 16 bytes of a row stand that are the `chunk`th of `CHUNKS`: eight rows, read at once, lie in different banks.
+template <int CHUNKS>
+__device__ __forceinline__ uint32 spread(uint32 row, uint32 chunk) {
+    constexpr uint32 ROWS = CHUNKS < 8 ? 8 / CHUNKS : 1, MASK = CHUNKS < 8 ? CHUNKS - 1 : 7;
+    return (row * CHUNKS + (chunk ^ (row / ROWS & MASK))) * 16;
+}
+
+// A block gives BM x BN of the result, BK terms of its sums at a time, in WARPS_M x WARPS_N warps for each of WARPS_K shares
+// of a step; SPLIT blocks of a cluster share the sums.
+template <int BM_, int BN_, int BK_, int WARPS_M_, int WARPS_N_, int WARPS_K_, int STAGES_, int SPLIT_>
+struct Block {
+    static constexpr int BM = BM_, BN = BN_, BK = BK_, STAGES = STAGES_, SPLIT = SPLIT_;
+    static constexpr int WARPS = WARPS_M_ * WARPS_N_, WARPS_N = WARPS_N_, WARPS_K = WARPS_K_, THREADS = 32 * WARPS * WARPS_K;
+    // Of the result, for a warp.
+    static constexpr int WM = BM / WARPS_M_, WN = BN / WARPS_N_;
+    // Of a step, in shared memory.
+    static constexpr int A_BYTES = BM * BK * 2, B_BYTES = BK * BN * 2, STAGE_BYTES = A_BYTES + B_BYTES;
+    // Floats from one row of the sums to the next: two rows and more in different banks. And those of a share of a step.
+    static constexpr int PITCH = BN + 8, PART = BM * PITCH;
+    // Eights of neighbours that the block writes of its tile, and those that a thread does.
+    static constexpr int SHARE = BM * BN / 8 / SPLIT, EACH = (SHARE + THREADS - 1) / THREADS;
+
+    // Where the tile of this warp begins.
+    static __device__ __forceinline__ uint32 row() { return threadIdx.x / 32 % WARPS / WARPS_N * WM; }
+    static __device__ __forceinline__ uint32 column() { return threadIdx.x / 32 % WARPS_N * WN; }
+    // Which share of a step it takes.
+    static __device__ __forceinline__ uint32 part() { return threadIdx.x / 32 / WARPS; }
+};
+
+// Sets the first steps on their way: `load(step)` asks for what one needs.
+template <typename L, typename Load>
+__device__ __forceinline__ void begin_steps(int32 steps, const Load& load) {
+    for (int32 step = 0; step < L::STAGES - 1; step++) {
+        if (step < steps) load(step);
+        copies_commit();
+    }
+}
+
+// Takes one step after another as they come: nobody reads any more what a step takes the place of.
+template <typename L, typename Load, typename Multiply>
+__device__ __forceinline__ void take_steps(int32 steps, const Load& load, const Multiply& multiply) {
+    for (int32 step = 0; step < steps; step++) {
+        copies_wait<L::STAGES - 2>();
+        __syncthreads();
+        if (step + L::STAGES - 1 < steps) load(step + L::STAGES - 1);
+        copies_commit();
+        multiply(step);
+    }
+    copies_wait<0>();
+    __syncthreads();
+}
+
+// Multiplies what lies in one stage. `left` brings 16 rows, from those of the warp on, by 16 terms; `right` as many columns.
+template <typename L, typename T, typename Left, typename Right>
+__device__ __forceinline__ void multiply_stage(float (&sums)[L::WM / 16][L::WN / 8][4], const Left& left, const Right& right) {
+    #pragma unroll
+    for (uint32 step = 0; step < L::BK; step += 16 * L::WARPS_K) {
+        const uint32 k = step + L::part() * 16;
+        uint32 a[L::WM / 16][4], b[L::WN / 16][4];
+        #pragma unroll
+        for (uint32 i = 0; i < L::WM / 16; i++) left(a[i], i, k);
+        #pragma unroll
+        for (uint32 j = 0; j < L::WN / 16; j++) right(b[j], j, k);
+        #pragma unroll
+        for (uint32 i = 0; i < L::WM / 16; i++) {
+            #pragma unroll
+            for (uint32 j = 0; j < L::WN / 8; j++) multiply_add(T(), sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        }
+    }
+}
+
+// 16 columns of a right operand whose columns lie as rows of BK terms.
+template <typename L>
+__device__ __forceinline__ void load_columns(uint32 (&into)[4], uint32 from, uint32 column, uint32 k) {
+    const uint32 lane = threadIdx.x % 32;
+    load_matrices(into, from + spread<L::BK / 8>(column + lane % 8 + lane / 16 * 8, k / 8 + lane / 8 % 2));
+}
+
+// The sums of a block to its shared memory, row by row.
+template <typename L>
+__device__ __forceinline__ void lay_out(float* memory, const float (&sums)[L::WM / 16][L::WN / 8][4]) {
+    const uint32 lane = threadIdx.x % 32, row = L::row() + lane / 4, column = L::column() + lane % 4 * 2;
+    memory += L::part() * L::PART;
+    #pragma unroll
+    for (uint32 i = 0; i < L::WM / 16; i++) {
+        #pragma unroll
+        for (uint32 j = 0; j < L::WN / 8; j++) {
+            #pragma unroll
+            for (uint32 half = 0; half < 2; half++) {
+                Pack<float, 2> pair;
+                pair.item[0] = sums[i][j][half * 2];
+                pair.item[1] = sums[i][j][half * 2 + 1];
+                *(Pack<float, 2>*)(memory + (row + i * 16 + half * 8) * L::PITCH + column + j * 8) = pair;
+            }
+        }
+    }
+}
+
+// Adds up the shares of steps where other blocks will read the sums.
+template <typename L>
+__device__ __forceinline__ void add_parts(float* memory) {
+    __syncthreads();
+    for (int32 v = threadIdx.x; v < L::BM * L::BN / 4; v += L::THREADS) {
+        float* at = memory + v / (L::BN / 4) * L::PITCH + v % (L::BN / 4) * 4;
+        Pack<float, 4> sum = *(const Pack<float, 4>*)at;
+        #pragma unroll
+        for (int32 part = 1; part < L::WARPS_K; part++) {
+            const Pack<float, 4> other = *(const Pack<float, 4>*)(at + part * L::PART);
+            #pragma unroll
+            for (int32 k = 0; k < 4; k++) sum.item[k] += other.item[k];
+        }
+        *(Pack<float, 4>*)at = sum;
+    }
+}
+
+// Eight sums, added over the blocks of a cluster, or the shares of steps, in their order.
+template <typename L>
+__device__ __forceinline__ void collect(float (&sums)[8], const float* memory) {
+    #pragma unroll
+    for (int32 k = 0; k < 8; k++) sums[k] = 0.0f;
+    #pragma unroll
+    for (uint32 from = 0; from < (L::SPLIT > 1 ? L::SPLIT : L::WARPS_K); from++) {
+        float part[8];
+        if constexpr (L::SPLIT > 1) {
+            load_from_block(&part[0], shared_address(memory), from);
+            load_from_block(&part[4], shared_address(memory + 4), from);
+        } else {
+            *(Pack<float, 4>*)&part[0] = *(const Pack<float, 4>*)(memory + from * L::PART);
+            *(Pack<float, 4>*)&part[4] = *(const Pack<float, 4>*)(memory + from * L::PART + 4);
+        }
+        #pragma unroll
+        for (int32 k = 0; k < 8; k++) sums[k] += part[k];
+    }
+}
+
+// What the block writes of its tile: `take(number, row, column)` for the thread's eights of neighbours, one after another.
+template <typename L, typename Take>
+__device__ __forceinline__ void each_eight(const Take& take) {
+    // Few at once, so that what was read for each ahead of time stays in registers.
+    #pragma unroll(L::EACH <= 4 ? L::EACH : 1)
+    for (int32 number = 0; number < L::EACH; number++) {
+        const int32 own = number * L::THREADS + threadIdx.x, v = blockIdx.z * L::SHARE + own;
+        if (own < L::SHARE) take(number, v / (L::BN / 8), v % (L::BN / 8) * 8);
+    }
+}
+
+// Ends a block: brings its sums together, and gives `take(number, row, column, memory)` where those of eight neighbours are
+// for `collect`.
+template <typename L, typename Take>
+__device__ __forceinline__ void finish(float* memory, const float (&sums)[L::WM / 16][L::WN / 8][4], const Take& take) {
+    lay_out<L>(memory, sums);
+    if constexpr (L::SPLIT > 1 && L::WARPS_K > 1) add_parts<L>(memory);
+    if constexpr (L::SPLIT > 1) cluster_wait();
+    else __syncthreads();
+    each_eight<L>([&](int32 number, int32 row, int32 column) { take(number, row, column, memory + row * L::PITCH + column); });
+    // No block leaves while others read its memory.
+    if constexpr (L::SPLIT > 1) cluster_wait();
+}

@@ -1,0 +1,267 @@
+//! Small convolutions, which leave most of a GPU idle if they are cut into large tiles: the kernel of `tiled_conv.cu`.
+
+use super::super::Gpu;
+use super::super::launch::fields;
+use super::super::pointwise::code::element;
+use super::super::words::divisor;
+use super::cuts::{Cut, Problem, Tile, ranked};
+use super::direct::{Direct, activation, sides};
+use super::later::kept;
+use crate::error::Result;
+use crate::network::dtype::DType;
+use crate::plan::{Call, Instance};
+use crate::providers::cuda::device::{Arguments, Device, Function, Grid};
+use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
+use std::sync::{Arc, OnceLock};
+
+const PARTS: &str = include_str!("../../../../../kernels/products.cuh");
+const SOURCE: &str = include_str!("../../../../../kernels/tiled_conv.cu");
+/// So many tiles are timed.
+pub const TILES: u32 = 4;
+/// Bytes and elements that are read at once.
+const PACK: [usize; 2] = [16, 8];
+/// Spatial axes that the kernel walks.
+const AXES: usize = 2;
+
+/// Whether the kernel can do a convolution of so many channels over so many axes; a product of pixels has any.
+pub fn fits(dtype: DType, channels: i64, axes: usize, product: bool) -> bool {
+    let half = matches!(dtype, DType::Float16 | DType::BFloat16);
+    half && channels > 0 && channels % PACK[1] as i64 == 0 && (axes <= AXES || product)
+}
+
+/// Whether pixels lie one after another, at places that can be read at once.
+fn lies_well(tensor: &Tensor) -> bool {
+    let (sizes, strides) = (&tensor.sizes, &tensor.strides);
+    let last = sizes.len() - 1;
+    let follow = (2..last).all(|axis| strides[axis] == strides[axis + 1] * sizes[axis + 1]);
+    follow && strides[0] == strides[2] * sizes[2] && tensor.alignment >= PACK[0]
+}
+
+/// The convolution as the kernel sees it, if it can.
+fn problem(c: &Convolution) -> Option<Problem> {
+    let residual = c.residual.as_ref().unwrap_or(&c.y);
+    let (taps, channels) = (c.w.sizes[2..].iter().product::<i64>(), c.x.sizes[1]);
+    let even = channels % PACK[1] as i64 == 0 && c.x.step() % PACK[1] as i64 == 0;
+    let weights = c.w.step() == channels && c.w.strides[0] == taps * channels && c.w.alignment >= PACK[0];
+    let well = [&c.x, &c.y, residual].into_iter().all(lies_well);
+    if c.transposed || c.groups() != 1 || !even || !weights || !well {
+        return None;
+    }
+    let size = |list: &[i64]| list.iter().map(|&n| n as usize).collect::<Vec<_>>();
+    let [channels, results] = [c.x.sizes[1] as usize, c.y.sizes[1] as usize];
+    let padded = c.begin.iter().chain(&c.end).any(|&n| n != 0);
+    if taps == 1 && !padded && c.strides.iter().all(|&s| s == 1) {
+        // Pixels are all alike: they are one row.
+        let pixels = [1, c.y.pixels() as usize];
+        return Some(Problem {
+            images: 1,
+            input: pixels,
+            output: pixels,
+            kernel: [1, 1],
+            begin: [0, 0],
+            strides: [1, 1],
+            dilations: [1, 1],
+            channels,
+            results,
+        });
+    }
+    Some(Problem {
+        images: c.x.sizes[0] as usize,
+        input: size(&c.x.sizes[2..]).try_into().ok()?,
+        output: size(&c.y.sizes[2..]).try_into().ok()?,
+        kernel: size(&c.w.sizes[2..]).try_into().ok()?,
+        begin: c.begin.clone().try_into().ok()?,
+        strides: size(&c.strides).try_into().ok()?,
+        dilations: size(&c.dilations).try_into().ok()?,
+        channels,
+        results,
+    })
+}
+
+/// How the kernel does a convolution.
+pub struct Plan {
+    tile: Tile,
+    grid: Grid,
+    shape: Vec<i32>,
+}
+
+impl Plan {
+    /// With the `number`th of the tiles that look best for it, if there is such a one and it is small.
+    pub fn new(device: &Device, c: &Convolution, number: usize) -> Option<Self> {
+        let problem = problem(c)?;
+        let processors = device.multiprocessors as usize;
+        if !problem.is_small(processors) {
+            return None;
+        }
+        let (tile, cut) = ranked(Tile::all(device), &problem, processors)
+            .into_iter()
+            .nth(number)?;
+        let grid = Grid {
+            blocks: tile.grid(&problem, &cut).map(|n| n as u32),
+            threads: tile.threads() as u32,
+        };
+        let shape = fields(words(c, &problem, &tile, &cut)).ok()?;
+        Some(Self { tile, grid, shape })
+    }
+}
+
+/// `Shape` of `tiled_conv.cu`.
+fn words(c: &Convolution, problem: &Problem, tile: &Tile, cut: &Cut) -> Vec<i64> {
+    let residual = c.residual.as_ref().unwrap_or(&c.y);
+    let (kernel, [down, across]) = (problem.kernel, cut.tiles(problem));
+    let mut words: Vec<i64> = [problem.input, problem.output]
+        .concat()
+        .into_iter()
+        .map(|n| n as i64)
+        .collect();
+    words.extend([problem.channels as i64, problem.results as i64]);
+    words.extend([c.x.step(), c.y.step(), residual.step()]);
+    words.extend(problem.begin);
+    let rest = [
+        &problem.strides[..],
+        &kernel,
+        &cut.places,
+        &[cut.slots()],
+        &cut.pixels,
+        &[cut.regions, usize::from(cut.single)],
+        &cut.place_slots,
+        &cut.tap_slots,
+        &cut.tap_pixels,
+        &[tile.steps(problem)],
+    ];
+    words.extend(rest.concat().into_iter().map(|n| n as i64));
+    words.extend(activation(c.activation));
+    for size in [cut.places[1], cut.region[1], problem.taps(), kernel[1], down, across] {
+        words.extend(divisor(size));
+    }
+    words
+}
+
+fn source(c: &Convolution, tile: &Tile) -> String {
+    let ty = element(c.dtype).unwrap_or("float16");
+    let cluster = match tile.split {
+        1 => String::new(),
+        split => format!("__cluster_dims__(1, 1, {split}) "),
+    };
+    format!(
+        "{PARTS}{SOURCE}\nextern \"C\" __global__ void {cluster}__launch_bounds__({}) tiled_convolution({ty}* y, \
+         const {ty}* x, const {ty}* w, const {ty}* bias, const {ty}* residual, const Shape shape) {{\n    \
+         convolve<{}, {ty}>(y, x, w, bias, residual, shape);\n}}\n",
+        tile.threads(),
+        tile.block(),
+    )
+}
+
+/// A small convolution.
+pub struct Tiled {
+    gpu: Arc<Gpu>,
+    function: Function,
+    grid: Grid,
+    shape: Vec<i32>,
+    tile: Tile,
+    convolution: Convolution,
+    direct: OnceLock<Direct>,
+}
+
+impl Tiled {
+    /// The kernel for a convolution that there is a plan for.
+    ///
+    /// # Errors
+    /// If it does not compile.
+    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, plan: &Plan) -> Result<Self> {
+        let bytes = plan.tile.shared_bytes();
+        Ok(Self {
+            gpu: gpu.clone(),
+            function: gpu
+                .compiler
+                .function(&source(c, &plan.tile), "tiled_convolution", bytes)?,
+            grid: plan.grid,
+            shape: plan.shape.clone(),
+            tile: plan.tile,
+            convolution: c.clone(),
+            direct: OnceLock::new(),
+        })
+    }
+}
+
+impl Instance for Tiled {
+    fn implementation(&self) -> String {
+        let Tile { size, split, .. } = self.tile;
+        format!("tensor cores, tiles of {} x {}, sums in {split}", size[0], size[1])
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        let [bias, residual] = sides(&self.convolution, call);
+        let addresses = [
+            call.outputs[0].cast_const(),
+            call.inputs[0],
+            call.inputs[1],
+            bias,
+            residual,
+        ];
+        // A slice may begin anywhere, and where is not known any sooner.
+        if !addresses.iter().all(|address| address.addr().is_multiple_of(PACK[0])) {
+            let make = || Direct::new(&self.gpu, &self.convolution, self.convolution.dtype);
+            return kept(&self.direct, make)?.run(call);
+        }
+        let mut arguments = Arguments::default();
+        addresses.iter().for_each(|&address| _ = arguments.address(address));
+        arguments.fields(&self.shape);
+        // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
+        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn convolution(x: [i64; 4], w: [i64; 4], y: [i64; 4], stride: i64, begin: i64) -> Convolution {
+        Convolution {
+            dtype: DType::Float16,
+            transposed: false,
+            x: Tensor::dense(x.to_vec()),
+            w: Tensor::dense(w.to_vec()),
+            y: Tensor::dense(y.to_vec()),
+            strides: vec![stride; 2],
+            dilations: vec![1; 2],
+            begin: vec![begin; 2],
+            end: vec![begin; 2],
+            bias: true,
+            residual: None,
+            activation: None,
+        }
+    }
+
+    #[test]
+    fn pixels_that_are_all_alike_are_one_row() {
+        let c = convolution([2, 64, 7, 9], [32, 64, 1, 1], [2, 32, 7, 9], 1, 0);
+        assert_eq!(problem(&c).map(|p| (p.images, p.output)), Some((1, [1, 126])));
+        let c = convolution([2, 64, 7, 9], [32, 64, 1, 1], [2, 32, 4, 5], 2, 0);
+        assert_eq!(problem(&c).map(|p| (p.images, p.output)), Some((2, [4, 5])));
+    }
+
+    #[test]
+    fn what_can_not_be_read_at_once_is_left_to_others() {
+        let mut c = convolution([1, 24, 7, 7], [255, 24, 3, 3], [1, 255, 7, 7], 1, 1);
+        assert!(problem(&c).is_some());
+        c.x.alignment = 8;
+        assert!(problem(&c).is_none());
+        let c = convolution([1, 12, 7, 7], [8, 12, 3, 3], [1, 8, 7, 7], 1, 1);
+        assert!(problem(&c).is_none());
+        let c = convolution([1, 16, 7, 7], [16, 8, 3, 3], [1, 16, 7, 7], 1, 1);
+        assert!(problem(&c).is_none());
+    }
+
+    #[test]
+    fn words_fill_the_struct() {
+        let c = convolution([1, 64, 28, 28], [64, 64, 3, 3], [1, 64, 14, 14], 2, 1);
+        let problem = problem(&c).unwrap();
+        let (tile, cut) = ranked(Tile::every().collect(), &problem, 132)[0];
+        let words = words(&c, &problem, &tile, &cut);
+        assert_eq!(words.len(), 31 + 6 * 3);
+        assert_eq!(words[..15], [28, 28, 14, 14, 64, 64, 64, 64, 64, 1, 1, 2, 2, 3, 3]);
+        assert_eq!(words[28], 9 * 64 / tile.size[2] as i64);
+        assert_eq!([words[37], words[40]], [9, 3]);
+    }
+}
