@@ -202,6 +202,20 @@ def graphs(batch: int | str) -> list[str]:
 
 
 @leaves_nothing
+def clamped(activation: str) -> list[str]:
+    """What cuDNN runs in a call of a convolution with an activation."""
+    recorded, made = Recorded(), nx.Network("clamped")
+    x = made.add_input("x", "float16", ["batch", 16, 8, 8])
+    weights = np.ones((16, 16, 3, 3), np.float16)
+    y = made.add_layer("Conv", [x, made.add_constant("w", weights)], {"pads": [1, 1, 1, 1]})[0]
+    made.mark_output(made.add_layer(activation, [y])[0], "y")
+    model = optimized(made, optimization_level=0)
+    recorded.forget("launches")
+    call(model)
+    return [line for line in recorded.lines("launches") if line.startswith("cudnn")]
+
+
+@leaves_nothing
 def rounded(precision: str) -> tuple[list[str], dict[str, tuple[bool, str]], list[dict[str, Any]]]:
     """What libraries ran in a call of products; which layers may round to tf32, and on what they run; what the report
     says of the precision, also that of the engine that was saved and opened again.

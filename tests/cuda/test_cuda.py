@@ -124,6 +124,41 @@ def test_float32_is_rounded_to_tf32_where_that_was_asked_for(precision: str, lev
 
 @pytest.mark.gpu
 @needs_gpu
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kernel", [3, 1, 0])
+@pytest.mark.parametrize("function", ["Relu", "LeakyRelu", "Sigmoid", "Silu", "Tanh", "Gelu"])
+def test_a_nan_goes_through_what_follows_a_product(function: str, kernel: int, dtype: str, level: int) -> None:
+    made = nx.Network("nan")
+    rng = np.random.default_rng(5)
+
+    def held(name: str, *shape: int) -> str:
+        return made.add_constant(name, (rng.standard_normal(shape) / 8).astype(dtype))
+
+    if kernel:
+        x = rng.standard_normal((2, 64, 28, 28)).astype(dtype)
+        x[1, 5, 9, 9] = np.nan
+        given = [made.add_input("x", dtype, list(x.shape)), held("w", 64, 64, kernel, kernel), held("b", 64)]
+        y = made.add_layer("Conv", given, {"pads": [kernel // 2] * 4})[0]
+        around = slice(9 - kernel // 2, 10 + kernel // 2)
+        reached = (1, slice(None), around, around)
+    else:
+        x = rng.standard_normal((512, 256)).astype(dtype)
+        x[7, 11] = np.nan
+        y = made.add_layer("MatMul", [made.add_input("x", dtype, list(x.shape)), held("w", 256, 512)])[0]
+        y = made.add_layer("Add", [y, held("b", 512)])[0]
+        reached = (7,)
+    made.mark_output(made.add_layer(function, [y])[0], "y")
+    optimized = TensorRTBackend(timing_cache=False, optimization_level=level).optimize_model(made)
+    got = np.isnan(optimized({"x": x})["y"])
+    want = np.zeros_like(got)
+    want[reached] = True
+    ran = [row["implementation"] for row in optimized.report()["kernels"]]
+    assert np.array_equal(got, want), (int(got.sum()), int(want.sum()), ran)
+
+
+@pytest.mark.gpu
+@needs_gpu
 def test_symbolic_shapes_run_at_sizes_that_were_not_optimised_for() -> None:
     network = from_onnx(model("a = Softmax<axis = 1>(x) y = Mul(a, x)", "(float[n,s] x) => (float[] y)"))
     optimized = TensorRTBackend(timing_cache=False).optimize_model(network, {"x": nx.Shape((1, 1), (4, 32), (64, 512))})

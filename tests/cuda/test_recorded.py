@@ -85,6 +85,13 @@ def test_products_of_one_shape_are_graphs_too(process: Process) -> None:
     assert process.run(jobs.graphs, "batch") == []
 
 
+def test_a_relu_behind_a_convolution_keeps_a_nan_where_an_engine_can(process: Process) -> None:
+    assert process.run(jobs.clamped, "Relu") == ["cudnnBackendExecute 2 operations, engine 0, NaNs kept"]
+    assert process.run(jobs.clamped, "Sigmoid") == ["cudnnBackendExecute 2 operations, engine 0"]
+    # No engine is proposed that keeps it with a slope: one that may lose it is better than none.
+    assert process.run(jobs.clamped, "LeakyRelu") == ["cudnnBackendExecute 2 operations, engine 0"]
+
+
 def test_float32_is_rounded_where_that_was_asked_for(process: Process) -> None:
     launches, rows, found = process.run(jobs.rounded, "tf32")
     # The first engine that is proposed rounds. Products of integers are float32 too, and exact.

@@ -157,8 +157,12 @@ impl Subject for Convolution {
         self.tf32
     }
 
-    fn draw(&self, library: &'static Cudnn, handle: Handle) -> Result<Drawn> {
-        Drawing::new(library, self).draw(handle)
+    fn clamps(&self) -> bool {
+        matches!(self.activation, Some(Activation::Relu(_)))
+    }
+
+    fn draw(&self, library: &'static Cudnn, handle: Handle, keeps_nan: bool) -> Result<Drawn> {
+        Drawing::new(library, self, keeps_nan).draw(handle)
     }
 }
 

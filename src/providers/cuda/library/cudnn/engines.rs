@@ -40,11 +40,14 @@ pub trait Subject: Debug + Send + Sync {
         false
     }
 
-    /// The graph of it.
+    /// Whether it has a Relu in it, which may lose a NaN.
+    fn clamps(&self) -> bool;
+
+    /// The graph of it; a Relu keeps NaNs where that is said, or does what it likes.
     ///
     /// # Errors
     /// If the library has no such graph.
-    fn draw(&self, library: &'static Cudnn, handle: Handle) -> Result<Drawn>;
+    fn draw(&self, library: &'static Cudnn, handle: Handle, keeps_nan: bool) -> Result<Drawn>;
 }
 
 /// Something that was asked about, with the plans that were built for it.

@@ -29,8 +29,19 @@ pub(super) struct Proposals {
 }
 
 impl Proposals {
+    /// Those for the graph whose Relu keeps NaNs; only where there are none, those that may lose them.
     pub(super) fn of(library: &'static Cudnn, subject: &dyn Subject, handle: Handle) -> Result<Self> {
-        let drawn = subject.draw(library, handle)?;
+        if subject.clamps()
+            && let Some(found) = supported(Self::drawn(library, subject, handle, true))?
+            && !found.configs.is_empty()
+        {
+            return Ok(found);
+        }
+        Self::drawn(library, subject, handle, false)
+    }
+
+    fn drawn(library: &'static Cudnn, subject: &dyn Subject, handle: Handle, keeps_nan: bool) -> Result<Self> {
+        let drawn = subject.draw(library, handle, keeps_nan)?;
         let mut configs = vec![];
         for mode in HEURISTICS {
             for config in configurations(&drawn.graph, mode)? {
