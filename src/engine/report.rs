@@ -163,10 +163,13 @@ fn kernel_report(program: &Program, step: &Step, implementation: Option<&String>
 
 fn layers_per_dtype(parts: &[&Engine]) -> BTreeMap<String, f64> {
     let mut counts = BTreeMap::new();
-    for network in parts.iter().map(|part| &part.network) {
+    for part in parts {
+        let network = &part.network;
+        let mut providers = part.plans.iter().flat_map(|plan| &plan.program.providers);
+        let rounds = providers.any(|provider| provider.has_tf32());
         for (_, layer) in network.layers() {
             let dtype = match network[layer.outputs[0]].ty.dtype {
-                _ if tf32::is_allowed(layer) => tf32::TF32.name.to_string(),
+                _ if rounds && tf32::is_allowed(layer) => tf32::TF32.name.to_string(),
                 dtype => dtype.to_string(),
             };
             *counts.entry(dtype).or_insert(0.0) += 1.0;

@@ -221,7 +221,7 @@ def rounded(precision: str) -> tuple[list[str], dict[str, tuple[bool, str]], lis
     says of the precision, also that of the engine that was saved and opened again.
     """
     recorded, found = Recorded(), []
-    model = optimized(products(), optimization_level=0, precision=precision, verify=False)
+    model = optimized(products(), optimization_level=0, precision=precision)
     recorded.forget("launches")
     call(model)
     launches = [line for line in recorded.lines("launches") if line.startswith(("cudnn", "cublasLt"))]
