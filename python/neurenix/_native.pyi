@@ -65,7 +65,7 @@ class Engine:
     def build(network: Network, profiles: Sequence[Mapping[str, _Shapes]], options: dict[str, Any]) -> Engine:
         """
         Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
-        `options`: compute (dtype), threads, optimization_level, exclude, timing_cache, strict, verify, providers,
+        `options`: compute (dtype), tf32, threads, optimization_level, exclude, timing_cache, strict, verify, providers,
         device (the number of a GPU).
         """
     def create_context(self, /) -> Context:
@@ -105,6 +105,11 @@ class Engine:
     def outside(self, /) -> bool:
         """
         Whether some call had shapes outside of every profile.
+        """
+    @property
+    def precision(self, /) -> str:
+        """
+        What was asked for: fp32, tf32, bf16 or fp16.
         """
     def prepare(self, /, shapes: Mapping[str, Sequence[int]]) -> tuple[dict[str, list[int]], int]:
         """
@@ -340,7 +345,7 @@ def cache_dir() -> Path | None:
 
 def computes(provider: str, dtype: Any) -> bool:
     """
-    Whether a provider computes in a dtype, rather than in a wider one.
+    Whether a provider computes in a dtype, rather than in a wider one; "tf32" is none, and asks for products of it.
     """
 
 def default_threads() -> int:

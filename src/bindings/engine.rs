@@ -5,7 +5,7 @@ use super::errors::guarded;
 use super::network::Network;
 use super::placed::{self, Call, Spot};
 use super::{arrays, attrs};
-use crate::engine::config::{BuilderConfig, InputShape, profile};
+use crate::engine::config::{BuilderConfig, InputShape, Precision, profile};
 use crate::engine::{self, report};
 use crate::error::{Error, Result};
 use crate::network::TensorId;
@@ -76,6 +76,7 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
     for (name, value) in options {
         match name.extract::<String>()?.as_str() {
             "compute" => config.compute = arrays::dtype_from(&value)?,
+            "tf32" => config.tf32 = value.extract()?,
             "threads" => config.threads = value.extract()?,
             "optimization_level" => config.optimization_level = value.extract()?,
             "exclude" => config.exclude = value.extract()?,
@@ -95,7 +96,7 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
 #[pymethods]
 impl Engine {
     /// Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
-    /// `options`: compute (dtype), threads, optimization_level, exclude, timing_cache, strict, verify, providers,
+    /// `options`: compute (dtype), tf32, threads, optimization_level, exclude, timing_cache, strict, verify, providers,
     /// device (the number of a GPU).
     #[staticmethod]
     fn build(
@@ -233,6 +234,24 @@ impl Engine {
     #[getter]
     fn outside(&self) -> bool {
         self.outside.load(Ordering::Relaxed)
+    }
+
+    /// What was asked for: fp32, tf32, bf16 or fp16.
+    #[getter]
+    fn precision(&self) -> &'static str {
+        match self.engine.config.precision() {
+            Precision {
+                tf32: true,
+                dtype: DType::Float32,
+            } => "tf32",
+            Precision {
+                dtype: DType::BFloat16, ..
+            } => "bf16",
+            Precision {
+                dtype: DType::Float16, ..
+            } => "fp16",
+            _ => "fp32",
+        }
     }
 
     /// What the user should know: fallbacks, precision that could not be had, ...

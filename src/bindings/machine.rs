@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::knobs;
+use crate::network::ops::tf32::TF32;
 use crate::plan::Settings;
 use crate::providers::{self, PROVIDERS, cpu, cuda};
 use pyo3::prelude::*;
@@ -70,9 +71,13 @@ pub fn device(provider: &str) -> PyResult<String> {
     Ok(signature(provider)?)
 }
 
-/// Whether a provider computes in a dtype, rather than in a wider one.
+/// Whether a provider computes in a dtype, rather than in a wider one; "tf32" is none, and asks for products of it.
 #[pyfunction]
 pub fn computes(provider: &str, dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let provider = providers::find(provider, 0)?;
+    if dtype.extract::<&str>().is_ok_and(|name| name == TF32.name) {
+        return Ok(provider.has_tf32());
+    }
     let dtype = super::arrays::dtype_from(dtype)?;
-    Ok(providers::find(provider, 0)?.compute_dtype(dtype) == dtype)
+    Ok(provider.compute_dtype(dtype) == dtype)
 }

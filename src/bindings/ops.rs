@@ -28,7 +28,7 @@ pub fn ops(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
 
 fn kind(preset: Preset) -> &'static str {
     match preset {
-        Preset::Int(_) | Preset::RequiredInt => "int",
+        Preset::Int(_) | Preset::Mark | Preset::RequiredInt => "int",
         Preset::Float(_) => "float",
         Preset::Text(_) => "text",
         Preset::Ints(_) | Preset::RequiredInts => "ints",
@@ -43,6 +43,7 @@ fn kind(preset: Preset) -> &'static str {
 fn default(py: Python<'_>, preset: Preset) -> PyResult<Bound<'_, PyAny>> {
     match preset {
         Preset::Int(v) => v.into_bound_py_any(py),
+        Preset::Mark => 0.into_bound_py_any(py),
         Preset::Float(v) => v.into_bound_py_any(py),
         Preset::Text(v) => v.into_bound_py_any(py),
         Preset::Ints(v) => Ok(PyList::new(py, v)?.into_any()),

@@ -1,6 +1,6 @@
 //! From a network to an engine: passes, then a plan per profile.
 
-use crate::engine::config::BuilderConfig;
+use crate::engine::config::{BuilderConfig, Precision};
 use crate::engine::stages::{self, Cut, Stage};
 use crate::engine::{Engine, Plan, Profile, likely, verify};
 use crate::error::{Error, Result};
@@ -37,14 +37,14 @@ pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn P
         return Ok(engine);
     }
     let mut notes = vec![];
-    let compute = compute_dtype(config.compute, providers, &mut notes);
-    let lowered = compute != DType::Float32 && config.verify;
+    let precision = precision(&config, providers, &mut notes);
+    let lowered = precision != Precision::FLOAT32 && config.verify;
     let original = lowered.then(|| network.clone());
-    let mut engine = build_in(network, compute, &config, providers, &cache)?;
+    let mut engine = build_in(network, precision, &config, providers, &cache)?;
     if let Some(original) = original
-        && let Some(departure) = departure(&engine, original.clone(), compute, providers)?
+        && let Some(departure) = departure(&engine, original.clone(), precision, providers)?
     {
-        engine = build_in(original, DType::Float32, &config, providers, &cache)?;
+        engine = build_in(original, Precision::FLOAT32, &config, providers, &cache)?;
         notes.push(format!("{departure}: every layer went back to float32"));
     }
     engine.notes.splice(0..0, notes);
@@ -61,7 +61,7 @@ fn staged(
     cache: &TimingCache,
 ) -> Result<Engine> {
     let mut notes = vec![];
-    let compute = compute_dtype(config.compute, providers, &mut notes);
+    let precision = precision(&config, providers, &mut notes);
     let mut passes = BTreeMap::<String, usize>::new();
     let mut stages = vec![];
     for Cut {
@@ -72,7 +72,7 @@ fn staged(
     {
         if let Some(mut part) = part {
             likely::settle(&mut part);
-            let part = build_guessed(part, guessed, compute, &config, providers, cache)?;
+            let part = build_guessed(part, guessed, precision, &config, providers, cache)?;
             stage.engine = Some(Arc::new(part));
         }
         for end in &mut stage.ends {
@@ -118,19 +118,19 @@ fn staged(
 fn build_guessed(
     network: Network,
     guessed: bool,
-    compute: DType,
+    precision: Precision,
     config: &BuilderConfig,
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
     let spare = guessed.then(|| network.clone());
-    match (build_in(network, compute, config, providers, cache), spare) {
+    match (build_in(network, precision, config, providers, cache), spare) {
         (Err(error), Some(network)) => {
             let untimed = BuilderConfig {
                 optimization_level: 0,
                 ..config.clone()
             };
-            let mut engine = build_in(network, compute, &untimed, providers, cache)?;
+            let mut engine = build_in(network, precision, &untimed, providers, cache)?;
             let note = format!("nothing was timed at sizes that were guessed: {}", error.message());
             engine.notes.push(note);
             Ok(engine)
@@ -154,20 +154,20 @@ fn body_engine(
     match stages::cut(&network)? {
         Some(cuts) => staged(network, cuts, config.clone(), providers, cache),
         None => {
-            let compute = compute_dtype(config.compute, providers, &mut vec![]);
-            build_guessed(network, guessed, compute, config, providers, cache)
+            let precision = precision(config, providers, &mut vec![]);
+            build_guessed(network, guessed, precision, config, providers, cache)
         }
     }
 }
 
 fn build_in(
     mut network: Network,
-    compute: DType,
+    precision: Precision,
     config: &BuilderConfig,
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
-    let counts = simplify(&mut network, compute, providers, config)?;
+    let counts = simplify(&mut network, precision, providers, config)?;
     let mut engine = plan(network, config.clone(), providers, cache)?;
     engine.passes = counts
         .into_iter()
@@ -179,7 +179,7 @@ fn build_in(
 /// Brings a network into the form that the providers read.
 fn simplify(
     network: &mut Network,
-    compute: DType,
+    precision: Precision,
     providers: &[Arc<dyn Provider>],
     config: &BuilderConfig,
 ) -> Result<passes::Counts> {
@@ -188,7 +188,8 @@ fn simplify(
         .filter(|&d| !computes(providers, d))
         .collect();
     let settings = passes::Settings {
-        compute,
+        compute: precision.dtype,
+        tf32: precision.tf32,
         unsupported,
         refittable: false,
         ..Default::default()
@@ -211,14 +212,14 @@ fn simplify(
 fn departure(
     engine: &Engine,
     mut original: Network,
-    compute: DType,
+    precision: Precision,
     providers: &[Arc<dyn Provider>],
 ) -> Result<Option<String>> {
     let config = BuilderConfig {
         optimization_level: 0,
         ..engine.config.clone()
     };
-    simplify(&mut original, DType::Float32, providers, &config)?;
+    simplify(&mut original, Precision::FLOAT32, providers, &config)?;
     let plan = &engine.plans[0];
     let binding = opt(&original, &plan.profile);
     if original.check_guards(&binding).is_err() {
@@ -232,7 +233,7 @@ fn departure(
         &binding,
         &cache,
     )?;
-    verify::departure(&plan.program, &Arc::new(exact), &binding, compute)
+    verify::departure(&plan.program, &Arc::new(exact), &binding, precision)
 }
 
 /// A plan per profile for a network that an engine file brought, with the times that stood beside it.
@@ -372,16 +373,21 @@ fn computes(providers: &[Arc<dyn Provider>], dtype: DType) -> bool {
     providers.iter().any(|p| p.compute_dtype(dtype) == dtype)
 }
 
-/// The dtype that was asked for, or a wider one, with a note, where nobody computes in it.
-fn compute_dtype(asked: DType, providers: &[Arc<dyn Provider>], notes: &mut Vec<String>) -> DType {
-    if computes(providers, asked) {
-        return asked;
+/// The precision that was asked for, or a wider one, with a note, where nobody computes in it.
+fn precision(config: &BuilderConfig, providers: &[Arc<dyn Provider>], notes: &mut Vec<String>) -> Precision {
+    let asked = config.precision();
+    let dtype = match providers.first() {
+        Some(first) if !computes(providers, asked.dtype) => first.compute_dtype(asked.dtype),
+        _ => asked.dtype,
+    };
+    let tf32 = asked.tf32 && providers.iter().any(|p| p.has_tf32());
+    let found = Precision { dtype, tf32 };
+    if found != asked {
+        let names: Vec<_> = providers.iter().map(|p| p.name()).collect();
+        notes.push(format!(
+            "{asked} was asked for; {} has no arithmetic for it here, so {found} is computed",
+            names.join(", ")
+        ));
     }
-    let wider = providers.first().map_or(asked, |p| p.compute_dtype(asked));
-    let names: Vec<_> = providers.iter().map(|p| p.name()).collect();
-    notes.push(format!(
-        "{asked} was asked for; {} has no arithmetic for it here, so {wider} is computed",
-        names.join(", ")
-    ));
-    wider
+    found
 }

@@ -7,6 +7,7 @@ use crate::network::dim::{Dim, Range};
 use crate::network::dtype::DType;
 use crate::plan::Settings;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 /// How an engine is built.
@@ -14,6 +15,8 @@ use std::path::PathBuf;
 pub struct BuilderConfig {
     /// The dtype that float32 layers may compute in.
     pub compute: DType,
+    /// Whether products of float32 layers may round what they multiply to tf32.
+    pub tf32: bool,
     /// Threads of a CPU; at least 1.
     pub threads: usize,
     /// 0 (no timing) to 5; 3 times every form of every kernel.
@@ -34,6 +37,7 @@ impl Default for BuilderConfig {
     fn default() -> Self {
         Self {
             compute: DType::Float32,
+            tf32: false,
             threads: 1,
             optimization_level: 3,
             exclude: BTreeMap::new(),
@@ -46,12 +50,56 @@ impl Default for BuilderConfig {
 }
 
 impl BuilderConfig {
+    /// What was asked for.
+    pub fn precision(&self) -> Precision {
+        Precision {
+            dtype: self.compute,
+            tf32: self.tf32,
+        }
+    }
+
     /// What the planner asks of the providers.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             threads: self.threads.max(1),
             optimization_level: self.optimization_level,
             exclude: self.exclude.clone(),
+        }
+    }
+}
+
+/// What float32 layers compute in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Precision {
+    /// The dtype of those that bear it.
+    pub dtype: DType,
+    /// Whether products of those that stay float32 may round what they multiply to tf32.
+    pub tf32: bool,
+}
+
+impl Precision {
+    /// As the layers are.
+    pub const FLOAT32: Self = Self {
+        dtype: DType::Float32,
+        tf32: false,
+    };
+
+    /// Half the distance between 1 and the next number.
+    pub fn rounding(self) -> f64 {
+        match self.dtype {
+            DType::BFloat16 => 2f64.powi(-8),
+            DType::Float16 => 2f64.powi(-11),
+            _ if self.tf32 => 2f64.powi(-11),
+            _ => 2f64.powi(-24),
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.dtype {
+            DType::Float32 if self.tf32 => f.write_str("tf32"),
+            dtype => write!(f, "{dtype}"),
         }
     }
 }

@@ -40,6 +40,9 @@ pub struct Header {
     pub network: Document,
     /// The precision that was asked for.
     pub compute: DType,
+    /// Whether products of float32 might round what they multiply to tf32.
+    #[serde(default)]
+    pub tf32: bool,
     /// The ranges of shapes that it is optimised for.
     pub profiles: Vec<Profile>,
     /// Times of kernels by key; the key names the device.
@@ -222,6 +225,7 @@ mod tests {
             producer: "test".into(),
             network,
             compute: DType::Float32,
+            tf32: false,
             profiles: vec![Symbols::new()],
             times: Times::new(),
             notes: vec![],

@@ -103,6 +103,7 @@ impl Engine {
             producer: concat!("neurenix ", env!("CARGO_PKG_VERSION")).into(),
             network,
             compute: self.config.compute,
+            tf32: self.config.tf32,
             profiles: self.profiles().cloned().collect(),
             times: self.times(),
             notes: self.notes.clone(),
@@ -123,6 +124,7 @@ impl Engine {
             .map_err(|e| Error::new(e.kind(), format!("{} can't be opened: {e}", path.display())))?;
         let config = BuilderConfig {
             compute: header.compute,
+            tf32: header.tf32,
             profiles: header.profiles,
             ..config
         };

@@ -3,6 +3,7 @@
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::network::dim::Binding;
+use crate::network::ops::tf32;
 use crate::network::{LayerId, Network, Source};
 use crate::plan::Refusal;
 use crate::plan::instance::ProgramInstance;
@@ -22,7 +23,7 @@ pub struct Report {
     pub notes: Vec<String>,
     /// Every kernel, in order.
     pub kernels: Vec<KernelReport>,
-    /// Share of layers per dtype.
+    /// Share of layers per dtype; products of float32 that may round what they multiply count as tf32.
     pub layers_per_dtype: BTreeMap<String, f64>,
     /// Memory in bytes.
     pub memory: MemoryReport,
@@ -45,6 +46,8 @@ pub struct KernelReport {
     pub sources: Vec<String>,
     /// The layouts and the algorithm.
     pub form: String,
+    /// Whether its products may round what they multiply to tf32; the implementation says so where they do.
+    pub tf32: bool,
     /// The implementation; empty where placing its operands in one another left nothing to do.
     pub implementation: String,
     /// Nanoseconds when it was tuned; 0 if it was not.
@@ -137,13 +140,13 @@ impl Report {
 }
 
 fn kernel_report(program: &Program, step: &Step, implementation: Option<&String>) -> KernelReport {
-    let network = &program.network;
+    let (network, provider) = (&program.network, &program.providers[step.provider]);
     let layer = |&id: &LayerId| network[id].name.clone();
     let layouts =
         |layouts: &[crate::plan::layout::Layout]| layouts.iter().map(|l| l.to_string()).collect::<Vec<_>>().join(",");
     KernelReport {
         kernel: step.kernel.name(),
-        provider: program.providers[step.provider].name().into(),
+        provider: provider.name().into(),
         layers: step.layers.iter().map(layer).collect(),
         sources: step.layers.iter().flat_map(|&id| network[id].sources.clone()).collect(),
         form: format!(
@@ -152,6 +155,7 @@ fn kernel_report(program: &Program, step: &Step, implementation: Option<&String>
             layouts(&step.form.outputs),
             step.form.tactic
         ),
+        tf32: provider.has_tf32() && step.layers.iter().any(|&id| tf32::is_allowed(&network[id])),
         implementation: implementation.cloned().unwrap_or_default(),
         tuned_nanoseconds: step.time,
     }
@@ -159,10 +163,16 @@ fn kernel_report(program: &Program, step: &Step, implementation: Option<&String>
 
 fn layers_per_dtype(parts: &[&Engine]) -> BTreeMap<String, f64> {
     let mut counts = BTreeMap::new();
-    for network in parts.iter().map(|part| &part.network) {
+    for part in parts {
+        let network = &part.network;
+        let mut providers = part.plans.iter().flat_map(|plan| &plan.program.providers);
+        let rounds = providers.any(|provider| provider.has_tf32());
         for (_, layer) in network.layers() {
-            let dtype = network[layer.outputs[0]].ty.dtype;
-            *counts.entry(dtype.to_string()).or_insert(0.0) += 1.0;
+            let dtype = match network[layer.outputs[0]].ty.dtype {
+                _ if rounds && tf32::is_allowed(layer) => tf32::TF32.name.to_string(),
+                dtype => dtype.to_string(),
+            };
+            *counts.entry(dtype).or_insert(0.0) += 1.0;
         }
     }
     let total = counts.values().sum::<f64>().max(1.0);

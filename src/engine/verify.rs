@@ -1,9 +1,9 @@
 //! After a build in lower precision: does the engine compute what the float32 network computes?
 
+use crate::engine::config::Precision;
 use crate::error::Result;
 use crate::network::array::{Array, Buffer};
 use crate::network::dim::Binding;
-use crate::network::dtype::DType;
 use crate::network::{Network, TensorId};
 use crate::plan::boundary::Place;
 use crate::plan::instance::ProgramInstance;
@@ -11,7 +11,7 @@ use crate::plan::layout::Layout;
 use crate::plan::program::{Program, operand};
 use std::sync::Arc;
 
-/// The results may differ by so many times the rounding error of the dtype (root mean square, relative).
+/// The results may differ by so many times the rounding error of the precision (root mean square, relative).
 const BUDGET: f64 = 16.0;
 
 /// What departs, if anything does, on one random batch; as a sentence for the report.
@@ -22,11 +22,11 @@ pub fn departure(
     lowered: &Arc<Program>,
     exact: &Arc<Program>,
     binding: &Binding,
-    compute: DType,
+    precision: Precision,
 ) -> Result<Option<String>> {
     let inputs = sample(&exact.network, binding)?;
     let (got, want) = (run_once(lowered, &inputs, binding)?, run_once(exact, &inputs, binding)?);
-    let budget = BUDGET * rounding(compute);
+    let budget = BUDGET * precision.rounding();
     for ((output, got), want) in exact.network.outputs().iter().zip(&got).zip(&want) {
         let (got, want) = (got.to_f64(), want.to_f64());
         let broken = got
@@ -36,7 +36,7 @@ pub fn departure(
             .count();
         if broken > 0 {
             let what = format!(
-                "{broken} of {} elements of output {:?} are not finite in {compute}",
+                "{broken} of {} elements of output {:?} are not finite in {precision}",
                 got.len(),
                 output.name
             );
@@ -46,21 +46,12 @@ pub fn departure(
         if error > budget {
             let (error, budget) = (error * 100.0, budget * 100.0);
             return Ok(Some(format!(
-                "output {:?} departs by {error:.2} % in {compute}, above {budget:.2} %",
+                "output {:?} departs by {error:.2} % in {precision}, above {budget:.2} %",
                 output.name
             )));
         }
     }
     Ok(None)
-}
-
-/// Half the distance between one and the next number.
-fn rounding(dtype: DType) -> f64 {
-    match dtype {
-        DType::BFloat16 => 2f64.powi(-8),
-        DType::Float16 => 2f64.powi(-11),
-        _ => 2f64.powi(-24),
-    }
 }
 
 fn relative_rms(got: &[f64], want: &[f64]) -> f64 {

@@ -77,6 +77,8 @@ pub enum Preset {
     Text(&'static str),
     Ints(&'static [i64]),
     Floats(&'static [f64]),
+    /// A mark that a layer bears or not: 1, or left out, so that layers without it are as if there were none.
+    Mark,
     /// The layer must give dimensions.
     RequiredDims,
     /// The layer must give integers.
@@ -101,7 +103,7 @@ impl Preset {
             Preset::Floats(v) => Attr::Floats(v.into()),
             Preset::RequiredDims => Attr::Dims(vec![]),
             Preset::RequiredInts => Attr::Ints(vec![]),
-            Preset::RequiredInt => Attr::Int(0),
+            Preset::Mark | Preset::RequiredInt => Attr::Int(0),
             Preset::RequiredType => Attr::Type(DType::Float32),
             Preset::RequiredAttrs => Attr::Attrs(Attrs::new()),
             Preset::RequiredBody => Attr::Body(Body(Arc::default())),
@@ -154,6 +156,9 @@ pub fn complete(declared: &[AttrDef], mut given: Attrs) -> Result<Attrs> {
             }
             None => pattern,
         };
+        if matches!(def.default, Preset::Mark) && value == Attr::Int(0) {
+            continue;
+        }
         complete.insert(def.name.into(), value);
     }
     match given.keys().next() {
@@ -175,6 +180,8 @@ pub trait Read {
     fn flag(&self, name: &str) -> bool {
         self.int(name) != 0
     }
+    /// Whether the layer bears a mark.
+    fn is_marked(&self, name: &str) -> bool;
     /// A number.
     fn float(&self, name: &str) -> f64;
     /// A word.
@@ -206,6 +213,9 @@ macro_rules! read {
 impl Read for Attrs {
     fn int(&self, name: &str) -> i64 {
         *read!(self, name, Int, &0)
+    }
+    fn is_marked(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|mark| *mark != Attr::Int(0))
     }
     fn float(&self, name: &str) -> f64 {
         *read!(self, name, Float, &0.0)

@@ -7,6 +7,7 @@ mod build;
 mod matching;
 mod scores;
 
+pub mod allow_tf32;
 pub mod assign_precision;
 pub mod clean_casts;
 pub mod dead_layers;
@@ -65,6 +66,8 @@ use Step::{Once, UntilStable};
 pub struct Settings {
     /// The dtype that float32 layers compute in; float32 leaves the graph as it is.
     pub compute: DType,
+    /// Whether products of float32 may round what they multiply to tf32.
+    pub tf32: bool,
     /// dtypes in which no arithmetic is available: such layers compute in float32 between Casts.
     pub unsupported: Vec<DType>,
     /// Whether weights may get new values later by their own names: those of distinct names are then never merged.
@@ -79,6 +82,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             compute: DType::Float32,
+            tf32: false,
             unsupported: vec![],
             refittable: true,
             fold_bytes: 64 << 20,
@@ -120,6 +124,7 @@ pub static PIPELINE: &[Step] = &[
     // Precision last: recognised ops and folded weights are rounded once, and rules above see one dtype.
     Once(&assign_precision::PASS),
     Once(&widen::PASS),
+    Once(&allow_tf32::PASS),
     // The casts that precision brought fold into weights and cancel.
     UntilStable(CLEAN),
 ];

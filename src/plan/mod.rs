@@ -318,6 +318,11 @@ pub trait Provider: Send + Sync {
     /// The narrowest dtype it computes `dtype` in: itself, or a wider one where it has no arithmetic for it.
     fn compute_dtype(&self, dtype: DType) -> DType;
 
+    /// Whether products of float32 that have leave to may round what they multiply to tf32 there.
+    fn has_tf32(&self) -> bool {
+        false
+    }
+
     /// The kernels that run this layer, fused with others where that pays; the last one must run it alone.
     ///
     /// # Errors

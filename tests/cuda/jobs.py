@@ -84,6 +84,26 @@ def projections() -> nx.Network:
     return made
 
 
+def products() -> nx.Network:
+    """A convolution, a product and an LSTM of float32, and a product of integers."""
+    made = nx.Network("products")
+    rng = np.random.default_rng(0)
+
+    def held(name: str, *shape: int) -> str:
+        return made.add_constant(name, rng.standard_normal(shape).astype(np.float32))
+
+    x = made.add_input("x", "float32", ["batch", 16, 8, 8])
+    y = made.add_layer("Conv", [x, held("w", 16, 16, 3, 3)], {"pads": [1, 1, 1, 1]}, name="conv")[0]
+    y = made.add_layer("ReduceMean", [y], {"axes": [2], "keepdims": 0})[0]
+    y = made.add_layer("MatMul", [y, held("m", 8, 32)], name="product")[0]
+    y = made.add_layer("LSTM", [y, held("wl", 1, 64, 32), held("rl", 1, 64, 16)], {"layout": 1}, name="lstm")[0]
+    made.mark_output(y, "y")
+    a = made.add_input("a", "int8", ["batch", 64])
+    b = made.add_constant("b", rng.integers(-128, 128, (64, 8), np.int8))
+    made.mark_output(made.add_layer("MatMulInteger", [a, b], name="integers")[0], "z")
+    return made
+
+
 def optimized(network: nx.Network, batch: int = 2, **options: Any) -> Any:
     """A network made ready for the recorded device."""
     given: dict[str, Any] = {"timing_cache": False, "threads": 2, "exclude": {"cuda": ["between"]}} | options
@@ -179,6 +199,41 @@ def graphs(batch: int | str) -> list[str]:
     call(model, 128)
     assert kernels(model) == [("cuda", "MatMul+Add+Gelu")]
     return sorted({line for line in recorded.lines("launches") if line.startswith("cudnnBackendExecute")})
+
+
+@leaves_nothing
+def clamped(activation: str) -> list[str]:
+    """What cuDNN runs in a call of a convolution with an activation."""
+    recorded, made = Recorded(), nx.Network("clamped")
+    x = made.add_input("x", "float16", ["batch", 16, 8, 8])
+    weights = np.ones((16, 16, 3, 3), np.float16)
+    y = made.add_layer("Conv", [x, made.add_constant("w", weights)], {"pads": [1, 1, 1, 1]})[0]
+    made.mark_output(made.add_layer(activation, [y])[0], "y")
+    model = optimized(made, optimization_level=0)
+    recorded.forget("launches")
+    call(model)
+    return [line for line in recorded.lines("launches") if line.startswith("cudnn")]
+
+
+@leaves_nothing
+def rounded(precision: str) -> tuple[list[str], dict[str, tuple[bool, str]], list[dict[str, Any]]]:
+    """What libraries ran in a call of products; which layers may round to tf32, and on what they run; what the report
+    says of the precision, also that of the engine that was saved and opened again.
+    """
+    recorded, found = Recorded(), []
+    model = optimized(products(), optimization_level=0, precision=precision)
+    recorded.forget("launches")
+    call(model)
+    launches = [line for line in recorded.lines("launches") if line.startswith(("cudnn", "cublasLt"))]
+    file = Path(os.environ["NEURENIX_CUDA_LIBRARIES"]) / f"{precision}.engine"
+    model.save(file)
+    for each in (model, get_backend("cuda").load(file, timing_cache=False, optimization_level=0)):
+        report = each.report()
+        found.append({"precision": report["precision"], "dtypes": sorted(report["layers_per_dtype"])})
+    rows = {
+        row["layers"][0]: (row["tf32"], row["implementation"]) for row in model.report()["kernels"] if row["layers"]
+    }
+    return launches, rows, found
 
 
 @leaves_nothing

@@ -90,6 +90,75 @@ def test_a_convolution_with_all_that_follows_is_one_kernel(level: int) -> None:
 
 @pytest.mark.gpu
 @needs_gpu
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_float32_is_rounded_to_tf32_where_that_was_asked_for(precision: str, level: int) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(4)
+    x, w, m = (rng.standard_normal(s).astype(np.float32) for s in ((4, 64, 14, 14), (64, 64, 3, 3), (64, 128)))
+    integers = rng.integers(-128, 128, (32, 64), np.int8)
+    given = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 20]> m '
+        "(float[4,64,14,14] x, float[64,64,3,3] w, float[64,128] m, int8[32,64] a, int8[64,32] b) "
+        "=> (float[] c, float[] p, int32[] i) { c = Conv<pads = [1, 1, 1, 1]>(x, w) "
+        "t = Transpose<perm = [0, 2, 3, 1]>(x) p = MatMul(t, m) i = MatMulInteger(a, b) }"
+    )
+    inputs = {"x": x, "w": w, "m": m, "a": integers, "b": np.ascontiguousarray(integers.T)}
+    backend = TensorRTBackend(timing_cache=False, optimization_level=level)
+    optimized = backend.optimize_model(given, {n: i.shape for n, i in inputs.items()}, precision=precision)
+    got = optimized(inputs)
+    wide = [torch.from_numpy(a).double() for a in (x, w, m)]
+    want = {
+        "c": torch.nn.functional.conv2d(*wide[:2], padding=1).numpy(),
+        "p": (wide[0].permute(0, 2, 3, 1) @ wide[2]).numpy(),
+    }
+    # Operands of 11 bits are off by 2**-13 of themselves or so, those of 24 bits by far less.
+    low, high = (3e-5, 1e-3) if precision == "tf32" else (0.0, 1e-6)
+    for name, exact in want.items():
+        error = np.sqrt(((got[name] - exact) ** 2).mean() / (exact**2).mean())
+        assert error <= high, (name, error)
+        # Level 3 may find that an engine without tensor cores is the fastest.
+        assert error >= low or level == 3, (name, error)
+    assert np.array_equal(got["i"], integers.astype(np.int32) @ integers.T.astype(np.int32))
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kernel", [3, 1, 0])
+@pytest.mark.parametrize("function", ["Relu", "LeakyRelu", "Sigmoid", "Silu", "Tanh", "Gelu"])
+def test_a_nan_goes_through_what_follows_a_product(function: str, kernel: int, dtype: str, level: int) -> None:
+    made = nx.Network("nan")
+    rng = np.random.default_rng(5)
+
+    def held(name: str, *shape: int) -> str:
+        return made.add_constant(name, (rng.standard_normal(shape) / 8).astype(dtype))
+
+    if kernel:
+        x = rng.standard_normal((2, 64, 28, 28)).astype(dtype)
+        x[1, 5, 9, 9] = np.nan
+        given = [made.add_input("x", dtype, list(x.shape)), held("w", 64, 64, kernel, kernel), held("b", 64)]
+        y = made.add_layer("Conv", given, {"pads": [kernel // 2] * 4})[0]
+        around = slice(9 - kernel // 2, 10 + kernel // 2)
+        reached = (1, slice(None), around, around)
+    else:
+        x = rng.standard_normal((512, 256)).astype(dtype)
+        x[7, 11] = np.nan
+        y = made.add_layer("MatMul", [made.add_input("x", dtype, list(x.shape)), held("w", 256, 512)])[0]
+        y = made.add_layer("Add", [y, held("b", 512)])[0]
+        reached = (7,)
+    made.mark_output(made.add_layer(function, [y])[0], "y")
+    optimized = TensorRTBackend(timing_cache=False, optimization_level=level).optimize_model(made)
+    got = np.isnan(optimized({"x": x})["y"])
+    want = np.zeros_like(got)
+    want[reached] = True
+    ran = [row["implementation"] for row in optimized.report()["kernels"]]
+    assert np.array_equal(got, want), (int(got.sum()), int(want.sum()), ran)
+
+
+@pytest.mark.gpu
+@needs_gpu
 def test_symbolic_shapes_run_at_sizes_that_were_not_optimised_for() -> None:
     network = from_onnx(model("a = Softmax<axis = 1>(x) y = Mul(a, x)", "(float[n,s] x) => (float[] y)"))
     optimized = TensorRTBackend(timing_cache=False).optimize_model(network, {"x": nx.Shape((1, 1), (4, 32), (64, 512))})

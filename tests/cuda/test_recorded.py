@@ -85,6 +85,32 @@ def test_products_of_one_shape_are_graphs_too(process: Process) -> None:
     assert process.run(jobs.graphs, "batch") == []
 
 
+def test_a_relu_behind_a_convolution_keeps_a_nan_where_an_engine_can(process: Process) -> None:
+    assert process.run(jobs.clamped, "Relu") == ["cudnnBackendExecute 2 operations, engine 0, NaNs kept"]
+    assert process.run(jobs.clamped, "Sigmoid") == ["cudnnBackendExecute 2 operations, engine 0"]
+    # No engine is proposed that keeps it with a slope: one that may lose it is better than none.
+    assert process.run(jobs.clamped, "LeakyRelu") == ["cudnnBackendExecute 2 operations, engine 0"]
+
+
+def test_float32_is_rounded_where_that_was_asked_for(process: Process) -> None:
+    launches, rows, found = process.run(jobs.rounded, "tf32")
+    # The first engine that is proposed rounds. Products of integers are float32 too, and exact.
+    assert launches == [
+        "cudnnBackendExecute 1 operations, engine 0",
+        "cublasLtMatmul 2 8 1 epilogue 1",
+        "cublasLtMatmul 32 32 1 epilogue 1 in tf32",
+        "cublasLtMatmul 32 64 1 epilogue 1 in tf32",
+    ]
+    assert sorted(name for name, (leave, _) in rows.items() if leave) == ["conv", "lstm", "product"]
+    assert all(("in tf32" in implementation) == leave for leave, implementation in rows.values()), rows
+    # What was saved does the same when it is opened without a word on precision.
+    assert found == [{"precision": "tf32", "dtypes": ["float32", "int32", "tf32"]}] * 2
+    launches, rows, found = process.run(jobs.rounded, "fp32")
+    assert launches[0] == "cudnnBackendExecute 1 operations, engine 3"
+    assert not any("tf32" in line for line in launches) and not any(leave for leave, _ in rows.values())
+    assert found == [{"precision": "fp32", "dtypes": ["float32", "int32"]}] * 2
+
+
 def test_small_products_of_one_input_are_one_launch(process: Process) -> None:
     whole = [("cuda", "+".join(["MatMul+Add"] * 3))]
     assert process.run(jobs.together, 0, 2) == (whole, 1)

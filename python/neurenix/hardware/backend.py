@@ -105,7 +105,9 @@ class Backend:
             **found | {"libraries": found["libraries"] | {"neurenix": _native.__version__}},
             provider=provider,
             threads=_native.default_threads(),
-            precisions=[p for p, dtype in PRECISIONS.items() if p != "tf32" and _native.computes(provider, dtype)],
+            precisions=[
+                p for p, dtype in PRECISIONS.items() if _native.computes(provider, p if p == "tf32" else dtype)
+            ],
             supports_tensorrt=state.available,
             reason=state.reason,
         )
@@ -162,7 +164,7 @@ class Backend:
         engine = _native.Engine.load(os.fspath(path), wanted.native(chosen, self.device))
         for note in engine.notes:
             LOG.warning("%s", note)
-        return OptimizedModel(engine, wanted.precision, refused)
+        return OptimizedModel(engine, engine.precision, refused)
 
     def save(self, model: OptimizedModel, path: str | os.PathLike[str]) -> None:
         """Saves an optimised model to a file."""

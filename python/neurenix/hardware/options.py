@@ -39,7 +39,8 @@ PRECISIONS_LATER = {
 class Options:
     """How to optimise a model.
 
-    `precision`: "fp32" (strict), "tf32", "bf16", "fp16". `workspace_size`: bytes, None for what is free (the CPU needs
+    `precision`: "fp32" (strict), "tf32" (products of float32 round what they multiply to 11 bits, on GPUs whose tensor
+    cores read that), "bf16", "fp16". `workspace_size`: bytes, None for what is free (the CPU needs
     what its kernels need; the report says how much). `optimization_level`: 0 (no timing) to 5. `threads`: of the CPU,
     None for `NEURENIX_THREADS` or all cores. `providers`: which may be used, the preferred one first. `exclude`: for
     each provider the ops or layers that it must not run. `strict`: a fall back raises. `verify`: whether a lowered
@@ -77,6 +78,7 @@ class Options:
         return {
             "device": device,
             "compute": self.compute(),
+            "tf32": self.precision == "tf32",
             "threads": self.threads or _native.default_threads(),
             "optimization_level": self.optimization_level,
             "exclude": {provider: list(names) for provider, names in self.exclude.items()},

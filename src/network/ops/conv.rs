@@ -6,7 +6,7 @@ use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
 use crate::network::ops::spatial::{self, Window};
-use crate::network::ops::{indexing, strides};
+use crate::network::ops::{indexing, strides, tf32};
 
 /// Convolution (cross-correlation) over 1 to 3 spatial axes (ONNX Conv).
 pub static DEF: OpDef = OpDef {
@@ -19,6 +19,7 @@ pub static DEF: OpDef = OpDef {
         spatial::DILATIONS,
         spatial::PADS,
         spatial::AUTO_PAD,
+        tf32::TF32,
     ],
     infer,
     evaluate,

@@ -6,7 +6,7 @@ use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
 use crate::network::ops::spatial::{self, Window};
-use crate::network::ops::{conv, indexing, strides};
+use crate::network::ops::{conv, indexing, strides, tf32};
 
 /// Transposed convolution over 1 to 3 spatial axes (ONNX ConvTranspose).
 pub static DEF: OpDef = OpDef {
@@ -29,6 +29,7 @@ pub static DEF: OpDef = OpDef {
             Preset::Ints(&[]),
             "spatial extent of the output, from which the padding follows; empty: it follows from the padding",
         ),
+        tf32::TF32,
     ],
     infer,
     evaluate,

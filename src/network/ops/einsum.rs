@@ -6,7 +6,7 @@ use crate::network::attr::{Attr, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
 use crate::network::ops::rewrite::Rewrite;
-use crate::network::ops::{matmul, places, pointwise, reduce_sum, strides, trilu};
+use crate::network::ops::{matmul, places, pointwise, reduce_sum, strides, tf32, trilu};
 use crate::network::patch::Patch;
 use crate::network::{LayerId, Network, TensorId};
 use std::collections::BTreeMap;
@@ -17,11 +17,14 @@ pub static DEF: OpDef = OpDef {
     doc: "Sums of products of elements, by an equation such as \"bik,bkj->bij\"; \"...\" stands for dimensions that are \
           broadcast (ONNX Einsum)",
     inputs: &["x*"],
-    attrs: &[attr(
-        "equation",
-        Preset::Text(""),
-        "labels of the dimensions of each input, and of the output",
-    )],
+    attrs: &[
+        attr(
+            "equation",
+            Preset::Text(""),
+            "labels of the dimensions of each input, and of the output",
+        ),
+        tf32::TF32,
+    ],
     infer,
     evaluate,
     pointwise: None,
@@ -273,7 +276,8 @@ fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {
         let inner = free(of(&left.1, true, false, &right.1));
         let a = arranged(&mut rewrite, &left, &batch, [&rows, &inner])?;
         let b = arranged(&mut rewrite, &right, &batch, [&inner, &columns])?;
-        let product = rewrite.apply(&matmul::DEF, &[a, b])?;
+        let leave = Attr::Int(rewrite.attrs().is_marked(tf32::TF32.name).into());
+        let product = rewrite.apply_with(&matmul::DEF, [(tf32::TF32.name, leave)], &[a, b])?;
         let extent = |l: &Label| {
             let find =
                 |(x, labels): &Labelled| Some(rewrite.ty(*x).shape[labels.iter().position(|own| own == l)?].clone());

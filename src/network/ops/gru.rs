@@ -3,6 +3,7 @@
 use crate::network::attr::{Preset, attr};
 use crate::network::op::{Decomposition, OpDef};
 use crate::network::ops::recurrent::{self, Kind};
+use crate::network::ops::tf32;
 
 /// Gated recurrent units (ONNX GRU).
 pub static DEF: OpDef = OpDef {
@@ -22,6 +23,7 @@ pub static DEF: OpDef = OpDef {
             Preset::Int(0),
             "the product with the state comes before it is reset",
         ),
+        tf32::TF32,
     ],
     infer: |infer| recurrent::infer(infer, Kind::Gru),
     evaluate: |e| recurrent::evaluate(e, Kind::Gru),

@@ -3,6 +3,7 @@
 use crate::network::attr::{Preset, attr};
 use crate::network::op::{Decomposition, OpDef};
 use crate::network::ops::recurrent::{self, Kind};
+use crate::network::ops::tf32;
 
 /// Long short-term memory (ONNX LSTM).
 pub static DEF: OpDef = OpDef {
@@ -23,6 +24,7 @@ pub static DEF: OpDef = OpDef {
             "what is not taken in is what is forgotten",
         ),
         recurrent::LAYOUT,
+        tf32::TF32,
     ],
     infer: |infer| recurrent::infer(infer, Kind::Lstm),
     evaluate: |e| recurrent::evaluate(e, Kind::Lstm),

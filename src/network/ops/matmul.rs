@@ -6,7 +6,7 @@ use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
-use crate::network::ops::{places, pointwise, strides};
+use crate::network::ops::{places, pointwise, strides, tf32};
 
 /// Matrix product, batched over leading dimensions as numpy does (ONNX MatMul, with transposition of either side).
 pub static DEF: OpDef = OpDef {
@@ -17,6 +17,7 @@ pub static DEF: OpDef = OpDef {
     attrs: &[
         attr("transA", Preset::Int(0), "swap the last two dimensions of a first"),
         attr("transB", Preset::Int(0), "swap the last two dimensions of b first"),
+        tf32::TF32,
     ],
     infer,
     evaluate,

@@ -18,6 +18,7 @@ pub mod reduce;
 mod rewrite;
 mod scatter;
 pub mod spatial;
+pub mod tf32;
 pub mod values;
 
 pub mod abs;

@@ -2,6 +2,7 @@
 
 use crate::network::op::{Decomposition, OpDef};
 use crate::network::ops::recurrent::{self, Kind};
+use crate::network::ops::tf32;
 
 /// A plain recurrent layer (ONNX RNN).
 pub static DEF: OpDef = OpDef {
@@ -16,6 +17,7 @@ pub static DEF: OpDef = OpDef {
         recurrent::DIRECTION,
         recurrent::HIDDEN_SIZE,
         recurrent::LAYOUT,
+        tf32::TF32,
     ],
     infer: |infer| recurrent::infer(infer, Kind::Rnn),
     evaluate: |e| recurrent::evaluate(e, Kind::Rnn),

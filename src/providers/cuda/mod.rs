@@ -137,6 +137,10 @@ impl Provider for Cuda {
         dtype
     }
 
+    fn has_tf32(&self) -> bool {
+        self.gpu.has_tf32()
+    }
+
     fn candidates(&self, network: &Network, layer: LayerId, _settings: &Settings) -> Offer {
         let scope = Scope {
             network,

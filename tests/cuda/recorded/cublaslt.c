@@ -209,7 +209,9 @@ static bool fits(const struct Descriptor* product, const struct Layout* const ma
     const uint64_t n = turns[1] ? b->rows : b->columns, right = turns[1] ? b->columns : b->rows;
     const bool sizes = left == right && d->rows == m && d->columns == n && c->rows == m && c->columns == n;
     const int scale = product->compute == 70 ? 1 : 0;
-    const bool types = (product->compute == 68 || product->compute == 70) && product->scale == scale;
+    // Operands may be rounded to tf32 where they are float32.
+    const bool known_type = product->compute == 68 || product->compute == 70 || (product->compute == 77 && !a->type);
+    const bool types = known_type && product->scale == scale;
     if (!sizes || !types) {
         MISUSE("a product of %lu x %lu and %lu x %lu matrices gives %lu x %lu, compute type %d, scale type %d", m, left,
                right, n, d->rows, d->columns, product->compute, product->scale);
@@ -287,8 +289,8 @@ API int cublasLtMatmul(void* handle, void* product, const void* alpha, const voi
     if (algorithm->workspace) ranges[count++] = (struct Range){(uint64_t)workspace, algorithm->workspace};
     if (!recorded_work(stream, "cublasLtMatmul", ranges, count)) return INVALID_VALUE;
     char line[96];
-    snprintf(line, sizeof line, "cublasLtMatmul %lu %lu %d epilogue %d", result->columns, result->rows, result->batches,
-             operation->epilogue);
+    snprintf(line, sizeof line, "cublasLtMatmul %lu %lu %d epilogue %d%s", result->columns, result->rows,
+             result->batches, operation->epilogue, operation->compute == 77 ? " in tf32" : "");
     recorded_write("launches", "%s", line);
     return 0;
 }

@@ -38,6 +38,7 @@ enum Type {
     CONVOLUTION_MODE = 7,
     HEURISTIC_MODE = 8,
     KNOB = 9,
+    NAN_PROPAGATION = 10,
     NOTE = 11,
     POINTWISE_MODE = 14,
     DESCRIPTOR = 15,
@@ -66,6 +67,7 @@ struct Rule {
 static const struct Rule rules[] = {
     {POINTWISE, 0, POINTWISE_MODE, 1, 1, true},
     {POINTWISE, 1, DATA_TYPE, 1, 1, true},
+    {POINTWISE, 2, NAN_PROPAGATION, 1, 1, false},
     {POINTWISE, 5, DOUBLE, 1, 1, false},
     {CONVOLUTION, 100, DATA_TYPE, 1, 1, true},
     {CONVOLUTION, 101, CONVOLUTION_MODE, 1, 1, true},
@@ -131,8 +133,8 @@ struct Operand {
 struct Summary {
     struct Operand operands[16];
     int count, operations, type;
-    // Whether some tensor has gaps.
-    bool strided;
+    // Whether some tensor has gaps; whether a Relu keeps NaNs; whether one has a slope below 0.
+    bool strided, keeps_nan, leaks;
 };
 
 struct Descriptor {
@@ -326,8 +328,14 @@ static int finish_pointwise(struct Descriptor* operation) {
     return 0;
 }
 
-// Adds the tensors of an operation that lie in memory.
+// Adds the tensors of an operation that lie in memory, and what is to be known of a Relu.
 static int gather(struct Summary* summary, const struct Descriptor* operation) {
+    if (operation->kind == OPERATION_POINTWISE) {
+        const struct Descriptor* function = linked(operation, 750, 0, POINTWISE);
+        if (!function || (value(function, 2) && word(function, 0) != 100)) return BAD_PARAM;
+        summary->keeps_nan |= word(function, 2) == 1;
+        summary->leaks |= value(function, 5) != NULL;
+    }
     static const int names[] = {703, 704, 705, 709, 710, 711, 751, 752, 753, 1520, 1521, 1522};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!value(operation, names[i])) continue;
@@ -371,8 +379,10 @@ static int finish_heuristic(struct Descriptor* heuristic) {
     const struct Descriptor* graph = linked(heuristic, 201, 0, GRAPH);
     if (!graph) return BAD_PARAM;
     heuristic->summary = graph->summary;
-    // No engine of doubles does anything behind the convolution.
-    return graph->summary.type == 1 && graph->summary.operations > 1 ? NOT_SUPPORTED : 0;
+    const struct Summary* asked = &graph->summary;
+    // No engine of doubles does anything behind the convolution, and none keeps NaNs where a Relu has a slope.
+    const bool wide = asked->type == 1 && asked->operations > 1;
+    return wide || (asked->keeps_nan && asked->leaks) ? NOT_SUPPORTED : 0;
 }
 
 static int finish_plan(struct Descriptor* plan) {
@@ -533,6 +543,7 @@ API int cudnnBackendExecute(void* handle, void* plan, void* pack) {
     if (count != run->summary.count) MISUSE("a graph has %d tensors and is given %d", run->summary.count, count);
     if (run->engine) ranges[found++] = (struct Range){integer(given, 1003, 0), (uint64_t)run->engine << 20};
     if (!recorded_work(((struct Dnn*)handle)->stream, "cudnnBackendExecute", ranges, found)) return BAD_PARAM;
-    recorded_write("launches", "cudnnBackendExecute %d operations, engine %d", run->summary.operations, run->engine);
+    recorded_write("launches", "cudnnBackendExecute %d operations, engine %d%s", run->summary.operations, run->engine,
+                   run->summary.keeps_nan ? ", NaNs kept" : "");
     return 0;
 }

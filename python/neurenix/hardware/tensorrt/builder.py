@@ -105,7 +105,11 @@ class IBuilderConfig:
         return self._options.get("workspace_size") or 0
 
     def set_flag(self, flag: BuilderFlag) -> None:
-        """Turns a switch on: FP16, BF16 and TF32 let float32 layers compute in it."""
+        """Turns a switch on: FP16, BF16 and TF32 let float32 layers compute in it.
+
+        None is on before, TF32 neither: float32 stays float32 until something else is asked for. FP16 comes before
+        BF16, and that before TF32, where several are on.
+        """
         if not isinstance(flag, BuilderFlag):
             raise InvalidArgumentError(
                 "this is no BuilderFlag", expected=", ".join(f.name for f in BuilderFlag), got=repr(flag)

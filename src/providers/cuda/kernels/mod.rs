@@ -33,6 +33,8 @@ use super::library::cublaslt::{Blas, cublaslt};
 use super::library::cudnn::{Dnn, cudnn};
 use super::library::nvrtc::nvrtc;
 use crate::error::Error;
+use crate::network::dtype::DType;
+use crate::network::ops::tf32;
 use crate::plan::Candidate;
 use crate::providers::common::scope::Scope;
 use crate::providers::common::{self, Answer, Offers, Why};
@@ -59,6 +61,18 @@ impl Gpu {
             blas: OnceLock::new(),
             dnn: OnceLock::new(),
         }
+    }
+
+    /// Whether its tensor cores read tf32.
+    pub fn has_tf32(&self) -> bool {
+        /// The first generation that does.
+        const AMPERE: (i32, i32) = (8, 0);
+        self.device.capability >= AMPERE
+    }
+
+    /// Whether a layer may round what it multiplies to tf32 here.
+    pub fn rounds_to_tf32(&self, scope: &Scope) -> bool {
+        self.has_tf32() && tf32::is_allowed(scope.layer()) && scope.output_type(0).dtype == DType::Float32
     }
 
     /// cuBLASLt on this GPU, opened when it is first asked for.

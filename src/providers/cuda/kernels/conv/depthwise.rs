@@ -195,6 +195,7 @@ mod tests {
         let x = Tensor::dense(vec![batch, channels, extent, extent]);
         Convolution {
             dtype: DType::Float16,
+            tf32: false,
             transposed: false,
             y: x.clone(),
             x,

@@ -217,6 +217,7 @@ mod tests {
     fn fewer_axes_are_the_last_ones() {
         let c = Convolution {
             dtype: DType::Float32,
+            tf32: false,
             transposed: false,
             x: Tensor::dense(vec![2, 8, 5, 6]),
             w: Tensor::dense(vec![16, 4, 3, 1]),

@@ -234,9 +234,14 @@ impl Instance for InEngine {
 
     fn implementation(&self) -> String {
         match self.0.made() {
-            Ok(Made::Engine { finish: None, .. }) => "cuDNN".into(),
-            Ok(Made::Engine { part: Part::Whole, .. }) => "cuDNN, then copied into the slice".into(),
-            Ok(Made::Engine { .. }) => "cuDNN, then one pack a thread".into(),
+            Ok(Made::Engine { plan, part, finish, .. }) => {
+                let behind = match (finish, part) {
+                    (None, _) => "",
+                    (_, Part::Whole) => ", then copied into the slice",
+                    (_, Part::Bare) => ", then one pack a thread",
+                };
+                format!("{}{behind}", plan.name())
+            }
             Ok(Made::Direct) | Err(_) => "one result a thread".into(),
         }
     }
@@ -296,6 +301,7 @@ mod tests {
         };
         let mut c = Convolution {
             dtype: DType::Float32,
+            tf32: false,
             transposed: false,
             x: y.clone(),
             w: Tensor::dense(vec![4, 4, 1, 1]),

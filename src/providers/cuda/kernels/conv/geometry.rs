@@ -81,6 +81,7 @@ impl Geometry {
         };
         let mut found = Convolution {
             dtype: y.dtype,
+            tf32: false,
             transposed: self.transposed,
             x: tensor(x),
             w: tensor(w),

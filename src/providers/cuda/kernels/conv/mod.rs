@@ -66,6 +66,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         name,
         cast,
         geometry: geometry.clone(),
+        tf32: gpu.rounds_to_tf32(scope),
         bias: tail.bias.is_some(),
         residual: tail.residual.is_some(),
         activation: tail.activation,
@@ -178,6 +179,7 @@ struct Conv {
     /// Whether its input is float32 and cast on the way.
     cast: bool,
     geometry: Geometry,
+    tf32: bool,
     bias: bool,
     residual: bool,
     activation: Option<Activation>,
@@ -226,6 +228,7 @@ impl Conv {
     fn convolution(&self, request: &Request) -> Result<Convolution> {
         let residual = self.residual.then(|| &request.inputs[2 + usize::from(self.bias)]);
         let mut found = self.geometry.convolution(request, residual)?;
+        found.tf32 = self.tf32;
         found.bias = self.bias;
         found.activation = self.activation;
         Ok(found)

@@ -64,6 +64,7 @@ impl Multiplied {
         let k = c.w.sizes[1..].iter().product::<i64>() as usize;
         let product = Product {
             dtype: c.dtype,
+            tf32: c.tf32,
             result: c.dtype,
             m,
             n,
@@ -102,8 +103,8 @@ impl Instance for Multiplied {
 
     fn implementation(&self) -> String {
         match self.patches {
-            None => "cuBLASLt".into(),
-            Some(_) => "patches as rows, then cuBLASLt".into(),
+            None => self.plan.name().into(),
+            Some(_) => format!("patches as rows, then {}", self.plan.name()),
         }
     }
 
@@ -227,6 +228,7 @@ mod tests {
     fn patches_are_moved_in_packs_that_all_rows_are_multiples_of() {
         let mut c = Convolution {
             dtype: DType::Float16,
+            tf32: false,
             transposed: false,
             x: Tensor::dense(vec![2, 3, 224, 224]),
             w: Tensor::dense(vec![768, 3, 16, 16]),

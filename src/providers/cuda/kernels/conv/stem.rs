@@ -151,6 +151,7 @@ mod tests {
     fn tiles_cover_the_result() {
         let c = Convolution {
             dtype: DType::Float16,
+            tf32: false,
             transposed: false,
             x: Tensor::dense(vec![2, 3, 224, 224]),
             w: Tensor::dense(vec![64, 3, 7, 7]),

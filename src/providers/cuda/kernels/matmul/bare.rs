@@ -22,14 +22,22 @@ enum Way {
 }
 
 impl Bare {
-    /// The product of matrices of these shapes and element type, the right one transposed, as numbers of `result`.
+    /// The product of matrices of these shapes and element type, the right one transposed, as numbers of `result`; operands
+    /// of float32 may be rounded to tf32 where that is said.
     ///
     /// # Errors
     /// If it is too large for one kernel.
-    pub fn new(gpu: &Arc<Gpu>, [dtype, result]: [DType; 2], left: [usize; 2], right: [usize; 2]) -> Result<Self> {
+    pub fn new(
+        gpu: &Arc<Gpu>,
+        [dtype, result]: [DType; 2],
+        tf32: bool,
+        left: [usize; 2],
+        right: [usize; 2],
+    ) -> Result<Self> {
         let problem = Problem::new([false, true], &left, &right);
         let wanted = Wanted {
             dtype,
+            tf32,
             result,
             scale: 1.0,
             epilogue: Epilogue::default(),
@@ -53,6 +61,14 @@ impl Bare {
             products: 1,
         };
         Ok(Self(Way::Plain(own::plain(gpu, &problem, &written)?)))
+    }
+
+    /// What it is, for reports.
+    pub fn name(&self) -> &'static str {
+        match &self.0 {
+            Way::Library(calls) => calls.name(),
+            Way::Plain(_) => "plain arithmetic",
+        }
     }
 
     /// Bytes of scratch memory that it needs.

@@ -118,6 +118,8 @@ fn activation(layer: &Layer) -> Option<Activation> {
 pub struct Wanted {
     /// The element type of the operands.
     pub dtype: DType,
+    /// Whether operands of float32 may be rounded to tf32.
+    pub tf32: bool,
     /// That of the result.
     pub result: DType,
     /// What the product is multiplied by.
@@ -157,6 +159,7 @@ impl Calls {
         } = *problem;
         let product = |alignment| Product {
             dtype: wanted.dtype,
+            tf32: wanted.tf32,
             result: wanted.result,
             m,
             n,
@@ -181,6 +184,11 @@ impl Calls {
             scale: wanted.scale,
             starts,
         })
+    }
+
+    /// What they are, for reports.
+    pub fn name(&self) -> &'static str {
+        self.plan.name()
     }
 
     /// Bytes of scratch memory that it needs.
@@ -335,8 +343,8 @@ impl Instance for Multiplying {
 
     fn implementation(&self) -> String {
         let calls = match self.calls.starts.len() {
-            1 => "cuBLASLt".into(),
-            many => format!("cuBLASLt, {many} times"),
+            1 => self.calls.name().into(),
+            many => format!("{}, {many} times", self.calls.name()),
         };
         match self.pass {
             Some(_) => format!("{calls}, and a pass"),

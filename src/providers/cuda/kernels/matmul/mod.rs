@@ -105,6 +105,7 @@ fn single(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Ar
         name: names.collect::<Vec<_>>().join("+"),
         transposed,
         dtype,
+        tf32: gpu.rounds_to_tf32(scope),
         lent: (0..behind.operands.len()).filter(lent).map(|at| at + 2).collect(),
         slots: Slots {
             bias: slot(steps.bias),
@@ -132,6 +133,8 @@ struct MatMul {
     transposed: [bool; 2],
     /// The element type of the operands.
     dtype: DType,
+    /// Whether those of float32 may be rounded to tf32.
+    tf32: bool,
     inputs: usize,
     /// Inputs behind both matrices that the code reads, and those behind them that it does not.
     read: usize,
@@ -191,6 +194,7 @@ impl MatMul {
         } = self.steps;
         let wanted = Wanted {
             dtype: self.dtype,
+            tf32: self.tf32,
             result: self.dtype,
             scale,
             epilogue: Epilogue {
@@ -229,13 +233,14 @@ impl Kernel for MatMul {
     fn identity(&self) -> String {
         let Self {
             name,
+            tf32,
             transposed,
             steps,
             text,
             ..
         } = self;
         let (scale, activation) = (steps.scale, steps.activation);
-        format!("{name} {transposed:?} {scale} {activation:?} {text}")
+        format!("{name} tf32 {tf32} {transposed:?} {scale} {activation:?} {text}")
     }
 
     /// cuBLASLt's algorithms, tiles on tensor cores, and cuDNN's engines; for what none of them multiplies, plain arithmetic.

@@ -39,6 +39,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         slots: std::array::from_fn(|index| there.iter().position(|&input| input == index)),
         outputs: scope.layer().outputs.len(),
         spec,
+        tf32: gpu.rounds_to_tf32(scope),
         gpu: gpu.clone(),
     };
     Ok(vec![scope.alone(kernel, &there)])
@@ -47,6 +48,8 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
 struct Cells {
     name: &'static str,
     spec: Spec,
+    /// Whether the product for the input of all steps may round what it multiplies.
+    tf32: bool,
     outputs: usize,
     /// Which input of the kernel each input of the op is.
     slots: [Option<usize>; INPUTS],
@@ -59,7 +62,7 @@ impl Kernel for Cells {
     }
 
     fn identity(&self) -> String {
-        format!("{:?} {:?}", self.spec, self.slots)
+        format!("{:?} {:?} tf32 {}", self.spec, self.slots, self.tf32)
     }
 
     fn forms(&self) -> Vec<Form> {
@@ -121,7 +124,7 @@ impl Stepping {
         fields(counted.into_iter().map(|count| count as i64))?;
         let product = |_| {
             let (lines, columns) = (at.steps * at.batch, at.directions * spec.kind.gates() * at.hidden);
-            Bare::new(gpu, [dtype, wide], [lines, at.input], [columns, at.input])
+            Bare::new(gpu, [dtype, wide], kernel.tf32, [lines, at.input], [columns, at.input])
         };
         let text = source::source(spec, dtype, rows);
         let function = |name: &str| gpu.compiler.function(&text, name, 0);
@@ -204,7 +207,8 @@ impl Instance for Stepping {
     }
 
     fn implementation(&self) -> String {
-        format!("{} steps behind one product", self.steps)
+        let on = self.product.as_ref().map_or("nothing", Bare::name);
+        format!("{} steps behind one product, on {on}", self.steps)
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {

@@ -58,6 +58,7 @@ pub struct Choice {
 mod number {
     pub const COMPUTE_32F: i32 = 68;
     pub const COMPUTE_64F: i32 = 70;
+    pub const COMPUTE_32F_FAST_TF32: i32 = 77;
     pub const TRANSA: i32 = 3;
     pub const TRANSB: i32 = 4;
     pub const EPILOGUE: i32 = 7;
@@ -168,6 +169,8 @@ fn check(library: &CublasLt, call: &str, status: c_int) -> Result<()> {
 pub struct Product {
     /// The element type of both operands.
     pub dtype: DType,
+    /// Whether operands of float32 may be rounded to tf32.
+    pub tf32: bool,
     /// That of the result, of the bias and of what is added.
     pub result: DType,
     /// Rows of the result.

@@ -96,6 +96,7 @@ impl Blas {
         let library = self.library;
         let (compute, scale) = match product.dtype {
             DType::Float64 => (number::COMPUTE_64F, data_type(DType::Float64)?),
+            DType::Float32 if product.tf32 => (number::COMPUTE_32F_FAST_TF32, data_type(DType::Float32)?),
             _ => (number::COMPUTE_32F, data_type(DType::Float32)?),
         };
         let mut handle = std::ptr::null_mut();
@@ -279,6 +280,15 @@ impl Plan {
     pub fn workspace(&self) -> usize {
         self.choice.workspace
     }
+
+    /// What it is, for reports.
+    pub fn name(&self) -> &'static str {
+        if self.product.tf32 {
+            "cuBLASLt in tf32"
+        } else {
+            "cuBLASLt"
+        }
+    }
 }
 
 #[cfg(test)]
@@ -291,6 +301,7 @@ mod tests {
         let room = |m: usize, n: usize| {
             most_workspace(&Product {
                 dtype: DType::Float16,
+                tf32: false,
                 result: DType::Float16,
                 m,
                 n,

@@ -69,6 +69,8 @@ pub enum Activation {
 pub struct Convolution {
     /// The element type of all tensors.
     pub dtype: DType,
+    /// Whether operands of float32 may be rounded to tf32.
+    pub tf32: bool,
     /// Whether it is the transpose of the convolution from `y` to `x` that the other fields describe.
     pub transposed: bool,
     /// The input.
@@ -151,8 +153,16 @@ impl Subject for Convolution {
         self.dtype
     }
 
-    fn draw(&self, library: &'static Cudnn, handle: Handle) -> Result<Drawn> {
-        Drawing::new(library, self).draw(handle)
+    fn tf32(&self) -> bool {
+        self.tf32
+    }
+
+    fn clamps(&self) -> bool {
+        matches!(self.activation, Some(Activation::Relu(_)))
+    }
+
+    fn draw(&self, library: &'static Cudnn, handle: Handle, keeps_nan: bool) -> Result<Drawn> {
+        Drawing::new(library, self, keeps_nan).draw(handle)
     }
 }
 
@@ -163,6 +173,7 @@ mod tests {
     fn transposed(x: i64, kernel: i64, stride: i64, begin: i64, y: i64) -> Convolution {
         Convolution {
             dtype: DType::Float16,
+            tf32: false,
             transposed: true,
             x: Tensor::dense(vec![1, 8, x]),
             w: Tensor::dense(vec![8, 4, kernel]),

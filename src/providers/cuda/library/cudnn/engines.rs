@@ -6,7 +6,7 @@
 use super::descriptor::Descriptor;
 use super::graph::Drawn;
 use super::numbers::{kind, name, ty};
-use super::proposals::{Engine, Proposals};
+use super::proposals::{Engine, Proposals, on_tensor_cores};
 use super::{Cudnn, cudnn, supported};
 use crate::error::{Error, ErrorKind, Result};
 use crate::network::dtype::DType;
@@ -35,11 +35,19 @@ pub trait Subject: Debug + Send + Sync {
     /// The element type of what it reads.
     fn dtype(&self) -> DType;
 
-    /// The graph of it.
+    /// Whether it may be rounded to tf32, if it is float32.
+    fn tf32(&self) -> bool {
+        false
+    }
+
+    /// Whether it has a Relu in it, which may lose a NaN.
+    fn clamps(&self) -> bool;
+
+    /// The graph of it; a Relu keeps NaNs where that is said, or does what it likes.
     ///
     /// # Errors
     /// If the library has no such graph.
-    fn draw(&self, library: &'static Cudnn, handle: Handle) -> Result<Drawn>;
+    fn draw(&self, library: &'static Cudnn, handle: Handle, keeps_nan: bool) -> Result<Drawn>;
 }
 
 /// Something that was asked about, with the plans that were built for it.
@@ -57,9 +65,15 @@ pub struct Plan {
     plan: Descriptor,
     ids: Vec<i64>,
     workspace: usize,
+    rounds: bool,
 }
 
 impl Plan {
+    /// What it is, for reports.
+    pub fn name(&self) -> &'static str {
+        if self.rounds { "cuDNN in tf32" } else { "cuDNN" }
+    }
+
     /// Bytes of scratch memory that it needs.
     pub fn workspace(&self) -> usize {
         self.workspace
@@ -180,6 +194,7 @@ impl Dnn {
             plan,
             ids: proposals.drawn.ids,
             workspace: workspace[0].max(0) as usize,
+            rounds: subject.dtype() == DType::Float32 && on_tensor_cores(config)?,
         }))
     }
 

@@ -1,8 +1,8 @@
 //! Convolutions as graphs of operations.
 
 use super::descriptor::Descriptor;
-use super::numbers::{kind, name, ty};
-use super::{ALIGNMENT, Activation, Convolution, Cudnn, Tensor};
+use super::numbers::{PROPAGATE_NAN, kind, mode, name, ty};
+use super::{ALIGNMENT, Activation, Convolution, Cudnn, Tensor, supported};
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::providers::cuda::library::driver::Handle;
@@ -21,6 +21,7 @@ mod id {
 pub(super) struct Drawing<'a> {
     library: &'static Cudnn,
     convolution: &'a Convolution,
+    keeps_nan: bool,
     next: i64,
     /// The graph refers to its tensors and operations: they live as long.
     kept: Vec<Descriptor>,
@@ -68,10 +69,11 @@ pub(super) fn data_type(dtype: DType) -> Result<i32> {
 }
 
 impl<'a> Drawing<'a> {
-    pub(super) fn new(library: &'static Cudnn, convolution: &'a Convolution) -> Self {
+    pub(super) fn new(library: &'static Cudnn, convolution: &'a Convolution, keeps_nan: bool) -> Self {
         Self {
             library,
             convolution,
+            keeps_nan,
             next: id::FIRST_VIRTUAL,
             kept: vec![],
         }
@@ -188,13 +190,8 @@ impl<'a> Drawing<'a> {
     /// Adds an operation on what the last one gave, behind which `left` follow; gives its output.
     fn step(&mut self, step: Step, x: Descriptor, left: usize, operations: &mut Vec<Descriptor>) -> Result<Descriptor> {
         let y = self.output(left)?;
-        let pointwise = Descriptor::new(self.library, kind::POINTWISE)?;
         let (mode, slope) = step.mode();
-        pointwise.set(name::POINTWISE_MODE, ty::POINTWISE_MODE, &[mode])?.set(
-            name::POINTWISE_PRECISION,
-            ty::DATA_TYPE,
-            &[data_type(self.wide())?],
-        )?;
+        let pointwise = pointwise(self.library, mode, self.wide(), self.keeps_nan)?;
         if let Some(slope) = slope {
             pointwise.set(name::POINTWISE_RELU_SLOPE, ty::DOUBLE, &[f64::from(slope)])?;
         }
@@ -212,6 +209,22 @@ impl<'a> Drawing<'a> {
         operations.push(operation.finish()?);
         Ok(y)
     }
+}
+
+/// A function in the making, computed in this type.
+pub(super) fn pointwise(library: &'static Cudnn, mode: i32, dtype: DType, keeps_nan: bool) -> Result<Descriptor> {
+    let pointwise = Descriptor::new(library, kind::POINTWISE)?;
+    pointwise.set(name::POINTWISE_MODE, ty::POINTWISE_MODE, &[mode])?.set(
+        name::POINTWISE_PRECISION,
+        ty::DATA_TYPE,
+        &[data_type(dtype)?],
+    )?;
+    if keeps_nan && mode == mode::RELU {
+        // The headers call it deprecated: a version that knows it no more goes on without it.
+        let set = pointwise.set(name::POINTWISE_NAN_PROPAGATION, ty::NAN_PROPAGATION, &[PROPAGATE_NAN]);
+        supported(set.map(|_| ()))?;
+    }
+    Ok(pointwise)
 }
 
 /// The attributes of an operation that convolves.
@@ -252,7 +265,7 @@ impl Step {
     fn mode(&self) -> (i32, Option<f32>) {
         match self {
             Step::Add(_) => (0, None),
-            Step::Activation(Activation::Relu(slope)) => (100, Some(*slope).filter(|slope| *slope != 0.0)),
+            Step::Activation(Activation::Relu(slope)) => (mode::RELU, Some(*slope).filter(|slope| *slope != 0.0)),
             Step::Activation(Activation::Tanh) => (101, None),
             Step::Activation(Activation::Sigmoid) => (102, None),
             Step::Activation(Activation::Gelu) => (104, None),

@@ -31,6 +31,7 @@ pub mod ty {
     pub const CONVOLUTION_MODE: i32 = 7;
     pub const HEURISTIC_MODE: i32 = 8;
     pub const KNOB: i32 = 9;
+    pub const NAN_PROPAGATION: i32 = 10;
     pub const NUMERICAL_NOTE: i32 = 11;
     pub const POINTWISE_MODE: i32 = 14;
     pub const DESCRIPTOR: i32 = 15;
@@ -41,6 +42,7 @@ pub mod ty {
 pub mod name {
     pub const POINTWISE_MODE: i32 = 0;
     pub const POINTWISE_PRECISION: i32 = 1;
+    pub const POINTWISE_NAN_PROPAGATION: i32 = 2;
     pub const POINTWISE_RELU_SLOPE: i32 = 5;
     pub const CONVOLUTION_PRECISION: i32 = 100;
     pub const CONVOLUTION_MODE: i32 = 101;
@@ -95,6 +97,14 @@ pub mod name {
     pub const MATMUL_C: i32 = 1522;
     pub const OPERATION_MATMUL: i32 = 1523;
 }
+
+/// `cudnnPointwiseMode_t`, as far as it is named.
+pub mod mode {
+    pub const RELU: i32 = 100;
+}
+
+/// `CUDNN_PROPAGATE_NAN`.
+pub const PROPAGATE_NAN: i32 = 1;
 
 /// `cudnnBackendNumericalNote_t`.
 pub mod note {

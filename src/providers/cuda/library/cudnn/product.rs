@@ -3,8 +3,8 @@
 use super::Cudnn;
 use super::descriptor::Descriptor;
 use super::engines::Subject;
-use super::graph::{Drawn, data_type};
-use super::numbers::{kind, name, ty};
+use super::graph::{Drawn, data_type, pointwise};
+use super::numbers::{kind, mode, name, ty};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::providers::cuda::library::driver::Handle;
@@ -62,7 +62,7 @@ impl Function {
             Function::Mul => 1,
             Function::Div => 6,
             Function::Sub => 9,
-            Function::Relu => 100,
+            Function::Relu => mode::RELU,
             Function::Tanh => 101,
             Function::Sigmoid => 102,
             Function::Gelu => 104,
@@ -160,7 +160,11 @@ impl Subject for Product {
         self.dtype
     }
 
-    fn draw(&self, library: &'static Cudnn, handle: Handle) -> Result<Drawn> {
+    fn clamps(&self) -> bool {
+        self.steps.iter().any(|step| step.function == Function::Relu)
+    }
+
+    fn draw(&self, library: &'static Cudnn, handle: Handle, keeps_nan: bool) -> Result<Drawn> {
         let side = |side: usize| self.tensor(library, id::SIDES[side], self.sides[side], false);
         let (left, right) = (side(0)?, side(1)?);
         let given = (0..=self.steps.len()).map(|number| self.given(library, number));
@@ -182,11 +186,7 @@ impl Subject for Product {
         let mut operations = vec![operation.finish()?];
         let mut kept = vec![left, right, matmul];
         for (number, step) in self.steps.iter().enumerate() {
-            let pointwise = Descriptor::new(library, kind::POINTWISE)?;
-            pointwise
-                .set(name::POINTWISE_MODE, ty::POINTWISE_MODE, &[step.function.number()])?
-                .set(name::POINTWISE_PRECISION, ty::DATA_TYPE, &float)?;
-            let pointwise = pointwise.finish()?;
+            let pointwise = pointwise(library, step.function.number(), DType::Float32, keeps_nan)?.finish()?;
             let operation = Descriptor::new(library, kind::OPERATION_POINTWISE)?;
             operation
                 .link(name::OPERATION_POINTWISE, &[&pointwise])?

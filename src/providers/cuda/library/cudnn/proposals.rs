@@ -29,12 +29,23 @@ pub(super) struct Proposals {
 }
 
 impl Proposals {
+    /// Those for the graph whose Relu keeps NaNs; only where there are none, those that may lose them.
     pub(super) fn of(library: &'static Cudnn, subject: &dyn Subject, handle: Handle) -> Result<Self> {
-        let drawn = subject.draw(library, handle)?;
+        if subject.clamps()
+            && let Some(found) = supported(Self::drawn(library, subject, handle, true))?
+            && !found.configs.is_empty()
+        {
+            return Ok(found);
+        }
+        Self::drawn(library, subject, handle, false)
+    }
+
+    fn drawn(library: &'static Cudnn, subject: &dyn Subject, handle: Handle, keeps_nan: bool) -> Result<Self> {
+        let drawn = subject.draw(library, handle, keeps_nan)?;
         let mut configs = vec![];
         for mode in HEURISTICS {
             for config in configurations(&drawn.graph, mode)? {
-                if is_exact(&engine(&config)?, subject.dtype())? {
+                if is_exact(&engine(&config)?, subject)? {
                     configs.push(config);
                 }
             }
@@ -75,11 +86,19 @@ fn notes(engine: &Descriptor, name: i32, ty: i32) -> Result<Vec<i32>> {
     Ok(notes[..count.min(notes.len())].to_vec())
 }
 
-/// Whether an engine neither rounds operands nor sums to less than float32, and gives the same result again. float32 is
-/// not transformed either: products of integers, which come as such, are exact.
-fn is_exact(engine: &Descriptor, dtype: DType) -> Result<bool> {
+/// Whether the engine of a configuration multiplies on tensor cores, which round float32 to tf32.
+pub(super) fn on_tensor_cores(config: &Descriptor) -> Result<bool> {
+    let notes = notes(&engine(config)?, name::ENGINE_NOTES, ty::NUMERICAL_NOTE)?;
+    Ok(notes.contains(&note::TENSOR_CORE))
+}
+
+/// Whether an engine neither rounds operands, but to tf32 where they may be, nor sums to less than float32, and gives the
+/// same result again. float32 is not transformed either: products of integers, which come as such, are exact.
+fn is_exact(engine: &Descriptor, subject: &dyn Subject) -> Result<bool> {
+    let float32 = subject.dtype() == DType::Float32;
     let refused = |given: &i32| match *given {
-        note::TENSOR_CORE | note::FFT | note::WINOGRAD..=note::LAST_WINOGRAD => dtype == DType::Float32,
+        note::TENSOR_CORE => float32 && !subject.tf32(),
+        note::FFT | note::WINOGRAD..=note::LAST_WINOGRAD => float32,
         note::DOWN_CONVERT_INPUTS | note::REDUCED_PRECISION_REDUCTION | note::NONDETERMINISTIC => true,
         _ => false,
     };

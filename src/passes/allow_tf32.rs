@@ -1,0 +1,103 @@
+//! Lets products of float32 round what they multiply to tf32, where that was asked for.
+
+use super::{Found, Pass, rewrite, rule_if};
+use crate::network::attr::Attr;
+use crate::network::dtype::DType;
+use crate::network::ops::tf32::{self, TF32};
+use crate::network::patch::Patch;
+use crate::network::{LayerId, Network};
+
+/// See [`Pass::doc`].
+pub static PASS: Pass = Pass {
+    name: "allow_tf32",
+    doc: "float32 layer of products (Conv, MatMul, LSTM, ...) => the same with leave to round what it multiplies to tf32, \
+          if Settings::tf32 is set",
+    apply: |network, settings| {
+        if !settings.tf32 {
+            return Ok(0);
+        }
+        rewrite(network, rule)
+    },
+};
+
+fn rule(network: &Network, id: LayerId) -> Found<'_> {
+    let layer = &network[id];
+    rule_if!(tf32::applies(layer) && !tf32::is_allowed(layer));
+    rule_if!(network[layer.outputs[0]].ty.dtype == DType::Float32);
+    let mut attrs = layer.attrs.clone();
+    attrs.insert(TF32.name.into(), Attr::Int(1));
+    let mut patch = Patch::new(network);
+    let outputs = patch.add_named("", layer.op, attrs, &layer.inputs)?;
+    for (&old, new) in layer.outputs.iter().zip(outputs) {
+        patch.shunt(old, new)?;
+    }
+    Ok(Some(patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::attr::attrs;
+    use crate::passes::testing::Graph;
+    use crate::passes::{Settings, decompose, run, tidy};
+
+    fn settings() -> Settings {
+        Settings {
+            tf32: true,
+            ..Settings::default()
+        }
+    }
+
+    fn allowed(network: &Network) -> Vec<(&str, bool)> {
+        let products = network.layers().filter(|(_, layer)| tf32::applies(layer));
+        products
+            .map(|(_, layer)| (layer.name.as_str(), tf32::is_allowed(layer)))
+            .collect()
+    }
+
+    #[test]
+    fn products_of_float32_get_leave_if_it_was_asked_for() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4");
+        let w = g.weights(&[5, 4]);
+        let y = g.op_with("Gemm", attrs([("transB", Attr::Int(1))]), &[x, w]);
+        let wide = g.input_of("wide", DType::Float64, "n 4");
+        let z = g.op_with("MatMul", attrs([("transA", Attr::Int(1))]), &[wide, wide]);
+        g.output(y);
+        g.output(z);
+        let mut strict = g.network.clone();
+        run(&mut strict, &Settings::default()).unwrap();
+        assert_eq!(allowed(&strict), [("MatMul", false), ("Gemm", false)]);
+        g.becomes_by(
+            &[&decompose::PASS, &PASS],
+            &settings(),
+            "
+            %MatMul: float64[4, 4] = MatMul(%wide, %wide) {transA=1, transB=0}
+            %Gemm: float32[n, 5] = MatMul(%x, float32[5, 4](...)) {tf32=1, transA=0, transB=1}",
+        );
+    }
+
+    #[test]
+    fn products_of_integers_stay_exact() {
+        let mut g = Graph::new();
+        let x = g.input_of("x", DType::Int8, "n 64");
+        let w = g.input_of("w", DType::Int8, "64 8");
+        let sums = g.op("MatMulInteger", &[x, w]);
+        g.output(sums);
+        let (a, b) = (g.input("a", "n 64"), g.input("b", "64 8"));
+        let equation = attrs([("equation", Attr::Text("ij,jk->ik".into()))]);
+        let mixed = g.op_with("Einsum", equation, &[a, b]);
+        g.output(mixed);
+        run(&mut g.network, &settings()).unwrap();
+        decompose::without_kernel(&mut g.network, &|_, _| false).unwrap();
+        tidy(&mut g.network, &settings()).unwrap();
+        let found = allowed(&g.network);
+        assert!(
+            found.iter().any(|(name, _)| name.starts_with("MatMulInteger")),
+            "{found:?}"
+        );
+        for (name, leave) in found {
+            assert_eq!(leave, name.starts_with("Einsum"), "{name}");
+        }
+    }
+}
