@@ -288,7 +288,8 @@ __device__ __forceinline__ void put_rows(Y* y, const float (&sums)[L::COLUMNS / 
             #pragma unroll
             for (int32 c = 0; c < Tail::COLUMNS; c++) read[c] = *(const uint32*)(rows.laid + L::LAID_BYTES + (c * L::COLUMNS + column) * 2 + lane % 4 * 4);
             if (Tail::STAGED) read[Tail::COLUMNS] = *(const uint32*)(rows.laid + own + below * L::PITCH + column * 2);
-            const Pack<Y, 2> two = tail.two(sums[at], sums[at + 1], read);
+            const float pair[2] = {sums[at], sums[at + 1]};
+            const Pack<Y, 2> two = tail.two(pair, read);
             results[i] = *(const uint32*)&two;
         }
         if (Tail::STAGED) __syncwarp();

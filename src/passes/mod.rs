@@ -7,6 +7,7 @@ mod build;
 mod matching;
 mod scores;
 
+pub mod align_weights;
 pub mod allow_tf32;
 pub mod assign_precision;
 pub mod clean_casts;
@@ -127,6 +128,9 @@ pub static PIPELINE: &[Step] = &[
     Once(&allow_tf32::PASS),
     // The casts that precision brought fold into weights and cancel.
     UntilStable(CLEAN),
+    // Behind merge_transposes, which would turn them back.
+    Once(&align_weights::PASS),
+    Once(&fold_constants::PASS),
 ];
 
 /// A pipeline that has not settled after so many rounds is a defect.

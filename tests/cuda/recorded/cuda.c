@@ -248,6 +248,28 @@ API int cuFuncSetAttribute(void* function, int attribute, int value) {
     return 0;
 }
 
+// Maps of tensors of three axes, whose boxes have rows of 128 bytes.
+API int cuTensorMapEncodeTiled(uint64_t* map, int dtype, unsigned rank, Address address, const uint64_t* extents,
+                               const uint64_t* strides, const unsigned* box, const unsigned* steps, int interleave,
+                               int swizzle, int promotion, int fill) {
+    ENTER(SURVIVES);
+    const bool shape = (dtype == 6 || dtype == 9) && rank == 3 && interleave == 0 && swizzle == 3;
+    if (!shape || promotion < 0 || promotion > 3 || fill != 0 || (uint64_t)map % 64 || address % 16 || box[0] != 64) {
+        MISUSE("a map of a tensor at %lx of type %d in boxes of %u", address, dtype, box[0]);
+        return INVALID_VALUE;
+    }
+    for (int axis = 0; axis < 3; axis++) {
+        const bool even = axis == 0 || (strides[axis - 1] && strides[axis - 1] % 16 == 0);
+        if (!extents[axis] || !box[axis] || box[axis] > 256 || steps[axis] != 1 || !even) {
+            MISUSE("axis %d of the map of a tensor is %lu long, in boxes of %u", axis, extents[axis], box[axis]);
+            return INVALID_VALUE;
+        }
+    }
+    memset(map, 0, 128);
+    map[0] = address;
+    return 0;
+}
+
 // The addresses among the arguments of a launch. The values lie one after another: where they do not, there are fewer
 // of them than the kernel has parameters.
 static int arguments_of(const struct Function* function, void** arguments, struct Range* ranges) {

@@ -1,6 +1,7 @@
 //! One GPU: its context, memory, streams and modules. What the driver gives is given back when it is dropped.
 
 mod lanes;
+mod map;
 pub mod memory;
 pub mod module;
 pub mod stream;
@@ -10,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 
+pub use map::Boxes;
 pub use memory::{DeviceMemory, Flag};
 pub use module::{Arguments, Function, Grid, Module};
 pub use stream::Stream;

@@ -3,7 +3,7 @@
 use super::Device;
 use crate::error::{Error, Result};
 use crate::plan::Call;
-use crate::providers::cuda::library::driver::{self, Handle};
+use crate::providers::cuda::library::driver::{self, Handle, TensorMap};
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::Arc;
 
@@ -155,6 +155,13 @@ impl Arguments {
         self.word(u64::from(number.to_bits()))
     }
 
+    /// Adds what the copy engine knows a tensor by.
+    pub fn map(&mut self, map: &TensorMap) -> &mut Self {
+        self.starts.push(self.words.len());
+        self.words.extend(map.0);
+        self
+    }
+
     /// Adds a struct of 32-bit numbers, by value.
     pub fn fields(&mut self, numbers: &[i32]) -> &mut Self {
         self.starts.push(self.words.len());
@@ -166,6 +173,11 @@ impl Arguments {
 }
 
 impl Function {
+    /// The GPU that it runs on.
+    pub fn device(&self) -> &Device {
+        &self.module.device
+    }
+
     /// Puts a run of the kernel into a stream.
     ///
     /// # Safety

@@ -3,7 +3,7 @@
 use super::Gpu;
 use crate::error::{Error, Result};
 use crate::plan::{Call, Form, Instance, Kernel, Request};
-use crate::providers::cuda::device::{Arguments, Flag, Function, Grid};
+use crate::providers::cuda::device::{Arguments, Boxes, Flag, Function, Grid};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -72,10 +72,24 @@ pub struct Step {
     pub grid: Grid,
     /// The fields of its struct.
     pub fields: Vec<i32>,
+    /// Inputs that the copy engine reads, by their numbers.
+    pub boxes: Vec<(usize, Boxes)>,
+}
+
+impl Step {
+    /// A launch that copies nothing ahead.
+    pub fn new(function: Function, grid: Grid, fields: Vec<i32>) -> Self {
+        Self {
+            function,
+            grid,
+            fields,
+            boxes: vec![],
+        }
+    }
 }
 
 /// Launches one after another. The parameters of each kernel are the outputs, the inputs, the workspace if there is one, its
-/// fields as one struct if there are any, and the flag if there is one.
+/// fields as one struct if there are any, the flag if there is one, and the boxes.
 pub struct Launches {
     /// The launches.
     pub steps: Vec<Step>,
@@ -109,7 +123,7 @@ impl Launches {
     /// One launch without workspace and complaint.
     pub fn one(function: Function, grid: Grid, fields: Vec<i32>, how: impl Into<String>) -> Self {
         Self {
-            steps: vec![Step { function, grid, fields }],
+            steps: vec![Step::new(function, grid, fields)],
             workspace: 0,
             complaint: None,
             how: how.into(),
@@ -143,6 +157,9 @@ impl Instance for Launches {
             }
             if let Some(complaint) = &self.complaint {
                 arguments.address(complaint.flag.address());
+            }
+            for (input, boxes) in &step.boxes {
+                arguments.map(&boxes.at(step.function.device(), call.inputs[*input])?);
             }
             // SAFETY: the source that the function comes from declares these parameters, for operands that the planner
             // vouches for.

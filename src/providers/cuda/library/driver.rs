@@ -10,6 +10,11 @@ pub type DevicePtr = u64;
 /// A context, stream, event, module, function, graph: opaque.
 pub type Handle = *mut c_void;
 
+/// `CUtensorMap`: opaque.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(align(64))]
+pub struct TensorMap(pub [u64; 16]);
+
 /// `CU_STREAM_NON_BLOCKING`: it does not wait for the default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: every GPU reaches it, at the same address.
@@ -82,6 +87,9 @@ library! {
     fn cuFuncSetAttribute(Handle, c_int, c_int) -> c_int;
     fn cuLaunchKernel(
         Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void,
+    ) -> c_int;
+    fn cuTensorMapEncodeTiled(
+        *mut TensorMap, c_int, c_uint, DevicePtr, *const u64, *const u64, *const c_uint, *const c_uint, c_int, c_int, c_int, c_int,
     ) -> c_int;
 }
 

@@ -219,6 +219,7 @@ mod tests {
     fn convolution(x: [i64; 4], w: [i64; 4], y: [i64; 4], stride: i64, begin: i64) -> Convolution {
         Convolution {
             dtype: DType::Float16,
+            tf32: false,
             transposed: false,
             x: Tensor::dense(x.to_vec()),
             w: Tensor::dense(w.to_vec()),

@@ -54,7 +54,12 @@ impl Behind {
                 .map(|tensor| operands.iter().position(|(t, _)| t == tensor))
                 .collect(),
         };
-        text += &structure(&operands, &names);
+        let laid = operands.iter().filter(|(_, place)| *place != Place::Only);
+        let halves = laid
+            .map(|&(t, _)| t)
+            .chain([product, output])
+            .all(|t| dtype(t).size() == 2);
+        text += &structure(&operands, &names, halves);
         Self { operands, output, text }
     }
 }
@@ -63,8 +68,9 @@ fn typedef(name: &str, dtype: DType) -> String {
     format!("typedef {} {name};\n", element(dtype).unwrap_or("float"))
 }
 
-/// `Tail`; `arguments` are those of `element`: the number of an operand, or the sum.
-fn structure(operands: &[(TensorId, Place)], arguments: &[Option<usize>]) -> String {
+/// `Tail`; `arguments` are those of `element`: the number of an operand, or the sum. `halves` says that all of what is laid out
+/// has 16 bits.
+fn structure(operands: &[(TensorId, Place)], arguments: &[Option<usize>], halves: bool) -> String {
     let mut text = String::from("struct Tail {\n");
     for number in 1..=operands.len() {
         _ = writeln!(text, "    const X{number}* x{number};");
@@ -120,7 +126,63 @@ fn structure(operands: &[(TensorId, Place)], arguments: &[Option<usize>]) -> Str
         text,
         "        Pack<Y0, 8> results;\n        #pragma unroll\n        for (int32 k = 0; k < 8; k++) {{\n            \
          Wide<Y0>::type y;\n            {each}\n            results.item[k] = Narrow<Y0>::from(y);\n        }}\n        \
-         return results;\n    }}\n}};"
+         return results;\n    }}"
+    );
+    text + &neighbours(operands, halves, &call) + "};\n"
+}
+
+/// What `warpgroup.cu` asks of a `Tail`: results two at a time, from operands that it laid out before.
+fn neighbours(operands: &[(TensorId, Place)], halves: bool, call: Written) -> String {
+    /// So many operands of columns have room there.
+    const MOST_COLUMNS: usize = 2;
+    let of = |wanted: Place| {
+        let numbered = (1..).zip(operands).filter(move |(_, (_, place))| *place == wanted);
+        numbered.map(|(number, _)| number).collect::<Vec<usize>>()
+    };
+    let (columns, elements) = (of(Place::Column), of(Place::Element));
+    let fits = halves && columns.len() <= MOST_COLUMNS && elements.len() <= 1;
+    let (columns, elements) = if fits { (columns, elements) } else { (vec![], vec![]) };
+    let laid = columns.iter().chain(&elements);
+    let even = laid.map(|number| format!("(uint64)x{number} % 16 == 0"));
+    let even: Vec<String> = std::iter::once(fits.to_string()).chain(even).collect();
+    let own = elements
+        .first()
+        .map_or("nullptr".into(), |number| format!("(const uint16*)x{number}"));
+    let chosen = columns.iter().enumerate().skip(1);
+    let chosen: String = chosen
+        .map(|(at, number)| format!("number == {at} ? (const uint16*)x{number} : "))
+        .collect();
+    let first = columns
+        .first()
+        .map_or("nullptr".into(), |number| format!("(const uint16*)x{number}"));
+    let mut text = format!(
+        "    // Whether results and operands are 16 bits wide, there are few enough, and they may be read 16 bytes at a time.\n    \
+         static constexpr bool EVEN = {fits}, STAGED = {};\n    static constexpr int COLUMNS = {};\n    \
+         __device__ __forceinline__ bool even() const {{ return {}; }}\n    \
+         __device__ __forceinline__ const uint16* staged() const {{ return {own}; }}\n    \
+         __device__ __forceinline__ const uint16* column(int32 number) const {{ return {chosen}{first}; }}\n",
+        !elements.is_empty(),
+        columns.len(),
+        even.join(" && "),
+    );
+    if !fits {
+        return text;
+    }
+    let read = |number: usize, place: Place| match columns.iter().position(|&column| column == number) {
+        Some(at) => format!("((const Pack<X{number}, 2>*)&read[{at}])->item[k]"),
+        None if place == Place::Only => format!("x{number}[0]"),
+        None => format!("((const Pack<X{number}, 2>*)&read[COLUMNS])->item[k]"),
+    };
+    _ = writeln!(
+        text,
+        "    __device__ __forceinline__ Pack<Y0, 2> two(const float (&sums)[2], const uint32* read) const {{\n        \
+         Pack<Y0, 2> results;\n        #pragma unroll\n        for (int32 k = 0; k < 2; k++) {{\n            \
+         Wide<Y0>::type y;\n            {}\n            results.item[k] = Narrow<Y0>::from(y);\n        }}\n        \
+         return results;\n    }}",
+        call("sums[k]", &read),
     );
     text
 }
+
+/// Writes a call of `element` with a sum and what reads the operand of a number.
+type Written<'a> = &'a dyn Fn(&str, &dyn Fn(usize, Place) -> String) -> String;

@@ -11,6 +11,7 @@ mod problem;
 #[cfg(test)]
 mod tests;
 mod together;
+mod warpgroup;
 
 pub use bare::Bare;
 
@@ -31,6 +32,7 @@ use library::{Calls, Multiplying, Slots, Steps, Wanted};
 use own::Written;
 use problem::Problem;
 use std::sync::Arc;
+use warpgroup::Grouped;
 
 /// MatMul with as much of what follows as can be done with it, longest first.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
@@ -118,6 +120,7 @@ fn single(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Ar
         text: behind.text,
         steps,
         fused,
+        grouped: problem::opt(scope).is_some_and(|problem| warpgroup::fits(&gpu.device, dtype, &problem)),
         gpu: gpu.clone(),
     };
     Single {
@@ -149,6 +152,8 @@ struct MatMul {
     passed: Vec<Option<usize>>,
     /// The same for cuDNN, and which inputs that reads.
     fused: Option<(Product, Vec<usize>)>,
+    /// Whether warpgroups do it at the shapes to optimise for.
+    grouped: bool,
     gpu: Arc<Gpu>,
 }
 
@@ -161,14 +166,21 @@ enum Way {
     Tile(u32),
     /// In one of cuDNN's engines.
     Engine(usize),
+    /// By warpgroups, in one of their shapes.
+    Group(u32),
 }
 
 impl Way {
+    /// The first number of each sort.
+    const TILES: u32 = CHOICES as u32;
+    const ENGINES: u32 = Self::TILES + own::TILES;
+    const GROUPS: u32 = Self::ENGINES + fused::ENGINES as u32;
+
     fn of(tactic: u32) -> Self {
-        let (tiles, engines) = (CHOICES as u32, CHOICES as u32 + own::TILES);
         match tactic {
-            number if number >= engines => Way::Engine((number - engines) as usize),
-            number if number >= tiles => Way::Tile(number - tiles),
+            Self::GROUPS.. => Way::Group(tactic - Self::GROUPS),
+            Self::ENGINES.. => Way::Engine((tactic - Self::ENGINES) as usize),
+            Self::TILES.. => Way::Tile(tactic - Self::TILES),
             number => Way::Library(number as usize),
         }
     }
@@ -177,8 +189,9 @@ impl Way {
     fn tactic(self) -> u32 {
         match self {
             Way::Library(number) => number as u32,
-            Way::Tile(number) => CHOICES as u32 + number,
-            Way::Engine(number) => CHOICES as u32 + own::TILES + number as u32,
+            Way::Tile(number) => Self::TILES + number,
+            Way::Engine(number) => Self::ENGINES + number as u32,
+            Way::Group(number) => Self::GROUPS + number,
         }
     }
 }
@@ -255,7 +268,11 @@ impl Kernel for MatMul {
         let tiles = if tensor { own::TILES } else { 0 };
         let engines = self.fused.as_ref().map_or(0, |_| fused::ENGINES);
         let ways = (0..library).map(Way::Library).chain((0..tiles).map(Way::Tile));
-        ways.chain((0..engines).map(Way::Engine)).map(form).collect()
+        let groups = if self.grouped { warpgroup::SHAPES } else { 0 };
+        let ways = ways
+            .chain((0..engines).map(Way::Engine))
+            .chain((0..groups).map(Way::Group));
+        ways.map(form).collect()
     }
 
     /// What is read just where the result is written may lend its memory.
@@ -278,6 +295,11 @@ impl Kernel for MatMul {
                 && let Some(fused) = self.on_engine(&problem, number)
             {
                 return Ok(Box::new(fused));
+            }
+            if let Way::Group(shape) = way
+                && let Ok(grouped) = Grouped::new(&self.gpu, self.dtype, &problem, &self.written(), shape)
+            {
+                return Ok(Box::new(grouped));
             }
             // What a form can't do at these shapes the next one does; plain arithmetic does all.
             if let Way::Tile(tile) = way

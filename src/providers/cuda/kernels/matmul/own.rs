@@ -37,30 +37,45 @@ pub struct Written {
 }
 
 impl Written {
-    /// An entry point whose body calls a product with `y, a, b, tail, s`; `blockIdx.y` says which, where there are several.
-    fn entry(&self, attributes: &str, body: &str) -> String {
-        let each = |one: &dyn Fn(usize) -> String| (0..self.products).map(one).collect::<Vec<_>>();
-        let read = |product: usize| (1..=self.operands).map(move |number| format!("x{number}_{product}"));
+    fn each(&self, one: impl Fn(usize) -> String) -> Vec<String> {
+        (0..self.products).map(one).collect()
+    }
+
+    /// The parameters of an entry point, before those of the kernel.
+    pub fn parameters(&self) -> Vec<String> {
         let declared =
             |product: usize| (1..=self.operands).map(move |number| format!("const X{number}* x{number}_{product}"));
-        let mut parameters = each(&|product| format!("Y0* y{product}"));
+        let mut parameters = self.each(|product| format!("Y0* y{product}"));
         parameters.push("const T0* a".into());
-        parameters.extend(each(&|product| format!("const T0* b{product}")));
+        parameters.extend(self.each(|product| format!("const T0* b{product}")));
         parameters.extend((0..self.products).flat_map(declared));
         parameters.extend((0..self.unused).map(|number| format!("const void* unused{number}")));
-        parameters.push("const Product s".into());
-        let tail = |product: usize| format!("{{{}}}", read(product).collect::<Vec<_>>().join(", "));
+        parameters
+    }
+
+    /// The tail of a product.
+    pub fn tail(&self, product: usize) -> String {
+        let read: Vec<String> = (1..=self.operands)
+            .map(|number| format!("x{number}_{product}"))
+            .collect();
+        format!("Tail{{{}}}", read.join(", "))
+    }
+
+    /// An entry point whose body calls a product with `y, a, b, tail, s`; `blockIdx.y` says which, where there are several.
+    fn entry(&self, attributes: &str, body: &str) -> String {
         let other = |product: usize| {
-            let tail = tail(product);
-            format!("    if (blockIdx.y == {product}) {{ y = y{product}; b = b{product}; tail = Tail{tail}; }}\n")
+            let tail = self.tail(product);
+            format!("    if (blockIdx.y == {product}) {{ y = y{product}; b = b{product}; tail = {tail}; }}\n")
         };
         let others: String = (1..self.products).map(other).collect();
+        let mut parameters = self.parameters();
+        parameters.push("const Product s".into());
         format!(
             "{}extern \"C\" __global__ void {attributes} product({}) {{\n    Y0* y = y0;\n    \
              const T0* b = b0;\n    Tail tail = {};\n{others}    {body}(y, a, b, tail, s);\n}}\n",
             self.text,
             parameters.join(", "),
-            tail(0),
+            self.tail(0),
         )
     }
 }
@@ -321,7 +336,7 @@ mod tests {
                           const void* unused0, const Product s)";
         assert!(entry.contains(parameters), "{entry}");
         assert!(
-            entry.contains("Tail tail = {x1_0};\n    if (blockIdx.y == 1) { y = y1;"),
+            entry.contains("Tail tail = Tail{x1_0};\n    if (blockIdx.y == 1) { y = y1;"),
             "{entry}"
         );
     }

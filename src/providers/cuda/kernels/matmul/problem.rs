@@ -1,5 +1,9 @@
 //! A product at concrete shapes, brought to the simplest form.
 
+use crate::network::Network;
+use crate::network::attr::Read;
+use crate::network::dim::Binding;
+use crate::providers::common::scope::Scope;
 use crate::providers::common::view::coalesce;
 
 /// `m` x `k` by `k` x `n` matrices, in a batch. The results lie one after another.
@@ -81,6 +85,21 @@ impl Problem {
             of(self.k, self.n, self.transposed[1]),
         ]
     }
+}
+
+/// The problem at the shapes to optimise for.
+pub fn opt(scope: &Scope) -> Option<Problem> {
+    let network: &Network = scope.network;
+    let opt = network.symbols.iter().map(|(name, range)| (name.clone(), range.opt));
+    let opt: Binding = opt.collect();
+    let shape = |input: usize| {
+        let extents = scope.input_type(input)?.shape.iter();
+        let extents = extents.map(|extent| usize::try_from(extent.eval(&opt).ok()?).ok());
+        extents.collect::<Option<Vec<_>>>()
+    };
+    let attrs = &scope.layer().attrs;
+    let transposed = [attrs.flag("transA"), attrs.flag("transB")];
+    Some(Problem::new(transposed, &shape(0)?, &shape(1)?))
 }
 
 /// A shape as that of matrices.

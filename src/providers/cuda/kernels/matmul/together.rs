@@ -3,11 +3,11 @@
 
 use super::behind::Behind;
 use super::problem::Problem;
-use super::{MatMul, Single, Way, follow, own, single};
-use crate::error::Result;
+use super::warpgroup::Grouped;
+use super::{MatMul, Single, Way, follow, own, problem, single, warpgroup};
+use crate::error::{Error, Result};
 use crate::network::attr::Read;
-use crate::network::dim::Binding;
-use crate::network::{LayerId, Network, TensorId};
+use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::common::scope::Scope;
@@ -24,8 +24,12 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Option<Candidate> {
     if !own::has_tensor_cores(&gpu.device, dtype) || products.len() < 2 {
         return None;
     }
-    let processors = gpu.device.multiprocessors as usize;
-    if !is_small(&opt_problem(scope)?, products.len(), processors) {
+    let problem = problem::opt(scope)?;
+    let ways = Ways {
+        tiles: is_small(&problem, products.len(), gpu.device.multiprocessors as usize),
+        groups: warpgroup::fits(&gpu.device, dtype, &problem),
+    };
+    if !ways.tiles && !ways.groups {
         return None;
     }
     let behind = alike(scope, &products)?;
@@ -34,7 +38,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Option<Candidate> {
         let operands = [scope.input(0)?, scope.input(1)?];
         Some(single(&scope, operands, behind, gpu))
     });
-    Some(Together::candidate(singles.collect::<Option<Vec<_>>>()?, gpu))
+    Some(Together::candidate(singles.collect::<Option<Vec<_>>>()?, ways, gpu))
 }
 
 /// Products of constants with what the scope's product reads, of its shapes; none where it is not the first that is run
@@ -88,36 +92,64 @@ fn alike(scope: &Scope, products: &[LayerId]) -> Option<Vec<Vec<LayerId>>> {
     all.first()?.iter().find_map(|(text, _)| same(text))
 }
 
-/// The problem at the shapes to optimise for.
-fn opt_problem(scope: &Scope) -> Option<Problem> {
-    let network: &Network = scope.network;
-    let opt = network.symbols.iter().map(|(name, range)| (name.clone(), range.opt));
-    let opt: Binding = opt.collect();
-    let shape = |input: usize| {
-        let extents = scope.input_type(input)?.shape.iter();
-        let extents = extents.map(|extent| usize::try_from(extent.eval(&opt).ok()?).ok());
-        extents.collect::<Option<Vec<_>>>()
-    };
-    let attrs = &scope.layer().attrs;
-    let transposed = [attrs.flag("transA"), attrs.flag("transB")];
-    Some(Problem::new(transposed, &shape(0)?, &shape(1)?))
-}
-
 /// Whether so many products leave processors idle, most of them if they run one after another.
 fn is_small(problem: &Problem, count: usize, processors: usize) -> bool {
     const SIDE: usize = 64;
     count * problem.batches() * problem.m.div_ceil(SIDE) * problem.n.div_ceil(SIDE) < 2 * processors
 }
 
+/// What runs products at once, at the shapes to optimise for.
+#[derive(Clone, Copy)]
+struct Ways {
+    /// Tiles on tensor cores.
+    tiles: bool,
+    /// Warpgroups.
+    groups: bool,
+}
+
+/// How products are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// At once, in one of our tiles.
+    Tile(u32),
+    /// At once, by warpgroups in one of their shapes.
+    Group(u32),
+    /// One after another, each in the form of this number.
+    InTurn(u32),
+}
+
+impl Manner {
+    const GROUPS: u32 = own::TILES;
+    const IN_TURN: u32 = Self::GROUPS + warpgroup::SHAPES;
+
+    fn of(tactic: u32) -> Self {
+        match tactic {
+            Self::IN_TURN.. => Manner::InTurn(tactic - Self::IN_TURN),
+            Self::GROUPS.. => Manner::Group(tactic - Self::GROUPS),
+            number => Manner::Tile(number),
+        }
+    }
+
+    /// The number that a form bears.
+    fn tactic(self) -> u32 {
+        match self {
+            Manner::Tile(number) => number,
+            Manner::Group(number) => Self::GROUPS + number,
+            Manner::InTurn(number) => Self::IN_TURN + number,
+        }
+    }
+}
+
 struct Together {
     /// The kernel of each product, and which inputs it reads.
     singles: Vec<(MatMul, Vec<usize>)>,
     inputs: usize,
+    ways: Ways,
     gpu: Arc<Gpu>,
 }
 
 impl Together {
-    fn candidate(singles: Vec<Single>, gpu: &Arc<Gpu>) -> Candidate {
+    fn candidate(singles: Vec<Single>, ways: Ways, gpu: &Arc<Gpu>) -> Candidate {
         let mut inputs = singles[0].inputs[..1].to_vec();
         let mut slots = vec![vec![0]; singles.len()];
         // As `Written` declares them: right operands, those of each tail, and what the code does not read.
@@ -144,6 +176,7 @@ impl Together {
         let kernel = Self {
             singles: kernels.zip(slots).collect(),
             inputs: inputs.len(),
+            ways,
             gpu: gpu.clone(),
         };
         Candidate {
@@ -154,14 +187,28 @@ impl Together {
         }
     }
 
-    fn at_once(&self, problem: &Problem, tile: u32) -> Result<Box<dyn Instance>> {
+    fn written(&self) -> own::Written {
         let kernels = || self.singles.iter().map(|(kernel, _)| kernel);
-        let written = own::Written {
+        own::Written {
             products: self.singles.len(),
             unused: kernels().map(|kernel| kernel.unused).sum(),
             ..self.singles[0].0.written()
-        };
-        Ok(Box::new(own::tensor(&self.gpu, problem, &written, tile)?))
+        }
+    }
+
+    /// All at once, if they are at these shapes.
+    fn at_once(&self, problem: &Problem, manner: Manner) -> Result<Box<dyn Instance>> {
+        let (written, processors) = (self.written(), self.gpu.device.multiprocessors as usize);
+        match manner {
+            Manner::Tile(tile) if is_small(problem, written.products, processors) => {
+                Ok(own::tensor(&self.gpu, problem, &written, tile)?.into())
+            }
+            Manner::Group(shape) => {
+                let dtype = self.singles[0].0.dtype;
+                Ok(Box::new(Grouped::new(&self.gpu, dtype, problem, &written, shape)?))
+            }
+            _ => Err(Error::unsupported("such products are run one after another")),
+        }
     }
 
     /// Each in the form of this number.
@@ -197,49 +244,46 @@ impl Kernel for Together {
         format!("{} of {}", self.singles.len(), self.singles[0].0.identity())
     }
 
-    /// Our tiles for all at once, and what libraries do with each.
+    /// Ours for all at once, and what libraries do with each.
     fn forms(&self) -> Vec<Form> {
-        let form = |tactic: u32| Form {
-            tactic,
+        let form = |manner: Manner| Form {
+            tactic: manner.tactic(),
             inputs: vec![Layout::Plain; self.inputs],
             outputs: vec![Layout::Plain; self.singles.len()],
         };
         let each = self.singles[0].0.forms().into_iter().map(|form| form.tactic);
-        let library = each.filter(|&tactic| !matches!(Way::of(tactic), Way::Tile(_)));
-        let library = library.map(|tactic| own::TILES + tactic);
-        (0..own::TILES).chain(library).map(form).collect()
+        let library = each.filter(|&tactic| !matches!(Way::of(tactic), Way::Tile(_) | Way::Group(_)));
+        let tiles = if self.ways.tiles { own::TILES } else { 0 };
+        let groups = if self.ways.groups { warpgroup::SHAPES } else { 0 };
+        let own = (0..tiles).map(Manner::Tile).chain((0..groups).map(Manner::Group));
+        own.chain(library.map(Manner::InTurn)).map(form).collect()
     }
 
     fn expect(&self, request: &Request, timed: bool) {
-        if let Some(tactic) = request.form.tactic.checked_sub(own::TILES) {
-            let (form, first) = (
-                Form {
-                    tactic,
-                    ..request.form.clone()
-                },
-                &self.singles[0].0,
-            );
-            first.expect(
-                &Request {
-                    form: &form,
-                    ..*request
-                },
-                timed,
-            );
-        }
+        let Manner::InTurn(tactic) = Manner::of(request.form.tactic) else {
+            return;
+        };
+        let form = Form {
+            tactic,
+            ..request.form.clone()
+        };
+        self.singles[0].0.expect(
+            &Request {
+                form: &form,
+                ..*request
+            },
+            timed,
+        );
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let shape = |input: usize| request.inputs[input].shape.as_slice();
         let problem = Problem::new(self.singles[0].0.transposed, shape(0), shape(1));
-        let processors = self.gpu.device.multiprocessors as usize;
         // What was chosen at some shapes has to run at others.
-        match request.form.tactic.checked_sub(own::TILES) {
-            Some(tactic) => self.in_turn(request, tactic),
-            None if problem.k > 0 && is_small(&problem, self.singles.len(), processors) => self
-                .at_once(&problem, request.form.tactic)
-                .or_else(|_| self.in_turn(request, 0)),
-            None => self.in_turn(request, 0),
+        match Manner::of(request.form.tactic) {
+            Manner::InTurn(tactic) => self.in_turn(request, tactic),
+            _ if problem.k == 0 => self.in_turn(request, 0),
+            manner => self.at_once(&problem, manner).or_else(|_| self.in_turn(request, 0)),
         }
     }
 }
@@ -286,6 +330,7 @@ impl Instance for InTurn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::Network;
     use crate::network::array::Array;
     use crate::network::attr::Attrs;
     use crate::network::dtype::DType;

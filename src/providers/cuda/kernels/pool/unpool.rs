@@ -68,11 +68,11 @@ impl Unpool {
             let parameters =
                 format!("{ty}* y, const {ty}* x, const int64* indices, int32* owners, const Unpool s, int64* flag");
             let source = entry(&[SOURCE], name, THREADS, &parameters, body);
-            Ok(Step {
-                function: gpu.compiler.function(&source, name, 0)?,
-                grid: Grid::over(items, THREADS)?,
-                fields: words.clone(),
-            })
+            Ok(Step::new(
+                gpu.compiler.function(&source, name, 0)?,
+                Grid::over(items, THREADS)?,
+                words.clone(),
+            ))
         };
         let mut steps = vec![step("clear", "unpool_clear(owners, s);", results)?];
         if !x.is_empty() {

@@ -203,11 +203,11 @@ impl GroupNorm {
                 &parameters,
                 body,
             );
-            Ok(Step {
-                function: gpu.compiler.function(&source, "group_norm", 0)?,
+            Ok(Step::new(
+                gpu.compiler.function(&source, "group_norm", 0)?,
                 grid,
-                fields: numbers.clone(),
-            })
+                numbers.clone(),
+            ))
         };
         let first = if last { "channel_sums" } else { "group_sums" };
         let count = images * groups;

@@ -144,11 +144,11 @@ impl Reduction {
         let parameters = format!("{rule}::Out* y, const {rule}::In* x, {partial}const Walk s");
         let body = format!("typedef {rule} R;\n    {body}");
         let source = entry(&[ROWS, SOURCE], "reduction", bound, &parameters, &body);
-        Ok(Step {
-            function: gpu.compiler.function(&source, "reduction", 0)?,
+        Ok(Step::new(
+            gpu.compiler.function(&source, "reduction", 0)?,
             grid,
-            fields: numbers.to_vec(),
-        })
+            numbers.to_vec(),
+        ))
     }
 
     /// Bytes of what is kept of the elements that were seen.

@@ -71,13 +71,12 @@ impl Scan {
         let numbers = fields(numbers.map(|n| n as i64))?;
         let split = plan.parts > 1;
         let step = |writes: bool| -> Result<Step> {
-            Ok(Step {
-                function: gpu
-                    .compiler
+            Ok(Step::new(
+                gpu.compiler
                     .function(&self.source(plan.kernel, writes, split), "scan", 0)?,
-                grid: plan.grid,
-                fields: numbers.clone(),
-            })
+                plan.grid,
+                numbers.clone(),
+            ))
         };
         let totals = split.then(|| step(false)).transpose()?;
         let one = match x.dtype {

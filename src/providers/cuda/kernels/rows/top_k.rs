@@ -49,11 +49,11 @@ fn instance(gpu: &Gpu, request: &Request, ty: &'static str, axis: usize, greates
     let pointer = if plan.chunks > 1 { "workspace" } else { "nullptr" };
     let step = |body: &str, grid: Grid, merge: Merge| -> Result<Step> {
         let source = entry(&[SOURCE], "top_k", grid.threads, &parameters, body);
-        Ok(Step {
-            function: gpu.compiler.function(&source, "top_k", 0)?,
+        Ok(Step::new(
+            gpu.compiler.function(&source, "top_k", 0)?,
             grid,
-            fields: fields(plan.numbers(around, kept, merge))?,
-        })
+            fields(plan.numbers(around, kept, merge))?,
+        ))
     };
     let sort = format!(
         "sort_chunks<{ty}, {}, {greatest}>(y, indices, x, {pointer}, s);",

@@ -1,0 +1,66 @@
+//! Tensors as the copy engine of Hopper and later GPUs sees them.
+
+use super::Device;
+use crate::error::{Error, Result};
+use crate::network::dtype::DType;
+use crate::providers::cuda::library::driver::TensorMap;
+
+/// A tensor that is brought to shared memory in boxes, whose rows of 128 bytes lie there as tensor cores read them. The
+/// innermost axis comes first, whose elements follow one another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Boxes {
+    /// The element type: 16-bit floats.
+    pub dtype: DType,
+    /// Extents of the tensor.
+    pub extents: [usize; 3],
+    /// Bytes from one element to the next along the second and the third axis.
+    pub strides: [usize; 2],
+    /// Extents of a box; what lies beyond the tensor is zero there.
+    pub size: [usize; 3],
+}
+
+impl Boxes {
+    /// What addresses and strides are multiples of, in bytes.
+    pub const EVEN: usize = 16;
+
+    /// What a kernel takes for the tensor at an address (CUDA Driver API, "Tensor Map Object Management").
+    ///
+    /// # Errors
+    /// If the driver has no such boxes.
+    pub fn at(&self, device: &Device, address: *const u8) -> Result<TensorMap> {
+        /// `CU_TENSOR_MAP_DATA_TYPE_FLOAT16` and `_BFLOAT16`.
+        const FLOAT16: i32 = 6;
+        const BFLOAT16: i32 = 9;
+        /// `CU_TENSOR_MAP_INTERLEAVE_NONE`, `_SWIZZLE_128B`, `_L2_PROMOTION_L2_128B`, `_FLOAT_OOB_FILL_NONE`.
+        const HOW: [i32; 4] = [0, 3, 2, 0];
+        let dtype = match self.dtype {
+            DType::Float16 => FLOAT16,
+            DType::BFloat16 => BFLOAT16,
+            other => return Err(Error::internal(format!("boxes of {}", other.name()))),
+        };
+        let extents = self.extents.map(|extent| extent as u64);
+        let strides = self.strides.map(|stride| stride as u64);
+        let size = self.size.map(|extent| extent as u32);
+        let mut map = TensorMap::default();
+        // SAFETY: everything that is read and written has the length that the driver expects of three axes. The tensor itself
+        // is not touched.
+        let status = unsafe {
+            (device.driver.cuTensorMapEncodeTiled)(
+                &mut map,
+                dtype,
+                extents.len() as u32,
+                address as u64,
+                extents.as_ptr(),
+                strides.as_ptr(),
+                size.as_ptr(),
+                [1; 3].as_ptr(),
+                HOW[0],
+                HOW[1],
+                HOW[2],
+                HOW[3],
+            )
+        };
+        device.check("cuTensorMapEncodeTiled", status)?;
+        Ok(map)
+    }
+}
