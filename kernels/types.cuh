@@ -17,6 +17,14 @@ struct bfloat16 {
     uint16 bits;
 };
 
+// From Hopper on a kernel may start while the one before it in its stream still runs: before it reads or writes what others do,
+// it calls this. The one behind it may start then.
+__device__ __forceinline__ void after_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // What is loaded and stored at once.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Pack {

@@ -23,7 +23,7 @@ from tests.cuda.stand_in import ILLEGAL_ADDRESS, Recorded
 KINDS = ("stream", "graph", "instance", "event", "product", "matrix", "preference", "program")
 GAUGES = ("live_bytes", "allocations", "host_allocations", "unfinished", *(f"live {kind}" for kind in KINDS))
 #: What puts a kernel into a stream.
-LAUNCHES = ("cuLaunchKernel", "cublasLtMatmul", "cudnnBackendExecute")
+LAUNCHES = ("cuLaunchKernelEx", "cublasLtMatmul", "cudnnBackendExecute")
 
 Row = tuple[str, str]
 #: Two shapes of each input.

@@ -167,7 +167,7 @@ REFUSED = {
     "cuEventCreate": (OUT_OF_MEMORY, "OutOfMemoryError"),
     "cuGraphInstantiateWithFlags": (OUT_OF_MEMORY, "OutOfMemoryError"),
     "cuGraphLaunch": (OUT_OF_MEMORY, "OutOfMemoryError"),
-    "cuLaunchKernel": (1, "DeviceError"),
+    "cuLaunchKernelEx": (1, "DeviceError"),
     "cublasLtMatmulDescCreate": (3, "OutOfMemoryError"),
     "cublasLtMatmul": (13, "DeviceError"),
     "cudnnBackendCreateDescriptor": (4003, "OutOfMemoryError"),

@@ -15,6 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What every kernel may use.
 const TYPES: &str = include_str!("../../../kernels/types.cuh");
 
+/// The GPUs on which a kernel may start while the one before it still runs.
+const HOPPER: (i32, i32) = (9, 0);
+/// What each kernel of a source begins with, and what it calls first if it may be started ahead.
+const ENTRY: &str = "extern \"C\" __global__";
+const WAITS: &str = "after_previous();";
+
 /// The modules of a GPU that are loaded, by the digest of what they were compiled from.
 pub struct Compiler {
     device: Arc<Device>,
@@ -57,7 +63,8 @@ impl Compiler {
                 code
             }
         };
-        let module = Arc::new(self.device.load(&code)?);
+        let waits = self.device.capability >= HOPPER && source.matches(ENTRY).count() == source.matches(WAITS).count();
+        let module = Arc::new(self.device.load(&code, waits)?);
         loaded.insert(key, module.clone());
         Ok(module)
     }

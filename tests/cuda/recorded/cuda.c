@@ -293,23 +293,35 @@ static int arguments_of(const struct Function* function, void** arguments, struc
     return count;
 }
 
-API int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                       unsigned block_y, unsigned block_z, unsigned shared, void* stream, void** parameters,
-                       void** extra) {
+struct Config {
+    unsigned grid[3], block[3], shared;
+    void* stream;
+    const int* attributes;
+    unsigned count;
+};
+
+API int cuLaunchKernelEx(const struct Config* config, void* function, void** parameters, void** extra) {
     ENTER(NEEDS_CONTEXT);
     if (!recorded_is(function, "function", __func__)) return INVALID_HANDLE;
     const struct Function* launched = function;
     const char* name = launched->name;
-    const bool grid = grid_x && grid_y && grid_z && grid_x <= 0x7fffffff && grid_y <= 65535 && grid_z <= 65535;
-    const uint64_t threads = (uint64_t)block_x * block_y * block_z;
-    if (!grid || !threads || threads > 1024 || block_z > 64 || shared > launched->shared || extra) {
-        MISUSE("%s is launched on a grid of %u x %u x %u blocks of %lu threads with %u bytes of shared memory", name,
-               grid_x, grid_y, grid_z, threads, shared);
+    const unsigned *of = config->grid, *each = config->block;
+    const bool grid = of[0] && of[1] && of[2] && of[0] <= 0x7fffffff && of[1] <= 65535 && of[2] <= 65535;
+    const uint64_t threads = (uint64_t)each[0] * each[1] * each[2];
+    if (!grid || !threads || threads > 1024 || each[2] > 64 || config->shared > launched->shared || extra) {
+        MISUSE("%s is launched on a grid of %u x %u x %u blocks of %lu threads with %u bytes of shared memory", name, of[0],
+               of[1], of[2], threads, config->shared);
+        return INVALID_VALUE;
+    }
+    // Starting ahead is the only attribute, from Hopper on.
+    const bool ahead = config->count == 1 && config->attributes[0] == 6 && config->attributes[2] == 1;
+    if (config->count && (!ahead || recorded_property("capability") < 90)) {
+        MISUSE("%s is launched with %u attributes, the first of them %d", name, config->count, config->attributes[0]);
         return INVALID_VALUE;
     }
     struct Range ranges[64];
     const int count = arguments_of(launched, parameters, ranges);
-    if (!recorded_work(stream, name, ranges, count)) return INVALID_HANDLE;
-    recorded_write("launches", "%s %u %u %u %lu", name, grid_x, grid_y, grid_z, threads);
+    if (!recorded_work(config->stream, name, ranges, count)) return INVALID_HANDLE;
+    recorded_write("launches", "%s %u %u %u %lu", name, of[0], of[1], of[2], threads);
     return 0;
 }

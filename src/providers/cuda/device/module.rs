@@ -3,16 +3,16 @@
 use super::Device;
 use crate::error::{Error, Result};
 use crate::plan::Call;
-use crate::providers::cuda::library::driver::{self, Handle, TensorMap};
+use crate::providers::cuda::library::driver::{self, Handle, LaunchConfig, TensorMap};
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 impl Device {
-    /// Loads machine code.
+    /// Loads machine code; says whether its kernels wait themselves for what is before them in their stream.
     ///
     /// # Errors
     /// If it is not for this GPU.
-    pub fn load(self: &Arc<Self>, code: &[u8]) -> Result<Module> {
+    pub fn load(self: &Arc<Self>, code: &[u8], waits: bool) -> Result<Module> {
         let _entered = self.enter()?;
         let mut module = std::ptr::null_mut();
         // SAFETY: the code comes from NVRTC, and the driver copies it.
@@ -21,6 +21,7 @@ impl Device {
         Ok(Module {
             device: self.clone(),
             module,
+            waits,
         })
     }
 }
@@ -29,6 +30,7 @@ impl Device {
 pub struct Module {
     device: Arc<Device>,
     module: Handle,
+    waits: bool,
 }
 
 // SAFETY: a module is only read once it is loaded.
@@ -192,24 +194,20 @@ impl Function {
             .iter()
             .map(|&start| std::ptr::from_ref(&arguments.words[start]).cast_mut().cast())
             .collect();
-        let [x, y, z] = grid.blocks;
-        let shared = self.shared_bytes as c_uint;
-        // SAFETY: the caller vouches for the arguments; the driver copies them.
-        let status = unsafe {
-            (device.driver.cuLaunchKernel)(
-                self.function,
-                x,
-                y,
-                z,
-                grid.threads,
-                1,
-                1,
-                shared,
-                stream,
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
+        let attribute = driver::STARTS_AHEAD;
+        let config = LaunchConfig {
+            blocks: grid.blocks,
+            threads: [grid.threads, 1, 1],
+            shared_bytes: self.shared_bytes as c_uint,
+            stream,
+            attributes: &attribute,
+            count: self.module.waits as c_uint,
         };
-        device.check("cuLaunchKernel", status)
+        // SAFETY: the caller vouches for the arguments; the driver copies them. A kernel that is started ahead waits for what is
+        // before it.
+        let status = unsafe {
+            (device.driver.cuLaunchKernelEx)(&config, self.function, pointers.as_mut_ptr(), std::ptr::null_mut())
+        };
+        device.check("cuLaunchKernelEx", status)
     }
 }

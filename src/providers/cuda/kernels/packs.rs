@@ -67,7 +67,9 @@ pub fn double(number: f64) -> [i64; 2] {
 pub fn entry(sources: &[&str], name: &str, threads: u32, parameters: &str, body: &str) -> String {
     let source = sources.join("\n");
     let bounds = format!("__launch_bounds__({threads})");
-    format!("{source}\nextern \"C\" __global__ void {bounds} {name}({parameters}) {{\n    {body}\n}}\n")
+    format!(
+        "{source}\nextern \"C\" __global__ void {bounds} {name}({parameters}) {{\n    after_previous();\n    {body}\n}}\n"
+    )
 }
 
 #[cfg(test)]

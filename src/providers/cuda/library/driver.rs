@@ -15,6 +15,44 @@ pub type Handle = *mut c_void;
 #[repr(align(64))]
 pub struct TensorMap(pub [u64; 16]);
 
+/// `CUlaunchAttribute`: which one, padding, and a union of 64 bytes.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(8))]
+pub struct LaunchAttribute {
+    /// `CUlaunchAttributeID`.
+    pub id: c_int,
+    /// Padding.
+    pub padding: c_int,
+    /// The value, in the first of them.
+    pub value: [c_int; 16],
+}
+
+/// `CUlaunchConfig`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct LaunchConfig {
+    /// Blocks along x, y and z.
+    pub blocks: [c_uint; 3],
+    /// Threads of a block along x, y and z.
+    pub threads: [c_uint; 3],
+    /// Bytes of shared memory beside the kernel's own.
+    pub shared_bytes: c_uint,
+    /// The stream.
+    pub stream: Handle,
+    /// How it is launched.
+    pub attributes: *const LaunchAttribute,
+    /// The number of attributes.
+    pub count: c_uint,
+}
+
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: a kernel may be started while what is before it in its stream
+/// still runs, and waits itself for the end of that (CUDA Programming Guide, "Programmatic Dependent Launch").
+pub const STARTS_AHEAD: LaunchAttribute = LaunchAttribute {
+    id: 6,
+    padding: 0,
+    value: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+};
+
 /// `CU_STREAM_NON_BLOCKING`: it does not wait for the default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: every GPU reaches it, at the same address.
@@ -85,9 +123,7 @@ library! {
     fn cuModuleUnload(Handle) -> c_int;
     fn cuModuleGetFunction(*mut Handle, Handle, *const c_char) -> c_int;
     fn cuFuncSetAttribute(Handle, c_int, c_int) -> c_int;
-    fn cuLaunchKernel(
-        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void,
-    ) -> c_int;
+    fn cuLaunchKernelEx(*const LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void) -> c_int;
     fn cuTensorMapEncodeTiled(
         *mut TensorMap, c_int, c_uint, DevicePtr, *const u64, *const u64, *const c_uint, *const c_uint, c_int, c_int, c_int, c_int,
     ) -> c_int;

@@ -77,9 +77,9 @@ impl Code {
         format!(
             "{files}\nextern \"C\" __global__ void __launch_bounds__({bounds}) attending({ty}* y, const {ty}* q, const {ty}* k, \
              const {ty}* v, const {mask}* mask, {wide}* partial, const Attend s) {{\n    \
-             {kernel}(y, q, k, v, mask, partial, s);\n}}\n\
+             after_previous();\n    {kernel}(y, q, k, v, mask, partial, s);\n}}\n\
              extern \"C\" __global__ void __launch_bounds__({JOINING}) combining({ty}* y, {wide}* partial, const Attend s) \
-             {{\n    combine<{ty}, {of_two}>(y, partial, s);\n}}\n"
+             {{\n    after_previous();\n    combine<{ty}, {of_two}>(y, partial, s);\n}}\n"
         )
     }
 }

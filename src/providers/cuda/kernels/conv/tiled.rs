@@ -146,7 +146,7 @@ fn source(c: &Convolution, tile: &Tile) -> String {
     format!(
         "{PARTS}{SOURCE}\nextern \"C\" __global__ void {cluster}__launch_bounds__({}) tiled_convolution({ty}* y, \
          const {ty}* x, const {ty}* w, const {ty}* bias, const {ty}* residual, const Shape shape) {{\n    \
-         convolve<{}, {ty}>(y, x, w, bias, residual, shape);\n}}\n",
+         after_previous();\n    convolve<{}, {ty}>(y, x, w, bias, residual, shape);\n}}\n",
         tile.threads(),
         tile.block(),
     )

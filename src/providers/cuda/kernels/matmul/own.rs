@@ -71,7 +71,7 @@ impl Written {
         let mut parameters = self.parameters();
         parameters.push("const Product s".into());
         format!(
-            "{}extern \"C\" __global__ void {attributes} product({}) {{\n    Y0* y = y0;\n    \
+            "{}extern \"C\" __global__ void {attributes} product({}) {{\n    after_previous();\n    Y0* y = y0;\n    \
              const T0* b = b0;\n    Tail tail = {};\n{others}    {body}(y, a, b, tail, s);\n}}\n",
             self.text,
             parameters.join(", "),

@@ -209,7 +209,7 @@ fn entry(written: &Written, shape: &Shape, turned: bool) -> String {
     } = shape;
     format!(
         "{}extern \"C\" __global__ void __launch_bounds__({THREADS}) product({}) {{\n    \
-         const auto result = [&](int32 product) {{ return {}; }};\n    \
+         after_previous();\n    const auto result = [&](int32 product) {{ return {}; }};\n    \
          const auto right = [&](int32 product) {{ return {}; }};\n    \
          const auto tails = [&](int32 product) {{ return {}; }};\n    \
          warpgroups<Shape<{columns}, {stages}, {alternate}, {turned}>, T0, Y0, Tail>(result, &left, right, tails, s);\n}}\n",
