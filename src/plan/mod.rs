@@ -7,6 +7,7 @@ pub mod boundary;
 pub mod choose;
 pub mod cover;
 mod fixed;
+pub mod ground;
 pub mod instance;
 pub mod layout;
 mod linking;

@@ -63,12 +63,17 @@ impl Repeats {
             // Without one it runs in stretches: if that fails too, it says why.
             let spared = boundary.join(running.runs);
             *recording = record(running, self.provider, 0..running.runs.len(), &spared).ok();
-            boundary.part(running.runs);
+            boundary.part(running);
         }
         match recording {
             Some(recording) => recording.replay(queue).map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// Gives up what was recorded at addresses that no longer hold.
+    pub fn forget(&mut self) {
+        self.known.iter_mut().for_each(|(_, recording)| *recording = None);
     }
 
     /// Waits until the call is done.

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::plan::instance::{StepTime, describe};
+use crate::plan::linking::{Bases, Spots};
 use crate::plan::order::{self, Touched};
 use crate::plan::program::Program;
 use crate::plan::queues::{Entered, Queues};
@@ -18,9 +19,42 @@ pub(super) struct Run {
     pub outputs: Vec<*mut u8>,
     pub workspace: *mut u8,
     pub touched: Touched,
+    spots: Spots,
 }
 
 impl Run {
+    /// A run without addresses yet.
+    pub fn new(step: usize, instance: Box<dyn Instance>, spots: Spots, touched: Touched) -> Self {
+        Self {
+            step,
+            instance,
+            inputs: vec![std::ptr::null(); spots.inputs.len()],
+            outputs: vec![std::ptr::null_mut(); spots.outputs.len()],
+            workspace: std::ptr::null_mut(),
+            touched,
+            spots,
+        }
+    }
+
+    /// Takes its place in the arenas.
+    pub fn settle(&mut self, bases: &Bases) {
+        for (input, address) in self
+            .inputs
+            .iter_mut()
+            .zip(self.spots.inputs.iter().map(|spot| spot.address(bases)))
+        {
+            *input = address.map_or(*input, <*mut u8>::cast_const);
+        }
+        for (output, address) in self
+            .outputs
+            .iter_mut()
+            .zip(self.spots.outputs.iter().map(|spot| spot.address(bases)))
+        {
+            *output = address.unwrap_or(*output);
+        }
+        self.workspace = self.spots.workspace.address(bases).unwrap_or(self.workspace);
+    }
+
     fn run(&mut self, program: &Program, queue: &dyn Queue) -> Result<()> {
         let call = Call {
             inputs: &self.inputs,
@@ -57,6 +91,7 @@ pub(super) struct Running<'a> {
     pub program: &'a Program,
     pub runs: &'a mut [Run],
     pub queues: &'a Entered<'a>,
+    pub bases: &'a Bases,
     pub threads: usize,
 }
 
@@ -116,6 +151,11 @@ impl Stretch {
         running.runs[awaited]
             .iter_mut()
             .try_for_each(|run| run.finished(program))
+    }
+
+    /// Gives up what was recorded at addresses that no longer hold.
+    pub fn forget(&mut self) {
+        self.recording = None;
     }
 
     /// Runs it kernel by kernel, waiting for each, and says how long each took.

@@ -155,7 +155,12 @@ class OptimizedModel:
         return found
 
     def memory_required(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Memory:
-        """Bytes at these input shapes, or at those that the model was optimised for. Weights exist once."""
+        """Bytes at these input shapes, or at those that the model was optimised for. Weights exist once.
+
+        `activations` is what a call needs besides its arrays. Calls that go on beside each other need as much each;
+        what calls one after another need does not add up, whatever their shapes: as much as the largest of them needs
+        is kept for the next one. Asking takes no such memory.
+        """
         if shapes is None:
             shapes = {name: array.shape for name, array in self.example().items()}
         _, activations = self._engine.prepare({name: list(shape) for name, shape in shapes.items()})
