@@ -94,7 +94,7 @@ class Engine:
     @property
     def notes(self, /) -> list[str]:
         """
-        What the user should know: fallbacks, precision that could not be had, ...
+        What the user should know of the build: fallbacks, precision that could not be had, ...
         """
     @property
     def outputs(self, /) -> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]:
@@ -143,6 +143,11 @@ class Engine:
     def save(self, /, path: str | PathLike[str]) -> None:
         """
         Saves the engine to a file, which appears whole or not at all.
+        """
+    @property
+    def setback(self, /) -> str | None:
+        """
+        Why calls are slower than they could be, once one found that.
         """
     def specs(self, /, shapes: Sequence[Sequence[SupportsIndex]]) -> list[tuple[np.dtype[Any], list[int]]]:
         """

@@ -74,7 +74,13 @@ impl Engine {
         let mut report = Report {
             providers: vec![],
             refusals: vec![],
-            notes: self.notes.clone(),
+            notes: self
+                .notes
+                .iter()
+                .map(String::as_str)
+                .chain(self.setback())
+                .map(String::from)
+                .collect(),
             kernels: vec![],
             layers_per_dtype: layers_per_dtype(&self.parts()),
             memory: MemoryReport {

@@ -17,6 +17,7 @@ pub mod program;
 pub mod queues;
 mod repeat;
 mod stretch;
+mod tape;
 pub mod timing;
 
 use crate::error::Result;

@@ -10,7 +10,7 @@ use crate::plan::layout::{Layout, Operand, Space};
 use crate::plan::timing::{self, Times, TimingCache};
 use crate::plan::{Alias, Form, Kernel, Memory, Provider, Refusal, Request, Settings, place};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Names a slot of one program.
 pub type SlotId = usize;
@@ -64,6 +64,8 @@ pub struct Program {
     pub times: Times,
     /// Constants that were brought to another layout or memory: all instances share them.
     pub(super) kept: Mutex<HashMap<SlotId, Weak<dyn Memory>>>,
+    /// Why calls are slower than they could be, once one found that.
+    pub setback: OnceLock<String>,
 }
 
 impl Program {
@@ -106,6 +108,7 @@ impl Program {
             network: network.clone(),
             providers,
             kept: Mutex::default(),
+            setback: OnceLock::new(),
         };
         let mut emit = Emit {
             program: &mut program,

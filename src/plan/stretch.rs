@@ -6,6 +6,7 @@ use crate::plan::linking::{Bases, Spots};
 use crate::plan::order::{self, Touched};
 use crate::plan::program::Program;
 use crate::plan::queues::{Entered, Queues};
+use crate::plan::tape::Tape;
 use crate::plan::{Call, Instance, Queue, Recording};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -81,7 +82,7 @@ pub(super) struct Stretch {
     recordable: bool,
     /// It ran once: whatever libraries load at a first run is there.
     warm: bool,
-    recording: Option<Box<dyn Recording>>,
+    tape: Tape,
     /// Whether somebody else reads what it gives, who waits for it and for what went into its queue before.
     awaited: Option<Range<usize>>,
 }
@@ -114,7 +115,7 @@ impl Stretch {
                     runs: at..at + 1,
                     recordable,
                     warm: false,
-                    recording: None,
+                    tape: Tape::default(),
                     awaited: None,
                 }),
             }
@@ -134,12 +135,14 @@ impl Stretch {
     /// If a kernel fails; names the layer.
     pub fn run(&mut self, running: &mut Running, lasts: bool) -> Result<()> {
         let queue = running.queues.get(self.provider)?;
-        if self.recording.is_none() && self.warm && self.recordable && !queue.is_recording() {
-            // Without a recording it runs as before: if that fails too, it says why.
-            self.recording = record(running, self.provider, self.runs.clone(), &HashSet::new()).ok();
+        let replays = self.warm && self.recordable && !queue.is_recording();
+        if replays {
+            let program = running.program;
+            let record = || record(running, self.provider, self.runs.clone(), &HashSet::new());
+            self.tape.make(program, record);
         }
-        match &mut self.recording {
-            Some(recording) if !queue.is_recording() => recording.replay(queue)?,
+        match self.tape.made() {
+            Some(recording) if replays => recording.replay(queue)?,
             _ => self.each(running, queue, |program, run, queue| run.run(program, queue))?,
         }
         self.warm = true;
@@ -155,7 +158,7 @@ impl Stretch {
 
     /// Gives up what was recorded at addresses that no longer hold.
     pub fn forget(&mut self) {
-        self.recording = None;
+        self.tape = Tape::default();
     }
 
     /// Runs it kernel by kernel, waiting for each, and says how long each took.

@@ -159,6 +159,14 @@ def test_one_refused_call_is_an_error_of_ours_and_leaves_nothing(process: Proces
     assert set(ends) <= {named, "NoneType"}, ends
 
 
+def test_a_recording_that_fails_is_given_up_and_reported(process: Process) -> None:
+    tried, logged, notes = process.run(jobs.unrecorded, "cuGraphInstantiateWithFlags", 8)
+    # What lies between the copies is recorded by itself in the second call.
+    assert tried == [0, 2, 1, 1, 0, 0, 0, 0]
+    assert len(logged) == len(notes) == 1
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in notes[0] and notes[0] in logged[0]
+
+
 @pytest.mark.parametrize(
     ("function", "status"),
     [("cublasLtCreate", 3), ("cudnnCreate", 4003), ("cuModuleLoadData", OUT_OF_MEMORY), ("nvrtcCompileProgram", 1)],
