@@ -30,6 +30,7 @@ __all__ = [
     "gpu_count",
     "gpu_info",
     "knobs",
+    "look_in",
     "nearest",
     "onednn_version",
     "ops",
@@ -371,6 +372,11 @@ def gpu_info(device: SupportsIndex) -> dict[str, Any]:
 def knobs() -> list[dict[str, Any]]:
     """
     Every environment variable that is read, with its default, its doc, and what is set now (or None).
+    """
+
+def look_in(paths: Sequence[str | PathLike[str]]) -> None:
+    """
+    Tells where packages may lie that bring NVIDIA's libraries, in place of what `sys.path` was at the import.
     """
 
 def nearest(name: str, names: Sequence[str]) -> str | None:

@@ -211,6 +211,34 @@ def test_a_missing_library_is_named(tmp_path: Path, library: str) -> None:
         check_absence(process, library)
 
 
+@pytest.mark.parametrize(
+    "packages", [("cu13", "cu13", "cudnn"), ("cuda_nvrtc", "cublas", "cudnn")], ids=["CUDA 13", "a folder each"]
+)
+def test_libraries_of_packages_are_found(tmp_path: Path, packages: tuple[str, ...]) -> None:
+    libraries, site = stand_in.build(tmp_path / "libraries"), tmp_path / "site-packages"
+    for library, package in zip(list(stand_in.LIBRARIES)[1:], packages, strict=True):
+        folder = site / "nvidia" / package / "lib"
+        folder.mkdir(parents=True, exist_ok=True)
+        (libraries / library).rename(folder / library)
+    with Process(libraries, [str(tmp_path / "nowhere"), str(site)]) as process:
+        whole, _, _ = process.run(jobs.cover)
+    assert {provider for provider, _ in whole} == {"cuda"}
+
+
+def test_a_library_that_is_broken_is_named_with_all_places(tmp_path: Path) -> None:
+    libraries, site = stand_in.build(tmp_path / "libraries", missing=["libcudnn.so.9"]), tmp_path / "site-packages"
+    folder = site / "nvidia" / "cudnn" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "libcudnn.so.9").write_bytes(b"half of a download")
+    if ctypes.util.find_library("cudnn"):
+        pytest.skip("this machine has cuDNN")
+    with Process(libraries, [str(site)]) as process:
+        state = str(process.run(jobs.without)[0])
+    assert "none of libcudnn.so.9 found" in state
+    assert f"{folder / 'libcudnn.so.9'}: " in state
+    assert f"looked in {libraries}, {site}/nvidia/*/lib, the system's folders" in state
+
+
 def test_a_driver_that_is_too_old_is_named(tmp_path: Path) -> None:
     with Process(stand_in.build(tmp_path / "libraries", lacks="cuGraphInstantiateWithFlags")) as process:
         check_absence(process, "lacks cuGraphInstantiateWithFlags: it is too old")
