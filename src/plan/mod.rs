@@ -6,6 +6,7 @@ pub mod arena;
 pub mod boundary;
 pub mod choose;
 pub mod cover;
+mod emit;
 mod fixed;
 pub mod ground;
 pub mod instance;
@@ -19,6 +20,7 @@ mod repeat;
 mod stretch;
 mod tape;
 pub mod timing;
+mod tuning;
 
 use crate::error::Result;
 use crate::network::array::Buffer;
