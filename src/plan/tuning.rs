@@ -5,6 +5,7 @@ use crate::network::dim::Binding;
 use crate::network::{Network, TensorId};
 use crate::plan::choose::{Choice, Edge};
 use crate::plan::cover::Group;
+use crate::plan::effort::{self, Effort};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::program::operand;
 use crate::plan::timing::{self, Times, TimingCache};
@@ -60,15 +61,18 @@ impl Tuner<'_> {
     /// # Errors
     /// As [`operand`].
     pub fn announce(&self, group: &Group) -> Result<()> {
-        for form in group.candidate.kernel.forms() {
-            let (inputs, outputs) = self.operands(group, &form)?;
-            let unknown = || self.cache.known(&self.key(group, &form, &inputs, &outputs)).is_none();
+        let forms = group.candidate.kernel.forms();
+        for (number, form) in forms.iter().enumerate() {
+            let effort = Effort::of(self.settings, form, &forms[..number]);
+            if effort == Effort::Skip {
+                continue;
+            }
+            let (inputs, outputs) = self.operands(group, form)?;
+            let unknown = || self.cache.known(&self.key(group, form, &inputs, &outputs)).is_none();
             let empty = outputs.iter().all(Operand::is_empty);
-            let timed = !empty && self.settings.optimization_level > 0 && unknown();
-            group
-                .candidate
-                .kernel
-                .expect(&self.request(&form, &inputs, &outputs), timed);
+            let timed = !empty && effort == Effort::Time && unknown();
+            let request = self.request(form, &inputs, &outputs);
+            group.candidate.kernel.expect(&request, timed);
         }
         Ok(())
     }
@@ -80,10 +84,20 @@ impl Tuner<'_> {
     pub fn choice(&mut self, group: &Group, numbers: &HashMap<TensorId, usize>) -> Result<Choice> {
         let candidate = &group.candidate;
         let (mut forms, mut times) = (vec![], vec![]);
-        let mut failure = None;
+        let (mut fit, mut failure) = (vec![], None);
+        let mut base = 0;
         for (number, form) in candidate.kernel.forms().into_iter().enumerate() {
-            match self.time(group, number, &form) {
+            let made = match Effort::of(self.settings, &form, &fit) {
+                Effort::Time => self.time(group, number, &form),
+                Effort::Guess => self.guess(group, number, &form, base),
+                Effort::Skip => continue,
+            };
+            match made {
                 Ok(time) => {
+                    if time < timing::NAIVE {
+                        base = if fit.is_empty() { time } else { base };
+                        fit.push(form.clone());
+                    }
                     times.push(time as f64);
                     forms.push(form);
                 }
@@ -142,33 +156,44 @@ impl Tuner<'_> {
         }
     }
 
-    /// What the time of a form is remembered under.
+    /// What the time of a form is remembered under: one that is known, or that to measure.
     fn key(&self, group: &Group, form: &Form, inputs: &[Operand], outputs: &[Operand]) -> String {
         let signature = self.providers[group.provider].signature(self.settings);
-        timing::key(&signature, &*group.candidate.kernel, form, inputs, outputs)
+        let key = timing::key(&signature, &*group.candidate.kernel, form, inputs, outputs);
+        let rounds = effort::rounds(self.settings);
+        let known = effort::keys(&key, rounds).find(|key| self.cache.known(key).is_some());
+        known.or_else(|| effort::keys(&key, rounds).last()).unwrap_or(key)
     }
 
-    /// Nanoseconds of a form, the `number`th of its kernel; without timing, the guess that earlier ones are faster by
-    /// a reorder.
+    /// Nanoseconds of a form, the `number`th of its kernel.
     fn time(&mut self, group: &Group, number: usize, form: &Form) -> Result<u64> {
-        let candidate = &group.candidate;
+        let (inputs, outputs) = self.operands(group, form)?;
+        if outputs.iter().all(Operand::is_empty) {
+            return self.guess(group, number, form, 0);
+        }
+        let provider = &*self.providers[group.provider];
+        let request = self.request(form, &inputs, &outputs);
+        let rounds = effort::rounds(self.settings);
+        let measure = || timing::measure(provider, &*group.candidate.kernel, &request, rounds);
+        let key = self.key(group, form, &inputs, &outputs);
+        let time = self.cache.time(&key, measure)?;
+        self.times.insert(key, time);
+        Ok(time)
+    }
+
+    /// Nanoseconds of a form that is not timed: earlier ones are faster by a reorder each, from the time of the first one on.
+    fn guess(&self, group: &Group, number: usize, form: &Form, first: u64) -> Result<u64> {
         let (inputs, outputs) = self.operands(group, form)?;
         let provider = &*self.providers[group.provider];
         let request = self.request(form, &inputs, &outputs);
-        let guess = number as u64 * provider.reorder_time(0.0) as u64;
+        let guess = first + number as u64 * provider.reorder_time(0.0) as u64;
         if outputs.iter().all(Operand::is_empty) {
             return Ok(guess);
         }
-        if self.settings.optimization_level == 0 {
-            // A form that does not fit these shapes may fit those that come.
-            let found = timing::unless_naive(provider, &*candidate.kernel, &request, |_| Ok(guess));
-            return Ok(found.unwrap_or(guess));
+        match timing::unless_naive(provider, &*group.candidate.kernel, &request, |_| Ok(guess)) {
+            // Where nothing is timed, a form that does not fit these shapes may fit those that come.
+            Err(_) if self.settings.optimization_level == 0 => Ok(guess),
+            found => found,
         }
-        let key = self.key(group, form, &inputs, &outputs);
-        let time = self
-            .cache
-            .time(&key, || timing::measure(provider, &*candidate.kernel, &request))?;
-        self.times.insert(key, time);
-        Ok(time)
     }
 }
