@@ -271,11 +271,13 @@ def threads(count: int) -> int:
 
 
 @leaves_nothing
-def built_together(count: int) -> None:
-    """The same network built in many threads at once."""
+def built_together(count: int) -> dict[str, int]:
+    """How often modules are compiled and loaded where the same network is built in many threads at once."""
+    recorded = Recorded()
     with ThreadPoolExecutor(count) as pool:
         for model in pool.map(lambda _: optimized(classifier(), optimization_level=0), range(count)):
             call(model)
+    return {name: recorded.count(name) for name in ("nvrtcCompileProgram", "cuModuleLoadData")}
 
 
 def error_of(job: Callable[[], Any]) -> nx.Error | None:

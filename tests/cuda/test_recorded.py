@@ -122,8 +122,12 @@ def test_many_threads_call_at_once(process: Process) -> None:
     assert process.run(jobs.threads, 16) == 16 * 24
 
 
-def test_many_threads_build_at_once(fresh: Process) -> None:
-    fresh.run(jobs.built_together, 6)
+def test_many_threads_build_at_once(fresh: Process, libraries: Path) -> None:
+    together = fresh.run(jobs.built_together, 6)
+    # Who wants a module that is being compiled waits for it.
+    with Process(libraries, NEURENIX_CACHE="0") as alone:
+        assert alone.run(jobs.built_together, 1) == together
+    assert all(together.values())
 
 
 def test_too_little_memory_is_an_error_with_both_numbers(process: Process) -> None:
