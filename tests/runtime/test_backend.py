@@ -226,7 +226,9 @@ def test_every_option_has_a_check_and_a_doc() -> None:
 
 
 def test_each_level_times_more_than_the_one_before(tmp_path: Path) -> None:
-    made = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 8, 3), nn.Flatten(), nn.Linear(800, 4))
+    made = nn.Sequential(
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 8, 3), nn.Flatten(), nn.Linear(800, 4)
+    )
     x = nx.random.randn(1, 16, 12, 12)
     lines: list[list[str]] = []
     answers = []
