@@ -1,4 +1,4 @@
-//! Compiles every C++ file under `cpp/` and every cxx bridge under `src/`, and links oneDNN.
+//! Compiles every C++ file under `cpp/` and every cxx bridge under `src/`, links oneDNN, and numbers the CUDA kernels.
 //!
 //! oneDNN comes from `$ONEDNN_ROOT`, or else from the PyPI packages `onednn-devel-cpu-gomp` and `onednn-cpu-gomp`
 //! of the Python that builds us (pip's and uv's isolated environments included). Its shared library is carried in
@@ -128,7 +128,18 @@ fn files(folder: &Path, wanted: fn(&Path) -> bool) -> Vec<PathBuf> {
     found
 }
 
+/// A number that changes with the sources of the CUDA kernels: times that were measured with others say nothing (64-bit FNV-1a).
+fn digest_kernels() -> u64 {
+    println!("cargo:rerun-if-changed=kernels");
+    let sources = files(Path::new("kernels"), |_| true);
+    let texts = sources.iter().flat_map(|path| fs::read(path).unwrap_or_default());
+    texts.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
 fn main() {
+    println!("cargo:rustc-env=NEURENIX_KERNELS={:016x}", digest_kernels());
     for variable in ["ONEDNN_ROOT", "PYTHON_SYS_EXECUTABLE", "PYO3_PYTHON", "PYTHONPATH"] {
         println!("cargo:rerun-if-env-changed={variable}");
     }

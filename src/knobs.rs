@@ -144,7 +144,8 @@ pub static CUDA_LIBRARIES: Knob<Vec<String>> = Knob::new(
                 .collect(),
         )
     },
-    "folders with NVIDIA's libraries (NVRTC, cuBLASLt, cuDNN), with colons between; they come before the system's",
+    "folders with NVIDIA's libraries (NVRTC, cuBLASLt, cuDNN), with colons between; they come before those of packages and \
+     the system's",
 );
 /// `NEURENIX_LOG`.
 pub static LOG: Knob<LogLevel> = Knob::new(

@@ -3,9 +3,10 @@
 //! wrong memory crashes.
 
 use neurenix::engine::{Engine, config::BuilderConfig};
-use neurenix::error::Result;
+use neurenix::error::{Error, ErrorKind, Result};
 use neurenix::network::array::{Array, Buffer};
 use neurenix::network::attr::{Attr, Attrs, attrs};
+use neurenix::network::dim::Dim;
 use neurenix::network::dtype::DType;
 use neurenix::network::op::{OpDef, TensorType};
 use neurenix::network::{LayerId, Network, TensorId, ops, reference};
@@ -25,6 +26,29 @@ struct Toy {
     far: bool,
     /// It leaves nothing alone.
     all: bool,
+    room: Arc<Room>,
+}
+
+impl Toy {
+    fn new(far: bool, all: bool) -> Self {
+        let room = Arc::default();
+        Self { far, all, room }
+    }
+}
+
+/// The memory that a provider gives out.
+struct Room {
+    taken: AtomicUsize,
+    size: AtomicUsize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            taken: AtomicUsize::new(0),
+            size: AtomicUsize::new(usize::MAX),
+        }
+    }
 }
 
 /// One layer on the reference; with no op it copies, between the memories where it transfers.
@@ -48,14 +72,24 @@ struct ToyInstance {
 /// What is added to an address in far memory: nothing can be read there.
 const AWAY: usize = 1 << 62;
 
-struct FarMemory(Buffer);
+struct ToyMemory {
+    buffer: Buffer,
+    away: usize,
+    room: Arc<Room>,
+}
 
-impl Memory for FarMemory {
+impl Memory for ToyMemory {
     fn address(&self) -> *mut u8 {
-        self.0.as_ptr().map_addr(|address| address + AWAY)
+        self.buffer.as_ptr().map_addr(|address| address + self.away)
     }
     fn bytes(&self) -> usize {
-        self.0.len()
+        self.buffer.len()
+    }
+}
+
+impl Drop for ToyMemory {
+    fn drop(&mut self) {
+        self.room.taken.fetch_sub(self.buffer.len(), Ordering::Relaxed);
     }
 }
 
@@ -178,12 +212,16 @@ impl Provider for Toy {
         self.far.then(|| Arc::new(self.copy(true)) as Arc<dyn Kernel>)
     }
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        let buffer = Buffer::try_zeroed(bytes)?;
-        Ok(if self.far {
-            Box::new(FarMemory(buffer))
-        } else {
-            Box::new(buffer)
-        })
+        let Room { taken, size } = &*self.room;
+        if taken.load(Ordering::Relaxed) + bytes > size.load(Ordering::Relaxed) {
+            return Err(Error::memory("the room is full"));
+        }
+        taken.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Box::new(ToyMemory {
+            buffer: Buffer::try_zeroed(bytes)?,
+            away: if self.far { AWAY } else { 0 },
+            room: self.room.clone(),
+        }))
     }
     fn queue(&self) -> Result<Box<dyn Queue>> {
         Ok(if self.far {
@@ -451,9 +489,9 @@ fn memory_is_never_shared_wrongly() {
             })
             .collect();
         let want = reference::evaluate(&network, &inputs).unwrap();
-        let near = Toy { far: false, all: true };
+        let near = Toy::new(false, true);
         let providers = |far: Option<bool>| -> Vec<Arc<dyn Provider>> {
-            let far = far.map(|all| Arc::new(Toy { far: true, all }) as Arc<dyn Provider>);
+            let far = far.map(|all| Arc::new(Toy::new(true, all)) as Arc<dyn Provider>);
             far.into_iter()
                 .chain([Arc::new(near.clone()) as Arc<dyn Provider>])
                 .collect()
@@ -476,4 +514,74 @@ fn memory_is_never_shared_wrongly() {
         }
     }
     assert!(RECORDED.load(Ordering::Relaxed) > 300);
+}
+
+/// A few layers of which each needs memory of its own, at any batch.
+fn chain() -> Network {
+    let mut network = Network::new("chain");
+    let shape = vec![Dim::symbol("batch"), 3i64.into(), 5i64.into()];
+    let x = network.add_input("x", DType::Float32, shape).unwrap();
+    let mut layer = |name: &str, op: &str, inputs: &[TensorId]| {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        let op = ops::find(op).unwrap();
+        network.add_layer(name, op, attrs([]), &inputs).unwrap()[0]
+    };
+    let a = layer("a", "Sigmoid", &[x]);
+    let b = layer("b", "Relu", &[x]);
+    let c = layer("c", "Mul", &[a, b]);
+    let d = layer("d", "Add", &[c, a]);
+    let e = layer("e", "Sigmoid", &[d]);
+    network.mark_output(e, "y").unwrap();
+    network
+}
+
+fn check_batch(context: &mut ExecutionContext, network: &Network, batch: usize) -> Result<()> {
+    let values: Vec<f64> = (0..batch * 15).map(|i| (i * 7 % 23) as f64 / 8.0 - 1.0).collect();
+    let x = Array::from_f64(DType::Float32, vec![batch, 3, 5], &values).unwrap();
+    let got = context.evaluate(std::slice::from_ref(&x))?;
+    let want = reference::evaluate(network, &[x]).unwrap();
+    for (got, want) in got[0].to_f64().iter().zip(want[0].to_f64()) {
+        assert!((got - want).abs() < 1e-5, "batch {batch}");
+    }
+    Ok(())
+}
+
+#[test]
+fn one_arena_serves_all_shapes_of_a_context() {
+    for (far, all) in [(false, true), (true, true), (true, false)] {
+        let (toy, near) = (Toy::new(far, all), Toy::new(false, true));
+        let (room, beside) = (toy.room.clone(), near.room.clone());
+        let providers: Vec<Arc<dyn Provider>> = vec![Arc::new(toy), Arc::new(near)];
+        let network = chain();
+        let engine = Arc::new(Engine::build(network.clone(), BuilderConfig::default(), &providers).unwrap());
+        let taken = || room.taken.load(Ordering::Relaxed) + beside.taken.load(Ordering::Relaxed);
+        let before = taken();
+        let mut context = ExecutionContext::new(engine.clone());
+        let mut largest = 0;
+        for batch in [2, 7, 2, 3, 40, 2, 2, 7, 7, 40, 5, 6, 8, 9, 10, 11, 12, 2, 40] {
+            check_batch(&mut context, &network, batch).unwrap();
+            let mut asked = ExecutionContext::new(engine.clone());
+            asked.prepare(&[(DType::Float32, &[batch, 3, 5])]).unwrap();
+            largest = largest.max(asked.arena_bytes());
+            assert_eq!(taken() - before, largest, "far {far}, batch {batch}");
+        }
+        assert!(RECORDED.load(Ordering::Relaxed) > 0 || !far);
+
+        // What does not fit is an error, and leaves what did.
+        room.size.store(taken() + 1000, Ordering::Relaxed);
+        for _ in 0..2 {
+            let refused = check_batch(&mut context, &network, 100).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Memory);
+            for batch in [40, 2, 7] {
+                check_batch(&mut context, &network, batch).unwrap();
+                assert_eq!(taken() - before, largest);
+            }
+        }
+        room.size.store(usize::MAX, Ordering::Relaxed);
+        let mut other = ExecutionContext::new(engine);
+        check_batch(&mut other, &network, 1).unwrap();
+        assert!(taken() - before > largest);
+        drop((context, other));
+        assert_eq!(taken(), before);
+    }
 }

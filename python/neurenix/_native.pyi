@@ -30,6 +30,7 @@ __all__ = [
     "gpu_count",
     "gpu_info",
     "knobs",
+    "look_in",
     "nearest",
     "onednn_version",
     "ops",
@@ -94,7 +95,7 @@ class Engine:
     @property
     def notes(self, /) -> list[str]:
         """
-        What the user should know: fallbacks, precision that could not be had, ...
+        What the user should know of the build: fallbacks, precision that could not be had, ...
         """
     @property
     def outputs(self, /) -> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]:
@@ -148,6 +149,11 @@ class Engine:
     def save(self, /, path: str | PathLike[str]) -> None:
         """
         Saves the engine to a file, which appears whole or not at all.
+        """
+    @property
+    def setback(self, /) -> str | None:
+        """
+        Why calls are slower than they could be, once one found that.
         """
     def specs(self, /, shapes: Sequence[Sequence[SupportsIndex]]) -> list[tuple[np.dtype[Any], list[int]]]:
         """
@@ -371,6 +377,11 @@ def gpu_info(device: SupportsIndex) -> dict[str, Any]:
 def knobs() -> list[dict[str, Any]]:
     """
     Every environment variable that is read, with its default, its doc, and what is set now (or None).
+    """
+
+def look_in(paths: Sequence[str | PathLike[str]]) -> None:
+    """
+    Tells where packages may lie that bring NVIDIA's libraries, in place of what `sys.path` was at the import.
     """
 
 def nearest(name: str, names: Sequence[str]) -> str | None:

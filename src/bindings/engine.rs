@@ -254,7 +254,13 @@ impl Engine {
         }
     }
 
-    /// What the user should know: fallbacks, precision that could not be had, ...
+    /// Why calls are slower than they could be, once one found that.
+    #[getter]
+    fn setback(&self) -> Option<&str> {
+        self.engine.setback()
+    }
+
+    /// What the user should know of the build: fallbacks, precision that could not be had, ...
     #[getter]
     fn notes(&self) -> Vec<String> {
         self.engine.notes.clone()

@@ -27,6 +27,12 @@ pub fn allowed_providers() -> PyResult<Vec<String>> {
     Ok(knobs::PROVIDERS.get()?)
 }
 
+/// Tells where packages may lie that bring NVIDIA's libraries, in place of what `sys.path` was at the import.
+#[pyfunction]
+pub fn look_in(paths: Vec<PathBuf>) {
+    cuda::library::places::look_in(paths);
+}
+
 /// The providers that this build has, the preferred one first, with None or why one can't be had here, on the GPU of
 /// this number.
 #[pyfunction]

@@ -32,7 +32,7 @@ mod _native {
     use super::layer::Layer;
     #[pymodule_export]
     use super::machine::{
-        allowed_providers, cache_dir, computes, default_threads, device, gpu_count, gpu_info, provider_states,
+        allowed_providers, cache_dir, computes, default_threads, device, gpu_count, gpu_info, look_in, provider_states,
     };
     #[pymodule_export]
     use super::network::Network;
@@ -43,6 +43,9 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let paths = module.py().import("sys")?.getattr("path")?;
+        let paths = paths.try_iter()?.filter_map(|path| path.ok()?.extract().ok());
+        super::machine::look_in(paths.collect());
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("onednn_version", cpu::handle::onednn_version())
     }

@@ -19,7 +19,12 @@ pub struct BuilderConfig {
     pub tf32: bool,
     /// Threads of a CPU; at least 1.
     pub threads: usize,
-    /// 0 (no timing) to 5; 3 times every form of every kernel.
+    /// How thoroughly the engine is tuned:
+    /// - 0: nothing is timed; rules choose.
+    /// - 1: the first form of each kernel is timed; others are taken to be slower, and chosen where they save reorders.
+    /// - 2: one form of each kernel is timed for each set of layouts.
+    /// - 3: every form of every kernel is timed.
+    /// - 4, 5: so is it, three times and ten times over: the least time counts.
     pub optimization_level: u8,
     /// Ops or layers, by name, that a provider must not run.
     pub exclude: BTreeMap<String, Vec<String>>,

@@ -87,6 +87,14 @@ impl Engine {
         }
     }
 
+    /// Why calls are slower than they could be, once one found that.
+    pub fn setback(&self) -> Option<&str> {
+        let own = self.plans.iter().find_map(|plan| plan.program.setback.get());
+        let mut inner = self.stages.iter().flat_map(Stage::engines);
+        own.map(String::as_str)
+            .or_else(|| inner.find_map(|engine| engine.setback()))
+    }
+
     /// The times that decided.
     fn times(&self) -> Times {
         let plans = self.parts().into_iter().flat_map(|engine| &engine.plans);

@@ -6,6 +6,7 @@ use crate::network::dim::Binding;
 use crate::network::ops::tf32;
 use crate::network::{LayerId, Network, Source};
 use crate::plan::Refusal;
+use crate::plan::ground::Ground;
 use crate::plan::instance::ProgramInstance;
 use crate::plan::program::{Program, Step};
 use serde::Serialize;
@@ -76,7 +77,13 @@ impl Engine {
         let mut report = Report {
             providers: vec![],
             refusals: vec![],
-            notes: self.notes.clone(),
+            notes: self
+                .notes
+                .iter()
+                .map(String::as_str)
+                .chain(self.setback())
+                .map(String::from)
+                .collect(),
             kernels: vec![],
             layers_per_dtype: layers_per_dtype(&self.parts()),
             memory: MemoryReport {
@@ -116,7 +123,7 @@ impl Report {
     /// `guessed`: some sizes depend on data. Likely sizes need not fit each other; then kernels are all that is told.
     fn add(&mut self, program: &Arc<Program>, binding: &Binding, guessed: bool) -> Result<()> {
         let guessed = guessed || program.network.check_guards(binding).is_err();
-        let instance = match ProgramInstance::new(program.clone(), binding) {
+        let instance = match ProgramInstance::new(program.clone(), binding, &Ground::default()) {
             Err(_) if guessed => None,
             made => Some(made?),
         };
@@ -132,7 +139,8 @@ impl Report {
         }
         self.refusals.extend(program.refusals.clone());
         if let Some(instance) = &instance {
-            self.memory.arena += instance.arena_bytes();
+            // Stages run one after another in the same memory.
+            self.memory.arena = self.memory.arena.max(instance.arena_bytes());
             self.memory.activations_unshared += instance.unshared_bytes();
         }
         Ok(())

@@ -6,6 +6,7 @@ use crate::network::array::{Array, Buffer};
 use crate::network::dim::Binding;
 use crate::network::{Network, TensorId};
 use crate::plan::boundary::Place;
+use crate::plan::ground::Ground;
 use crate::plan::instance::ProgramInstance;
 use crate::plan::layout::Layout;
 use crate::plan::program::{Program, operand};
@@ -87,7 +88,7 @@ fn sample(network: &Network, binding: &Binding) -> Result<Vec<Array>> {
 }
 
 fn run_once(program: &Arc<Program>, inputs: &[Array], binding: &Binding) -> Result<Vec<Array>> {
-    let mut instance = ProgramInstance::new(program.clone(), binding)?;
+    let mut instance = ProgramInstance::new(program.clone(), binding, &Ground::default())?;
     let outputs = instance.outputs().iter().map(|o| Buffer::try_zeroed(o.bytes()));
     let outputs = outputs.collect::<Result<Vec<_>>>()?;
     let from: Vec<_> = inputs.iter().map(|a| Place::host(a.bytes().as_ptr())).collect();

@@ -129,9 +129,11 @@ impl Boundary {
     }
 
     /// Lets all kernels work in the arena again.
-    pub fn part(&self, runs: &mut [Run]) {
-        let bypassed = self.ports.iter().filter_map(Port::bypassable);
-        bypassed.for_each(|bypass| bypass.point(runs, bypass.arena));
+    pub fn part(&self, running: &mut Running) {
+        for bypass in self.ports.iter().filter_map(Port::bypassable) {
+            let users = bypass.users.iter();
+            users.for_each(|&(run, ..)| running.runs[run].settle(running.bases));
+        }
     }
 
     /// Bytes of what stands in for the caller's arrays.
@@ -216,8 +218,6 @@ struct Bypass {
     /// The run that copies, and the device that it runs on.
     copy: usize,
     space: Space,
-    /// The copy.
-    arena: *mut u8,
     /// Runs and their operands, and whether they write them.
     users: Vec<(usize, usize, bool)>,
 }
@@ -230,11 +230,7 @@ impl Bypass {
         if !step.layers.is_empty() || step.inputs.len() != 1 || patch.offset != 0 {
             return None;
         }
-        let (slot, arena) = if patch.writes {
-            (step.inputs[0], run.inputs[0].cast_mut())
-        } else {
-            (step.outputs[0], run.outputs[0])
-        };
+        let slot = if patch.writes { step.inputs[0] } else { step.outputs[0] };
         let holds = |other: &SlotId| places.root(*other) == slot;
         let alone = (0..program.slots.len()).filter(holds).eq([slot]);
         let users = runs.iter().enumerate().filter(|(number, _)| *number != patch.run);
@@ -248,7 +244,6 @@ impl Bypass {
         (alone && matches!(places.homes[slot], Home::Arena(_))).then(|| Self {
             copy: patch.run,
             space: program.providers[step.provider].space(),
-            arena,
             users: users.collect(),
         })
     }

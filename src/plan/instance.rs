@@ -4,11 +4,12 @@ use crate::error::{Error, Result};
 use crate::network::dim::Binding;
 use crate::plan::boundary::{Boundary, Place};
 use crate::plan::fixed::{Fixed, fixed_slots};
+use crate::plan::ground::{Ground, Held};
 use crate::plan::layout::{Operand, Space};
-use crate::plan::linking::Linking;
+use crate::plan::linking::{Bases, Linking};
 use crate::plan::place::{Places, is_ahead, place};
 use crate::plan::program::{Program, Step, operand};
-use crate::plan::queues::{Foreign, Queues};
+use crate::plan::queues::Foreign;
 use crate::plan::repeat::Repeats;
 use crate::plan::stretch::{Run, Running, Stretch};
 use crate::plan::{Alias, Instance, Memory, Request};
@@ -24,17 +25,21 @@ pub struct ProgramInstance {
     boundary: Boundary,
     outputs: Vec<Operand>,
     threads: usize,
-    queues: Queues,
-    arenas: Vec<(Space, Box<dyn Memory>)>,
+    ground: Ground,
+    /// Bytes of the arena that it uses in each memory, and where that began at the last call.
+    needs: Vec<(Space, usize)>,
+    bases: Bases,
     unshared: usize,
-    /// Whether a caller recorded a call.
-    recorded: bool,
+    /// Whether the work of the last call went on when it returned: what the device found wrong is not asked for yet.
+    lasted: bool,
+    /// The arenas in which a caller recorded a call.
+    recorded: Option<Vec<Arc<dyn Memory>>>,
     // What fixed addresses point to.
     _fixed: Vec<Fixed>,
 }
 
-// SAFETY: the addresses point into memory that the instance owns (arena, fixed), into constants that never
-// change, or (patched at each run) into arrays that the caller of `run` vouches for.
+// SAFETY: the addresses point into memory that the instance owns (fixed), into constants that never change, or, told anew
+// before each run, into the arenas of its ground or into arrays that the caller of `run` vouches for.
 unsafe impl Send for ProgramInstance {}
 
 /// How long one step took in one run.
@@ -52,11 +57,11 @@ pub struct StepTime {
 const SMALL: f64 = 15_000.0;
 
 impl ProgramInstance {
-    /// Instantiates every kernel at these shapes.
+    /// Instantiates every kernel at these shapes. The arenas are made at the first run.
     ///
     /// # Errors
     /// If a kernel can't serve these shapes; names the layer.
-    pub fn new(program: Arc<Program>, binding: &Binding) -> Result<Self> {
+    pub fn new(program: Arc<Program>, binding: &Binding, ground: &Ground) -> Result<Self> {
         let operands = program
             .slots
             .iter()
@@ -80,17 +85,10 @@ impl ProgramInstance {
             .iter()
             .for_each(|(step, instance)| workspaces[*step] = instance.workspace());
         let workspaces = places.assign(&program, &workspaces);
-        let allocate = |&(space, bytes): &(Space, usize)| {
-            let owner = program.providers.iter().find(|p| p.space() == space);
-            let owner = owner.ok_or_else(|| Error::internal("nobody owns a memory"))?;
-            Ok((space, owner.allocate(bytes)?))
-        };
-        let arenas = places.arenas.iter().map(allocate).collect::<Result<Vec<_>>>()?;
         let mut linking = Linking {
             program: &program,
             places: &places,
             fixed: &fixed,
-            arenas: &arenas,
             runs: vec![],
             patches: vec![],
         };
@@ -99,11 +97,13 @@ impl ProgramInstance {
         }
         let Linking { runs, patches, .. } = linking;
         let boundary = Boundary::new(&program, &runs, &places, patches);
-        let queues = Queues::of(&program, &runs)?;
         let patched: HashSet<usize> = boundary.patched().collect();
-        let stretches = Stretch::cut(&program, &runs, &patched, &queues)?;
-        let records = |provider| queues.own(provider).is_ok_and(|queue| queue.recorder().is_some());
+        let mut held = ground.lock();
+        held.queues.open(&program, &runs)?;
+        let stretches = Stretch::cut(&program, &runs, &patched, &held.queues)?;
+        let records = |provider| held.queues.own(provider).is_ok_and(|queue| queue.recorder().is_some());
         let repeats = Repeats::of(&program, &runs, &patched, records);
+        drop(held);
         Ok(Self {
             outputs: program
                 .outputs
@@ -116,9 +116,11 @@ impl ProgramInstance {
             boundary,
             threads,
             unshared: places.unshared_bytes(),
-            recorded: false,
-            queues,
-            arenas,
+            lasted: false,
+            recorded: None,
+            ground: ground.clone(),
+            needs: places.arenas,
+            bases: vec![],
             _fixed: fixed.into_iter().flatten().collect(),
             program,
         })
@@ -129,9 +131,9 @@ impl ProgramInstance {
         &self.outputs
     }
 
-    /// Bytes of the arenas, and of what stands in for the caller's arrays.
+    /// Bytes that a run needs of the arenas, and of what stands in for the caller's arrays.
     pub fn arena_bytes(&self) -> usize {
-        let arenas = self.arenas.iter().map(|(_, arena)| arena.bytes());
+        let arenas = self.needs.iter().map(|(_, bytes)| bytes);
         arenas.sum::<usize>() + self.boundary.bytes()
     }
 
@@ -155,23 +157,57 @@ impl ProgramInstance {
     /// # Errors
     /// If a kernel fails, or an earlier call found something wrong with its data; names the layer.
     pub unsafe fn run(&mut self, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
-        if self.queues.is_behind() {
+        if self.lasted {
             self.finished()?;
         }
-        let done = self.go(inputs, outputs, caller);
+        let ground = self.ground.clone();
+        let mut held = ground.lock();
+        self.settle(&mut held)?;
+        let done = self.go(&held, inputs, outputs, caller);
         if done.is_err() {
             // What went into the queues before the failure must not work on while the next call uses the same memory.
-            self.queues.settle(&self.program, caller);
+            held.queues.settle(&self.program, caller);
         }
         done
     }
 
-    fn go(&mut self, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
-        let queues = self.queues.enter(&self.program, caller)?;
+    /// Takes its place in the arenas as they are now, which grow if they are too small.
+    fn settle(&mut self, held: &mut Held) -> Result<()> {
+        let stays = |(&(space, bytes), &(_, base)): (&(Space, usize), &(Space, *mut u8))| {
+            held.arena(space, bytes).is_some_and(|arena| arena.address() == base)
+        };
+        let settled = self.bases.len() == self.needs.len() && self.needs.iter().zip(&self.bases).all(stays);
+        // A recording of the caller's goes on in the arenas that it was made in.
+        if settled || self.is_recorded() {
+            return Ok(());
+        }
+        let reserve = |&(space, bytes): &(Space, usize)| {
+            let owner = self.program.providers.iter().find(|p| p.space() == space);
+            let owner = owner.ok_or_else(|| Error::internal("nobody owns a memory"))?;
+            Ok((space, held.reserve(&**owner, bytes)?.address()))
+        };
+        self.bases = self.needs.iter().map(reserve).collect::<Result<_>>()?;
+        self.runs.iter_mut().for_each(|run| run.settle(&self.bases));
+        self.stretches.iter_mut().for_each(Stretch::forget);
+        self.repeats.iter_mut().for_each(Repeats::forget);
+        Ok(())
+    }
+
+    fn go(&mut self, held: &Held, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
+        if self
+            .needs
+            .iter()
+            .any(|&(space, bytes)| space == Space::Host && bytes > 0)
+        {
+            // The processor works at once, where a device may still copy from or to the same memory.
+            held.queues.finish()?;
+        }
+        let queues = held.queues.enter(&self.program, caller)?;
         let mut running = Running {
             program: &self.program,
             runs: &mut self.runs,
             queues: &queues,
+            bases: &self.bases,
             threads: self.threads,
         };
         self.boundary.enter(&mut running, inputs, outputs)?;
@@ -186,7 +222,11 @@ impl ProgramInstance {
             _ => run_stretches(&mut self.stretches, &mut running, lasts)?,
         }
         queues.leave(lasts)?;
-        self.recorded |= queues.is_recording();
+        self.lasted = lasts;
+        if queues.is_recording() && self.recorded.is_none() {
+            let arenas = self.needs.iter().filter_map(|&(space, bytes)| held.arena(space, bytes));
+            self.recorded = Some(arenas.cloned().collect());
+        }
         if lasts {
             Ok(())
         } else {
@@ -196,7 +236,7 @@ impl ProgramInstance {
 
     /// Whether a caller recorded a call, and so may run it again in this memory at any time.
     pub fn is_recorded(&self) -> bool {
-        self.recorded
+        self.recorded.is_some()
     }
 
     /// Waits for what earlier calls left in the caller's queue.
@@ -204,7 +244,7 @@ impl ProgramInstance {
     /// # Errors
     /// If some of it failed, or something was wrong with its data; names the layer.
     pub fn finish(&mut self) -> Result<()> {
-        self.queues.finish()?;
+        self.ground.lock().queues.finish()?;
         self.finished()
     }
 
@@ -222,11 +262,16 @@ impl ProgramInstance {
     /// # Errors
     /// As [`ProgramInstance::run`].
     pub unsafe fn profile(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Vec<StepTime>> {
-        let queues = self.queues.enter(&self.program, None)?;
+        let ground = self.ground.clone();
+        let mut held = ground.lock();
+        self.settle(&mut held)?;
+        held.queues.finish()?;
+        let queues = held.queues.enter(&self.program, None)?;
         let mut running = Running {
             program: &self.program,
             runs: &mut self.runs,
             queues: &queues,
+            bases: &self.bases,
             threads: self.threads,
         };
         self.boundary.enter(&mut running, inputs, outputs)?;
@@ -250,7 +295,7 @@ impl ProgramInstance {
 impl Drop for ProgramInstance {
     fn drop(&mut self) {
         // What still runs would work in memory that is given back now. A failure was, or will be, somebody else's to report.
-        let _ = self.queues.finish();
+        let _ = self.ground.lock().queues.finish();
     }
 }
 

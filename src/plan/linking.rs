@@ -1,87 +1,106 @@
 //! From places to addresses: what each kernel of an instance reads, writes and works in.
 
+use crate::plan::Instance;
 use crate::plan::boundary::Patch;
 use crate::plan::fixed::Fixed;
 use crate::plan::layout::Space;
-use crate::plan::order::{Touched, extent};
+use crate::plan::order::{Extent, Touched};
 use crate::plan::place::{Home, Places};
 use crate::plan::program::{Program, SlotId};
 use crate::plan::stretch::Run;
-use crate::plan::{Instance, Memory};
 
-/// Gives each run its addresses.
+/// Where an operand lies.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Spot {
+    /// So far into the arena of a memory.
+    Arena(Space, usize),
+    /// In memory of its own, or nowhere.
+    Fixed(*mut u8),
+    /// In an array of the caller, which each call tells.
+    Caller,
+}
+
+/// Where all operands of a run lie.
+pub(super) struct Spots {
+    pub inputs: Vec<Spot>,
+    pub outputs: Vec<Spot>,
+    pub workspace: Spot,
+}
+
+/// The first byte of the arena of each memory.
+pub(super) type Bases = Vec<(Space, *mut u8)>;
+
+impl Spot {
+    /// Its address; `None` where only a call tells it.
+    pub fn address(self, bases: &Bases) -> Option<*mut u8> {
+        match self {
+            Spot::Arena(space, offset) => {
+                let base = bases.iter().find(|(of, _)| *of == space);
+                base.map(|(_, base)| base.wrapping_add(offset))
+            }
+            Spot::Fixed(address) => Some(address),
+            Spot::Caller => None,
+        }
+    }
+}
+
+/// Tells each run where its operands lie.
 pub(super) struct Linking<'a> {
     pub program: &'a Program,
     pub places: &'a Places,
     pub fixed: &'a [Option<Fixed>],
-    pub arenas: &'a [(Space, Box<dyn Memory>)],
     pub runs: Vec<Run>,
     pub patches: Vec<Patch>,
 }
 
 impl Linking<'_> {
-    fn arena(&self, space: Space) -> *mut u8 {
-        let arena = self.arenas.iter().find(|(of, _)| *of == space);
-        arena.map_or(std::ptr::null_mut(), |(_, memory)| memory.address())
-    }
-
     /// Adds the run of a step, whose workspace lies at this offset of its arena.
     pub fn link(&mut self, step: usize, instance: Box<dyn Instance>, workspace: usize) {
-        let (places, fixed) = (self.places, self.fixed);
-        let run = self.runs.len();
-        let mut patches = vec![];
-        let mut address = |slots: &[SlotId], writes: bool| -> Vec<*mut u8> {
-            let one = |(operand, &slot): (usize, &SlotId)| {
-                let (home, offset) = (places.homes[slot], places.offsets[slot]);
-                match home {
-                    Home::Arena(start) => self.arena(self.program.slots[slot].space).wrapping_add(start + offset),
-                    Home::Fixed => {
-                        // A view of a constant lies where the constant does.
-                        let held = fixed[slot].as_ref().or(fixed[places.root(slot)].as_ref());
-                        held.map_or(std::ptr::null_mut(), |held| held.address().wrapping_add(offset))
-                    }
-                    Home::Input(_) | Home::Output(_) => {
-                        patches.push(Patch {
-                            run,
-                            operand,
-                            writes,
-                            home,
-                            offset,
-                        });
-                        std::ptr::null_mut()
-                    }
-                }
-            };
-            slots.iter().enumerate().map(one).collect()
-        };
         let slots = &self.program.steps[step];
-        let inputs = address(&slots.inputs, false)
-            .into_iter()
-            .map(|p| p.cast_const())
-            .collect();
-        let outputs = address(&slots.outputs, true);
-        let provider = &self.program.providers[self.program.steps[step].provider];
-        let (scratch, space) = (instance.workspace(), provider.space());
+        let space = self.program.providers[slots.provider].space();
         let mut touched = self.touched(step);
-        touched
-            .writes
-            .extend(extent(Home::Arena(workspace), self.arena(space), 0, scratch));
-        let workspace = self.arena(space).wrapping_add(workspace);
-        self.patches.extend(patches);
-        self.runs.push(Run {
-            step,
-            instance,
-            inputs,
-            outputs,
-            workspace,
-            touched,
-        });
+        let scratch = Extent::of(Home::Arena(workspace), space, 0, instance.workspace());
+        touched.writes.extend(scratch);
+        let spots = Spots {
+            inputs: self.spots(&slots.inputs, false),
+            outputs: self.spots(&slots.outputs, true),
+            workspace: Spot::Arena(space, workspace),
+        };
+        self.runs.push(Run::new(step, instance, spots, touched));
+    }
+
+    /// Where the slots of the next run lie; the arrays of the caller among them are to be patched.
+    fn spots(&mut self, slots: &[SlotId], writes: bool) -> Vec<Spot> {
+        let (places, fixed, run) = (self.places, self.fixed, self.runs.len());
+        let mut spots = vec![];
+        for (operand, &slot) in slots.iter().enumerate() {
+            let (home, offset) = (places.homes[slot], places.offsets[slot]);
+            spots.push(match home {
+                Home::Arena(start) => Spot::Arena(self.program.slots[slot].space, start + offset),
+                Home::Fixed => {
+                    // A view of a constant lies where the constant does.
+                    let held = fixed[slot].as_ref().or(fixed[places.root(slot)].as_ref());
+                    Spot::Fixed(held.map_or(std::ptr::null_mut(), |held| held.address().wrapping_add(offset)))
+                }
+                Home::Input(_) | Home::Output(_) => {
+                    self.patches.push(Patch {
+                        run,
+                        operand,
+                        writes,
+                        home,
+                        offset,
+                    });
+                    Spot::Caller
+                }
+            });
+        }
+        spots
     }
 
     /// What a step reads and writes in the arenas; of a slice, all that it is a slice of.
     fn touched(&self, step: usize) -> Touched {
         let places = self.places;
-        let ranges = |slots: &[SlotId]| {
+        let extents = |slots: &[SlotId]| {
             let one = |&slot: &SlotId| {
                 let whole = places.operands[slot].parent_channels.is_some();
                 let (slot, offset) = if whole {
@@ -89,15 +108,15 @@ impl Linking<'_> {
                 } else {
                     (slot, places.offsets[slot])
                 };
-                let arena = self.arena(self.program.slots[slot].space);
-                extent(places.homes[slot], arena, offset, places.operands[slot].bytes())
+                let space = self.program.slots[slot].space;
+                Extent::of(places.homes[slot], space, offset, places.operands[slot].bytes())
             };
             slots.iter().filter_map(one).collect()
         };
         let step = &self.program.steps[step];
         Touched {
-            reads: ranges(&step.inputs),
-            writes: ranges(&step.outputs),
+            reads: extents(&step.inputs),
+            writes: extents(&step.outputs),
         }
     }
 }

@@ -6,7 +6,10 @@ pub mod arena;
 pub mod boundary;
 pub mod choose;
 pub mod cover;
+mod effort;
+mod emit;
 mod fixed;
+pub mod ground;
 pub mod instance;
 pub mod layout;
 mod linking;
@@ -16,7 +19,9 @@ pub mod program;
 pub mod queues;
 mod repeat;
 mod stretch;
+mod tape;
 pub mod timing;
+mod tuning;
 
 use crate::error::Result;
 use crate::network::array::Buffer;
@@ -35,7 +40,7 @@ use std::sync::Arc;
 pub struct Settings {
     /// Threads of a CPU; at least 1.
     pub threads: usize,
-    /// 0 (no timing, rules alone) to 5; 3 times every form of every kernel.
+    /// 0 (no timing, rules alone) to 5; `BuilderConfig` says what each means.
     pub optimization_level: u8,
     /// By provider, the names of ops or layers that it must not run.
     pub exclude: BTreeMap<String, Vec<String>>,

@@ -1,23 +1,45 @@
 //! Which runs of a recording may go on beside each other: those that touch no common memory, or only read it.
 
+use crate::plan::layout::Space;
 use crate::plan::place::Home;
 use crate::plan::program::Program;
 use crate::plan::stretch::Run;
 use std::ops::Range;
 
-/// Memory that a run uses, by its addresses.
+/// What a run uses of the arenas.
 #[derive(Default)]
 pub(super) struct Touched {
-    pub reads: Vec<Range<usize>>,
-    pub writes: Vec<Range<usize>>,
+    pub reads: Vec<Extent>,
+    pub writes: Vec<Extent>,
+}
+
+/// Bytes of the arena of a memory.
+pub(super) struct Extent {
+    space: Space,
+    bytes: Range<usize>,
+}
+
+impl Extent {
+    /// The bytes of an operand; `None` where it lies in no arena, or has none.
+    pub fn of(home: Home, space: Space, offset: usize, bytes: usize) -> Option<Self> {
+        let Home::Arena(start) = home else { return None };
+        let first = start + offset;
+        (bytes > 0).then(|| Self {
+            space,
+            bytes: first..first + bytes,
+        })
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        let (a, b) = (&self.bytes, &other.bytes);
+        self.space == other.space && a.start < b.end && b.start < a.end
+    }
 }
 
 impl Touched {
     /// Whether one of two runs has to wait for the other.
     fn meets(&self, other: &Self) -> bool {
-        let both = |a: &[Range<usize>], b: &[Range<usize>]| {
-            a.iter().any(|a| b.iter().any(|b| a.start < b.end && b.start < a.end))
-        };
+        let both = |a: &[Extent], b: &[Extent]| a.iter().any(|a| b.iter().any(|b| a.meets(b)));
         both(&self.writes, &other.writes) || both(&self.writes, &other.reads) || both(&self.reads, &other.writes)
     }
 }
@@ -92,28 +114,27 @@ fn is_brief(program: &Program, step: usize) -> bool {
     on_device && step.time > 0.0 && step.time < BRIEF
 }
 
-/// The addresses of an operand that lies in an arena.
-pub(super) fn extent(home: Home, arena: *mut u8, offset: usize, bytes: usize) -> Option<Range<usize>> {
-    let Home::Arena(start) = home else { return None };
-    let first = arena.addr() + start + offset;
-    (bytes > 0).then(|| first..first + bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn who_only_reads_the_same_waits_for_nobody() {
-        let touched = |reads: Range<usize>, writes: Range<usize>| Touched {
-            reads: Vec::from_iter([reads]),
-            writes: Vec::from_iter([writes]),
+        let within = |bytes, space| Extent { space, bytes };
+        let touched = |reads, writes| Touched {
+            reads: vec![within(reads, Space::Host)],
+            writes: vec![within(writes, Space::Host)],
         };
         let (a, b) = (touched(0..4, 4..8), touched(0..4, 8..12));
         assert!(!a.meets(&b));
         assert!(touched(7..9, 20..21).meets(&a));
         assert!(touched(20..21, 3..4).meets(&a));
         assert!(touched(40..41, 0..30).meets(&b));
+        let far = Touched {
+            reads: vec![],
+            writes: vec![within(0..30, Space::Device(0))],
+        };
+        assert!(!far.meets(&a) && far.meets(&far));
     }
 
     #[test]

@@ -6,9 +6,7 @@ use crate::plan::program::Program;
 use crate::plan::stretch::Run;
 use crate::plan::{Fence, Provider, Queue};
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::ffi::c_void;
-use std::sync::Arc;
 
 /// A queue of the caller's: a CUDA stream.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +22,8 @@ unsafe impl Send for Foreign {}
 // SAFETY: as above.
 unsafe impl Sync for Foreign {}
 
-/// The queue of each provider that runs something.
+/// The queue of each provider that runs something, by the provider's number.
+#[derive(Default)]
 pub(super) struct Queues(Vec<Option<Own>>);
 
 struct Own {
@@ -35,23 +34,23 @@ struct Own {
 }
 
 impl Queues {
+    /// Makes those that a program needs and that are not there yet.
+    ///
     /// # Errors
     /// If a device has none left.
-    pub fn of(program: &Program, runs: &[Run]) -> Result<Self> {
-        let used: HashSet<usize> = runs.iter().map(|run| program.steps[run.step].provider).collect();
-        let one = |(number, provider): (usize, &Arc<dyn Provider>)| -> Result<Option<Own>> {
-            if !used.contains(&number) {
-                return Ok(None);
+    pub fn open(&mut self, program: &Program, runs: &[Run]) -> Result<()> {
+        self.0.resize_with(program.providers.len().max(self.0.len()), || None);
+        for number in runs.iter().map(|run| program.steps[run.step].provider) {
+            let provider = &program.providers[number];
+            if self.0[number].is_none() {
+                self.0[number] = Some(Own {
+                    queue: provider.queue()?,
+                    fence: provider.fence()?,
+                    behind: Cell::new(false),
+                });
             }
-            Ok(Some(Own {
-                queue: provider.queue()?,
-                fence: provider.fence()?,
-                behind: Cell::new(false),
-            }))
-        };
-        Ok(Self(
-            program.providers.iter().enumerate().map(one).collect::<Result<_>>()?,
-        ))
+        }
+        Ok(())
     }
 
     /// The program's own queue of a provider.
@@ -90,11 +89,6 @@ impl Queues {
             }
         }
         Ok(entered)
-    }
-
-    /// Whether work of calls that have returned may still go on.
-    pub fn is_behind(&self) -> bool {
-        self.0.iter().flatten().any(|own| own.behind.get())
     }
 
     /// Waits for it.
@@ -172,16 +166,22 @@ impl Entered<'_> {
     /// Ends the call, whose work in the caller's queue goes on where it `lasts`.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// If the device refuses, or work of the call before failed.
     pub fn leave(&self, lasts: bool) -> Result<()> {
+        // What is recorded does not run yet: the work of calls before it is still all there is.
+        if self.is_recording() {
+            return Ok(());
+        }
         for (number, own) in self.queues.0.iter().enumerate() {
             let Some(own) = own else { continue };
-            let of_caller = |(of, queue): &(usize, Box<dyn Queue>)| *of == number && !queue.is_recording();
-            let behind = lasts && self.caller.as_ref().is_some_and(of_caller);
-            if behind {
+            if lasts && self.caller.as_ref().is_some_and(|(of, _)| *of == number) {
                 own.fence.set(self.get(number)?)?;
+                own.behind.set(true);
+            } else if own.behind.get() {
+                // Done with the call that waited for it, unless this one had no work there.
+                own.fence.finish()?;
+                own.behind.set(false);
             }
-            own.behind.set(behind);
         }
         Ok(())
     }

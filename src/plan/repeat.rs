@@ -2,17 +2,18 @@
 //! copy and one for what lies between them.
 
 use crate::error::Result;
+use crate::plan::Queue;
 use crate::plan::boundary::Boundary;
 use crate::plan::program::Program;
 use crate::plan::stretch::{Run, Running, record};
-use crate::plan::{Queue, Recording};
+use crate::plan::tape::Tape;
 use std::collections::HashSet;
 
 /// Arrays at so many sets of addresses are remembered: a caller who makes new ones for each result goes through a few.
 const KEPT: usize = 4;
 
 /// The addresses of a caller's arrays, and the recording of the call; none yet where they came only once.
-type Known = (Vec<usize>, Option<Box<dyn Recording>>);
+type Known = (Vec<usize>, Tape);
 
 /// The recordings of a program that one provider runs from end to end.
 pub(super) struct Repeats {
@@ -53,22 +54,30 @@ impl Repeats {
             return Ok(false);
         }
         let Some(at) = self.known.iter().position(|(known, _)| *known == addresses) else {
+            // A recording that goes may still run in a queue of the caller's: devices keep it until then (for
+            // cuGraphExecDestroy NVIDIA says: "If the executable graph is in-flight, it will not be terminated, but rather
+            // freed asynchronously on completion"), and what it works on stays.
             self.known.truncate(KEPT - 1);
-            self.known.insert(0, (addresses, None));
+            self.known.insert(0, (addresses, Tape::default()));
             return Ok(false);
         };
         self.known[..=at].rotate_right(1);
-        let recording = &mut self.known[0].1;
-        if recording.is_none() {
-            // Without one it runs in stretches: if that fails too, it says why.
+        let tape = &mut self.known[0].1;
+        tape.make(running.program, || {
             let spared = boundary.join(running.runs);
-            *recording = record(running, self.provider, 0..running.runs.len(), &spared).ok();
-            boundary.part(running.runs);
-        }
-        match recording {
+            let made = record(running, self.provider, 0..running.runs.len(), &spared);
+            boundary.part(running);
+            made
+        });
+        match tape.made() {
             Some(recording) => recording.replay(queue).map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// Gives up what was recorded at addresses that no longer hold.
+    pub fn forget(&mut self) {
+        self.known.iter_mut().for_each(|(_, tape)| *tape = Tape::default());
     }
 
     /// Waits until the call is done.

@@ -2,9 +2,11 @@
 
 use crate::error::{Error, Result};
 use crate::plan::instance::{StepTime, describe};
+use crate::plan::linking::{Bases, Spots};
 use crate::plan::order::{self, Touched};
 use crate::plan::program::Program;
 use crate::plan::queues::{Entered, Queues};
+use crate::plan::tape::Tape;
 use crate::plan::{Call, Instance, Queue, Recording};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -18,9 +20,42 @@ pub(super) struct Run {
     pub outputs: Vec<*mut u8>,
     pub workspace: *mut u8,
     pub touched: Touched,
+    spots: Spots,
 }
 
 impl Run {
+    /// A run without addresses yet.
+    pub fn new(step: usize, instance: Box<dyn Instance>, spots: Spots, touched: Touched) -> Self {
+        Self {
+            step,
+            instance,
+            inputs: vec![std::ptr::null(); spots.inputs.len()],
+            outputs: vec![std::ptr::null_mut(); spots.outputs.len()],
+            workspace: std::ptr::null_mut(),
+            touched,
+            spots,
+        }
+    }
+
+    /// Takes its place in the arenas.
+    pub fn settle(&mut self, bases: &Bases) {
+        for (input, address) in self
+            .inputs
+            .iter_mut()
+            .zip(self.spots.inputs.iter().map(|spot| spot.address(bases)))
+        {
+            *input = address.map_or(*input, <*mut u8>::cast_const);
+        }
+        for (output, address) in self
+            .outputs
+            .iter_mut()
+            .zip(self.spots.outputs.iter().map(|spot| spot.address(bases)))
+        {
+            *output = address.unwrap_or(*output);
+        }
+        self.workspace = self.spots.workspace.address(bases).unwrap_or(self.workspace);
+    }
+
     fn run(&mut self, program: &Program, queue: &dyn Queue) -> Result<()> {
         let call = Call {
             inputs: &self.inputs,
@@ -47,7 +82,7 @@ pub(super) struct Stretch {
     recordable: bool,
     /// It ran once: whatever libraries load at a first run is there.
     warm: bool,
-    recording: Option<Box<dyn Recording>>,
+    tape: Tape,
     /// Whether somebody else reads what it gives, who waits for it and for what went into its queue before.
     awaited: Option<Range<usize>>,
 }
@@ -57,6 +92,7 @@ pub(super) struct Running<'a> {
     pub program: &'a Program,
     pub runs: &'a mut [Run],
     pub queues: &'a Entered<'a>,
+    pub bases: &'a Bases,
     pub threads: usize,
 }
 
@@ -79,7 +115,7 @@ impl Stretch {
                     runs: at..at + 1,
                     recordable,
                     warm: false,
-                    recording: None,
+                    tape: Tape::default(),
                     awaited: None,
                 }),
             }
@@ -99,12 +135,14 @@ impl Stretch {
     /// If a kernel fails; names the layer.
     pub fn run(&mut self, running: &mut Running, lasts: bool) -> Result<()> {
         let queue = running.queues.get(self.provider)?;
-        if self.recording.is_none() && self.warm && self.recordable && !queue.is_recording() {
-            // Without a recording it runs as before: if that fails too, it says why.
-            self.recording = record(running, self.provider, self.runs.clone(), &HashSet::new()).ok();
+        let replays = self.warm && self.recordable && !queue.is_recording();
+        if replays {
+            let program = running.program;
+            let record = || record(running, self.provider, self.runs.clone(), &HashSet::new());
+            self.tape.make(program, record);
         }
-        match &mut self.recording {
-            Some(recording) if !queue.is_recording() => recording.replay(queue)?,
+        match self.tape.made() {
+            Some(recording) if replays => recording.replay(queue)?,
             _ => self.each(running, queue, |program, run, queue| run.run(program, queue))?,
         }
         self.warm = true;
@@ -116,6 +154,11 @@ impl Stretch {
         running.runs[awaited]
             .iter_mut()
             .try_for_each(|run| run.finished(program))
+    }
+
+    /// Gives up what was recorded at addresses that no longer hold.
+    pub fn forget(&mut self) {
+        self.tape = Tape::default();
     }
 
     /// Runs it kernel by kernel, waiting for each, and says how long each took.

@@ -170,12 +170,14 @@ pub fn unless_naive(
     Ok(found)
 }
 
-/// The least time of a few runs, in nanoseconds, as [`unless_naive`] has it.
+/// The least time of so many rounds of a few runs, in nanoseconds, as [`unless_naive`] has it.
 ///
 /// # Errors
 /// As [`unless_naive`].
-pub fn measure(provider: &dyn Provider, kernel: &dyn Kernel, request: &Request) -> Result<u64> {
-    unless_naive(provider, kernel, request, |instance| provider.time(instance, request))
+pub fn measure(provider: &dyn Provider, kernel: &dyn Kernel, request: &Request, rounds: u32) -> Result<u64> {
+    unless_naive(provider, kernel, request, |instance| {
+        (0..rounds).try_fold(u64::MAX, |least, _| Ok(least.min(provider.time(instance, request)?)))
+    })
 }
 
 /// The least time of a few runs on the caller's threads, in nanoseconds.

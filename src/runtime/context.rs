@@ -7,6 +7,7 @@ use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
 use crate::network::reference::bind;
 use crate::plan::boundary::Place;
+use crate::plan::ground::Ground;
 use crate::plan::instance::{ProgramInstance, StepTime, describe};
 use crate::plan::queues::Foreign;
 use crate::runtime::staged::StagedContext;
@@ -32,12 +33,13 @@ pub struct LayerTime {
     pub nanoseconds: u64,
 }
 
-/// Instances for so many shapes are kept; the least recently used one goes first.
+/// Instances for so many shapes are kept; the least recently used one goes first. One that a caller recorded stays.
 const KEPT_SHAPES: usize = 8;
 
-/// The state of one call: instances of the engine's programs at the shapes that came lately.
+/// The state of one call: instances of the engine's programs at the shapes that came lately, on one ground.
 pub struct ExecutionContext {
     engine: Arc<Engine>,
+    ground: Ground,
     /// The most recently used one is first.
     ready: Vec<Ready>,
     /// What runs an engine with stages, which has nothing ready.
@@ -55,9 +57,15 @@ struct Ready {
 impl ExecutionContext {
     /// A context without any shape yet.
     pub fn new(engine: Arc<Engine>) -> Self {
-        let stages = (!engine.stages.is_empty()).then(|| StagedContext::new(&engine));
+        Self::on(Ground::default(), engine)
+    }
+
+    /// A context on the ground of others that never run while it does.
+    pub(super) fn on(ground: Ground, engine: Arc<Engine>) -> Self {
+        let stages = (!engine.stages.is_empty()).then(|| StagedContext::new(&ground, &engine));
         Self {
             engine,
+            ground,
             ready: vec![],
             stages,
         }
@@ -142,12 +150,17 @@ impl ExecutionContext {
                 let ready = match made {
                     Err(e) if e.kind() == ErrorKind::Memory && !self.ready.is_empty() => {
                         // What is kept for other shapes is only kept to be quick.
-                        self.ready.clear();
+                        self.ready.retain(|ready| ready.instance.is_recorded());
+                        self.ground.clear()?;
                         self.instantiate(inputs)?
                     }
                     made => made?,
                 };
-                self.ready.truncate(KEPT_SHAPES - 1);
+                let mut kept = 1;
+                self.ready.retain(|ready| {
+                    kept += 1;
+                    kept <= KEPT_SHAPES || ready.instance.is_recorded()
+                });
                 self.ready.insert(0, ready);
             }
         }
@@ -170,7 +183,7 @@ impl ExecutionContext {
         let binding = bind(&engine.network, &|i| inputs[i].1.to_vec())?;
         engine.network.check_guards(&binding)?;
         let (plan, inside) = engine.plan_for(&binding);
-        let instance = ProgramInstance::new(engine.plans[plan].program.clone(), &binding)?;
+        let instance = ProgramInstance::new(engine.plans[plan].program.clone(), &binding, &self.ground)?;
         let spec = |o: &crate::plan::layout::Operand| TensorSpec {
             dtype: o.dtype,
             shape: o.shape.clone(),
@@ -191,10 +204,10 @@ impl ExecutionContext {
         self.ready.first().map(|ready| (ready.plan, ready.inside))
     }
 
-    /// Bytes of activations and workspaces at the shapes of the last [`ExecutionContext::prepare`].
+    /// Bytes of activations and workspaces that a call at the shapes of the last [`ExecutionContext::prepare`] needs. The
+    /// context holds as much as the largest of all calls that it has run.
     pub fn arena_bytes(&self) -> usize {
-        let staged = self.stages.as_ref().map(StagedContext::arena_bytes);
-        staged.unwrap_or_else(|| self.ready.first().map_or(0, |ready| ready.instance.arena_bytes()))
+        self.ready.first().map_or(0, |ready| ready.instance.arena_bytes())
     }
 
     /// Runs on the arrays at these places, whose shapes [`ExecutionContext::prepare`] was last told. With a queue of the

@@ -8,6 +8,7 @@ use crate::network::array::Array;
 use crate::network::body;
 use crate::network::op::Runner;
 use crate::network::reference::State;
+use crate::plan::ground::Ground;
 use crate::runtime::{ExecutionContext, LayerTime};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,19 +37,20 @@ impl Runner for Bodies {
 }
 
 impl StagedContext {
-    /// Contexts without any shape yet.
-    pub fn new(engine: &Engine) -> Self {
+    /// Contexts without any shape yet. They share the ground: a stage is over before what comes behind it runs.
+    pub fn new(ground: &Ground, engine: &Engine) -> Self {
+        let context = |engine| ExecutionContext::on(ground.clone(), engine);
         let bodies = |end: &End| {
-            let context = |engine| RefCell::new(ExecutionContext::new(engine));
+            let context = |engine| RefCell::new(context(engine));
             let bodies = end.bodies.iter();
             Bodies(bodies.map(|(attr, e)| (attr.clone(), context(e.clone()))).collect())
         };
-        let context = |stage: &Stage| StageContext {
-            own: stage.engine.clone().map(ExecutionContext::new),
+        let stage = |stage: &Stage| StageContext {
+            own: stage.engine.clone().map(context),
             ends: stage.ends.iter().map(bodies).collect(),
         };
         Self {
-            stages: engine.stages.iter().map(context).collect(),
+            stages: engine.stages.iter().map(stage).collect(),
         }
     }
 
@@ -84,17 +86,6 @@ impl StagedContext {
         }
         let outputs = engine.network.outputs().iter();
         outputs.map(|output| state.value_of(output.tensor)).collect()
-    }
-
-    /// Bytes of activations and workspaces at the shapes of the last call.
-    pub fn arena_bytes(&self) -> usize {
-        let inner = |context: &RefCell<ExecutionContext>| context.borrow().arena_bytes();
-        let of = |stage: &StageContext| {
-            let own = stage.own.as_ref().map_or(0, ExecutionContext::arena_bytes);
-            let bodies = stage.ends.iter().flat_map(|bodies| bodies.0.values());
-            own + bodies.map(inner).sum::<usize>()
-        };
-        self.stages.iter().map(of).sum()
     }
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -17,7 +18,8 @@ import numpy as np
 import neurenix as nx
 from neurenix import _native
 from neurenix.hardware import get_backend
-from tests.cuda.stand_in import ILLEGAL_ADDRESS, Recorded
+from neurenix.log import LOG
+from tests.cuda.stand_in import ILLEGAL_ADDRESS, OUT_OF_MEMORY, Recorded
 
 #: What must be gone when engines are. Machine code and cuDNN's plans are kept for the process.
 KINDS = ("stream", "graph", "instance", "event", "product", "matrix", "preference", "program")
@@ -324,11 +326,13 @@ def threads(count: int) -> int:
 
 
 @leaves_nothing
-def built_together(count: int) -> None:
-    """The same network built in many threads at once."""
+def built_together(count: int) -> dict[str, int]:
+    """How often modules are compiled and loaded where the same network is built in many threads at once."""
+    recorded = Recorded()
     with ThreadPoolExecutor(count) as pool:
         for model in pool.map(lambda _: optimized(classifier(), optimization_level=0), range(count)):
             call(model)
+    return {name: recorded.count(name) for name in ("nvrtcCompileProgram", "cuModuleLoadData")}
 
 
 def error_of(job: Callable[[], Any]) -> nx.Error | None:
@@ -384,6 +388,25 @@ def _refused(recorded: Recorded, function: str, after: int, status: int, level: 
     for _ in range(3):
         call(models[0])
     return type(error).__name__ if reached else None
+
+
+@leaves_nothing
+def unrecorded(function: str, calls: int) -> tuple[list[int], list[str], list[str]]:
+    """How often calls that can't be recorded whole try it, what is logged, and what the report adds."""
+    recorded, tried, logged = Recorded(), [], []
+    model = optimized(classifier(), optimization_level=0)
+    before = model.report()["notes"]
+    handler = logging.Handler()
+    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    LOG.addHandler(handler)
+    for _ in range(calls):
+        count = recorded.count(function)
+        recorded.fail(function, 0, OUT_OF_MEMORY)
+        call(model)
+        recorded.fail(function, 0, 0)
+        tried.append(recorded.count(function) - count)
+    LOG.removeHandler(handler)
+    return tried, logged, [note for note in model.report()["notes"] if note not in before]
 
 
 def lost(function: str) -> list[nx.Error | None]:

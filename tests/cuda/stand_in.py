@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from neurenix import _native
+
 SOURCES = Path(__file__).parent / "recorded"
 #: The library that each source becomes; libcuda comes first, since the others link to it.
 LIBRARIES = {
@@ -73,20 +75,22 @@ class Recorded:
         self._library.recorded_forget(heading.encode())
 
 
-def _set(environment: dict[str, str]) -> None:
+def _set(environment: dict[str, str], packages: Sequence[str]) -> None:
     os.environ.update(environment)
+    # Those of the machine are nothing to tests.
+    _native.look_in(list(packages))
 
 
 class Process:
-    """A process that finds the stand-ins of a folder; `settings` are more of its environment.
+    """A process that finds the stand-ins of a folder, and packages in folders; `settings` are more of its environment.
 
     What it runs must be a function at the top of a module that can be imported; its errors are raised here.
     """
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, packages: Sequence[str] = (), **settings: str) -> None:
         environment = {"NEURENIX_CUDA_LIBRARIES": str(folder), "NEURENIX_PROVIDERS": ""} | settings
         spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, spawn, initializer=_set, initargs=(environment,))
+        self._pool = ProcessPoolExecutor(1, spawn, initializer=_set, initargs=(environment, packages))
 
     def __enter__(self) -> Process:
         return self

@@ -148,8 +148,12 @@ def test_many_threads_call_at_once(process: Process) -> None:
     assert process.run(jobs.threads, 16) == 16 * 24
 
 
-def test_many_threads_build_at_once(fresh: Process) -> None:
-    fresh.run(jobs.built_together, 6)
+def test_many_threads_build_at_once(fresh: Process, libraries: Path) -> None:
+    together = fresh.run(jobs.built_together, 6)
+    # Who wants a module that is being compiled waits for it.
+    with Process(libraries, NEURENIX_CACHE="0") as alone:
+        assert alone.run(jobs.built_together, 1) == together
+    assert all(together.values())
 
 
 def test_too_little_memory_is_an_error_with_both_numbers(process: Process) -> None:
@@ -183,6 +187,14 @@ def test_one_refused_call_is_an_error_of_ours_and_leaves_nothing(process: Proces
     ends = process.run(jobs.refused_once, function, status, level, 12)
     # A form that can't be timed is passed over; what a build or a call can't do without is named.
     assert set(ends) <= {named, "NoneType"}, ends
+
+
+def test_a_recording_that_fails_is_given_up_and_reported(process: Process) -> None:
+    tried, logged, notes = process.run(jobs.unrecorded, "cuGraphInstantiateWithFlags", 8)
+    # What lies between the copies is recorded by itself in the second call.
+    assert tried == [0, 2, 1, 1, 0, 0, 0, 0]
+    assert len(logged) == len(notes) == 1
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in notes[0] and notes[0] in logged[0]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +239,34 @@ def test_a_missing_library_is_named(tmp_path: Path, library: str) -> None:
         pytest.skip(f"this machine has {library}")
     with Process(stand_in.build(tmp_path / "libraries", missing=[library])) as process:
         check_absence(process, library)
+
+
+@pytest.mark.parametrize(
+    "packages", [("cu13", "cu13", "cudnn"), ("cuda_nvrtc", "cublas", "cudnn")], ids=["CUDA 13", "a folder each"]
+)
+def test_libraries_of_packages_are_found(tmp_path: Path, packages: tuple[str, ...]) -> None:
+    libraries, site = stand_in.build(tmp_path / "libraries"), tmp_path / "site-packages"
+    for library, package in zip(list(stand_in.LIBRARIES)[1:], packages, strict=True):
+        folder = site / "nvidia" / package / "lib"
+        folder.mkdir(parents=True, exist_ok=True)
+        (libraries / library).rename(folder / library)
+    with Process(libraries, [str(tmp_path / "nowhere"), str(site)]) as process:
+        whole, _, _ = process.run(jobs.cover)
+    assert {provider for provider, _ in whole} == {"cuda"}
+
+
+def test_a_library_that_is_broken_is_named_with_all_places(tmp_path: Path) -> None:
+    libraries, site = stand_in.build(tmp_path / "libraries", missing=["libcudnn.so.9"]), tmp_path / "site-packages"
+    folder = site / "nvidia" / "cudnn" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "libcudnn.so.9").write_bytes(b"half of a download")
+    if ctypes.util.find_library("cudnn"):
+        pytest.skip("this machine has cuDNN")
+    with Process(libraries, [str(site)]) as process:
+        state = str(process.run(jobs.without)[0])
+    assert "none of libcudnn.so.9 found" in state
+    assert f"{folder / 'libcudnn.so.9'}: " in state
+    assert f"looked in {libraries}, {site}/nvidia/*/lib, the system's folders" in state
 
 
 def test_a_driver_that_is_too_old_is_named(tmp_path: Path) -> None:

@@ -223,3 +223,25 @@ def test_every_option_has_a_check_and_a_doc() -> None:
     assert all(f"`{name}`" in (Options.__doc__ or "") for name in options.names())
     assert not set(options.names()) & set(options.LATER)
     assert backends.CHAINS.keys() == {"tensorrt", "cuda", "cpu"}
+
+
+def test_each_level_times_more_than_the_one_before(tmp_path: Path) -> None:
+    made = nn.Sequential(
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 8, 3), nn.Flatten(), nn.Linear(800, 4)
+    )
+    x = nx.random.randn(1, 16, 12, 12)
+    lines: list[list[str]] = []
+    answers = []
+    for level in range(6):
+        cache = tmp_path / f"times {level}"
+        backend = TensorRTBackend(optimization_level=level, timing_cache=str(cache), providers=("cpu",))
+        answers.append(backend.optimize_model(made, x.shape)(x))
+        lines.append(cache.read_text().splitlines() if cache.exists() else [])
+        np.testing.assert_allclose(answers[-1], answers[0], rtol=1e-4, atol=1e-4)
+    counts = [len(found) for found in lines]
+    assert counts[0] == 0 < counts[1] < counts[2] == counts[3] == counts[4] == counts[5]
+    assert [all(f"|{n} rounds" in line for line in lines[level]) for level, n in ((4, 3), (5, 10))] == [True, True]
+    # What was timed more often need not be timed again.
+    cache = tmp_path / "times 5"
+    TensorRTBackend(optimization_level=3, timing_cache=str(cache), providers=("cpu",)).optimize_model(made, x.shape)
+    assert cache.read_text().splitlines() == lines[5]

@@ -73,6 +73,44 @@ def test_64_threads_on_one_engine(model: Any) -> None:
             done.result()
 
 
+def test_shapes_that_alternate_share_memory_and_stay_right(model: Any) -> None:
+    sizes = (1, 16, 3, 16, 2, 5, 40, 1, 7, 11, 13, 4, 16, 40)
+    start = threading.Barrier(6)
+
+    def work(number: int) -> None:
+        context = model._engine.create_context()
+        start.wait()
+        for turn, size in enumerate(sizes * 2):
+            x = batch_of(size, 100 * number + turn)
+            check(context.run({"x": x})["y"], x)
+            x = batch_of(sizes[(turn + number) % len(sizes)], turn)
+            check(model(x), x)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+
+
+def test_the_memory_of_shapes_does_not_add_up() -> None:
+    # In a process of its own: the arenas of this one's other engines come and go.
+    program = (
+        "import numpy as np\n"
+        "from tests.runtime.test_calls import TensorRTBackend, Shape, network\n"
+        "shape = Shape((1, 3, 16, 16), (4, 3, 16, 16), (20000, 3, 16, 16))\n"
+        "model = TensorRTBackend(optimization_level=0).optimize_model(network(), {'x': shape})\n"
+        "need = model.memory_required({'x': (8000, 3, 16, 16)}).activations\n"
+        "peak = lambda: int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) * 1024\n"
+        "x = np.zeros((8000, 3, 16, 16), np.float32)\n"
+        "model(x)\n"
+        "before = peak()\n"
+        "for size in range(7999, 7993, -1):\n"
+        "    model(x[:size])\n"
+        "assert peak() - before < need, (peak() - before, need)\n"
+    )
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=root, env=environment)
+
+
 def test_threads_do_not_multiply(model: Any) -> None:
     """64 callers are served by one team, not by 64."""
     with ThreadPoolExecutor(64) as pool:

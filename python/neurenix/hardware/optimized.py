@@ -60,6 +60,7 @@ class OptimizedModel:
         self._names = tuple(name for name, _, _ in engine.inputs)
         self._placed = placed.Caller(engine)
         self._warned = False
+        self._set_back = False
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -115,6 +116,9 @@ class OptimizedModel:
                 "the shapes of a call lie outside of every profile (%s); it runs, but was not optimised for them",
                 "; ".join(map(_profile_text, self._engine.profiles)),
             )
+        if not self._set_back and (setback := self._engine.setback) is not None:
+            self._set_back = True
+            LOG.warning("calls are slower than they could be: %s", setback)
         return outputs
 
     def synchronize(self) -> None:
@@ -155,7 +159,12 @@ class OptimizedModel:
         return found
 
     def memory_required(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Memory:
-        """Bytes at these input shapes, or at those that the model was optimised for. Weights exist once."""
+        """Bytes at these input shapes, or at those that the model was optimised for. Weights exist once.
+
+        `activations` is what a call needs besides its arrays. Calls that go on beside each other need as much each;
+        what calls one after another need does not add up, whatever their shapes: as much as the largest of them needs
+        is kept for the next one. Asking takes no such memory.
+        """
         if shapes is None:
             shapes = {name: array.shape for name, array in self.example().items()}
         _, activations = self._engine.prepare({name: list(shape) for name, shape in shapes.items()})

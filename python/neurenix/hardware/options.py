@@ -40,12 +40,14 @@ class Options:
     """How to optimise a model.
 
     `precision`: "fp32" (strict), "tf32" (products of float32 round what they multiply to 11 bits, on GPUs whose tensor
-    cores read that), "bf16", "fp16". `workspace_size`: bytes, None for what is free (the CPU needs
-    what its kernels need; the report says how much). `optimization_level`: 0 (no timing) to 5. `threads`: of the CPU,
-    None for `NEURENIX_THREADS` or all cores. `providers`: which may be used, the preferred one first. `exclude`: for
-    each provider the ops or layers that it must not run. `strict`: a fall back raises. `verify`: whether a lowered
-    precision is compared with float32 ("auto" or True: once, at build). `timing_cache`: a path, None for one in the
-    cache directory, False for none.
+    cores read that), "bf16", "fp16". `workspace_size`: bytes, None for what is free (the CPU needs what its kernels
+    need; the report says how much). `threads`: of the CPU, None for `NEURENIX_THREADS` or all cores. `providers`: which
+    may be used, the preferred one first. `exclude`: for each provider the ops or layers that it must not run. `strict`:
+    a fall back raises. `verify`: whether a lowered precision is compared with float32 ("auto" or True: once, at build).
+    `timing_cache`: a path, None for one in the cache directory, False for none.
+
+    `optimization_level`: how thoroughly kernels are timed at build. 0: not at all, rules choose; 1: the first form of
+    each kernel; 2: one form for each set of layouts; 3: every form; 4 and 5: every form three times and ten times over.
     """
 
     precision: str = "fp32"

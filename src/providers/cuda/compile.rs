@@ -10,7 +10,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What every kernel may use.
 const TYPES: &str = include_str!("../../../kernels/types.cuh");
@@ -24,7 +24,15 @@ const WAITS: &str = "after_previous();";
 /// The modules of a GPU that are loaded, by the digest of what they were compiled from.
 pub struct Compiler {
     device: Arc<Device>,
-    loaded: Mutex<HashMap<String, Arc<Module>>>,
+    loaded: Mutex<HashMap<String, Slot>>,
+}
+
+/// A module; nothing if nobody compiled it yet, or that failed.
+type Slot = Arc<Mutex<Option<Arc<Module>>>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves each of them whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Compiler {
@@ -49,9 +57,11 @@ impl Compiler {
         let version = nvrtc()?.version();
         let source = format!("{TYPES}\n{source}");
         let key = digest(&[&version, &options.join(" "), &source]);
-        // Held while it compiles: who wants the same module waits for it, and does not compile it too.
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(module) = loaded.get(&key) {
+        let slot = lock(&self.loaded).entry(key.clone()).or_default().clone();
+        // Held while it compiles: who wants the same module waits for it, and does not compile it too. Others go on:
+        // NVRTC and the driver take calls from several threads at once.
+        let mut slot = lock(&slot);
+        if let Some(module) = &*slot {
             return Ok(module.clone());
         }
         let code = match read(&key) {
@@ -65,7 +75,7 @@ impl Compiler {
         };
         let waits = self.device.capability >= HOPPER && source.matches(ENTRY).count() == source.matches(WAITS).count();
         let module = Arc::new(self.device.load(&code, waits)?);
-        loaded.insert(key, module.clone());
+        *slot = Some(module.clone());
         Ok(module)
     }
 

@@ -126,7 +126,9 @@ impl Provider for Cuda {
         let (name, sms, driver) = (&device.name, device.multiprocessors, device.driver_version);
         let libraries = self.gpu.libraries().into_iter();
         let libraries: Vec<_> = libraries.map(|(name, version)| format!("{name} {version}")).collect();
-        format!("cuda {name} {sms} SMs driver {driver} {}", libraries.join(" "))
+        // Kernels that are generated come with the version, those in files with their digest.
+        let ours = concat!(env!("CARGO_PKG_VERSION"), " kernels ", env!("NEURENIX_KERNELS"));
+        format!("cuda {ours} {name} {sms} SMs driver {driver} {}", libraries.join(" "))
     }
 
     fn space(&self) -> Space {

@@ -7,10 +7,12 @@ pub mod cublaslt;
 pub mod cudnn;
 pub mod driver;
 pub mod nvrtc;
+pub mod places;
 
 use crate::error::{Error, Result};
 use crate::knobs;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use std::error::Error as _;
 
 /// Declares the functions of a library as a struct of pointers, which `load` finds by their names.
 macro_rules! library {
@@ -44,28 +46,39 @@ macro_rules! library {
 pub(crate) use library;
 
 /// Opens the first of these files that is there: one that the process has open already (PyTorch brings its own, and two
-/// copies in one process do not get along), then those in `NEURENIX_CUDA_LIBRARIES`, then the system's.
+/// copies in one process do not get along), then those in `NEURENIX_CUDA_LIBRARIES`, those in packages of PyPI, the system's.
 ///
 /// # Errors
-/// If none is there.
+/// If none is there, or none can be opened; says where it looked, and what is wrong with those that are there.
 pub(crate) fn open(files: &[&str]) -> Result<Library> {
     /// glibc's flag to open only what is open.
     const RTLD_NOLOAD: i32 = 4;
-    let folders = knobs::CUDA_LIBRARIES.get()?;
-    let inside = folders
-        .iter()
-        .flat_map(|folder| files.iter().map(move |file| format!("{folder}/{file}")));
-    let names: Vec<String> = inside.chain(files.iter().map(|file| file.to_string())).collect();
     // SAFETY: NVIDIA's libraries do nothing but set themselves up when they are opened.
-    let opened = |name: &str, flags| unsafe { Library::open(Some(name), flags | RTLD_NOW | RTLD_LOCAL) }.ok();
-    let there = files.iter().find_map(|name| opened(name, RTLD_NOLOAD));
-    there
-        .or_else(|| names.iter().find_map(|name| opened(name, 0)))
-        .ok_or_else(|| {
-            Error::device(format!("none of {} found", files.join(", "))).hint(
-                "install NVIDIA's driver, NVRTC, cuBLASLt and cuDNN; NEURENIX_CUDA_LIBRARIES may name their folders",
-            )
-        })
+    let opened = |name: &str, flags| unsafe { Library::open(Some(name), flags | RTLD_NOW | RTLD_LOCAL) };
+    if let Some(open) = files.iter().find_map(|name| opened(name, RTLD_NOLOAD).ok()) {
+        return Ok(open);
+    }
+    let mut broken = vec![];
+    for name in places::candidates(files)? {
+        match opened(&name, 0) {
+            Ok(library) => return Ok(library),
+            // The system's linker says of each name that there is no such file.
+            Err(error) if name.contains('/') => {
+                broken.push(error.source().map_or(error.to_string(), ToString::to_string));
+            }
+            Err(_) => {}
+        }
+    }
+    let error = Error::device(format!("none of {} found", files.join(", "))).hint(format!(
+        "looked in {}; install NVIDIA's driver, NVRTC, cuBLASLt and cuDNN, or name their folders in {}",
+        places::describe(),
+        knobs::CUDA_LIBRARIES.name
+    ));
+    Err(if broken.is_empty() {
+        error
+    } else {
+        error.got(broken.join("; "))
+    })
 }
 
 /// The address of a function, as a function pointer of type `F`. `name` ends with a zero.

@@ -1,0 +1,199 @@
+//! The forms of kernels at the shapes to optimise for, with their times.
+
+use crate::error::Result;
+use crate::network::dim::Binding;
+use crate::network::{Network, TensorId};
+use crate::plan::choose::{Choice, Edge};
+use crate::plan::cover::Group;
+use crate::plan::effort::{self, Effort};
+use crate::plan::layout::{Layout, Operand};
+use crate::plan::program::operand;
+use crate::plan::timing::{self, Times, TimingCache};
+use crate::plan::{Alias, Form, Provider, Request, Settings, place};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Times the forms of kernels, or guesses.
+pub(super) struct Tuner<'a> {
+    pub network: &'a Network,
+    pub providers: &'a [Arc<dyn Provider>],
+    pub settings: &'a Settings,
+    pub opt: &'a Binding,
+    pub cache: &'a TimingCache,
+    /// What decided.
+    pub times: Times,
+}
+
+impl Tuner<'_> {
+    fn operand(&self, tensor: TensorId, layout: Layout) -> Result<Operand> {
+        operand(self.network, tensor, layout, self.opt)
+    }
+
+    /// The tensors between groups, with the number of each.
+    ///
+    /// # Errors
+    /// As [`operand`].
+    pub fn edges(&self, groups: &[Group]) -> Result<(Vec<Edge>, HashMap<TensorId, usize>)> {
+        let mut edges = vec![];
+        let mut numbers = HashMap::new();
+        let results: Vec<_> = self.network.outputs().iter().map(|o| o.tensor).collect();
+        let touched = |g: &Group| {
+            let tensors = g.candidate.inputs.iter().chain(&g.candidate.outputs);
+            tensors.map(|&t| (g.provider, t)).collect::<Vec<_>>()
+        };
+        for (provider, tensor) in groups.iter().flat_map(touched) {
+            if numbers.contains_key(&tensor) {
+                continue;
+            }
+            let bytes = self.operand(tensor, Layout::Plain)?.bytes() as f64;
+            numbers.insert(tensor, edges.len());
+            edges.push(Edge {
+                reorder: self.providers[provider].reorder_time(bytes),
+                given: self.network.producer(tensor).is_none(),
+                result: results.contains(&tensor),
+            });
+        }
+        Ok((edges, numbers))
+    }
+
+    /// Tells a kernel what it will be asked.
+    ///
+    /// # Errors
+    /// As [`operand`].
+    pub fn announce(&self, group: &Group) -> Result<()> {
+        let forms = group.candidate.kernel.forms();
+        for (number, form) in forms.iter().enumerate() {
+            let effort = Effort::of(self.settings, form, &forms[..number]);
+            if effort == Effort::Skip {
+                continue;
+            }
+            let (inputs, outputs) = self.operands(group, form)?;
+            let unknown = || self.cache.known(&self.key(group, form, &inputs, &outputs)).is_none();
+            let empty = outputs.iter().all(Operand::is_empty);
+            let timed = !empty && effort == Effort::Time && unknown();
+            let request = self.request(form, &inputs, &outputs);
+            group.candidate.kernel.expect(&request, timed);
+        }
+        Ok(())
+    }
+
+    /// The forms of a group that run at the shapes to optimise for, with their times.
+    ///
+    /// # Errors
+    /// If there is none; names the layers.
+    pub fn choice(&mut self, group: &Group, numbers: &HashMap<TensorId, usize>) -> Result<Choice> {
+        let candidate = &group.candidate;
+        let (mut forms, mut times) = (vec![], vec![]);
+        let (mut fit, mut failure) = (vec![], None);
+        let mut base = 0;
+        for (number, form) in candidate.kernel.forms().into_iter().enumerate() {
+            let made = match Effort::of(self.settings, &form, &fit) {
+                Effort::Time => self.time(group, number, &form),
+                Effort::Guess => self.guess(group, number, &form, base),
+                Effort::Skip => continue,
+            };
+            match made {
+                Ok(time) => {
+                    if time < timing::NAIVE {
+                        base = if fit.is_empty() { time } else { base };
+                        fit.push(form.clone());
+                    }
+                    times.push(time as f64);
+                    forms.push(form);
+                }
+                // Later forms tell less: there may just be fewer of them at these shapes.
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        if let (true, Some(error)) = (forms.is_empty(), failure) {
+            let names: Vec<_> = candidate.layers.iter().map(|&l| self.network[l].name.clone()).collect();
+            return Err(error.layer(names.join(" + ")));
+        }
+        for (form, time) in forms.iter().zip(&mut times) {
+            if self.needs_no_copy(group, form)? {
+                *time = 0.0;
+            }
+        }
+        let number = |tensors: &[TensorId]| tensors.iter().map(|t| numbers[t]).collect();
+        Ok(Choice {
+            forms,
+            times,
+            inputs: number(&candidate.inputs),
+            outputs: number(&candidate.outputs),
+        })
+    }
+
+    /// The operands of a group at the shapes to optimise for.
+    fn operands(&self, group: &Group, form: &Form) -> Result<(Vec<Operand>, Vec<Operand>)> {
+        let operands = |tensors: &[TensorId], layouts: &[Layout]| {
+            tensors
+                .iter()
+                .zip(layouts)
+                .map(|(&t, &l)| self.operand(t, l))
+                .collect::<Result<Vec<_>>>()
+        };
+        let inputs = operands(&group.candidate.inputs, &form.inputs)?;
+        Ok((inputs, operands(&group.candidate.outputs, &form.outputs)?))
+    }
+
+    /// Whether a group only moves data between operands that can lie in one another.
+    fn needs_no_copy(&self, group: &Group, form: &Form) -> Result<bool> {
+        let alias = group.candidate.kernel.alias();
+        if alias == Alias::None {
+            return Ok(false);
+        }
+        let (inputs, outputs) = self.operands(group, form)?;
+        Ok(place::is_free(&alias, &inputs, &outputs))
+    }
+
+    fn request<'b>(&'b self, form: &'b Form, inputs: &'b [Operand], outputs: &'b [Operand]) -> Request<'b> {
+        Request {
+            form,
+            inputs,
+            outputs,
+            binding: self.opt,
+            threads: self.settings.threads,
+        }
+    }
+
+    /// What the time of a form is remembered under: one that is known, or that to measure.
+    fn key(&self, group: &Group, form: &Form, inputs: &[Operand], outputs: &[Operand]) -> String {
+        let signature = self.providers[group.provider].signature(self.settings);
+        let key = timing::key(&signature, &*group.candidate.kernel, form, inputs, outputs);
+        let rounds = effort::rounds(self.settings);
+        let known = effort::keys(&key, rounds).find(|key| self.cache.known(key).is_some());
+        known.or_else(|| effort::keys(&key, rounds).last()).unwrap_or(key)
+    }
+
+    /// Nanoseconds of a form, the `number`th of its kernel.
+    fn time(&mut self, group: &Group, number: usize, form: &Form) -> Result<u64> {
+        let (inputs, outputs) = self.operands(group, form)?;
+        if outputs.iter().all(Operand::is_empty) {
+            return self.guess(group, number, form, 0);
+        }
+        let provider = &*self.providers[group.provider];
+        let request = self.request(form, &inputs, &outputs);
+        let rounds = effort::rounds(self.settings);
+        let measure = || timing::measure(provider, &*group.candidate.kernel, &request, rounds);
+        let key = self.key(group, form, &inputs, &outputs);
+        let time = self.cache.time(&key, measure)?;
+        self.times.insert(key, time);
+        Ok(time)
+    }
+
+    /// Nanoseconds of a form that is not timed: earlier ones are faster by a reorder each, from the time of the first one on.
+    fn guess(&self, group: &Group, number: usize, form: &Form, first: u64) -> Result<u64> {
+        let (inputs, outputs) = self.operands(group, form)?;
+        let provider = &*self.providers[group.provider];
+        let request = self.request(form, &inputs, &outputs);
+        let guess = first + number as u64 * provider.reorder_time(0.0) as u64;
+        if outputs.iter().all(Operand::is_empty) {
+            return Ok(guess);
+        }
+        match timing::unless_naive(provider, &*group.candidate.kernel, &request, |_| Ok(guess)) {
+            // Where nothing is timed, a form that does not fit these shapes may fit those that come.
+            Err(_) if self.settings.optimization_level == 0 => Ok(guess),
+            found => found,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+"""One arena for all shapes of a context, on the recorded device: how much memory there is, and who waits for whom."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+
+from tests.cuda.jobs import classifier, leaves_nothing, optimized
+from tests.cuda.stand_in import OUT_OF_MEMORY, Process, Recorded
+
+BATCHES = (2, 7, 1, 40, 7, 2, 64, 40, 3, 4, 5, 6, 8, 9, 10, 64)
+
+
+def needed(model: object, batch: int) -> int:
+    """Bytes of a call at a batch, of which none has run."""
+    return int(model.memory_required({"x": (batch, 3, 16, 16)}).activations)  # type: ignore[attr-defined]
+
+
+@leaves_nothing
+def held(batches: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """What a context holds of the device after each call, and what each needs."""
+    recorded = Recorded()
+    model = optimized(classifier(), optimization_level=0)
+    # Another context keeps what all of them share.
+    other, context = model._engine.create_context(), model._engine.create_context()
+    other.run({"x": np.zeros((1, 3, 16, 16), np.float32)})
+    needs = [needed(model, batch) for batch in batches]
+    before, found = recorded.count("live_bytes"), []
+    for batch in batches:
+        for _ in range(3):
+            assert context.run({"x": np.zeros((batch, 3, 16, 16), np.float32)})["y"].shape == (batch, 8)
+        found.append(recorded.count("live_bytes") - before)
+    return found, needs
+
+
+def test_a_context_holds_what_its_largest_shape_needs(process: Process) -> None:
+    found, needs = process.run(held, BATCHES)
+    assert found == [max(needs[: at + 1]) for at in range(len(needs))]
+
+
+@leaves_nothing
+def outgrown(batch: int) -> tuple[str, list[int]]:
+    """The error where there is no memory for a larger shape, and what a context holds before, then, and in the end."""
+    recorded = Recorded()
+    model = optimized(classifier(), optimization_level=0)
+    context = model._engine.create_context()
+
+    def call(size: int) -> int:
+        context.run({"x": np.zeros((size, 3, 16, 16), np.float32)})
+        return recorded.count("live_bytes")
+
+    found = [call(4), call(4), call(4)]
+    recorded.set("total_memory", found[0] + 4096)
+    try:
+        call(batch)
+    except MemoryError as error:
+        name = type(error).__name__
+    found += [recorded.count("live_bytes"), call(4), call(4), call(4)]
+    recorded.set("total_memory", 1 << 37)
+    assert call(batch) > found[0]
+    call(4)
+    recorded.fail("cuMemAlloc_v2", 0, OUT_OF_MEMORY)
+    try:
+        call(batch + 8)
+    except MemoryError:
+        pass
+    else:
+        raise AssertionError("there was memory")
+    call(4)
+    call(batch)
+    return name, found
+
+
+def test_what_does_not_fit_leaves_the_shapes_that_did(process: Process) -> None:
+    name, found = process.run(outgrown, 64)
+    assert name == "OutOfMemoryError"
+    assert len(set(found)) == 1
+
+
+class Arrays:
+    """Arrays and streams on the recorded device."""
+
+    def __init__(self) -> None:
+        self.driver = ctypes.CDLL(str(Path(os.environ["NEURENIX_CUDA_LIBRARIES"]) / "libcuda.so.1"))
+        context = ctypes.c_void_p()
+        assert self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        assert self.driver.cuCtxPushCurrent_v2(context) == 0
+        self._memory: list[ctypes.c_void_p] = []
+        self._streams: list[ctypes.c_void_p] = []
+
+    def array(self, size: int) -> tuple[int, int]:
+        """The address and the GPU of some bytes."""
+        address = ctypes.c_void_p()
+        assert self.driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)) == 0
+        self._memory.append(address)
+        return address.value or 0, 0
+
+    def stream(self) -> tuple[int, int]:
+        """A GPU and a stream there."""
+        stream = ctypes.c_void_p()
+        assert self.driver.cuStreamCreate(ctypes.byref(stream), 1) == 0
+        self._streams.append(stream)
+        return 0, stream.value or 0
+
+    def close(self) -> None:
+        """Gives all of it back."""
+        for stream in self._streams:
+            assert self.driver.cuStreamSynchronize(stream) == 0 == self.driver.cuStreamDestroy_v2(stream)
+        for address in self._memory:
+            assert self.driver.cuMemFree_v2(address) == 0
+        assert self.driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p())) == 0
+
+
+@leaves_nothing
+def streams(order: tuple[int, ...]) -> list[dict[str, int]]:
+    """What the calls of these batches wait for, each batch in a stream of its own."""
+    recorded, device, found = Recorded(), Arrays(), []
+    model = optimized(classifier(), optimization_level=0)
+    sets = {
+        batch: (device.array(batch * 3 * 16 * 16 * 4), device.array(batch * 8 * 4), device.stream())
+        for batch in sorted(set(order))
+    }
+    names = ("cuStreamWaitEvent", "cuEventSynchronize", "cuStreamSynchronize", "cuGraphLaunch")
+    for batch in order:
+        x, y, stream = sets[batch]
+        before = {name: recorded.count(name) for name in names}
+        model._engine.run_at([x], [[batch, 3, 16, 16]], [y], stream)
+        found.append({name: recorded.count(name) - before[name] for name in names})
+    assert recorded.count("unfinished") > 0
+    model.synchronize()
+    device.close()
+    return found
+
+
+def test_shapes_in_several_streams_wait_for_each_other(process: Process) -> None:
+    order = (64, 2, 64, 2, 64, 2, 7, 64, 7)
+    found = process.run(streams, order)
+    for at, (before, batch) in enumerate(itertools.pairwise(order), 1):
+        # In the streams: the processor goes on at once.
+        assert before != batch and found[at]["cuStreamWaitEvent"] >= 1, (at, found)
+        assert not found[at]["cuEventSynchronize"] and not found[at]["cuStreamSynchronize"], (at, found)
+    assert found[4]["cuGraphLaunch"] == found[5]["cuGraphLaunch"] == 1
+
+
+def test_an_arena_grows_when_nothing_works_in_it(process: Process) -> None:
+    found = process.run(streams, (2, 64, 2, 64, 2, 64))
+    assert [counts["cuEventSynchronize"] for counts in found] == [0, 1, 0, 0, 0, 0]
+    # What was recorded in the old one is recorded anew.
+    assert [counts["cuGraphLaunch"] for counts in found[3:]] == [1, 1, 1]
