@@ -51,7 +51,8 @@ __device__ __forceinline__ void load_right(uint32 (&into)[4], uint32 b, uint32 c
     else load_transposed(into, b + spread<L::B_COLUMNS / 8>(k + lane % 16, column / 8 + lane / 16));
 }
 
-template <typename L, typename T, typename Y, typename Tail>
+// HELD says that nobody writes the right operand any more.
+template <typename L, bool HELD, typename T, typename Y, typename Tail>
 __device__ __forceinline__ void gemm(Y* y, const T* a, const T* b, const Tail& tail, const Product& s) {
     extern __shared__ __align__(128) uint8 memory[];
     const uint32 down = (s.m + L::BM - 1) / L::BM, across = (s.n + L::BN - 1) / L::BN;
@@ -67,12 +68,15 @@ __device__ __forceinline__ void gemm(Y* y, const T* a, const T* b, const Tail& t
     const int32 start = blockIdx.z * share, end = min(start + share, depths);
     const uint32 shared = shared_address(memory);
     float sums[L::WM / 16][L::WN / 8][4] = {};
-    const auto load = [&](int32 step) {
-        const int32 k = (start + step) * L::BK, stage = step % L::STAGES * L::STAGE_BYTES;
-        const int32 rows = s.m - row, columns = s.n - column, left = s.k - k;
+    const auto load_a = [&](int32 step) {
+        const int32 k = (start + step) * L::BK, stage = step % L::STAGES * L::STAGE_BYTES, rows = s.m - row, left = s.k - k;
         fetch<L::A_ROWS, L::A_COLUMNS, L::THREADS>(shared + stage, memory + stage, a + (L::TA ? (uint64)k * a_pitch : (uint64)k),
                                                    a_pitch, L::TA ? left : rows, L::TA ? rows : left, a_wide);
-        fetch<L::B_ROWS, L::B_COLUMNS, L::THREADS>(shared + stage + L::A_BYTES, memory + stage + L::A_BYTES,
+    };
+    const auto load_b = [&](int32 step) {
+        const int32 k = (start + step) * L::BK, stage = step % L::STAGES * L::STAGE_BYTES + L::A_BYTES;
+        const int32 columns = s.n - column, left = s.k - k;
+        fetch<L::B_ROWS, L::B_COLUMNS, L::THREADS>(shared + stage, memory + stage,
                                                    b + (L::TB ? (uint64)k : (uint64)k * b_pitch), b_pitch,
                                                    L::TB ? columns : left, L::TB ? left : columns, b_wide);
     };
@@ -82,7 +86,18 @@ __device__ __forceinline__ void gemm(Y* y, const T* a, const T* b, const Tail& t
         const auto right = [&](uint32(&into)[4], uint32 j, uint32 k) { load_right<L>(into, b_stage, L::column() + j * 16, k); };
         multiply_stage<L, T>(sums, left, right);
     };
-    begin_steps<L>(end - start, load);
+    const auto load = [&](int32 step) {
+        load_a(step);
+        load_b(step);
+    };
+    const auto early = [&](int32 step) {
+        if (HELD) load_b(step);
+    };
+    const auto rest = [&](int32 step) {
+        load_a(step);
+        if (!HELD) load_b(step);
+    };
+    begin_steps<L>(end - start, early, rest);
     take_steps<L>(end - start, load, multiply);
     const bool wide = s.n % 8 == 0 && (uint64)y % sizeof(Pack<Y, 8>) == 0 && tail.wide();
     finish<L>((float*)memory, sums, [&](int32, int32 r, int32 c, const float* laid) {

@@ -85,9 +85,12 @@ struct Block {
     static __device__ __forceinline__ uint32 part() { return threadIdx.x / 32 / WARPS; }
 };
 
-// Sets the first steps on their way: `load(step)` asks for what one needs.
-template <typename L, typename Load>
-__device__ __forceinline__ void begin_steps(int32 steps, const Load& load) {
+// Sets the first steps on their way: `early(step)` asks for what is there before the kernel in front has ended, `load(step)` for
+// the rest of what one needs.
+template <typename L, typename Early, typename Load>
+__device__ __forceinline__ void begin_steps(int32 steps, const Early& early, const Load& load) {
+    for (int32 step = 0; step < min(L::STAGES - 1, steps); step++) early(step);
+    after_previous();
     for (int32 step = 0; step < L::STAGES - 1; step++) {
         if (step < steps) load(step);
         copies_commit();

@@ -140,8 +140,8 @@ __device__ __forceinline__ void activate(float (&x)[8], int32 activation, float 
     }
 }
 
-// `residual` may be `y`.
-template <typename L, typename T>
+// `residual` may be `y`. HELD says that nobody writes the weights any more.
+template <typename L, bool HELD, typename T>
 __device__ __forceinline__ void convolve(T* y, const T* x, const T* w, const T* bias, const T* residual, const Shape& s) {
     extern __shared__ __align__(128) uint8 memory[];
     const Place place = Place::of_block<L>(s);
@@ -164,7 +164,14 @@ __device__ __forceinline__ void convolve(T* y, const T* x, const T* w, const T* 
         load_region();
         load_weights(number);
     };
-    begin_steps<L>(steps, load);
+    const auto early = [&](int32 number) {
+        if (HELD) load_weights(number);
+    };
+    const auto rest = [&](int32 number) {
+        load_region();
+        if (!HELD) load_weights(number);
+    };
+    begin_steps<L>(steps, early, rest);
     const bool wide = s.results % 8 == 0 && s.y_step % 8 == 0 && s.residual_step % 8 == 0;
     Follows<L, T> follows;
     if (wide) follows.read(bias, residual, place, s);

@@ -17,13 +17,15 @@ struct bfloat16 {
     uint16 bits;
 };
 
-// From Hopper on a kernel may start while the one before it in its stream still runs: before it reads or writes what others do,
-// it calls this. The one behind it may start then.
-__device__ __forceinline__ void after_previous() {
+// From Hopper on a kernel may start while the one before it in its stream still runs: before a thread reads or writes what others
+// do, it calls this. The one behind it may start then.
+__device__ __forceinline__ void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+// The same, which stands once for each kernel of a source: this is how whoever launches them knows that they wait.
+__device__ __forceinline__ void after_previous() { wait_for_previous(); }
 
 // What is loaded and stored at once.
 template <typename T, int N>

@@ -162,11 +162,35 @@ struct Tile {
     }
 };
 
-// One thread fetches all tiles, as stages become empty.
-template <typename L, typename Right>
+// Brings what a step needs of the right operand.
+template <typename L>
+__device__ __forceinline__ void bring_right(uint32 to, const TensorMap* map, const Tile<L>& tile, int32 k, int32 batch, uint32 barrier) {
+    if constexpr (L::TURNED) {
+        bring(to, map, k, tile.column, batch, barrier);
+    } else {
+        #pragma unroll
+        for (int32 strip = 0; strip < L::COLUMNS / L::STRIP; strip++) {
+            bring(to + strip * L::STRIP_BYTES, map, tile.column + strip * L::STRIP, k, batch, barrier);
+        }
+    }
+}
+
+// One thread fetches all tiles, as stages become empty. HELD says that nobody writes the right operands any more: what the first
+// tile needs of its own comes before the kernel in front has ended.
+template <typename L, bool HELD, typename Right>
 __device__ __forceinline__ void fetch_all(const Share& s, const TensorMap* left, const Right& right, uint32 memory, uint32 full,
                                           uint32 empty) {
     const uint32 tiles = Tile<L>::count(s);
+    int32 early = 0;
+    if (HELD && blockIdx.x < tiles) {
+        const Tile<L> tile(s, blockIdx.x);
+        for (int32 k = 0; k < s.k && early < L::STAGES; k += L::DEPTH, early++) {
+            barrier_expect(full + early * 8, L::STAGE_BYTES);
+            bring_right<L>(memory + early * L::STAGE_BYTES + L::LEFT_BYTES, right(tile.product), tile, k, tile.batch * s.right_moves,
+                           full + early * 8);
+        }
+    }
+    wait_for_previous();
     Turn<L::STAGES> turn;
     for (uint32 number = blockIdx.x; number < tiles; number += gridDim.x) {
         const Tile<L> tile(s, number);
@@ -174,17 +198,12 @@ __device__ __forceinline__ void fetch_all(const Share& s, const TensorMap* left,
         const int32 left_batch = tile.batch * s.left_moves, right_batch = tile.batch * s.right_moves;
         for (int32 k = 0; k < s.k; k += L::DEPTH) {
             const uint32 stage = memory + turn.stage * L::STAGE_BYTES, barrier = full + turn.stage * 8;
-            barrier_wait(empty + turn.stage * 8, turn.parity ^ 1);
-            barrier_expect(barrier, L::STAGE_BYTES);
-            bring(stage, left, k, tile.row, left_batch, barrier);
-            if constexpr (L::TURNED) {
-                bring(stage + L::LEFT_BYTES, map, k, tile.column, right_batch, barrier);
-            } else {
-                #pragma unroll
-                for (int32 strip = 0; strip < L::COLUMNS / L::STRIP; strip++) {
-                    bring(stage + L::LEFT_BYTES + strip * L::STRIP_BYTES, map, tile.column + strip * L::STRIP, k, right_batch, barrier);
-                }
+            if (early-- <= 0) {
+                barrier_wait(empty + turn.stage * 8, turn.parity ^ 1);
+                barrier_expect(barrier, L::STAGE_BYTES);
+                bring_right<L>(stage + L::LEFT_BYTES, map, tile, k, right_batch, barrier);
             }
+            bring(stage, left, k, tile.row, left_batch, barrier);
             turn.next();
         }
     }
@@ -370,7 +389,7 @@ __device__ __forceinline__ void multiply_all(const Share& s, const Result& resul
 }
 
 // `result`, `right` and `tails` give those of a product by its number.
-template <typename L, typename T, typename Y, typename Tail, typename Result, typename Right, typename Tails>
+template <typename L, bool HELD, typename T, typename Y, typename Tail, typename Result, typename Right, typename Tails>
 __device__ __forceinline__ void warpgroups(const Result& result, const TensorMap* left, const Right& right, const Tails& tails,
                                            const Share& s) {
     extern __shared__ uint8 dynamic[];
@@ -390,9 +409,10 @@ __device__ __forceinline__ void warpgroups(const Result& result, const TensorMap
     __syncthreads();
     if (threadIdx.x >= L::THREADS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == L::THREADS) fetch_all<L>(s, left, right, memory, filled, emptied);
+        if (threadIdx.x == L::THREADS) fetch_all<L, HELD>(s, left, right, memory, filled, emptied);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        after_previous();
         uint8* const laid = dynamic + skipped + L::STAGES * L::STAGE_BYTES + threadIdx.x / 32 * L::WARP_BYTES;
         multiply_all<L, T, Y, Tail>(s, result, tails, laid, shared_address(arrived + threadIdx.x / 32), memory, filled, emptied);
     }

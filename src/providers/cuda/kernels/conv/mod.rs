@@ -66,6 +66,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         name,
         cast,
         geometry: geometry.clone(),
+        held: network[w].constant().is_some(),
         tf32: gpu.rounds_to_tf32(scope),
         bias: tail.bias.is_some(),
         residual: tail.residual.is_some(),
@@ -179,6 +180,8 @@ struct Conv {
     /// Whether its input is float32 and cast on the way.
     cast: bool,
     geometry: Geometry,
+    /// Whether the weights are a constant.
+    held: bool,
     tf32: bool,
     bias: bool,
     residual: bool,
@@ -245,8 +248,8 @@ impl Kernel for Conv {
         // Engines are numbered by what this version of the library proposes and we choose of that.
         let version = cudnn().map_or(0, |library| library.version());
         format!(
-            "{} {attrs:?} {weights:?} {:?} engines of cuDNN {version}",
-            self.name, self.activation
+            "{} {attrs:?} {weights:?} held {} {:?} engines of cuDNN {version}",
+            self.name, self.held, self.activation
         )
     }
 
@@ -301,9 +304,10 @@ impl Kernel for Conv {
             return Ok(Box::new(InEngine::new(&gpu, convolution, tuned, number as usize)));
         }
         if let Way::Tiled(number) = way {
+            let held = self.held;
             return Ok(match Plan::new(&gpu.device, &convolution, number as usize) {
                 Some(plan) => Box::new(Later::new(&self.gpu, move || {
-                    Ok(Box::new(Tiled::new(&gpu, &convolution, &plan)?))
+                    Ok(Box::new(Tiled::new(&gpu, &convolution, &plan, held)?))
                 })),
                 // What has the number of no engine is not timed, and runs in the first one.
                 None => Box::new(InEngine::new(&gpu, convolution, tuned, usize::MAX)),

@@ -137,7 +137,7 @@ fn words(c: &Convolution, problem: &Problem, tile: &Tile, cut: &Cut) -> Vec<i64>
     words
 }
 
-fn source(c: &Convolution, tile: &Tile) -> String {
+fn source(c: &Convolution, tile: &Tile, held: bool) -> String {
     let ty = element(c.dtype).unwrap_or("float16");
     let cluster = match tile.split {
         1 => String::new(),
@@ -146,7 +146,7 @@ fn source(c: &Convolution, tile: &Tile) -> String {
     format!(
         "{PARTS}{SOURCE}\nextern \"C\" __global__ void {cluster}__launch_bounds__({}) tiled_convolution({ty}* y, \
          const {ty}* x, const {ty}* w, const {ty}* bias, const {ty}* residual, const Shape shape) {{\n    \
-         after_previous();\n    convolve<{}, {ty}>(y, x, w, bias, residual, shape);\n}}\n",
+         convolve<{}, {held}, {ty}>(y, x, w, bias, residual, shape);\n}}\n",
         tile.threads(),
         tile.block(),
     )
@@ -164,17 +164,17 @@ pub struct Tiled {
 }
 
 impl Tiled {
-    /// The kernel for a convolution that there is a plan for.
+    /// The kernel for a convolution that there is a plan for; `held` says that nobody writes the weights any more.
     ///
     /// # Errors
     /// If it does not compile.
-    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, plan: &Plan) -> Result<Self> {
+    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, plan: &Plan, held: bool) -> Result<Self> {
         let bytes = plan.tile.shared_bytes();
         Ok(Self {
             gpu: gpu.clone(),
             function: gpu
                 .compiler
-                .function(&source(c, &plan.tile), "tiled_convolution", bytes)?,
+                .function(&source(c, &plan.tile, held), "tiled_convolution", bytes)?,
             grid: plan.grid,
             shape: plan.shape.clone(),
             tile: plan.tile,

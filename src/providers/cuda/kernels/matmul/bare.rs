@@ -59,6 +59,7 @@ impl Bare {
             operands: 0,
             unused: 0,
             products: 1,
+            held: false,
         };
         Ok(Self(Way::Plain(own::plain(gpu, &problem, &written)?)))
     }

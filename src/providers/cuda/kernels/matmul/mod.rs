@@ -120,6 +120,7 @@ fn single(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Ar
         text: behind.text,
         steps,
         fused,
+        held: network[operands[1]].constant().is_some(),
         grouped: problem::opt(scope).is_some_and(|problem| warpgroup::fits(&gpu.device, dtype, &problem)),
         gpu: gpu.clone(),
     };
@@ -152,6 +153,8 @@ struct MatMul {
     passed: Vec<Option<usize>>,
     /// The same for cuDNN, and which inputs that reads.
     fused: Option<(Product, Vec<usize>)>,
+    /// Whether the right matrix is a constant.
+    held: bool,
     /// Whether warpgroups do it at the shapes to optimise for.
     grouped: bool,
     gpu: Arc<Gpu>,
@@ -227,6 +230,7 @@ impl MatMul {
             operands: self.read,
             unused: self.unused,
             products: 1,
+            held: self.held,
         }
     }
 
@@ -250,10 +254,11 @@ impl Kernel for MatMul {
             transposed,
             steps,
             text,
+            held,
             ..
         } = self;
         let (scale, activation) = (steps.scale, steps.activation);
-        format!("{name} tf32 {tf32} {transposed:?} {scale} {activation:?} {text}")
+        format!("{name} held {held} tf32 {tf32} {transposed:?} {scale} {activation:?} {text}")
     }
 
     /// cuBLASLt's algorithms, tiles on tensor cores, and cuDNN's engines; for what none of them multiplies, plain arithmetic.

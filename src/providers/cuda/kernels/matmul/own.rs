@@ -31,6 +31,8 @@ pub struct Written {
     pub operands: usize,
     /// Inputs of the kernel beside them.
     pub unused: usize,
+    /// Whether nobody writes right operands any more.
+    pub held: bool,
     /// How many products there are, each with a right operand, operands of a tail and a result of its own. Their results
     /// come first among the parameters, then the left operand, the right ones, and the operands of each tail.
     pub products: usize,
@@ -61,8 +63,9 @@ impl Written {
         format!("Tail{{{}}}", read.join(", "))
     }
 
-    /// An entry point whose body calls a product with `y, a, b, tail, s`; `blockIdx.y` says which, where there are several.
-    fn entry(&self, attributes: &str, body: &str) -> String {
+    /// An entry point that begins so, and whose body calls a product with `y, a, b, tail, s`; `blockIdx.y` says which, where
+    /// there are several.
+    fn entry(&self, attributes: &str, first: &str, body: &str) -> String {
         let other = |product: usize| {
             let tail = self.tail(product);
             format!("    if (blockIdx.y == {product}) {{ y = y{product}; b = b{product}; tail = {tail}; }}\n")
@@ -71,7 +74,7 @@ impl Written {
         let mut parameters = self.parameters();
         parameters.push("const Product s".into());
         format!(
-            "{}extern \"C\" __global__ void {attributes} product({}) {{\n    after_previous();\n    Y0* y = y0;\n    \
+            "{}extern \"C\" __global__ void {attributes} product({}) {{\n    {first}Y0* y = y0;\n    \
              const T0* b = b0;\n    Tail tail = {};\n{others}    {body}(y, a, b, tail, s);\n}}\n",
             self.text,
             parameters.join(", "),
@@ -103,7 +106,11 @@ fn numbers(problem: &Problem) -> Result<Vec<i32>> {
 /// If it is too large for one kernel.
 pub fn plain(gpu: &Gpu, problem: &Problem, written: &Written) -> Result<Launches> {
     let blocks = problem.batches() * problem.m.div_ceil(SIDE) * problem.n.div_ceil(SIDE);
-    let entry = written.entry(&format!("__launch_bounds__({SIDE_THREADS})"), "multiply");
+    let entry = written.entry(
+        &format!("__launch_bounds__({SIDE_THREADS})"),
+        "after_previous();\n    ",
+        "multiply",
+    );
     let function = gpu.compiler.function(&format!("{PLAIN}{entry}"), "product", 0)?;
     let grid = Grid::over(blocks * SIDE_THREADS as usize, SIDE_THREADS)?;
     Ok(Launches::one(function, grid, numbers(problem)?, "tiles of 64 x 64"))
@@ -262,13 +269,14 @@ pub fn tensor(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> R
         split,
     } = *tile;
     let [ta, tb] = problem.transposed;
-    let body = format!("gemm<Tile<{m}, {n}, {k}, {down}, {across}, {stages}, {split}, {ta}, {tb}>>");
+    let held = written.held;
+    let body = format!("gemm<Tile<{m}, {n}, {k}, {down}, {across}, {stages}, {split}, {ta}, {tb}>, {held}>");
     let cluster = match split {
         1 => String::new(),
         _ => format!("__cluster_dims__(1, 1, {split}) "),
     };
     let threads = tile.threads();
-    let entry = written.entry(&format!("{cluster}__launch_bounds__({threads})"), &body);
+    let entry = written.entry(&format!("{cluster}__launch_bounds__({threads})"), "", &body);
     let source = format!("{PLAIN}{PARTS}{TENSOR}{entry}");
     let function = gpu.compiler.function(&source, "product", tile.shared_bytes())?;
     let mut grid = Grid::over(tile.blocks(problem) * threads, threads as u32)?;
@@ -330,8 +338,9 @@ mod tests {
             operands: 1,
             unused: 1,
             products: 2,
+            held: false,
         };
-        let entry = written.entry("", "gemm");
+        let entry = written.entry("", "", "gemm");
         let parameters = "product(Y0* y0, Y0* y1, const T0* a, const T0* b0, const T0* b1, const X1* x1_0, const X1* x1_1, \
                           const void* unused0, const Product s)";
         assert!(entry.contains(parameters), "{entry}");

@@ -207,12 +207,13 @@ fn entry(written: &Written, shape: &Shape, turned: bool) -> String {
         stages,
         alternate,
     } = shape;
+    let held = written.held;
     format!(
         "{}extern \"C\" __global__ void __launch_bounds__({THREADS}) product({}) {{\n    \
-         after_previous();\n    const auto result = [&](int32 product) {{ return {}; }};\n    \
+         const auto result = [&](int32 product) {{ return {}; }};\n    \
          const auto right = [&](int32 product) {{ return {}; }};\n    \
          const auto tails = [&](int32 product) {{ return {}; }};\n    \
-         warpgroups<Shape<{columns}, {stages}, {alternate}, {turned}>, T0, Y0, Tail>(result, &left, right, tails, s);\n}}\n",
+         warpgroups<Shape<{columns}, {stages}, {alternate}, {turned}>, {held}, T0, Y0, Tail>(result, &left, right, tails, s);\n}}\n",
         written.text,
         parameters.join(", "),
         choice(&|product| format!("y{product}")),
@@ -308,6 +309,7 @@ mod tests {
             operands: 1,
             unused: 0,
             products: 2,
+            held: true,
         };
         let entry = entry(&written, &ALL[0], true);
         assert!(entry.contains("return product == 1 ? y1 : y0;"), "{entry}");
