@@ -2,7 +2,7 @@
 //! tells what it will time before it does: then what all of them wish for is built at once, on several threads.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Something that is wanted.
@@ -36,14 +36,47 @@ pub fn expect(key: String, wish: Arc<dyn Wish>) {
     lock(&EXPECTED).insert(key, wish);
 }
 
+/// Something that is done once, for what it leaves in a cache.
+struct Once<F> {
+    job: F,
+    done: AtomicBool,
+}
+
+impl<F: Fn() + Send + Sync> Wish for Once<F> {
+    fn is_open(&self) -> bool {
+        !self.done.load(Ordering::Relaxed)
+    }
+
+    fn build(&self) {
+        (self.job)();
+        self.done.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Writes down a job that will have to be done: compiling a kernel, say, which the compiler then has.
+pub fn expect_job(key: String, job: impl Fn() + Send + Sync + 'static) {
+    let done = AtomicBool::new(false);
+    expect(key, Arc::new(Once { job, done }));
+}
+
+/// Builds what the planner said it will wish for, before the first of it is needed.
+pub fn meet_expectations() {
+    let expected: Vec<_> = std::mem::take(&mut *lock(&EXPECTED)).into_values().collect();
+    build(&expected);
+}
+
 /// Builds what is wished for and still wanted; a single wish is left to who asks.
 pub fn fulfil() {
     let wishes = std::mem::take(&mut *lock(&WISHES));
     let expected = std::mem::take(&mut *lock(&EXPECTED)).into_values();
     let asked = wishes.iter().filter_map(Weak::upgrade);
-    let wanted: Vec<Arc<dyn Wish>> = expected.chain(asked).filter(|wish| wish.is_open()).collect();
-    if wanted.len() > 1 {
-        on_threads(wanted.len(), |at| wanted[at].build());
+    build(&expected.chain(asked).collect::<Vec<_>>());
+}
+
+fn build(wishes: &[Arc<dyn Wish>]) {
+    let open: Vec<_> = wishes.iter().filter(|wish| wish.is_open()).collect();
+    if open.len() > 1 {
+        on_threads(open.len(), |at| open[at].build());
     }
 }
 
@@ -63,6 +96,17 @@ fn on_threads(jobs: usize, job: impl Fn(usize) + Sync) {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn what_is_expected_is_done_once_for_each_key() {
+        static DONE: AtomicUsize = AtomicUsize::new(0);
+        for key in ["a", "b", "b"] {
+            expect_job(key.into(), || _ = DONE.fetch_add(1, Ordering::Relaxed));
+        }
+        meet_expectations();
+        meet_expectations();
+        assert_eq!(DONE.load(Ordering::Relaxed), 2);
+    }
 
     #[test]
     fn every_job_is_done_once() {

@@ -13,7 +13,7 @@ mod stem;
 mod tiled;
 
 use super::tail::{Tail, Takes};
-use super::{Answer, Gpu};
+use super::{Answer, Gpu, wishes};
 use crate::error::{ErrorKind, Result};
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
@@ -282,16 +282,19 @@ impl Kernel for Conv {
     }
 
     fn expect(&self, request: &Request, timed: bool) {
-        let Way::Engine(number) = Way::of(request.form.tactic) else {
-            return;
-        };
         // What does not fit these shapes is told when it is instantiated.
         let Ok(convolution) = self.convolution(request) else {
             return;
         };
-        self.tuned.get_or_init(|| Arc::new(convolution.clone()));
-        if timed {
-            InEngine::expect(&self.gpu, convolution, number as usize);
+        match Way::of(request.form.tactic) {
+            Way::Engine(number) => {
+                self.tuned.get_or_init(|| Arc::new(convolution.clone()));
+                if timed {
+                    InEngine::expect(&self.gpu, convolution, number as usize);
+                }
+            }
+            Way::Tiled(number) if timed => Tiled::expect(&self.gpu, convolution, number as usize, self.held),
+            _ => {}
         }
     }
 
@@ -307,6 +310,7 @@ impl Kernel for Conv {
             let held = self.held;
             return Ok(match Plan::new(&gpu.device, &convolution, number as usize) {
                 Some(plan) => Box::new(Later::new(&self.gpu, move || {
+                    wishes::meet_expectations();
                     Ok(Box::new(Tiled::new(&gpu, &convolution, &plan, held)?))
                 })),
                 // What has the number of no engine is not timed, and runs in the first one.

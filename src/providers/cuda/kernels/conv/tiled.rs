@@ -3,6 +3,7 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
+use super::super::wishes;
 use super::super::words::divisor;
 use super::cuts::{Cut, Problem, Tile, ranked};
 use super::direct::{Direct, activation, sides};
@@ -164,6 +165,16 @@ pub struct Tiled {
 }
 
 impl Tiled {
+    /// Lets the kernel for a convolution with the `number`th tile be compiled with the next ones that are.
+    pub fn expect(gpu: &Arc<Gpu>, c: Convolution, number: usize, held: bool) {
+        let Some(plan) = Plan::new(&gpu.device, &c, number) else {
+            return;
+        };
+        let (gpu, key) = (gpu.clone(), format!("{:?} {number} {held} {c:?}", plan.tile));
+        // What went wrong is found so again by who asks for it.
+        wishes::expect_job(key, move || _ = Self::new(&gpu, &c, &plan, held));
+    }
+
     /// The kernel for a convolution that there is a plan for; `held` says that nobody writes the weights any more.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ mod warpgroup;
 
 pub use bare::Bare;
 
-use super::{Answer, Gpu};
+use super::{Answer, Gpu, wishes};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
@@ -224,6 +224,11 @@ impl MatMul {
         Ok(Box::new(Multiplying::new(&self.gpu, request, calls, self.slots, pass)?))
     }
 
+    fn problem(&self, request: &Request) -> Problem {
+        let shape = |input: usize| request.inputs[input].shape.as_slice();
+        Problem::new(self.transposed, shape(0), shape(1))
+    }
+
     fn written(&self) -> Written {
         Written {
             text: self.text.clone(),
@@ -286,15 +291,19 @@ impl Kernel for MatMul {
     }
 
     fn expect(&self, request: &Request, timed: bool) {
-        if let (true, Way::Engine(number), Some((product, _))) = (timed, Way::of(request.form.tactic), &self.fused) {
+        let way = Way::of(request.form.tactic);
+        if let (true, Way::Engine(number), Some((product, _))) = (timed, way, &self.fused) {
             Fused::expect(&self.gpu, product.clone(), number);
+        }
+        if timed {
+            let problem = self.problem(request);
+            self.written().expect(&self.gpu, self.dtype, &problem, way);
         }
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        let shape = |input: usize| request.inputs[input].shape.as_slice();
-        let problem = Problem::new(self.transposed, shape(0), shape(1));
-        let way = Way::of(request.form.tactic);
+        wishes::meet_expectations();
+        let (problem, way) = (self.problem(request), Way::of(request.form.tactic));
         if self.dtype.is_float() && problem.k > 0 {
             if let Way::Engine(number) = way
                 && let Some(fused) = self.on_engine(&problem, number)

@@ -11,7 +11,7 @@ use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::common::scope::Scope;
-use crate::providers::cuda::kernels::Gpu;
+use crate::providers::cuda::kernels::{Gpu, wishes};
 use std::sync::Arc;
 
 /// So many products are one launch: queries, keys and values.
@@ -260,14 +260,23 @@ impl Kernel for Together {
     }
 
     fn expect(&self, request: &Request, timed: bool) {
-        let Manner::InTurn(tactic) = Manner::of(request.form.tactic) else {
-            return;
+        let first = &self.singles[0].0;
+        let at_once = |way: Way| {
+            if timed {
+                self.written()
+                    .expect(&self.gpu, first.dtype, &first.problem(request), way);
+            }
+        };
+        let tactic = match Manner::of(request.form.tactic) {
+            Manner::Tile(number) => return at_once(Way::Tile(number)),
+            Manner::Group(number) => return at_once(Way::Group(number)),
+            Manner::InTurn(tactic) => tactic,
         };
         let form = Form {
             tactic,
             ..request.form.clone()
         };
-        self.singles[0].0.expect(
+        first.expect(
             &Request {
                 form: &form,
                 ..*request
@@ -277,8 +286,8 @@ impl Kernel for Together {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        let shape = |input: usize| request.inputs[input].shape.as_slice();
-        let problem = Problem::new(self.singles[0].0.transposed, shape(0), shape(1));
+        wishes::meet_expectations();
+        let problem = self.singles[0].0.problem(request);
         // What was chosen at some shapes has to run at others.
         match Manner::of(request.form.tactic) {
             Manner::InTurn(tactic) => self.in_turn(request, tactic),
