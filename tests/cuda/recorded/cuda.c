@@ -309,8 +309,8 @@ API int cuLaunchKernelEx(const struct Config* config, void* function, void** par
     const bool grid = of[0] && of[1] && of[2] && of[0] <= 0x7fffffff && of[1] <= 65535 && of[2] <= 65535;
     const uint64_t threads = (uint64_t)each[0] * each[1] * each[2];
     if (!grid || !threads || threads > 1024 || each[2] > 64 || config->shared > launched->shared || extra) {
-        MISUSE("%s is launched on a grid of %u x %u x %u blocks of %lu threads with %u bytes of shared memory", name, of[0],
-               of[1], of[2], threads, config->shared);
+        MISUSE("%s is launched on a grid of %u x %u x %u blocks of %lu threads with %u bytes of shared memory", name,
+               of[0], of[1], of[2], threads, config->shared);
         return INVALID_VALUE;
     }
     // Starting ahead is the only attribute, from Hopper on.
