@@ -164,7 +164,8 @@ struct Tile {
 
 // Brings what a step needs of the right operand.
 template <typename L>
-__device__ __forceinline__ void bring_right(uint32 to, const TensorMap* map, const Tile<L>& tile, int32 k, int32 batch, uint32 barrier) {
+__device__ __forceinline__ void bring_right(uint32 to, const TensorMap* map, const Tile<L>& tile, int32 k, int32 batch,
+                                            uint32 barrier) {
     if constexpr (L::TURNED) {
         bring(to, map, k, tile.column, batch, barrier);
     } else {
@@ -222,7 +223,7 @@ __device__ __forceinline__ void sum_up(float (&sums)[L::COLUMNS / 2], int32 term
     // Who is not at the last round of a stage's barrier can't tell which one it waits for.
     if (L::ALTERNATE) turn_wait<L::THREADS>(group);
     for (int32 k = 0; k < terms; k += L::DEPTH) {
-        const uint32 left = memory + turn.stage * L::STAGE_BYTES + rows, right = memory + turn.stage * L::STAGE_BYTES + L::LEFT_BYTES;
+        const uint32 stage = memory + turn.stage * L::STAGE_BYTES, left = stage + rows, right = stage + L::LEFT_BYTES;
         barrier_wait(full + turn.stage * 8, turn.parity);
         products_begin();
         #pragma unroll
@@ -257,6 +258,7 @@ __device__ __forceinline__ void bring_row(uint32 to, const void* from, uint32 by
                  "r"(bytes), "r"(barrier)
                  : "memory");
 }
+
 // The 16 rows of a tile that are a warp's, and where they lie in its shared memory.
 template <typename L>
 struct Rows {
@@ -287,7 +289,10 @@ __device__ __forceinline__ void bring_operands(const Rows<L>& rows, const Tail& 
     if (Tail::STAGED && lane < rows.rows) {
         bring_row(rows.shared + lane * L::PITCH, tail.staged() + rows.first + (uint64)lane * n, bytes, rows.arrived);
     }
-    if (lane < Tail::COLUMNS) bring_row(rows.shared + L::LAID_BYTES + lane * L::COLUMNS * 2, tail.column(lane) + rows.column, bytes, rows.arrived);
+    if (lane < Tail::COLUMNS) {
+        const uint32 to = rows.shared + L::LAID_BYTES + lane * L::COLUMNS * 2;
+        bring_row(to, tail.column(lane) + rows.column, bytes, rows.arrived);
+    }
 }
 
 // The sums of a warp to results of 16 bits: done while each lane has two neighbours of every eight in a row and in the one
@@ -305,7 +310,9 @@ __device__ __forceinline__ void put_rows(Y* y, const float (&sums)[L::COLUMNS / 
             const int32 column = j + i / 2 * 8, below = i % 2 * 8, at = column / 2 + i % 2 * 2;
             uint32 read[Tail::COLUMNS + 1];
             #pragma unroll
-            for (int32 c = 0; c < Tail::COLUMNS; c++) read[c] = *(const uint32*)(rows.laid + L::LAID_BYTES + (c * L::COLUMNS + column) * 2 + lane % 4 * 4);
+            for (int32 c = 0; c < Tail::COLUMNS; c++) {
+                read[c] = *(const uint32*)(rows.laid + L::LAID_BYTES + (c * L::COLUMNS + column) * 2 + lane % 4 * 4);
+            }
             if (Tail::STAGED) read[Tail::COLUMNS] = *(const uint32*)(rows.laid + own + below * L::PITCH + column * 2);
             const float pair[2] = {sums[at], sums[at + 1]};
             const Pack<Y, 2> two = tail.two(pair, read);

@@ -131,10 +131,11 @@ fn structure(operands: &[(TensorId, Place)], arguments: &[Option<usize>], halves
     text + &neighbours(operands, halves, &call) + "};\n"
 }
 
+/// So many operands with a number for each column have room in `warpgroup.cu`.
+pub const MOST_COLUMNS: usize = 2;
+
 /// What `warpgroup.cu` asks of a `Tail`: results two at a time, from operands that it laid out before.
 fn neighbours(operands: &[(TensorId, Place)], halves: bool, call: Written) -> String {
-    /// So many operands of columns have room there.
-    const MOST_COLUMNS: usize = 2;
     let of = |wanted: Place| {
         let numbered = (1..).zip(operands).filter(move |(_, (_, place))| *place == wanted);
         numbered.map(|(number, _)| number).collect::<Vec<usize>>()

@@ -1,5 +1,6 @@
 //! Products of 16-bit floats on Hopper, by warpgroups: the kernel of `warpgroup.cu`.
 
+use super::behind::MOST_COLUMNS;
 use super::own::{self, Written};
 use super::problem::Problem;
 use crate::error::{Error, Result};
@@ -61,7 +62,7 @@ impl Shape {
     fn shared_bytes(&self) -> usize {
         const PATTERN: usize = 1024;
         let tiles = self.stages * (self.rows() + self.columns) * DEPTH * 2;
-        let results = WARP_ROWS * (self.columns * 2 + 16) + 2 * self.columns * 2;
+        let results = WARP_ROWS * (self.columns * 2 + 16) + MOST_COLUMNS * self.columns * 2;
         tiles + WARPS * results + PATTERN
     }
 
