@@ -38,6 +38,36 @@ pub fn sides(c: &Convolution, call: &Call) -> [*const u8; 2] {
     [side(c.bias, 2), side(c.residual.is_some(), 2 + usize::from(c.bias))]
 }
 
+/// What runs where operands lie as another kernel does not take them, made when that first happens.
+pub struct Spare {
+    gpu: Arc<Gpu>,
+    /// The convolution.
+    pub convolution: Convolution,
+    from: DType,
+    made: OnceLock<Direct>,
+}
+
+impl Spare {
+    /// One for a convolution of an input of this type.
+    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, from: DType) -> Self {
+        Self {
+            gpu: gpu.clone(),
+            convolution: c.clone(),
+            from,
+            made: OnceLock::new(),
+        }
+    }
+
+    /// Puts the convolution into the stream of a call.
+    ///
+    /// # Errors
+    /// If the kernel can't be made, or the device refuses.
+    pub fn run(&self, call: &Call) -> Result<()> {
+        let make = || Direct::new(&self.gpu, &self.convolution, self.from);
+        kept(&self.made, make)?.run(call)
+    }
+}
+
 /// The kernel that runs any convolution.
 pub struct Direct {
     function: Function,

@@ -4,15 +4,14 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
-use super::direct::{AXES, Direct, WIDEST, pack, sides};
-use super::later::kept;
+use super::direct::{AXES, Spare, WIDEST, pack, sides};
 use crate::error::{Error, ErrorKind, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cublaslt::{self, Epilogue, Plan, Product};
 use crate::providers::cuda::library::cudnn::{Activation, Convolution};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// So many of cuBLASLt's algorithms are timed.
 pub const ALGORITHMS: u32 = 4;
@@ -43,8 +42,7 @@ pub struct Multiplied {
     gpu: Arc<Gpu>,
     plan: Plan,
     patches: Option<Patches>,
-    convolution: Convolution,
-    direct: OnceLock<Direct>,
+    spare: Spare,
 }
 
 impl Multiplied {
@@ -84,8 +82,7 @@ impl Multiplied {
             gpu: gpu.clone(),
             plan: gpu.blas()?.plan(product, number).map_err(refused)?,
             patches,
-            convolution: c.clone(),
-            direct: OnceLock::new(),
+            spare: Spare::new(gpu, c, c.dtype),
         })
     }
 
@@ -111,10 +108,9 @@ impl Instance for Multiplied {
     fn run(&mut self, call: &Call) -> Result<()> {
         let operands = call.inputs.iter().copied().chain([call.outputs[0].cast_const()]);
         if !operands.into_iter().all(|address| address.addr().is_multiple_of(EVEN)) {
-            let make = || Direct::new(&self.gpu, &self.convolution, self.convolution.dtype);
-            return kept(&self.direct, make)?.run(call);
+            return self.spare.run(call);
         }
-        let [bias, residual] = sides(&self.convolution, call);
+        let [bias, residual] = sides(&self.spare.convolution, call);
         let rows = call.workspace.wrapping_add(self.rows());
         let left = match &self.patches {
             None => call.inputs[0].cast_mut(),

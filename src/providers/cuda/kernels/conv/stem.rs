@@ -3,14 +3,13 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
-use super::direct::{Direct, activation, sides};
-use super::later::kept;
+use super::direct::{Spare, activation, sides};
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::library::cudnn::Convolution;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../../kernels/stem.cu");
 /// Threads of a block.
@@ -42,13 +41,10 @@ pub fn fits(dtype: DType, [results, channels]: [i64; 2], kernel: &[i64], strides
 
 /// A convolution of few channels.
 pub struct Stem {
-    gpu: Arc<Gpu>,
     function: Function,
     shape: Vec<i32>,
     grid: Grid,
-    convolution: Convolution,
-    from: DType,
-    direct: OnceLock<Direct>,
+    spare: Spare,
 }
 
 impl Stem {
@@ -70,7 +66,6 @@ impl Stem {
         let (words, tiles) = words(c);
         let along = (gpu.device.multiprocessors * BLOCKS).div_ceil(across);
         Ok(Self {
-            gpu: gpu.clone(),
             function: gpu
                 .compiler
                 .function(&source(c, chunks, from), "first_convolution", 0)?,
@@ -79,9 +74,7 @@ impl Stem {
                 blocks: [along.min(tiles as u32), across, 1],
                 threads: THREADS,
             },
-            convolution: c.clone(),
-            from,
-            direct: OnceLock::new(),
+            spare: Spare::new(gpu, c, from),
         })
     }
 }
@@ -119,10 +112,9 @@ impl Instance for Stem {
 
     fn run(&mut self, call: &Call) -> Result<()> {
         if !call.outputs[0].addr().is_multiple_of(PACK[0]) {
-            let make = || Direct::new(&self.gpu, &self.convolution, self.from);
-            return kept(&self.direct, make)?.run(call);
+            return self.spare.run(call);
         }
-        let [bias, _] = sides(&self.convolution, call);
+        let [bias, _] = sides(&self.spare.convolution, call);
         let mut arguments = Arguments::default();
         for address in [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1], bias] {
             arguments.address(address);

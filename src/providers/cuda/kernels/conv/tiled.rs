@@ -6,14 +6,13 @@ use super::super::pointwise::code::element;
 use super::super::wishes;
 use super::super::words::divisor;
 use super::cuts::{Cut, Problem, Tile, ranked};
-use super::direct::{Direct, activation, sides};
-use super::later::kept;
+use super::direct::{Spare, activation, sides};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Arguments, Device, Function, Grid};
 use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 const PARTS: &str = include_str!("../../../../../kernels/products.cuh");
 const SOURCE: &str = include_str!("../../../../../kernels/tiled_conv.cu");
@@ -155,13 +154,11 @@ fn source(c: &Convolution, tile: &Tile, held: bool) -> String {
 
 /// A small convolution.
 pub struct Tiled {
-    gpu: Arc<Gpu>,
     function: Function,
     grid: Grid,
     shape: Vec<i32>,
     tile: Tile,
-    convolution: Convolution,
-    direct: OnceLock<Direct>,
+    spare: Spare,
 }
 
 impl Tiled {
@@ -182,15 +179,13 @@ impl Tiled {
     pub fn new(gpu: &Arc<Gpu>, c: &Convolution, plan: &Plan, held: bool) -> Result<Self> {
         let bytes = plan.tile.shared_bytes();
         Ok(Self {
-            gpu: gpu.clone(),
             function: gpu
                 .compiler
                 .function(&source(c, &plan.tile, held), "tiled_convolution", bytes)?,
             grid: plan.grid,
             shape: plan.shape.clone(),
             tile: plan.tile,
-            convolution: c.clone(),
-            direct: OnceLock::new(),
+            spare: Spare::new(gpu, c, c.dtype),
         })
     }
 }
@@ -202,7 +197,7 @@ impl Instance for Tiled {
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
-        let [bias, residual] = sides(&self.convolution, call);
+        let [bias, residual] = sides(&self.spare.convolution, call);
         let addresses = [
             call.outputs[0].cast_const(),
             call.inputs[0],
@@ -212,8 +207,7 @@ impl Instance for Tiled {
         ];
         // A slice may begin anywhere, and where is not known any sooner.
         if !addresses.iter().all(|address| address.addr().is_multiple_of(PACK[0])) {
-            let make = || Direct::new(&self.gpu, &self.convolution, self.convolution.dtype);
-            return kept(&self.direct, make)?.run(call);
+            return self.spare.run(call);
         }
         let mut arguments = Arguments::default();
         addresses.iter().for_each(|&address| _ = arguments.address(address));
