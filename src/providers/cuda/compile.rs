@@ -1,6 +1,6 @@
 //! Kernels from source: compiled for the GPU at hand, kept in the user's cache directory, loaded once per process.
 
-use super::device::{Device, Function, Module};
+use super::device::{Device, Function, HOPPER, Module};
 use super::library::nvrtc::nvrtc;
 use crate::error::Result;
 use crate::knobs;
@@ -15,8 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What every kernel may use.
 const TYPES: &str = include_str!("../../../kernels/types.cuh");
 
-/// The GPUs on which a kernel may start while the one before it still runs.
-const HOPPER: (i32, i32) = (9, 0);
 /// What each kernel of a source begins with, and what it calls first if it may be started ahead.
 const ENTRY: &str = "extern \"C\" __global__";
 const WAITS: &str = "after_previous();";

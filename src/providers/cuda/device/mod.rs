@@ -47,6 +47,10 @@ unsafe impl Sync for Device {}
 /// The oldest compute capability that the kernels are written for.
 const OLDEST: (i32, i32) = (7, 5);
 
+/// From this compute capability on blocks come in clusters, a kernel may start while the one before it still runs, and a copy
+/// engine brings tiles; warpgroups that multiply are in this one alone.
+pub const HOPPER: (i32, i32) = (9, 0);
+
 /// How many GPUs there are.
 ///
 /// # Errors

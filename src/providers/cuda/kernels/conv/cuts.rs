@@ -1,10 +1,7 @@
 //! How a small convolution is cut into tiles and their sums into steps, and which cuts are worth timing.
 
-use crate::providers::cuda::device::Device;
+use crate::providers::cuda::device::{Device, HOPPER};
 use std::cmp::Reverse;
-
-/// From this compute capability on blocks come in clusters.
-const HOPPER: (i32, i32) = (9, 0);
 
 /// A convolution over two axes.
 #[derive(Debug, Clone, PartialEq, Eq)]

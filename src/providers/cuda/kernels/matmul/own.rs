@@ -1,14 +1,11 @@
 //! Products on kernels of ours: on tensor cores for 16-bit floats, and for every type on plain arithmetic.
 
-use super::Way;
 use super::problem::Problem;
-use super::warpgroup::Grouped;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
-use crate::providers::cuda::device::{Device, Grid};
+use crate::providers::cuda::device::{Device, Grid, HOPPER};
+use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::launch::{Launches, fields};
-use crate::providers::cuda::kernels::{Gpu, wishes};
-use std::sync::Arc;
 
 const PLAIN: &str = include_str!("../../../../../kernels/matmul.cu");
 const PARTS: &str = include_str!("../../../../../kernels/products.cuh");
@@ -20,8 +17,6 @@ const SIDE: usize = 64;
 const SIDE_THREADS: u32 = 256;
 /// From this compute capability on there are the instructions that `gemm` is made of.
 const AMPERE: (i32, i32) = (8, 0);
-/// From this one on blocks come in clusters.
-const HOPPER: (i32, i32) = (9, 0);
 /// The tiles that are tried for one product.
 pub const TILES: u32 = 6;
 
@@ -64,21 +59,6 @@ impl Written {
             .map(|number| format!("x{number}_{product}"))
             .collect();
         format!("Tail{{{}}}", read.join(", "))
-    }
-
-    /// Lets the kernel for a problem be compiled with the next ones that are, if the way is one of ours.
-    pub fn expect(self, gpu: &Arc<Gpu>, dtype: DType, problem: &Problem, way: Way) {
-        if problem.k == 0 || !matches!(way, Way::Tile(_) | Way::Group(_)) {
-            return;
-        }
-        let (gpu, problem) = (gpu.clone(), problem.clone());
-        let key = format!("{way:?} {problem:?} {} {}", self.products, self.text);
-        // What went wrong is found so again by who asks for it.
-        wishes::expect_job(key, move || match way {
-            Way::Tile(number) => _ = tensor(&gpu, &problem, &self, number),
-            Way::Group(number) => _ = Grouped::new(&gpu, dtype, &problem, &self, number),
-            Way::Library(_) | Way::Engine(_) => {}
-        });
     }
 
     /// An entry point that begins so, and whose body calls a product with `y, a, b, tail, s`; `blockIdx.y` says which, where

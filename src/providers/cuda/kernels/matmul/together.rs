@@ -4,7 +4,7 @@
 use super::behind::Behind;
 use super::problem::Problem;
 use super::warpgroup::Grouped;
-use super::{MatMul, Single, Way, follow, own, problem, single, warpgroup};
+use super::{MatMul, Single, Way, expect, follow, own, problem, single, warpgroup};
 use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::{LayerId, TensorId};
@@ -263,8 +263,7 @@ impl Kernel for Together {
         let first = &self.singles[0].0;
         let at_once = |way: Way| {
             if timed {
-                self.written()
-                    .expect(&self.gpu, first.dtype, &first.problem(request), way);
+                expect(&self.gpu, first.dtype, first.problem(request), self.written(), way);
             }
         };
         let tactic = match Manner::of(request.form.tactic) {

@@ -6,7 +6,7 @@ use super::problem::Problem;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
-use crate::providers::cuda::device::{Boxes, Device, Grid};
+use crate::providers::cuda::device::{Boxes, Device, Grid, HOPPER};
 use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::conv::later::Later;
 use crate::providers::cuda::kernels::launch::{Launches, Step, fields};
@@ -15,8 +15,6 @@ use std::sync::Arc;
 const SOURCE: &str = include_str!("../../../../../kernels/warpgroup.cu");
 /// So many shapes of tiles are tried for one product.
 pub const SHAPES: u32 = 3;
-/// The GPUs that have the instructions.
-const HOPPER: (i32, i32) = (9, 0);
 /// What extents of rows are multiples of, in elements.
 const EVEN: usize = Boxes::EVEN / 2;
 /// Terms of a sum at a time: 128 bytes.
