@@ -80,11 +80,11 @@ __device__ __forceinline__ void gemm(Y* y, const T* a, const T* b, const Tail& t
                                                    b + (L::TB ? (uint64)k : (uint64)k * b_pitch), b_pitch,
                                                    L::TB ? columns : left, L::TB ? left : columns, b_wide);
     };
-    const auto multiply = [&](int32 step) {
+    const auto read = [&](int32 step, Fragments<L>& into) {
         const uint32 a_stage = shared + step % L::STAGES * L::STAGE_BYTES, b_stage = a_stage + L::A_BYTES;
-        const auto left = [&](uint32(&into)[4], uint32 i, uint32 k) { load_left<L>(into, a_stage, L::row() + i * 16, k); };
-        const auto right = [&](uint32(&into)[4], uint32 j, uint32 k) { load_right<L>(into, b_stage, L::column() + j * 16, k); };
-        multiply_stage<L, T>(sums, left, right);
+        const auto left = [&](uint32(&four)[4], uint32 i, uint32 k) { load_left<L>(four, a_stage, L::row() + i * 16, k); };
+        const auto right = [&](uint32(&four)[4], uint32 j, uint32 k) { load_right<L>(four, b_stage, L::column() + j * 16, k); };
+        into.read(left, right);
     };
     const auto load = [&](int32 step) {
         load_a(step);
@@ -98,7 +98,7 @@ __device__ __forceinline__ void gemm(Y* y, const T* a, const T* b, const Tail& t
         if (!HELD) load_b(step);
     };
     begin_steps<L>(end - start, early, rest);
-    take_steps<L>(end - start, load, multiply);
+    take_steps<L, T>(sums, end - start, load, read);
     const bool wide = s.n % 8 == 0 && (uint64)y % sizeof(Pack<Y, 8>) == 0 && tail.wide();
     finish<L>((float*)memory, sums, [&](int32, int32 r, int32 c, const float* laid) {
         if (row + r >= s.m || column + c >= s.n) return;

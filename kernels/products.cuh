@@ -43,16 +43,24 @@ __device__ __forceinline__ void multiply_add(bfloat16, float (&d)[4], const uint
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Says that this block of a cluster runs, and waits until all of them do: until then nobody writes to their memory.
+__device__ __forceinline__ void cluster_greet() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_meet() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 // Blocks of a cluster wait for one another, and see what the others wrote.
 __device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
-// Four floats of the shared memory of a block of the cluster.
-__device__ __forceinline__ void load_from_block(float* into, uint32 address, uint32 block) {
-    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
-                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
-                 : "=f"(into[0]), "=f"(into[1]), "=f"(into[2]), "=f"(into[3])
-                 : "r"(address), "r"(block)
+// Floats to the shared memory of a block of the cluster.
+__device__ __forceinline__ void send(const Pack<float, 2>& pair, uint32 address, uint32 block) {
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                 "st.shared::cluster.v2.f32 [there], {%2, %3};\n}" ::"r"(address),
+                 "r"(block), "f"(pair.item[0]), "f"(pair.item[1])
+                 : "memory");
+}
+__device__ __forceinline__ void send(const Pack<float, 4>& four, uint32 address, uint32 block) {
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                 "st.shared::cluster.v4.f32 [there], {%2, %3, %4, %5};\n}" ::"r"(address),
+                 "r"(block), "f"(four.item[0]), "f"(four.item[1]), "f"(four.item[2]), "f"(four.item[3])
                  : "memory");
 }
 
@@ -77,6 +85,8 @@ struct Block {
     static constexpr int PITCH = BN + 8, PART = BM * PITCH;
     // Eights of neighbours that the block writes of its tile, and those that a thread does.
     static constexpr int SHARE = BM * BN / 8 / SPLIT, EACH = (SHARE + THREADS - 1) / THREADS;
+    // Where blocks of a cluster put the sums that this one writes, behind all else: SHARE eights of each.
+    static constexpr int OWN_BYTES = STAGES * STAGE_BYTES > WARPS_K * PART * 4 ? STAGES * STAGE_BYTES : WARPS_K * PART * 4;
 
     // Where the tile of this warp begins.
     static __device__ __forceinline__ uint32 row() { return threadIdx.x / 32 % WARPS / WARPS_N * WM; }
@@ -89,6 +99,7 @@ struct Block {
 // the rest of what one needs.
 template <typename L, typename Early, typename Load>
 __device__ __forceinline__ void begin_steps(int32 steps, const Early& early, const Load& load) {
+    if constexpr (L::SPLIT > 1) cluster_greet();
     for (int32 step = 0; step < min(L::STAGES - 1, steps); step++) early(step);
     after_previous();
     for (int32 step = 0; step < L::STAGES - 1; step++) {
@@ -97,37 +108,64 @@ __device__ __forceinline__ void begin_steps(int32 steps, const Early& early, con
     }
 }
 
-// Takes one step after another as they come: nobody reads any more what a step takes the place of.
-template <typename L, typename Load, typename Multiply>
-__device__ __forceinline__ void take_steps(int32 steps, const Load& load, const Multiply& multiply) {
-    for (int32 step = 0; step < steps; step++) {
+// What a warp multiplies of a step.
+template <typename L>
+struct Fragments {
+    static constexpr int TIMES = L::BK / 16 / L::WARPS_K;
+    uint32 a[TIMES][L::WM / 16][4], b[TIMES][L::WN / 16][4];
+
+    // `left` brings 16 rows, from those of the warp on, by 16 terms; `right` as many columns.
+    template <typename Left, typename Right>
+    __device__ __forceinline__ void read(const Left& left, const Right& right) {
+        #pragma unroll
+        for (uint32 time = 0; time < TIMES; time++) {
+            const uint32 k = (time * L::WARPS_K + L::part()) * 16;
+            #pragma unroll
+            for (uint32 i = 0; i < L::WM / 16; i++) left(a[time][i], i, k);
+            #pragma unroll
+            for (uint32 j = 0; j < L::WN / 16; j++) right(b[time][j], j, k);
+        }
+    }
+
+    template <typename T>
+    __device__ __forceinline__ void multiply(T type, float (&sums)[L::WM / 16][L::WN / 8][4]) const {
+        #pragma unroll
+        for (uint32 time = 0; time < TIMES; time++) {
+            #pragma unroll
+            for (uint32 i = 0; i < L::WM / 16; i++) {
+                #pragma unroll
+                for (uint32 j = 0; j < L::WN / 8; j++) {
+                    const uint32(&pair)[4] = b[time][j / 2];
+                    multiply_add(type, sums[i][j], a[time][i], pair[j % 2 * 2], pair[j % 2 * 2 + 1]);
+                }
+            }
+        }
+    }
+};
+
+// Takes one step after another as they come, `read(step, fragments)` of the next one before the products of this one: nobody
+// reads any more what a step takes the place of.
+template <typename L, typename T, typename Load, typename Read>
+__device__ __forceinline__ void take_steps(float (&sums)[L::WM / 16][L::WN / 8][4], int32 steps, const Load& load,
+                                           const Read& read) {
+    const auto take = [&](int32 step, Fragments<L>& into) {
+        if (step >= steps) return;
         copies_wait<L::STAGES - 2>();
         __syncthreads();
         if (step + L::STAGES - 1 < steps) load(step + L::STAGES - 1);
         copies_commit();
-        multiply(step);
+        read(step, into);
+    };
+    Fragments<L> now, next;
+    take(0, now);
+    #pragma unroll 1
+    for (int32 step = 0; step < steps; step++) {
+        take(step + 1, next);
+        now.multiply(T(), sums);
+        now = next;
     }
     copies_wait<0>();
     __syncthreads();
-}
-
-// Multiplies what lies in one stage. `left` brings 16 rows, from those of the warp on, by 16 terms; `right` as many columns.
-template <typename L, typename T, typename Left, typename Right>
-__device__ __forceinline__ void multiply_stage(float (&sums)[L::WM / 16][L::WN / 8][4], const Left& left, const Right& right) {
-    #pragma unroll
-    for (uint32 step = 0; step < L::BK; step += 16 * L::WARPS_K) {
-        const uint32 k = step + L::part() * 16;
-        uint32 a[L::WM / 16][4], b[L::WN / 16][4];
-        #pragma unroll
-        for (uint32 i = 0; i < L::WM / 16; i++) left(a[i], i, k);
-        #pragma unroll
-        for (uint32 j = 0; j < L::WN / 16; j++) right(b[j], j, k);
-        #pragma unroll
-        for (uint32 i = 0; i < L::WM / 16; i++) {
-            #pragma unroll
-            for (uint32 j = 0; j < L::WN / 8; j++) multiply_add(T(), sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
-        }
-    }
 }
 
 // 16 columns of a right operand whose columns lie as rows of BK terms.
@@ -137,60 +175,91 @@ __device__ __forceinline__ void load_columns(uint32 (&into)[4], uint32 from, uin
     load_matrices(into, from + spread<L::BK / 8>(column + lane % 8 + lane / 16 * 8, k / 8 + lane / 8 % 2));
 }
 
-// The sums of a block to its shared memory, row by row.
-template <typename L>
-__device__ __forceinline__ void lay_out(float* memory, const float (&sums)[L::WM / 16][L::WN / 8][4]) {
+// Takes the pairs of neighbours that a thread summed up: `take(row, column, pair)`.
+template <typename L, typename Take>
+__device__ __forceinline__ void each_pair(const float (&sums)[L::WM / 16][L::WN / 8][4], const Take& take) {
     const uint32 lane = threadIdx.x % 32, row = L::row() + lane / 4, column = L::column() + lane % 4 * 2;
-    memory += L::part() * L::PART;
     #pragma unroll
     for (uint32 i = 0; i < L::WM / 16; i++) {
         #pragma unroll
         for (uint32 j = 0; j < L::WN / 8; j++) {
             #pragma unroll
             for (uint32 half = 0; half < 2; half++) {
-                Pack<float, 2> pair;
-                pair.item[0] = sums[i][j][half * 2];
-                pair.item[1] = sums[i][j][half * 2 + 1];
-                *(Pack<float, 2>*)(memory + (row + i * 16 + half * 8) * L::PITCH + column + j * 8) = pair;
+                const Pack<float, 2> pair = {{sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
+                take(row + i * 16 + half * 8, column + j * 8, pair);
             }
         }
     }
 }
 
-// Adds up the shares of steps where other blocks will read the sums.
+// The sums of a block to its shared memory, row by row.
 template <typename L>
-__device__ __forceinline__ void add_parts(float* memory) {
+__device__ __forceinline__ void lay_out(float* memory, const float (&sums)[L::WM / 16][L::WN / 8][4]) {
+    memory += L::part() * L::PART;
+    each_pair<L>(sums, [&](uint32 row, uint32 column, const Pack<float, 2>& pair) {
+        *(Pack<float, 2>*)(memory + row * L::PITCH + column) = pair;
+    });
     __syncthreads();
-    for (int32 v = threadIdx.x; v < L::BM * L::BN / 4; v += L::THREADS) {
-        float* at = memory + v / (L::BN / 4) * L::PITCH + v % (L::BN / 4) * 4;
-        Pack<float, 4> sum = *(const Pack<float, 4>*)at;
+}
+
+// Four neighbours, added over the shares of steps in their order.
+template <typename L>
+__device__ __forceinline__ Pack<float, 4> over_parts(const float* memory) {
+    Pack<float, 4> sum = *(const Pack<float, 4>*)memory;
+    #pragma unroll
+    for (int32 part = 1; part < L::WARPS_K; part++) {
+        const Pack<float, 4> other = *(const Pack<float, 4>*)(memory + part * L::PART);
         #pragma unroll
-        for (int32 part = 1; part < L::WARPS_K; part++) {
-            const Pack<float, 4> other = *(const Pack<float, 4>*)(at + part * L::PART);
-            #pragma unroll
-            for (int32 k = 0; k < 4; k++) sum.item[k] += other.item[k];
-        }
-        *(Pack<float, 4>*)at = sum;
+        for (int32 k = 0; k < 4; k++) sum.item[k] += other.item[k];
     }
+    return sum;
+}
+
+// Neighbours of a row to the block that writes them, where the sums of this one are to lie in its memory.
+template <typename L, int N>
+__device__ __forceinline__ void post(const Pack<float, N>& sums, uint32 box, uint32 row, uint32 column) {
+    const uint32 eight = row * (L::BN / 8) + column / 8;
+    send(sums, box + (eight % L::SHARE * 8 + column % 8) * 4, eight / L::SHARE);
+}
+
+// The sums of a block to those of its cluster that write them.
+template <typename L>
+__device__ __forceinline__ void share_out(float* memory, const float (&sums)[L::WM / 16][L::WN / 8][4]) {
+    const uint32 box = shared_address((uint8*)memory + L::OWN_BYTES) + blockIdx.z * L::SHARE * 32;
+    if constexpr (L::WARPS_K == 1) {
+        cluster_meet();
+        each_pair<L>(sums, [&](uint32 row, uint32 column, const Pack<float, 2>& pair) { post<L>(pair, box, row, column); });
+    } else {
+        lay_out<L>(memory, sums);
+        cluster_meet();
+        #pragma unroll 2
+        for (uint32 v = threadIdx.x; v < L::BM * L::BN / 4; v += L::THREADS) {
+            const uint32 row = v / (L::BN / 4), column = v % (L::BN / 4) * 4;
+            post<L>(over_parts<L>(memory + row * L::PITCH + column), box, row, column);
+        }
+    }
+    cluster_wait();
 }
 
 // Eight sums, added over the blocks of a cluster, or the shares of steps, in their order.
 template <typename L>
 __device__ __forceinline__ void collect(float (&sums)[8], const float* memory) {
     #pragma unroll
-    for (int32 k = 0; k < 8; k++) sums[k] = 0.0f;
-    #pragma unroll
-    for (uint32 from = 0; from < (L::SPLIT > 1 ? L::SPLIT : L::WARPS_K); from++) {
-        float part[8];
+    for (int32 half = 0; half < 2; half++) {
+        Pack<float, 4> sum;
         if constexpr (L::SPLIT > 1) {
-            load_from_block(&part[0], shared_address(memory), from);
-            load_from_block(&part[4], shared_address(memory + 4), from);
+            sum = {};
+            #pragma unroll
+            for (int32 from = 0; from < L::SPLIT; from++) {
+                const Pack<float, 4> part = *(const Pack<float, 4>*)(memory + from * L::SHARE * 8 + half * 4);
+                #pragma unroll
+                for (int32 k = 0; k < 4; k++) sum.item[k] += part.item[k];
+            }
         } else {
-            *(Pack<float, 4>*)&part[0] = *(const Pack<float, 4>*)(memory + from * L::PART);
-            *(Pack<float, 4>*)&part[4] = *(const Pack<float, 4>*)(memory + from * L::PART + 4);
+            sum = over_parts<L>(memory + half * 4);
         }
         #pragma unroll
-        for (int32 k = 0; k < 8; k++) sums[k] += part[k];
+        for (int32 k = 0; k < 4; k++) sums[half * 4 + k] = sum.item[k];
     }
 }
 
@@ -209,11 +278,11 @@ __device__ __forceinline__ void each_eight(const Take& take) {
 // for `collect`.
 template <typename L, typename Take>
 __device__ __forceinline__ void finish(float* memory, const float (&sums)[L::WM / 16][L::WN / 8][4], const Take& take) {
-    lay_out<L>(memory, sums);
-    if constexpr (L::SPLIT > 1 && L::WARPS_K > 1) add_parts<L>(memory);
-    if constexpr (L::SPLIT > 1) cluster_wait();
-    else __syncthreads();
-    each_eight<L>([&](int32 number, int32 row, int32 column) { take(number, row, column, memory + row * L::PITCH + column); });
-    // No block leaves while others read its memory.
-    if constexpr (L::SPLIT > 1) cluster_wait();
+    if constexpr (L::SPLIT > 1) share_out<L>(memory, sums);
+    else lay_out<L>(memory, sums);
+    each_eight<L>([&](int32 number, int32 row, int32 column) {
+        const float* laid = memory + row * L::PITCH + column;
+        if constexpr (L::SPLIT > 1) laid = memory + L::OWN_BYTES / 4 + (number * L::THREADS + threadIdx.x) * 8;
+        take(number, row, column, laid);
+    });
 }

@@ -27,24 +27,29 @@ struct Shape {
 // One of the steps in which the sums are taken: elements of the kernel, and then channels.
 struct Step {
     int32 row, column, channel, region;
+    // Where its weights are in the row of a result.
+    int32 weights;
 
     template <typename L>
     static __device__ __forceinline__ Step at(int32 number, const Shape& s) {
         uint32 rest = number;
         const uint32 tap = s.taps.take(rest);
         const int32 row = s.kernel_width.divide(tap);
-        return {row, (int32)tap - row * s.kernel[1], (int32)rest * L::BK, 0};
+        const int32 channel = (int32)rest * L::BK;
+        return {row, (int32)tap - row * s.kernel[1], channel, 0, (int32)tap * s.channels + channel};
     }
 
     // Goes to the next one, and says whether that has a region of its own.
     template <typename L>
     __device__ __forceinline__ bool next(const Shape& s) {
         bool other = s.single;
+        weights += s.channels;
         if (++column == s.kernel[1]) {
             column = 0;
             if (++row == s.kernel[0]) {
                 row = 0;
                 channel += L::BK;
+                weights = channel;
                 other = true;
             }
         }
@@ -72,21 +77,38 @@ struct Place {
     }
 };
 
-// What a step needs of the weights, which are a row of elements of the kernel, and in each of channels, for each result.
+// The weights as a thread brings them: a row for each result, which is elements of the kernel, and in each of those channels.
 template <typename L, typename T>
-__device__ __forceinline__ void fetch_weights(uint32 to, const T* w, const Place& place, const Step& step, const Shape& s) {
-    constexpr int32 CHUNKS = L::BK / 8;
-    const int32 pitch = s.taps.size * s.channels, chunk = threadIdx.x % CHUNKS;
-    const T* from = w + (step.row * s.kernel[1] + step.column) * s.channels + step.channel + chunk * 8;
-    const bool within = step.channel + chunk * 8 < s.channels;
-    #pragma unroll
-    for (int32 i = 0; i < L::BN; i += L::THREADS / CHUNKS) {
-        const int32 row = i + threadIdx.x / CHUNKS, result = place.first + row;
-        if (L::BN % (L::THREADS / CHUNKS) != 0 && row >= L::BN) break;
-        const bool there = within && result < s.results;
-        copy_ahead(to + spread<CHUNKS>(row, chunk), there ? from + (int64)result * pitch : w, there ? 16 : 0);
+struct Weights {
+    static constexpr int32 CHUNKS = L::BK / 8, HOP = L::THREADS / CHUNKS, COPIES = (L::BN + HOP - 1) / HOP;
+    static_assert(HOP % 8 == 0, "rows of a thread are spread alike");
+    const T* from;
+    int64 hop;
+    uint32 to;
+    int32 channel, left;
+
+    __device__ __forceinline__ Weights(const T* w, const Place& place, const Shape& s) {
+        const int32 row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS, pitch = s.taps.size * s.channels;
+        channel = chunk * 8;
+        from = w + (int64)(place.first + row) * pitch + channel;
+        hop = (int64)HOP * pitch;
+        to = spread<CHUNKS>(row, chunk);
+        left = min(s.results - place.first, L::BN) - row;
     }
-}
+
+    // What a step needs: zeros beyond the last result or channel.
+    __device__ __forceinline__ void fetch(uint32 stage, const Step& step, const Shape& s) const {
+        const bool within = step.channel + channel < s.channels;
+        const T* at = from + step.weights;
+        #pragma unroll
+        for (int32 i = 0; i < COPIES; i++) {
+            if (L::BN % HOP == 0 || i * HOP < L::BN - (int32)threadIdx.x / CHUNKS) {
+                copy_ahead(stage + to + i * L::THREADS * 16, at, within && i * HOP < left ? 16 : 0);
+            }
+            at += hop;
+        }
+    }
+};
 
 // The region of a step: zeros where it is beyond the image.
 template <typename L, typename T>
@@ -148,12 +170,13 @@ __device__ __forceinline__ void convolve(T* y, const T* x, const T* w, const T* 
     const int32 share = (s.steps + L::SPLIT - 1) / L::SPLIT, start = blockIdx.z * share;
     const int32 steps = min(start + share, s.steps) - start, region_bytes = s.slots * L::BK * 2;
     // The regions lie behind the weights.
-    const uint32 weights = shared_address(memory), regions = weights + L::STAGES * L::B_BYTES;
+    const uint32 stages = shared_address(memory), regions = stages + L::STAGES * L::B_BYTES;
+    const Weights<L, T> weights(w, place, s);
     Step now = Step::at<L>(start, s), weighed = now, seen = now;
     bool other = true;
     // Either may run ahead of the other.
     const auto load_weights = [&](int32 number) {
-        fetch_weights<L>(weights + number % L::STAGES * L::B_BYTES, w, place, weighed, s);
+        weights.fetch(stages + number % L::STAGES * L::B_BYTES, weighed, s);
         weighed.next<L>(s);
     };
     const auto load_region = [&]() {
@@ -183,14 +206,22 @@ __device__ __forceinline__ void convolve(T* y, const T* x, const T* w, const T* 
         slots[i] = row < s.tile[0] ? row * s.place_slots[0] + column * s.place_slots[1] : 0;
     }
     float sums[L::WM / 16][L::WN / 8][4] = {};
-    take_steps<L>(steps, load, [&](int32 number) {
-        const uint32 a = regions + now.region * region_bytes, b = weights + number % L::STAGES * L::B_BYTES;
+    // Where the chunk of the warp's share of a step is in a row; where the lane's row of the weights begins.
+    constexpr uint32 CHUNKS = L::BK / 8;
+    const uint32 lane = threadIdx.x % 32, own = L::part() * 2;
+    const uint32 column = L::column() + lane % 8 + lane / 16 * 8;
+    const uint32 turned = spread<CHUNKS>(column, own + lane / 8 % 2);
+    take_steps<L, T>(sums, steps, load, [&](int32 number, Fragments<L>& into) {
+        const uint32 a = regions + now.region * region_bytes, b = stages + number % L::STAGES * L::B_BYTES;
         const uint32 beyond = now.row * s.tap_slots[0] + now.column * s.tap_slots[1];
-        const auto left = [&](uint32(&into)[4], uint32 i, uint32 k) {
-            load_matrices(into, a + spread<L::BK / 8>(slots[i] + beyond, k / 8 + threadIdx.x % 32 / 16));
+        const auto left = [&](uint32(&four)[4], uint32 i, uint32 k) {
+            load_matrices(four, a + spread<CHUNKS>(slots[i] + beyond, k / 8 + lane / 16));
         };
-        const auto right = [&](uint32(&into)[4], uint32 j, uint32 k) { load_columns<L>(into, b, L::column() + j * 16, k); };
-        multiply_stage<L, T>(sums, left, right);
+        // Shares of a step differ in bits that no share has in itself.
+        const auto right = [&](uint32(&four)[4], uint32 j, uint32 k) {
+            load_matrices(four, b + ((turned + j * 16 * CHUNKS * 16) ^ (k / 8 - own) * 16));
+        };
+        into.read(left, right);
         now.next<L>(s);
     });
     finish<L>((float*)memory, sums, [&](int32 number, int32 row, int32 column, const float* laid) {

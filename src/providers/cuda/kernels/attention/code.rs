@@ -60,11 +60,12 @@ impl Code {
                     keys,
                     row_warps,
                     key_warps,
+                    residents,
                 } = tile;
                 (
                     format!("{TENSOR}\n{PLAIN}\n{RESULTS}\n{TILES}"),
                     format!("attend<{ty}, {size}, {v_size}, {keys}, {row_warps}, {key_warps}, {rule}>"),
-                    format!("{}, {}", tile.threads(), tile.residents()),
+                    format!("{}, {residents}", tile.threads()),
                 )
             }
             Way::Plain { columns } => {
@@ -103,7 +104,7 @@ mod tests {
             mask,
             capped: false,
         };
-        let tiles = Way::Tiles(Tile::all([64, 32], 1 << 17)[4]);
+        let tiles = Way::Tiles(Tile::all([64, 32], 1 << 17)[6]);
         let source = code(tiles, DType::BFloat16, Mask::Truths).source();
         assert!(source.contains("attend<bfloat16, 64, 32, 32, 1, 4, true, 1, false>(y, q, k, v, mask, partial, s);"));
         assert!(source.contains("__launch_bounds__(128, 4) attending"));

@@ -26,7 +26,7 @@ use share::{Operands, Way};
 use std::sync::Arc;
 
 /// Ways to cut the work that are timed.
-const TACTICS: u32 = 3;
+const TACTICS: u32 = 4;
 
 /// Attention with the layers around it that only move elements, and alone; LinearAttention.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {

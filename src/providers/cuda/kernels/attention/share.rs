@@ -116,11 +116,17 @@ impl Share {
         const START: usize = 2500;
         /// Instructions of a warp besides those of its keys.
         const WARP: usize = 600;
+        /// Until the first operands of a block have come.
+        const BLOCK: usize = 1000;
+        /// Threads that a multiprocessor has registers for, whatever a tile asks for.
+        const ALWAYS: usize = 256;
         let (keys, steps) = (tile.keys, self.steps(tile));
-        let warps = self.blocks.div_ceil(multiprocessors.max(1)) * tile.threads().div_ceil(128);
+        let blocks = self.blocks.div_ceil(multiprocessors.max(1));
+        let rounds = blocks.div_ceil(tile.residents.max(ALWAYS / tile.threads()));
+        let warps = blocks * tile.threads().div_ceil(128);
         let busy = warps * (steps * (6 * keys + 100) + WARP);
         let joins = if tile.key_warps > 1 { 400 } else { 0 } + if self.splits > 1 { START } else { 0 };
-        START + steps * (12 * keys + 250) + busy + joins
+        START + rounds * (BLOCK + steps * (12 * keys + 250)) + busy + joins
     }
 
     /// For reports.

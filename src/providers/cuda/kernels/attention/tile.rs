@@ -7,17 +7,23 @@ const MOST_SIZE: usize = 256;
 const MANY_KEYS_SIZE: usize = 128;
 /// Shared memory that a block has without asking for it.
 const FREE_BYTES: usize = 48 << 10;
-/// Warps of other rows, warps of the same rows with other keys, and keys of a warp at a time.
-const CUTS: [[usize; 3]; 8] = [
-    [4, 1, 64],
-    [8, 1, 64],
-    [4, 1, 32],
-    [2, 2, 32],
-    [1, 4, 32],
-    [4, 1, 16],
-    [2, 2, 16],
-    [1, 4, 16],
+/// Warps of other rows, warps of the same rows with other keys, keys of a warp at a time, and blocks of small heads that the
+/// registers of a multiprocessor should be enough for: more of them may run
+/// in one round what fewer take two for.
+const CUTS: [[usize; 4]; 10] = [
+    [4, 1, 64, 4],
+    [8, 1, 64, 2],
+    [4, 1, 32, 5],
+    [4, 1, 32, 6],
+    [8, 1, 32, 3],
+    [2, 2, 32, 4],
+    [1, 4, 32, 4],
+    [4, 1, 16, 4],
+    [2, 2, 16, 4],
+    [1, 4, 16, 4],
 ];
+/// The largest of small heads.
+const SMALL_SIZE: usize = 64;
 
 /// What a block of `attend` of `attention_tiles.cu` has in shared memory and in its warps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +38,8 @@ pub struct Tile {
     pub row_warps: usize,
     /// Warps of the same rows, with other keys.
     pub key_warps: usize,
+    /// Blocks that the registers of a multiprocessor should be enough for.
+    pub residents: usize,
 }
 
 impl Tile {
@@ -42,17 +50,18 @@ impl Tile {
         }
         let [size, v_size] = sizes.map(|size| size.next_multiple_of(16));
         let mut found: Vec<Self> = vec![];
-        for [row_warps, key_warps, keys] in CUTS {
+        for [row_warps, key_warps, keys, residents] in CUTS {
             let tile = Self {
                 size,
                 v_size,
                 keys,
                 row_warps,
                 key_warps,
+                residents: if size.max(v_size) <= SMALL_SIZE { residents } else { 1 },
             };
             // Few keys at a time are for where more do not fit.
             let same = |other: &Self| (other.row_warps, other.key_warps) == (row_warps, key_warps);
-            let wanted = keys > 16 || !found.iter().any(same);
+            let wanted = !found.contains(&tile) && (keys > 16 || !found.iter().any(same));
             if wanted && (keys < 64 || size.max(v_size) <= MANY_KEYS_SIZE) && tile.bytes(2) <= shared_bytes {
                 found.push(tile);
             }
@@ -73,15 +82,6 @@ impl Tile {
     /// Threads of a block.
     pub fn threads(self) -> usize {
         self.row_warps * self.key_warps * 32
-    }
-
-    /// Blocks that the registers of a multiprocessor should be enough for.
-    pub fn residents(self) -> usize {
-        match self.size.max(self.v_size) {
-            65.. => 1,
-            _ if self.key_warps == 1 && self.keys == 32 => 5,
-            _ => 512 / self.threads(),
-        }
     }
 
     /// Shared memory for a launch whose blocks go through so many tiles.
@@ -105,9 +105,14 @@ impl Tile {
 
     /// For reports.
     pub fn describe(self) -> String {
-        let Self { size, v_size, .. } = self;
+        let Self {
+            size,
+            v_size,
+            residents,
+            ..
+        } = self;
         let (rows, keys) = (self.rows(), self.tile_keys());
-        format!("tensor cores, {size} x {v_size}, {rows} rows, {keys} keys a tile")
+        format!("tensor cores, {size} x {v_size}, {rows} rows, {keys} keys a tile, {residents} blocks at once")
     }
 }
 
@@ -115,29 +120,32 @@ impl Tile {
 mod tests {
     use super::*;
 
-    fn cuts(sizes: [usize; 2], shared: usize) -> Vec<[usize; 3]> {
+    fn cuts(sizes: [usize; 2], shared: usize) -> Vec<[usize; 4]> {
         let tiles = Tile::all(sizes, shared).into_iter();
-        tiles.map(|tile| [tile.row_warps, tile.key_warps, tile.keys]).collect()
+        tiles
+            .map(|tile| [tile.row_warps, tile.key_warps, tile.keys, tile.residents])
+            .collect()
     }
 
     #[test]
     fn smaller_gpus_and_larger_heads_have_smaller_tiles() {
         let (hopper, ada, turing) = (232_448, 101_376, 65_536);
-        assert_eq!(cuts([64, 64], hopper), CUTS[..5]);
-        assert_eq!(cuts([64, 64], ada), CUTS[..5]);
-        assert_eq!(cuts([64, 64], turing), [CUTS[0], CUTS[1], CUTS[2], CUTS[3], CUTS[7]]);
-        assert_eq!(cuts([256, 256], hopper), [CUTS[2], CUTS[3], CUTS[7]]);
-        assert_eq!(cuts([256, 256], turing), [] as [[usize; 3]; 0]);
-        assert_eq!(cuts([257, 64], hopper), [] as [[usize; 3]; 0]);
+        assert_eq!(cuts([64, 64], hopper), CUTS[..7]);
+        assert_eq!(cuts([64, 64], ada), CUTS[..7]);
+        assert_eq!(cuts([64, 64], turing), [&CUTS[..6], &CUTS[9..]].concat());
+        let alone = |[rows, sides, keys, _]: [usize; 4]| [rows, sides, keys, 1];
+        assert_eq!(cuts([256, 256], hopper), [CUTS[2], CUTS[4], CUTS[5], CUTS[9]].map(alone));
+        assert_eq!(cuts([256, 256], turing), [] as [[usize; 4]; 0]);
+        assert_eq!(cuts([257, 64], hopper), [] as [[usize; 4]; 0]);
     }
 
     #[test]
     fn one_tile_needs_room_for_one() {
-        let tile = Tile::all([64, 64], 232_448)[4];
+        let tile = Tile::all([64, 64], 232_448)[6];
         assert_eq!((tile.rows(), tile.tile_keys(), tile.threads()), (16, 128, 128));
         assert_eq!((tile.shared_bytes(1), tile.shared_bytes(2)), (39_168, 76_032));
         // More than is free is the same for all launches.
-        let tile = Tile::all([128, 128], 232_448)[4];
+        let tile = *Tile::all([128, 128], 232_448).last().unwrap();
         assert_eq!(tile.shared_bytes(1), tile.shared_bytes(2));
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const PARTS: &str = include_str!("../../../../../kernels/products.cuh");
 const SOURCE: &str = include_str!("../../../../../kernels/tiled_conv.cu");
 /// So many tiles are timed.
-pub const TILES: u32 = 4;
+pub const TILES: u32 = 6;
 /// Bytes and elements that are read at once.
 const PACK: [usize; 2] = [16, 8];
 /// Spatial axes that the kernel walks.

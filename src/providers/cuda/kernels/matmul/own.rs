@@ -178,10 +178,12 @@ impl Tile {
         2 * k * (m + n)
     }
 
-    /// Bytes of shared memory: operands on their way, and then the sums, whose rows are eight floats longer.
+    /// Bytes of shared memory: operands on their way, and then the sums, whose rows are eight floats longer; behind them what
+    /// blocks of a cluster send one another.
     fn shared_bytes(&self) -> usize {
         let [m, n, _] = self.size;
-        (self.stages * self.step_bytes()).max(m * (n + 8) * size_of::<f32>())
+        let sent = if self.split > 1 { m * n * size_of::<f32>() } else { 0 };
+        (self.stages * self.step_bytes()).max(m * (n + 8) * size_of::<f32>()) + sent
     }
 
     /// Blocks of a product that do not share sums.
