@@ -4,7 +4,8 @@
 
 Each model has a process of its own. Times are medians of calls between two CUDA events, arrays on the GPU, the GPU
 idle before each; `stream_ms` is the time of one of many calls that follow one another. `numpy_ms` is a whole call of
-ours with numpy in and out. Results join those in benchmarks/results/cuda.json.
+ours with numpy in and out. Results join those in benchmarks/results/cuda.json; of a model that is run with --eager the
+times of torch.compile that stand there are kept.
 """
 
 from __future__ import annotations
@@ -179,6 +180,7 @@ def main() -> None:
     file = measure.RESULTS / "cuda.json"
     results = json.loads(file.read_text()).get("results", {}) if file.exists() else {}
     for key in options.models:
+        kept = {name: value for name, value in results.get(key, {}).items() if name == "torch_compile"}
         command = [sys.executable, "-m", "benchmarks.bench_cuda", "--alone", key, "--rounds", str(options.rounds)]
         command += ["--eager"] if options.eager else []
         try:
@@ -187,7 +189,7 @@ def main() -> None:
             results[key] = {"failed": f"more than {options.timeout} s"}
         else:
             lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-            results[key] = json.loads(lines[0][7:]) if lines else {"failed": done.stderr[-2000:]}
+            results[key] = kept | json.loads(lines[0][7:]) if lines else {"failed": done.stderr[-2000:]}
         print(row(key, results[key]), flush=True)
         measure.write("cuda", results, {"rounds": options.rounds, "device": torch.cuda.get_device_name()})
 

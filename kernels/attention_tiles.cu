@@ -103,6 +103,21 @@ struct Sight {
     const M* mask[2];
     Neighbours<M, COUNT> next[2];
 
+    // For the lane's rows of the 16 from `first` on; those behind the last one do what it does, and give nothing.
+    template <bool CAUSAL>
+    __device__ __forceinline__ void begin(const M* all, int32 first, const Share& share, const Attend& s) {
+        #pragma unroll
+        for (int32 i = 0; i < 2; i++) {
+            const int32 r = share.first + first + (int32)threadIdx.x % 32 / 4 + i * 8;
+            const int32 there = r < share.rows ? r : share.rows - 1;
+            if (CAUSAL) place[i] = there - (int32)s.queries.divide(there) * (int32)s.queries.size;
+            if (MASK != NO_MASK) mask[i] = all + share.row(s, s.mask, there);
+        }
+    }
+
+    // From where on keys are hidden from one of the rows.
+    __device__ __forceinline__ int32 least() const { return 1 + (place[0] < place[1] ? place[0] : place[1]); }
+
     __device__ __forceinline__ void look(int32 start, const Attend& s) {
         if (MASK == NO_MASK) return;
         const int32 key = start + threadIdx.x % 4 * COUNT;
@@ -206,6 +221,17 @@ __device__ __forceinline__ void weigh(float (&score)[KEYS / 8][4], float (&value
     }
 }
 
+// The sums of whole rows, and greatest scores as exponents of two, or of e where numbers are added.
+template <int MASK>
+__device__ __forceinline__ void sum_lanes(float (&greatest)[2], float (&sum)[2], float unit) {
+    #pragma unroll
+    for (int32 i = 0; i < 2; i++) {
+        sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 1);
+        sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 2);
+        if (MASK != NUMBERS) greatest[i] *= unit;
+    }
+}
+
 // Sizes of keys up to D and of values up to DV, both multiples of 16. ROW_WARPS times KEY_WARPS warps: those of the same
 // rows have KEYS keys each of a tile.
 template <typename T, int D, int DV, int KEYS, int ROW_WARPS, int KEY_WARPS, bool CAUSAL, int MASK, bool CAPPED>
@@ -247,16 +273,8 @@ __device__ void attend(T* y, const T* q, const T* k, const T* v, const typename 
     const int32 end = share.end(s, first, 16, CAUSAL);
     const Scores how = scores_of<MASK, CAPPED>(s);
     Sight<T, KEYS, MASK> sight;
-    #pragma unroll
-    for (int32 i = 0; i < 2; i++) {
-        // The rows behind the last one do what it does, and give nothing.
-        const int32 r = share.first + first + lane / 4 + i * 8;
-        const int32 there = r < share.rows ? r : share.rows - 1;
-        if (CAUSAL) sight.place[i] = there - (int32)s.queries.divide(there) * (int32)s.queries.size;
-        if (MASK != NO_MASK) sight.mask[i] = mask + share.row(s, s.mask, there);
-    }
-    // Of the places of the lane's rows, the one from which on keys are hidden.
-    const int32 least = CAUSAL ? 1 + (sight.place[0] < sight.place[1] ? sight.place[0] : sight.place[1]) : 0;
+    sight.template begin<CAUSAL>(mask, first, share, s);
+    const int32 least = CAUSAL ? sight.least() : 0;
     if (first_key < end) sight.look(first_key, s);
     float greatest[2] = {minus_infinity(), minus_infinity()}, sum[2] = {0.0f, 0.0f};
     float value[DV / 8][4] = {};
@@ -324,12 +342,7 @@ __device__ void attend(T* y, const T* q, const T* k, const T* v, const typename 
         arrived<0>();
         __syncthreads();
     }
-    #pragma unroll
-    for (int32 i = 0; i < 2; i++) {
-        sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 1);
-        sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 2);
-        if (MASK != NUMBERS) greatest[i] *= how.unit;
-    }
+    sum_lanes<MASK>(greatest, sum, how.unit);
     if constexpr (KEY_WARPS > 1) join<T, DV, ROW_WARPS, KEY_WARPS, MASK>(y, partial, (float*)memory, value, greatest, sum, share, s);
     else if (s.splits.size > 1) keep<DV>(partial, value, greatest, sum, first, share, s);
     else give<T, DV, Q_ROW>(y, own, value, sum, first, share, s);

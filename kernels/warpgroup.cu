@@ -1,5 +1,5 @@
-// Matrix products of 16-bit floats on Hopper: the copy engine brings tiles to shared memory, warpgroups multiply them from
-// there (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" and "cp.async.bulk.tensor"). Summed in float.
+// Matrix products of 16-bit floats on Hopper: the copy engine brings tiles to shared memory (PTX ISA, "cp.async.bulk.tensor"),
+// warpgroups multiply them from there. Summed in float. Behind `groups.cuh`.
 
 // What cuTensorMapEncodeTiled writes.
 struct alignas(64) TensorMap {
@@ -63,56 +63,6 @@ __device__ __forceinline__ void bring(uint32 to, const TensorMap* map, int32 x, 
 }
 __device__ __forceinline__ void expect_map(const TensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-// How a tile lies in shared memory, for the instruction: `leading` bytes from one strip of columns to the next.
-__device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint32 pattern) {
-    return (uint64)(address >> 4 & 0x3fff) | (uint64)(leading >> 4) << 16 | (uint64)(pattern >> 4) << 32 | 1ull << 62;
-}
-
-#define NAMES_32                                                                                                       \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "    \
-    "%24, %25, %26, %27, %28, %29, %30, %31"
-#define NAMES_64                                                                                                       \
-    NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "   \
-             "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define NAMES_96                                                                                                       \
-    NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, "   \
-             "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define NAMES_128                                                                                                      \
-    NAMES_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, "     \
-             "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define SUMS_8(i)                                                                                                      \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),         \
-        "+f"(d[i + 7])
-#define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
-#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
-#define SUMS_96(i) SUMS_64(i), SUMS_32(i + 64)
-#define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
-
-// 64 x 16 by 16 x COLUMNS, added to the sums if `add`. `a`, `b`, `p` and `t` name the last operands.
-#define MULTIPLY(TYPE, PTX, COLUMNS, COUNT, a, b, p, t)                                                                \
-    template <bool TURNED>                                                                                             \
-    __device__ __forceinline__ void multiply_add(TYPE, float(&d)[COUNT], uint64 left, uint64 right, int32 add) {       \
-        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " p ", 0;\n"                                                \
-                     "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." PTX "." PTX " {" NAMES_##COUNT "}, " a    \
-                     ", " b ", add, 1, 1, 0, " t ";\n}"                                                                \
-                     : SUMS_##COUNT(0)                                                                                 \
-                     : "l"(left), "l"(right), "r"(add), "n"(TURNED ? 0 : 1));                                          \
-    }
-#define MULTIPLIES(TYPE, PTX)                                                                                          \
-    MULTIPLY(TYPE, PTX, 64, 32, "%32", "%33", "%34", "%35")                                                            \
-    MULTIPLY(TYPE, PTX, 128, 64, "%64", "%65", "%66", "%67")                                                           \
-    MULTIPLY(TYPE, PTX, 192, 96, "%96", "%97", "%98", "%99")                                                           \
-    MULTIPLY(TYPE, PTX, 256, 128, "%128", "%129", "%130", "%131")
-MULTIPLIES(float16, "f16")
-MULTIPLIES(bfloat16, "bf16")
-
-__device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int GROUPS>
-__device__ __forceinline__ void products_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
 }
 
 // Warpgroups that alternate take turns: one waits until the other one has passed the turn on.

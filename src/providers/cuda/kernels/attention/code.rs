@@ -9,6 +9,8 @@ const TENSOR: &str = include_str!("../../../../../kernels/tensor.cuh");
 const PLAIN: &str = include_str!("../../../../../kernels/attention.cu");
 const RESULTS: &str = include_str!("../../../../../kernels/attention_results.cu");
 const TILES: &str = include_str!("../../../../../kernels/attention_tiles.cu");
+const PRODUCTS: &str = include_str!("../../../../../kernels/groups.cuh");
+const GROUPS: &str = include_str!("../../../../../kernels/attention_groups.cu");
 /// Threads of the blocks that join the parts of the keys.
 pub const JOINING: u32 = 128;
 
@@ -61,12 +63,17 @@ impl Code {
                     row_warps,
                     key_warps,
                     residents,
+                    grouped,
                 } = tile;
-                (
-                    format!("{TENSOR}\n{PLAIN}\n{RESULTS}\n{TILES}"),
-                    format!("attend<{ty}, {size}, {v_size}, {keys}, {row_warps}, {key_warps}, {rule}>"),
-                    format!("{}, {residents}", tile.threads()),
-                )
+                let files = format!("{TENSOR}\n{PLAIN}\n{RESULTS}\n{TILES}");
+                let bounds = format!("{}, {residents}", tile.threads());
+                if grouped {
+                    let kernel = format!("attend_in_groups<{ty}, {}, {rule}>", row_warps / 4);
+                    (format!("{files}\n{PRODUCTS}\n{GROUPS}"), kernel, bounds)
+                } else {
+                    let kernel = format!("attend<{ty}, {size}, {v_size}, {keys}, {row_warps}, {key_warps}, {rule}>");
+                    (files, kernel, bounds)
+                }
             }
             Way::Plain { columns } => {
                 let kernel = format!("attend_plainly<{ty}, {columns}, {rule}>");
@@ -104,7 +111,7 @@ mod tests {
             mask,
             capped: false,
         };
-        let tiles = Way::Tiles(Tile::all([64, 32], 1 << 17)[6]);
+        let tiles = Way::Tiles(Tile::all([64, 32], 1 << 17, false)[6]);
         let source = code(tiles, DType::BFloat16, Mask::Truths).source();
         assert!(source.contains("attend<bfloat16, 64, 32, 32, 1, 4, true, 1, false>(y, q, k, v, mask, partial, s);"));
         assert!(source.contains("__launch_bounds__(128, 4) attending"));

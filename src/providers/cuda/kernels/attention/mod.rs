@@ -144,7 +144,9 @@ impl Kernel for Attention {
         };
         let device = &self.gpu.device;
         let (causal, multiprocessors) = (self.rule.causal, device.multiprocessors as usize);
-        let ways = Way::all(dtype, operands.sizes(), device.capability, device.shared_bytes);
+        let scale = attention::scale(self.rule.scale, operands.sizes()[0] as i64);
+        let mut ways = Way::all(dtype, operands.sizes(), device.capability, device.shared_bytes);
+        ways.retain(|way| scale >= 0.0 || !way.is_grouped());
         let number = (request.form.tactic as usize).min(ways.len() - 1);
         let way = operands.ranked(ways, causal, multiprocessors)[number];
         let code = Code {
@@ -166,7 +168,6 @@ impl Kernel for Attention {
             Way::Plain { .. } => 0,
         };
         let function = self.gpu.compiler.function(&source, "attending", shared_bytes)?;
-        let scale = attention::scale(self.rule.scale, operands.sizes()[0] as i64);
         let join = if share.splits > 1 {
             let grid = Grid::over(share.rows * 32, code::JOINING)?;
             Some((self.gpu.compiler.function(&source, "combining", 0)?, grid))

@@ -3,6 +3,7 @@
 use super::tile::Tile;
 use crate::network::dtype::DType;
 use crate::providers::common::seen::Strided;
+use crate::providers::cuda::device::HOPPER;
 use crate::providers::cuda::kernels::words::divisor;
 
 /// Bytes that the tiled kernel moves at once.
@@ -35,7 +36,7 @@ impl Way {
             _ => false,
         };
         let tiles = if has_tiles {
-            Tile::all(sizes, shared_bytes)
+            Tile::all(sizes, shared_bytes, capability == HOPPER)
         } else {
             vec![]
         };
@@ -48,6 +49,11 @@ impl Way {
             _ => 128,
         };
         vec![Self::Plain { columns }]
+    }
+
+    /// Whether it is for scales that are not negative.
+    pub fn is_grouped(self) -> bool {
+        matches!(self, Self::Tiles(tile) if tile.grouped)
     }
 
     fn tile_keys(self) -> usize {
@@ -124,9 +130,11 @@ impl Share {
         let blocks = self.blocks.div_ceil(multiprocessors.max(1));
         let rounds = blocks.div_ceil(tile.residents.max(ALWAYS / tile.threads()));
         let warps = blocks * tile.threads().div_ceil(128);
-        let busy = warps * (steps * (6 * keys + 100) + WARP);
+        // Warpgroups read no operands themselves.
+        let [multiply, wait] = if tile.grouped { [4, 6] } else { [6, 12] };
+        let busy = warps * (steps * (multiply * keys + 100) + WARP);
         let joins = if tile.key_warps > 1 { 400 } else { 0 } + if self.splits > 1 { START } else { 0 };
-        START + rounds * (BLOCK + steps * (12 * keys + 250)) + busy + joins
+        START + rounds * (BLOCK + steps * (wait * keys + 250)) + busy + joins
     }
 
     /// For reports.

@@ -22,10 +22,12 @@ const CUTS: [[usize; 4]; 10] = [
     [2, 2, 16, 4],
     [1, 4, 16, 4],
 ];
-/// The largest of small heads.
+/// The largest of small heads, which are those that warpgroups take; how many warpgroups a block of those has, and how many
+/// such blocks registers should be enough for.
 const SMALL_SIZE: usize = 64;
+const GROUPS: [[usize; 2]; 2] = [[1, 4], [2, 2]];
 
-/// What a block of `attend` of `attention_tiles.cu` has in shared memory and in its warps.
+/// What a block of `attend` of `attention_tiles.cu`, or of `attend_in_groups`, has in shared memory and in its warps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tile {
     /// Of queries and keys, at most.
@@ -40,11 +42,13 @@ pub struct Tile {
     pub key_warps: usize,
     /// Blocks that the registers of a multiprocessor should be enough for.
     pub residents: usize,
+    /// Whether four warps each multiply as a warpgroup.
+    pub grouped: bool,
 }
 
 impl Tile {
-    /// Those for heads of these sizes that fit into so much shared memory.
-    pub fn all(sizes: [usize; 2], shared_bytes: usize) -> Vec<Self> {
+    /// Those for heads of these sizes that fit into so much shared memory, of a GPU that has warpgroups or not.
+    pub fn all(sizes: [usize; 2], shared_bytes: usize, has_groups: bool) -> Vec<Self> {
         if !sizes.iter().all(|&size| (1..=MOST_SIZE).contains(&size)) {
             return vec![];
         }
@@ -58,6 +62,7 @@ impl Tile {
                 row_warps,
                 key_warps,
                 residents: if size.max(v_size) <= SMALL_SIZE { residents } else { 1 },
+                grouped: false,
             };
             // Few keys at a time are for where more do not fit.
             let same = |other: &Self| (other.row_warps, other.key_warps) == (row_warps, key_warps);
@@ -66,7 +71,22 @@ impl Tile {
                 found.push(tile);
             }
         }
+        if has_groups && size.max(v_size) <= SMALL_SIZE {
+            found.extend(GROUPS.map(Self::in_groups));
+        }
         found
+    }
+
+    fn in_groups([groups, residents]: [usize; 2]) -> Self {
+        Self {
+            size: SMALL_SIZE,
+            v_size: SMALL_SIZE,
+            keys: 64,
+            row_warps: 4 * groups,
+            key_warps: 1,
+            residents,
+            grouped: true,
+        }
     }
 
     /// Rows of a block.
@@ -88,6 +108,7 @@ impl Tile {
     pub fn shared_bytes(self, steps: usize) -> usize {
         // What is more than free is set for a kernel, not for its launches: there, all of them ask for the same.
         match self.bytes(1) {
+            _ if self.grouped => self.bytes(2),
             bytes if steps <= 1 && bytes <= FREE_BYTES => bytes,
             _ => self.bytes(2),
         }
@@ -95,6 +116,9 @@ impl Tile {
 
     /// Shared memory with so many tiles in it.
     fn bytes(self, tiles: usize) -> usize {
+        if self.grouped {
+            return 2 * (self.rows() * (self.v_size + 8) + tiles * self.keys * (self.size + self.v_size));
+        }
         let queries = self.rows() * (self.size.max(self.v_size) + 8);
         let keys = self.tile_keys() * (self.size + 8 + self.v_size + 8);
         // What warps of the same rows join: their results, greatest scores and sums.
@@ -109,10 +133,12 @@ impl Tile {
             size,
             v_size,
             residents,
+            grouped,
             ..
         } = self;
         let (rows, keys) = (self.rows(), self.tile_keys());
-        format!("tensor cores, {size} x {v_size}, {rows} rows, {keys} keys a tile, {residents} blocks at once")
+        let how = if grouped { "warpgroups" } else { "tensor cores" };
+        format!("{how}, {size} x {v_size}, {rows} rows, {keys} keys a tile, {residents} blocks at once")
     }
 }
 
@@ -121,7 +147,7 @@ mod tests {
     use super::*;
 
     fn cuts(sizes: [usize; 2], shared: usize) -> Vec<[usize; 4]> {
-        let tiles = Tile::all(sizes, shared).into_iter();
+        let tiles = Tile::all(sizes, shared, false).into_iter();
         tiles
             .map(|tile| [tile.row_warps, tile.key_warps, tile.keys, tile.residents])
             .collect()
@@ -134,18 +160,36 @@ mod tests {
         assert_eq!(cuts([64, 64], ada), CUTS[..7]);
         assert_eq!(cuts([64, 64], turing), [&CUTS[..6], &CUTS[9..]].concat());
         let alone = |[rows, sides, keys, _]: [usize; 4]| [rows, sides, keys, 1];
-        assert_eq!(cuts([256, 256], hopper), [CUTS[2], CUTS[4], CUTS[5], CUTS[9]].map(alone));
+        assert_eq!(
+            cuts([256, 256], hopper),
+            [CUTS[2], CUTS[4], CUTS[5], CUTS[9]].map(alone)
+        );
         assert_eq!(cuts([256, 256], turing), [] as [[usize; 4]; 0]);
         assert_eq!(cuts([257, 64], hopper), [] as [[usize; 4]; 0]);
     }
 
     #[test]
+    fn warpgroups_take_small_heads() {
+        let grouped = |sizes| Tile::all(sizes, 232_448, true).into_iter().filter(|tile| tile.grouped);
+        assert_eq!(grouped([64, 65]).count(), 0);
+        let tiles: Vec<Tile> = grouped([64, 40]).collect();
+        assert_eq!(
+            (tiles[0].rows(), tiles[0].threads(), tiles[0].shared_bytes(1)),
+            (64, 128, 41_984)
+        );
+        assert_eq!(
+            (tiles[1].rows(), tiles[1].threads(), tiles[1].shared_bytes(1)),
+            (128, 256, 51_200)
+        );
+    }
+
+    #[test]
     fn one_tile_needs_room_for_one() {
-        let tile = Tile::all([64, 64], 232_448)[6];
+        let tile = Tile::all([64, 64], 232_448, false)[6];
         assert_eq!((tile.rows(), tile.tile_keys(), tile.threads()), (16, 128, 128));
         assert_eq!((tile.shared_bytes(1), tile.shared_bytes(2)), (39_168, 76_032));
         // More than is free is the same for all launches.
-        let tile = *Tile::all([128, 128], 232_448).last().unwrap();
+        let tile = *Tile::all([128, 128], 232_448, false).last().unwrap();
         assert_eq!(tile.shared_bytes(1), tile.shared_bytes(2));
     }
 }

@@ -12,6 +12,7 @@ use crate::providers::cuda::kernels::conv::later::Later;
 use crate::providers::cuda::kernels::launch::{Launches, Step, fields};
 use std::sync::Arc;
 
+const PRODUCTS: &str = include_str!("../../../../../kernels/groups.cuh");
 const SOURCE: &str = include_str!("../../../../../kernels/warpgroup.cu");
 /// So many shapes of tiles are tried for one product.
 pub const SHAPES: u32 = 3;
@@ -139,7 +140,7 @@ impl Grouped {
         }
         let (products, processors) = (written.products, gpu.device.multiprocessors as usize);
         let shape = ranked(problem, products, processors)[number as usize % ALL.len()];
-        let source = format!("{SOURCE}{}", entry(written, &shape, problem.transposed[1]));
+        let source = format!("{PRODUCTS}{SOURCE}{}", entry(written, &shape, problem.transposed[1]));
         let function = gpu.compiler.function(&source, "product", shape.shared_bytes())?;
         let blocks = shape.tiles(problem, products).min(processors);
         let mut step = Step::new(

@@ -1,0 +1,136 @@
+// Attention on Hopper for heads of up to 64: warpgroups multiply queries and keys, and weights, which stay in registers, and
+// values. Behind `attention_tiles.cu` and `groups.cuh`; keys lie in the same order, and each warp has 16 rows as there.
+
+// What lies in shared memory for `groups.cuh`: rows of 128 bytes, whose 16-byte parts are swapped in patterns of 8 rows.
+struct Lines {
+    static constexpr int32 LINE = 128, PATTERN = 8 * LINE, PARTS = LINE / 16;
+
+    static __device__ __forceinline__ int32 place(int32 row, int32 part) { return row * LINE + ((part ^ row % 8) << 4); }
+};
+
+// COUNT rows of 64 elements into shared memory, as `bring` has it.
+template <typename T, int THREADS, int COUNT, bool STEADY, typename Place, typename Spot>
+__device__ __forceinline__ void bring_lines(uint8* to, const T* from, int32 first, int32 end, int32 size, int32 step, bool even,
+                                            Place place, Spot spot) {
+    constexpr int32 EIGHT = 8;
+    if (even) {
+        constexpr int32 DOWN = THREADS / Lines::PARTS;
+        const int32 row = threadIdx.x / Lines::PARTS, part = threadIdx.x % Lines::PARTS, own = spot(row);
+        from += part * EIGHT;
+        const T* at = from + place(first + row);
+        const int64 hop = place(DOWN);
+        const int32 rows = part * EIGHT < size ? end - first - row : 0;
+        #pragma unroll
+        for (int32 j = 0; j < COUNT; j += DOWN) {
+            if (!STEADY) at = from + place(first + row + j);
+            // Spots permute bits: the sum's is the sum of both.
+            fetch(to + Lines::place(own + spot(j), part), at, j < rows);
+            if (STEADY) at += hop;
+        }
+        return;
+    }
+    #pragma unroll 1
+    for (int32 i = threadIdx.x; i < COUNT * Lines::PARTS * EIGHT; i += THREADS) {
+        const int32 row = i / (Lines::PARTS * EIGHT), column = i % (Lines::PARTS * EIGHT);
+        T element = {0};
+        if (first + row < end && column < size) element = from[place(first + row) + (int64)column * step];
+        ((T*)(to + Lines::place(spot(row), column / EIGHT)))[column % EIGHT] = element;
+    }
+}
+
+// GROUPS warpgroups of 64 rows each. Scales are not negative.
+template <typename T, int GROUPS, bool CAUSAL, int MASK, bool CAPPED>
+__device__ void attend_in_groups(T* y, const T* q, const T* k, const T* v, const typename MaskOf<T, MASK>::type* mask,
+                                 float* partial, const Attend& s) {
+    constexpr int32 SIZE = 64, KEYS = 64, GROUP_ROWS = 64, ROWS = GROUPS * GROUP_ROWS, THREADS = GROUPS * 128;
+    constexpr int32 TILE_BYTES = KEYS * Lines::LINE, Y_ROW = SIZE + 8;
+    extern __shared__ __align__(1024) uint8 lines[];
+    // Two tiles of keys and values each; then the queries, whose place the results take.
+    uint8* const queries = lines + 4 * TILE_BYTES;
+    const Share share(s, ROWS, 1, CAUSAL);
+    q += share.start(s.q, s.group);
+    k += share.start(s.k, 1);
+    v += share.start(s.v, 1);
+    const auto bring_keys = [&](int32 tile) {
+        const int32 start = share.from + tile * KEYS;
+        uint8* const to = lines + tile % 2 * 2 * TILE_BYTES;
+        const auto spread = [](int32 row) { return spot<KEYS>(row); };
+        bring_lines<T, THREADS, KEYS, true>(to, k, start, share.to, s.size, s.k[3], s.even,
+                                            [&](int32 key) { return (int64)key * s.k[2]; }, spread);
+        bring_lines<T, THREADS, KEYS, true>(to + TILE_BYTES, v, start, share.to, s.v_size, s.v[3], s.even,
+                                            [&](int32 key) { return (int64)key * s.v[2]; }, spread);
+    };
+    const int32 tiles = share.to > share.from ? (share.to - share.from + KEYS - 1) / KEYS : 0;
+    bring_lines<T, THREADS, ROWS, false>(queries, q, share.first, share.rows, s.size, s.q[3], s.even,
+                                         [&](int32 r) { return within(s, s.q, r); }, [](int32 row) { return row; });
+    #pragma unroll 1
+    for (int32 tile = 0; tile < 2; tile++) {
+        if (tile < tiles) bring_keys(tile);
+        fetched();
+    }
+
+    // The warp's rows within the block; where the keys end that those of its warpgroup see.
+    const int32 first = threadIdx.x / 32 * 16, group_first = first / GROUP_ROWS * GROUP_ROWS;
+    const int32 end = share.end(s, group_first, GROUP_ROWS, CAUSAL);
+    const Scores how = scores_of<MASK, CAPPED>(s);
+    Sight<T, KEYS, MASK> sight;
+    sight.template begin<CAUSAL>(mask, first, share, s);
+    const int32 least = CAUSAL ? sight.least() : 0;
+    if (share.from < end) sight.look(share.from, s);
+    float greatest[2] = {minus_infinity(), minus_infinity()}, sum[2] = {0.0f, 0.0f};
+    float value[SIZE / 8][4] = {};
+    const uint32 left = shared_address(queries) + group_first * Lines::LINE;
+    #pragma unroll 1
+    for (int32 tile = 0; tile < tiles; tile++) {
+        arrived<1>();
+        // Instructions of warpgroups see what copies wrote from here on.
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
+        const int32 start = share.from + tile * KEYS;
+        if (start < end) {
+            const uint32 right = shared_address(lines + tile % 2 * 2 * TILE_BYTES);
+            float score[KEYS / 8][4];
+            products_begin();
+            #pragma unroll
+            for (int32 d = 0; d < SIZE / 16; d++) {
+                multiply_add<true>(T(), (float(&)[KEYS / 2])score, described(left + d * 32, 16, Lines::PATTERN),
+                                   described(right + d * 32, 16, Lines::PATTERN), d > 0);
+            }
+            products_commit();
+            products_wait<0>();
+            const bool edge = start + KEYS > end || (CAUSAL && start + KEYS > least);
+            hide<T, KEYS, CAUSAL, MASK, CAPPED>(score, sight, start, end, edge, how);
+            if (start + KEYS < end) sight.look(start + KEYS, s);
+            weigh<KEYS, SIZE, MASK>(score, value, greatest, sum, how.unit, tile == 0);
+            uint32 weights[KEYS / 16][4];
+            #pragma unroll
+            for (int32 n = 0; n < KEYS / 16; n++) {
+                const float(&low)[4] = score[n * 2], (&high)[4] = score[n * 2 + 1];
+                weights[n][0] = Two<T>::from(low[0], low[1]);
+                weights[n][1] = Two<T>::from(low[2], low[3]);
+                weights[n][2] = Two<T>::from(high[0], high[1]);
+                weights[n][3] = Two<T>::from(high[2], high[3]);
+            }
+            products_begin();
+            #pragma unroll
+            for (int32 n = 0; n < KEYS / 16; n++) {
+                multiply_add<false>(T(), (float(&)[SIZE / 2])value, weights[n],
+                                    described(right + TILE_BYTES + n * 16 * Lines::LINE, TILE_BYTES, Lines::PATTERN));
+            }
+            products_commit();
+            products_wait<0>();
+        }
+        // Whoever still reads the tile must be done before the one after the next takes its place, or results that of queries.
+        __syncthreads();
+        if (tile + 2 < tiles) bring_keys(tile + 2);
+        fetched();
+    }
+    if (tiles == 0) {
+        arrived<0>();
+        __syncthreads();
+    }
+    sum_lanes<MASK>(greatest, sum, how.unit);
+    T* const own = (T*)queries + first * Y_ROW;
+    if (s.splits.size > 1) keep<SIZE>(partial, value, greatest, sum, first, share, s);
+    else give<T, SIZE, Y_ROW>(y, own, value, sum, first, share, s);
+}
