@@ -21,6 +21,8 @@ pub enum ErrorKind {
     Memory,
     /// A library, device or driver failed.
     Device,
+    /// A plugin failed.
+    Plugin,
     /// A broken invariant of ours; always a defect of Neurenix.
     Internal,
 }

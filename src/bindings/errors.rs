@@ -19,6 +19,7 @@ impl ErrorKind {
             ErrorKind::Io => "io",
             ErrorKind::Memory => "memory",
             ErrorKind::Device => "device",
+            ErrorKind::Plugin => "plugin",
             ErrorKind::Internal => "internal",
         }
     }
