@@ -27,6 +27,22 @@ pub enum ErrorKind {
     Internal,
 }
 
+impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [ErrorKind; 10] = [
+        ErrorKind::InvalidArgument,
+        ErrorKind::Shape,
+        ErrorKind::Type,
+        ErrorKind::Unsupported,
+        ErrorKind::Format,
+        ErrorKind::Io,
+        ErrorKind::Memory,
+        ErrorKind::Device,
+        ErrorKind::Plugin,
+        ErrorKind::Internal,
+    ];
+}
+
 /// An error with its place and its way out.
 #[derive(Debug, Clone)]
 pub struct Error(Box<Detail>);

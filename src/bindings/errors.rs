@@ -31,10 +31,13 @@ impl From<Error> for PyErr {
     }
 }
 
-/// What another library raised while it gave us an array.
+/// What another library raised while it gave us an array, or one of our own errors on its way back.
 impl From<PyErr> for Error {
     fn from(error: PyErr) -> Self {
         Python::attach(|py| {
+            if let Ok(Some(ours)) = ours(error.value(py)) {
+                return ours;
+            }
             let kind = match error.is_instance_of::<PyMemoryError>(py) {
                 true => ErrorKind::Memory,
                 false => ErrorKind::InvalidArgument,
@@ -42,6 +45,32 @@ impl From<PyErr> for Error {
             Error::new(kind, error.value(py).to_string())
         })
     }
+}
+
+/// The error that an exception of ours stands for.
+fn ours(value: &Bound<'_, PyAny>) -> PyResult<Option<Error>> {
+    if !value.is_instance(&value.py().import("neurenix.errors")?.getattr("Error")?)? {
+        return Ok(None);
+    }
+    let text = |name: &str| value.getattr(name)?.extract::<Option<String>>();
+    let kind = text("kind")?.and_then(|word| ErrorKind::ALL.into_iter().find(|kind| kind.word() == word));
+    let mut error = Error::new(
+        kind.unwrap_or(ErrorKind::InvalidArgument),
+        text("message")?.unwrap_or_default(),
+    );
+    let places: [(&str, fn(Error, String) -> Error); 5] = [
+        ("layer", Error::layer),
+        ("tensor", Error::tensor),
+        ("expected", Error::expected),
+        ("got", Error::got),
+        ("hint", Error::hint),
+    ];
+    for (name, place) in places {
+        if let Some(part) = text(name)? {
+            error = place(error, part);
+        }
+    }
+    Ok(Some(error))
 }
 
 fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
