@@ -17,6 +17,7 @@ from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, ShapeError
 from neurenix.hardware.tensorrt import enums as e
 from neurenix.hardware.tensorrt.graph import Definition, ILayer, Scope, weights
+from neurenix.hardware.tensorrt.plugins.layers import PluginLayers
 
 LOG = logging.getLogger("neurenix")
 
@@ -147,7 +148,7 @@ def _axes_input(scope: Scope) -> list[int]:
     return [int(v) for v in value]
 
 
-class INetworkDefinition(Definition):
+class INetworkDefinition(PluginLayers):
     """A network in the making; a layer stands for its first output wherever a tensor is expected."""
 
     def add_convolution_nd(
