@@ -209,8 +209,8 @@ unsafe extern "C" fn unused(capsule: *mut pyo3::ffi::PyObject) {
     }
 }
 
-/// What `__dlpack__` gives for a dense array at an address, on a device as DLPack numbers it; `owner` is kept alive until
-/// the consumer is done.
+/// What `__dlpack__` gives for a dense array at an address, on a device as DLPack numbers it; `owner` is kept alive
+/// until the consumer is done.
 #[pyfunction]
 pub fn dlpack<'py>(
     owner: &Bound<'py, PyAny>,

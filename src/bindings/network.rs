@@ -123,8 +123,8 @@ impl Network {
         outputs.into_iter().map(|id| Self::wrap(slf, id)).collect()
     }
 
-    /// Adds a layer of a plugin that is there already (an adapter) and gives its outputs. The last `shape_inputs` inputs
-    /// only tell shapes.
+    /// Adds a layer of a plugin that is there already (an adapter) and gives its outputs. The last `shape_inputs`
+    /// inputs only tell shapes.
     #[pyo3(signature = (inputs, plugin, shape_inputs = 0, name = ""))]
     fn add_plugin(
         slf: &Bound<'_, Self>,

@@ -144,7 +144,8 @@ def array_of(value: Value) -> np.ndarray[Any, Any]:
     kind, shape, data = value
     name = {"dims": "int64", "text": "uint8", "bytes": "uint8"}.get(kind, kind)
     dtype = np.dtype(getattr(ml_dtypes, name, name))
-    return np.frombuffer(data, dtype).reshape(shape).copy()
+    array: np.ndarray[Any, Any] = np.frombuffer(data, dtype).reshape(shape).copy()
+    return array
 
 
 def unpack(value: Value) -> Any:

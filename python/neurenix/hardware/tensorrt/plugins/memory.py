@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from neurenix import _native
 from neurenix.hardware.tensorrt.plugins.describe import Shaped
 
 #: DLPack's numbers of devices.
-_CPU, _CUDA = 1, 2
+_CPU: Final = 1
+_CUDA: Final = 2
 
 
 class HostArray(np.ndarray[Any, Any]):
@@ -25,7 +26,7 @@ class HostArray(np.ndarray[Any, Any]):
             return super().__dlpack__(**options)
         return _native.dlpack(self, self.ctypes.data, self.dtype, list(self.shape), (_CPU, 0))
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self) -> tuple[Literal[1], Literal[0]]:
         """The processor."""
         return (_CPU, 0)
 
@@ -90,7 +91,7 @@ def _host(address: int, dtype: np.dtype[Any], shape: Sequence[int], writable: bo
     if count == 0:
         return np.empty(shape, dtype).view(HostArray)
     memory = (ctypes.c_char * count).from_address(address)
-    array: HostArray = np.ndarray.__new__(HostArray, tuple(shape), dtype, memory)
+    array: HostArray = np.ndarray.__new__(HostArray, tuple(shape), dtype, memoryview(memory))
     array.flags.writeable = writable
     return array
 

@@ -141,7 +141,7 @@ def make(cls: type[IPluginV2], fields: dict[str, Value], phase: str) -> IPluginV
         except TypeError as error:
             raise InvalidArgumentError(
                 f"{cls.__name__} does not take these fields: {error}",
-                expected=str(inspect.signature(cls)),
+                expected=", ".join(inspect.signature(cls).parameters) or "none",
                 got=", ".join(values) or "none",
             ) from error
         with calling("__init__"):
@@ -312,8 +312,7 @@ def workspace(given: Any) -> int:
 
 def _three(given: Any) -> list[int]:
     """Blocks or threads along x, y and z."""
-    values = [given] if isinstance(given, (int, np.integer)) else list(given)
-    values = [int(value) for value in values]
+    values = [int(value) for value in ([given] if isinstance(given, (int, np.integer)) else given)]
     if not 1 <= len(values) <= 3 or not all(0 < value < 1 << 32 for value in values):
         raise PluginError("a grid or a block has one to three extents above 0", got=str(given))
     return values + [1] * (3 - len(values))
@@ -324,7 +323,9 @@ def _shapes(given: Any) -> list[list[Any]]:
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
         raise ShapeError("it gave no shape", expected="a tuple of extents, or a list of such", got=repr(given))
     nested = [isinstance(item, Sequence) and not isinstance(item, (str, bytes)) for item in given]
-    shapes = list(given) if nested and all(nested) else [given]
+    # An empty tuple is the shape of a single number, an empty list has no shapes.
+    several = all(nested) if nested else isinstance(given, list)
+    shapes = list(given) if several else [given]
     return [[_extent(value) for value in shape] for shape in shapes]
 
 
