@@ -10,7 +10,7 @@ use crate::providers::plugin::{self, Port, shaped};
 use std::sync::Arc;
 
 /// Threads of a block, at most, and along x, y and z.
-const MOST_THREADS: u64 = 1024;
+const MOST_THREADS: u32 = 1024;
 const MOST_ALONG: [u32; 3] = [1024, 1024, 64];
 /// Blocks along x, y and z, at most.
 const MOST_BLOCKS: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
@@ -84,9 +84,9 @@ impl Launch {
 /// Whether a GPU takes such a launch.
 fn check(source: &Source, shared_bytes: usize) -> Result<()> {
     let refuse = |what: &str| Error::new(ErrorKind::Plugin, format!("cuda_source asks for {what}"));
-    let threads = source.block.iter().map(|&n| u64::from(n)).product::<u64>();
     let fits = |(n, most): (&u32, u32)| (1..=most).contains(n);
-    if threads > MOST_THREADS || !source.block.iter().zip(MOST_ALONG).all(fits) {
+    let along = source.block.iter().zip(MOST_ALONG).all(fits);
+    if !along || source.block.iter().product::<u32>() > MOST_THREADS {
         return Err(refuse("a block that no GPU has")
             .expected(format!("1 to {MOST_THREADS} threads, {MOST_ALONG:?} along each axis"))
             .got(format!("{:?}", source.block)));
