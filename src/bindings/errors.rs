@@ -58,17 +58,20 @@ fn ours(value: &Bound<'_, PyAny>) -> PyResult<Option<Error>> {
         kind.unwrap_or(ErrorKind::InvalidArgument),
         text("message")?.unwrap_or_default(),
     );
-    let places: [(&str, fn(Error, String) -> Error); 5] = [
-        ("layer", Error::layer),
-        ("tensor", Error::tensor),
-        ("expected", Error::expected),
-        ("got", Error::got),
-        ("hint", Error::hint),
-    ];
-    for (name, place) in places {
-        if let Some(part) = text(name)? {
-            error = place(error, part);
-        }
+    if let Some(layer) = text("layer")? {
+        error = error.layer(layer);
+    }
+    if let Some(tensor) = text("tensor")? {
+        error = error.tensor(tensor);
+    }
+    if let Some(expected) = text("expected")? {
+        error = error.expected(expected);
+    }
+    if let Some(got) = text("got")? {
+        error = error.got(got);
+    }
+    if let Some(hint) = text("hint")? {
+        error = error.hint(hint);
     }
     Ok(Some(error))
 }

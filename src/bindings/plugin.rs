@@ -209,15 +209,7 @@ impl Plugin for PythonPlugin {
     }
 
     fn fields(&self) -> Result<Fields> {
-        Python::attach(|py| {
-            read_fields(
-                self.object
-                    .bind(py)
-                    .call_method0("fields")?
-                    .extract()
-                    .map_err(PyErr::from)?,
-            )
-        })
+        Python::attach(|py| read_fields(self.object.bind(py).call_method0("fields")?.extract()?))
     }
 
     fn infer(&self, inputs: &[TensorType], shape_inputs: usize) -> Result<Vec<TensorType>> {
