@@ -176,3 +176,25 @@ def test_damaged_files_are_refused(at: int, tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(nx.FormatError):
         opened(path)
+
+
+def test_plugins_come_with_the_call_as_classes_and_as_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path, network("MyLayer", param=2))
+    trt.deregister_plugin("MyLayer")
+    backend = nx.hardware.get_backend("cpu")
+    for given in (MyLayer, [MyLayer], {"MyLayer": MyLayer}):
+        np.testing.assert_array_equal(backend.load(path, plugins=given)(X), leaky(X) * 2)
+        assert trt.deregister_plugin("MyLayer")
+    (tmp_path / "brings_plugins.py").write_text(
+        "import neurenix.hardware.tensorrt as trt\n"
+        "from tests.plugins.classes import MyLayer\n"
+        "trt.register_plugin('MyLayer', MyLayer)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    np.testing.assert_array_equal(backend.load(path, plugins="brings_plugins")(X), leaky(X) * 2)
+    with pytest.raises(nx.InvalidArgumentError, match="the module 'brings_nothing', which has plugins"):
+        backend.load(path, plugins=["brings_nothing"])
+    with pytest.raises(nx.InvalidArgumentError, match="the option 'plugins' can't have this value"):
+        backend.load(path, plugins=3)
+    with pytest.raises(nx.InvalidArgumentError, match="no plugin class"):
+        backend.load(path, plugins={"Number": int})

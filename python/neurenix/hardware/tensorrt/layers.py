@@ -5,7 +5,6 @@ Each method says what the layer reads, what its properties are at first, and whi
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +17,7 @@ from neurenix.errors import InvalidArgumentError, ShapeError
 from neurenix.hardware.tensorrt import enums as e
 from neurenix.hardware.tensorrt.graph import Definition, ILayer, Scope, weights
 from neurenix.hardware.tensorrt.plugins.layers import PluginLayers
-
-LOG = logging.getLogger("neurenix")
+from neurenix.log import LOG
 
 Ints = int | Sequence[int]
 

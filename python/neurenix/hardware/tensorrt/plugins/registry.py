@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from neurenix import _native
@@ -205,6 +206,23 @@ def register_plugin(
         _REGISTRY.deregister_creator(before)
     _REGISTRY.add(ClassCreator(identity, plugin))
     return plugin
+
+
+def register_all(plugins: Iterable[str | tuple[str, type]]) -> None:
+    """Registers classes under their names, and imports modules, which do so themselves.
+
+    Raises as `register_plugin`, and `InvalidArgumentError` for a module that can't be imported.
+    """
+    for plugin in plugins:
+        if isinstance(plugin, tuple):
+            register_plugin(*plugin)
+            continue
+        try:
+            importlib.import_module(plugin)
+        except ImportError as error:
+            raise InvalidArgumentError(
+                f"the module {plugin!r}, which has plugins, can't be imported: {error}"
+            ) from error
 
 
 def deregister_plugin(name: str, *, version: str | None = None, namespace: str = "") -> bool:

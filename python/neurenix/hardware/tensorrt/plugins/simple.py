@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -251,6 +252,7 @@ class Ready:
         scratch = [(np.dtype(np.uint8), (workspace,))] if takes_workspace else []
         self._scratch = Views(ordinal, scratch, True)
         self._takes_workspace = takes_workspace
+        self._streams: dict[int, Any] = {}
 
     def run(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         """Runs it on the arrays at these addresses."""
@@ -268,10 +270,12 @@ class Ready:
 
     def _stream(self, stream: int) -> Any:
         """torch's current stream is the engine's while the plugin works on a GPU."""
-        torch = sys.modules.get("torch")
-        if self._ordinal is None or torch is None or not torch.cuda.is_initialized():
+        if self._ordinal is None or not _torch_has_cuda():
             return contextlib.nullcontext()
-        return torch.cuda.stream(torch.cuda.ExternalStream(stream, self._ordinal))
+        torch = sys.modules["torch"]
+        if stream not in self._streams:
+            self._streams = {stream: torch.cuda.ExternalStream(stream, self._ordinal)}
+        return torch.cuda.stream(self._streams[stream])
 
     def _adopt(self, found: list[Any], own: list[Any], how: str) -> None:
         """Takes arrays that the plugin made instead of filling those that it was given."""
@@ -299,6 +303,18 @@ class Ready:
                     got=array.dtype.name,
                 )
             np.copyto(target, array)
+
+
+def _torch_has_cuda() -> bool:
+    """Whether torch is loaded and works on GPUs; it is not imported to find out."""
+    # While it is being imported, parts are missing.
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda is not None and _is_available(cuda.is_available)
+
+
+@functools.cache
+def _is_available(ask: Callable[[], bool]) -> bool:
+    return ask()
 
 
 def workspace(given: Any) -> int:
