@@ -39,6 +39,7 @@ __all__ = [
     "ops",
     "provider_states",
     "register_plugin",
+    "register_provider",
     "registered_plugins",
     "resolve_plugin",
 ]
@@ -411,7 +412,7 @@ class Tensor:
 
 def allowed_providers() -> list[str]:
     """
-    The providers that may be used, the preferred one first: `NEURENIX_PROVIDERS`.
+    The providers that may be used, the preferred one first: `NEURENIX_PROVIDERS`; without it those from outside too.
     """
 
 def cache_dir() -> Path | None:
@@ -491,6 +492,11 @@ def provider_states(device: SupportsIndex = 0) -> list[tuple[str, str | None]]:
 def register_plugin(name: tuple[str, str, str], creator: Any) -> None:
     """
     Adds a creator of plugins to the registry, under a name, a version and a namespace.
+    """
+
+def register_provider(name: str, version: str, provider: Any) -> None:
+    """
+    Adds a provider under a name, for the life of the process (an adapter of `neurenix.hardware.provider`).
     """
 
 def registered_plugins() -> list[tuple[str, str, str]]:

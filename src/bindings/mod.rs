@@ -14,6 +14,7 @@ mod network;
 mod ops;
 mod placed;
 mod plugin;
+mod provider;
 mod tensor;
 
 /// The extension module `neurenix._native`; users meet its contents through `neurenix`.
@@ -46,6 +47,8 @@ mod _native {
     use super::ops::ops;
     #[pymodule_export]
     use super::plugin::{deregister_plugin, register_plugin, registered_plugins, resolve_plugin};
+    #[pymodule_export]
+    use super::provider::register_provider;
     #[pymodule_export]
     use super::tensor::Tensor;
 

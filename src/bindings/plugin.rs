@@ -182,7 +182,11 @@ fn number(argument: &Bound<'_, PyAny>) -> PyResult<Number> {
     }
 }
 
-fn types<'py>(py: Python<'py>, types: &[TensorType]) -> PyResult<Bound<'py, PyList>> {
+/// dtypes and shapes, and elements that the shapes determine, for Python.
+///
+/// # Errors
+/// If Python has no memory.
+pub fn types<'py>(py: Python<'py>, types: &[TensorType]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for ty in types {
         let dims = |dims: &[crate::network::dim::Dim]| {
@@ -195,7 +199,11 @@ fn types<'py>(py: Python<'py>, types: &[TensorType]) -> PyResult<Bound<'py, PyLi
     Ok(list)
 }
 
-fn described<'py>(py: Python<'py>, tensors: &[Shaped]) -> PyResult<Bound<'py, PyList>> {
+/// dtypes and shapes for Python.
+///
+/// # Errors
+/// If Python has no memory.
+pub fn described<'py>(py: Python<'py>, tensors: &[Shaped]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for Shaped { dtype, shape } in tensors {
         list.append((arrays::numpy_dtype(py, *dtype)?, PyTuple::new(py, shape)?))?;
@@ -271,20 +279,30 @@ impl Plugin for PythonPlugin {
             };
             let arguments = (ordinal, described(py, inputs)?, described(py, outputs)?);
             let made = self.object.bind(py).call_method1("prepare", arguments)?;
-            let prepared = PythonPrepared {
-                workspace: made.getattr("workspace")?.extract()?,
-                capturable: made.getattr("capturable")?.extract()?,
-                run: made.getattr("run")?.unbind(),
-            };
-            Ok(Box::new(prepared) as Box<dyn Prepared>)
+            Ok(Box::new(PythonPrepared::new(&made)?) as Box<dyn Prepared>)
         })
     }
 }
 
-struct PythonPrepared {
+/// What an adapter got ready: it has `workspace`, `capturable`, and `run(inputs, outputs, workspace, stream)` on addresses.
+pub struct PythonPrepared {
     workspace: usize,
     capturable: bool,
     run: Py<PyAny>,
+}
+
+impl PythonPrepared {
+    /// Of an adapter's object.
+    ///
+    /// # Errors
+    /// If it lacks something.
+    pub fn new(made: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            workspace: made.getattr("workspace")?.extract()?,
+            capturable: made.getattr("capturable")?.extract()?,
+            run: made.getattr("run")?.unbind(),
+        })
+    }
 }
 
 impl Prepared for PythonPrepared {

@@ -17,7 +17,7 @@ PAGES = ("plugins",)
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / f"docs/{page}.md").read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) > 3
-    environment = {**os.environ, "NEURENIX_CACHE_DIR": str(tmp_path / "cache"), "NEURENIX_PROVIDERS": "cpu"}
+    environment = {**os.environ, "NEURENIX_CACHE_DIR": str(tmp_path / "cache"), "NEURENIX_PROVIDERS": "cpu,toy"}
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(blocks)],
         cwd=tmp_path,

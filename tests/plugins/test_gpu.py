@@ -68,10 +68,11 @@ def test_a_plugin_that_the_gpu_does_not_run_gets_its_data_on_the_processor(proce
 
 def test_a_failure_is_named_and_other_calls_go_on(process: stand_in.Process) -> None:
     errors = process.run(jobs.failing)
-    assert [error is None for error in errors] == [True, False, True, False, True, True]
+    assert [error is None for error in errors] == [True, False, True, False, True, True, False]
     for error in errors[1::2][:2]:
         assert isinstance(error, nx.PluginError) and error.layer == "mine"
         assert "plugin Failing version 1: execute raised ValueError: three is one too many" in error.message
+    assert errors[6].message == "plugin Failing version 1: execute: numpy can't read an array on a GPU"
 
 
 def test_kernels_that_can_not_be_are_named(process: stand_in.Process) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from neurenix import _native
 from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.hardware import provider
 
 #: What each precision means for float32 layers.
 PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -99,7 +100,7 @@ class Options:
             "tf32": self.precision == "tf32",
             "threads": self.threads or _native.default_threads(),
             "optimization_level": self.optimization_level,
-            "exclude": {provider: list(names) for provider, names in self.exclude.items()},
+            "exclude": {name: list(kept) for name, kept in self.exclude.items()},
             "strict": self.strict or alone,
             "verify": self.verify is not False,
             "timing_cache": self._timing_cache(),
@@ -181,8 +182,10 @@ def _providers(value: Any) -> tuple[str, ...]:
     chosen = (value,) if isinstance(value, str) else tuple(value)
     known = ("tensorrt", "cuda", "cpu")
     for name in chosen:
-        if name not in known:
-            raise InvalidArgumentError(f"there is no provider {name!r}", expected=", ".join(known))
+        if name not in known and not provider.is_known(name):
+            others = [*dict(_native.provider_states()), *provider.entries()]
+            expected = ", ".join(dict.fromkeys([*known, *others]))
+            raise InvalidArgumentError(f"there is no provider {name!r}", expected=expected)
     if not chosen:
         raise ValueError(value)
     return chosen
@@ -191,11 +194,11 @@ def _providers(value: Any) -> tuple[str, ...]:
 def _exclude(value: Any) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, Mapping):
         raise TypeError(value)
-    for provider, excluded in value.items():
-        _providers(provider)
+    for name, excluded in value.items():
+        _providers(name)
         if isinstance(excluded, str) or not all(isinstance(name, str) for name in excluded):
             raise TypeError(value)
-    return {str(provider): tuple(excluded) for provider, excluded in value.items()}
+    return {str(name): tuple(excluded) for name, excluded in value.items()}
 
 
 def _plugins(value: Any) -> tuple[Plugin, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from neurenix import _native
+from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.tensorrt.plugins.describe import Shaped
 
 #: DLPack's numbers of devices.
@@ -73,6 +74,13 @@ class DeviceArray:
             "strides": None,
             "version": 3,
         }
+
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        """Raises `InvalidArgumentError`: numpy can't read it."""
+        raise InvalidArgumentError(
+            "numpy can't read an array on a GPU",
+            hint='use torch.from_dlpack(array), or let the plugin say devices = ("cpu",): its data are brought there',
+        )
 
     def __dlpack__(self, **options: Any) -> Any:
         """A capsule that shares the memory."""
