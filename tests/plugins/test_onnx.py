@@ -146,3 +146,23 @@ def test_what_a_plugin_refuses_names_the_node() -> None:
     node = helper.make_node("MyLayer", ["x", ""], ["y"], name="node", param=1)
     with pytest.raises(nx.InvalidArgumentError, match="input 1 is missing"):
         run(model(node))
+
+
+def test_the_command_line_imports_what_registers_a_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from neurenix.cli import main
+
+    (tmp_path / "brings_scale.py").write_text(
+        "import neurenix.hardware.tensorrt as trt\n"
+        "from tests.plugins.classes import MyLayer\n"
+        "trt.register_plugin('Scaled', MyLayer)\n"
+    )
+    onnx.save(model(helper.make_node("Scaled", ["x"], ["y"], param=2)), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", np.ones((1, 4), np.float32))
+    monkeypatch.chdir(tmp_path)
+    given = ["run", "m.onnx", "--backend", "cpu", "--load-inputs", "x:x.npy"]
+    assert main(given) == 2
+    assert "trt.register_plugin('Scaled', YourClass)" in capsys.readouterr().err
+    assert main([*given, "--plugins", "brings_scale"]) == 0
+    assert "y: dtype float32, shape 1x4, min 2.0, max 2.0" in capsys.readouterr().out

@@ -274,7 +274,11 @@ class Ready:
             return contextlib.nullcontext()
         torch = sys.modules["torch"]
         if stream not in self._streams:
-            self._streams = {stream: torch.cuda.ExternalStream(stream, self._ordinal)}
+            # To torch a stream of number 0 would be a new one.
+            made = (
+                torch.cuda.ExternalStream(stream, self._ordinal) if stream else torch.cuda.default_stream(self._ordinal)
+            )
+            self._streams = {stream: made}
         return torch.cuda.stream(self._streams[stream])
 
     def _adopt(self, found: list[Any], own: list[Any], how: str) -> None:
