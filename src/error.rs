@@ -21,8 +21,26 @@ pub enum ErrorKind {
     Memory,
     /// A library, device or driver failed.
     Device,
+    /// A plugin failed.
+    Plugin,
     /// A broken invariant of ours; always a defect of Neurenix.
     Internal,
+}
+
+impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [ErrorKind; 10] = [
+        ErrorKind::InvalidArgument,
+        ErrorKind::Shape,
+        ErrorKind::Type,
+        ErrorKind::Unsupported,
+        ErrorKind::Format,
+        ErrorKind::Io,
+        ErrorKind::Memory,
+        ErrorKind::Device,
+        ErrorKind::Plugin,
+        ErrorKind::Internal,
+    ];
 }
 
 /// An error with its place and its way out.

@@ -40,6 +40,9 @@ _PROFILE = "dict[str, tuple[" + ", ".join(["Sequence[SupportsIndex]"] * 3) + "]]
 #: (class or "", function) -> {what PyO3 says: what it is}.
 EXACT = {
     ("Context", "run"): {"inputs: dict": "inputs: dict[str, Any]", "-> dict": "-> dict[str, _Array]"},
+    ("Dim", "ceildiv"): {"-> Any": "-> int | Dim"},
+    ("Dim", "maximum"): {"-> Any": "-> int | Dim"},
+    ("Dim", "minimum"): {"-> Any": "-> int | Dim"},
     ("Engine", "run"): {"inputs: dict": "inputs: dict[str, Any]", "-> dict": "-> dict[str, _Array]"},
     ("Engine", "profile"): {"inputs: dict": "inputs: dict[str, Any]"},
     ("Engine", "build"): {
@@ -57,6 +60,11 @@ EXACT = {
         "attrs: dict | None": "attrs: dict[str, Any] | None",
     },
     ("Network", "add_layer"): {"attrs: dict | None": "attrs: dict[str, Any] | None"},
+    ("Network", "add_registered_plugin"): {
+        "dict[str, tuple[str, Sequence[SupportsIndex], Sequence[SupportsIndex]]]": (
+            "Mapping[str, tuple[str, Sequence[int], bytes]]"
+        ),
+    },
     ("Network", "evaluate"): {
         "inputs: dict": "inputs: dict[str, Any]",
         "-> dict": "-> dict[str, _Array]",

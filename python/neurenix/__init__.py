@@ -13,6 +13,7 @@ from neurenix.errors import (
     InvalidArgumentError,
     MissingPackageError,
     OutOfMemoryError,
+    PluginError,
     ShapeError,
     UnsupportedError,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "MissingPackageError",
     "Network",
     "OutOfMemoryError",
+    "PluginError",
     "Shape",
     "ShapeError",
     "Tensor",

@@ -17,6 +17,7 @@ onednn_version: str
 
 __all__ = [
     "Context",
+    "Dim",
     "Engine",
     "Layer",
     "Network",
@@ -26,7 +27,9 @@ __all__ = [
     "cache_dir",
     "computes",
     "default_threads",
+    "deregister_plugin",
     "device",
+    "dlpack",
     "gpu_count",
     "gpu_info",
     "knobs",
@@ -35,6 +38,10 @@ __all__ = [
     "onednn_version",
     "ops",
     "provider_states",
+    "register_plugin",
+    "register_provider",
+    "registered_plugins",
+    "resolve_plugin",
 ]
 
 @final
@@ -55,6 +62,50 @@ class Context:
     def run(self, /, inputs: dict[str, Any]) -> dict[str, _Array]:
         """
         Runs on a dict of arrays by name and gives a dict of new numpy arrays.
+        """
+
+@final
+class Dim:
+    """
+    The extent of a dimension that only a call tells: an expression of named sizes. It adds, subtracts and multiplies as
+    an int does, has `//` and `%`, `ceildiv`, `minimum` and `maximum`; what no size is in any more is an int.
+    """
+    def __add__(self, other: object, /) -> Any: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __floordiv__(self, other: object, /) -> Any: ...
+    def __ge__(self, other: object, /) -> bool: ...
+    def __gt__(self, other: object, /) -> bool: ...
+    def __hash__(self, /) -> int: ...
+    def __index__(self, /) -> int: ...
+    def __le__(self, other: object, /) -> bool: ...
+    def __lt__(self, other: object, /) -> bool: ...
+    def __mod__(self, other: object, /) -> Any: ...
+    def __mul__(self, other: object, /) -> Any: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __neg__(self, /) -> Any: ...
+    def __new__(cls, /, text: str) -> Dim:
+        """
+        The dimension of an expression: "batch", "2*width + 1".
+        """
+    def __radd__(self, other: object, /) -> Any: ...
+    def __repr__(self, /) -> str: ...
+    def __rfloordiv__(self, other: object, /) -> Any: ...
+    def __rmod__(self, other: object, /) -> Any: ...
+    def __rmul__(self, other: object, /) -> Any: ...
+    def __rsub__(self, other: object, /) -> Any: ...
+    def __str__(self, /) -> str: ...
+    def __sub__(self, other: object, /) -> Any: ...
+    def ceildiv(self, /, divisor: Dim | SupportsIndex) -> int | Dim:
+        """
+        The quotient, rounded up.
+        """
+    def maximum(self, /, other: Dim | SupportsIndex) -> int | Dim:
+        """
+        The greater of two.
+        """
+    def minimum(self, /, other: Dim | SupportsIndex) -> int | Dim:
+        """
+        The lesser of two.
         """
 
 @final
@@ -239,6 +290,26 @@ class Network:
         """
         Adds a layer and gives its outputs. Inputs that are left out are None; attributes have the op's names (`ops()`).
         """
+    def add_plugin(
+        self, /, inputs: Sequence[Tensor], plugin: Any, shape_inputs: SupportsIndex = 0, name: str = ""
+    ) -> list[Tensor]:
+        """
+        Adds a layer of a plugin that is there already (an adapter) and gives its outputs. The last `shape_inputs`
+        inputs only tell shapes.
+        """
+    def add_registered_plugin(
+        self,
+        /,
+        inputs: Sequence[Tensor],
+        plugin: tuple[str, str, str],
+        fields: Mapping[str, tuple[str, Sequence[int], bytes]],
+        shape_inputs: SupportsIndex = 0,
+        name: str = "",
+    ) -> list[Tensor]:
+        """
+        Adds a layer of a plugin of the registry (its name, version and namespace), made out of fields (kind, shape,
+        bytes), and gives its outputs.
+        """
     def capture(self, /, tensor: Tensor) -> Tensor:
         """
         Brings a tensor of the network around into this one, which becomes the body of a layer there (`add_control`): as
@@ -341,7 +412,7 @@ class Tensor:
 
 def allowed_providers() -> list[str]:
     """
-    The providers that may be used, the preferred one first: `NEURENIX_PROVIDERS`.
+    The providers that may be used, the preferred one first: `NEURENIX_PROVIDERS`; without it those from outside too.
     """
 
 def cache_dir() -> Path | None:
@@ -359,9 +430,26 @@ def default_threads() -> int:
     The threads that the CPU provider uses when nobody says how many.
     """
 
+def deregister_plugin(name: tuple[str, str, str]) -> bool:
+    """
+    Takes a creator out of the registry; says whether there was one.
+    """
+
 def device(provider: str) -> str:
     """
     What timings on a provider depend on: the device, its instruction sets, the versions of its libraries.
+    """
+
+def dlpack(
+    owner: Any,
+    address: SupportsIndex,
+    dtype: Any,
+    shape: Sequence[SupportsIndex],
+    device: tuple[SupportsIndex, SupportsIndex],
+) -> Any:
+    """
+    What `__dlpack__` gives for a dense array at an address, on a device as DLPack numbers it; `owner` is kept alive
+    until the consumer is done.
     """
 
 def gpu_count() -> int:
@@ -399,4 +487,24 @@ def provider_states(device: SupportsIndex = 0) -> list[tuple[str, str | None]]:
     """
     The providers that this build has, the preferred one first, with None or why one can't be had here, on the GPU of
     this number.
+    """
+
+def register_plugin(name: tuple[str, str, str], creator: Any) -> None:
+    """
+    Adds a creator of plugins to the registry, under a name, a version and a namespace.
+    """
+
+def register_provider(name: str, version: str, provider: Any) -> None:
+    """
+    Adds a provider under a name, for the life of the process (an adapter of `neurenix.hardware.provider`).
+    """
+
+def registered_plugins() -> list[tuple[str, str, str]]:
+    """
+    Name, version and namespace of every plugin in the registry, in order.
+    """
+
+def resolve_plugin(name: str, version: str | None = None, namespace: str = "") -> tuple[str, str, str]:
+    """
+    Which plugin a name stands for: without a version that of version "1", or the only one that there is.
     """

@@ -95,6 +95,12 @@ class DeviceError(Error):
     kind = "device"
 
 
+class PluginError(Error):
+    """A plugin failed: its code raised, or gave what does not fit."""
+
+    kind = "plugin"
+
+
 class InternalError(Error):
     """A broken invariant of ours; always a defect of Neurenix."""
 
@@ -118,6 +124,7 @@ _CLASSES: dict[str, type[Error]] = {
         FileError,
         OutOfMemoryError,
         DeviceError,
+        PluginError,
         InternalError,
     )
 }

@@ -1,7 +1,7 @@
 //! Attributes of layers and symbolic shapes, to and from plain Python values.
 
-use super::arrays;
 use super::network::Network;
+use super::{arrays, dim, plugin};
 use crate::error::Error;
 use crate::network::attr::{Attr, Attrs};
 use crate::network::dim::Dim;
@@ -15,6 +15,9 @@ use pyo3::types::{PyDict, PyFloat, PyList, PyString, PyTuple};
 pub fn read_dim(object: &Bound<'_, PyAny>) -> PyResult<Dim> {
     if let Ok(text) = object.cast::<PyString>() {
         return Ok(text.to_str()?.parse::<Dim>()?);
+    }
+    if let Ok(dim) = object.cast::<dim::Dim>() {
+        return Ok(dim.get().inner.clone());
     }
     object.extract::<i64>().map(Dim::from).map_err(|_| {
         Error::shape("a dimension must be an integer or a text")
@@ -114,6 +117,7 @@ pub fn write_one<'py>(py: Python<'py>, value: &Attr) -> PyResult<Bound<'py, PyAn
         Attr::Dims(v) => Ok(write_shape(py, v)?.into_any()),
         Attr::Type(v) => Ok(arrays::numpy_dtype(py, *v)?.into_any()),
         Attr::Attrs(v) => Ok(write(py, v)?.into_any()),
+        Attr::Plugin(v) => plugin::write(py, v),
         Attr::Body(v) => Network { inner: (*v.0).clone() }.into_bound_py_any(py),
     }
 }

@@ -171,6 +171,91 @@ fn dtype_of(ty: &ElementType) -> Result<DType> {
     })
 }
 
+fn element_type(dtype: DType) -> Result<ElementType> {
+    let (code, bits) = match dtype {
+        DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 => (0, 8 * dtype.size() as u8),
+        DType::UInt8 | DType::UInt16 | DType::UInt32 | DType::UInt64 => (1, 8 * dtype.size() as u8),
+        DType::Float16 | DType::Float32 | DType::Float64 => (2, 8 * dtype.size() as u8),
+        DType::BFloat16 => (4, 16),
+        DType::Bool => (6, 8),
+        DType::Float8E4M3FN => (10, 8),
+        DType::Float8E4M3FNUZ => (11, 8),
+        DType::Float8E5M2 => (12, 8),
+        DType::Float8E5M2FNUZ => (13, 8),
+        DType::Float8E8M0 => (14, 8),
+        _ => return Err(Error::dtype(format!("DLPack has no {dtype}"))),
+    };
+    Ok(ElementType { code, bits, lanes: 1 })
+}
+
+/// What a tensor that goes out keeps alive.
+struct Lent {
+    managed: Managed,
+    extents: Vec<i64>,
+    _owner: Py<PyAny>,
+}
+
+unsafe extern "C" fn give_back(managed: *mut Managed) {
+    // SAFETY: `dlpack` made it out of a box whose address is the context, and consumers call this once.
+    drop(unsafe { Box::from_raw((*managed).context.cast::<Lent>()) });
+}
+
+unsafe extern "C" fn unused(capsule: *mut pyo3::ffi::PyObject) {
+    // SAFETY: Python calls this with the capsule; one that still has its fresh name was given to nobody.
+    unsafe {
+        if pyo3::ffi::PyCapsule_IsValid(capsule, FRESH.as_ptr()) == 1 {
+            give_back(pyo3::ffi::PyCapsule_GetPointer(capsule, FRESH.as_ptr()).cast());
+        }
+    }
+}
+
+/// What `__dlpack__` gives for a dense array at an address, on a device as DLPack numbers it; `owner` is kept alive
+/// until the consumer is done.
+#[pyfunction]
+pub fn dlpack<'py>(
+    owner: &Bound<'py, PyAny>,
+    address: usize,
+    dtype: &Bound<'py, PyAny>,
+    shape: Vec<usize>,
+    device: (i32, i32),
+) -> PyResult<Bound<'py, PyAny>> {
+    let dtype = element_type(super::arrays::dtype_from(dtype)?)?;
+    let strides = crate::network::ops::strides(&shape);
+    let mut lent = Box::new(Lent {
+        extents: shape.iter().chain(&strides).map(|&extent| extent as i64).collect(),
+        managed: Managed {
+            view: View {
+                data: address as *mut c_void,
+                device: Device {
+                    kind: device.0,
+                    id: device.1,
+                },
+                ndim: shape.len() as i32,
+                dtype,
+                shape: std::ptr::null(),
+                strides: std::ptr::null(),
+                byte_offset: 0,
+            },
+            context: std::ptr::null_mut(),
+            deleter: Some(give_back),
+        },
+        _owner: owner.clone().unbind(),
+    });
+    lent.managed.view.shape = lent.extents.as_ptr();
+    lent.managed.view.strides = lent.extents[shape.len()..].as_ptr();
+    let lent = Box::into_raw(lent);
+    // SAFETY: the box is the consumer's, or the capsule's as long as nobody takes it; a null capsule is a Python error, and
+    // the box then still ours.
+    unsafe {
+        (*lent).managed.context = lent.cast();
+        let capsule = pyo3::ffi::PyCapsule_New((&raw mut (*lent).managed).cast(), FRESH.as_ptr(), Some(unused));
+        if capsule.is_null() {
+            drop(Box::from_raw(lent));
+        }
+        Bound::from_owned_ptr_or_err(owner.py(), capsule)
+    }
+}
+
 /// Copies strided elements of `size` bytes one after another.
 ///
 /// # Safety

@@ -19,6 +19,7 @@ impl ErrorKind {
             ErrorKind::Io => "io",
             ErrorKind::Memory => "memory",
             ErrorKind::Device => "device",
+            ErrorKind::Plugin => "plugin",
             ErrorKind::Internal => "internal",
         }
     }
@@ -30,10 +31,13 @@ impl From<Error> for PyErr {
     }
 }
 
-/// What another library raised while it gave us an array.
+/// What another library raised while it gave us an array, or one of our own errors on its way back.
 impl From<PyErr> for Error {
     fn from(error: PyErr) -> Self {
         Python::attach(|py| {
+            if let Ok(Some(ours)) = ours(error.value(py)) {
+                return ours;
+            }
             let kind = match error.is_instance_of::<PyMemoryError>(py) {
                 true => ErrorKind::Memory,
                 false => ErrorKind::InvalidArgument,
@@ -41,6 +45,35 @@ impl From<PyErr> for Error {
             Error::new(kind, error.value(py).to_string())
         })
     }
+}
+
+/// The error that an exception of ours stands for.
+fn ours(value: &Bound<'_, PyAny>) -> PyResult<Option<Error>> {
+    if !value.is_instance(&value.py().import("neurenix.errors")?.getattr("Error")?)? {
+        return Ok(None);
+    }
+    let text = |name: &str| value.getattr(name)?.extract::<Option<String>>();
+    let kind = text("kind")?.and_then(|word| ErrorKind::ALL.into_iter().find(|kind| kind.word() == word));
+    let mut error = Error::new(
+        kind.unwrap_or(ErrorKind::InvalidArgument),
+        text("message")?.unwrap_or_default(),
+    );
+    if let Some(layer) = text("layer")? {
+        error = error.layer(layer);
+    }
+    if let Some(tensor) = text("tensor")? {
+        error = error.tensor(tensor);
+    }
+    if let Some(expected) = text("expected")? {
+        error = error.expected(expected);
+    }
+    if let Some(got) = text("got")? {
+        error = error.got(got);
+    }
+    if let Some(hint) = text("hint")? {
+        error = error.hint(hint);
+    }
+    Ok(Some(error))
 }
 
 fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {

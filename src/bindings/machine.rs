@@ -1,7 +1,7 @@
 //! What there is on this machine: threads, caches, providers.
 
 use crate::error::Result;
-use crate::knobs;
+use crate::knobs::{self, Describe};
 use crate::network::ops::tf32::TF32;
 use crate::plan::Settings;
 use crate::providers::{self, PROVIDERS, cpu, cuda};
@@ -21,10 +21,14 @@ pub fn cache_dir() -> PyResult<Option<PathBuf>> {
     Ok(knobs::cache_dir()?)
 }
 
-/// The providers that may be used, the preferred one first: `NEURENIX_PROVIDERS`.
+/// The providers that may be used, the preferred one first: `NEURENIX_PROVIDERS`; without it those from outside too.
 #[pyfunction]
 pub fn allowed_providers() -> PyResult<Vec<String>> {
-    Ok(knobs::PROVIDERS.get()?)
+    let mut allowed = knobs::PROVIDERS.get()?;
+    if knobs::PROVIDERS.current()?.is_none() {
+        allowed.extend(providers::outside().iter().map(|provider| provider.name().to_string()));
+    }
+    Ok(allowed)
 }
 
 /// Tells where packages may lie that bring NVIDIA's libraries, in place of what `sys.path` was at the import.
@@ -39,7 +43,9 @@ pub fn look_in(paths: Vec<PathBuf>) {
 #[pyo3(signature = (device = 0))]
 pub fn provider_states(device: u32) -> Vec<(String, Option<String>)> {
     let row = |(name, probe): &(&str, providers::Probe)| (name.to_string(), probe(device).err().map(|e| e.to_string()));
-    PROVIDERS.iter().map(row).collect()
+    let outside = providers::outside();
+    let outside = outside.iter().map(|provider| (provider.name().to_string(), None));
+    PROVIDERS.iter().map(row).chain(outside).collect()
 }
 
 /// How many GPUs the cuda provider sees; 0 where it can't be had.

@@ -3,6 +3,7 @@
 mod arrays;
 mod attrs;
 mod context;
+mod dim;
 mod dlpack;
 mod engine;
 mod errors;
@@ -12,6 +13,8 @@ mod machine;
 mod network;
 mod ops;
 mod placed;
+mod plugin;
+mod provider;
 mod tensor;
 
 /// The extension module `neurenix._native`; users meet its contents through `neurenix`.
@@ -24,6 +27,10 @@ mod _native {
     use super::attrs::nearest;
     #[pymodule_export]
     use super::context::Context;
+    #[pymodule_export]
+    use super::dim::Dim;
+    #[pymodule_export]
+    use super::dlpack::dlpack;
     #[pymodule_export]
     use super::engine::Engine;
     #[pymodule_export]
@@ -38,6 +45,10 @@ mod _native {
     use super::network::Network;
     #[pymodule_export]
     use super::ops::ops;
+    #[pymodule_export]
+    use super::plugin::{deregister_plugin, register_plugin, registered_plugins, resolve_plugin};
+    #[pymodule_export]
+    use super::provider::register_provider;
     #[pymodule_export]
     use super::tensor::Tensor;
 

@@ -3,7 +3,7 @@
 use super::errors::guarded;
 use super::layer::Layer;
 use super::tensor::Tensor;
-use super::{arrays, attrs};
+use super::{arrays, attrs, plugin};
 use crate::error::Error;
 use crate::network::attr::Attrs;
 use crate::network::body::OpenBody;
@@ -34,6 +34,20 @@ impl Network {
         Err(Error::invalid("the tensor belongs to another network")
             .tensor(name)
             .into())
+    }
+
+    fn add_holder(
+        slf: &Bound<'_, Self>,
+        inputs: Vec<Bound<'_, Tensor>>,
+        attrs: Attrs,
+        name: &str,
+    ) -> PyResult<Vec<Py<Tensor>>> {
+        let name = if name.is_empty() { ops::plugin::DEF.name } else { name };
+        let inputs = Self::own_all(slf, &inputs.into_iter().map(Some).collect::<Vec<_>>())?;
+        let mut network = slf.try_borrow_mut()?;
+        let outputs = guarded(|| network.inner.add_layer(name, &ops::plugin::DEF, attrs, &inputs))?;
+        drop(network);
+        outputs.into_iter().map(|id| Self::wrap(slf, id)).collect()
     }
 
     fn own_all(slf: &Bound<'_, Self>, tensors: &[Option<Bound<'_, Tensor>>]) -> PyResult<Vec<Option<TensorId>>> {
@@ -107,6 +121,35 @@ impl Network {
         let outputs = guarded(|| network.inner.add_layer(name, op, attrs, &inputs))?;
         drop(network);
         outputs.into_iter().map(|id| Self::wrap(slf, id)).collect()
+    }
+
+    /// Adds a layer of a plugin that is there already (an adapter) and gives its outputs. The last `shape_inputs`
+    /// inputs only tell shapes.
+    #[pyo3(signature = (inputs, plugin, shape_inputs = 0, name = ""))]
+    fn add_plugin(
+        slf: &Bound<'_, Self>,
+        inputs: Vec<Bound<'_, Tensor>>,
+        plugin: &Bound<'_, PyAny>,
+        shape_inputs: usize,
+        name: &str,
+    ) -> PyResult<Vec<Py<Tensor>>> {
+        let attrs = plugin::of_object(plugin, shape_inputs)?;
+        Self::add_holder(slf, inputs, attrs, name)
+    }
+
+    /// Adds a layer of a plugin of the registry (its name, version and namespace), made out of fields (kind, shape,
+    /// bytes), and gives its outputs.
+    #[pyo3(signature = (inputs, plugin, fields, shape_inputs = 0, name = ""))]
+    fn add_registered_plugin(
+        slf: &Bound<'_, Self>,
+        inputs: Vec<Bound<'_, Tensor>>,
+        plugin: plugin::Name,
+        fields: BTreeMap<String, plugin::Value>,
+        shape_inputs: usize,
+        name: &str,
+    ) -> PyResult<Vec<Py<Tensor>>> {
+        let attrs = plugin::of_registered(name, plugin, fields, shape_inputs)?;
+        Self::add_holder(slf, inputs, attrs, name)
     }
 
     /// Brings a tensor of the network around into this one, which becomes the body of a layer there (`add_control`): as

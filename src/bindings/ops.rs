@@ -36,6 +36,7 @@ fn kind(preset: Preset) -> &'static str {
         Preset::RequiredDims => "dims",
         Preset::RequiredType => "dtype",
         Preset::RequiredAttrs => "attrs",
+        Preset::RequiredPlugin => "plugin",
         Preset::RequiredBody => "network",
     }
 }

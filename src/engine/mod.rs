@@ -8,7 +8,7 @@ pub mod report;
 pub mod stages;
 mod verify;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::network::Network;
 use crate::network::dim::{Binding, Symbols};
 use crate::network::document::Document;
@@ -129,7 +129,7 @@ impl Engine {
         let network = header
             .network
             .read(weights)
-            .map_err(|e| Error::new(e.kind(), format!("{} can't be opened: {e}", path.display())))?;
+            .map_err(|e| e.during(format!("{} can't be opened", path.display())))?;
         let config = BuilderConfig {
             compute: header.compute,
             tf32: header.tf32,

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::body::Body;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
+use crate::network::plugin::Held;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -28,6 +29,8 @@ pub enum Attr {
     Type(DType),
     /// Attributes of another op.
     Attrs(Attrs),
+    /// A plugin.
+    Plugin(Held),
     /// A network; a document holds it beside the attributes.
     #[serde(skip)]
     Body(Body),
@@ -44,6 +47,7 @@ impl Attr {
             Attr::Dims(_) => "a list of dimensions",
             Attr::Type(_) => "a dtype",
             Attr::Attrs(_) => "attributes by name",
+            Attr::Plugin(_) => "a plugin",
             Attr::Body(_) => "a network",
         }
     }
@@ -89,6 +93,8 @@ pub enum Preset {
     RequiredType,
     /// The layer must give attributes of another op.
     RequiredAttrs,
+    /// The layer must give a plugin.
+    RequiredPlugin,
     /// The layer must give a network.
     RequiredBody,
 }
@@ -106,6 +112,7 @@ impl Preset {
             Preset::Mark | Preset::RequiredInt => Attr::Int(0),
             Preset::RequiredType => Attr::Type(DType::Float32),
             Preset::RequiredAttrs => Attr::Attrs(Attrs::new()),
+            Preset::RequiredPlugin => Attr::Plugin(Held::none()),
             Preset::RequiredBody => Attr::Body(Body(Arc::default())),
         }
     }
@@ -118,6 +125,7 @@ impl Preset {
                 | Self::RequiredInt
                 | Self::RequiredType
                 | Self::RequiredAttrs
+                | Self::RequiredPlugin
                 | Self::RequiredBody
         )
     }

@@ -8,7 +8,7 @@ use crate::network::body::Body;
 use crate::network::dim::{Dim, Symbols};
 use crate::network::dtype::DType;
 use crate::network::op::{Guard, TensorType};
-use crate::network::{Network, Source, TensorId, ops};
+use crate::network::{Network, Source, TensorId, ops, plugin};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -115,11 +115,23 @@ impl Document {
         self.constants.len() + bodies.map(Self::constant_count).sum::<usize>()
     }
 
+    /// The plugins that its layers, and those of the networks in them, need.
+    pub fn plugins(&self) -> Vec<&plugin::Identity> {
+        let own = self.layers.iter().flat_map(|step| step.attrs.values());
+        let own = own.filter_map(|attr| match attr {
+            Attr::Plugin(held) => Some(held.identity()),
+            _ => None,
+        });
+        let bodies = self.layers.iter().flat_map(|step| step.bodies.values());
+        own.chain(bodies.flat_map(Self::plugins)).collect()
+    }
+
     /// Builds the network anew.
     ///
     /// # Errors
-    /// If the document is not one of a well-formed network.
+    /// If the document is not one of a well-formed network, or plugins that it needs are not registered.
     pub fn read(self, constants: Vec<Array>) -> Result<Network> {
+        plugin::registry::require(self.plugins().into_iter())?;
         if constants.len() != self.constant_count() {
             return Err(Error::format("the document and its weights differ in number"));
         }

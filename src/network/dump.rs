@@ -91,6 +91,7 @@ fn describe(attr: &Attr) -> String {
             let pairs = v.iter().map(|(name, value)| format!("{name}={}", describe(value)));
             format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
         }
+        Attr::Plugin(v) => format!("{v:?}"),
         Attr::Body(v) => format!("network of {} layers", v.0.layer_count()),
     }
 }

@@ -14,6 +14,7 @@ pub mod op;
 pub mod ops;
 pub mod part;
 pub mod patch;
+pub mod plugin;
 pub mod reference;
 mod verify;
 

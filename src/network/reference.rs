@@ -6,6 +6,7 @@ use crate::network::attr::Attrs;
 use crate::network::dim::{Binding, Dim, Symbols};
 use crate::network::dtype::DType;
 use crate::network::op::{Evaluate, Infer, OpDef, Runner, TensorType, is_counted};
+use crate::network::ops::plugin;
 use crate::network::{LayerId, Network, Source, TensorId, constant_type};
 use std::collections::HashMap;
 
@@ -144,7 +145,8 @@ fn known_within(network: &Network, id: TensorId, depth: usize) -> Option<Array> 
         return None;
     };
     let layer = &network[layer];
-    if depth == 0 || layer.bodies().next().is_some() {
+    // What is not ours to run is not run to know a shape.
+    if depth == 0 || layer.bodies().next().is_some() || plugin::of(layer).is_some() {
         return None;
     }
     let input = |input: &Option<TensorId>| match input {

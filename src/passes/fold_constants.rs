@@ -15,8 +15,8 @@ pub static PASS: Pass = Pass {
     apply: |network, settings| rewrite_with(network, |network, id| rule(network, id, settings)),
 };
 
-/// Ops that give something else each time, and the one that keeps a weight small until it is used.
-const KEPT: [&str; 7] = [
+/// Ops that give something else each time, those of others, and the one that keeps a weight small until it is used.
+const KEPT: [&str; 8] = [
     "RandomNormal",
     "RandomNormalLike",
     "RandomUniform",
@@ -24,6 +24,7 @@ const KEPT: [&str; 7] = [
     "Bernoulli",
     "Multinomial",
     "DequantizeLinear",
+    "Plugin",
 ];
 
 fn rule(network: &Network, id: LayerId, settings: &Settings) -> Result<Option<Change>> {

@@ -139,6 +139,11 @@ pub trait Kernel: Send + Sync {
         (false, false)
     }
 
+    /// Whether the build may run it to time it. The code of others runs in calls alone.
+    fn is_timed(&self) -> bool {
+        true
+    }
+
     /// Told before the first kernel is timed: one of its forms at the shapes to optimise for, and whether that will be timed.
     /// What takes long to get ready for that may begin, for all kernels at once.
     fn expect(&self, _request: &Request, _timed: bool) {}

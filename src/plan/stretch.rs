@@ -135,6 +135,9 @@ impl Stretch {
     /// If a kernel fails; names the layer.
     pub fn run(&mut self, running: &mut Running, lasts: bool) -> Result<()> {
         let queue = running.queues.get(self.provider)?;
+        if queue.is_recording() {
+            self.refuse_recording(running)?;
+        }
         let replays = self.warm && self.recordable && !queue.is_recording();
         if replays {
             let program = running.program;
@@ -154,6 +157,20 @@ impl Stretch {
         running.runs[awaited]
             .iter_mut()
             .try_for_each(|run| run.finished(program))
+    }
+
+    /// Refuses that a caller records what can't be: his recording would leave it out.
+    fn refuse_recording(&self, running: &Running) -> Result<()> {
+        let program = running.program;
+        let mut runs = running.runs[self.runs.clone()].iter();
+        // Copies to and from the caller's arrays run no layer, and he records them.
+        let odd = |run: &&Run| !run.instance.capturable() && !program.steps[run.step].layers.is_empty();
+        match runs.find(odd).map(|run| &program.steps[run.step]) {
+            Some(step) => Err(Error::unsupported("the stream of the caller records what can't be recorded")
+                .layer(describe(program, step))
+                .hint("call outside of the recording, or let the plugin say `capturable = True` if it may be recorded")),
+            None => Ok(()),
+        }
     }
 
     /// Gives up what was recorded at addresses that no longer hold.

@@ -24,6 +24,9 @@ pub(super) struct Tuner<'a> {
     pub times: Times,
 }
 
+/// Nanoseconds that a kernel is taken to need that must not be run to be timed: as much as it costs to call it.
+const UNTIMED: u64 = 2_000;
+
 impl Tuner<'_> {
     fn operand(&self, tensor: TensorId, layout: Layout) -> Result<Operand> {
         operand(self.network, tensor, layout, self.opt)
@@ -64,7 +67,7 @@ impl Tuner<'_> {
         let forms = group.candidate.kernel.forms();
         for (number, form) in forms.iter().enumerate() {
             let effort = Effort::of(self.settings, form, &forms[..number]);
-            if effort == Effort::Skip {
+            if effort == Effort::Skip || !group.candidate.kernel.is_timed() {
                 continue;
             }
             let (inputs, outputs) = self.operands(group, form)?;
@@ -88,6 +91,7 @@ impl Tuner<'_> {
         let mut base = 0;
         for (number, form) in candidate.kernel.forms().into_iter().enumerate() {
             let made = match Effort::of(self.settings, &form, &fit) {
+                Effort::Time if !candidate.kernel.is_timed() => self.guess(group, number, &form, UNTIMED),
                 Effort::Time => self.time(group, number, &form),
                 Effort::Guess => self.guess(group, number, &form, base),
                 Effort::Skip => continue,

@@ -14,8 +14,8 @@ from fuzz.recipes import RECIPES
 from neurenix import _native
 from neurenix.importers import from_onnx
 
-#: Ops that an importer does not add, or only in control flow, which has tests of its own.
-NOT_BY_IMPORT = {"Deferred", "Identity"}
+#: Ops that an importer does not add, or only in control flow, which has tests of its own, or for what a user registers.
+NOT_BY_IMPORT = {"Deferred", "Identity", "Plugin"}
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -214,9 +214,9 @@ def test_all_unknown_nodes_stand_in_one_error() -> None:
     assert str(caught.value) == (
         "the model has 3 nodes of 2 ops that can't be imported\n"
         "  got: StringSplit (opset 20): first, b; com.acme::Strange: second\n"
-        "  hint: the nearest op that can be imported is 'Split'; plugins would run 'StringSplit', 'com.acme::Strange', "
-        "but this version of Neurenix takes none yet; a function of that name in the model (onnx.FunctionProto) may "
-        "say it in ONNX's own ops"
+        "  hint: the nearest op that can be imported is 'Split'; plugins run what you register before the "
+        "import: trt.register_plugin('StringSplit', YourClass), trt.register_plugin('Strange', YourClass) "
+        "(docs/plugins.md); a function of that name in the model (onnx.FunctionProto) may say it in ONNX's own ops"
     )
 
 

@@ -30,6 +30,9 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=("tensorrt", "cuda", "cpu"), help="the preferred one (tensorrt)")
     parser.add_argument("--optimization-level", type=int, default=3, help="0 (no timing) to 5 (3)")
     parser.add_argument("--strict", action="store_true", help="fail where a layer falls back to another provider")
+    parser.add_argument(
+        "--plugins", action="append", default=[], metavar="MODULE", help="import it first: it registers plugins"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of random inputs (0)")
     parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON, to a file or to stdout")
 
@@ -42,8 +45,7 @@ def load_model(text: str) -> Any:
     if Path(text).exists() or ":" not in text:
         return text
     module, _, name = text.rpartition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    _look_here()
     try:
         factory = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
@@ -51,8 +53,16 @@ def load_model(text: str) -> Any:
     return factory()
 
 
+def _look_here() -> None:
+    """Modules of the folder at hand can be imported."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
 def optimize(arguments: argparse.Namespace, model: Any) -> OptimizedModel:
     """The model, optimised as the arguments say."""
+    if arguments.plugins:
+        _look_here()
     return get_backend(arguments.backend).optimize_model(
         model,
         shapes.parse(arguments.shapes) if arguments.shapes else None,
@@ -60,6 +70,7 @@ def optimize(arguments: argparse.Namespace, model: Any) -> OptimizedModel:
         threads=arguments.threads,
         optimization_level=arguments.optimization_level,
         strict=arguments.strict,
+        plugins=arguments.plugins,
     )
 
 

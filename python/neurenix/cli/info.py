@@ -9,7 +9,7 @@ from typing import Any
 
 from neurenix import __version__, _native
 from neurenix.cli.common import write_json
-from neurenix.hardware import get_backend, probe
+from neurenix.hardware import get_backend, probe, provider
 from neurenix.hardware.backend import CHAINS
 
 #: Packages that something here can use, and the extra that brings each.
@@ -38,6 +38,7 @@ def collect() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "providers": [{"name": s.provider, "available": s.available, "reason": s.reason} for s in states],
+        "outside": {name: entry.value for name, entry in provider.entries().items()},
         "device": dict(get_backend("cpu").get_device_info(0)),
         "signature": _native.device("cpu"),
         "cache": str(_native.cache_dir() or ""),
@@ -56,8 +57,10 @@ def _version(package: str) -> str | None:
 def _print(found: dict[str, Any], knobs: bool) -> None:
     print(f"neurenix {found['neurenix']}, Python {found['python']}, {found['system']}")
     print("providers, the preferred one first:")
-    for provider in found["providers"]:
-        print(f"  {provider['name']}: {'available' if provider['available'] else provider['reason']}")
+    for state in found["providers"]:
+        print(f"  {state['name']}: {'available' if state['available'] else state['reason']}")
+    for name, value in found["outside"].items():
+        print(f"  {name}: from outside ({value}), where it is asked for by name")
     device = found["device"]
     print(f"device: {device['name']}, {device['threads']} threads, {device['free_memory'] / 2**30:.1f} GiB free")
     print(f"  {found['signature']}")

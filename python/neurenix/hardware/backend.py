@@ -141,6 +141,7 @@ class Backend:
         if workspace_size is not None:
             given["workspace_size"] = workspace_size
         wanted = Options.of(**given)
+        wanted.register_plugins()
         chosen, refused = self._choose(wanted)
         if isinstance(model, OptimizedModel):
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
@@ -160,6 +161,7 @@ class Backend:
         Raises `FileError` when the file can't be read, `FormatError` when it is damaged, newer, or no engine.
         """
         wanted = Options.of(**dict(self._options) | options)
+        wanted.register_plugins()
         chosen, refused = self._choose(wanted)
         engine = _native.Engine.load(os.fspath(path), wanted.native(chosen, self.device))
         for note in engine.notes:

@@ -10,6 +10,7 @@ from typing import Any
 
 from neurenix import _native
 from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.hardware import provider
 
 #: What each precision means for float32 layers.
 PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -25,7 +26,6 @@ LATER = {
     "refittable": "weights can't be exchanged yet",
     "deterministic": "builds repeat only with a kept timing cache for now",
     "target": "there is no provider yet that builds for another machine",
-    "plugins": "plugins are not there yet",
     "progress": "builds do not report progress yet",
 }
 PRECISIONS_LATER = {
@@ -33,6 +33,10 @@ PRECISIONS_LATER = {
     "fp8": "quantisation is not there yet",
     "mixed": "the search for a mix of precisions is not there yet",
 }
+
+
+#: A module to import, or the name of a plugin and its class.
+Plugin = str | tuple[str, type]
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class Options:
     need; the report says how much). `threads`: of the CPU, None for `NEURENIX_THREADS` or all cores. `providers`: which
     may be used, the preferred one first. `exclude`: for each provider the ops or layers that it must not run. `strict`:
     a fall back raises. `verify`: whether a lowered precision is compared with float32 ("auto" or True: once, at build).
-    `timing_cache`: a path, None for one in the cache directory, False for none.
+    `timing_cache`: a path, None for one in the cache directory, False for none. `plugins`: what to register before the
+    model is read: classes derived from `trt.IPluginV2`, a dict from name to class, names of modules to import.
 
     `optimization_level`: how thoroughly kernels are timed at build. 0: not at all, rules choose; 1: the first form of
     each kernel; 2: one form for each set of layouts; 3: every form; 4 and 5: every form three times and ten times over.
@@ -59,6 +64,7 @@ class Options:
     strict: bool = False
     verify: str | bool = "auto"
     timing_cache: str | bool | None = None
+    plugins: tuple[Plugin, ...] = ()
 
     @classmethod
     def of(cls, **given: Any) -> Options:
@@ -68,6 +74,17 @@ class Options:
         `UnsupportedError`, with the reason, for what is not there yet.
         """
         return cls(**{name: check(name, value) for name, value in given.items()})
+
+    def register_plugins(self) -> None:
+        """Registers the plugins, so that models and engine files find them.
+
+        Raises `InvalidArgumentError` for what is no plugin, or where another one has its name.
+        """
+        if self.plugins:
+            # It needs the network API, which needs this module.
+            from neurenix.hardware.tensorrt.plugins.registry import register_all
+
+            register_all(self.plugins)
 
     def compute(self) -> str:
         """The dtype of float32 layers."""
@@ -83,7 +100,7 @@ class Options:
             "tf32": self.precision == "tf32",
             "threads": self.threads or _native.default_threads(),
             "optimization_level": self.optimization_level,
-            "exclude": {provider: list(names) for provider, names in self.exclude.items()},
+            "exclude": {name: list(kept) for name, kept in self.exclude.items()},
             "strict": self.strict or alone,
             "verify": self.verify is not False,
             "timing_cache": self._timing_cache(),
@@ -165,8 +182,10 @@ def _providers(value: Any) -> tuple[str, ...]:
     chosen = (value,) if isinstance(value, str) else tuple(value)
     known = ("tensorrt", "cuda", "cpu")
     for name in chosen:
-        if name not in known:
-            raise InvalidArgumentError(f"there is no provider {name!r}", expected=", ".join(known))
+        if name not in known and not provider.is_known(name):
+            others = [*dict(_native.provider_states()), *provider.entries()]
+            expected = ", ".join(dict.fromkeys([*known, *others]))
+            raise InvalidArgumentError(f"there is no provider {name!r}", expected=expected)
     if not chosen:
         raise ValueError(value)
     return chosen
@@ -175,11 +194,25 @@ def _providers(value: Any) -> tuple[str, ...]:
 def _exclude(value: Any) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, Mapping):
         raise TypeError(value)
-    for provider, excluded in value.items():
-        _providers(provider)
+    for name, excluded in value.items():
+        _providers(name)
         if isinstance(excluded, str) or not all(isinstance(name, str) for name in excluded):
             raise TypeError(value)
-    return {str(provider): tuple(excluded) for provider, excluded in value.items()}
+    return {str(name): tuple(excluded) for name, excluded in value.items()}
+
+
+def _plugins(value: Any) -> tuple[Plugin, ...]:
+    if isinstance(value, Mapping):
+        return tuple(_named(name, cls) for name, cls in value.items())
+    if isinstance(value, (str, type)):
+        return (value if isinstance(value, str) else _named(value.__name__, value),)
+    return tuple(plugin for item in value for plugin in _plugins(item))
+
+
+def _named(name: Any, cls: Any) -> tuple[str, type]:
+    if not (isinstance(name, str) and isinstance(cls, type)):
+        raise TypeError(name)
+    return name, cls
 
 
 def _cache(value: Any) -> str | bool | None:
@@ -202,4 +235,5 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "strict": ("True or False", _flag),
     "verify": ('"auto", True or False', _one_of("auto", True, False)),
     "timing_cache": ("a path, None or False", _cache),
+    "plugins": ("classes, a dict from name to class, or names of modules", _plugins),
 }

@@ -122,6 +122,7 @@ pub mod not;
 pub mod one_hot;
 pub mod or;
 pub mod pad;
+pub mod plugin;
 pub mod pow;
 pub mod prelu;
 pub mod quantize_linear;
@@ -282,6 +283,7 @@ pub static OPS: &[&OpDef] = &[
     &one_hot::DEF,
     &or::DEF,
     &pad::DEF,
+    &plugin::DEF,
     &pow::DEF,
     &prelu::DEF,
     &quantize_linear::DEF,

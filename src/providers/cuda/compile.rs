@@ -4,6 +4,7 @@ use super::device::{Device, Function, HOPPER, Module};
 use super::library::nvrtc::nvrtc;
 use crate::error::Result;
 use crate::knobs;
+use crate::network::plugin::Source;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fs;
@@ -47,14 +48,26 @@ impl Compiler {
     /// # Errors
     /// If it does not compile, or the GPU refuses it.
     pub fn function(&self, source: &str, name: &str, shared_bytes: usize) -> Result<Function> {
-        self.module(source)?.function(name, shared_bytes)
+        let source = format!("{TYPES}\n{source}");
+        let waits = self.device.capability >= HOPPER && source.matches(ENTRY).count() == source.matches(WAITS).count();
+        self.module(&source, self.options(), waits)?
+            .function(name, shared_bytes)
     }
 
-    fn module(&self, source: &str) -> Result<Arc<Module>> {
-        let options = self.options();
+    /// A kernel out of a source that is not ours: it sees nothing of ours, and is started when what is before it is done.
+    ///
+    /// # Errors
+    /// As [`Compiler::function`].
+    pub fn brought(&self, source: &Source) -> Result<Function> {
+        let mut options = self.options();
+        options.extend(source.include_paths.iter().map(|path| format!("--include-path={path}")));
+        self.module(&source.code, options, false)?
+            .function(&source.entry, source.shared_bytes)
+    }
+
+    fn module(&self, source: &str, options: Vec<String>, waits: bool) -> Result<Arc<Module>> {
         let version = nvrtc()?.version();
-        let source = format!("{TYPES}\n{source}");
-        let key = digest(&[&version, &options.join(" "), &source]);
+        let key = digest(&[&version, &options.join(" "), source]);
         let slot = lock(&self.loaded).entry(key.clone()).or_default().clone();
         // Held while it compiles: who wants the same module waits for it, and does not compile it too. Others go on:
         // NVRTC and the driver take calls from several threads at once.
@@ -65,13 +78,12 @@ impl Compiler {
         let code = match read(&key) {
             Some(code) => code,
             None => {
-                let code = nvrtc()?.compile(&source, &options)?;
+                let code = nvrtc()?.compile(source, &options)?;
                 // Without a cache the next process compiles again, and that is all.
                 let _ = write(&key, &code);
                 code
             }
         };
-        let waits = self.device.capability >= HOPPER && source.matches(ENTRY).count() == source.matches(WAITS).count();
         let module = Arc::new(self.device.load(&code, waits)?);
         *slot = Some(module.clone());
         Ok(module)

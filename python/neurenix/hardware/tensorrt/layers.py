@@ -5,7 +5,6 @@ Each method says what the layer reads, what its properties are at first, and whi
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,8 +16,8 @@ from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, ShapeError
 from neurenix.hardware.tensorrt import enums as e
 from neurenix.hardware.tensorrt.graph import Definition, ILayer, Scope, weights
-
-LOG = logging.getLogger("neurenix")
+from neurenix.hardware.tensorrt.plugins.layers import PluginLayers
+from neurenix.log import LOG
 
 Ints = int | Sequence[int]
 
@@ -147,7 +146,7 @@ def _axes_input(scope: Scope) -> list[int]:
     return [int(v) for v in value]
 
 
-class INetworkDefinition(Definition):
+class INetworkDefinition(PluginLayers):
     """A network in the making; a layer stands for its first output wherever a tensor is expected."""
 
     def add_convolution_nd(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from neurenix.errors import Error, FormatError, OutOfMemoryError, UnsupportedError
-from neurenix.importers.onnx import rules
+from neurenix.importers.onnx import plugin, rules
 from neurenix.importers.onnx.convert import NEWEST_OPSET, OLDEST_OPSET
 
 if TYPE_CHECKING:
@@ -204,9 +204,11 @@ def _reads(node: onnx.NodeProto) -> set[str]:
 def known(graph: onnx.GraphProto, opsets: dict[str, int]) -> None:
     """Raises one error with all nodes that no rule knows."""
     unknown: dict[str, list[str]] = {}
+    plugins: dict[str, None] = {}
     for node in walk(graph):
         domain = own_domain(node.domain)
-        if not rules.known(domain, node.op_type):
+        if not rules.known(domain, node.op_type) and plugin.identity(node) is None:
+            plugins[plugin.wanted(node)] = None
             kind = f"{domain}::{node.op_type}" if domain else f"{node.op_type} (opset {opsets.get('', 1)})"
             unknown.setdefault(kind, []).append(node.name or (node.output[0] if node.output else "?"))
     if not unknown:
@@ -216,7 +218,7 @@ def known(graph: onnx.GraphProto, opsets: dict[str, int]) -> None:
     raise UnsupportedError(
         f"the model has {nodes} node{'s' * (nodes > 1)} of {kinds} op{'s' * (kinds > 1)} that can't be imported",
         got=listed,
-        hint=rules.hint(sorted(unknown)),
+        hint=rules.hint(sorted(unknown), list(plugins)),
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from neurenix import _native
 from neurenix._native import Network, Tensor
 from neurenix.errors import Error, FormatError, InvalidArgumentError, UnsupportedError
-from neurenix.importers.onnx import check, rules, schema
+from neurenix.importers.onnx import check, plugin, rules, schema
 from neurenix.importers.onnx.convert import converted
 from neurenix.importers.onnx.node import Array, Node
 from neurenix.importers.onnx.weights import Weights, dtype_of
@@ -244,7 +244,8 @@ class Graph:
             try:
                 with check.only_our_errors():
                     schema.check(proto, domain, version, self.dtype)
-                    self.add_node(Node(self, proto, name, version), rules.find(domain, proto.op_type))
+                    rule = rules.find(domain, proto.op_type) or plugin.rule
+                    self.add_node(Node(self, proto, name, version), rule)
             except Error as error:
                 if error.layer is None:
                     error.layer = f"{name} ({proto.op_type})"

@@ -22,7 +22,7 @@ from neurenix.importers.onnx import (
     signal,
     tensor,
 )
-from neurenix.importers.onnx.node import Node, Rule
+from neurenix.importers.onnx.node import Rule
 from neurenix.importers.onnx.same import Same
 
 #: ONNX's own ops by family.
@@ -69,23 +69,18 @@ def known(domain: str, op: str) -> bool:
     return rule is not None and (not isinstance(rule, Same) or (rule.op or op) in _ops())
 
 
-def find(domain: str, op: str) -> Rule:
-    """The rule of an op that is known."""
-    return DOMAINS.get(domain, {}).get(op, _missing)
+def find(domain: str, op: str) -> Rule | None:
+    """The rule of an op; None where there is none."""
+    return DOMAINS[domain][op] if known(domain, op) else None
 
 
-def _missing(node: Node) -> list[None]:
-    return []
-
-
-def hint(kinds: list[str]) -> str:
-    """The way out for ops that no rule knows."""
+def hint(kinds: list[str], plugins: list[str]) -> str:
+    """The way out for ops that no rule knows, for which these plugins would have to be registered."""
     ways = []
     domain, _, name = kinds[0].rpartition("::")
     nearest = _native.nearest(name.partition(" ")[0], sorted(DOMAINS.get(domain, {})))
     if nearest is not None:
         ways.append(f"the nearest op that can be imported is {nearest!r}")
-    plugins = ", ".join(repr(kind.partition(" ")[0]) for kind in kinds)
-    ways.append(f"plugins would run {plugins}, but this version of Neurenix takes none yet")
+    ways.append(f"plugins run what you register before the import: {', '.join(plugins)} (docs/plugins.md)")
     ways.append("a function of that name in the model (onnx.FunctionProto) may say it in ONNX's own ops")
     return "; ".join(ways)

@@ -41,8 +41,10 @@ mod transpose_tile;
 mod trilu;
 mod weighted;
 
+use crate::network::plugin::Device;
 use crate::plan::Candidate;
 use crate::providers::common::{self, Answer, Offers, Why, scope, view};
+use crate::providers::plugin;
 use scope::Scope;
 
 /// A family of kernels.
@@ -85,6 +87,7 @@ pub static FAMILIES: &[Family] = &[
     family("range", range::offer),
     family("one_hot", one_hot::offer),
     family("n_grams", n_grams::offer),
+    family("plugin", |scope| plugin::offer(scope, Device::Cpu)),
 ];
 
 /// Everything that the families offer for a layer; the last one runs it alone, if need be on the naive reference.

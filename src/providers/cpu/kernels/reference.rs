@@ -8,6 +8,7 @@ use crate::network::attr::{Attr, Attrs};
 use crate::network::dim::{Binding, Dim};
 use crate::network::dtype::DType;
 use crate::network::op::{Evaluate, OpDef};
+use crate::network::ops::plugin;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::cpu::decomposes;
@@ -26,6 +27,9 @@ pub fn offer(scope: &Scope, refused: &[String]) -> std::result::Result<Candidate
             "{} has no kernel of its own and runs as smaller ops",
             layer.op.name
         )));
+    }
+    if plugin::of(layer).is_some() {
+        return Err(Why::new(refused.join("; ")));
     }
     let kernel = Reference {
         op: layer.op,

@@ -152,6 +152,11 @@ impl Arguments {
         self.word(number as u64)
     }
 
+    /// Adds a double.
+    pub fn double(&mut self, number: f64) -> &mut Self {
+        self.word(number.to_bits())
+    }
+
     /// Adds a float.
     pub fn float(&mut self, number: f32) -> &mut Self {
         self.word(u64::from(number.to_bits()))
@@ -188,6 +193,24 @@ impl Function {
     /// # Errors
     /// If the driver refuses.
     pub unsafe fn launch(&self, grid: Grid, arguments: &Arguments, stream: Handle) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_blocks(grid.blocks, [grid.threads, 1, 1], arguments, stream) }
+    }
+
+    /// As [`Function::launch`], with blocks of threads along x, y and z.
+    ///
+    /// # Safety
+    /// As [`Function::launch`].
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub unsafe fn launch_blocks(
+        &self,
+        blocks: [u32; 3],
+        threads: [u32; 3],
+        arguments: &Arguments,
+        stream: Handle,
+    ) -> Result<()> {
         let device = &self.module.device;
         let mut pointers: Vec<*mut c_void> = arguments
             .starts
@@ -196,8 +219,8 @@ impl Function {
             .collect();
         let attribute = driver::STARTS_AHEAD;
         let config = LaunchConfig {
-            blocks: grid.blocks,
-            threads: [grid.threads, 1, 1],
+            blocks,
+            threads,
             shared_bytes: self.shared_bytes as c_uint,
             stream,
             attributes: &attribute,

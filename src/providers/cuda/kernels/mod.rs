@@ -11,6 +11,7 @@ mod matmul;
 mod packs;
 mod parts;
 mod places;
+mod plugin;
 mod pointwise;
 mod pool;
 mod recurrent;
@@ -141,6 +142,7 @@ static FAMILIES: &[Family] = &[
     family("deform_conv", deform_conv::offer),
     family("places", places::offer),
     family("indexed", indexed::offer),
+    family("plugin", plugin::offer),
 ];
 
 /// Everything that the families offer for a layer; the last one runs it alone.

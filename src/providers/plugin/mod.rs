@@ -1,0 +1,150 @@
+//! Plugins as kernels: what the processor's and the GPU's provider offer for a layer that somebody else runs.
+
+use crate::error::Result;
+use crate::network::ops::plugin;
+use crate::network::plugin::{Device, Plugin, Prepared, Run, Shaped, blame};
+use crate::plan::layout::{Layout, Operand};
+use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::providers::common::scope::{Scope, uniform_forms};
+use crate::providers::common::{Answer, Why};
+use std::sync::Arc;
+
+/// The plugin of a layer, at the edge of a kernel.
+pub struct Port {
+    /// The plugin.
+    pub plugin: Arc<dyn Plugin>,
+    /// The inputs of the layer that its kernel gets; the others only tell shapes.
+    pub inputs: Vec<usize>,
+    outputs: usize,
+}
+
+impl Port {
+    /// The plugin of a layer, where it runs on this device; nothing for a layer that is none.
+    ///
+    /// # Errors
+    /// Why it does not run there.
+    pub fn of(scope: &Scope, device: Device) -> std::result::Result<Option<Self>, Why> {
+        let layer = scope.layer();
+        let Some(held) = plugin::of(layer) else {
+            return Ok(None);
+        };
+        let plugin = held.plugin(&layer.name).map_err(|e| Why::new(e.message()))?;
+        let devices = plugin.devices();
+        if devices.iter().any(|name| name == device.word()) {
+            let read = layer.inputs.len() - held.shape_inputs();
+            return Ok(Some(Self {
+                plugin,
+                inputs: (0..read).collect(),
+                outputs: layer.outputs.len(),
+            }));
+        }
+        Err(Why {
+            reason: format!(
+                "plugin {} runs on {} (its `devices`), not on {}",
+                held.identity(),
+                devices.join(", "),
+                device.word()
+            ),
+            hint: "allow a provider on which the plugin runs, or let its `devices` name this one",
+        })
+    }
+
+    /// For reports.
+    pub fn name(&self) -> String {
+        format!("Plugin {}", self.plugin.identity())
+    }
+
+    /// Plugins take and give rows, as numpy has them.
+    pub fn forms(&self) -> Vec<Form> {
+        uniform_forms(&[Layout::Plain], self.inputs.len(), self.outputs)
+    }
+}
+
+/// Operands as plugins see them.
+pub fn shaped(operands: &[Operand]) -> Vec<Shaped> {
+    let one = |operand: &Operand| Shaped {
+        dtype: operand.dtype,
+        shape: operand.shape.clone(),
+    };
+    operands.iter().map(one).collect()
+}
+
+/// The layer on its plugin's own code.
+///
+/// # Errors
+/// Why it does not run on this device.
+pub fn offer(scope: &Scope, device: Device) -> Answer {
+    let Some(port) = Port::of(scope, device)? else {
+        return Ok(vec![]);
+    };
+    let inputs = port.inputs.clone();
+    Ok(vec![scope.alone(Called { port, device }, &inputs)])
+}
+
+struct Called {
+    port: Port,
+    device: Device,
+}
+
+impl Kernel for Called {
+    fn name(&self) -> String {
+        self.port.name()
+    }
+
+    fn identity(&self) -> String {
+        self.name()
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        self.port.forms()
+    }
+
+    fn is_timed(&self) -> bool {
+        false
+    }
+
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let plugin = &self.port.plugin;
+        let identity = plugin.identity();
+        let prepared = plugin
+            .prepare(self.device, &shaped(request.inputs), &shaped(request.outputs))
+            .map_err(blame(&identity))?;
+        Ok(Box::new(CalledInstance {
+            plugin: plugin.clone(),
+            workspace: prepared.workspace(),
+            capturable: self.device == Device::Cpu || prepared.is_capturable(),
+            prepared,
+        }))
+    }
+}
+
+struct CalledInstance {
+    plugin: Arc<dyn Plugin>,
+    workspace: usize,
+    capturable: bool,
+    prepared: Box<dyn Prepared>,
+}
+
+impl Instance for CalledInstance {
+    fn workspace(&self) -> usize {
+        self.workspace
+    }
+
+    fn implementation(&self) -> String {
+        "the plugin's own code".into()
+    }
+
+    fn capturable(&self) -> bool {
+        self.capturable
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        let run = Run {
+            inputs: call.inputs,
+            outputs: call.outputs,
+            workspace: call.workspace,
+            stream: call.queue,
+        };
+        self.prepared.run(&run).map_err(blame(&self.plugin.identity()))
+    }
+}

@@ -1,0 +1,161 @@
+"""What goes wrong in a plugin names it and its layer, and leaves engines usable."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import neurenix as nx
+import neurenix.hardware.tensorrt as trt
+from tests.plugins.classes import Broken, built, leaky, network
+
+X = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+NAMED = "plugin Broken version 1"
+
+
+METHODS = ("get_output_shape", "get_output_dtypes", "supports_format_combination", "serialize", "get_workspace_size")
+
+
+@pytest.mark.parametrize("method", [*METHODS, "execute"])
+def test_an_exception_names_plugin_layer_method_and_place(method: str) -> None:
+    with pytest.raises(nx.PluginError) as raised:
+        built(network("Broken", method=method)).create_execution_context().execute(X)
+    text = raised.value.message
+    assert text.startswith(f"{NAMED}: {method} raised ZeroDivisionError: as it was told ("), text
+    assert "classes.py, line " in text
+    # Until the network is built, the layer has the name that it was given first.
+    assert str(raised.value.layer).startswith(("mine", "PluginV2_0")), raised.value
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "text"),
+    [
+        ("float", nx.InvalidArgumentError, "get_output_shape: a dimension is neither an integer nor an expression"),
+        ("none", nx.ShapeError, "get_output_shape: it gave no shape"),
+        ("text", nx.ShapeError, "get_output_shape: it gave no shape"),
+        ("negative", nx.ShapeError, "a dimension is negative"),
+        ("unknown", nx.ShapeError, "the shape of output 0 has a dimension that no input has"),
+        ("no outputs", nx.ShapeError, "it gives no outputs"),
+        ("two dtypes", nx.ShapeError, "get_output_shape and get_output_dtypes give different numbers of outputs"),
+        ("no dtype", nx.DTypeError, "get_output_dtypes: this is no dtype"),
+        ("refuse", nx.DTypeError, "supports_format_combination refuses the element type of input 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused_where_the_layer_is_added(how: str, kind: type[nx.Error], text: str) -> None:
+    with pytest.raises(kind) as raised:
+        network("Broken", how=how)
+    assert raised.value.message == f"{NAMED}: {text}"
+    assert str(raised.value.layer).startswith("PluginV2_0")
+
+
+def test_no_size_is_no_workspace() -> None:
+    with pytest.raises(nx.PluginError, match=f"{NAMED}: get_workspace_size: it gave no number of bytes"):
+        built(network("Broken", how="no size")).create_execution_context().execute(X)
+
+
+def test_a_field_that_no_file_keeps_is_named() -> None:
+    with pytest.raises(nx.InvalidArgumentError, match=f"{NAMED}: serialize: field 'how' of a plugin has a value"):
+        network("Broken", how="object")
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "text", "expected", "got"),
+    [
+        ("wrong shape", nx.ShapeError, "returned for output 0 has the wrong shape", "[5, 4]", "[5, 1]"),
+        ("wrong dtype", nx.DTypeError, "returned for output 0 has the wrong dtype", "float32", "float64"),
+        ("wrong count", nx.ShapeError, "the number of arrays that it returned differs", "1", "2"),
+        ("rebound", nx.ShapeError, "left in `outputs` for output 0 has the wrong shape", "[5, 4]", "[1, 4]"),
+    ],
+)
+def test_wrong_results_are_named(how: str, kind: type[nx.Error], text: str, expected: str, got: str) -> None:
+    made = network("Broken", how=how)
+    with pytest.raises(kind) as raised:
+        built(made).create_execution_context().execute(X)
+    error = raised.value
+    assert error.message.startswith(f"{NAMED}: ") and text in error.message, error
+    assert (error.expected, error.got, error.layer) == (expected, got, "mine")
+
+
+def test_an_engine_goes_on_after_a_failure_in_16_threads() -> None:
+    with nx.hardware.use("cpu") as backend:
+        model = backend.optimize_model(network("Broken", how="sometimes").to_network())
+    good, bad = np.abs(X), -np.abs(X)
+    barrier = threading.Barrier(16)
+
+    def work(number: int) -> list[str]:
+        barrier.wait()
+        ends = []
+        for call in range(30):
+            if (call + number) % 3:
+                np.testing.assert_array_equal(model(good), good)
+                ends.append("fine")
+            else:
+                with pytest.raises(nx.PluginError, match="less than nothing") as raised:
+                    model(bad)
+                assert raised.value.layer == "mine"
+                ends.append("refused")
+        return ends
+
+    with ThreadPoolExecutor(16) as pool:
+        ends = [end for found in pool.map(work, range(16)) for end in found]
+    assert (ends.count("fine"), ends.count("refused")) == (320, 160)
+
+
+def test_16_threads_with_state_of_the_interpreter_in_between() -> None:
+    """Some threads hold the interpreter in short turns while others wait for it inside of the engine."""
+    torch = pytest.importorskip("torch")
+
+    class Slow(trt.IPluginV2):
+        def get_output_shape(self, input_shapes: Any) -> Any:
+            return input_shapes[0]
+
+        def execute(self, inputs: Any, outputs: Any, stream: int) -> None:
+            value = torch.from_dlpack(inputs[0])
+            for _ in range(20):
+                value = value + 1
+            torch.from_dlpack(outputs[0]).copy_(value)
+
+    with nx.hardware.use("cpu") as backend:
+        model = backend.optimize_model(network(Slow(), shape=("n", 64)).to_network(), {"x": (64, 64)}, threads=2)
+
+    def work(seed: int) -> None:
+        x = np.random.default_rng(seed).standard_normal((8 + seed, 64)).astype(np.float32)
+        for _ in range(10):
+            np.testing.assert_allclose(model(x), leaky(x) + 20, rtol=1e-5)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(work, range(16)))
+
+
+def test_a_plugin_may_ask_the_registry_and_run_other_engines() -> None:
+    inner = built(network("MyLayer", param=3))
+
+    class Outer(trt.IPluginV2):
+        def get_output_shape(self, input_shapes: Any) -> Any:
+            assert "MyLayer" in [creator.name for creator in trt.get_plugin_registry().all_creators]
+            return input_shapes[0]
+
+        def execute(self, inputs: Any, outputs: Any, stream: int) -> None:
+            outputs[0][...] = inner.create_execution_context().execute(np.array(inputs[0]))
+
+    got = built(network(Outer())).create_execution_context().execute(X)
+    np.testing.assert_array_equal(got, leaky(leaky(X)) * 3)
+
+
+def test_an_error_of_ours_in_a_plugin_keeps_its_kind_and_parts() -> None:
+    class Strict(Broken):
+        def get_output_shape(self, input_shapes: Any) -> Any:
+            if input_shapes[0][0] > 3:
+                return input_shapes[0]
+            raise nx.DTypeError("no", expected="a", got="b", hint="c")
+
+    with pytest.raises(nx.ShapeError, match="get_output_shape: only a call tells how much n is") as raised:
+        network(Strict())
+    assert "maximum" in str(raised.value.hint)
+    with pytest.raises(nx.DTypeError) as told:
+        network(Strict(), shape=(2, 4))
+    assert (told.value.expected, told.value.got, told.value.hint) == ("a", "b", "c")
