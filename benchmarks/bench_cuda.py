@@ -3,9 +3,9 @@
     python -m benchmarks.bench_cuda --models resnet50:1 resnet50:32 bert:1
 
 Each model has a process of its own. Times are medians of calls between two CUDA events, arrays on the GPU, the GPU
-idle before each; `stream_ms` is the time of one of many calls that follow one another. `numpy_ms` is a whole call of
-ours with numpy in and out. Results join those in benchmarks/results/cuda.json; of a model that is run with --eager the
-times of torch.compile that stand there are kept.
+idle before each, floats in float16 for all; `stream_ms` is the time of one of many calls that follow one another.
+`numpy_ms` is a whole call of ours with numpy in and out. Results join those in benchmarks/results/cuda.json; of a model
+that is run with --eager the times of torch.compile that stand there are kept.
 """
 
 from __future__ import annotations
@@ -81,6 +81,11 @@ def rms(got: Any, exact: Any) -> float:
     return float(((got.double() - exact) ** 2).mean().sqrt() / (exact**2).mean().sqrt())
 
 
+def narrow(array: np.ndarray) -> np.ndarray:
+    """Floats as float16."""
+    return array.astype(np.float16) if array.dtype.kind == "f" else array
+
+
 def one(name: str, batch: int, rounds: int, compiled: bool) -> dict[str, Any]:
     """Everything about one model."""
     import torch
@@ -122,9 +127,11 @@ def one(name: str, batch: int, rounds: int, compiled: bool) -> dict[str, Any]:
     start = time.perf_counter()
     shapes = {key: tuple(array.shape) for key, array in arrays.items()}
     backend = nx.hardware.get_backend("cuda")
-    model = backend.optimize_model(file.getvalue(), shapes, precision="fp16")
+    # As those of PyTorch's half module.
+    model = backend.optimize_model(file.getvalue(), shapes, precision="fp16", io_dtype="fp16")
     found["build_s"] = round(time.perf_counter() - start, 1)
-    on_gpu = dict(zip(arrays, given, strict=True))
+    arrays = {key: narrow(array) for key, array in arrays.items()}
+    on_gpu = {key: torch.from_numpy(array).cuda() for key, array in arrays.items()}
     found["neurenix"] = timed(lambda: model.run(on_gpu), rounds)
     whole = [measure.milliseconds(lambda: model.run(arrays)) for _ in range(rounds + 5)][5:]
     found["numpy_ms"] = round(float(np.median(whole)), 4)
@@ -143,7 +150,8 @@ def one(name: str, batch: int, rounds: int, compiled: bool) -> dict[str, Any]:
         with torch.inference_mode():
             want = first(exact(*[t.double() if t.is_floating_point() else t for t in new]))
             errors["torch_eager"].append(rms(first(half(*halved(new))), want))
-        errors["neurenix"].append(rms(first(model.run(dict(zip(arrays, new, strict=True)))), want))
+        near = [t.half() if t.is_floating_point() else t for t in new]
+        errors["neurenix"].append(rms(first(model.run(dict(zip(arrays, near, strict=True)))), want))
     found["rms"] = {who: float(f"{np.mean(all_):.3g}") for who, all_ in errors.items()}
     return found
 

@@ -77,6 +77,7 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
         match name.extract::<String>()?.as_str() {
             "compute" => config.compute = arrays::dtype_from(&value)?,
             "tf32" => config.tf32 = value.extract()?,
+            "io" => config.io = Some(arrays::dtype_from(&value)?),
             "threads" => config.threads = value.extract()?,
             "optimization_level" => config.optimization_level = value.extract()?,
             "exclude" => config.exclude = value.extract()?,
@@ -96,7 +97,7 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
 #[pymethods]
 impl Engine {
     /// Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
-    /// `options`: compute (dtype), tf32, threads, optimization_level, exclude, timing_cache, strict, verify, providers,
+    /// `options`: compute (dtype), tf32, io (dtype), threads, optimization_level, exclude, timing_cache, strict, verify, providers,
     /// device (the number of a GPU).
     #[staticmethod]
     fn build(

@@ -25,6 +25,9 @@ const SHOWN: usize = 8;
 pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
     let start = Instant::now();
     network.verify()?;
+    if let Some(dtype) = config.io {
+        network.cast_ends(dtype)?;
+    }
     widen_ranges(&mut network, &config.profiles)?;
     likely::settle(&mut network);
     let cache = config

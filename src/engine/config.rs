@@ -17,6 +17,8 @@ pub struct BuilderConfig {
     pub compute: DType,
     /// Whether products of float32 layers may round what they multiply to tf32.
     pub tf32: bool,
+    /// The dtype that floating-point inputs come in and outputs leave in; `None`: those of the model.
+    pub io: Option<DType>,
     /// Threads of a CPU; at least 1.
     pub threads: usize,
     /// How thoroughly the engine is tuned:
@@ -43,6 +45,7 @@ impl Default for BuilderConfig {
         Self {
             compute: DType::Float32,
             tf32: false,
+            io: None,
             threads: 1,
             optimization_level: 3,
             exclude: BTreeMap::new(),

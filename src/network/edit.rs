@@ -1,5 +1,6 @@
 //! How a network changes: what the Network's own calls and finished patches do to it.
 
+use crate::network::dtype::DType;
 use crate::network::op::TensorType;
 use crate::network::{Layer, LayerId, Network, Source, Tensor, TensorId};
 
@@ -43,6 +44,26 @@ impl Network {
             .iter_mut()
             .filter(|o| o.tensor == old)
             .for_each(|o| o.tensor = new);
+    }
+
+    /// Lets an input have another dtype. Gives those who read it, who wait for [`Self::hand_over`].
+    pub(crate) fn retype_input(&mut self, input: TensorId, dtype: DType) -> Vec<LayerId> {
+        self.changed();
+        self[input].ty.dtype = dtype;
+        std::mem::take(&mut self[input].users)
+    }
+
+    /// Lets `users` of a tensor, and the results that it is, be those of another one.
+    pub(crate) fn hand_over(&mut self, users: Vec<LayerId>, old: TensorId, new: TensorId) {
+        let staying = std::mem::replace(&mut self[old].users, users);
+        self.replace_uses(old, new);
+        self[old].users = staying;
+    }
+
+    /// Lets a result be another tensor, under the same name.
+    pub(crate) fn set_output(&mut self, at: usize, tensor: TensorId) {
+        self.changed();
+        self.outputs[at].tensor = tensor;
     }
 
     /// Says which nodes of the source model the layer that gives `output` stands for.

@@ -8,6 +8,7 @@ pub mod document;
 pub mod dtype;
 mod dump;
 mod edit;
+mod ends;
 mod free_memory;
 pub mod narrow;
 pub mod op;

@@ -1,5 +1,6 @@
 """Backends, options, and what an optimised model takes and gives."""
 
+import copy
 import logging
 import threading
 from pathlib import Path
@@ -245,3 +246,41 @@ def test_each_level_times_more_than_the_one_before(tmp_path: Path) -> None:
     cache = tmp_path / "times 5"
     TensorRTBackend(optimization_level=3, timing_cache=str(cache), providers=("cpu",)).optimize_model(made, x.shape)
     assert cache.read_text().splitlines() == lines[5]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("io_dtype", ["fp16", "bf16", np.float16])
+def test_inputs_and_outputs_come_in_the_dtype_that_was_asked_for(precision: str, io_dtype: Any) -> None:
+    torch = pytest.importorskip("torch")
+    made = torch.nn.Sequential(torch.nn.Linear(24, 32), torch.nn.GELU(), torch.nn.Linear(32, 5)).eval()
+    x = torch.randn(3, 24, generator=torch.Generator().manual_seed(7))
+    wanted = torch.bfloat16 if io_dtype == "bf16" else torch.float16
+    model = TensorRTBackend().optimize_model(made, (3, 24), precision=precision, io_dtype=io_dtype)
+    assert {str(tensor.dtype) for tensor in [*model.inputs, *model.outputs]} == {str(wanted).removeprefix("torch.")}
+    given = x.to(wanted)
+    with torch.no_grad():
+        exact = copy.deepcopy(made).double()(given.double())
+    got = model(given)
+    assert got.dtype == wanted
+    # Results are rounded once to the dtype of the output, and sums in that of the layers.
+    np.testing.assert_allclose(
+        got.double().numpy(), exact.numpy(), rtol=2e-2, atol=2e-2 if wanted != torch.float16 else 3e-3
+    )
+    with pytest.raises(nx.DTypeError):
+        model(x)
+
+
+def test_an_engine_file_keeps_the_dtypes_of_its_inputs_and_outputs(tmp_path: Path) -> None:
+    made = nn.Sequential(nn.Linear(8, 4), nn.ReLU())
+    backend = TensorRTBackend()
+    model = backend.optimize_model(made, (2, 8), io_dtype="fp16")
+    x = nx.random.randn(2, 8).astype(np.float16)
+    model.save(tmp_path / "m.engine")
+    again = backend.load(tmp_path / "m.engine")
+    assert again(x).dtype == np.float16
+    np.testing.assert_array_equal(again(x), model(x))
+
+
+def test_an_io_dtype_that_is_none_is_refused() -> None:
+    with pytest.raises(nx.InvalidArgumentError, match="io_dtype"):
+        TensorRTBackend(io_dtype="int8")

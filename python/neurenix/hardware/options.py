@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from neurenix import _native
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import provider
@@ -15,12 +17,14 @@ from neurenix.hardware import provider
 #: What each precision means for float32 layers.
 PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
+#: What inputs and outputs may be, and numpy's and ml_dtypes' names of that.
+IO_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
 #: Options and values of the public API that are not there yet, and why.
 LATER = {
     "calibration": "int8 and fp8 are not there yet",
     "accuracy_budget": 'precision="mixed" is not there yet',
     "metric": 'precision="mixed" is not there yet',
-    "io_dtype": "inputs and outputs keep the dtypes of the model for now",
     "hint": "the planner optimises latency for now",
     "dry_run": "build, then read report(), for now",
     "refittable": "weights can't be exchanged yet",
@@ -44,9 +48,10 @@ class Options:
     """How to optimise a model.
 
     `precision`: "fp32" (strict), "tf32" (products of float32 round what they multiply to 11 bits, on GPUs whose tensor
-    cores read that), "bf16", "fp16". `workspace_size`: bytes, None for what is free (the CPU needs what its kernels
-    need; the report says how much). `threads`: of the CPU, None for `NEURENIX_THREADS` or all cores. `providers`: which
-    may be used, the preferred one first. `exclude`: for each provider the ops or layers that it must not run. `strict`:
+    cores read that), "bf16", "fp16". `io_dtype`: "fp32", "fp16" or "bf16", in which inputs come and outputs leave that
+    the model has in one of these; None for those of the model. `workspace_size`: bytes, None for what is free (the CPU
+    needs what its kernels need; the report says how much). `threads`: of the CPU, None for `NEURENIX_THREADS` or all
+    cores. `providers`: which may be used, the preferred one first. `exclude`: for each provider the ops or layers that it must not run. `strict`:
     a fall back raises. `verify`: whether a lowered precision is compared with float32 ("auto" or True: once, at build).
     `timing_cache`: a path, None for one in the cache directory, False for none. `plugins`: what to register before the
     model is read: classes derived from `trt.IPluginV2`, a dict from name to class, names of modules to import.
@@ -56,6 +61,7 @@ class Options:
     """
 
     precision: str = "fp32"
+    io_dtype: str | None = None
     workspace_size: int | None = None
     optimization_level: int = 3
     threads: int | None = None
@@ -94,7 +100,8 @@ class Options:
         """The options as the native module takes them."""
         # Arrays come and go in the processor's memory: its provider is there even where it may run no layer.
         alone = "cpu" not in providers
-        return {
+        io = {} if self.io_dtype is None else {"io": IO_DTYPES[self.io_dtype]}
+        return io | {
             "device": device,
             "compute": self.compute(),
             "tf32": self.precision == "tf32",
@@ -153,6 +160,13 @@ def _precision(value: Any) -> str:
             f"precision {value!r} is not supported: {PRECISIONS_LATER[value]}", expected=", ".join(PRECISIONS)
         )
     return str(_one_of(*PRECISIONS)(value))
+
+
+def _io_dtype(value: Any) -> str:
+    # numpy's names, and dtypes themselves, mean the same.
+    named = {name: word for word, name in IO_DTYPES.items()}
+    word = value if isinstance(value, str) and value in IO_DTYPES else named.get(np.dtype(value).name)
+    return str(_one_of(*IO_DTYPES)(word))
 
 
 def _one_of(*allowed: Any) -> Callable[[Any], Any]:
@@ -227,6 +241,7 @@ _flag = _one_of(True, False)
 #: For each option: what may be given, and how it is checked.
 _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "precision": (", ".join(PRECISIONS), _precision),
+    "io_dtype": (", ".join([*IO_DTYPES, "or None"]), _or_none(_io_dtype)),
     "workspace_size": ("bytes, or None", _or_none(_count(0))),
     "optimization_level": ("0 to 5", _count(0, 5)),
     "threads": ("a number from 1 on, or None", _or_none(_count(1, 4096))),
