@@ -4,6 +4,9 @@
 //! of the Python that builds us (pip's and uv's isolated environments included). Its shared library is carried in
 //! `python/neurenix/_lib`, beside the extension module, and found there through an rpath relative to that module.
 
+#[path = "build/tensorrt.rs"]
+mod tensorrt;
+
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -146,14 +149,19 @@ fn main() {
     println!("cargo:rerun-if-changed=cpp");
     let onednn = OneDnn::find().unwrap_or_else(|text| panic!("\n\n{text}\n"));
     let bridges = files(Path::new("src"), |path| path.ends_with("bridge.rs"));
+    // What is compiled for each version of TensorRT's headers is no part of the rest.
     let sources = files(Path::new("cpp"), |path| {
-        path.extension().is_some_and(|extension| extension == "cc")
+        path.extension().is_some_and(|extension| extension == "cc") && !path.starts_with("cpp/tensorrt/flavour")
     });
     for bridge in &bridges {
         println!("cargo:rerun-if-changed={}", bridge.display());
     }
-    cxx_build::bridges(&bridges)
+    let mut build = cxx_build::bridges(&bridges);
+    let flavours = tensorrt::compile();
+    build
         .files(&sources)
+        .objects(&flavours.objects)
+        .define("NEURENIX_FLAVOURS", &*flavours.list)
         .include("cpp")
         .include(&onednn.include)
         .std("c++17")

@@ -147,6 +147,14 @@ pub static CUDA_LIBRARIES: Knob<Vec<String>> = Knob::new(
     "folders with NVIDIA's libraries (NVRTC, cuBLASLt, cuDNN), with colons between; they come before those of packages and \
      the system's",
 );
+/// `NEURENIX_TENSORRT_LIB`.
+pub static TENSORRT_LIB: Knob<Option<String>> = Knob::new(
+    "NEURENIX_TENSORRT_LIB",
+    "",
+    |text| Some(Some(text.to_string()).filter(|t| !t.is_empty())),
+    "NVIDIA's TensorRT library (libnvinfer.so.* or libtensorrt_rtx.so.*), a file or the folder that holds it; without it, \
+     what the process has open, packages and the system's folders are looked through",
+);
 /// `NEURENIX_LOG`.
 pub static LOG: Knob<LogLevel> = Knob::new(
     "NEURENIX_LOG",
@@ -173,6 +181,7 @@ pub static KNOBS: &[&dyn Describe] = &[
     &CACHE,
     &CACHE_DIR,
     &CUDA_LIBRARIES,
+    &TENSORRT_LIB,
     &LOG,
 ];
 

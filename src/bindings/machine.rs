@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::knobs::{self, Describe};
 use crate::network::ops::tf32::TF32;
 use crate::plan::Settings;
+use crate::providers::common::packages;
 use crate::providers::{self, PROVIDERS, cpu, cuda};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -34,7 +35,7 @@ pub fn allowed_providers() -> PyResult<Vec<String>> {
 /// Tells where packages may lie that bring NVIDIA's libraries, in place of what `sys.path` was at the import.
 #[pyfunction]
 pub fn look_in(paths: Vec<PathBuf>) {
-    cuda::library::places::look_in(paths);
+    packages::look_in(paths);
 }
 
 /// The providers that this build has, the preferred one first, with None or why one can't be had here, on the GPU of

@@ -7,6 +7,7 @@ pub mod common;
 pub mod cpu;
 pub mod cuda;
 pub mod plugin;
+pub mod tensorrt;
 
 /// How a provider is had, on the accelerator of this number where it is one of several, or why it is not.
 pub type Probe = fn(u32) -> Result<Arc<dyn Provider>>;

@@ -1,0 +1,50 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "neurenix/src/providers/tensorrt/bridge.rs.h"
+#include "tensorrt/flavour/names.h"
+
+namespace neurenix::tensorrt::NEURENIX_FLAVOUR {
+
+nvinfer1::Dims dims_of(const std::int64_t* values, std::size_t count);
+
+// What a layer is made of, read by name. Whatever is missing is thrown.
+class Call {
+  public:
+    using Tensors = std::vector<nvinfer1::ITensor*>;
+
+    Call(const LayerSpec& spec, const Tensors& tensors) : spec_(spec), tensors_(tensors) {}
+
+    std::size_t inputs() const { return spec_.inputs.size(); }
+    nvinfer1::ITensor& tensor(std::size_t index) const;
+    // Null where it is left out.
+    nvinfer1::ITensor* optional(std::size_t index) const;
+
+    bool has(const char* name) const { return find(name) != nullptr; }
+    std::string word(const char* name) const;
+    template <typename Enum>
+    Enum value(const char* name) const {
+        return named<Enum>(word(name));
+    }
+    std::int64_t number(const char* name) const;
+    bool flag(const char* name) const { return number(name) != 0; }
+    float real(const char* name) const { return reals(name).at(0); }
+    std::vector<float> reals(const char* name) const;
+    nvinfer1::Dims dims(const char* name) const;
+    std::uint32_t axes(const char* name) const;
+    // As a permutation of at most Dims::MAX_DIMS dimensions.
+    nvinfer1::Permutation permutation(const char* name) const;
+    // None where they are left out.
+    nvinfer1::Weights weights(std::size_t index) const;
+
+  private:
+    const Property* find(const char* name) const;
+    const Property& get(const char* name) const;
+
+    const LayerSpec& spec_;
+    const Tensors& tensors_;
+};
+
+}  // namespace neurenix::tensorrt::NEURENIX_FLAVOUR
