@@ -24,8 +24,7 @@ class Session {
     virtual void mark_output(std::uint32_t tensor, rust::Str name) = 0;
     // Says what TensorRT makes of a tensor.
     virtual TensorInfo tensor(std::uint32_t tensor) const = 0;
-    // Whether this flavour has an element type, a builder flag: "INT64", "STRIP_PLAN".
-    virtual bool has_dtype(rust::Str name) const = 0;
+    // Whether this flavour has a builder flag: "STRIP_PLAN".
     virtual bool has_flag(rust::Str name) const = 0;
     // Builds the plan.
     virtual rust::Vec<std::uint8_t> build(const BuildSpec& spec) = 0;

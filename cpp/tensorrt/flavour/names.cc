@@ -225,7 +225,6 @@ template ResizeCoordinateTransformation named(const std::string&);
 template ResizeRoundMode named(const std::string&);
 template SampleMode named(const std::string&);
 template BuilderFlag named(const std::string&);
-template bool has<DataType>(const std::string&);
 template bool has<BuilderFlag>(const std::string&);
 
 }  // namespace neurenix::tensorrt::NEURENIX_FLAVOUR

@@ -80,8 +80,6 @@ TensorInfo FlavourSession::tensor(std::uint32_t tensor) const {
     return {found.getName(), name_of(found.getType()), numbers(found.getDimensions())};
 }
 
-bool FlavourSession::has_dtype(rust::Str name) const { return has<nvinfer1::DataType>(static_cast<std::string>(name)); }
-
 bool FlavourSession::has_flag(rust::Str name) const { return has<nvinfer1::BuilderFlag>(static_cast<std::string>(name)); }
 
 rust::Vec<std::uint8_t> FlavourSession::build(const BuildSpec& spec) {

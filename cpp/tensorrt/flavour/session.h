@@ -18,7 +18,6 @@ class FlavourSession : public Session {
     rust::Vec<std::uint32_t> add_layer(const LayerSpec& spec) override;
     void mark_output(std::uint32_t tensor, rust::Str name) override;
     TensorInfo tensor(std::uint32_t tensor) const override;
-    bool has_dtype(rust::Str name) const override;
     bool has_flag(rust::Str name) const override;
     rust::Vec<std::uint8_t> build(const BuildSpec& spec) override;
 

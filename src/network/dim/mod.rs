@@ -4,6 +4,7 @@
 //! floordiv, ceildiv, min, max of two dims. `a mod b` is `a - b * floordiv(a, b)`, and a ceildiv by a
 //! constant is a floordiv, so equal expressions meet in one form more often.
 
+pub mod build;
 mod text;
 
 use crate::error::{Error, Result};

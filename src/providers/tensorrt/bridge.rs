@@ -85,7 +85,6 @@ pub(super) mod ffi {
         unsafe fn add_layer(self: Pin<&mut Session>, spec: &LayerSpec) -> Result<Vec<u32>>;
         fn mark_output(self: Pin<&mut Session>, tensor: u32, name: &str) -> Result<()>;
         fn tensor(self: &Session, tensor: u32) -> Result<TensorInfo>;
-        fn has_dtype(self: &Session, name: &str) -> Result<bool>;
         fn has_flag(self: &Session, name: &str) -> Result<bool>;
         fn build(self: Pin<&mut Session>, spec: &BuildSpec) -> Result<Vec<u8>>;
     }

@@ -15,6 +15,7 @@ ILayer* add_resize(INetworkDefinition& network, const Call& call) {
     if (ITensor* shape = call.optional(1)) layer->setInput(1, *shape);
     layer->setResizeMode(call.value<InterpolationMode>("mode"));
     layer->setCoordinateTransformation(call.value<ResizeCoordinateTransformation>("coordinates"));
+    if (call.flag("upper")) layer->setSelectorForSinglePixel(ResizeSelector::kUPPER);
     if (call.has("rounding")) layer->setNearestRounding(call.value<ResizeRoundMode>("rounding"));
     if (call.has("cubic")) layer->setCubicCoeff(call.real("cubic"));
     return layer;

@@ -1,0 +1,127 @@
+//! Computes an expression elsewhere, step by step.
+
+use super::{Atom, Dim, Function};
+use crate::error::Result;
+
+/// A step between two values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Step {
+    Add,
+    Multiply,
+    FloorDivide,
+    CeilDivide,
+    Min,
+    Max,
+}
+
+/// Where expressions are computed: in layers of another library, say.
+pub trait Algebra {
+    /// What stands for a number there.
+    type Value;
+
+    /// A number.
+    ///
+    /// # Errors
+    /// If it can't be had.
+    fn number(&mut self, value: i64) -> Result<Self::Value>;
+
+    /// The value of a symbol.
+    ///
+    /// # Errors
+    /// If it is not known there.
+    fn symbol(&mut self, name: &str) -> Result<Self::Value>;
+
+    /// What a step gives.
+    ///
+    /// # Errors
+    /// If it can't be had.
+    fn step(&mut self, step: Step, left: Self::Value, right: Self::Value) -> Result<Self::Value>;
+}
+
+impl Dim {
+    /// Computes the expression in an algebra.
+    ///
+    /// # Errors
+    /// As the algebra.
+    pub fn build<A: Algebra>(&self, algebra: &mut A) -> Result<A::Value> {
+        let mut sum = None;
+        for (monomial, &factor) in &self.0 {
+            let mut product = match (factor, monomial.is_empty()) {
+                (1, false) => None,
+                _ => Some(algebra.number(factor)?),
+            };
+            for atom in monomial {
+                let value = atom.build(algebra)?;
+                product = Some(match product {
+                    Some(before) => algebra.step(Step::Multiply, before, value)?,
+                    None => value,
+                });
+            }
+            sum = match (sum, product) {
+                (Some(sum), Some(product)) => Some(algebra.step(Step::Add, sum, product)?),
+                (sum, product) => sum.or(product),
+            };
+        }
+        sum.map_or_else(|| algebra.number(0), Ok)
+    }
+}
+
+impl Atom {
+    fn build<A: Algebra>(&self, algebra: &mut A) -> Result<A::Value> {
+        match self {
+            Atom::Symbol(name) => algebra.symbol(name),
+            Atom::Call(function, a, b) => {
+                let (a, b) = (a.build(algebra)?, b.build(algebra)?);
+                let step = match function {
+                    Function::FloorDiv => Step::FloorDivide,
+                    Function::CeilDiv => Step::CeilDivide,
+                    Function::Min => Step::Min,
+                    Function::Max => Step::Max,
+                };
+                algebra.step(step, a, b)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::dim::Binding;
+
+    /// Numbers.
+    struct Plain(Binding);
+
+    impl Algebra for Plain {
+        type Value = i64;
+
+        fn number(&mut self, value: i64) -> Result<i64> {
+            Ok(value)
+        }
+
+        fn symbol(&mut self, name: &str) -> Result<i64> {
+            Ok(self.0[name])
+        }
+
+        fn step(&mut self, step: Step, left: i64, right: i64) -> Result<i64> {
+            Ok(match step {
+                Step::Add => left + right,
+                Step::Multiply => left * right,
+                Step::FloorDivide => left.div_euclid(right),
+                Step::CeilDivide => -(-left).div_euclid(right),
+                Step::Min => left.min(right),
+                Step::Max => left.max(right),
+            })
+        }
+    }
+
+    #[test]
+    fn what_is_built_step_by_step_is_what_is_evaluated() {
+        let binding = Binding::from([("h".into(), 7), ("n".into(), 3)]);
+        for text in ["0", "5", "h", "3*h*n - 2", "floordiv(h + 1, 2)*n", "min(h, 4) + max(h, 6)", "ceildiv(20, h) - h*h"] {
+            let dim: Dim = text.parse().unwrap();
+            assert_eq!(dim.build(&mut Plain(binding.clone())).unwrap(), dim.eval(&binding).unwrap(), "{text}");
+        }
+    }
+}

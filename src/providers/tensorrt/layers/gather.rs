@@ -1,0 +1,113 @@
+//! Elements and rows that indices name. TensorRT's indices count from the front alone.
+
+use super::Family;
+use crate::error::{Error, Result};
+use crate::network::Layer;
+use crate::network::array::Array;
+use crate::network::attr::Read;
+use crate::network::dim::Dim;
+use crate::network::dtype::DType;
+use crate::providers::tensorrt::handle::{Spec, Tensor};
+use crate::providers::tensorrt::writer::Writer;
+
+/// See [`super::FAMILIES`].
+pub const FAMILY: Family = Family {
+    ops: &["Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "OneHot"],
+    write,
+};
+
+fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
+    Ok(vec![match layer.op.name {
+        "Gather" => gather(w, layer, "DEFAULT")?,
+        "GatherElements" => gather(w, layer, "ELEMENT")?,
+        "GatherND" => gather_nd(w, layer)?,
+        "OneHot" => one_hot(w, layer)?,
+        _ => scatter(w, layer)?,
+    }])
+}
+
+/// The indices of a layer, counted from the front; `limits` has an extent for each of the last entries of an index.
+fn indices(w: &mut Writer, layer: &Layer, limits: &[Dim]) -> Result<Tensor> {
+    let ty = w.ty(layer, 1)?;
+    let known: Option<Vec<i64>> = limits.iter().map(Dim::as_const).collect();
+    if let Some(array) = w.constant_of(layer, 1) {
+        let values = array.to_i64();
+        if values.iter().all(|&index| index >= 0) {
+            return w.input(layer, 1);
+        }
+        if let Some(known) = known {
+            let counted = values.iter().enumerate();
+            let counted = counted.map(|(at, &i)| if i < 0 { i + known[at % known.len()] } else { i });
+            let counted: Vec<i64> = counted.collect();
+            return w.constant(&Array::from_i64(array.dtype(), array.shape().to_vec(), &counted)?);
+        }
+    }
+    if ty.rank() == 0 || !matches!(ty.dtype, DType::Int32 | DType::Int64) {
+        let given = w.input(layer, 1)?;
+        return match ty.rank() {
+            0 => Err(Error::unsupported("an index that comes with a call may count from the back")),
+            _ => Ok(given),
+        };
+    }
+    let given = w.input(layer, 1)?;
+    let limits = w.dims(limits)?;
+    let limits = w.cast(limits, DType::Int64, ty.dtype)?;
+    let limits = w.raise(limits, &[Dim::from(1i64)], ty.rank())?;
+    let zero = w.number(ty.dtype, 0.0, ty.rank())?;
+    let behind = w.elementwise("LESS", given, zero)?;
+    let counted = w.elementwise("SUM", given, limits)?;
+    w.one(Spec::new("Select").input(behind).input(counted).input(given))
+}
+
+fn gather(w: &mut Writer, layer: &Layer, mode: &str) -> Result<Tensor> {
+    let ty = w.ty(layer, 0)?;
+    let axis = ty.axis(layer.attrs.int("axis"))?;
+    let x = w.input(layer, 0)?;
+    let indices = indices(w, layer, std::slice::from_ref(&ty.shape[axis]))?;
+    let spec = Spec::new("Gather").input(x).input(indices).word("mode", mode);
+    w.one(spec.int("axis", axis as i64))
+}
+
+fn gather_nd(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
+    let (ty, of) = (w.ty(layer, 0)?, w.ty(layer, 1)?);
+    let batch = layer.attrs.int("batch_dims") as usize;
+    let length = of.shape.last().and_then(Dim::as_const).unwrap_or(0) as usize;
+    let limits = ty.shape.get(batch..batch + length);
+    let limits = limits.ok_or_else(|| Error::unsupported("the length of an index comes with a call"))?;
+    if w.constant_of(layer, 1).is_none() && length != 1 {
+        return Err(Error::unsupported("indices of several axes that come with a call may count from the back"));
+    }
+    let x = w.input(layer, 0)?;
+    let indices = indices(w, layer, limits)?;
+    let spec = Spec::new("Gather").input(x).input(indices).word("mode", "ND");
+    w.one(spec.int("batch", batch as i64))
+}
+
+fn scatter(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
+    if layer.attrs.text("reduction") != "none" {
+        return Err(Error::unsupported("TensorRT scatters without reduction alone"));
+    }
+    let ty = w.ty(layer, 0)?;
+    let (x, updates) = (w.input(layer, 0)?, w.input(layer, 2)?);
+    if layer.op.name == "ScatterElements" {
+        let axis = ty.axis(layer.attrs.int("axis"))?;
+        let indices = indices(w, layer, std::slice::from_ref(&ty.shape[axis]))?;
+        let spec = Spec::new("Scatter").input(x).input(indices).input(updates);
+        return w.one(spec.word("mode", "ELEMENT").int("axis", axis as i64));
+    }
+    let from_front = w.constant_of(layer, 1).is_some_and(|array| array.to_i64().iter().all(|&i| i >= 0));
+    if !from_front {
+        return Err(Error::unsupported("indices of several axes that come with a call may count from the back"));
+    }
+    let indices = w.input(layer, 1)?;
+    let spec = Spec::new("Scatter").input(x).input(indices).input(updates);
+    w.one(spec.word("mode", "ND"))
+}
+
+fn one_hot(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
+    let y = &w.network[layer.outputs[0]].ty;
+    let axis = y.axis(layer.attrs.int("axis"))?;
+    let (x, depth, values) = (w.input(layer, 0)?, w.input(layer, 1)?, w.input(layer, 2)?);
+    let depth = w.reshape(depth, &[])?;
+    w.one(Spec::new("OneHot").input(x).input(values).input(depth).int("axis", axis as i64))
+}

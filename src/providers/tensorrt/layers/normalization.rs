@@ -1,0 +1,67 @@
+//! Normalization over the spatial or the last axes.
+
+use super::Family;
+use crate::error::Result;
+use crate::network::Layer;
+use crate::network::array::Array;
+use crate::network::attr::Read;
+use crate::network::dim::Dim;
+use crate::providers::tensorrt::handle::{Spec, Tensor};
+use crate::providers::tensorrt::writer::{Writer, signed};
+
+/// See [`super::FAMILIES`].
+pub const FAMILY: Family = Family {
+    ops: &["LayerNormalization", "InstanceNormalization", "GroupNormalization", "LRN"],
+    write,
+};
+
+fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
+    let (x, attrs) = (w.input(layer, 0)?, &layer.attrs);
+    Ok(vec![match layer.op.name {
+        "LayerNormalization" => layer_norm(w, layer, x)?,
+        "InstanceNormalization" => by_channel(w, layer, x, 1)?,
+        "GroupNormalization" => by_channel(w, layer, x, attrs.int("num_groups"))?,
+        _ => {
+            let spec = Spec::new("LRN").input(x).int("window", attrs.int("size"));
+            let spec = spec.float("alpha", attrs.float("alpha")).float("beta", attrs.float("beta"));
+            w.one(spec.float("k", attrs.float("bias")))?
+        }
+    }])
+}
+
+/// Normalizes over axes, with scale and bias of these shapes.
+fn normalize(w: &mut Writer, layer: &Layer, x: Tensor, axes: &[usize], shape: &[Dim], groups: i64) -> Result<Tensor> {
+    let scale = w.input(layer, 1)?;
+    let scale = w.reshape(scale, shape)?;
+    let bias = match layer.inputs.get(2).copied().flatten() {
+        Some(bias) => w.tensor(bias)?,
+        None => {
+            let ty = w.ty(layer, 1)?;
+            let extents = ty.concrete().unwrap_or_default();
+            let zeros = vec![0.0; extents.iter().product()];
+            w.constant(&Array::from_f64(ty.dtype, extents, &zeros)?)?
+        }
+    };
+    let bias = w.reshape(bias, shape)?;
+    let spec = Spec::new("Normalization").input(x).input(scale).input(bias);
+    let spec = spec.ints("axes", signed(axes)).int("groups", groups);
+    w.one(spec.float("epsilon", layer.attrs.float("epsilon")))
+}
+
+fn layer_norm(w: &mut Writer, layer: &Layer, x: Tensor) -> Result<Tensor> {
+    let ty = w.ty(layer, 0)?;
+    let first = ty.axis(layer.attrs.int("axis"))?;
+    let scale = &w.ty(layer, 1)?.shape;
+    let ones = std::iter::repeat_n(Dim::from(1i64), ty.rank() - scale.len());
+    let shape: Vec<Dim> = ones.chain(scale.iter().cloned()).collect();
+    let axes: Vec<usize> = (first..ty.rank()).collect();
+    normalize(w, layer, x, &axes, &shape, 1)
+}
+
+fn by_channel(w: &mut Writer, layer: &Layer, x: Tensor, groups: i64) -> Result<Tensor> {
+    let ty = w.ty(layer, 0)?;
+    let mut shape = vec![Dim::from(1i64); ty.rank()];
+    shape[1] = ty.shape[1].clone();
+    let axes: Vec<usize> = (2..ty.rank()).collect();
+    normalize(w, layer, x, &axes, &shape, groups)
+}
