@@ -15,6 +15,7 @@ mod ops;
 mod placed;
 mod plugin;
 mod provider;
+mod plan;
 mod tensor;
 
 /// The extension module `neurenix._native`; users meet its contents through `neurenix`.
@@ -49,6 +50,7 @@ mod _native {
     use super::plugin::{deregister_plugin, register_plugin, registered_plugins, resolve_plugin};
     #[pymodule_export]
     use super::provider::register_provider;
+    use super::plan::{TensorRTPlan, tensorrt_library};
     #[pymodule_export]
     use super::tensor::Tensor;
 

@@ -360,7 +360,7 @@ fn opt(network: &Network, profile: &Profile) -> Binding {
 }
 
 /// The symbols range over all profiles.
-fn widen_ranges(network: &mut Network, profiles: &[Profile]) -> Result<()> {
+pub(super) fn widen_ranges(network: &mut Network, profiles: &[Profile]) -> Result<()> {
     for (symbol, range) in profiles.iter().flatten() {
         let mut wide = *range;
         for other in profiles.iter().filter_map(|p| p.get(symbol)) {

@@ -2,6 +2,7 @@
 
 mod builder;
 pub mod config;
+pub mod foreign;
 pub mod format;
 mod likely;
 pub mod report;

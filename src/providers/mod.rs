@@ -14,6 +14,7 @@ pub type Probe = fn(u32) -> Result<Arc<dyn Provider>>;
 
 /// Every provider by name, the preferred one first.
 pub static PROVIDERS: &[(&str, Probe)] = &[
+    (tensorrt::NAME, tensorrt::probe),
     ("cuda", |device| Ok(cuda::Cuda::shared(device)?)),
     ("cpu", |_| Ok(Arc::new(cpu::Cpu::default()))),
 ];

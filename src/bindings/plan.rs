@@ -1,0 +1,169 @@
+//! `_native.TensorRTPlan`: what TensorRT's builder makes of a network, and the library that does it.
+
+use super::arrays;
+use super::errors::guarded;
+use super::network::Network;
+use crate::engine::config::{BuilderConfig, InputShape, profile};
+use crate::engine::foreign;
+use crate::error::Error;
+use crate::plan::Refusal;
+use crate::providers::tensorrt::library::{self, Library};
+use crate::providers::tensorrt::plan::{self, Config};
+use crate::providers::tensorrt::sink::Sink;
+use crate::providers::tensorrt::{self, Description};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Shapes by name of the input: least, expected, greatest.
+type Shapes = BTreeMap<String, (Vec<i64>, Vec<i64>, Vec<i64>)>;
+/// Name, TensorRT's dtype, and shape, in which -1 comes with a call.
+type Port = (String, String, Vec<i64>);
+/// Its file, version, and the headers that describe it.
+type Found = (String, String, String);
+
+/// What TensorRT's builder made. Its bytes are code for a GPU: running them means to trust whoever built them.
+#[pyclass(frozen, module = "neurenix")]
+pub struct TensorRTPlan {
+    plan: plan::Plan,
+    library: Arc<Library>,
+}
+
+#[pymethods]
+impl TensorRTPlan {
+    /// Builds a plan. `profiles` as for an engine; `options`: compute (dtype), tf32, optimization_level, workspace,
+    /// refittable, strip_weights, version_compatible, weight_streaming, targets, exclude, partial. `listener.say(severity,
+    /// text)` gets messages, and `listener.step(phase, done, steps)` each step: false ends the build.
+    #[staticmethod]
+    fn build(
+        py: Python<'_>,
+        network: &Bound<'_, Network>,
+        profiles: Vec<Shapes>,
+        options: &Bound<'_, PyDict>,
+        listener: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let network = network.try_borrow()?.inner.clone();
+        let (mut shared, mut config) = read(options)?;
+        for shapes in profiles {
+            let shape = |(name, (min, opt, max))| InputShape { name, min, opt, max };
+            let shapes: Vec<_> = shapes.into_iter().map(shape).collect();
+            shared.profiles.push(profile(&network, &shapes)?);
+        }
+        config.profiles.clone_from(&shared.profiles);
+        let sink = sink(listener);
+        let (plan, library) = py.detach(|| {
+            guarded(|| {
+                let library = Library::find()?;
+                let network = foreign::simplified(network, &shared, &tensorrt::keeps_whole)?;
+                Ok((plan::build(&network, &library, &config, sink)?, library))
+            })
+        })?;
+        Ok(Self { plan, library })
+    }
+
+    /// The plan, as TensorRT reads it.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.plan.bytes)
+    }
+
+    /// The inputs: name, dtype, shape; and for each profile the least, expected and greatest shape.
+    #[getter]
+    #[allow(clippy::type_complexity)]
+    fn inputs(&self) -> Vec<(Port, Vec<(Vec<i64>, Vec<i64>, Vec<i64>)>)> {
+        let row = |input: &plan::Input| {
+            let shapes = input.shapes.iter().cloned().map(|[min, opt, max]| (min, opt, max));
+            (port(&input.description), shapes.collect())
+        };
+        self.plan.inputs.iter().map(row).collect()
+    }
+
+    /// The outputs: name, dtype, shape.
+    #[getter]
+    fn outputs(&self) -> Vec<Port> {
+        self.plan.outputs.iter().map(port).collect()
+    }
+
+    /// The layers that are not in it: name, reason, hint.
+    #[getter]
+    fn refusals(&self) -> Vec<(String, String, String)> {
+        let row = |r: &Refusal| (r.layer.clone(), r.reason.clone(), r.hint.clone());
+        self.plan.refusals.iter().map(row).collect()
+    }
+
+    /// How many layers of the simplified network are in it, and how many layers of TensorRT were written for them.
+    #[getter]
+    fn layers(&self) -> (usize, usize) {
+        (self.plan.taken, self.plan.written)
+    }
+
+    /// The library that built it: its file, its version, the headers that describe it.
+    #[getter]
+    fn library(&self) -> Found {
+        found(&self.library)
+    }
+}
+
+/// TensorRT's library, if there is one that this build can drive: its file, its version, the headers that describe it; every
+/// place that was looked at before, with what is wrong there; and the headers of this build.
+#[pyfunction]
+pub fn tensorrt_library(py: Python<'_>) -> PyResult<(Option<Found>, Vec<(String, String)>, Vec<String>)> {
+    let (library, tried) = py.detach(|| guarded(Library::search))?;
+    let tried = tried.into_iter().map(|attempt| (attempt.place, attempt.reason));
+    Ok((library.as_deref().map(found), tried.collect(), library::flavours()))
+}
+
+fn found(library: &Library) -> Found {
+    (library.path(), library.version(), library.flavour().into())
+}
+
+fn port(description: &Description) -> Port {
+    let Description { name, dtype, shape } = description.clone();
+    (name, dtype, shape)
+}
+
+fn read(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Config)> {
+    let (mut shared, mut config) = (BuilderConfig::default(), Config::default());
+    for (name, value) in options {
+        match name.extract::<String>()?.as_str() {
+            "compute" => shared.compute = arrays::dtype_from(&value)?,
+            "tf32" => config.tf32 = value.extract()?,
+            "optimization_level" => config.optimization_level = value.extract()?,
+            "workspace" => config.workspace = value.extract()?,
+            "refittable" => config.refittable = value.extract()?,
+            "strip_weights" => config.strip_weights = value.extract()?,
+            "version_compatible" => config.version_compatible = value.extract()?,
+            "weight_streaming" => config.weight_streaming = value.extract()?,
+            "targets" => config.targets = value.extract()?,
+            "exclude" => config.exclude = value.extract()?,
+            "partial" => config.partial = value.extract()?,
+            other => return Err(Error::invalid(format!("there is no option {other:?}")).into()),
+        }
+    }
+    shared.tf32 = config.tf32;
+    Ok((shared, config))
+}
+
+/// Hands on to a Python object; what that raises is told by Python and ends the build.
+fn sink(listener: Py<PyAny>) -> Sink {
+    let listener = Arc::new(listener);
+    let steps = listener.clone();
+    let say = move |severity: &str, text: &str| {
+        Python::attach(|py| {
+            if let Err(error) = listener.call_method1(py, "say", (severity, text)) {
+                error.write_unraisable(py, None);
+            }
+        });
+    };
+    let step = move |phase: &str, done: i32, all: i32| {
+        Python::attach(|py| {
+            let goes_on = steps.call_method1(py, "step", (phase, done, all)).and_then(|told| told.is_truthy(py));
+            goes_on.unwrap_or_else(|error| {
+                error.write_unraisable(py, None);
+                false
+            })
+        })
+    };
+    Sink::new(Box::new(say), Box::new(step))
+}

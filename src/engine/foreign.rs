@@ -1,0 +1,33 @@
+//! Networks for compilers that are not ours: brought into the form that providers read, and not planned.
+
+use crate::engine::builder::widen_ranges;
+use crate::engine::config::BuilderConfig;
+use crate::engine::likely;
+use crate::error::Result;
+use crate::network::{LayerId, Network};
+use crate::passes;
+
+/// The network after all passes, with those composite ops in smaller ones that the compiler does not keep whole.
+///
+/// # Errors
+/// If it is not well-formed, or as the passes.
+pub fn simplified(
+    mut network: Network,
+    config: &BuilderConfig,
+    keeps_whole: &dyn Fn(&Network, LayerId) -> bool,
+) -> Result<Network> {
+    network.verify()?;
+    widen_ranges(&mut network, &config.profiles)?;
+    likely::settle(&mut network);
+    let settings = passes::Settings {
+        compute: config.compute,
+        tf32: config.tf32,
+        refittable: false,
+        ..Default::default()
+    };
+    passes::run(&mut network, &settings)?;
+    if passes::decompose::without_kernel(&mut network, keeps_whole)? > 0 {
+        passes::tidy(&mut network, &settings)?;
+    }
+    Ok(network)
+}
