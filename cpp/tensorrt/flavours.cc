@@ -9,9 +9,9 @@
 
 namespace neurenix::tensorrt {
 
-#define FLAVOUR(name)      \
-    namespace name {       \
-    Flavour flavour();     \
+#define FLAVOUR(name)  \
+    namespace name {   \
+    Flavour flavour(); \
     }
 NEURENIX_FLAVOURS
 #undef FLAVOUR

@@ -26,8 +26,8 @@ Flavour fitting(std::int32_t version) {
     }
     if (best != nullptr) return *best;
     if (names.empty()) names = "none";
-    throw std::runtime_error("it is version " + std::to_string(version) + ", and this build has the headers of " + names +
-                             ": build with TENSORRT_ROOT naming that version's");
+    throw std::runtime_error("it is version " + std::to_string(version) + ", and this build has the headers of " +
+                             names + ": build with TENSORRT_ROOT naming that version's");
 }
 
 }  // namespace

@@ -7,11 +7,12 @@
 
 namespace neurenix::tensorrt {
 
-// One of NVIDIA's libraries, opened, and the flavour whose headers describe it. It stays open as long as the process lives.
+// One of NVIDIA's libraries, opened, and the flavour whose headers describe it. It stays open as long as the process
+// lives.
 class Library {
   public:
-    // Opens a file or a name; `opened` only finds what the process has open already. Throws if it can't be opened, is no
-    // TensorRT, or no flavour of this build describes it.
+    // Opens a file or a name; `opened` only finds what the process has open already. Throws if it can't be opened, is
+    // no TensorRT, or no flavour of this build describes it.
     static std::unique_ptr<Library> open(const std::string& name, bool opened);
 
     rust::String path() const;

@@ -158,7 +158,9 @@ fn sink(listener: Py<PyAny>) -> Sink {
     };
     let step = move |phase: &str, done: i32, all: i32| {
         Python::attach(|py| {
-            let goes_on = steps.call_method1(py, "step", (phase, done, all)).and_then(|told| told.is_truthy(py));
+            let goes_on = steps
+                .call_method1(py, "step", (phase, done, all))
+                .and_then(|told| told.is_truthy(py));
             goes_on.unwrap_or_else(|error| {
                 error.write_unraisable(py, None);
                 false

@@ -62,7 +62,8 @@ std::uint32_t Call::axes(const char* name) const {
 nvinfer1::Permutation Call::permutation(const char* name) const {
     nvinfer1::Permutation order{};
     const nvinfer1::Dims given = dims(name);
-    for (std::int32_t axis = 0; axis < given.nbDims; ++axis) order.order[axis] = static_cast<std::int32_t>(given.d[axis]);
+    for (std::int32_t axis = 0; axis < given.nbDims; ++axis)
+        order.order[axis] = static_cast<std::int32_t>(given.d[axis]);
     return order;
 }
 

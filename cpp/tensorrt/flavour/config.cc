@@ -17,7 +17,8 @@ ComputeCapability capability(const std::string& name) {
     if (name == "8.9") return ComputeCapability::kSM89;
     if (name == "12.0") return ComputeCapability::kSM120;
     if (name == "current") return ComputeCapability::kCURRENT;
-    throw std::invalid_argument("this TensorRT-RTX builds for compute capability 7.5, 8.0, 8.6, 8.9 and 12.0, not " + name);
+    throw std::invalid_argument("this TensorRT-RTX builds for compute capability 7.5, 8.0, 8.6, 8.9 and 12.0, not " +
+                                name);
 }
 #endif
 
@@ -67,7 +68,8 @@ void Config::capabilities(const BuildSpec& spec, Logger& logger) {
     if (!taken) throw std::runtime_error(logger.errors("TensorRT-RTX does not take these compute capabilities"));
 #else
     static_cast<void>(logger);
-    throw std::invalid_argument("TensorRT builds for the GPU at hand; only TensorRT-RTX builds for named compute capabilities");
+    throw std::invalid_argument(
+        "TensorRT builds for the GPU at hand; only TensorRT-RTX builds for named compute capabilities");
 #endif
 }
 

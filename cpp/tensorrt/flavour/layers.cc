@@ -32,6 +32,7 @@ Adder adder(const std::string& kind) {
         {"Gather", add_gather},
         {"Scatter", add_scatter},
         {"OneHot", add_one_hot},
+        {"NonZero", add_non_zero},
         {"Linspace", add_linspace},
         {"ReverseSequence", add_reverse_sequence},
         {"Resize", add_resize},

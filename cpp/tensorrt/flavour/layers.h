@@ -41,6 +41,7 @@ nvinfer1::ILayer* add_concatenation(nvinfer1::INetworkDefinition& network, const
 nvinfer1::ILayer* add_gather(nvinfer1::INetworkDefinition& network, const Call& call);
 nvinfer1::ILayer* add_scatter(nvinfer1::INetworkDefinition& network, const Call& call);
 nvinfer1::ILayer* add_one_hot(nvinfer1::INetworkDefinition& network, const Call& call);
+nvinfer1::ILayer* add_non_zero(nvinfer1::INetworkDefinition& network, const Call& call);
 nvinfer1::ILayer* add_linspace(nvinfer1::INetworkDefinition& network, const Call& call);
 nvinfer1::ILayer* add_reverse_sequence(nvinfer1::INetworkDefinition& network, const Call& call);
 // layers/sampling.cc

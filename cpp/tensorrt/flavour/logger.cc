@@ -8,11 +8,16 @@ namespace {
 const char* name_of(nvinfer1::ILogger::Severity severity) {
     using Severity = nvinfer1::ILogger::Severity;
     switch (severity) {
-        case Severity::kINTERNAL_ERROR: return "INTERNAL_ERROR";
-        case Severity::kERROR: return "ERROR";
-        case Severity::kWARNING: return "WARNING";
-        case Severity::kINFO: return "INFO";
-        case Severity::kVERBOSE: return "VERBOSE";
+        case Severity::kINTERNAL_ERROR:
+            return "INTERNAL_ERROR";
+        case Severity::kERROR:
+            return "ERROR";
+        case Severity::kWARNING:
+            return "WARNING";
+        case Severity::kINFO:
+            return "INFO";
+        case Severity::kVERBOSE:
+            return "VERBOSE";
     }
     return "VERBOSE";
 }

@@ -17,8 +17,8 @@ const Names<Enum>& names();
 template <>
 const Names<DataType>& names() {
     static const Names<DataType> all{
-        {"FLOAT", DataType::kFLOAT}, {"HALF", DataType::kHALF}, {"INT8", DataType::kINT8},
-        {"INT32", DataType::kINT32}, {"BOOL", DataType::kBOOL}, {"UINT8", DataType::kUINT8},
+        {"FLOAT", DataType::kFLOAT}, {"HALF", DataType::kHALF},   {"INT8", DataType::kINT8},
+        {"INT32", DataType::kINT32}, {"BOOL", DataType::kBOOL},   {"UINT8", DataType::kUINT8},
         {"FP8", DataType::kFP8},
 #if NEURENIX_SHAPE >= 10
         {"BF16", DataType::kBF16},   {"INT64", DataType::kINT64}, {"INT4", DataType::kINT4},
@@ -70,13 +70,13 @@ const Names<UnaryOperation>& names() {
 template <>
 const Names<ElementWiseOperation>& names() {
     static const Names<ElementWiseOperation> all{
-        {"SUM", ElementWiseOperation::kSUM},     {"PROD", ElementWiseOperation::kPROD},
-        {"MAX", ElementWiseOperation::kMAX},     {"MIN", ElementWiseOperation::kMIN},
-        {"SUB", ElementWiseOperation::kSUB},     {"DIV", ElementWiseOperation::kDIV},
-        {"POW", ElementWiseOperation::kPOW},     {"FLOOR_DIV", ElementWiseOperation::kFLOOR_DIV},
-        {"AND", ElementWiseOperation::kAND},     {"OR", ElementWiseOperation::kOR},
-        {"XOR", ElementWiseOperation::kXOR},     {"EQUAL", ElementWiseOperation::kEQUAL},
-        {"LESS", ElementWiseOperation::kLESS},   {"GREATER", ElementWiseOperation::kGREATER},
+        {"SUM", ElementWiseOperation::kSUM},   {"PROD", ElementWiseOperation::kPROD},
+        {"MAX", ElementWiseOperation::kMAX},   {"MIN", ElementWiseOperation::kMIN},
+        {"SUB", ElementWiseOperation::kSUB},   {"DIV", ElementWiseOperation::kDIV},
+        {"POW", ElementWiseOperation::kPOW},   {"FLOOR_DIV", ElementWiseOperation::kFLOOR_DIV},
+        {"AND", ElementWiseOperation::kAND},   {"OR", ElementWiseOperation::kOR},
+        {"XOR", ElementWiseOperation::kXOR},   {"EQUAL", ElementWiseOperation::kEQUAL},
+        {"LESS", ElementWiseOperation::kLESS}, {"GREATER", ElementWiseOperation::kGREATER},
     };
     return all;
 }
@@ -149,16 +149,21 @@ const Names<ResizeCoordinateTransformation>& names() {
 template <>
 const Names<ResizeRoundMode>& names() {
     using Value = ResizeRoundMode;
-    static const Names<Value> all{
-        {"HALF_UP", Value::kHALF_UP}, {"HALF_DOWN", Value::kHALF_DOWN}, {"FLOOR", Value::kFLOOR}, {"CEIL", Value::kCEIL}};
+    static const Names<Value> all{{"HALF_UP", Value::kHALF_UP},
+                                  {"HALF_DOWN", Value::kHALF_DOWN},
+                                  {"FLOOR", Value::kFLOOR},
+                                  {"CEIL", Value::kCEIL}};
     return all;
 }
 
 template <>
 const Names<SampleMode>& names() {
     static const Names<SampleMode> all{
-        {"STRICT_BOUNDS", SampleMode::kSTRICT_BOUNDS}, {"WRAP", SampleMode::kWRAP}, {"CLAMP", SampleMode::kCLAMP},
-        {"FILL", SampleMode::kFILL},                   {"REFLECT", SampleMode::kREFLECT},
+        {"STRICT_BOUNDS", SampleMode::kSTRICT_BOUNDS},
+        {"WRAP", SampleMode::kWRAP},
+        {"CLAMP", SampleMode::kCLAMP},
+        {"FILL", SampleMode::kFILL},
+        {"REFLECT", SampleMode::kREFLECT},
     };
     return all;
 }

@@ -63,7 +63,8 @@ rust::Vec<std::uint32_t> FlavourSession::add_layer(const LayerSpec& spec) {
     for (std::int32_t at = 0; at < layer->getNbOutputs(); ++at) {
         nvinfer1::ITensor* output = layer->getOutput(at);
         // A layer whose inputs do not fit tells so only when its shapes are asked for.
-        if (output == nullptr || output->getDimensions().nbDims < 0) fail("TensorRT finds no shape for the layer's output");
+        if (output == nullptr || output->getDimensions().nbDims < 0)
+            fail("TensorRT finds no shape for the layer's output");
         outputs.push_back(keep(output));
     }
     return outputs;
@@ -80,7 +81,9 @@ TensorInfo FlavourSession::tensor(std::uint32_t tensor) const {
     return {found.getName(), name_of(found.getType()), numbers(found.getDimensions())};
 }
 
-bool FlavourSession::has_flag(rust::Str name) const { return has<nvinfer1::BuilderFlag>(static_cast<std::string>(name)); }
+bool FlavourSession::has_flag(rust::Str name) const {
+    return has<nvinfer1::BuilderFlag>(static_cast<std::string>(name));
+}
 
 rust::Vec<std::uint8_t> FlavourSession::build(const BuildSpec& spec) {
     logger_.errors("");
@@ -97,8 +100,8 @@ rust::Vec<std::uint8_t> FlavourSession::build(const BuildSpec& spec) {
 
 namespace {
 
-// A library may have more functions than its headers name, at the ends of the tables, as long as the interfaces keep their
-// shape.
+// A library may have more functions than its headers name, at the ends of the tables, as long as the interfaces keep
+// their shape.
 bool fits(std::int32_t library) {
     if (library < NV_TENSORRT_VERSION) return false;
 #if NEURENIX_RTX

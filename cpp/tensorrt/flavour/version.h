@@ -1,5 +1,6 @@
 #pragma once
-// TensorRT's headers, and what tells their versions apart. NEURENIX_FLAVOUR is the name of the one that is compiled for.
+// TensorRT's headers, and what tells their versions apart. NEURENIX_FLAVOUR is the name of the one that is compiled
+// for.
 #include <NvInfer.h>
 
 #ifdef TRT_MAJOR_RTX

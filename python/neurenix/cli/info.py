@@ -33,18 +33,34 @@ def run(arguments: argparse.Namespace) -> int:
 def collect() -> dict[str, Any]:
     """Everything, as plain values."""
     states = [probe.state(name) for name in CHAINS["tensorrt"]]
+    library, tried, headers = _native.tensorrt_library()
     return {
         "neurenix": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
         "providers": [{"name": s.provider, "available": s.available, "reason": s.reason} for s in states],
         "outside": {name: entry.value for name, entry in provider.entries().items()},
+        "tensorrt": {
+            "library": dict(zip(("path", "version", "headers"), library, strict=True)) if library else None,
+            "tried": [{"place": place, "reason": reason} for place, reason in tried],
+            "headers": headers,
+        },
         "device": dict(get_backend("cpu").get_device_info(0)),
         "signature": _native.device("cpu"),
         "cache": str(_native.cache_dir() or ""),
         "packages": {name: _version(name) for name in PACKAGES},
         "knobs": _native.knobs(),
     }
+
+
+def _print_tensorrt(found: dict[str, Any]) -> None:
+    library = found["library"]
+    here = f"{library['path']}, version {library['version']}" if library else "none that this build can drive"
+    print(f"TensorRT library: {here}; headers in this build: {', '.join(found['headers']) or 'none'}")
+    for attempt in found["tried"]:
+        print(f"  not {attempt['place']}: {attempt['reason']}")
+    if not library:
+        print('  pip install "neurenix[rtx]" or "neurenix[tensorrt]", or name the file in NEURENIX_TENSORRT_LIB')
 
 
 def _version(package: str) -> str | None:
@@ -61,6 +77,9 @@ def _print(found: dict[str, Any], knobs: bool) -> None:
         print(f"  {state['name']}: {'available' if state['available'] else state['reason']}")
     for name, value in found["outside"].items():
         print(f"  {name}: from outside ({value}), where it is asked for by name")
+    for provider in found["providers"]:
+        print(f"  {provider['name']}: {'available' if provider['available'] else provider['reason']}")
+    _print_tensorrt(found["tensorrt"])
     device = found["device"]
     print(f"device: {device['name']}, {device['threads']} threads, {device['free_memory'] / 2**30:.1f} GiB free")
     print(f"  {found['signature']}")

@@ -119,9 +119,21 @@ mod tests {
     #[test]
     fn what_is_built_step_by_step_is_what_is_evaluated() {
         let binding = Binding::from([("h".into(), 7), ("n".into(), 3)]);
-        for text in ["0", "5", "h", "3*h*n - 2", "floordiv(h + 1, 2)*n", "min(h, 4) + max(h, 6)", "ceildiv(20, h) - h*h"] {
+        for text in [
+            "0",
+            "5",
+            "h",
+            "3*h*n - 2",
+            "floordiv(h + 1, 2)*n",
+            "min(h, 4) + max(h, 6)",
+            "ceildiv(20, h) - h*h",
+        ] {
             let dim: Dim = text.parse().unwrap();
-            assert_eq!(dim.build(&mut Plain(binding.clone())).unwrap(), dim.eval(&binding).unwrap(), "{text}");
+            assert_eq!(
+                dim.build(&mut Plain(binding.clone())).unwrap(),
+                dim.eval(&binding).unwrap(),
+                "{text}"
+            );
         }
     }
 }

@@ -53,7 +53,10 @@ pub fn convert(network: &Network, library: &Arc<Library>, sink: Sink, exclude: &
         let reasons: Vec<_> = refused.values().map(|r| format!("{}: {}", r.layer, r.reason)).collect();
         return Err(Error::unsupported("TensorRT takes no layer of the network").got(reasons.join("\n       ")));
     }
-    let results = outputs.iter().map(|(id, _)| writer.tensor(*id)).collect::<Result<Vec<_>>>()?;
+    let results = outputs
+        .iter()
+        .map(|(id, _)| writer.tensor(*id))
+        .collect::<Result<Vec<_>>>()?;
     let session = writer.finish(&outputs)?;
     let described = results.iter().map(|&tensor| session.describe(tensor));
     Ok(Converted {
@@ -97,7 +100,7 @@ fn walk<'n>(network: &'n Network, session: Session, refused: &mut Refused) -> Re
         let layer = &network[id];
         if let Err(error) = write(&mut writer, network, id) {
             refused.insert(id, refusal(layer, &error));
-            for &output in layer.outputs.iter().filter(|&&output| is_read(network, output)) {
+            for &output in layer.outputs.iter().filter(|&&output| is_fed(network, output)) {
                 writer.feed(output)?;
             }
         }
@@ -107,11 +110,14 @@ fn walk<'n>(network: &'n Network, session: Session, refused: &mut Refused) -> Re
 
 fn write(writer: &mut Writer, network: &Network, id: LayerId) -> Result<()> {
     let layer = &network[id];
-    let write = layers::find(layer.op.name).ok_or_else(|| Error::unsupported("TensorRT has no layer for it"))?;
-    if let Some(dim) = network.unknown_size(id) {
-        return Err(Error::unsupported(format!("the size {dim} depends on data")));
-    }
-    let types = layer.inputs.iter().flatten().chain(&layer.outputs).map(|&t| &network[t]);
+    let write = layers::find(layer.op.name)
+        .ok_or_else(|| Error::unsupported("Neurenix does not write it in layers of TensorRT"))?;
+    let types = layer
+        .inputs
+        .iter()
+        .flatten()
+        .chain(&layer.outputs)
+        .map(|&t| &network[t]);
     for tensor in types {
         dtype_name(tensor.ty.dtype).map_err(|e| e.tensor(&tensor.name))?;
     }
@@ -140,8 +146,9 @@ fn agree(writer: &Writer, ours: TensorId, theirs: Tensor) -> Result<()> {
     }
 }
 
-fn is_read(network: &Network, tensor: TensorId) -> bool {
-    !network[tensor].users.is_empty() || network.is_output(tensor)
+/// Whether a tensor can come in. What TensorRT has no dtype for, only refused layers read.
+fn is_fed(network: &Network, tensor: TensorId) -> bool {
+    dtype_name(network[tensor].ty.dtype).is_ok()
 }
 
 /// What comes in, in order: the inputs, then what refused layers give to others.
@@ -150,8 +157,7 @@ fn feeds(network: &Network, refused: &Refused) -> Vec<TensorId> {
     let cut = refused.keys().flat_map(|&id| &network[id].outputs).copied();
     let cut = cut.filter(|&tensor| network[tensor].users.iter().any(taken));
     let all = network.inputs().iter().copied().chain(cut);
-    // What TensorRT has no dtype for, only refused layers read.
-    all.filter(|&tensor| dtype_name(network[tensor].ty.dtype).is_ok()).collect()
+    all.filter(|&tensor| is_fed(network, tensor)).collect()
 }
 
 /// What goes out: the results, then what refused layers read of others.
@@ -163,7 +169,10 @@ fn results(network: &Network, refused: &Refused) -> Vec<(TensorId, String)> {
     let marked = network.outputs().iter().filter(|output| given(output.tensor));
     let mut found: Vec<_> = marked.map(|output| (output.tensor, output.name.clone())).collect();
     let mut seen: HashSet<TensorId> = found.iter().map(|(tensor, _)| *tensor).collect();
-    for tensor in refused.keys().flat_map(|&id| network[id].inputs.iter().flatten().copied()) {
+    for tensor in refused
+        .keys()
+        .flat_map(|&id| network[id].inputs.iter().flatten().copied())
+    {
         let inside = matches!(network[tensor].source, Source::Layer(id, _) if !refused.contains_key(&id));
         if inside && seen.insert(tensor) {
             found.push((tensor, network[tensor].name.clone()));

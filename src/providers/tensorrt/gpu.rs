@@ -26,7 +26,9 @@ pub fn capability(ordinal: u32) -> Result<(i32, i32)> {
     let (mut device, mut found) = (0, [0; 2]);
     // SAFETY: the types are those of cuda.h, and every pointer is that of a live integer.
     unsafe {
-        let init = driver.get::<unsafe extern "C" fn(u32) -> c_int>(b"cuInit\0").map_err(lacks)?;
+        let init = driver
+            .get::<unsafe extern "C" fn(u32) -> c_int>(b"cuInit\0")
+            .map_err(lacks)?;
         failed("cuInit", init(0))?;
         type Get = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
         let get = driver.get::<Get>(b"cuDeviceGet\0").map_err(lacks)?;

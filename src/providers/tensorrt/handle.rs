@@ -214,7 +214,9 @@ impl Session {
     /// # Errors
     /// If TensorRT can't; with what it said.
     pub(super) fn build(mut self, spec: &BuildSpec) -> Result<Vec<u8>> {
-        self.raw().build(spec).map_err(|e| Error::device(e.what()).during("TensorRT builds"))
+        self.raw()
+            .build(spec)
+            .map_err(|e| Error::device(e.what()).during("TensorRT builds"))
     }
 }
 

@@ -56,7 +56,10 @@ impl Library {
             let lines: Vec<_> = tried.iter().map(|a| format!("{}: {}", a.place, a.reason)).collect();
             let headers = ffi::flavour_names().join(", ");
             Error::device(match headers.as_str() {
-                "" => format!("this build has no TensorRT layer ({})", env!("NEURENIX_TENSORRT_MISSING")),
+                "" => format!(
+                    "this build has no TensorRT layer ({})",
+                    env!("NEURENIX_TENSORRT_MISSING")
+                ),
                 _ => "no TensorRT library that Neurenix can drive".into(),
             })
             .expected(format!("a library for the headers {headers}"))
@@ -162,7 +165,9 @@ fn places() -> Result<Vec<Place>> {
 }
 
 fn files_in(folder: &Path) -> impl Iterator<Item = Place> {
-    NAMES.map(|name| Place::new(folder.join(name).to_string_lossy(), false)).into_iter()
+    NAMES
+        .map(|name| Place::new(folder.join(name).to_string_lossy(), false))
+        .into_iter()
 }
 
 /// The headers that this build was compiled with: `enterprise_11_4`, `rtx_1_7`.

@@ -40,8 +40,13 @@ pub fn probe(device: u32) -> Result<Arc<dyn Provider>> {
     if let Some(error) = misfit(library.is_rtx(), capability) {
         return Err(error.got(format!("{}, TensorRT-RTX {}", library.path(), library.version())));
     }
-    Err(Error::unsupported("this version of Neurenix builds TensorRT's plans and does not run them yet")
-        .got(format!("{}, version {}", library.path(), library.version())))
+    Err(
+        Error::unsupported("this version of Neurenix builds TensorRT's plans and does not run them yet").got(format!(
+            "{}, version {}",
+            library.path(),
+            library.version()
+        )),
+    )
 }
 
 /// Why a GPU of this compute capability does not go with a library.
@@ -50,9 +55,11 @@ fn misfit(is_rtx: bool, capability: (i32, i32)) -> Option<Error> {
     let runs = !is_rtx || major >= 12 || RTX_CAPABILITIES.contains(&capability);
     (!runs).then(|| {
         let known = RTX_CAPABILITIES.map(|(major, minor)| format!("{major}.{minor}"));
-        Error::unsupported(format!("TensorRT-RTX does not run on GPUs of compute capability {major}.{minor}"))
-            .expected(known.join(", "))
-            .hint("install TensorRT itself: pip install \"neurenix[tensorrt]\"")
+        Error::unsupported(format!(
+            "TensorRT-RTX does not run on GPUs of compute capability {major}.{minor}"
+        ))
+        .expected(known.join(", "))
+        .hint("install TensorRT itself: pip install \"neurenix[tensorrt]\"")
     })
 }
 

@@ -12,6 +12,13 @@ use crate::plan::Refusal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// What a size that depends on data, and is told by a layer that TensorRT does not run, is taken to be.
+const COUNTED: Range = Range {
+    min: 0,
+    opt: 64,
+    max: 4096,
+};
+
 /// How a plan is built.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -29,7 +36,7 @@ pub struct Config {
     pub version_compatible: bool,
     /// Whether weights may stay in the processor's memory.
     pub weight_streaming: bool,
-    /// The compute capabilities to build for ("8.6"); none is that of the GPU at hand.
+    /// The compute capabilities to build for ("8.6"), with TensorRT-RTX; none leaves the choice to the library.
     pub targets: Vec<String>,
     /// The ranges of symbols, one map for each profile; none is one profile of the network's own ranges.
     pub profiles: Vec<BTreeMap<Arc<str>, Range>>,
@@ -91,13 +98,23 @@ pub struct Plan {
 pub fn build(network: &Network, library: &Arc<Library>, config: &Config, sink: Sink) -> Result<Plan> {
     let converted = convert(network, library, sink, &config.exclude)?;
     if let Some(first) = converted.refusals.first().filter(|_| !config.partial) {
-        let lines: Vec<_> = converted.refusals.iter().map(|r| format!("{}: {}", r.layer, r.reason)).collect();
-        return Err(Error::unsupported(format!("TensorRT does not take {} of the layers", lines.len()))
-            .layer(&first.layer)
-            .got(lines.join("\n       ")));
+        let lines: Vec<_> = converted
+            .refusals
+            .iter()
+            .map(|r| format!("{}: {}", r.layer, r.reason))
+            .collect();
+        return Err(
+            Error::unsupported(format!("TensorRT does not take {} of the layers", lines.len()))
+                .layer(&first.layer)
+                .got(lines.join("\n       ")),
+        );
     }
     let own = [BTreeMap::new()];
-    let profiles = if config.profiles.is_empty() { &own[..] } else { &config.profiles };
+    let profiles = if config.profiles.is_empty() {
+        &own[..]
+    } else {
+        &config.profiles
+    };
     let mut inputs = vec![];
     for &id in &converted.inputs {
         let shapes = profiles.iter().map(|profile| shapes(network, id, profile));
@@ -116,8 +133,14 @@ pub fn build(network: &Network, library: &Arc<Library>, config: &Config, sink: S
     let written = converted.session.layers();
     let results = converted.results.into_iter().zip(converted.outputs);
     let outputs = results.map(|(description, (_, name))| Description { name, ..description });
+    let bytes = converted.session.build(&spec);
+    let bytes = bytes.map_err(|e| match config.refittable || config.strip_weights {
+        // Its words name a status of CUDA, and not what asks for it (RTX 1.7.1).
+        true => e.hint("TensorRT-RTX needs a GPU at hand to build plans whose weights are replaced or put in later"),
+        false => e,
+    })?;
     Ok(Plan {
-        bytes: converted.session.build(&spec)?,
+        bytes,
         inputs,
         outputs: outputs.collect(),
         refusals: converted.refusals,
@@ -136,7 +159,9 @@ fn spec(config: &Config, session: &super::handle::Session, inputs: &[Input], pro
     ];
     let (set, cleared): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|(_, wanted)| *wanted);
     if let Some((name, _)) = set.iter().find(|(name, _)| !session.has_flag(name)) {
-        return Err(Error::unsupported(format!("this version of TensorRT has no flag {name}")));
+        return Err(Error::unsupported(format!(
+            "this version of TensorRT has no flag {name}"
+        )));
     }
     let names = |flags: Vec<(&str, bool)>| {
         let known = flags.into_iter().filter(|(name, _)| session.has_flag(name));
@@ -165,17 +190,22 @@ fn spec(config: &Config, session: &super::handle::Session, inputs: &[Input], pro
         flags: names(set),
         cleared: names(cleared),
         capabilities: config.targets.clone(),
-        profiles: if dynamic { (0..profiles).map(profile).collect() } else { vec![] },
+        profiles: if dynamic {
+            (0..profiles).map(profile).collect()
+        } else {
+            vec![]
+        },
         timing_cache: vec![],
     })
 }
 
 /// The least, expected and greatest shape of a tensor in a profile.
 fn shapes(network: &Network, id: TensorId, profile: &BTreeMap<Arc<str>, Range>) -> Result<[Vec<i64>; 3]> {
-    let mut symbols: Symbols = network.symbols.clone();
+    let dims = &network[id].ty.shape;
+    let mut symbols: Symbols = dims.iter().flat_map(Dim::symbols).map(|name| (name, COUNTED)).collect();
+    symbols.extend(network.symbols.clone());
     symbols.extend(profile.iter().map(|(name, range)| (name.clone(), *range)));
     let binding: Binding = symbols.iter().map(|(name, range)| (name.clone(), range.opt)).collect();
-    let dims = &network[id].ty.shape;
     let bounds: Vec<(i64, i64)> = dims.iter().map(|dim| dim.bounds(&symbols)).collect();
     let opt = dims.iter().map(|dim: &Dim| dim.eval(&binding)).collect::<Result<_>>();
     let (min, max) = bounds.into_iter().unzip();

@@ -18,7 +18,7 @@ pub struct Writer<'n> {
     /// Where to.
     pub session: Session,
     tensors: HashMap<TensorId, Tensor>,
-    /// For each symbol an input and the axis whose extent it is.
+    /// For each symbol a tensor and the axis whose extent it is.
     symbols: HashMap<Arc<str>, (Tensor, usize)>,
     /// Dimensions that were computed, each as one integer of rank 1.
     dims: HashMap<Dim, Tensor>,
@@ -63,18 +63,19 @@ impl<'n> Writer<'n> {
         let tensor = &self.network[id];
         let shape: Vec<i64> = tensor.ty.shape.iter().map(|dim| dim.as_const().unwrap_or(-1)).collect();
         let fed = self.session.input(&tensor.name, tensor.ty.dtype, &shape)?;
-        self.tensors.insert(id, fed);
-        for (axis, dim) in tensor.ty.shape.iter().enumerate() {
-            if let Some(symbol) = dim.as_symbol() {
-                self.symbols.entry(symbol.clone()).or_insert((fed, axis));
-            }
-        }
+        self.put(id, fed);
         Ok(())
     }
 
-    /// Says what a tensor of the network is in TensorRT.
+    /// Says what a tensor of the network is in TensorRT. Sizes that show there first, because they come with a call or depend
+    /// on data, are its extents from then on.
     pub fn put(&mut self, id: TensorId, tensor: Tensor) {
         self.tensors.insert(id, tensor);
+        for (axis, dim) in self.network[id].ty.shape.iter().enumerate() {
+            if let Some(symbol) = dim.as_symbol() {
+                self.symbols.entry(symbol.clone()).or_insert((tensor, axis));
+            }
+        }
     }
 
     /// Adds layers of TensorRT; gives all outputs.
@@ -96,7 +97,10 @@ impl<'n> Writer<'n> {
     /// If TensorRT refuses.
     pub fn one(&mut self, spec: Spec) -> Result<Tensor> {
         let outputs = self.add(spec)?;
-        outputs.first().copied().ok_or_else(|| Error::internal("a layer of TensorRT has no output"))
+        outputs
+            .first()
+            .copied()
+            .ok_or_else(|| Error::internal("a layer of TensorRT has no output"))
     }
 
     /// A required input of a layer.
@@ -151,7 +155,9 @@ impl<'n> Writer<'n> {
     fn symbolic(&mut self, ty: &TensorType) -> Result<Tensor> {
         let value = ty.value.as_deref().unwrap_or_default();
         let known: Option<Vec<i64>> = value.iter().map(Dim::as_const).collect();
-        let shape = ty.concrete().ok_or_else(|| Error::unsupported("a shape of a shape comes with a call"))?;
+        let shape = ty
+            .concrete()
+            .ok_or_else(|| Error::unsupported("a shape of a shape comes with a call"))?;
         if let Some(known) = known {
             return self.constant(&Array::from_i64(ty.dtype, shape, &known)?);
         }
@@ -168,7 +174,11 @@ impl<'n> Writer<'n> {
     /// # Errors
     /// If TensorRT has no such dtype.
     pub fn constant(&mut self, array: &Array) -> Result<Tensor> {
-        self.one(Spec::new("Constant").ints("shape", signed(array.shape())).weights(array)?)
+        self.one(
+            Spec::new("Constant")
+                .ints("shape", signed(array.shape()))
+                .weights(array)?,
+        )
     }
 
     /// Integers of rank 1.
@@ -192,7 +202,12 @@ impl<'n> Writer<'n> {
     /// # Errors
     /// If TensorRT refuses.
     pub fn elementwise(&mut self, operation: &str, left: Tensor, right: Tensor) -> Result<Tensor> {
-        self.one(Spec::new("ElementWise").input(left).input(right).word("operation", operation))
+        self.one(
+            Spec::new("ElementWise")
+                .input(left)
+                .input(right)
+                .word("operation", operation),
+        )
     }
 
     /// `operation` on one tensor.
@@ -274,7 +289,9 @@ impl<'n> Writer<'n> {
         let unknown = shape.iter().filter(|dim| dim.as_const().is_none()).count();
         let empty = shape.iter().any(|dim| dim.is(0));
         if unknown == 0 || (left && unknown == 1 && !empty) {
-            return Ok(Extents::Known(shape.iter().map(|dim| dim.as_const().unwrap_or(-1)).collect()));
+            return Ok(Extents::Known(
+                shape.iter().map(|dim| dim.as_const().unwrap_or(-1)).collect(),
+            ));
         }
         Ok(Extents::Computed(self.dims(shape)?))
     }
@@ -358,7 +375,7 @@ impl Algebra for Writer<'_> {
         let &(input, axis) = self
             .symbols
             .get(name)
-            .ok_or_else(|| Error::unsupported(format!("the size {name:?} is no extent of an input")))?;
+            .ok_or_else(|| Error::unsupported(format!("the size {name:?} is no extent of a tensor in TensorRT")))?;
         let shape = self.one(Spec::new("Shape").input(input))?;
         let slice = Spec::new("Slice").input(shape).word("mode", "STRICT_BOUNDS");
         let slice = slice.int("start", axis as i64).int("size", 1).int("stride", 1);

@@ -35,8 +35,7 @@ ILayer* add_deconvolution(INetworkDefinition& network, const Call& call) {
 }
 
 ILayer* add_pooling(INetworkDefinition& network, const Call& call) {
-    IPoolingLayer* layer =
-        network.addPoolingNd(call.tensor(0), call.value<PoolingType>("type"), call.dims("kernel"));
+    IPoolingLayer* layer = network.addPoolingNd(call.tensor(0), call.value<PoolingType>("type"), call.dims("kernel"));
     if (layer == nullptr) return nullptr;
     layer->setStrideNd(call.dims("strides"));
     layer->setPrePadding(call.dims("pre_padding"));

@@ -1,3 +1,4 @@
+#include <stdexcept>
 #include <vector>
 
 #include "tensorrt/flavour/layers.h"
@@ -25,8 +26,7 @@ ILayer* add_shuffle(INetworkDefinition& network, const Call& call) {
 
 // Inputs 1, 2, 3 stand for start, size and stride where those come with a call; 4 is what fills.
 ILayer* add_slice(INetworkDefinition& network, const Call& call) {
-    ISliceLayer* layer =
-        network.addSlice(call.tensor(0), call.dims("start"), call.dims("size"), call.dims("stride"));
+    ISliceLayer* layer = network.addSlice(call.tensor(0), call.dims("start"), call.dims("size"), call.dims("stride"));
     if (layer == nullptr) return nullptr;
     layer->setMode(call.value<SampleMode>("mode"));
     for (std::int32_t at = 1; at < 5; ++at) {
@@ -63,12 +63,23 @@ ILayer* add_one_hot(INetworkDefinition& network, const Call& call) {
                              static_cast<std::int32_t>(call.number("axis")));
 }
 
+// The indices, as INT32, of what is true.
+ILayer* add_non_zero(INetworkDefinition& network, const Call& call) {
+#if NEURENIX_RTX
+    static_cast<void>(network);
+    static_cast<void>(call);
+    // The layer is in the headers, and every build with it fails: "has no runners that implement it" (1.7.1).
+    throw std::invalid_argument("TensorRT-RTX has no implementation of it");
+#else
+    return network.addNonZero(call.tensor(0));
+#endif
+}
+
 // Numbers from a start in equal steps: input 0 is the shape, 1 the start (a scalar), 2 the steps (one for each axis).
 ILayer* add_linspace(INetworkDefinition& network, const Call& call) {
     const std::int64_t any = 1;
 #if NEURENIX_SHAPE >= 10
-    IFillLayer* layer =
-        network.addFill(dims_of(&any, 1), FillOperation::kLINSPACE, call.value<DataType>("dtype"));
+    IFillLayer* layer = network.addFill(dims_of(&any, 1), FillOperation::kLINSPACE, call.value<DataType>("dtype"));
 #else
     IFillLayer* layer = network.addFill(dims_of(&any, 1), FillOperation::kLINSPACE);
 #endif

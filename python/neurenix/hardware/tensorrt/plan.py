@@ -134,7 +134,7 @@ def build_plan(
 
     `model`, `input_shapes`, `precision` and `input_values` as `TensorRTBackend.optimize_model` has them; precision is
     explicit in the graph, inputs and outputs keep the dtypes of the model. `targets`: compute capabilities such as "8.6",
-    for which TensorRT-RTX builds without a GPU; none is the GPU at hand. `refittable`, `strip_weights`,
+    for which TensorRT-RTX builds without a GPU; none leaves the choice to the library. `refittable`, `strip_weights`,
     `version_compatible`, `weight_streaming`: TensorRT's flags of these names, where its version has them. `exclude`: names
     of layers or ops to leave out. `partial`: layers that TensorRT does not take are cut out: what they read is a result of
     the plan, and what they give an input; they are in `refusals`. `progress(phase, done, steps)` is called at each step,

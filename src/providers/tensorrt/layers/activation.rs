@@ -10,8 +10,24 @@ use crate::providers::tensorrt::writer::Writer;
 /// See [`super::FAMILIES`].
 pub const FAMILY: Family = Family {
     ops: &[
-        "Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Selu", "Softsign", "Softplus", "HardSigmoid", "ThresholdedRelu",
-        "Gelu", "Silu", "HardSwish", "Mish", "PRelu", "Clip", "LogSoftmax", "Softmax",
+        "Relu",
+        "Sigmoid",
+        "Tanh",
+        "LeakyRelu",
+        "Elu",
+        "Selu",
+        "Softsign",
+        "Softplus",
+        "HardSigmoid",
+        "ThresholdedRelu",
+        "Gelu",
+        "Silu",
+        "HardSwish",
+        "Mish",
+        "PRelu",
+        "Clip",
+        "LogSoftmax",
+        "Softmax",
     ],
     write,
 };
@@ -29,7 +45,11 @@ fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
         "LeakyRelu" => w.one(kind("LEAKY_RELU").float("alpha", attrs.float("alpha")))?,
         "Elu" => w.one(kind("ELU").float("alpha", attrs.float("alpha")))?,
         "ThresholdedRelu" => w.one(kind("THRESHOLDED_RELU").float("alpha", attrs.float("alpha")))?,
-        "Selu" => w.one(kind("SELU").float("alpha", attrs.float("alpha")).float("beta", attrs.float("gamma")))?,
+        "Selu" => w.one(
+            kind("SELU")
+                .float("alpha", attrs.float("alpha"))
+                .float("beta", attrs.float("gamma")),
+        )?,
         "HardSigmoid" => hard_sigmoid(w, x, attrs.float("alpha"), attrs.float("beta"))?,
         "Gelu" if attrs.text("approximate") == "tanh" => w.activation("GELU_TANH", x)?,
         "Gelu" => w.activation("GELU_ERF", x)?,
@@ -71,7 +91,10 @@ fn clip(w: &mut Writer, layer: &Layer, x: Tensor) -> Result<Tensor> {
     let greatest = f64::from(f32::MAX);
     if let (true, Some(low), Some(high)) = (ty.dtype.is_float(), bound(1, -greatest), bound(2, greatest)) {
         let spec = Spec::new("Activation").input(x).word("type", "CLIP");
-        return w.one(spec.float("alpha", low.max(-greatest)).float("beta", high.min(greatest)));
+        return w.one(
+            spec.float("alpha", low.max(-greatest))
+                .float("beta", high.min(greatest)),
+        );
     }
     let mut y = x;
     for (index, operation) in [(1, "MAX"), (2, "MIN")] {

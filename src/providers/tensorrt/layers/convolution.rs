@@ -2,12 +2,12 @@
 
 use super::Family;
 use crate::error::{Error, Result};
+use crate::network::Layer;
 use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::network::op::TensorType;
 use crate::network::ops::conv_transpose;
 use crate::network::ops::spatial::Window;
-use crate::network::Layer;
 use crate::providers::tensorrt::handle::{Spec, Tensor};
 use crate::providers::tensorrt::writer::Writer;
 
@@ -68,7 +68,14 @@ pub fn along(mut list: Vec<i64>, widened: bool, other: i64) -> Vec<i64> {
 }
 
 /// What both kinds have in common: weights, bias, groups.
-fn write(w: &mut Writer, layer: &Layer, kind: &str, maps: i64, window: &Window, pads: (Vec<i64>, Vec<i64>)) -> Result<Tensor> {
+fn write(
+    w: &mut Writer,
+    layer: &Layer,
+    kind: &str,
+    maps: i64,
+    window: &Window,
+    pads: (Vec<i64>, Vec<i64>),
+) -> Result<Tensor> {
     let ty = w.ty(layer, 0)?;
     let x = w.input(layer, 0)?;
     let (x, wide) = widened(w, x, ty)?;
@@ -122,13 +129,17 @@ fn convolution(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
 fn deconvolution(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
     let (x, weights) = (w.ty(layer, 0)?, w.ty(layer, 1)?);
     if is_auto(layer) || !layer.attrs.ints("output_shape").is_empty() {
-        return Err(Error::unsupported("TensorRT has no auto_pad and no output_shape of transposed convolutions"));
+        return Err(Error::unsupported(
+            "TensorRT has no auto_pad and no output_shape of transposed convolutions",
+        ));
     }
     let (window, ..) = conv_transpose::geometry(&layer.attrs, &weights.shape, &x.shape[2..])?;
     let extra = layer.attrs.ints("output_padding");
     let end = window.end.iter().enumerate();
     // What an output is longer at its end is padding less there.
-    let end: Vec<i64> = end.map(|(axis, pad)| pad - extra.get(axis).copied().unwrap_or(0)).collect();
+    let end: Vec<i64> = end
+        .map(|(axis, pad)| pad - extra.get(axis).copied().unwrap_or(0))
+        .collect();
     if window.begin.iter().chain(&end).any(|&pad| pad < 0) {
         return Err(Error::unsupported("TensorRT has no output_padding beyond the padding"));
     }

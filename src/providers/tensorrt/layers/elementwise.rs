@@ -85,7 +85,9 @@ const fn first<const N: usize>(pairs: &[(&'static str, &'static str); N]) -> [&'
 
 fn named(pairs: &[(&'static str, &'static str)], op: &str) -> Result<&'static str> {
     let found = pairs.iter().find(|(ours, _)| *ours == op);
-    found.map(|(_, theirs)| *theirs).ok_or_else(|| Error::internal(format!("{op} has no operation")))
+    found
+        .map(|(_, theirs)| *theirs)
+        .ok_or_else(|| Error::internal(format!("{op} has no operation")))
 }
 
 /// The rank of the output, which all operands get.

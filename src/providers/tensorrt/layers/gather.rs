@@ -12,7 +12,15 @@ use crate::providers::tensorrt::writer::Writer;
 
 /// See [`super::FAMILIES`].
 pub const FAMILY: Family = Family {
-    ops: &["Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "OneHot"],
+    ops: &[
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "ScatterElements",
+        "ScatterND",
+        "OneHot",
+        "NonZero",
+    ],
     write,
 };
 
@@ -22,6 +30,7 @@ fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
         "GatherElements" => gather(w, layer, "ELEMENT")?,
         "GatherND" => gather_nd(w, layer)?,
         "OneHot" => one_hot(w, layer)?,
+        "NonZero" => non_zero(w, layer)?,
         _ => scatter(w, layer)?,
     }])
 }
@@ -45,7 +54,9 @@ fn indices(w: &mut Writer, layer: &Layer, limits: &[Dim]) -> Result<Tensor> {
     if ty.rank() == 0 || !matches!(ty.dtype, DType::Int32 | DType::Int64) {
         let given = w.input(layer, 1)?;
         return match ty.rank() {
-            0 => Err(Error::unsupported("an index that comes with a call may count from the back")),
+            0 => Err(Error::unsupported(
+                "an index that comes with a call may count from the back",
+            )),
             _ => Ok(given),
         };
     }
@@ -75,7 +86,9 @@ fn gather_nd(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
     let limits = ty.shape.get(batch..batch + length);
     let limits = limits.ok_or_else(|| Error::unsupported("the length of an index comes with a call"))?;
     if w.constant_of(layer, 1).is_none() && length != 1 {
-        return Err(Error::unsupported("indices of several axes that come with a call may count from the back"));
+        return Err(Error::unsupported(
+            "indices of several axes that come with a call may count from the back",
+        ));
     }
     let x = w.input(layer, 0)?;
     let indices = indices(w, layer, limits)?;
@@ -95,9 +108,13 @@ fn scatter(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
         let spec = Spec::new("Scatter").input(x).input(indices).input(updates);
         return w.one(spec.word("mode", "ELEMENT").int("axis", axis as i64));
     }
-    let from_front = w.constant_of(layer, 1).is_some_and(|array| array.to_i64().iter().all(|&i| i >= 0));
+    let from_front = w
+        .constant_of(layer, 1)
+        .is_some_and(|array| array.to_i64().iter().all(|&i| i >= 0));
     if !from_front {
-        return Err(Error::unsupported("indices of several axes that come with a call may count from the back"));
+        return Err(Error::unsupported(
+            "indices of several axes that come with a call may count from the back",
+        ));
     }
     let indices = w.input(layer, 1)?;
     let spec = Spec::new("Scatter").input(x).input(indices).input(updates);
@@ -109,5 +126,18 @@ fn one_hot(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
     let axis = y.axis(layer.attrs.int("axis"))?;
     let (x, depth, values) = (w.input(layer, 0)?, w.input(layer, 1)?, w.input(layer, 2)?);
     let depth = w.reshape(depth, &[])?;
-    w.one(Spec::new("OneHot").input(x).input(values).input(depth).int("axis", axis as i64))
+    w.one(
+        Spec::new("OneHot")
+            .input(x)
+            .input(values)
+            .input(depth)
+            .int("axis", axis as i64),
+    )
+}
+
+fn non_zero(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
+    let x = w.input(layer, 0)?;
+    let marks = w.cast(x, w.ty(layer, 0)?.dtype, DType::Bool)?;
+    let found = w.one(Spec::new("NonZero").input(marks))?;
+    w.cast(found, DType::Int32, DType::Int64)
 }

@@ -56,7 +56,10 @@ pub static FAMILIES: &[Family] = &[
 
 /// What writes an op; none where TensorRT has no layer for it.
 pub fn find(op: &str) -> Option<Write> {
-    FAMILIES.iter().find(|family| family.ops.contains(&op)).map(|family| family.write)
+    FAMILIES
+        .iter()
+        .find(|family| family.ops.contains(&op))
+        .map(|family| family.write)
 }
 
 #[cfg(test)]

@@ -11,7 +11,12 @@ use crate::providers::tensorrt::writer::{Writer, signed};
 
 /// See [`super::FAMILIES`].
 pub const FAMILY: Family = Family {
-    ops: &["LayerNormalization", "InstanceNormalization", "GroupNormalization", "LRN"],
+    ops: &[
+        "LayerNormalization",
+        "InstanceNormalization",
+        "GroupNormalization",
+        "LRN",
+    ],
     write,
 };
 
@@ -23,7 +28,9 @@ fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
         "GroupNormalization" => by_channel(w, layer, x, attrs.int("num_groups"))?,
         _ => {
             let spec = Spec::new("LRN").input(x).int("window", attrs.int("size"));
-            let spec = spec.float("alpha", attrs.float("alpha")).float("beta", attrs.float("beta"));
+            let spec = spec
+                .float("alpha", attrs.float("alpha"))
+                .float("beta", attrs.float("beta"));
             w.one(spec.float("k", attrs.float("bias")))?
         }
     }])

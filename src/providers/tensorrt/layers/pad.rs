@@ -19,9 +19,19 @@ fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
     let (x, y) = (w.input(layer, 0)?, &w.network[layer.outputs[0]].ty);
     let ones = vec![1; y.rank()];
     if layer.op.name == "Tile" {
-        return Ok(vec![slice(w, x, &vec![Dim::from(0i64); y.rank()], &y.shape, &ones, "WRAP", None)?]);
+        return Ok(vec![slice(
+            w,
+            x,
+            &vec![Dim::from(0i64); y.rank()],
+            &y.shape,
+            &ones,
+            "WRAP",
+            None,
+        )?]);
     }
-    let pads = w.value(layer, 1).ok_or_else(|| Error::unsupported("what is padded comes with a call"))?;
+    let pads = w
+        .value(layer, 1)
+        .ok_or_else(|| Error::unsupported("what is padded comes with a call"))?;
     let axes: Vec<usize> = match layer.inputs.get(3).copied().flatten() {
         None => (0..y.rank()).collect(),
         Some(_) => {

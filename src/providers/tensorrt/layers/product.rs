@@ -8,7 +8,10 @@ use crate::providers::tensorrt::handle::{Spec, Tensor};
 use crate::providers::tensorrt::writer::Writer;
 
 /// See [`super::FAMILIES`].
-pub const FAMILY: Family = Family { ops: &["MatMul"], write };
+pub const FAMILY: Family = Family {
+    ops: &["MatMul"],
+    write,
+};
 
 fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
     let ranks = [w.ty(layer, 0)?.rank(), w.ty(layer, 1)?.rank()];

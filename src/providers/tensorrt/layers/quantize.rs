@@ -20,16 +20,22 @@ fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
     let y = &w.network[layer.outputs[0]].ty;
     let narrow = if quantizes { y.dtype } else { w.ty(layer, 0)?.dtype };
     if !matches!(narrow, DType::Int8 | DType::Float8E4M3FN) {
-        return Err(Error::unsupported(format!("TensorRT quantizes to int8 and float8_e4m3fn, not to {narrow}")));
+        return Err(Error::unsupported(format!(
+            "TensorRT quantizes to int8 and float8_e4m3fn, not to {narrow}"
+        )));
     }
     if layer.inputs.get(2).copied().flatten().is_some() {
         let zero = w.constant_of(layer, 2).and_then(Array::uniform);
         if zero != Some(0.0) {
-            return Err(Error::unsupported("TensorRT quantizes symmetrically: the zero point must be 0")
-                .hint("calibrate with target=\"tensorrt\""));
+            return Err(
+                Error::unsupported("TensorRT quantizes symmetrically: the zero point must be 0")
+                    .hint("calibrate with target=\"tensorrt\""),
+            );
         }
     }
-    let scale = w.constant_of(layer, 1).ok_or_else(|| Error::unsupported("the scale must be a constant"))?;
+    let scale = w
+        .constant_of(layer, 1)
+        .ok_or_else(|| Error::unsupported("the scale must be a constant"))?;
     let axis = axis(scale, w.ty(layer, 0)?)?;
     let x = w.input(layer, 0)?;
     let shape = if axis.is_some() { vec![scale.len()] } else { vec![] };
@@ -44,7 +50,9 @@ fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
 
 /// The axis along which scales differ, counted in x.
 fn axis(scale: &Array, x: &TensorType) -> Result<Option<usize>> {
-    let long: Vec<usize> = (0..scale.shape().len()).filter(|&axis| scale.shape()[axis] > 1).collect();
+    let long: Vec<usize> = (0..scale.shape().len())
+        .filter(|&axis| scale.shape()[axis] > 1)
+        .collect();
     match long[..] {
         [] => Ok(None),
         [axis] => Ok(Some(axis + x.rank() - scale.shape().len())),

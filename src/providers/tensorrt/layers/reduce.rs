@@ -13,8 +13,16 @@ use crate::providers::tensorrt::writer::Writer;
 /// See [`super::FAMILIES`].
 pub const FAMILY: Family = Family {
     ops: &[
-        "ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare",
-        "ReduceLogSum", "ReduceLogSumExp",
+        "ReduceSum",
+        "ReduceProd",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceMean",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceSumSquare",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
     ],
     write,
 };
@@ -69,7 +77,11 @@ fn log_sum_exp(w: &mut Writer, x: Tensor, axes: &[usize], keep: bool) -> Result<
     let powers = w.unary("EXP", below)?;
     let sum = w.reduce("SUM", powers, axes, keep)?;
     let sum = w.unary("LOG", sum)?;
-    let greatest = if keep { greatest } else { w.reduce("MAX", x, axes, false)? };
+    let greatest = if keep {
+        greatest
+    } else {
+        w.reduce("MAX", x, axes, false)?
+    };
     w.elementwise("SUM", sum, greatest)
 }
 
@@ -78,7 +90,9 @@ fn find(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
     let axis = ty.axis(attrs.int("axis"))?;
     let x = w.input(layer, 0)?;
     let top = |w: &mut Writer, greatest: bool, k: i64| {
-        let spec = Spec::new("TopK").input(x).word("operation", if greatest { "MAX" } else { "MIN" });
+        let spec = Spec::new("TopK")
+            .input(x)
+            .word("operation", if greatest { "MAX" } else { "MIN" });
         w.add(spec.int("k", k).int("axes", axis as i64))
     };
     if layer.op.name == "TopK" {

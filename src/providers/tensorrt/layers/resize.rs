@@ -61,7 +61,9 @@ fn resize(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
     let spec = Spec::new("Resize").input(x);
     let spec = match scales(w, layer, ty.rank()) {
         Some(scales) => spec.floats("scales", scales),
-        None if layer.inputs.get(2).copied().flatten().is_some() && w.ty(layer, 2)?.elements().as_const() != Some(0) => {
+        None if layer.inputs.get(2).copied().flatten().is_some()
+            && w.ty(layer, 2)?.elements().as_const() != Some(0) =>
+        {
             return lacks("scales that come with a call");
         }
         None => match w.extents(&y.shape, false)? {
@@ -69,7 +71,10 @@ fn resize(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
             Extents::Computed(computed) => spec.input(computed),
         },
     };
-    let spec = spec.word("mode", mode).word("coordinates", coordinates).int("upper", upper);
+    let spec = spec
+        .word("mode", mode)
+        .word("coordinates", coordinates)
+        .int("upper", upper);
     w.one(match mode {
         "NEAREST" => spec.word("rounding", rounding),
         "CUBIC" => spec.float("cubic", attrs.float("cubic_coeff_a")),
@@ -79,10 +84,16 @@ fn resize(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
 
 /// A factor for each axis, where they are constants.
 fn scales(w: &Writer, layer: &Layer, rank: usize) -> Option<Vec<f32>> {
-    let given = w.constant_of(layer, 2).map(Array::to_f64).filter(|scales| !scales.is_empty())?;
+    let given = w
+        .constant_of(layer, 2)
+        .map(Array::to_f64)
+        .filter(|scales| !scales.is_empty())?;
     let mut scales = vec![1.0; rank];
     match layer.attrs.ints("axes") {
-        [] => scales.iter_mut().zip(given).for_each(|(scale, given)| *scale = given as f32),
+        [] => scales
+            .iter_mut()
+            .zip(given)
+            .for_each(|(scale, given)| *scale = given as f32),
         axes => {
             for (&axis, given) in axes.iter().zip(given) {
                 scales[w.ty(layer, 0).ok()?.axis(axis).ok()?] = given as f32;

@@ -46,7 +46,10 @@ fn cumulative(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
     let x = w.input(layer, 0)?;
     let axis = w.constant(&Array::from_i64(DType::Int64, vec![], &[axis as i64])?)?;
     let spec = Spec::new("Cumulative").input(x).input(axis);
-    w.one(spec.int("exclusive", layer.attrs.flag("exclusive")).int("reverse", layer.attrs.flag("reverse")))
+    w.one(
+        spec.int("exclusive", layer.attrs.flag("exclusive"))
+            .int("reverse", layer.attrs.flag("reverse")),
+    )
 }
 
 /// What stands right or left of the diagonal, by comparing the numbers of columns and rows.
@@ -67,7 +70,11 @@ fn trilu(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
     let [columns, rows] = along;
     let distance = w.elementwise("SUB", columns?, rows?)?;
     // Strictly above the diagonal before, or strictly below the one behind.
-    let (operation, limit) = if layer.attrs.flag("upper") { ("GREATER", k - 1) } else { ("LESS", k + 1) };
+    let (operation, limit) = if layer.attrs.flag("upper") {
+        ("GREATER", k - 1)
+    } else {
+        ("LESS", k + 1)
+    };
     let limit = w.number(DType::Int64, limit as f64, 2)?;
     let inside = w.elementwise(operation, distance, limit)?;
     let inside = w.raise(inside, matrix, ty.rank())?;

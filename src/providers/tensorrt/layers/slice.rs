@@ -40,8 +40,18 @@ pub fn slice(
         Extents::Computed(computed) => (vec![1; steps.len()], Some(*computed)),
     };
     let ((start, at), (size, extents)) = (given(&start), given(&size));
-    let spec = Spec::new("Slice").input(x).optional(at).optional(extents).optional(None).optional(fill);
-    w.one(spec.ints("start", start).ints("size", size).ints("stride", steps).word("mode", mode))
+    let spec = Spec::new("Slice")
+        .input(x)
+        .optional(at)
+        .optional(extents)
+        .optional(None)
+        .optional(fill);
+    w.one(
+        spec.ints("start", start)
+            .ints("size", size)
+            .ints("stride", steps)
+            .word("mode", mode),
+    )
 }
 
 fn part(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
@@ -76,7 +86,11 @@ fn begin(from: &Dim, extent: &Dim, step: i64) -> Dim {
         (_, high) if high < 0 => from.clone() + extent.clone(),
         _ => from.clone(),
     };
-    let last = if step > 0 { extent.clone() } else { extent.clone() - 1i64.into() };
+    let last = if step > 0 {
+        extent.clone()
+    } else {
+        extent.clone() - 1i64.into()
+    };
     values::greatest(&values::least(&counted, &last), &Dim::from(0i64))
 }
 
@@ -100,7 +114,15 @@ fn expand(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
     let front = y.rank() - ty.rank();
     let repeated = |axis: usize| axis < front || (ty.shape[axis - front].is(1) && !y.shape[axis].is(1));
     let steps: Vec<i64> = (0..y.rank()).map(|axis| i64::from(!repeated(axis))).collect();
-    slice(w, x, &vec![Dim::from(0i64); y.rank()], &y.shape, &steps, "STRICT_BOUNDS", None)
+    slice(
+        w,
+        x,
+        &vec![Dim::from(0i64); y.rank()],
+        &y.shape,
+        &steps,
+        "STRICT_BOUNDS",
+        None,
+    )
 }
 
 #[cfg(test)]
@@ -110,11 +132,20 @@ mod tests {
     #[test]
     fn slices_begin_where_numpys_do() {
         let dim = |text: &str| text.parse::<Dim>().unwrap();
-        for (from, step, want) in [("2", 1, "min(2, n)"), ("0", 1, "0"), ("-1", -1, "max(n - 1, 0)"), ("9", -1, "max(min(9, n - 1), 0)")] {
+        for (from, step, want) in [
+            ("2", 1, "min(2, n)"),
+            ("0", 1, "0"),
+            ("-1", -1, "max(n - 1, 0)"),
+            ("9", -1, "max(min(9, n - 1), 0)"),
+        ] {
             assert_eq!(begin(&dim(from), &dim("n"), step), dim(want), "{from} by {step}");
         }
         for (from, step, want) in [(7, 1, 5), (-9, 1, 0), (-2, 1, 3), (7, -1, 4)] {
-            assert_eq!(begin(&Dim::from(from), &Dim::from(5i64), step), Dim::from(want), "{from} by {step}");
+            assert_eq!(
+                begin(&Dim::from(from), &Dim::from(5i64), step),
+                Dim::from(want),
+                "{from} by {step}"
+            );
         }
     }
 }
