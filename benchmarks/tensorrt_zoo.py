@@ -3,9 +3,10 @@
     python -m benchmarks.tensorrt_zoo --models resnet50 bert --target 8.6
 
 Needs a TensorRT library (`pip install "neurenix[rtx]"`) and, with TensorRT-RTX, no GPU. Each model and exporter is a
-process of its own; every named dimension is dynamic, in a profile that holds the zoo's sizes. What TensorRT refuses is cut
-out of the network, and the rest is built. Prints a table and writes benchmarks/results/tensorrt_zoo.json, where other models
-keep what an earlier run with the same settings found. The last row is a convolution with int8 weights and activations.
+process of its own; every named dimension is dynamic, in a profile that holds the zoo's sizes. What TensorRT refuses is
+cut out of the network, and the rest is built. Prints a table and writes benchmarks/results/tensorrt_zoo.json, where
+other models keep what an earlier run with the same settings found. The last row is a convolution with int8 weights and
+activations.
 """
 
 from __future__ import annotations
@@ -60,7 +61,6 @@ def source(name: str, exporter: str, folder: Path) -> tuple[Any, dict[str, Any]]
 
 def quantized() -> Any:
     """A convolution of int8: Quantize and Dequantize around both operands, symmetric, weights per channel."""
-    import onnx
     from onnx import TensorProto, helper, numpy_helper
 
     rng = np.random.default_rng(0)
@@ -147,7 +147,8 @@ def summary(results: dict[str, Any]) -> str:
     rows = [found for found in results.values() if "share" in found]
     taken, layers = (sum(found[key] for found in rows) for key in ("taken", "layers"))
     least = min(found["share"] for found in rows)
-    return f"{len(rows)} plans of {len(results)}; {taken} of {layers} layers ({100 * taken / layers:.1f} %), at least {least} %"
+    share = f"{taken} of {layers} layers ({100 * taken / layers:.1f} %), at least {least} %"
+    return f"{len(rows)} plans of {len(results)}; {share}"
 
 
 def main() -> None:

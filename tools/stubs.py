@@ -72,6 +72,10 @@ EXACT = {
     ("Network", "outputs"): {"-> dict": "-> dict[str, Tensor]"},
     ("Tensor", "dtype"): {"-> Incomplete": "-> np.dtype[Any]"},
     ("Tensor", "numpy"): {"-> Any | None": "-> _Array | None"},
+    ("TensorRTPlan", "build"): {
+        "options: dict": "options: dict[str, Any]",
+        _PROFILE: "Mapping[str, _Shapes]",
+    },
     ("Tensor", "shape"): {"-> tuple": "-> tuple[int | str, ...]"},
     ("Tensor", "value"): {"-> tuple | None": "-> tuple[int | str, ...] | None"},
     ("", "gpu_info"): {"-> dict": "-> dict[str, Any]"},

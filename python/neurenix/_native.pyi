@@ -22,6 +22,7 @@ __all__ = [
     "Layer",
     "Network",
     "Tensor",
+    "TensorRTPlan",
     "__version__",
     "allowed_providers",
     "cache_dir",
@@ -42,6 +43,7 @@ __all__ = [
     "register_provider",
     "registered_plugins",
     "resolve_plugin",
+    "tensorrt_library",
 ]
 
 @final
@@ -410,6 +412,51 @@ class Tensor:
         The elements of a small integer tensor that the shapes determine, row-major; else None.
         """
 
+@final
+class TensorRTPlan:
+    """
+    What TensorRT's builder made. Its bytes are code for a GPU: running them means to trust whoever built them.
+    """
+    @staticmethod
+    def build(
+        network: Network, profiles: Sequence[Mapping[str, _Shapes]], options: dict[str, Any], listener: Any
+    ) -> TensorRTPlan:
+        """
+        Builds a plan. `profiles` as for an engine; `options`: compute (dtype), tf32, optimization_level, workspace,
+        refittable, strip_weights, version_compatible, weight_streaming, targets, exclude, partial. `listener.say(severity,
+        text)` gets messages, and `listener.step(phase, done, steps)` each step: false ends the build.
+        """
+    @property
+    def data(self, /) -> bytes:
+        """
+        The plan, as TensorRT reads it.
+        """
+    @property
+    def inputs(self, /) -> list[tuple[tuple[str, str, list[int]], list[tuple[list[int], list[int], list[int]]]]]:
+        """
+        The inputs: name, dtype, shape; and for each profile the least, expected and greatest shape.
+        """
+    @property
+    def layers(self, /) -> tuple[int, int]:
+        """
+        How many layers of the simplified network are in it, and how many layers of TensorRT were written for them.
+        """
+    @property
+    def library(self, /) -> tuple[str, str, str]:
+        """
+        The library that built it: its file, its version, the headers that describe it.
+        """
+    @property
+    def outputs(self, /) -> list[tuple[str, str, list[int]]]:
+        """
+        The outputs: name, dtype, shape.
+        """
+    @property
+    def refusals(self, /) -> list[tuple[str, str, str]]:
+        """
+        The layers that are not in it: name, reason, hint.
+        """
+
 def allowed_providers() -> list[str]:
     """
     The providers that may be used, the preferred one first: `NEURENIX_PROVIDERS`; without it those from outside too.
@@ -507,4 +554,8 @@ def registered_plugins() -> list[tuple[str, str, str]]:
 def resolve_plugin(name: str, version: str | None = None, namespace: str = "") -> tuple[str, str, str]:
     """
     Which plugin a name stands for: without a version that of version "1", or the only one that there is.
+def tensorrt_library() -> tuple[tuple[str, str, str] | None, list[tuple[str, str]], list[str]]:
+    """
+    TensorRT's library, if there is one that this build can drive: its file, its version, the headers that describe it; every
+    place that was looked at before, with what is wrong there; and the headers of this build.
     """

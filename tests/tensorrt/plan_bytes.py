@@ -1,4 +1,4 @@
-"""What stands in the bytes of a plan. NVIDIA does not document them; a plan is asked for what must be in it, and no more."""
+"""What stands in the bytes of a plan. NVIDIA does not document them: a plan is asked for what must be in it alone."""
 
 from __future__ import annotations
 

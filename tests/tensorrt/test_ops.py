@@ -1,5 +1,7 @@
-"""Each case of the conformance suite that is about one op: it becomes a plan whose outputs have the right types, or it is
-refused with a reason. Nothing runs here; TensorRT's own rules have to agree with ours on every shape and dtype."""
+"""The first cases of each op in the conformance suite: they become plans, or are refused with a reason.
+
+Nothing runs here; TensorRT's own rules have to agree with ours on every shape and dtype.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,6 @@ from tests.conformance.case import Case, dtype_of
 from tests.conformance.test_conformance import MODULES, arrays_of, network_of, symbolic
 
 pytest.importorskip("onnx")
-
-#: Ops of which Neurenix writes no case in layers of TensorRT.
-NEVER: dict[str, str] = {}
 
 
 def parameters() -> list[Any]:

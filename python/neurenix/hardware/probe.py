@@ -9,6 +9,7 @@ from functools import cache
 from neurenix import _native
 from neurenix.log import LOG
 
+
 @dataclass(frozen=True)
 class State:
     """Whether a provider can run here, and why not."""

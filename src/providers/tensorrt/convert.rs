@@ -38,6 +38,11 @@ type Refused = BTreeMap<LayerId, Refusal>;
 /// # Errors
 /// If TensorRT takes no layer, or gives no session.
 pub fn convert(network: &Network, library: &Arc<Library>, sink: Sink, exclude: &[String]) -> Result<Converted> {
+    if network.layer_count() == 0 {
+        return Err(Error::unsupported(
+            "the network has no layers: there is nothing to build",
+        ));
+    }
     let mut refused = excluded(network, exclude);
     // A layer that TensorRT refused stays in its network, which is then of no use: it is written anew without it.
     loop {

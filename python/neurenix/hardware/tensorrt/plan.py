@@ -21,7 +21,10 @@ Progress = Callable[[str, int, int], Any]
 
 
 class PlanPort(NamedTuple):
-    """An input or output: its name, TensorRT's name of its dtype, its shape; of an input for each profile min, opt and max."""
+    """An input or output: its name, TensorRT's name of its dtype, its shape.
+
+    An input has for each profile its least, expected and greatest shape.
+    """
 
     name: str
     dtype: str
@@ -133,16 +136,16 @@ def build_plan(
     """Builds a plan with the TensorRT library of this machine (`neurenix info` names it).
 
     `model`, `input_shapes`, `precision` and `input_values` as `TensorRTBackend.optimize_model` has them; precision is
-    explicit in the graph, inputs and outputs keep the dtypes of the model. `targets`: compute capabilities such as "8.6",
-    for which TensorRT-RTX builds without a GPU; none leaves the choice to the library. `refittable`, `strip_weights`,
-    `version_compatible`, `weight_streaming`: TensorRT's flags of these names, where its version has them. `exclude`: names
-    of layers or ops to leave out. `partial`: layers that TensorRT does not take are cut out: what they read is a result of
-    the plan, and what they give an input; they are in `refusals`. `progress(phase, done, steps)` is called at each step,
-    from threads of TensorRT; False ends the build.
+    explicit in the graph, inputs and outputs keep the dtypes of the model. `targets`: compute capabilities such as
+    "8.6", for which TensorRT-RTX builds without a GPU; none leaves the choice to the library. `refittable`,
+    `strip_weights`, `version_compatible`, `weight_streaming`: TensorRT's flags of these names, where its version has
+    them. `exclude`: names of layers or ops to leave out. `partial`: layers that TensorRT does not take are cut out:
+    what they read is a result of the plan, and what they give an input; they are in `refusals`. `progress(phase, done,
+    steps)` is called at each step, from threads of TensorRT; False ends the build.
 
-    Raises `DeviceError` with every place that was looked at where there is no library, and when the builder fails, with
-    what it said; `UnsupportedError` with the layers that TensorRT does not take, or a flag that its version has not;
-    and as the importers do.
+    Raises `DeviceError` with every place that was looked at where there is no library, and when the builder fails,
+    with what it said; `UnsupportedError` with the layers that TensorRT does not take, or a flag that its version has
+    not; and as the importers do.
     """
     check("precision", precision)
     level = check("optimization_level", optimization_level)

@@ -51,19 +51,14 @@ fn indices(w: &mut Writer, layer: &Layer, limits: &[Dim]) -> Result<Tensor> {
             return w.constant(&Array::from_i64(array.dtype(), array.shape().to_vec(), &counted)?);
         }
     }
-    if ty.rank() == 0 || !matches!(ty.dtype, DType::Int32 | DType::Int64) {
-        let given = w.input(layer, 1)?;
-        return match ty.rank() {
-            0 => Err(Error::unsupported(
-                "an index that comes with a call may count from the back",
-            )),
-            _ => Ok(given),
-        };
-    }
     let given = w.input(layer, 1)?;
+    let mut shape = vec![Dim::from(1i64); ty.rank()];
+    if let Some(last) = shape.last_mut() {
+        *last = limits.len().into();
+    }
     let limits = w.dims(limits)?;
     let limits = w.cast(limits, DType::Int64, ty.dtype)?;
-    let limits = w.raise(limits, &[Dim::from(1i64)], ty.rank())?;
+    let limits = w.reshape(limits, &shape)?;
     let zero = w.number(ty.dtype, 0.0, ty.rank())?;
     let behind = w.elementwise("LESS", given, zero)?;
     let counted = w.elementwise("SUM", given, limits)?;
@@ -79,17 +74,17 @@ fn gather(w: &mut Writer, layer: &Layer, mode: &str) -> Result<Tensor> {
     w.one(spec.int("axis", axis as i64))
 }
 
+/// The extents that the entries of an index count in, from this axis on.
+fn entries<'n>(w: &Writer<'n>, layer: &Layer, first: usize) -> Result<&'n [Dim]> {
+    let length = w.ty(layer, 1)?.shape.last().and_then(Dim::as_const);
+    let length = length.ok_or_else(|| Error::unsupported("the length of an index comes with a call"))? as usize;
+    let limits = w.ty(layer, 0)?.shape.get(first..first + length);
+    limits.ok_or_else(|| Error::shape("an index has more entries than there are axes"))
+}
+
 fn gather_nd(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
-    let (ty, of) = (w.ty(layer, 0)?, w.ty(layer, 1)?);
     let batch = layer.attrs.int("batch_dims") as usize;
-    let length = of.shape.last().and_then(Dim::as_const).unwrap_or(0) as usize;
-    let limits = ty.shape.get(batch..batch + length);
-    let limits = limits.ok_or_else(|| Error::unsupported("the length of an index comes with a call"))?;
-    if w.constant_of(layer, 1).is_none() && length != 1 {
-        return Err(Error::unsupported(
-            "indices of several axes that come with a call may count from the back",
-        ));
-    }
+    let limits = entries(w, layer, batch)?;
     let x = w.input(layer, 0)?;
     let indices = indices(w, layer, limits)?;
     let spec = Spec::new("Gather").input(x).input(indices).word("mode", "ND");
@@ -108,15 +103,7 @@ fn scatter(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
         let spec = Spec::new("Scatter").input(x).input(indices).input(updates);
         return w.one(spec.word("mode", "ELEMENT").int("axis", axis as i64));
     }
-    let from_front = w
-        .constant_of(layer, 1)
-        .is_some_and(|array| array.to_i64().iter().all(|&i| i >= 0));
-    if !from_front {
-        return Err(Error::unsupported(
-            "indices of several axes that come with a call may count from the back",
-        ));
-    }
-    let indices = w.input(layer, 1)?;
+    let indices = indices(w, layer, entries(w, layer, 0)?)?;
     let spec = Spec::new("Scatter").input(x).input(indices).input(updates);
     w.one(spec.word("mode", "ND"))
 }

@@ -140,7 +140,7 @@ mod tests {
         ] {
             assert_eq!(begin(&dim(from), &dim("n"), step), dim(want), "{from} by {step}");
         }
-        for (from, step, want) in [(7, 1, 5), (-9, 1, 0), (-2, 1, 3), (7, -1, 4)] {
+        for (from, step, want) in [(7i64, 1, 5i64), (-9, 1, 0), (-2, 1, 3), (7, -1, 4)] {
             assert_eq!(
                 begin(&Dim::from(from), &Dim::from(5i64), step),
                 Dim::from(want),
