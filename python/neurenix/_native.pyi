@@ -423,8 +423,9 @@ class TensorRTPlan:
     ) -> TensorRTPlan:
         """
         Builds a plan. `profiles` as for an engine; `options`: compute (dtype), tf32, optimization_level, workspace,
-        refittable, strip_weights, version_compatible, weight_streaming, targets, exclude, partial. `listener.say(severity,
-        text)` gets messages, and `listener.step(phase, done, steps)` each step: false ends the build.
+        refittable, strip_weights, version_compatible, weight_streaming, targets, exclude, partial.
+        `listener.say(severity, text)` gets messages, and `listener.step(phase, done, steps)` each step: false ends the
+        build.
         """
     @property
     def data(self, /) -> bytes:
@@ -556,6 +557,6 @@ def resolve_plugin(name: str, version: str | None = None, namespace: str = "") -
     Which plugin a name stands for: without a version that of version "1", or the only one that there is.
 def tensorrt_library() -> tuple[tuple[str, str, str] | None, list[tuple[str, str]], list[str]]:
     """
-    TensorRT's library, if there is one that this build can drive: its file, its version, the headers that describe it; every
-    place that was looked at before, with what is wrong there; and the headers of this build.
+    TensorRT's library, if there is one that this build can drive: its file, its version, the headers that describe
+    it; every place that was looked at before, with what is wrong there; and the headers of this build.
     """

@@ -33,8 +33,9 @@ pub struct TensorRTPlan {
 #[pymethods]
 impl TensorRTPlan {
     /// Builds a plan. `profiles` as for an engine; `options`: compute (dtype), tf32, optimization_level, workspace,
-    /// refittable, strip_weights, version_compatible, weight_streaming, targets, exclude, partial. `listener.say(severity,
-    /// text)` gets messages, and `listener.step(phase, done, steps)` each step: false ends the build.
+    /// refittable, strip_weights, version_compatible, weight_streaming, targets, exclude, partial.
+    /// `listener.say(severity, text)` gets messages, and `listener.step(phase, done, steps)` each step: false ends the
+    /// build.
     #[staticmethod]
     fn build(
         py: Python<'_>,
@@ -105,8 +106,8 @@ impl TensorRTPlan {
     }
 }
 
-/// TensorRT's library, if there is one that this build can drive: its file, its version, the headers that describe it; every
-/// place that was looked at before, with what is wrong there; and the headers of this build.
+/// TensorRT's library, if there is one that this build can drive: its file, its version, the headers that describe
+/// it; every place that was looked at before, with what is wrong there; and the headers of this build.
 #[pyfunction]
 pub fn tensorrt_library(py: Python<'_>) -> PyResult<(Option<Found>, Vec<(String, String)>, Vec<String>)> {
     let (library, tried) = py.detach(|| guarded(Library::search))?;
