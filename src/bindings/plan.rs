@@ -20,8 +20,12 @@ use std::sync::Arc;
 type Shapes = BTreeMap<String, (Vec<i64>, Vec<i64>, Vec<i64>)>;
 /// Name, TensorRT's dtype, and shape, in which -1 comes with a call.
 type Port = (String, String, Vec<i64>);
+/// For each profile the least, expected and greatest shape.
+type Profiles = Vec<(Vec<i64>, Vec<i64>, Vec<i64>)>;
 /// Its file, version, and the headers that describe it.
 type Found = (String, String, String);
+/// The library, the places before it with what is wrong there, and the headers of this build.
+type Search = (Option<Found>, Vec<(String, String)>, Vec<String>);
 
 /// What TensorRT's builder made. Its bytes are code for a GPU: running them means to trust whoever built them.
 #[pyclass(frozen, module = "neurenix")]
@@ -71,8 +75,7 @@ impl TensorRTPlan {
 
     /// The inputs: name, dtype, shape; and for each profile the least, expected and greatest shape.
     #[getter]
-    #[allow(clippy::type_complexity)]
-    fn inputs(&self) -> Vec<(Port, Vec<(Vec<i64>, Vec<i64>, Vec<i64>)>)> {
+    fn inputs(&self) -> Vec<(Port, Profiles)> {
         let row = |input: &plan::Input| {
             let shapes = input.shapes.iter().cloned().map(|[min, opt, max]| (min, opt, max));
             (port(&input.description), shapes.collect())
@@ -109,7 +112,7 @@ impl TensorRTPlan {
 /// TensorRT's library, if there is one that this build can drive: its file, its version, the headers that describe
 /// it; every place that was looked at before, with what is wrong there; and the headers of this build.
 #[pyfunction]
-pub fn tensorrt_library(py: Python<'_>) -> PyResult<(Option<Found>, Vec<(String, String)>, Vec<String>)> {
+pub fn tensorrt_library(py: Python<'_>) -> PyResult<Search> {
     let (library, tried) = py.detach(|| guarded(Library::search))?;
     let tried = tried.into_iter().map(|attempt| (attempt.place, attempt.reason));
     Ok((library.as_deref().map(found), tried.collect(), library::flavours()))
