@@ -555,6 +555,8 @@ def registered_plugins() -> list[tuple[str, str, str]]:
 def resolve_plugin(name: str, version: str | None = None, namespace: str = "") -> tuple[str, str, str]:
     """
     Which plugin a name stands for: without a version that of version "1", or the only one that there is.
+    """
+
 def tensorrt_library() -> tuple[tuple[str, str, str] | None, list[tuple[str, str]], list[str]]:
     """
     TensorRT's library, if there is one that this build can drive: its file, its version, the headers that describe

@@ -13,9 +13,9 @@ mod machine;
 mod network;
 mod ops;
 mod placed;
+mod plan;
 mod plugin;
 mod provider;
-mod plan;
 mod tensor;
 
 /// The extension module `neurenix._native`; users meet its contents through `neurenix`.
@@ -47,10 +47,11 @@ mod _native {
     #[pymodule_export]
     use super::ops::ops;
     #[pymodule_export]
+    use super::plan::{TensorRTPlan, tensorrt_library};
+    #[pymodule_export]
     use super::plugin::{deregister_plugin, register_plugin, registered_plugins, resolve_plugin};
     #[pymodule_export]
     use super::provider::register_provider;
-    use super::plan::{TensorRTPlan, tensorrt_library};
     #[pymodule_export]
     use super::tensor::Tensor;
 

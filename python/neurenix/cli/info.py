@@ -77,8 +77,6 @@ def _print(found: dict[str, Any], knobs: bool) -> None:
         print(f"  {state['name']}: {'available' if state['available'] else state['reason']}")
     for name, value in found["outside"].items():
         print(f"  {name}: from outside ({value}), where it is asked for by name")
-    for provider in found["providers"]:
-        print(f"  {provider['name']}: {'available' if provider['available'] else provider['reason']}")
     _print_tensorrt(found["tensorrt"])
     device = found["device"]
     print(f"device: {device['name']}, {device['threads']} threads, {device['free_memory'] / 2**30:.1f} GiB free")

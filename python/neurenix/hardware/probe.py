@@ -26,7 +26,8 @@ class State:
 @cache
 def state(provider: str, device: int = 0) -> State:
     """The state of a provider on this machine, on the GPU of this number."""
-    return State(provider, dict(_native.provider_states(device))[provider])
+    states = dict(_native.provider_states(device))
+    return State(provider, states.get(provider, f"there is no provider {provider!r}"))
 
 
 def choose(wanted: Sequence[str], device: int = 0) -> tuple[list[str], list[State]]:
