@@ -4,7 +4,7 @@
 //! of the Python that builds us (pip's and uv's isolated environments included). Its shared library is carried in
 //! `python/neurenix/_lib`, beside the extension module, and found there through an rpath relative to that module.
 
-#[path = "build/tensorrt.rs"]
+#[path = "build_tensorrt.rs"]
 mod tensorrt;
 
 use std::{
