@@ -1,5 +1,7 @@
 //! Compiles every C++ file under `cpp/` and every cxx bridge under `src/`, links oneDNN, and numbers the CUDA kernels.
 //!
+//! The headers for plugins are carried in `python/neurenix/_include`.
+//!
 //! oneDNN comes from `$ONEDNN_ROOT`, or else from the PyPI packages `onednn-devel-cpu-gomp` and `onednn-cpu-gomp`
 //! of the Python that builds us (pip's and uv's isolated environments included). Its shared library is carried in
 //! `python/neurenix/_lib`, beside the extension module, and found there through an rpath relative to that module.
@@ -95,6 +97,16 @@ impl OneDnn {
     }
 }
 
+/// Carries the headers for plugins in C++ beside the Python modules.
+fn carry_headers() -> std::io::Result<()> {
+    let carried = root().join("python/neurenix/_include/neurenix");
+    fs::create_dir_all(&carried)?;
+    for header in files(Path::new("cpp/include/neurenix"), |_| true) {
+        copy_if_newer(&header, &carried.join(header.file_name().unwrap_or_default()))?;
+    }
+    Ok(())
+}
+
 fn root() -> PathBuf {
     PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default())
 }
@@ -173,4 +185,5 @@ fn main() {
     onednn
         .link()
         .unwrap_or_else(|error| panic!("\n\ncannot carry {}: {error}\n", onednn.library.display()));
+    carry_headers().unwrap_or_else(|error| panic!("\n\ncannot carry the headers for plugins: {error}\n"));
 }

@@ -31,11 +31,11 @@ lint:
     cargo fmt --check
     cargo clippy --all-targets -- -D warnings
     cargo clippy --all-targets --no-default-features -- -D warnings
-    git ls-files 'cpp/*.cc' 'cpp/*.h' 'tests/cuda/recorded/*' | xargs --no-run-if-empty clang-format --dry-run -Werror
+    git ls-files 'cpp/*.cc' 'cpp/*.h' 'examples/*.cc' 'tests/*.cc' 'tests/cuda/recorded/*' | xargs --no-run-if-empty clang-format --dry-run -Werror
 
 # Puts everything into the shape that `just lint` wants.
 format:
     ruff check --fix .
     ruff format .
     cargo fmt
-    git ls-files 'cpp/*.cc' 'cpp/*.h' 'tests/cuda/recorded/*' | xargs --no-run-if-empty clang-format -i
+    git ls-files 'cpp/*.cc' 'cpp/*.h' 'examples/*.cc' 'tests/*.cc' 'tests/cuda/recorded/*' | xargs --no-run-if-empty clang-format -i

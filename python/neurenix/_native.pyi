@@ -34,6 +34,7 @@ __all__ = [
     "gpu_count",
     "gpu_info",
     "knobs",
+    "load_plugin_library",
     "look_in",
     "nearest",
     "onednn_version",
@@ -513,6 +514,11 @@ def gpu_info(device: SupportsIndex) -> dict[str, Any]:
 def knobs() -> list[dict[str, Any]]:
     """
     Every environment variable that is read, with its default, its doc, and what is set now (or None).
+    """
+
+def load_plugin_library(path: str | PathLike[str]) -> list[tuple[str, str, str]]:
+    """
+    Opens a shared library of plugins and registers what it brings: name, version and namespace of each.
     """
 
 def look_in(paths: Sequence[str | PathLike[str]]) -> None:

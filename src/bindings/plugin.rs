@@ -9,9 +9,11 @@ use crate::network::op::TensorType;
 use crate::network::plugin::{
     self, Device, Field, FieldKind, Fields, Held, Identity, Number, Phase, Plugin, Prepared, Run, Shaped, Source,
 };
+use crate::providers::plugin::library;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyList, PyTuple};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Name, version and namespace.
@@ -91,6 +93,14 @@ pub fn register_plugin(name: Name, creator: &Bound<'_, PyAny>) -> PyResult<()> {
         object: creator.clone().unbind(),
     };
     Ok(plugin::registry::register(Arc::new(creator))?)
+}
+
+/// Opens a shared library of plugins and registers what it brings: name, version and namespace of each.
+#[pyfunction]
+pub fn load_plugin_library(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Name>> {
+    // What the library does when it is opened may take its time.
+    let identities = py.detach(|| library::load(&path))?;
+    Ok(identities.into_iter().map(name).collect())
 }
 
 /// Takes a creator out of the registry; says whether there was one.

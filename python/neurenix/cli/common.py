@@ -31,7 +31,11 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--optimization-level", type=int, default=3, help="0 (no timing) to 5 (3)")
     parser.add_argument("--strict", action="store_true", help="fail where a layer falls back to another provider")
     parser.add_argument(
-        "--plugins", action="append", default=[], metavar="MODULE", help="import it first: it registers plugins"
+        "--plugins",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import it first, or load it (.so): it registers plugins",
     )
     parser.add_argument("--seed", type=int, default=0, help="of random inputs (0)")
     parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON, to a file or to stdout")

@@ -114,7 +114,7 @@ fn missing(wanted: &[Identity]) -> Error {
         .got(registered)
         .hint(
             "register them first: import what defines them, or call trt.register_plugin(name, class), with the version \
-             and namespace; Neurenix imports nothing by itself",
+             and namespace, or trt.load_plugin_library(path); Neurenix imports nothing by itself",
         )
 }
 

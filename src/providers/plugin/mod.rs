@@ -1,5 +1,7 @@
 //! Plugins as kernels: what the processor's and the GPU's provider offer for a layer that somebody else runs.
 
+pub mod library;
+
 use crate::error::Result;
 use crate::network::ops::plugin;
 use crate::network::plugin::{Device, Plugin, Prepared, Run, Shaped, blame};

@@ -72,6 +72,8 @@ from neurenix.hardware.tensorrt.plugins import (
     deregister_plugin,
     get_plugin_registry,
     init_libnvinfer_plugins,
+    load_plugin_library,
+    plugin_include_dir,
     register_plugin,
 )
 
@@ -150,7 +152,9 @@ __all__ = [
     "int32",
     "int64",
     "is_tensorrt_available",
+    "load_plugin_library",
     "nptype",
+    "plugin_include_dir",
     "register_plugin",
     "uint8",
     "volume",

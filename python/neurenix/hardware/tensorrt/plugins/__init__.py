@@ -23,6 +23,7 @@ from neurenix.hardware.tensorrt.plugins.interfaces import (
     IPluginV3OneCore,
     IPluginV3OneRuntime,
 )
+from neurenix.hardware.tensorrt.plugins.libraries import load_plugin_library, plugin_include_dir
 from neurenix.hardware.tensorrt.plugins.registry import (
     IPluginRegistry,
     deregister_plugin,
@@ -63,5 +64,7 @@ __all__ = [
     "deregister_plugin",
     "get_plugin_registry",
     "init_libnvinfer_plugins",
+    "load_plugin_library",
+    "plugin_include_dir",
     "register_plugin",
 ]

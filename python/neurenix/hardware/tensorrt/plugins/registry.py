@@ -17,6 +17,7 @@ from neurenix.hardware.tensorrt.plugins.interfaces import (
     IPluginV2DynamicExt,
     IPluginV3,
 )
+from neurenix.hardware.tensorrt.plugins.libraries import load_plugin_library
 from neurenix.hardware.tensorrt.plugins.simple import IPluginV2
 
 LOG = logging.getLogger("neurenix")
@@ -209,13 +210,17 @@ def register_plugin(
 
 
 def register_all(plugins: Iterable[str | tuple[str, type]]) -> None:
-    """Registers classes under their names, and imports modules, which do so themselves.
+    """Registers classes under their names, imports modules, which do so themselves, and loads libraries (`.so`).
 
-    Raises as `register_plugin`, and `InvalidArgumentError` for a module that can't be imported.
+    Raises as `register_plugin` and `load_plugin_library`, and `InvalidArgumentError` for a module that can't be
+    imported.
     """
     for plugin in plugins:
         if isinstance(plugin, tuple):
             register_plugin(*plugin)
+            continue
+        if plugin.endswith(".so"):
+            load_plugin_library(plugin)
             continue
         try:
             importlib.import_module(plugin)
@@ -227,5 +232,7 @@ def register_all(plugins: Iterable[str | tuple[str, type]]) -> None:
 
 def deregister_plugin(name: str, *, version: str | None = None, namespace: str = "") -> bool:
     """Takes a plugin out of the registry; says whether it was there."""
-    creator = _REGISTRY.get_creator(*_native.resolve_plugin(name, version, namespace))
-    return creator is not None and _REGISTRY.deregister_creator(creator)
+    identity = _native.resolve_plugin(name, version, namespace)
+    creator = _REGISTRY.get_creator(*identity)
+    # One of a library in C++ is known to the native module alone.
+    return _native.deregister_plugin(identity) if creator is None else _REGISTRY.deregister_creator(creator)
