@@ -1,4 +1,4 @@
-"""The code of pages in docs/ runs, in a process and a folder of its own."""
+"""The code of pages in docs/ runs, in a process and a folder of its own, with blocks of C++ as files there."""
 
 import os
 import re
@@ -15,8 +15,11 @@ PAGES = ("plugins",)
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / f"docs/{page}.md").read_text(), re.MULTILINE | re.DOTALL)
+    text = (ROOT / f"docs/{page}.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) > 3
+    for name, code in re.findall(r"^```cpp\n// (\S+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        (tmp_path / name).write_text(code)
     environment = {**os.environ, "NEURENIX_CACHE_DIR": str(tmp_path / "cache"), "NEURENIX_PROVIDERS": "cpu,toy"}
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(blocks)],
