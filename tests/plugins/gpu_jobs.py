@@ -95,11 +95,11 @@ def _driver() -> ctypes.CDLL:
     return ctypes.CDLL(os.environ["NEURENIX_CUDA_LIBRARIES"] + "/libcuda.so.1")
 
 
-def model(plugin: Any, **options: Any) -> nx.OptimizedModel:
+def model(plugin: Any, fields: dict[str, Any] | None = None, **options: Any) -> nx.OptimizedModel:
     """A plugin between two layers of the GPU's."""
     network = trt.Builder().create_network()
     x = network.add_input("x", trt.float32, ("n", 8))
-    layer = network.add_plugin_v2([network.add_activation(x, trt.ActivationType.RELU)], plugin)
+    layer = network.add_plugin_v2([network.add_activation(x, trt.ActivationType.RELU)], plugin, **(fields or {}))
     layer.name = "mine"
     network.mark_output(network.add_activation(layer, trt.ActivationType.SIGMOID))
     given: dict[str, Any] = {"timing_cache": False, "threads": 2} | options
@@ -143,6 +143,19 @@ def python(capturable: bool) -> tuple[list[tuple[str, str]], list[int], int]:
         graphs.append(recorded.count("cuGraphLaunch") - before)
     assert all(rows == 4 and stream != 0 for rows, stream in Python.calls)
     return kernels(made), graphs, len(Python.calls)
+
+
+@leaves_nothing
+def library(path: str, capturable: bool) -> tuple[list[tuple[str, str]], list[int]]:
+    """Who runs what of a plugin in C++, and how many graphs each call launches."""
+    trt.load_plugin_library(path)
+    recorded, made = Recorded(), model("Copy", {"capturable": capturable}, fallback=False)
+    graphs = []
+    for _ in range(8):
+        before = recorded.count("cuGraphLaunch")
+        call(made)
+        graphs.append(recorded.count("cuGraphLaunch") - before)
+    return kernels(made), graphs
 
 
 @leaves_nothing

@@ -15,6 +15,7 @@ from neurenix import _native
 from tests.cuda import stand_in
 from tests.cuda.conftest import libraries
 from tests.plugins import gpu_jobs as jobs
+from tests.plugins.test_libraries import compile_library
 
 __all__ = ["libraries"]
 
@@ -29,6 +30,13 @@ def process(libraries: Path) -> Iterator[stand_in.Process]:
     """A process that sees the recorded device."""
     with stand_in.Process(libraries) as process:
         yield process
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A library with a plugin that copies, on either device."""
+    source = Path(__file__).with_name("copy_plugin.cc")
+    return str(compile_library(source, tmp_path_factory.mktemp("copy") / "libcopy.so"))
 
 
 def kinds(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -55,6 +63,14 @@ def test_python_that_may_be_recorded_is_left_out_of_replays(process: stand_in.Pr
     rows, graphs, calls = process.run(jobs.python, True)
     assert kinds(rows) == AROUND
     assert graphs[-3:] == [1, 1, 1] and calls < 5
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+def test_a_library_in_cpp_works_in_the_stream(process: stand_in.Process, copy: str, capturable: bool) -> None:
+    rows, graphs = process.run(jobs.library, copy, capturable)
+    assert kinds(rows) == AROUND
+    # As a class in Python: a cut, or inside the one graph of a call.
+    assert graphs[0] == 0 and graphs[-1] > 0 and (graphs[-3:] == [1, 1, 1]) == capturable
 
 
 def test_a_plugin_that_the_gpu_does_not_run_gets_its_data_on_the_processor(process: stand_in.Process) -> None:
@@ -100,6 +116,18 @@ def test_a_kernel_of_a_plugin_computes_on_a_gpu() -> None:
     for rows in (4, 4, 4, 4, 40, 40, 40, 4):
         x = np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)
         np.testing.assert_allclose(made(x), want(x, 3.0), rtol=1e-5)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("capturable", [False, True])
+def test_a_library_in_cpp_computes_on_a_gpu(copy: str, capturable: bool) -> None:
+    trt.load_plugin_library(copy)
+    made = jobs.model("Copy", {"capturable": capturable}, fallback=False)
+    for rows in (4, 4, 4, 4, 40, 40, 40, 4):
+        x = np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)
+        np.testing.assert_allclose(made(x), want(x, 1.0), rtol=1e-5)
+    assert trt.deregister_plugin("Copy")
 
 
 @pytest.mark.gpu
