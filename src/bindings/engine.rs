@@ -97,8 +97,8 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
 #[pymethods]
 impl Engine {
     /// Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
-    /// `options`: compute (dtype), tf32, io (dtype), threads, optimization_level, exclude, timing_cache, strict, verify,
-    /// providers, device (the number of a GPU).
+    /// `options`: compute (dtype), tf32, io (dtype), threads, optimization_level, exclude, timing_cache, strict,
+    /// verify, providers, device (the number of a GPU).
     #[staticmethod]
     fn build(
         py: Python<'_>,
