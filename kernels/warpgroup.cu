@@ -245,11 +245,48 @@ __device__ __forceinline__ void bring_operands(const Rows<L>& rows, const Tail& 
     }
 }
 
+// Rows of results to where they belong: a row at once, or several.
+template <typename L, typename Y>
+__device__ __forceinline__ void copy_rows(Y* y, const Share& s, const Rows<L>& rows) {
+    constexpr int PACKS = L::COLUMNS / 8;
+    const int32 lane = threadIdx.x % 32;
+    #pragma unroll 4
+    for (int32 i = 0; i < 16 * PACKS / 32; i++) {
+        const int32 row = (i * 32 + lane) / PACKS, column = (i * 32 + lane) % PACKS * 8;
+        const Pack<Y, 8> pack = *(const Pack<Y, 8>*)(rows.laid + row * L::PITCH + column * 2);
+        if (row < rows.rows && column < rows.columns) *(Pack<Y, 8>*)(y + rows.first + (uint64)row * s.n + column) = pack;
+    }
+}
+
+// The same where rows begin anywhere: eights that lie on a multiple of 16 bytes, and what is before and behind them.
+template <typename L, typename Y>
+__device__ __forceinline__ void copy_uneven_rows(Y* y, const Share& s, const Rows<L>& rows) {
+    const int32 lane = threadIdx.x % 32;
+    #pragma unroll 2
+    for (int32 row = 0; row < rows.rows; row++) {
+        Y* const to = y + rows.first + (uint64)row * s.n;
+        const uint8* const from = rows.laid + row * L::PITCH;
+        const int32 head = min((int32)(0u - (uint32)((uint64)to / 2) & 7), rows.columns), eights = (rows.columns - head) / 8;
+        const int32 column = head + lane * 8, edge = lane < head ? lane : eights * 8 + lane;
+        if (lane < eights) {
+            uint32 words[5];
+            #pragma unroll
+            for (int32 i = 0; i < 5; i++) words[i] = ((const uint32*)from)[column / 2 + i];
+            #pragma unroll
+            for (int32 i = 0; i < 4; i++) words[i] = __funnelshift_r(words[i], words[i + 1], column % 2 * 16);
+            // The compiler would store part by part.
+            asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to + column), "r"(words[0]), "r"(words[1]),
+                         "r"(words[2]), "r"(words[3])
+                         : "memory");
+        }
+        if (edge < rows.columns) to[edge] = ((const Y*)from)[edge];
+    }
+}
+
 // The sums of a warp to results of 16 bits: done while each lane has two neighbours of every eight in a row and in the one
 // eight rows below, then laid out as rows.
-template <typename L, typename Y, typename Tail>
-__device__ __forceinline__ void put_rows(Y* y, const float (&sums)[L::COLUMNS / 2], const Tail& tail, const Share& s,
-                                         const Rows<L>& rows) {
+template <typename L, typename Tail>
+__device__ __forceinline__ void lay_rows(const float (&sums)[L::COLUMNS / 2], const Tail& tail, const Rows<L>& rows) {
     const int32 lane = threadIdx.x % 32, own = lane / 4 * L::PITCH + lane % 4 * 4;
     const uint32 to = rows.shared + lane % 16 * L::PITCH + lane / 16 * 16;
     #pragma unroll
@@ -265,20 +302,11 @@ __device__ __forceinline__ void put_rows(Y* y, const float (&sums)[L::COLUMNS / 
             }
             if (Tail::STAGED) read[Tail::COLUMNS] = *(const uint32*)(rows.laid + own + below * L::PITCH + column * 2);
             const float pair[2] = {sums[at], sums[at + 1]};
-            const Pack<Y, 2> two = tail.two(pair, read);
+            const auto two = tail.two(pair, read);
             results[i] = *(const uint32*)&two;
         }
         if (Tail::STAGED) __syncwarp();
         store_matrices(to + j * 2, results);
-    }
-    __syncwarp();
-    // A row at once, or several.
-    constexpr int PACKS = L::COLUMNS / 8;
-    #pragma unroll 4
-    for (int32 i = 0; i < 16 * PACKS / 32; i++) {
-        const int32 row = (i * 32 + lane) / PACKS, column = (i * 32 + lane) % PACKS * 8;
-        const Pack<Y, 8> pack = *(const Pack<Y, 8>*)(rows.laid + row * L::PITCH + column * 2);
-        if (row < rows.rows && column < rows.columns) *(Pack<Y, 8>*)(y + rows.first + (uint64)row * s.n + column) = pack;
     }
     __syncwarp();
 }
@@ -337,7 +365,15 @@ __device__ __forceinline__ void multiply_all(const Share& s, const Result& resul
             if (even) {
                 barrier_wait(arrived, parity);
                 parity ^= 1;
-                put_rows<L>(y, sums, tail, s, rows);
+                lay_rows<L>(sums, tail, rows);
+                copy_rows<L>(y, s, rows);
+                __syncwarp();
+                continue;
+            }
+            if constexpr (Tail::COLUMNS == 0 && !Tail::STAGED) {
+                lay_rows<L>(sums, tail, rows);
+                copy_uneven_rows<L>(y, s, rows);
+                __syncwarp();
                 continue;
             }
         }
