@@ -2,8 +2,8 @@
 
     python -m benchmarks.bench_pinned
 
-`device_only` is the rate of calls with arrays on the GPU, one after another; `pinned` that of calls with arrays in pinned
-memory from so many threads, `pageable` with numpy's own. Results go to benchmarks/results/pinned.json.
+`device_only` is the rate of calls with arrays on the GPU, one after another; `pinned` that of calls with arrays in
+pinned memory from so many threads, `pageable` with numpy's own. Results go to benchmarks/results/pinned.json.
 """
 
 from __future__ import annotations
