@@ -209,9 +209,7 @@ class PlanContext:
         return self._context.times()
 
 
-def open_plan(
-    plan: bytes | str | os.PathLike[str], *, trust: bool = False, logger: Logger | None = None
-) -> PlanEngine:
+def open_plan(plan: bytes | str | os.PathLike[str], *, trust: bool = False, logger: Logger | None = None) -> PlanEngine:
     """Opens a plan, or a file of one, with the TensorRT library of this machine.
 
     A plan is native code for a GPU: only with `trust=True`, which says that you trust whoever built it.
