@@ -160,6 +160,16 @@ def test_int8_convolutions_are_built() -> None:
     assert re.search(rb"dims={ \"[^\"]+\" 16 32 32 } [^\n]* type=int8 }", plan.data)
 
 
+def test_what_rtx_has_not_is_refused_or_left_aside(tmp_path: Path) -> None:
+    with pytest.raises(errors.UnsupportedError, match="no hardware compatibility") as caught:
+        build(hardware_compatibility="ampere+")
+    assert "targets" in str(caught.value.hint)
+    with pytest.raises(errors.InvalidArgumentError, match="hardware compatibility 'everything'|\\"everything\\""):
+        build(hardware_compatibility="everything")
+    build(timing_cache=tmp_path / "model.timing")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_progress_is_told_and_false_ends_the_build() -> None:
     told: list[tuple[str, int, int]] = []
     build(progress=lambda *step: told.append(step))
