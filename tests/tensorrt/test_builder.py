@@ -99,6 +99,23 @@ def test_weights_can_be_streamed() -> None:
     assert build(weight_streaming=True).data
 
 
+@pytest.mark.parametrize(
+    ("data", "words"), [(bytes(100), "damaged"), (b"ftrt" + bytes(5000), "damaged"), (b"x" * 63, "shorter than any")]
+)
+def test_what_is_no_plan_is_refused_by_tensorrt_itself(data: bytes, words: str) -> None:
+    with pytest.raises((errors.DeviceError, errors.FormatError), match=words):
+        open_plan(data, trust=True)
+
+
+def test_without_a_gpu_a_plan_is_refused_with_what_tensorrt_says() -> None:
+    data = build().data
+    try:
+        open_plan(data, trust=True)
+    except errors.DeviceError as error:
+        assert error.message.startswith("TensorRT opens a plan: ") and "version" in str(error.got), error
+        assert re.search("CUDA|driver|compute capabilities", error.message), error
+
+
 def test_builds_for_several_gpus_hold_code_for_each() -> None:
     one, two = build(), build(targets=["8.6", "12.0"])
     assert b"accelerators={sm86 }" in one.data and b"accelerators={sm86 sm120 }" in two.data
@@ -209,23 +226,6 @@ def test_a_plan_is_saved_whole_and_for_its_owner(tmp_path: Path) -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidArgumentError):
         build(**options)
-
-
-@pytest.mark.parametrize(
-    ("data", "words"), [(bytes(100), "damaged"), (b"ftrt" + bytes(5000), "damaged"), (b"x" * 63, "shorter than any")]
-)
-def test_what_is_no_plan_is_refused_by_tensorrt_itself(data: bytes, words: str) -> None:
-    with pytest.raises((errors.DeviceError, errors.FormatError), match=words):
-        open_plan(data, trust=True)
-
-
-def test_without_a_gpu_a_plan_is_refused_with_what_tensorrt_says() -> None:
-    data = build().data
-    try:
-        open_plan(data, trust=True)
-    except errors.DeviceError as error:
-        assert error.message.startswith("TensorRT opens a plan: ") and "version" in str(error.got), error
-        assert re.search("CUDA|driver|compute capabilities", error.message), error
 
 
 def test_plans_are_not_run_yet_and_the_provider_says_so() -> None:
