@@ -181,7 +181,7 @@ def test_what_rtx_has_not_is_refused_or_left_aside(tmp_path: Path) -> None:
     with pytest.raises(errors.UnsupportedError, match="no hardware compatibility") as caught:
         build(hardware_compatibility="ampere+")
     assert "targets" in str(caught.value.hint)
-    with pytest.raises(errors.InvalidArgumentError, match="hardware compatibility 'everything'|\\"everything\\""):
+    with pytest.raises(errors.InvalidArgumentError, match="there is no hardware compatibility"):
         build(hardware_compatibility="everything")
     build(timing_cache=tmp_path / "model.timing")
     assert list(tmp_path.iterdir()) == []
