@@ -81,6 +81,13 @@ def batches(sizes: Sequence[int]) -> list[bool]:
     return [is_right(context, size) for size in sizes]
 
 
+def error_of(precision: str) -> float:
+    """How far a call in a precision departs from numpy, at most."""
+    x = batch(3)
+    found, wanted = call(plan(precision=precision).open().context(), {"x": x}), expected(x)
+    return max(float(np.abs(found[name] - wanted[name]).max()) for name in wanted)
+
+
 def profiles() -> list[bool]:
     """Whether each profile gives them where the other one has no such shape."""
     context = plan(shapes=[RANGE, {"x": ((9, 6), (16, 6), (32, 6))}]).open().context()

@@ -51,6 +51,27 @@ def test_a_model_gives_what_onnx_says(process: Process, tmp_path: Path) -> None:
         np.testing.assert_allclose(outputs["scores"], wanted, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("precision", "least", "most"), [("fp16", 1e-5, 5e-3), ("bf16", 1e-3, 5e-2), ("tf32", 0, 1e-5)]
+)
+def test_lower_precision_is_in_the_plan(precision: str, least: float, most: float, process: Process) -> None:
+    assert least <= process.run(jobs.error_of, precision) <= most
+
+
+def test_an_int8_convolution_gives_what_onnx_runtime_gives(process: Process, tmp_path: Path) -> None:
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    from benchmarks.tensorrt_zoo import quantized
+
+    path = tmp_path / "int8.onnx"
+    onnx.save(quantized(), path)
+    x = np.random.default_rng(0).standard_normal((2, 16, 32, 32)).astype("float32")
+    shapes = {"x": tuple((size, 16, 32, 32) for size in (1, 2, 4))}
+    (found,) = process.run(jobs.of_file, str(path), shapes, [{"x": x}])
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for output, wanted in zip(session.get_outputs(), session.run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(found[output.name], wanted, atol=1e-4 * float(np.abs(wanted).max()))
+
+
 def small_network(onnx: Any) -> Any:
     """A small network for images, with a batch that comes with the call."""
     make, rng = onnx.helper, np.random.default_rng(1)
