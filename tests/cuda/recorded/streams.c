@@ -17,6 +17,9 @@ struct Node {
     size_t bytes;
     // The allocations that it names.
     long target, source;
+    // Of what a function does.
+    void (*task)(void*);
+    void* data;
 };
 struct Graph {
     struct Handle handle;
@@ -61,8 +64,8 @@ static struct Stream* stream_of(void* stream, const char* function) {
     return recorded_is(stream, "stream", function) ? stream : NULL;
 }
 
-// Where a capture of the calling thread is open, the driver refuses what might wait, and voids the capture. A thread may
-// take leave to do so, which is for the captures of callers: those of the library hold nothing of the kind.
+// Where a capture of the calling thread is open, the driver refuses what might wait, and voids the capture. A thread
+// may take leave to do so, which is for the captures of callers: those of the library hold nothing of the kind.
 bool state_refuse_capture(void) {
     if (!captures || (capture_mode == 2 && captures->mode == 0)) return false;
     captures->invalid = true;
@@ -261,6 +264,7 @@ static bool names_the_same(const struct Node* node) {
 
 static bool run(const struct Node* node) {
     check_ranges(node->what, node->ranges, node->count);
+    if (node->task) node->task(node->data);
     return !node->bytes || move(node->to, node->from, node->bytes);
 }
 
@@ -287,6 +291,15 @@ bool recorded_work(void* stream, const char* what, const struct Range* ranges, i
     struct Node node = {.ranges = (struct Range*)ranges, .count = count};
     snprintf(node.what, sizeof node.what, "%s", what);
     return put(stream, &node);
+}
+
+bool recorded_task(void* stream, const char* what, void (*task)(void*), void* data) {
+    struct Node node = {.task = task, .data = data};
+    snprintf(node.what, sizeof node.what, "%s", what);
+    const int entered = recorded_enter(__func__, NEEDS_CONTEXT, 0);
+    const bool done = !entered && put(stream, &node);
+    recorded_leave(&entered);
+    return done;
 }
 
 API int cuMemcpyAsync(Address to, Address from, size_t bytes, void* stream) {
