@@ -1,5 +1,7 @@
 #pragma once
 // What src/providers/tensorrt/bridge.rs sees.
+#include "tensorrt/context.h"
+#include "tensorrt/engine.h"
 #include "tensorrt/library.h"
 #include "tensorrt/session.h"
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "tensorrt/engine.h"
 #include "tensorrt/session.h"
 
 namespace neurenix::tensorrt {
@@ -18,6 +19,9 @@ struct Flavour {
     bool (*fits)(std::int32_t library);
     // The function is createInferBuilder_INTERNAL of a library that fits.
     std::unique_ptr<Session> (*open)(void* create_builder, rust::Box<Sink> sink);
+    // The functions are its createInferRuntime_INTERNAL, and createInferRefitter_INTERNAL or null.
+    std::unique_ptr<Engine> (*run)(void* create_runtime, void* create_refitter, rust::Slice<const std::uint8_t> plan,
+                                   rust::Box<Sink> sink);
 };
 
 // Every flavour of this build, in no order.

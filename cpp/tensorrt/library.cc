@@ -44,7 +44,10 @@ std::unique_ptr<Library> Library::open(const std::string& name, bool opened) {
 }
 
 Library::Library(void* handle, std::int32_t version, Flavour flavour)
-    : create_builder_(symbol(handle, "createInferBuilder_INTERNAL")), version_(version), flavour_(flavour) {}
+    : handle_(handle),
+      create_builder_(symbol(handle, "createInferBuilder_INTERNAL")),
+      version_(version),
+      flavour_(flavour) {}
 
 rust::String Library::path() const {
     Dl_info info{};
@@ -54,6 +57,11 @@ rust::String Library::path() const {
 
 std::unique_ptr<Session> Library::session(rust::Box<Sink> sink) const {
     return flavour_.open(create_builder_, std::move(sink));
+}
+
+std::unique_ptr<Engine> Library::engine(rust::Slice<const std::uint8_t> plan, rust::Box<Sink> sink) const {
+    return flavour_.run(symbol(handle_, "createInferRuntime_INTERNAL"), dlsym(handle_, "createInferRefitter_INTERNAL"),
+                        plan, std::move(sink));
 }
 
 }  // namespace neurenix::tensorrt

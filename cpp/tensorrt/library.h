@@ -20,10 +20,13 @@ class Library {
     bool rtx() const { return flavour_.rtx; }
     rust::Str flavour() const { return flavour_.name; }
     std::unique_ptr<Session> session(rust::Box<Sink> sink) const;
+    // Opens a plan, which is native code.
+    std::unique_ptr<Engine> engine(rust::Slice<const std::uint8_t> plan, rust::Box<Sink> sink) const;
 
   private:
     Library(void* handle, std::int32_t version, Flavour flavour);
 
+    void* handle_;
     void* create_builder_;
     std::int32_t version_;
     Flavour flavour_;

@@ -15,6 +15,17 @@ nvinfer1::Dims dims_of(const std::int64_t* values, std::size_t count) {
     return dims;
 }
 
+rust::Vec<std::int64_t> extents_of(const nvinfer1::Dims& dims) {
+    rust::Vec<std::int64_t> found;
+    for (std::int32_t axis = 0; axis < dims.nbDims; ++axis) found.push_back(dims.d[axis]);
+    return found;
+}
+
+nvinfer1::Weights weights_of(const WeightsSpec& given) {
+    return {named<nvinfer1::DataType>(static_cast<std::string>(given.dtype)),
+            reinterpret_cast<const void*>(given.address), static_cast<std::int64_t>(given.count)};
+}
+
 nvinfer1::ITensor& Call::tensor(std::size_t index) const {
     nvinfer1::ITensor* found = optional(index);
     if (found == nullptr) throw std::invalid_argument("input " + std::to_string(index) + " is missing");
@@ -69,9 +80,7 @@ nvinfer1::Permutation Call::permutation(const char* name) const {
 
 nvinfer1::Weights Call::weights(std::size_t index) const {
     if (index >= spec_.weights.size()) return {nvinfer1::DataType::kFLOAT, nullptr, 0};
-    const WeightsSpec& given = spec_.weights[index];
-    return {named<nvinfer1::DataType>(static_cast<std::string>(given.dtype)),
-            reinterpret_cast<const void*>(given.address), static_cast<std::int64_t>(given.count)};
+    return weights_of(spec_.weights[index]);
 }
 
 }  // namespace neurenix::tensorrt::NEURENIX_FLAVOUR

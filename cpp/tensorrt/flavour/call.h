@@ -9,6 +9,9 @@
 namespace neurenix::tensorrt::NEURENIX_FLAVOUR {
 
 nvinfer1::Dims dims_of(const std::int64_t* values, std::size_t count);
+rust::Vec<std::int64_t> extents_of(const nvinfer1::Dims& dims);
+// Where they are; the numbers are not copied.
+nvinfer1::Weights weights_of(const WeightsSpec& given);
 
 // What a layer is made of, read by name. Whatever is missing is thrown.
 class Call {

@@ -32,14 +32,23 @@ rust::String lossy(const char* text) { return rust::String::lossy(text == nullpt
 void Logger::log(Severity severity, const char* text) noexcept {
     if (severity <= Severity::kERROR && text != nullptr) {
         const std::lock_guard<std::mutex> held(lock_);
-        if (errors_.size() < kLongest) errors_ += (errors_.empty() ? "" : "; ") + std::string(text);
+        std::string& said = errors_[std::this_thread::get_id()];
+        if (said.size() < kLongest) said += (said.empty() ? "" : "; ") + std::string(text);
     }
     if (severity <= Severity::kINFO) say(*sink_, name_of(severity), lossy(text));
 }
 
 std::string Logger::errors(const std::string& otherwise) {
     const std::lock_guard<std::mutex> held(lock_);
-    std::string said = std::exchange(errors_, "");
+    callers_.insert(std::this_thread::get_id());
+    const auto own = errors_.find(std::this_thread::get_id());
+    std::string said = own == errors_.end() ? "" : own->second;
+    if (own != errors_.end()) errors_.erase(own);
+    for (auto other = errors_.begin(); other != errors_.end();) {
+        const bool of_caller = callers_.count(other->first) != 0;
+        if (!of_caller) said += (said.empty() ? "" : "; ") + other->second;
+        other = of_caller ? std::next(other) : errors_.erase(other);
+    }
     return said.empty() ? otherwise : said;
 }
 

@@ -1,6 +1,9 @@
 #pragma once
+#include <map>
 #include <mutex>
+#include <set>
 #include <string>
+#include <thread>
 
 #include "neurenix/src/providers/tensorrt/bridge.rs.h"
 #include "tensorrt/flavour/version.h"
@@ -14,7 +17,8 @@ class Logger : public nvinfer1::ILogger {
 
     void log(Severity severity, const char* text) noexcept override;
 
-    // What was said as an error since it was last asked; `otherwise` where TensorRT said nothing.
+    // What was said as an error since this thread last asked: in this thread, or else in threads of TensorRT's own;
+    // `otherwise` where nothing was.
     std::string errors(const std::string& otherwise);
 
     const Sink& sink() const { return *sink_; }
@@ -22,7 +26,10 @@ class Logger : public nvinfer1::ILogger {
   private:
     rust::Box<Sink> sink_;
     std::mutex lock_;
-    std::string errors_;
+    // By thread, so that calls at the same time do not take each other's words.
+    std::map<std::thread::id, std::string> errors_;
+    // The threads that have asked.
+    std::set<std::thread::id> callers_;
 };
 
 #if NEURENIX_SHAPE >= 10

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "tensorrt/flavour/config.h"
+#include "tensorrt/flavour/engine.h"
 #include "tensorrt/flavour/layers.h"
 #include "tensorrt/flavours.h"
 
@@ -20,12 +21,6 @@ constexpr std::uint32_t network_flags() {
     // Every network is strongly typed.
     return 0;
 #endif
-}
-
-rust::Vec<std::int64_t> numbers(const nvinfer1::Dims& dims) {
-    rust::Vec<std::int64_t> found;
-    for (std::int32_t axis = 0; axis < dims.nbDims; ++axis) found.push_back(dims.d[axis]);
-    return found;
 }
 
 }  // namespace
@@ -78,7 +73,7 @@ void FlavourSession::mark_output(std::uint32_t tensor, rust::Str name) {
 
 TensorInfo FlavourSession::tensor(std::uint32_t tensor) const {
     const nvinfer1::ITensor& found = *tensors_.at(tensor);
-    return {found.getName(), name_of(found.getType()), numbers(found.getDimensions())};
+    return {found.getName(), name_of(found.getType()), extents_of(found.getDimensions())};
 }
 
 bool FlavourSession::has_flag(rust::Str name) const {
@@ -117,6 +112,11 @@ std::unique_ptr<Session> open(void* create_builder, rust::Box<Sink> sink) {
     return std::make_unique<FlavourSession>(create_builder, std::move(sink));
 }
 
+std::unique_ptr<Engine> run(void* create_runtime, void* create_refitter, rust::Slice<const std::uint8_t> plan,
+                            rust::Box<Sink> sink) {
+    return std::make_unique<FlavourEngine>(create_runtime, create_refitter, plan, std::move(sink));
+}
+
 #define NEURENIX_QUOTE(name) #name
 #define NEURENIX_TEXT(name) NEURENIX_QUOTE(name)
 
@@ -124,6 +124,6 @@ std::unique_ptr<Session> open(void* create_builder, rust::Box<Sink> sink) {
 
 // Declared in tensorrt/flavours.cc.
 Flavour flavour();
-Flavour flavour() { return {NEURENIX_TEXT(NEURENIX_FLAVOUR), NV_TENSORRT_VERSION, NEURENIX_RTX != 0, fits, open}; }
+Flavour flavour() { return {NEURENIX_TEXT(NEURENIX_FLAVOUR), NV_TENSORRT_VERSION, NEURENIX_RTX != 0, fits, open, run}; }
 
 }  // namespace neurenix::tensorrt::NEURENIX_FLAVOUR

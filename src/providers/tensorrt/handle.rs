@@ -84,14 +84,22 @@ impl Spec {
     /// # Errors
     /// If TensorRT has no such dtype.
     pub fn weights(mut self, array: &Array) -> Result<Self> {
-        self.spec.weights.push(WeightsSpec {
-            dtype: dtype_name(array.dtype())?.into(),
-            address: array.bytes().as_ptr() as usize,
-            count: array.len(),
-        });
+        self.spec.weights.push(weights_spec(array)?);
         self.kept.push(array.clone());
         Ok(self)
     }
+}
+
+/// Where the numbers of an array are.
+///
+/// # Errors
+/// If TensorRT has no such dtype.
+pub(super) fn weights_spec(array: &Array) -> Result<WeightsSpec> {
+    Ok(WeightsSpec {
+        dtype: dtype_name(array.dtype())?.into(),
+        address: array.bytes().as_ptr() as usize,
+        count: array.len(),
+    })
 }
 
 /// TensorRT's name of a dtype.

@@ -2,12 +2,14 @@
 //! library allows that.
 
 mod bridge;
+mod collector;
 mod convert;
 mod gpu;
 mod handle;
 mod layers;
 pub mod library;
 pub mod plan;
+pub mod runtime;
 pub mod sink;
 mod writer;
 
