@@ -2,9 +2,9 @@
 
 use super::context::{self, Context};
 use super::errors::guarded;
-use super::plan::watch;
 use super::network::Network;
 use super::placed::{self, Call, Spot};
+use super::plan::watch;
 use super::{arrays, attrs};
 use crate::engine::config::{BuilderConfig, InputShape, Precision, profile};
 use crate::engine::{self, report};

@@ -319,7 +319,14 @@ pub(super) fn plan(
             ));
         }
         let program = Program::build(network.clone(), providers.to_vec(), &settings, &opt, cache, banned)?;
-        notes.extend(program.notes.iter().filter(|note| !notes.contains(note)).cloned().collect::<Vec<_>>());
+        notes.extend(
+            program
+                .notes
+                .iter()
+                .filter(|note| !notes.contains(note))
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
         if let Some(refusal) = program.refusals.first().filter(|_| config.strict) {
             return Err(
                 Error::unsupported(format!("{} refuses a layer: {}", refusal.provider, refusal.reason))
@@ -360,7 +367,14 @@ fn spare(network: &Arc<Network>, settings: Settings, providers: &[Arc<dyn Provid
         ..settings
     };
     let cache = TimingCache::default();
-    let made = Program::build(network.clone(), layered(providers), &settings, &opt, &cache, &Banned::new());
+    let made = Program::build(
+        network.clone(),
+        layered(providers),
+        &settings,
+        &opt,
+        &cache,
+        &Banned::new(),
+    );
     made.ok().map(Arc::new)
 }
 

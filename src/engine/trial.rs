@@ -87,11 +87,19 @@ impl Exact {
         let mut banned = Banned::new();
         while engine.has_foreign() {
             let program = engine.plans[0].program.clone();
-            let Some(fault) = self.fault(&program, precision) else { break };
+            let Some(fault) = self.fault(&program, precision) else {
+                break;
+            };
             for (provider, layers) in self.guilty(&engine, &banned, precision, providers, fault) {
                 banned.entry(provider).or_default().extend(layers);
             }
-            let mut again = builder::plan((*engine.network).clone(), engine.config.clone(), providers, cache, &banned)?;
+            let mut again = builder::plan(
+                (*engine.network).clone(),
+                engine.config.clone(),
+                providers,
+                cache,
+                &banned,
+            )?;
             again.passes = engine.passes;
             engine = again;
         }

@@ -52,7 +52,7 @@ pub fn cover(
         let open = asking.open.iter().copied();
         let free: HashSet<LayerId> = open.filter(|id| !kept.contains(id)).collect();
         match provider.regions(network, &free, settings) {
-            Some(regions) => asking.take_regions(number, regions),
+            Some(regions) => asking.take_regions(number, regions?),
             None => {
                 asking.refusals.truncate(before);
                 asking.ask(number, &**provider);

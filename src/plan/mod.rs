@@ -379,8 +379,8 @@ pub trait Provider: Send + Sync {
     fn candidates(&self, network: &Network, layer: LayerId, settings: &Settings) -> Offer;
 
     /// What it makes of those of a network's layers that are `free`, where it runs many of them as one kernel; it is not asked
-    /// for [`Provider::candidates`] then. `None`: it goes layer by layer.
-    fn regions(&self, _network: &Network, _free: &HashSet<LayerId>, _settings: &Settings) -> Option<Regions> {
+    /// for [`Provider::candidates`] then. `None`: it goes layer by layer. An error ends the build; what can't be had is refused.
+    fn regions(&self, _network: &Network, _free: &HashSet<LayerId>, _settings: &Settings) -> Option<Result<Regions>> {
         None
     }
 

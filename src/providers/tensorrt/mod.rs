@@ -1,14 +1,21 @@
 //! NVIDIA's TensorRT, opened at run time: its builder makes a plan of a network, on machines without a GPU too where the
-//! library allows that.
+//! library allows that, and its runtime runs plans of regions of a network on a GPU.
 
 mod bridge;
 mod collector;
+mod contexts;
 mod convert;
+mod cut;
 mod gpu;
 mod handle;
+mod keep;
 mod layers;
 pub mod library;
+mod pieces;
 pub mod plan;
+mod provider;
+mod region;
+mod regions;
 pub mod runtime;
 pub mod sink;
 mod writer;
@@ -19,7 +26,9 @@ use crate::error::{Error, Result};
 use crate::network::{LayerId, Network};
 use crate::plan::Provider;
 use library::Library;
-use std::sync::Arc;
+use provider::TensorRt;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The provider's name in options and reports.
 pub const NAME: &str = "tensorrt";
@@ -32,23 +41,24 @@ pub fn keeps_whole(network: &Network, layer: LayerId) -> bool {
 /// What TensorRT-RTX runs on.
 const RTX_CAPABILITIES: [(i32, i32); 5] = [(7, 5), (8, 0), (8, 6), (8, 9), (12, 0)];
 
-/// Why this provider can't be had on a GPU.
+/// The provider for a GPU, opened once a process: plans that are open are kept as long as somebody runs them.
 ///
 /// # Errors
-/// Always: plans are built, and not run yet. Before that, whatever else is missing.
+/// If there is no such GPU, no library that this build can drive, or one that has no code for the GPU; says which.
 pub fn probe(device: u32) -> Result<Arc<dyn Provider>> {
+    static OPEN: Mutex<BTreeMap<u32, Arc<TensorRt>>> = Mutex::new(BTreeMap::new());
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(provider) = open.get(&device) {
+        return Ok(provider.clone());
+    }
     let capability = gpu::capability(device)?;
     let library = Library::find()?;
     if let Some(error) = misfit(library.is_rtx(), capability) {
         return Err(error.got(format!("{}, TensorRT-RTX {}", library.path(), library.version())));
     }
-    Err(
-        Error::unsupported("this version of Neurenix builds TensorRT's plans and does not run them yet").got(format!(
-            "{}, version {}",
-            library.path(),
-            library.version()
-        )),
-    )
+    let provider = Arc::new(TensorRt::new(library, device)?);
+    open.insert(device, provider.clone());
+    Ok(provider)
 }
 
 /// Why a GPU of this compute capability does not go with a library.
