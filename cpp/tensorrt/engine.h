@@ -7,7 +7,7 @@
 namespace neurenix::tensorrt {
 
 struct IoInfo;
-struct NamedWeights;
+struct WeightsSpec;
 
 // A plan that one flavour of TensorRT has opened. Calls may come from any thread. What TensorRT refuses is thrown with
 // what it logged.
@@ -25,7 +25,7 @@ class Engine {
     virtual void set_weight_budget(std::int64_t bytes) const = 0;
     virtual rust::Vec<rust::String> weight_names() const = 0;
     // Gives the names of the weights that must be given too; if there are some, nothing was changed.
-    virtual rust::Vec<rust::String> refit(rust::Slice<const NamedWeights> weights) const = 0;
+    virtual rust::Vec<rust::String> refit(rust::Slice<const WeightsSpec> weights) const = 0;
     // Lives no longer than the engine.
     virtual std::unique_ptr<Context> context() const = 0;
 };

@@ -28,6 +28,8 @@ class Session {
     virtual bool has_flag(rust::Str name) const = 0;
     // Builds the plan.
     virtual rust::Vec<std::uint8_t> build(const BuildSpec& spec) = 0;
+    // What the last build measured; nothing where this version keeps none.
+    virtual rust::Slice<const std::uint8_t> timing_cache() const = 0;
 };
 
 }  // namespace neurenix::tensorrt

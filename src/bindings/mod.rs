@@ -17,6 +17,7 @@ mod plan;
 mod plugin;
 mod provider;
 mod tensor;
+mod tensorrt;
 
 /// The extension module `neurenix._native`; users meet its contents through `neurenix`.
 #[pyo3::pymodule]
@@ -54,6 +55,8 @@ mod _native {
     use super::provider::register_provider;
     #[pymodule_export]
     use super::tensor::Tensor;
+    #[pymodule_export]
+    use super::tensorrt::{TensorRTContext, TensorRTEngine};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

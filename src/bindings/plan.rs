@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::plan::Refusal;
 use crate::plan::regions::Watch;
 use crate::providers::tensorrt::library::{self, Library};
-use crate::providers::tensorrt::plan::{self, Config};
+use crate::providers::tensorrt::plan::{self, Compatibility, Config};
 use crate::providers::tensorrt::sink::Sink;
 use crate::providers::tensorrt::{self, Description};
 use pyo3::prelude::*;
@@ -38,7 +38,8 @@ pub struct TensorRTPlan {
 #[pymethods]
 impl TensorRTPlan {
     /// Builds a plan. `profiles` as for an engine; `options`: compute (dtype), tf32, optimization_level, workspace,
-    /// refittable, strip_weights, version_compatible, weight_streaming, targets, exclude, partial.
+    /// refittable, strip_weights, version_compatible, weight_streaming, targets, compatibility (none, ampere+, same),
+    /// timing_cache, exclude, partial.
     /// `listener.say(severity, text)` gets messages, and `listener.step(phase, done, steps)` each step: false ends the
     /// build.
     #[staticmethod]
@@ -72,6 +73,12 @@ impl TensorRTPlan {
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.plan.bytes)
+    }
+
+    /// What the build measured, for the next one; empty where this TensorRT keeps nothing.
+    #[getter]
+    fn timing_cache<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.plan.timing_cache)
     }
 
     /// The inputs: name, dtype, shape; and for each profile the least, expected and greatest shape.
@@ -141,6 +148,8 @@ fn read(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Config)> {
             "version_compatible" => config.version_compatible = value.extract()?,
             "weight_streaming" => config.weight_streaming = value.extract()?,
             "targets" => config.targets = value.extract()?,
+            "compatibility" => config.compatibility = compatibility(value.extract()?)?,
+            "timing_cache" => config.timing_cache = value.extract()?,
             "exclude" => config.exclude = value.extract()?,
             "partial" => config.partial = value.extract()?,
             other => return Err(Error::invalid(format!("there is no option {other:?}")).into()),
@@ -148,6 +157,17 @@ fn read(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Config)> {
     }
     shared.tf32 = config.tf32;
     Ok((shared, config))
+}
+
+fn compatibility(name: &str) -> PyResult<Compatibility> {
+    match name {
+        "none" => Ok(Compatibility::None),
+        "ampere+" => Ok(Compatibility::Ampere),
+        "same" => Ok(Compatibility::SameCapability),
+        other => Err(Error::invalid(format!("there is no hardware compatibility {other:?}"))
+            .expected("none, ampere+ or same")
+            .into()),
+    }
 }
 
 /// Hands on to a Python object; what that raises is told by Python and ends the build.

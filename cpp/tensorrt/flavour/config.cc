@@ -32,10 +32,13 @@ Config::Config(IBuilder& builder, INetworkDefinition&, const BuildSpec& spec, Lo
     config_->setProfilingVerbosity(ProfilingVerbosity::kDETAILED);
     flags(spec);
     capabilities(spec, logger);
+    compatibility(static_cast<std::string>(spec.compatibility));
 #if !NEURENIX_RTX
     // An empty cache is one to fill; TensorRT-RTX has none.
     cache_.reset(config_->createTimingCache(spec.timing_cache.data(), spec.timing_cache.size()));
-    if (cache_) config_->setTimingCache(*cache_, true);
+    if (!cache_) throw std::runtime_error(logger.errors("this is no timing cache of TensorRT"));
+    // One of another GPU or version is left aside.
+    config_->setTimingCache(*cache_, true);
 #endif
 #if NEURENIX_SHAPE >= 10
     monitor_ = std::make_unique<Monitor>(logger.sink());
@@ -50,6 +53,20 @@ bool Config::cancelled() const {
 #else
     return false;
 #endif
+}
+
+std::vector<std::uint8_t> Config::measured() const {
+#if NEURENIX_RTX
+    return {};
+#else
+    const std::unique_ptr<IHostMemory> bytes(cache_->serialize());
+    const auto* first = bytes ? static_cast<const std::uint8_t*>(bytes->data()) : nullptr;
+    return first == nullptr ? std::vector<std::uint8_t>() : std::vector<std::uint8_t>(first, first + bytes->size());
+#endif
+}
+
+void Config::compatibility(const std::string& level) {
+    if (level != "NONE") config_->setHardwareCompatibilityLevel(named<HardwareCompatibilityLevel>(level));
 }
 
 void Config::flags(const BuildSpec& spec) {

@@ -1,5 +1,7 @@
 #pragma once
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "tensorrt/flavour/logger.h"
 
@@ -13,10 +15,13 @@ class Config {
 
     nvinfer1::IBuilderConfig& raw() const { return *config_; }
     bool cancelled() const;
+    // What the build measured, for the next one.
+    std::vector<std::uint8_t> measured() const;
 
   private:
     void flags(const BuildSpec& spec);
     void capabilities(const BuildSpec& spec, Logger& logger);
+    void compatibility(const std::string& level);
     void profile(nvinfer1::IBuilder& builder, const ProfileSpec& spec, Logger& logger);
 
     std::unique_ptr<nvinfer1::IBuilderConfig> config_;

@@ -150,12 +150,12 @@ rust::Vec<rust::String> FlavourEngine::weight_names() const {
     return texts(names, refitter->getAllWeights(static_cast<std::int32_t>(names.size()), names.data()));
 }
 
-rust::Vec<rust::String> FlavourEngine::refit(rust::Slice<const NamedWeights> weights) const {
+rust::Vec<rust::String> FlavourEngine::refit(rust::Slice<const WeightsSpec> weights) const {
     const Held held(lock_);
     const auto refitter = this->refitter();
-    for (const NamedWeights& given : weights) {
+    for (const WeightsSpec& given : weights) {
         const auto name = static_cast<std::string>(given.name);
-        if (!refitter->setNamedWeights(name.c_str(), weights_of(given.weights))) {
+        if (!refitter->setNamedWeights(name.c_str(), weights_of(given))) {
             fail("TensorRT does not take weights of this name, count or dtype: " + name);
         }
     }

@@ -23,7 +23,7 @@ class FlavourEngine : public Engine {
     std::int64_t streamable_weights() const override;
     void set_weight_budget(std::int64_t bytes) const override;
     rust::Vec<rust::String> weight_names() const override;
-    rust::Vec<rust::String> refit(rust::Slice<const NamedWeights> weights) const override;
+    rust::Vec<rust::String> refit(rust::Slice<const WeightsSpec> weights) const override;
     std::unique_ptr<Context> context() const override;
 
   private:

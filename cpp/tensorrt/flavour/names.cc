@@ -194,6 +194,18 @@ const Names<BuilderFlag>& names() {
     return all;
 }
 
+template <>
+const Names<HardwareCompatibilityLevel>& names() {
+    static const Names<HardwareCompatibilityLevel> all{
+        {"NONE", HardwareCompatibilityLevel::kNONE},
+        {"AMPERE_PLUS", HardwareCompatibilityLevel::kAMPERE_PLUS},
+#if NEURENIX_AT_LEAST(101200, 10300)
+        {"SAME_COMPUTE_CAPABILITY", HardwareCompatibilityLevel::kSAME_COMPUTE_CAPABILITY},
+#endif
+    };
+    return all;
+}
+
 }  // namespace
 
 template <typename Enum>
@@ -230,6 +242,7 @@ template ResizeCoordinateTransformation named(const std::string&);
 template ResizeRoundMode named(const std::string&);
 template SampleMode named(const std::string&);
 template BuilderFlag named(const std::string&);
+template HardwareCompatibilityLevel named(const std::string&);
 template bool has<BuilderFlag>(const std::string&);
 
 }  // namespace neurenix::tensorrt::NEURENIX_FLAVOUR

@@ -54,6 +54,11 @@ rust::Vec<std::uint32_t> FlavourSession::add_layer(const LayerSpec& spec) {
     nvinfer1::ILayer* layer = adder(static_cast<std::string>(spec.kind))(*network_, call);
     if (layer == nullptr) fail("TensorRT does not take this layer");
     layer->setName(static_cast<std::string>(spec.name).c_str());
+    layer->setMetadata(static_cast<std::string>(spec.metadata).c_str());
+    for (const WeightsSpec& given : spec.weights) {
+        if (!given.name.empty())
+            network_->setWeightsName(weights_of(given), static_cast<std::string>(given.name).c_str());
+    }
     rust::Vec<std::uint32_t> outputs;
     for (std::int32_t at = 0; at < layer->getNbOutputs(); ++at) {
         nvinfer1::ITensor* output = layer->getOutput(at);
@@ -86,6 +91,7 @@ rust::Vec<std::uint8_t> FlavourSession::build(const BuildSpec& spec) {
     const std::unique_ptr<nvinfer1::IHostMemory> plan(builder_->buildSerializedNetwork(*network_, config.raw()));
     if (config.cancelled()) throw std::runtime_error("the build was cancelled");
     if (!plan || plan->size() == 0) fail("TensorRT gives no plan and no reason");
+    measured_ = config.measured();
     rust::Vec<std::uint8_t> bytes;
     bytes.reserve(plan->size());
     const auto* first = static_cast<const std::uint8_t*>(plan->data());

@@ -20,6 +20,7 @@ class FlavourSession : public Session {
     TensorInfo tensor(std::uint32_t tensor) const override;
     bool has_flag(rust::Str name) const override;
     rust::Vec<std::uint8_t> build(const BuildSpec& spec) override;
+    rust::Slice<const std::uint8_t> timing_cache() const override { return {measured_.data(), measured_.size()}; }
 
   private:
     std::uint32_t keep(nvinfer1::ITensor* tensor);
@@ -31,6 +32,7 @@ class FlavourSession : public Session {
     std::unique_ptr<nvinfer1::IBuilder> builder_;
     std::unique_ptr<nvinfer1::INetworkDefinition> network_;
     std::vector<nvinfer1::ITensor*> tensors_;
+    std::vector<std::uint8_t> measured_;
 };
 
 }  // namespace neurenix::tensorrt::NEURENIX_FLAVOUR

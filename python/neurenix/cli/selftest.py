@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def _checks(cache: Path, device: int, iterations: int) -> Iterator[Check]:
     every = cases()
     for case in every:
         for precision in TOLERANCES:
-            yield _check(f"{case.name} {precision}", lambda: _case(case, precision, device, iterations))
+            yield _check(f"{case.name} {precision}", partial(_case, case, precision, device, iterations))
     for name, check in (
         ("plan cache", lambda: _cached(every[0], cache, device)),
         ("spoilt plan", lambda: _spoilt(every[1], cache, device)),

@@ -16,6 +16,8 @@ pub(super) mod ffi {
 
     /// Numbers that TensorRT reads where they are.
     struct WeightsSpec {
+        /// What they are called when they are replaced; empty for none.
+        name: String,
         dtype: String,
         address: usize,
         count: usize,
@@ -25,6 +27,8 @@ pub(super) mod ffi {
     struct LayerSpec {
         kind: String,
         name: String,
+        /// The layers of the source model that it stands for.
+        metadata: String,
         inputs: Vec<i64>,
         properties: Vec<Property>,
         weights: Vec<WeightsSpec>,
@@ -57,6 +61,8 @@ pub(super) mod ffi {
         flags: Vec<String>,
         cleared: Vec<String>,
         capabilities: Vec<String>,
+        /// On which other GPUs the plan is to run: "AMPERE_PLUS".
+        compatibility: String,
         profiles: Vec<ProfileSpec>,
         timing_cache: Vec<u8>,
     }
@@ -76,12 +82,6 @@ pub(super) mod ffi {
         profiles: Vec<ShapeRange>,
         /// The same of its values; for inputs that tell shapes.
         values: Vec<ShapeRange>,
-    }
-
-    /// Weights to be put into a plan.
-    struct NamedWeights {
-        name: String,
-        weights: WeightsSpec,
     }
 
     /// How long a layer took.
@@ -121,6 +121,7 @@ pub(super) mod ffi {
         fn tensor(self: &Session, tensor: u32) -> Result<TensorInfo>;
         fn has_flag(self: &Session, name: &str) -> Result<bool>;
         fn build(self: Pin<&mut Session>, spec: &BuildSpec) -> Result<Vec<u8>>;
+        fn timing_cache(self: &Session) -> &[u8];
 
         fn engine(self: &Library, plan: &[u8], sink: Box<Sink>) -> Result<UniquePtr<Engine>>;
 
@@ -136,7 +137,7 @@ pub(super) mod ffi {
         /// Gives the names of those that are still missing.
         /// # Safety
         /// The weights must live until the call is over.
-        unsafe fn refit(self: &Engine, weights: &[NamedWeights]) -> Result<Vec<String>>;
+        unsafe fn refit(self: &Engine, weights: &[WeightsSpec]) -> Result<Vec<String>>;
         fn context(self: &Engine) -> Result<UniquePtr<Context>>;
 
         type Context;

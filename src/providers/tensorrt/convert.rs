@@ -213,7 +213,7 @@ fn write(writer: &mut Writer, network: &Network, id: LayerId) -> Result<()> {
     for tensor in types {
         dtype_name(tensor.ty.dtype).map_err(|e| e.tensor(&tensor.name))?;
     }
-    writer.begin(&layer.name);
+    writer.begin_layer(layer);
     let outputs = write(writer, layer)?;
     for (&ours, theirs) in layer.outputs.iter().zip(outputs) {
         agree(writer, ours, theirs)?;

@@ -26,6 +26,7 @@ impl Spec {
         let spec = LayerSpec {
             kind: kind.into(),
             name: String::new(),
+            metadata: String::new(),
             inputs: vec![],
             properties: vec![],
             weights: vec![],
@@ -79,23 +80,31 @@ impl Spec {
         self.floats(name, [value as f32])
     }
 
+    /// Gives weights the names by which they are replaced, told by where they are.
+    pub(super) fn name_weights(&mut self, mut name: impl FnMut(usize) -> Option<String>) {
+        for weights in &mut self.spec.weights {
+            weights.name = name(weights.address).unwrap_or_default();
+        }
+    }
+
     /// The next weights, which are read where they are.
     ///
     /// # Errors
     /// If TensorRT has no such dtype.
     pub fn weights(mut self, array: &Array) -> Result<Self> {
-        self.spec.weights.push(weights_spec(array)?);
+        self.spec.weights.push(weights_spec("", array)?);
         self.kept.push(array.clone());
         Ok(self)
     }
 }
 
-/// Where the numbers of an array are.
+/// Where the numbers of an array are, and what they are called when they are replaced.
 ///
 /// # Errors
 /// If TensorRT has no such dtype.
-pub(super) fn weights_spec(array: &Array) -> Result<WeightsSpec> {
+pub(super) fn weights_spec(name: &str, array: &Array) -> Result<WeightsSpec> {
     Ok(WeightsSpec {
+        name: name.into(),
         dtype: dtype_name(array.dtype())?.into(),
         address: array.bytes().as_ptr() as usize,
         count: array.len(),
@@ -130,6 +139,13 @@ pub struct Description {
     pub dtype: String,
     /// Its shape; -1 is an extent that comes with a call.
     pub shape: Vec<i64>,
+}
+
+/// What a build gives.
+pub(super) struct Built {
+    pub plan: Vec<u8>,
+    /// What the build measured; empty where this version keeps none.
+    pub timing_cache: Vec<u8>,
 }
 
 /// A network that is being built.
@@ -171,13 +187,14 @@ impl Session {
         added.map(Tensor).map_err(|e| refused(e).tensor(name))
     }
 
-    /// Adds a layer under this name and gives its outputs.
+    /// Adds a layer under this name, with the layers of the source model that it stands for, and gives its outputs.
     ///
     /// # Errors
     /// If TensorRT does not take it.
-    pub fn add(&mut self, name: &str, spec: Spec) -> Result<Vec<Tensor>> {
+    pub fn add(&mut self, name: &str, sources: &str, spec: Spec) -> Result<Vec<Tensor>> {
         let Spec { mut spec, kept } = spec;
         spec.name = name.into();
+        spec.metadata = sources.into();
         self.kept.extend(kept);
         self.layers += 1;
         // SAFETY: `kept` holds the weights as long as the session.
@@ -221,10 +238,11 @@ impl Session {
     ///
     /// # Errors
     /// If TensorRT can't; with what it said.
-    pub(super) fn build(mut self, spec: &BuildSpec) -> Result<Vec<u8>> {
-        self.raw()
-            .build(spec)
-            .map_err(|e| Error::device(e.what()).during("TensorRT builds"))
+    pub(super) fn build(mut self, spec: &BuildSpec) -> Result<Built> {
+        let plan = self.raw().build(spec);
+        let plan = plan.map_err(|e| Error::device(e.what()).during("TensorRT builds"))?;
+        let timing_cache = self.raw.timing_cache().to_vec();
+        Ok(Built { plan, timing_cache })
     }
 }
 

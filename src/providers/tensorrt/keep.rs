@@ -1,7 +1,7 @@
 //! The plan of a region: known to this process, kept in the user's cache, or built now.
 
 use super::convert::Selection;
-use super::handle::dtype_name;
+use super::handle::{Built, dtype_name};
 use super::library::Library;
 use super::plan::{Config, Input, inputs, spec};
 use super::region::Region;
@@ -21,6 +21,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 const PLANS: Kept = Kept {
     folder: "plans",
     limit: 8 << 30,
+};
+
+/// Where TensorRT's timing caches are kept, one for each library and GPU.
+const TIMINGS: Kept = Kept {
+    folder: "tensorrt-timings",
+    limit: 256 << 20,
 };
 
 /// Stands in each key; raised when the same layers are written in another way.
@@ -75,7 +81,7 @@ impl Compiler {
         let feeds = selection.feeds();
         require_limits(network, &feeds, profiles)?;
         let inputs = inputs(network, &feeds, profiles)?;
-        let config = Config {
+        let mut config = Config {
             optimization_level: settings.optimization_level,
             workspace: settings.workspace,
             tf32: selection.inside.iter().any(|&id| tf32::is_allowed(&network[id])),
@@ -104,9 +110,17 @@ impl Compiler {
             Ok(None) => {}
             Err(reason) => notes.push(format!("{reason}: the plan is not run, and built anew")),
         }
+        let timings = Key::default().add(&self.signature).text();
+        // Times that can't be read are measured again.
+        config.timing_cache = TIMINGS.read(&timings).ok().flatten().unwrap_or_default();
         let (session, _) = selection.write(&self.library, sink())?;
         let spec = spec(&config, &session, &inputs, profiles.len())?;
-        let plan = session.build(&spec)?;
+        let Built { plan, timing_cache } = session.build(&spec)?;
+        if !timing_cache.is_empty() {
+            TIMINGS.remove(&timings);
+            // As above.
+            let _ = TIMINGS.write(&timings, &timing_cache);
+        }
         let region = open(&plan)?;
         PLANS.remove(&key);
         if let Err(error) = PLANS.write(&key, &plan) {

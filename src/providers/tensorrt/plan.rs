@@ -19,6 +19,29 @@ const COUNTED: Range = Range {
     max: 4096,
 };
 
+/// On which GPUs a plan runs besides the one that it is built on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compatibility {
+    /// On none.
+    #[default]
+    None,
+    /// On those of compute capability 8.0 and above.
+    Ampere,
+    /// On those of its own compute capability.
+    SameCapability,
+}
+
+impl Compatibility {
+    /// TensorRT's name.
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "NONE",
+            Self::Ampere => "AMPERE_PLUS",
+            Self::SameCapability => "SAME_COMPUTE_CAPABILITY",
+        }
+    }
+}
+
 /// How a plan is built.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -38,6 +61,10 @@ pub struct Config {
     pub weight_streaming: bool,
     /// The compute capabilities to build for ("8.6"), with TensorRT-RTX; none leaves the choice to the library.
     pub targets: Vec<String>,
+    /// On which other GPUs the plan is to run.
+    pub compatibility: Compatibility,
+    /// What an earlier build measured; empty for nothing.
+    pub timing_cache: Vec<u8>,
     /// The ranges of symbols, one map for each profile; none is one profile of the network's own ranges.
     pub profiles: Vec<BTreeMap<Arc<str>, Range>>,
     /// Names of layers or ops to leave out.
@@ -57,6 +84,8 @@ impl Default for Config {
             version_compatible: false,
             weight_streaming: false,
             targets: vec![],
+            compatibility: Compatibility::default(),
+            timing_cache: vec![],
             profiles: vec![],
             exclude: vec![],
             partial: false,
@@ -78,6 +107,8 @@ pub struct Input {
 pub struct Plan {
     /// The plan, as TensorRT reads it again.
     pub bytes: Vec<u8>,
+    /// What the build measured, for the next one; empty where this version keeps nothing.
+    pub timing_cache: Vec<u8>,
     /// The inputs.
     pub inputs: Vec<Input>,
     /// The outputs.
@@ -120,14 +151,15 @@ pub fn build(network: &Network, library: &Arc<Library>, config: &Config, sink: S
     let written = converted.session.layers();
     let results = converted.results.into_iter().zip(converted.outputs);
     let outputs = results.map(|(description, (_, name))| Description { name, ..description });
-    let bytes = converted.session.build(&spec);
-    let bytes = bytes.map_err(|e| match config.refittable || config.strip_weights {
+    let built = converted.session.build(&spec);
+    let built = built.map_err(|e| match config.refittable || config.strip_weights {
         // Its words name a status of CUDA, and not what asks for it (RTX 1.7.1).
         true => e.hint("TensorRT-RTX needs a GPU at hand to build plans whose weights are replaced or put in later"),
         false => e,
     })?;
     Ok(Plan {
-        bytes,
+        bytes: built.plan,
+        timing_cache: built.timing_cache,
         inputs,
         outputs: outputs.collect(),
         refusals: converted.refusals,
@@ -211,7 +243,8 @@ pub(super) fn spec(config: &Config, session: &Session, inputs: &[Input], profile
         } else {
             vec![]
         },
-        timing_cache: vec![],
+        compatibility: config.compatibility.name().into(),
+        timing_cache: config.timing_cache.clone(),
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A plan is native code. Whoever opens one trusts whoever built it; nothing here can check that.
 
-use super::bridge::ffi::{self, NamedWeights, ShapeRange};
+use super::bridge::ffi::{self, ShapeRange};
 use super::collector::Collector;
 use super::handle::weights_spec;
 use super::library::Library;
@@ -177,12 +177,9 @@ impl Engine {
     /// If the plan was not built for that, a name, count or dtype is not one of its weights, or others must be given with
     /// them: names them.
     pub fn refit(&self, weights: &[(String, Array)]) -> Result<()> {
-        let named = weights.iter().map(|(name, array)| {
-            Ok(NamedWeights {
-                name: name.clone(),
-                weights: weights_spec(array).map_err(|e| e.tensor(name))?,
-            })
-        });
+        let named = weights
+            .iter()
+            .map(|(name, array)| weights_spec(name, array).map_err(|e| e.tensor(name)));
         let named = named.collect::<Result<Vec<_>>>()?;
         // SAFETY: the arrays are borrowed until the call is over.
         let missing = unsafe { self.raw.refit(&named) };
@@ -327,7 +324,8 @@ impl Context {
         unsafe { self.raw().set_memory(address as usize, bytes) }.map_err(failed)
     }
 
-    /// Says where an input or output is. What is `on_host` is read there and then.
+    /// Says where an input or output is. What is `on_host` is read when shapes are worked out, and when the call is put into a
+    /// stream. Addresses are multiples of 256.
     ///
     /// # Errors
     /// If there is none such, or TensorRT refuses.

@@ -22,8 +22,11 @@ pub struct Writer<'n> {
     symbols: HashMap<Arc<str>, (Tensor, usize)>,
     /// Dimensions that were computed, each as one integer of rank 1.
     dims: HashMap<Dim, Tensor>,
-    /// The layer that is written now, and how many layers of TensorRT it has.
+    /// The names of the network's constants that no layer has read yet, by where they are.
+    names: HashMap<usize, String>,
+    /// The layer that is written now, what it stands for, and how many layers of TensorRT it has.
     name: String,
+    sources: String,
     parts: usize,
 }
 
@@ -38,7 +41,13 @@ pub enum Extents {
 impl<'n> Writer<'n> {
     /// A writer into an empty session.
     pub fn new(network: &'n Network, session: Session) -> Self {
+        let named = network.tensors().filter_map(|(_, tensor)| {
+            let array = tensor.constant()?;
+            Some((array.bytes().as_ptr() as usize, tensor.name.clone()))
+        });
         Self {
+            names: named.collect(),
+            sources: String::new(),
             network,
             session,
             tensors: HashMap::new(),
@@ -49,10 +58,17 @@ impl<'n> Writer<'n> {
         }
     }
 
-    /// Begins a layer: those of TensorRT bear its name.
+    /// Begins what is part of no layer: layers of TensorRT bear this name.
     pub fn begin(&mut self, name: &str) {
         name.clone_into(&mut self.name);
+        self.sources.clear();
         self.parts = 0;
+    }
+
+    /// Begins a layer: those of TensorRT bear its name, and what it stands for.
+    pub fn begin_layer(&mut self, layer: &Layer) {
+        self.begin(&layer.name);
+        self.sources = layer.sources.join(", ");
     }
 
     /// Lets a tensor of the network come from outside.
@@ -82,13 +98,14 @@ impl<'n> Writer<'n> {
     ///
     /// # Errors
     /// If TensorRT refuses.
-    pub fn add(&mut self, spec: Spec) -> Result<Vec<Tensor>> {
+    pub fn add(&mut self, mut spec: Spec) -> Result<Vec<Tensor>> {
         self.parts += 1;
+        spec.name_weights(|address| self.names.remove(&address));
         let name = match self.parts {
             1 => self.name.clone(),
             part => format!("{}#{part}", self.name),
         };
-        self.session.add(&name, spec)
+        self.session.add(&name, &self.sources, spec)
     }
 
     /// The same for a layer with one output.

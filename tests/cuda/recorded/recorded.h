@@ -75,3 +75,5 @@ struct Range {
 };
 // Puts work into a stream, or, while it is captured, into its graph. False if the stream is none.
 API bool recorded_work(void* stream, const char* what, const struct Range* ranges, int count);
+// The same for what a function does, on the processor: at once, or at each launch of the graph that captures it.
+API bool recorded_task(void* stream, const char* what, void (*run)(void*), void* data);

@@ -15,6 +15,9 @@ struct Node {
     // Of a copy.
     Address to, from;
     size_t bytes;
+    // Of what a function does.
+    void (*task)(void*);
+    void* data;
 };
 struct Graph {
     struct Handle handle;
@@ -238,6 +241,7 @@ static bool move(Address to, Address from, size_t bytes) {
 
 static bool run(const struct Node* node) {
     check_ranges(node->what, node->ranges, node->count);
+    if (node->task) node->task(node->data);
     return !node->bytes || move(node->to, node->from, node->bytes);
 }
 
@@ -264,6 +268,15 @@ bool recorded_work(void* stream, const char* what, const struct Range* ranges, i
     struct Node node = {.ranges = (struct Range*)ranges, .count = count};
     snprintf(node.what, sizeof node.what, "%s", what);
     return put(stream, &node);
+}
+
+bool recorded_task(void* stream, const char* what, void (*task)(void*), void* data) {
+    struct Node node = {.task = task, .data = data};
+    snprintf(node.what, sizeof node.what, "%s", what);
+    const int entered = recorded_enter(__func__, NEEDS_CONTEXT, 0);
+    const bool done = !entered && put(stream, &node);
+    recorded_leave(&entered);
+    return done;
 }
 
 API int cuMemcpyAsync(Address to, Address from, size_t bytes, void* stream) {

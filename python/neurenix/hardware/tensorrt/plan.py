@@ -12,6 +12,7 @@ from neurenix import _native, shapes
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.options import PRECISIONS, check
 from neurenix.hardware.tensorrt.builder import Logger
+from neurenix.hardware.tensorrt.plan_engine import PlanEngine, opened
 from neurenix.importers.dispatch import to_network
 
 #: A shape in which -1 comes with a call.
@@ -77,6 +78,13 @@ class TensorRTPlan:
         """How many layers of the simplified network are in the plan."""
         return self._plan.layers[0]
 
+    def open(self, logger: Logger | None = None) -> PlanEngine:
+        """The plan in the hands of TensorRT's runtime. Whoever has built a plan in this process may trust it.
+
+        Raises `DeviceError` where this machine can't run it, with what TensorRT said.
+        """
+        return opened(self.data, logger)
+
     @property
     def library(self) -> tuple[str, str, str]:
         """The library that built it: its file, its version, the headers that describe it."""
@@ -87,19 +95,22 @@ class TensorRTPlan:
 
         Raises `OSError` if it can't be written.
         """
-        target = Path(path)
-        handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(self.data)
-            os.replace(part, target)
-        except BaseException:
-            os.unlink(part)
-            raise
+        _write(Path(path), self.data)
 
     def __repr__(self) -> str:
         ports = ", ".join(f"{port.name}: {port.dtype}{list(port.shape)}" for port in self.inputs)
         return f"<TensorRTPlan of {self.layers} layers, {len(self.data)} bytes, inputs {ports}>"
+
+
+def _write(target: Path, data: bytes) -> None:
+    handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(part, target)
+    except BaseException:
+        os.unlink(part)
+        raise
 
 
 class _Listener:
@@ -121,12 +132,14 @@ def build_plan(
     precision: str = "fp32",
     *,
     targets: Sequence[str] = (),
+    hardware_compatibility: str = "none",
     optimization_level: int = 3,
     workspace_size: int | None = None,
     refittable: bool = False,
     strip_weights: bool = False,
     version_compatible: bool = False,
     weight_streaming: bool = False,
+    timing_cache: str | os.PathLike[str] | None = None,
     exclude: Sequence[str] = (),
     partial: bool = False,
     input_values: Mapping[str, Any] | None = None,
@@ -137,7 +150,10 @@ def build_plan(
 
     `model`, `input_shapes`, `precision` and `input_values` as `TensorRTBackend.optimize_model` has them; precision is
     explicit in the graph, inputs and outputs keep the dtypes of the model. `targets`: compute capabilities such as
-    "8.6", for which TensorRT-RTX builds without a GPU; none leaves the choice to the library. `refittable`,
+    "8.6", for which TensorRT-RTX builds without a GPU; none leaves the choice to the library.
+    `hardware_compatibility`: "ampere+" or "same" lets the plan run on other GPUs too, of compute capability 8.0 and
+    above, or of the same one. `timing_cache`: a file with what TensorRT has measured, which is read if it is there, and
+    written anew; TensorRT-RTX measures nothing. `refittable`,
     `strip_weights`, `version_compatible`, `weight_streaming`: TensorRT's flags of these names, where its version has
     them. `exclude`: names of layers or ops to leave out. `partial`: layers that TensorRT does not take are cut out:
     what they read is a result of the plan, and what they give an input; they are in `refusals`. `progress(phase, done,
@@ -156,6 +172,7 @@ def build_plan(
     profiles = [
         {name: (s.min, s.opt, s.max) for name, s in profile.items()} for profile in shapes.profiles(input_shapes, names)
     ]
+    cache = None if timing_cache is None else Path(timing_cache)
     options = {
         "compute": PRECISIONS[precision],
         "tf32": precision == "tf32",
@@ -166,8 +183,13 @@ def build_plan(
         "version_compatible": version_compatible,
         "weight_streaming": weight_streaming,
         "targets": list(targets),
+        "compatibility": hardware_compatibility,
+        "timing_cache": cache.read_bytes() if cache is not None and cache.exists() else b"",
         "exclude": list(exclude),
         "partial": partial,
     }
     listener = _Listener(logger or Logger(), progress)
-    return TensorRTPlan(_native.TensorRTPlan.build(network, profiles, options, listener))
+    built = _native.TensorRTPlan.build(network, profiles, options, listener)
+    if cache is not None and built.timing_cache:
+        _write(cache, built.timing_cache)
+    return TensorRTPlan(built)
