@@ -147,8 +147,9 @@ def _optimize(case: Case, device: int, **options: Any) -> OptimizedModel:
 
 
 def _regions(model: OptimizedModel) -> list[list[str]]:
-    """The layers of each region."""
-    return [kernel["layers"] for kernel in model.report()["kernels"] if kernel["provider"] == "tensorrt"]
+    """The layers of each region; copies of inputs and outputs are none."""
+    kernels = model.report()["kernels"]
+    return [kernel["layers"] for kernel in kernels if kernel["provider"] == "tensorrt" and kernel["layers"]]
 
 
 def _differences(model: OptimizedModel, case: Case, batches: tuple[int, ...], tolerance: float) -> dict[str, float]:
@@ -182,7 +183,7 @@ def _case(case: Case, precision: str, device: int, iterations: int) -> dict[str,
         model(arrays)
         times.append(time.perf_counter() - begin)
     seen["call_ms"] = statistics.median(times) * 1e3
-    seen["tuned_us"] = [k["tuned_nanoseconds"] / 1e3 for k in report["kernels"] if k["provider"] == "tensorrt"]
+    seen["tuned_us"] = [k["tuned_nanoseconds"] / 1e3 for k in report["kernels"] if k["layers"]]
     return seen
 
 

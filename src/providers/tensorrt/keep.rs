@@ -7,6 +7,7 @@ use super::plan::{Config, Input, inputs, spec};
 use super::region::Region;
 use super::runtime::Engine;
 use super::sink::Sink;
+use super::targets;
 use crate::error::{Error, Result};
 use crate::network::dim::{Symbols, UNBOUNDED};
 use crate::network::ops::tf32;
@@ -84,6 +85,7 @@ impl Compiler {
         let mut config = Config {
             optimization_level: settings.optimization_level,
             workspace: settings.workspace,
+            targets: targets(self.library.is_rtx(), self.gpu.device().capability),
             tf32: selection.inside.iter().any(|&id| tf32::is_allowed(&network[id])),
             ..Config::default()
         };

@@ -6,7 +6,6 @@ mod collector;
 mod contexts;
 mod convert;
 mod cut;
-mod gpu;
 mod handle;
 mod keep;
 mod layers;
@@ -25,6 +24,7 @@ pub use handle::Description;
 use crate::error::{Error, Result};
 use crate::network::{LayerId, Network};
 use crate::plan::Provider;
+use crate::providers::cuda::Cuda;
 use library::Library;
 use provider::TensorRt;
 use std::collections::BTreeMap;
@@ -51,14 +51,26 @@ pub fn probe(device: u32) -> Result<Arc<dyn Provider>> {
     if let Some(provider) = open.get(&device) {
         return Ok(provider.clone());
     }
-    let capability = gpu::capability(device)?;
+    // Where libraries of the CUDA provider are missing, its memory and streams are all that is needed.
+    let gpu = Cuda::shared(device).or_else(|_| Cuda::without_kernels(device));
+    let gpu = gpu.map_err(|e| Error::device(format!("no NVIDIA GPU ({})", e.message())))?;
     let library = Library::find()?;
-    if let Some(error) = misfit(library.is_rtx(), capability) {
+    if let Some(error) = misfit(library.is_rtx(), gpu.device().capability) {
         return Err(error.got(format!("{}, TensorRT-RTX {}", library.path(), library.version())));
     }
-    let provider = Arc::new(TensorRt::new(library, device)?);
+    let provider = Arc::new(TensorRt::new(library, gpu));
     open.insert(device, provider.clone());
     Ok(provider)
+}
+
+/// What TensorRT is to build for: RTX for this GPU alone, which needs not be there then; the others for the one at hand.
+fn targets(is_rtx: bool, capability: (i32, i32)) -> Vec<String> {
+    let (major, minor) = capability;
+    match RTX_CAPABILITIES.contains(&capability) {
+        _ if !is_rtx => vec![],
+        true => vec![format!("{major}.{minor}")],
+        false => vec!["current".into()],
+    }
 }
 
 /// Why a GPU of this compute capability does not go with a library.
@@ -84,5 +96,8 @@ mod tests {
         assert!(misfit(true, (9, 0)).unwrap().message().contains("9.0"));
         assert!(misfit(true, (8, 9)).is_none() && misfit(true, (12, 1)).is_none());
         assert!(misfit(false, (9, 0)).is_none());
+        assert_eq!(targets(true, (8, 6)), ["8.6"]);
+        assert_eq!(targets(true, (12, 1)), ["current"]);
+        assert!(targets(false, (8, 6)).is_empty());
     }
 }

@@ -24,12 +24,7 @@ pub struct TensorRt {
 
 impl TensorRt {
     /// The provider for a library and a GPU.
-    ///
-    /// # Errors
-    /// If the GPU can't be opened.
-    pub fn new(library: Arc<Library>, ordinal: u32) -> Result<Self> {
-        // Where libraries of the CUDA provider are missing, its memory and streams are all that is needed.
-        let gpu = Cuda::shared(ordinal).or_else(|_| Cuda::without_kernels(ordinal))?;
+    pub fn new(library: Arc<Library>, gpu: Arc<Cuda>) -> Self {
         let device = gpu.device();
         let family = if library.is_rtx() { "TensorRT-RTX" } else { "TensorRT" };
         let signature = format!(
@@ -42,9 +37,9 @@ impl TensorRt {
             device.multiprocessors,
             device.driver_version
         );
-        Ok(Self {
+        Self {
             compiler: Compiler::new(library, gpu, signature),
-        })
+        }
     }
 
     fn gpu(&self) -> &Arc<Cuda> {
