@@ -140,7 +140,7 @@ mod tests {
             .add_layer("b", norm, attrs([]), &[Some(a), Some(scale)])
             .unwrap()[0];
         let c = network
-            .add_layer("c", find("LogSoftmax"), attrs([]), &[Some(b)])
+            .add_layer("c", find("LpNormalization"), attrs([]), &[Some(b)])
             .unwrap()[0];
         network.mark_output(c, "y").unwrap();
         network.mark_output(b, "z").unwrap();
