@@ -165,7 +165,7 @@ def compute(network: str, weights: bytes, arrays: Mapping[str, np.ndarray[Any, A
     feeds = dict(zip(names, arrays.values(), strict=True))
     shapes = tuple((name, array.shape) for name, array in feeds.items())
     results = engine(network, weights, shapes)(feeds)
-    return [np.ascontiguousarray(results[port.name]) for port in model.graph.output]
+    return [np.asarray(results[port.name], order="C") for port in model.graph.output]
 
 
 @functools.lru_cache(maxsize=64)
@@ -226,7 +226,14 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 256, np.uint8)
     start = -raw.ctypes.data % 256
-    return raw[start : start + size].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, raw, start)
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    """Where an array is, one without elements too."""
+    where = array.__array_interface__["data"][0]
+    assert isinstance(where, int)
+    return where
 
 
 def call(context: Any, feeds: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
@@ -237,13 +244,13 @@ def call(context: Any, feeds: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, n
         there = aligned(array.shape, array.dtype)
         there[...] = array
         kept.append(there)
-        context.set_tensor_address(name, there.ctypes.data)
+        context.set_tensor_address(name, address(there))
     assert context.infer_shapes() == []
     for port in context.engine.tensors:
         if not port.is_input:
             outputs[port.name] = aligned(context.get_tensor_shape(port.name), DTYPES[port.dtype])
-            context.set_tensor_address(port.name, outputs[port.name].ctypes.data)
+            context.set_tensor_address(port.name, address(outputs[port.name]))
     scratch = aligned((context.memory_required(),), np.uint8)
-    context.set_device_memory(scratch.ctypes.data, scratch.size)
+    context.set_device_memory(address(scratch), scratch.size)
     context.execute_async()
     return outputs

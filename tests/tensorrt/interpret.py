@@ -26,7 +26,9 @@ DTYPES = {
     "FP8": TensorProto.FLOAT8E4M3FN,
 }
 #: In the order of TensorRT's enums.
-ACTIVATIONS = "Relu Sigmoid Tanh LeakyRelu Elu Selu Softsign Softplus Clip HardSigmoid ScaledTanh ThresholdedRelu Gelu Gelu"
+ACTIVATIONS = (
+    "Relu Sigmoid Tanh LeakyRelu Elu Selu Softsign Softplus Clip HardSigmoid ScaledTanh ThresholdedRelu Gelu Gelu"
+)
 ELEMENTWISE = "Add Mul Max Min Sub Div Pow FloorDiv And Or Xor Equal Greater Less"
 UNARY = (
     "Exp Log Sqrt Reciprocal Abs Neg Sin Cos Tan Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Ceil Floor Erf Not Sign "
@@ -34,7 +36,6 @@ UNARY = (
 )
 REDUCE = "ReduceSum ReduceProd ReduceMax ReduceMin ReduceMean"
 SAMPLE = "strict wrap edge constant reflect"
-LARGE = np.iinfo(np.int64).max // 2
 
 
 class Reader:
@@ -125,7 +126,7 @@ def kind(called: str) -> Callable[[Write], Write]:
 
 @kind("Activation")
 def activation(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
-    op, alpha, beta = ACTIVATIONS.split()[layer["type"]], layer["alpha"], layer["beta"]
+    op, alpha, beta = ACTIVATIONS.split()[layer["type"]], float(layer["alpha"]), float(layer["beta"])
     attributes: dict[str, Any] = {
         "LeakyRelu": {"alpha": alpha},
         "Elu": {"alpha": alpha},
@@ -288,8 +289,8 @@ def cumulative(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
 
 @kind("LRN")
 def lrn(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
-    attributes = {"size": int(layer["window"]), "alpha": layer["alpha"], "beta": layer["beta"], "bias": layer["k"]}
-    r.add("LRN", x, *y, **attributes)
+    numbers = {name: float(layer[key]) for name, key in (("alpha", "alpha"), ("beta", "beta"), ("bias", "k"))}
+    r.add("LRN", x, *y, size=int(layer["window"]), **numbers)
 
 
 @kind("Constant")
@@ -329,10 +330,13 @@ def cut(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
     )
     mode = SAMPLE.split()[layer["mode"]]
     if mode == "strict":
-        end = r.add("Add", [start, r.add("Mul", [size, stride])])
-        # Behind the first element, backwards.
-        end = r.add("Where", [r.add("Less", [end, r.ints(0)]), r.ints(-LARGE), end])
-        r.add("Slice", [x[0], start, end, r.ints(range(rank)), stride], *y)
+        # Element i of the result is element start + i * stride; a stride of 0 repeats one.
+        data = x[0]
+        for axis in range(rank):
+            first, count, step = (r.add("Gather", [part, r.ints(axis)]) for part in (start, size, stride))
+            numbers = r.add("Range", [r.ints(0), count, r.ints(1)])
+            data = r.add("Gather", [data, r.add("Add", [r.add("Mul", [numbers, step]), first])], axis=axis)
+        r.add("Identity", [data], *y)
         return
     # What lies outside of the input is padding, and may be less than none.
     shape = r.add("Shape", [x[0]])
@@ -382,7 +386,7 @@ def resize(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
         "coordinate_transformation_mode": ("align_corners", "asymmetric", "half_pixel")[layer["coordinates"]]
         if layer["selector"] == 0 or layer["coordinates"] != 2 else "pytorch_half_pixel",
         "nearest_mode": ("round_prefer_ceil", "round_prefer_floor", "floor", "ceil")[layer["rounding"]],
-        "cubic_coeff_a": layer["cubic"],
+        "cubic_coeff_a": float(layer["cubic"]),
     })  # fmt: skip
 
 
@@ -401,11 +405,14 @@ def fill(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
     if layer["operation"] != 0:
         raise NotImplementedError("a random Fill")
     shape = r.integers(x[0])
-    if layer["rank"] != 1:
-        raise NotImplementedError("a Fill of several axes")
-    count = r.add("Reshape", [shape, r.ints([])])
-    steps = r.add("CastLike", [r.add("Range", [r.ints(0), count, r.ints(1)]), x[1]])
-    r.add("Add", [r.add("Mul", [steps, x[2]]), x[1]], *y)
+    rank, total = layer["rank"], r.add("Expand", [x[1], shape])
+    for axis in range(rank):
+        count = r.add("Gather", [shape, r.ints(axis)])
+        steps = r.add("CastLike", [r.add("Range", [r.ints(0), count, r.ints(1)]), x[1]])
+        steps = r.add("Mul", [steps, r.add("Gather", [x[2], r.ints(axis)])])
+        along = [-1 if other == axis else 1 for other in range(rank)]
+        total = r.add("Add", [total, r.add("Reshape", [steps, r.ints(along)])])
+    r.add("Identity", [total], *y)
 
 
 @kind("ReverseSequence")

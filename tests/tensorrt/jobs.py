@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import threading
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,9 +12,7 @@ import neurenix as nx
 from neurenix import errors
 from neurenix.hardware.tensorrt.plan import TensorRTPlan, build_plan
 from neurenix.hardware.tensorrt.plan_engine import PlanContext, open_plan
-from tests.conformance.case import dtype_of
-from tests.conformance.test_conformance import MODULES, arrays_of, network_of, symbolic
-from tests.tensorrt.doubled import aligned, call, double
+from tests.tensorrt.doubled import address, aligned, call, double
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 #: The shapes of `network`'s input.
@@ -73,7 +69,12 @@ def described() -> tuple[list[tuple[Any, ...]], int, int, list[dict[str, str]]]:
     """What an engine tells: its tensors, profiles, memory, layers."""
     two = [RANGE, {"x": ((2, 6), (16, 6), (32, 6))}]
     engine = plan(shapes=two).open()
-    return [tuple(port) for port in engine.tensors], engine.num_profiles, engine.device_memory(1), engine.layers()["Layers"]
+    return (
+        [tuple(port) for port in engine.tensors],
+        engine.num_profiles,
+        engine.device_memory(1),
+        engine.layers()["Layers"],
+    )
 
 
 def batches(sizes: Sequence[int]) -> list[bool]:
@@ -176,7 +177,7 @@ def collected(**settings: int) -> tuple[bool, list[int], tuple[int, ...], tuple[
     def allocate(current: int, size: int, alignment: int, stream: int) -> int:
         asked.append(size)
         given.append(aligned((max(size, 1),), np.uint8))
-        return given[-1].ctypes.data
+        return address(given[-1])
 
     x = aligned((3, 6), np.float32)
     x[...] = batch(3)
@@ -186,11 +187,11 @@ def collected(**settings: int) -> tuple[bool, list[int], tuple[int, ...], tuple[
         context.infer_shapes()
         before = context.get_tensor_shape("y")
         assert not context.is_capturable()
-        context.set_tensor_address("x", x.ctypes.data)
-        context.set_tensor_address("z", z.ctypes.data)
+        context.set_tensor_address("x", address(x))
+        context.set_tensor_address("z", address(z))
         context.set_output_allocator("y", allocate)
         scratch = aligned((context.memory_required(),), np.uint8)
-        context.set_device_memory(scratch.ctypes.data, scratch.size)
+        context.set_device_memory(address(scratch), scratch.size)
         context.execute_async()
     shape = context.collected("y")
     found = given[-1][: 4 * int(np.prod(shape))].view(np.float32).reshape(shape)
@@ -208,11 +209,11 @@ def no_memory(kind: str) -> str:
         return {"null": 0, "odd": 8}[kind]
 
     context.set_input_shape("x", x.shape)
-    context.set_tensor_address("x", x.ctypes.data)
+    context.set_tensor_address("x", address(x))
     for name in ("y", "z"):
         context.set_output_allocator(name, allocate)
     scratch = aligned((context.memory_required(),), np.uint8)
-    context.set_device_memory(scratch.ctypes.data, scratch.size)
+    context.set_device_memory(address(scratch), scratch.size)
     try:
         context.execute_async()
     except errors.Error as error:
@@ -315,34 +316,3 @@ def refitted() -> tuple[list[str], list[str], int]:
                 found.append(f"{type(error).__name__}: {error}")
     engine.refit({"w": w, "b": np.zeros(5, "float32")})
     return engine.weight_names, found, twin.count("refit") - before
-
-
-def of_case(op: str, index: int) -> tuple[str, list[Any]]:
-    """A case of the conformance suite: why it has no plan, or what its plan gives."""
-    case = MODULES[op].CASES[index]
-    dtype, arrays = inputs_of(op, index)
-    static: list[list[int | str]] = [[] if array is None else list(array.shape) for array in arrays]
-    made = network_of(case, op, arrays, symbolic(case, arrays) if case.dynamic else static)
-    for symbol in made.symbols:
-        extent = int(re.sub(r"\D", "", symbol))
-        made.set_range(symbol, 1, extent, extent + 8)
-    try:
-        context = build_plan(made, targets=["8.6"]).open().context()
-    except errors.UnsupportedError as error:
-        return str(error), []
-    feeds = {
-        f"x{i}": array
-        for i, (given, array) in enumerate(zip(case.inputs, arrays, strict=True))
-        if given is not None and array is not None and not given.constant
-    }
-    # What the passes have found to be of no use is no input of the plan.
-    used = {port.name for port in context.engine.tensors if port.is_input}
-    found = call(context, {name: array for name, array in feeds.items() if name in used})
-    return "", [found[f"y{i}"] for i in range(case.outputs)]
-
-
-def inputs_of(op: str, index: int) -> tuple[np.dtype[Any], list[Any]]:
-    """The dtype and the inputs of a case."""
-    case = MODULES[op].CASES[index]
-    dtype = dtype_of("float32" if "float32" in case.dtypes else case.dtypes[0])
-    return dtype, arrays_of(case, dtype, zlib.crc32(f"{op} {case.name}".encode()))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conformance.reference import expected
 from tests.conformance.test_conformance import MODULES, check, dtype_of
-from tests.tensorrt import jobs
+from tests.tensorrt import case_jobs
 from tests.tensorrt.doubled import Process
 
 #: Cases of each op.
@@ -31,10 +31,10 @@ def parameters() -> list[Any]:
 @pytest.mark.parametrize(("op", "index"), parameters())
 def test_op(op: str, index: int, process: Process) -> None:
     case = MODULES[op].CASES[index]
-    refusal, found = process.run(jobs.of_case, op, index)
+    refusal, found = process.run(case_jobs.of_case, op, index)
     if refusal:
         pytest.skip(refusal.splitlines()[0])
-    dtype, arrays = jobs.inputs_of(op, index)
+    dtype, arrays = case_jobs.inputs_of(op, index)
     wanted = expected(case, op, arrays, dtype)
     assert len(found) == len(wanted)
     for got, want in zip(found, wanted, strict=True):

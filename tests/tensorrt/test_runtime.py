@@ -186,7 +186,10 @@ def test_eight_threads_with_contexts_of_their_own(process: Process) -> None:
 
 def test_threads_that_fail_at_once_hear_of_their_own_failure(process: Process) -> None:
     found = process.run(jobs.errors_of_threads, 8)
-    assert [("not all shapes" in text, "multiple of 256" in text) for text in found] == [(False, True), (True, False)] * 4
+    assert [("not all shapes" in text, "multiple of 256" in text) for text in found] == [
+        (False, True),
+        (True, False),
+    ] * 4
 
 
 def test_nothing_is_left_of_what_nobody_holds(process: Process) -> None:

@@ -84,7 +84,9 @@ void pooling(const IPoolingLayer& layer, Properties& p) {
 
 void resize(const IResizeLayer& layer, Properties& p) {
     float scales[Dims::MAX_DIMS];
-    const std::int32_t count = layer.getScales(Dims::MAX_DIMS, scales);
+    // -1 where they are not set; else it wants to be asked for as many as there are.
+    const std::int32_t count = layer.getScales(0, nullptr);
+    if (count > 0) layer.getScales(count, scales);
     std::string all;
     for (std::int32_t axis = 0; axis < count; ++axis) all += (axis == 0 ? "" : ", ") + std::to_string(scales[axis]);
     p.put("scales", count > 0 ? "[" + all + "]" : "null");

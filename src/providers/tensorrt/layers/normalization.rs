@@ -24,8 +24,12 @@ fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
     let (x, attrs) = (w.input(layer, 0)?, &layer.attrs);
     Ok(vec![match layer.op.name {
         "LayerNormalization" => layer_norm(w, layer, x)?,
-        "InstanceNormalization" => by_channel(w, layer, x, 1)?,
-        "GroupNormalization" => by_channel(w, layer, x, attrs.int("num_groups"))?,
+        "InstanceNormalization" => by_channel(w, layer, x, 2, 1)?,
+        "GroupNormalization" => match attrs.int("num_groups") {
+            // No groups are what TensorRT has by default: the channels are axes like others.
+            1 => by_channel(w, layer, x, 1, 1)?,
+            groups => by_channel(w, layer, x, 2, groups)?,
+        },
         _ => {
             let spec = Spec::new("LRN").input(x).int("window", attrs.int("size"));
             let spec = spec
@@ -65,10 +69,11 @@ fn layer_norm(w: &mut Writer, layer: &Layer, x: Tensor) -> Result<Tensor> {
     normalize(w, layer, x, &axes, &shape, 1)
 }
 
-fn by_channel(w: &mut Writer, layer: &Layer, x: Tensor, groups: i64) -> Result<Tensor> {
+/// Normalizes over the axes from one on, with scale and bias of each channel.
+fn by_channel(w: &mut Writer, layer: &Layer, x: Tensor, first: usize, groups: i64) -> Result<Tensor> {
     let ty = w.ty(layer, 0)?;
     let mut shape = vec![Dim::from(1i64); ty.rank()];
     shape[1] = ty.shape[1].clone();
-    let axes: Vec<usize> = (2..ty.rank()).collect();
+    let axes: Vec<usize> = (first..ty.rank()).collect();
     normalize(w, layer, x, &axes, &shape, groups)
 }
