@@ -2,8 +2,9 @@
 
     python -m benchmarks.bench_plugins
 
-Chains of one and of many plugins between two layers of ours, on arrays on the GPU: what one more plugin adds to a call
-holds its kernel and all that the engine does around it. `host_us` is a whole call from Python until its work is done.
+`Library` is one in C++ out of a shared library, which puts a copy into the graph. Chains of one and of many plugins
+between two layers of ours, on arrays on the GPU: what one more plugin adds to a call holds its kernel and all that the
+engine does around it. `host_us` is a whole call from Python until its work is done.
 Results go to benchmarks/results/plugins.json.
 """
 
@@ -11,8 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +35,7 @@ extern "C" __global__ void scale(const float* x, float* y, int count, float by) 
 #: Elements of a row: the kernel is over as soon as it has begun.
 COLUMNS = 256
 MANY = 17
+LIBRARY = "Library"
 
 
 class Kernel(trt.IPluginV2):
@@ -67,12 +72,22 @@ class Copy(Empty):
         torch.mul(torch.from_dlpack(inputs[0]), 1.5, out=torch.from_dlpack(outputs[0]))
 
 
-def chain(plugin: Callable[[], Any], count: int) -> nx.OptimizedModel:
+def load_library() -> None:
+    """Compiles and opens the plugin in C++ of the tests: a copy, which a graph may record."""
+    source = Path(__file__).parents[1] / "tests" / "plugins" / "copy_plugin.cc"
+    built = str(Path(tempfile.mkdtemp()) / "copy.so")
+    include = ["-I", str(trt.plugin_include_dir())]
+    subprocess.run(["g++", "-std=c++17", "-O2", "-fPIC", "-shared", *include, source, "-o", built, "-ldl"], check=True)
+    trt.load_plugin_library(built)
+
+
+def chain(plugin: Any, count: int) -> nx.OptimizedModel:
     """So many plugins between two layers."""
     network = trt.Builder().create_network()
     tensor = network.add_activation(network.add_input("x", trt.float32, (1, COLUMNS)), trt.ActivationType.RELU)
     for _ in range(count):
-        tensor = network.add_plugin_v2([tensor], plugin())
+        layer = ("Copy", {"capturable": True}) if plugin == LIBRARY else (plugin(), {})
+        tensor = network.add_plugin_v2([tensor], layer[0], **layer[1])
     network.mark_output(network.add_activation(tensor, trt.ActivationType.SIGMOID))
     return nx.hardware.get_backend("cuda", fallback=False).optimize_model(network.to_network())
 
@@ -99,7 +114,8 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     x = torch.randn(1, COLUMNS, device="cuda")
     found: dict[str, Any] = {}
-    for plugin in (Kernel, Empty, Copy):
+    load_library()
+    for name, plugin in {"Kernel": Kernel, LIBRARY: LIBRARY, "Empty": Empty, "Copy": Copy}.items():
         row: dict[str, Any] = {}
         for count in (0, 1, MANY):
             model = chain(plugin, count)
@@ -107,8 +123,8 @@ def main() -> None:
             row[str(count)] = timed(call, rounds) | {"host_us": host(call, rounds)}
         more = (row[str(MANY)]["median_ms"] - row["1"]["median_ms"]) / (MANY - 1)
         row["one_more_us"] = round(1e3 * more, 2)
-        found[plugin.__name__] = row
-        print(plugin.__name__, json.dumps(row))
+        found[name] = row
+        print(name, json.dumps(row))
     result = {"device": torch.cuda.get_device_name(), "neurenix": nx.__version__, "plugins": found}
     (measure.RESULTS / "plugins.json").write_text(json.dumps(result, indent=1) + "\n")
 

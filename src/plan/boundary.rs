@@ -40,6 +40,9 @@ pub(super) struct Patch {
     pub offset: usize,
 }
 
+/// An address, and the number of the allocation there (0 where it does not matter).
+pub(super) type Spot = (usize, u64);
+
 /// All arrays of the caller.
 pub(super) struct Boundary {
     /// Each with the number of its port.
@@ -104,13 +107,22 @@ impl Boundary {
         self.patches.iter().map(|(_, patch)| patch.run)
     }
 
-    /// The addresses of the call that entered, if a device reaches all of them: what is copied from and to may be recorded.
-    pub fn addresses(&self) -> Option<Vec<usize>> {
-        let reached = |port: &Port| {
-            let far = port.place.is_some_and(|place| place.space != Space::Host);
-            (far || port.stands_in()).then(|| port.address().addr())
+    /// Where the arrays of the call that entered lie, if a device reaches all of them and what is copied from and to may be
+    /// recorded: a copy in a recording is one of the allocation that was there, which may have left its address to another.
+    pub fn spots(&self, program: &Program) -> Option<Vec<Spot>> {
+        let spot = |port: &Port| {
+            let place = port.place?;
+            let allocation = match place.space {
+                _ if port.stands_in() => 0,
+                Space::Host => return None,
+                space => {
+                    let known = owner(program, space).ok()?.allocation_at(place.address);
+                    known.or(port.bypassable().map(|_| 0))?
+                }
+            };
+            Some((port.address().addr(), allocation))
         };
-        self.ports.iter().map(reached).collect()
+        self.ports.iter().map(spot).collect()
     }
 
     /// Lets the kernels of a recording read and write the caller's arrays themselves, where those lie on their device; gives

@@ -14,7 +14,7 @@ use crate::plan::repeat::Repeats;
 use crate::plan::stretch::{Run, Running, Stretch};
 use crate::plan::{Alias, Instance, Memory, Request};
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A program at concrete shapes.
 pub struct ProgramInstance {
@@ -29,6 +29,9 @@ pub struct ProgramInstance {
     /// Bytes of the arena that it uses in each memory, and where that began at the last call.
     needs: Vec<(Space, usize)>,
     bases: Bases,
+    /// The memory at these bases. Memory that went may have left its address to other memory, and copies in a recording
+    /// stand for the memory, not for its address.
+    settled: Vec<Weak<dyn Memory>>,
     unshared: usize,
     /// Whether the work of the last call went on when it returned: what the device found wrong is not asked for yet.
     lasted: bool,
@@ -121,6 +124,7 @@ impl ProgramInstance {
             ground: ground.clone(),
             needs: places.arenas,
             bases: vec![],
+            settled: vec![],
             _fixed: fixed.into_iter().flatten().collect(),
             program,
         })
@@ -173,10 +177,11 @@ impl ProgramInstance {
 
     /// Takes its place in the arenas as they are now, which grow if they are too small.
     fn settle(&mut self, held: &mut Held) -> Result<()> {
-        let stays = |(&(space, bytes), &(_, base)): (&(Space, usize), &(Space, *mut u8))| {
-            held.arena(space, bytes).is_some_and(|arena| arena.address() == base)
+        let stays = |(&(space, bytes), before): (&(Space, usize), &Weak<dyn Memory>)| {
+            let same = |arena: &Arc<dyn Memory>| std::ptr::addr_eq(Arc::as_ptr(arena), before.as_ptr());
+            held.arena(space, bytes).is_some_and(same)
         };
-        let settled = self.bases.len() == self.needs.len() && self.needs.iter().zip(&self.bases).all(stays);
+        let settled = self.settled.len() == self.needs.len() && self.needs.iter().zip(&self.settled).all(stays);
         // A recording of the caller's goes on in the arenas that it was made in.
         if settled || self.is_recorded() {
             return Ok(());
@@ -184,9 +189,11 @@ impl ProgramInstance {
         let reserve = |&(space, bytes): &(Space, usize)| {
             let owner = self.program.providers.iter().find(|p| p.space() == space);
             let owner = owner.ok_or_else(|| Error::internal("nobody owns a memory"))?;
-            Ok((space, held.reserve(&**owner, bytes)?.address()))
+            Ok((space, held.reserve(&**owner, bytes)?))
         };
-        self.bases = self.needs.iter().map(reserve).collect::<Result<_>>()?;
+        let arenas: Vec<(Space, Arc<dyn Memory>)> = self.needs.iter().map(reserve).collect::<Result<_>>()?;
+        self.bases = arenas.iter().map(|(space, arena)| (*space, arena.address())).collect();
+        self.settled = arenas.iter().map(|(_, arena)| Arc::downgrade(arena)).collect();
         self.runs.iter_mut().for_each(|run| run.settle(&self.bases));
         self.stretches.iter_mut().for_each(Stretch::forget);
         self.repeats.iter_mut().for_each(Repeats::forget);

@@ -432,6 +432,12 @@ pub trait Provider: Send + Sync {
         Ok(Box::new(AtOnce))
     }
 
+    /// A number that the allocation around an address has as long as it lives, and that no other one ever gets; `None` where
+    /// nobody can tell.
+    fn allocation_at(&self, _address: *const u8) -> Option<u64> {
+        None
+    }
+
     /// Memory of the processor that its copies reach fastest.
     ///
     /// # Errors

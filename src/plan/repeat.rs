@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::plan::Queue;
-use crate::plan::boundary::Boundary;
+use crate::plan::boundary::{Boundary, Spot};
 use crate::plan::program::Program;
 use crate::plan::stretch::{Run, Running, record};
 use crate::plan::tape::Tape;
@@ -12,8 +12,8 @@ use std::collections::HashSet;
 /// Arrays at so many sets of addresses are remembered: a caller who makes new ones for each result goes through a few.
 const KEPT: usize = 4;
 
-/// The addresses of a caller's arrays, and the recording of the call; none yet where they came only once.
-type Known = (Vec<usize>, Tape);
+/// Where a caller's arrays lie, and the recording of the call; none yet where they came only once.
+type Known = (Vec<Spot>, Tape);
 
 /// The recordings of a program that one provider runs from end to end.
 pub(super) struct Repeats {
@@ -46,19 +46,19 @@ impl Repeats {
     /// # Errors
     /// If a kernel or the device fails.
     pub fn run(&mut self, boundary: &Boundary, running: &mut Running) -> Result<bool> {
-        let Some(addresses) = boundary.addresses() else {
+        let Some(spots) = boundary.spots(running.program) else {
             return Ok(false);
         };
         let queue = running.queues.get(self.provider)?;
         if queue.is_recording() {
             return Ok(false);
         }
-        let Some(at) = self.known.iter().position(|(known, _)| *known == addresses) else {
+        let Some(at) = self.known.iter().position(|(known, _)| *known == spots) else {
             // A recording that goes may still run in a queue of the caller's: devices keep it until then (for
             // cuGraphExecDestroy NVIDIA says: "If the executable graph is in-flight, it will not be terminated, but rather
             // freed asynchronously on completion"), and what it works on stays.
             self.known.truncate(KEPT - 1);
-            self.known.insert(0, (addresses, Tape::default()));
+            self.known.insert(0, (spots, Tape::default()));
             return Ok(false);
         };
         self.known[..=at].rotate_right(1);

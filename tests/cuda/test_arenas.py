@@ -99,6 +99,10 @@ class Arrays:
         self._memory.append(address)
         return address.value or 0, 0
 
+    def free_last(self) -> None:
+        """Gives the last array back."""
+        assert self.driver.cuMemFree_v2(self._memory.pop()) == 0
+
     def stream(self) -> tuple[int, int]:
         """A GPU and a stream there."""
         stream = ctypes.c_void_p()
@@ -151,3 +155,48 @@ def test_an_arena_grows_when_nothing_works_in_it(process: Process) -> None:
     assert [counts["cuEventSynchronize"] for counts in found] == [0, 1, 0, 0, 0, 0]
     # What was recorded in the old one is recorded anew.
     assert [counts["cuGraphLaunch"] for counts in found[3:]] == [1, 1, 1]
+
+
+@leaves_nothing
+def regrown() -> None:
+    """Arenas that come and go at one address, whose recordings name other memory than there is then."""
+    recorded = Recorded()
+    recorded.set("reuses_addresses", 1)
+    context = optimized(classifier(), optimization_level=0)._engine.create_context()
+    for batch in (4, 40, 4, 64, 40, 4):
+        for _ in range(4):
+            assert context.run({"x": np.zeros((batch, 3, 16, 16), np.float32)})["y"].shape == (batch, 8)
+    assert recorded.count("nodes") > 0
+
+
+def test_a_larger_arena_at_the_same_address_is_another_one(process: Process) -> None:
+    process.run(regrown)
+
+
+@leaves_nothing
+def arrays_that_come_again() -> list[int]:
+    """The launches of graphs by calls with the caller's arrays, in the middle of allocations that are made anew."""
+    recorded, device = Recorded(), Arrays()
+    model = optimized(classifier(), optimization_level=0)
+    stream, found, seen = device.stream(), [], set()
+    first, y = device.array(4 * 3 * 16 * 16 * 4), device.array(4 * 8 * 4)
+    model._engine.run_at([first], [[4, 3, 16, 16]], [y], stream)
+    recorded.set("reuses_addresses", 1)
+    for _ in range(3):
+        # Where no kernel reads it: it is copied, in the recording too.
+        address, gpu = device.array(4 * 3 * 16 * 16 * 4 + 16)
+        seen.add(address)
+        for _ in range(4):
+            before = recorded.count("cuGraphLaunch")
+            model._engine.run_at([(address + 16, gpu)], [[4, 3, 16, 16]], [y], stream)
+            found.append(recorded.count("cuGraphLaunch") - before)
+        model.synchronize()
+        device.free_last()
+    assert len(seen) == 1
+    device.close()
+    return found
+
+
+def test_an_array_in_new_memory_at_the_same_address_is_another_one(process: Process) -> None:
+    found = process.run(arrays_that_come_again)
+    assert found[2:4] == found[6:8] == found[10:] == [1, 1]

@@ -209,6 +209,10 @@ impl Provider for Cuda {
         Ok(Box::new(self.gpu.device.event(EVENT_UNTIMED)?))
     }
 
+    fn allocation_at(&self, address: *const u8) -> Option<u64> {
+        self.gpu.device.allocation_at(address)
+    }
+
     fn allocate_near(&self, bytes: usize) -> Result<Box<dyn Memory>> {
         Ok(Box::new(self.gpu.device.allocate_pinned(bytes)?))
     }

@@ -109,6 +109,10 @@ impl Provider for TensorRt {
         self.gpu().fence()
     }
 
+    fn allocation_at(&self, address: *const u8) -> Option<u64> {
+        self.gpu().allocation_at(address)
+    }
+
     fn allocate_near(&self, bytes: usize) -> Result<Box<dyn Memory>> {
         self.gpu().allocate_near(bytes)
     }

@@ -183,6 +183,14 @@ API int cuMemFreeHost(void* address) {
     return state_free_host(address);
 }
 
+API int cuPointerGetAttribute(void* to, int attribute, Address address) {
+    ENTER(0);
+    const long number = state_allocation(address);
+    if (attribute != 7 || !number) return INVALID_VALUE;
+    *(uint64_t*)to = number;
+    return 0;
+}
+
 // Modules: NVRTC's stand-in writes the architecture, then a line for each kernel with a letter for each parameter.
 
 struct Function {

@@ -198,11 +198,14 @@ void recorded_destroy(void* handle) {
 }
 
 // Memory. The GPU's addresses lie in a range that nobody may touch, so that who follows one on the processor crashes as
-// on a real machine; none is given twice, so that each use of freed memory is seen.
+// on a real machine. None is given twice, so that each use of freed memory is seen; but where the property
+// `reuses_addresses` is set, what was allocated last gives its address back, as drivers do.
 
 struct Allocation {
     uint64_t address, bytes;
     char* backing;
+    // Which one it is of all that there ever were.
+    long number;
 };
 struct Allocations {
     struct Allocation* all;
@@ -211,6 +214,7 @@ struct Allocations {
 // Ascending by address.
 static struct Allocations device, host;
 static uint64_t next_address, last_address;
+static long allocated;
 
 static void insert(struct Allocations* list, struct Allocation made) {
     if (list->count == list->room) {
@@ -219,6 +223,7 @@ static void insert(struct Allocations* list, struct Allocation made) {
     }
     int at = list->count++;
     for (; at > 0 && list->all[at - 1].address > made.address; at--) list->all[at] = list->all[at - 1];
+    made.number = ++allocated;
     list->all[at] = made;
 }
 
@@ -260,8 +265,12 @@ static void count_bytes(long bytes) {
     if (live > *peak) *peak = live;
 }
 
+enum { ALIGNMENT = 512 };
+
+// From one allocation to the next, with a gap between them.
+static uint64_t step_of(size_t bytes) { return (bytes / ALIGNMENT + 2) * ALIGNMENT; }
+
 int state_allocate(uint64_t* address, size_t bytes) {
-    enum { ALIGNMENT = 512 };
     const uint64_t space = 1ull << 40;
     if (!next_address) {
         void* range = mmap(NULL, space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -269,13 +278,13 @@ int state_allocate(uint64_t* address, size_t bytes) {
         next_address = ((uint64_t)range + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
         last_address = (uint64_t)range + space;
     }
-    const uint64_t step = (bytes / ALIGNMENT + 2) * ALIGNMENT;
+    const uint64_t step = step_of(bytes);
     if (bytes > free_bytes() || step > last_address - next_address) return 2;
     char* backing = calloc(1, bytes);
     if (!backing) return 2;
     *address = next_address;
     next_address += step;
-    insert(&device, (struct Allocation){*address, bytes, backing});
+    insert(&device, (struct Allocation){.address = *address, .bytes = bytes, .backing = backing});
     count_bytes(bytes);
     return 0;
 }
@@ -287,6 +296,8 @@ int state_free(uint64_t address) {
         return 1;
     }
     count_bytes(-(long)found->bytes);
+    const bool is_last = address + step_of(found->bytes) == next_address;
+    if (is_last && recorded_property("reuses_addresses")) next_address = address;
     take_out(&device, found);
     return 0;
 }
@@ -296,7 +307,7 @@ int state_allocate_host(void** address, size_t bytes) {
     char* made = aligned_alloc(page, (bytes + page - 1) / page * page);
     if (!made) return 2;
     memset(made, 0, bytes);
-    insert(&host, (struct Allocation){(uint64_t)made, bytes, made});
+    insert(&host, (struct Allocation){.address = (uint64_t)made, .bytes = bytes, .backing = made});
     recorded_add("host_allocations", 1);
     *address = made;
     return 0;
@@ -317,6 +328,12 @@ bool recorded_reaches(uint64_t address, uint64_t bytes) {
     const struct Allocation* found = around(&device, address);
     if (!found) found = around(&host, address);
     return found && bytes <= found->address + found->bytes - address;
+}
+
+long state_allocation(uint64_t address) {
+    const struct Allocation* found = around(&device, address);
+    if (!found) found = around(&host, address);
+    return found ? found->number : 0;
 }
 
 char* recorded_backing(uint64_t address, uint64_t bytes) {

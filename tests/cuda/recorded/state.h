@@ -32,6 +32,8 @@ int state_free(uint64_t address);
 int state_allocate_host(void** address, size_t bytes);
 int state_free_host(void* address);
 void state_memory(size_t* unused, size_t* total);
+// The number of the allocation that an address is in; 0 where it is in none.
+long state_allocation(uint64_t address);
 // Whether an address lies where the GPU's do, allocated or not.
 bool state_is_device(uint64_t address);
 

@@ -15,6 +15,8 @@ struct Node {
     // Of a copy.
     Address to, from;
     size_t bytes;
+    // The allocations that it names.
+    long target, source;
     // Of what a function does.
     void (*task)(void*);
     void* data;
@@ -27,8 +29,9 @@ struct Graph {
 struct Stream {
     struct Handle handle;
     struct Graph* capture;
-    // The thread that captures.
+    // The thread that captures, and what that forbids.
     const void* owner;
+    unsigned mode;
     bool invalid, unfinished;
     // How often work was put in.
     long works;
@@ -52,6 +55,8 @@ struct Event {
 static struct Stream default_stream = {.handle = {"stream", true}};
 static __thread struct Stream* captures;
 static __thread char self;
+// What the thread may do while it captures: 2 is anything.
+static __thread int capture_mode;
 
 // The stream that a caller names: null, 1 and 2 are default ones. Null if it is none.
 static struct Stream* stream_of(void* stream, const char* function) {
@@ -59,10 +64,10 @@ static struct Stream* stream_of(void* stream, const char* function) {
     return recorded_is(stream, "stream", function) ? stream : NULL;
 }
 
-// Where a thread-local capture of the calling thread is open, the driver refuses what might wait, and voids the
-// capture.
+// Where a capture of the calling thread is open, the driver refuses what might wait, and voids the capture. A thread may
+// take leave to do so, which is for the captures of callers: those of the library hold nothing of the kind.
 bool state_refuse_capture(void) {
-    if (!captures) return false;
+    if (!captures || (capture_mode == 2 && captures->mode == 0)) return false;
     captures->invalid = true;
     return true;
 }
@@ -143,9 +148,19 @@ API int cuStreamBeginCapture_v2(void* stream, unsigned mode) {
     captured->capture = recorded_make("graph", sizeof(struct Graph));
     captured->owner = &self;
     captured->invalid = false;
+    captured->mode = mode;
     captured->origin = captured;
     captured->joined = NULL;
     captures = captured;
+    return 0;
+}
+
+API int cuThreadExchangeStreamCaptureMode(int* mode) {
+    ENTER(0);
+    const int before = capture_mode;
+    if (*mode < 0 || *mode > 2) return INVALID_VALUE;
+    capture_mode = *mode;
+    *mode = before;
     return 0;
 }
 
@@ -239,6 +254,14 @@ static bool move(Address to, Address from, size_t bytes) {
     return true;
 }
 
+// A captured copy is one of allocations, whatever lies at their addresses later.
+static bool names_the_same(const struct Node* node) {
+    if (!node->bytes) return true;
+    if (state_allocation(node->to) == node->target && state_allocation(node->from) == node->source) return true;
+    MISUSE("a graph copies %zu bytes between allocations that are gone", node->bytes);
+    return false;
+}
+
 static bool run(const struct Node* node) {
     check_ranges(node->what, node->ranges, node->count);
     if (node->task) node->task(node->data);
@@ -281,7 +304,12 @@ bool recorded_task(void* stream, const char* what, void (*task)(void*), void* da
 
 API int cuMemcpyAsync(Address to, Address from, size_t bytes, void* stream) {
     ENTER(NEEDS_CONTEXT);
-    const struct Node node = {.what = "a copy", .to = to, .from = from, .bytes = bytes};
+    const struct Node node = {.what = "a copy",
+                              .to = to,
+                              .from = from,
+                              .bytes = bytes,
+                              .target = state_allocation(to),
+                              .source = state_allocation(from)};
     return put(stream, &node) ? 0 : INVALID_VALUE;
 }
 
@@ -305,6 +333,9 @@ API int cuGraphLaunch(void* instance, void* stream) {
         add_nodes(used->capture, graph);
         captured(used);
         return 0;
+    }
+    for (int i = 0; i < graph->count; i++) {
+        if (!names_the_same(&graph->nodes[i])) return INVALID_VALUE;
     }
     begin(used);
     recorded_add("nodes", graph->count);

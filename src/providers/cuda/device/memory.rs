@@ -75,6 +75,15 @@ impl Device {
         Ok(flag)
     }
 
+    /// The number of the allocation around an address, which no other one ever gets.
+    pub fn allocation_at(&self, address: *const u8) -> Option<u64> {
+        let mut number = 0u64;
+        let to = (&raw mut number).cast();
+        // SAFETY: this attribute is a number of 64 bits; any address may be asked for.
+        let status = unsafe { (self.driver.cuPointerGetAttribute)(to, driver::POINTER_BUFFER_ID, address as u64) };
+        (status == 0).then_some(number)
+    }
+
     /// Copies bytes in a stream; either side may be the processor's memory.
     ///
     /// # Safety

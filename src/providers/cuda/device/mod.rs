@@ -6,7 +6,7 @@ pub mod memory;
 pub mod module;
 pub mod stream;
 
-use super::library::driver::{Driver, Handle, attribute, driver};
+use super::library::driver::{CAPTURE_RELAXED, Driver, Handle, attribute, driver};
 use crate::error::{Error, ErrorKind, Result};
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
@@ -136,7 +136,10 @@ impl Device {
         self.check("cuCtxPushCurrent", unsafe {
             (self.driver.cuCtxPushCurrent_v2)(self.context)
         })?;
-        Ok(Entered(self))
+        let mut mode = CAPTURE_RELAXED;
+        // SAFETY: the mode is read and written.
+        unsafe { (self.driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
+        Ok(Entered { device: self, mode })
     }
 
     fn check(&self, call: &str, status: c_int) -> Result<()> {
@@ -172,12 +175,19 @@ impl Device {
 }
 
 /// While it lives, a GPU is the thread's current one.
-pub struct Entered<'a>(&'a Device);
+pub struct Entered<'a> {
+    device: &'a Device,
+    /// What the thread may do while somebody captures a stream: in here what allocates, too, since none of it is captured.
+    mode: c_int,
+}
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let mut before = std::ptr::null_mut();
-        // SAFETY: pops what `enter` pushed. A failure leaves nothing to do.
-        unsafe { (self.0.driver.cuCtxPopCurrent_v2)(&mut before) };
+        // SAFETY: undoes what `enter` did. A failure leaves nothing to do.
+        unsafe {
+            (self.device.driver.cuThreadExchangeStreamCaptureMode)(&mut self.mode);
+            (self.device.driver.cuCtxPopCurrent_v2)(&mut before);
+        }
     }
 }

@@ -59,6 +59,10 @@ pub const STREAM_NON_BLOCKING: c_uint = 1;
 pub const HOST_SHARED: c_uint = 3;
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads may do what they like meanwhile.
 pub const CAPTURE_THREAD_LOCAL: c_uint = 1;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: a thread that somebody captures a stream on may allocate memory all the same.
+pub const CAPTURE_RELAXED: c_int = 2;
+/// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
+pub const POINTER_BUFFER_ID: c_int = 7;
 /// `CU_EVENT_DISABLE_TIMING`.
 pub const EVENT_UNTIMED: c_uint = 2;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -101,6 +105,7 @@ library! {
     fn cuMemFree_v2(DevicePtr) -> c_int;
     fn cuMemHostAlloc(*mut *mut c_void, usize, c_uint) -> c_int;
     fn cuMemFreeHost(*mut c_void) -> c_int;
+    fn cuPointerGetAttribute(*mut c_void, c_int, DevicePtr) -> c_int;
     fn cuMemcpyAsync(DevicePtr, DevicePtr, usize, Handle) -> c_int;
     fn cuMemsetD8Async(DevicePtr, u8, usize, Handle) -> c_int;
     fn cuStreamCreate(*mut Handle, c_uint) -> c_int;
@@ -108,6 +113,7 @@ library! {
     fn cuStreamSynchronize(Handle) -> c_int;
     fn cuStreamWaitEvent(Handle, Handle, c_uint) -> c_int;
     fn cuStreamIsCapturing(Handle, *mut c_int) -> c_int;
+    fn cuThreadExchangeStreamCaptureMode(*mut c_int) -> c_int;
     fn cuStreamBeginCapture_v2(Handle, c_uint) -> c_int;
     fn cuStreamEndCapture(Handle, *mut Handle) -> c_int;
     fn cuGraphInstantiateWithFlags(*mut Handle, Handle, c_ulonglong) -> c_int;
