@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,51 @@ def available() -> tuple[bool, str | None, bool]:
     assert info.supports_tensorrt == is_tensorrt_available()
     model = alone.optimize_model(chain(*OPS), RANGE, timing_cache=False)
     return info.supports_tensorrt, info.reason, summary(model)["providers"]["tensorrt"] == len(OPS)
+
+
+def recorded_by_the_caller() -> list[bool]:
+    """Whether calls are right that a caller records twice and launches with other numbers, after ordinary ones."""
+    driver = ctypes.CDLL(str(Path(os.environ["NEURENIX_CUDA_LIBRARIES"]) / "libcuda.so.1"))
+    engines = [optimized(chain(*OPS), RANGE)._engine]
+    context, stream = ctypes.c_void_p(), ctypes.c_void_p()
+    x, y = ctypes.c_uint64(), ctypes.c_uint64()
+    size = 2 * 5 * 4
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert driver.cuCtxPushCurrent_v2(context) == 0
+    assert driver.cuStreamCreate(ctypes.byref(stream), 1) == 0
+    assert driver.cuMemAlloc_v2(ctypes.byref(x), ctypes.c_size_t(size)) == 0
+    assert driver.cuMemAlloc_v2(ctypes.byref(y), ctypes.c_size_t(size)) == 0
+
+    def call() -> None:
+        engines[0].run_at([(x.value, 0)], [[2, 5]], [(y.value, 0)], (0, stream.value or 0))
+
+    def copy(to: int, source: int) -> None:
+        assert driver.cuMemcpyAsync(ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size), stream) == 0
+        assert driver.cuStreamSynchronize(stream) == 0
+
+    def is_right_with(launch: Callable[[], Any], seed: int) -> bool:
+        given = np.random.default_rng(seed).standard_normal((2, 5)).astype(np.float32)
+        found, want = np.zeros_like(given), given.astype(np.float64)
+        copy(x.value, given.ctypes.data)
+        launch()
+        copy(found.ctypes.data, y.value)
+        for op in OPS:
+            want = NUMPY[op](want)
+        return np.allclose(found, want, rtol=1e-5, atol=1e-6)
+
+    right = [is_right_with(call, seed) for seed in range(3)]
+    graph, launchable = ctypes.c_void_p(), ctypes.c_void_p()
+    assert driver.cuStreamBeginCapture_v2(stream, 1) == 0
+    call()
+    assert driver.cuStreamEndCapture(stream, ctypes.byref(graph)) == 0
+    assert driver.cuGraphInstantiateWithFlags(ctypes.byref(launchable), graph, ctypes.c_uint64(0)) == 0
+    right += [is_right_with(lambda: driver.cuGraphLaunch(launchable, stream), seed) for seed in range(3, 6)]
+    driver.cuGraphExecDestroy(launchable)
+    driver.cuGraphDestroy(graph)
+    engines.pop().synchronize()
+    gc.collect()
+    driver.cuMemFree_v2(x)
+    driver.cuMemFree_v2(y)
+    driver.cuStreamDestroy_v2(stream)
+    driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+    return right

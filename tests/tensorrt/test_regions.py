@@ -158,6 +158,14 @@ def test_what_fails_goes_to_the_next_provider_with_the_reason(process: Process, 
     assert all(words in reason for reason in summary["reasons"].values()), summary["reasons"]
 
 
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32"])
+@pytest.mark.parametrize("name", ["null", "no run", "wrong numbers"])
+def test_what_fails_in_other_precisions_is_right_too(process: Process, name: str, precision: str) -> None:
+    settings, words = FAILURES[name]
+    summary, right = process.run(jobs.failing, settings, precision=precision)
+    assert right and summary["regions"] == [] and all(words in reason for reason in summary["reasons"].values())
+
+
 @pytest.mark.parametrize("name", ["null", "no run", "wrong numbers"])
 def test_strict_raises_instead(process: Process, name: str) -> None:
     settings, words = FAILURES[name]
@@ -210,6 +218,10 @@ def test_both_run_in_one_graph_on_the_gpu(process: Process) -> None:
     assert providers == ["tensorrt", "cuda", "tensorrt"] and len(summary["regions"]) == 2
     # Call by call: as it is, then recorded whole and replayed.
     assert launches[0] == 0 and launches[2:] == [1, 1, 1], launches
+
+
+def test_a_caller_may_record_calls(process: Process) -> None:
+    assert process.run(jobs.recorded_by_the_caller) == [True] * 6
 
 
 def test_a_region_that_is_clearly_slower_than_kernels_of_ours_is_not_taken(process: Process) -> None:
