@@ -58,8 +58,9 @@ class Options:
     it must not run. `strict`: a fall back raises. `verify`: whether a lowered precision is compared with float32
     ("auto" or True: once, at build). `timing_cache`: a path, None for one in the cache directory, False for none.
     `plugins`: what to register before the model is read: classes derived from `trt.IPluginV2`, a dict from name to
-    class, names of modules to import, paths of libraries in C++ (`.so`). `progress(phase, done, steps)`: told of each
-    step of a compiler that is not ours (TensorRT's builder), from threads of its own; False ends the build.
+    class, names of modules to import, paths of libraries in C++ (`.so`). `progress`: a function of a phase, the steps
+    done and the steps in all, told of each step of a compiler that is not ours (TensorRT's builder), from threads of
+    its own; False ends the build.
 
     `optimization_level`: how thoroughly kernels are timed at build. 0: not at all, rules choose; 1: the first form of
     each kernel; 2: one form for each set of layouts; 3: every form; 4 and 5: every form three times and ten times over.
