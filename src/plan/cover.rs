@@ -92,6 +92,8 @@ struct Asking<'a> {
     /// The layers that nobody takes yet.
     open: Vec<LayerId>,
     offers: Vec<(LayerId, Group)>,
+    /// The place of each layer, by its name.
+    places: HashMap<&'a str, usize>,
     /// With the place of the layer.
     refusals: Vec<(usize, Refusal)>,
     notes: Vec<String>,
@@ -100,10 +102,15 @@ struct Asking<'a> {
 
 impl<'a> Asking<'a> {
     fn new(network: &'a Network, order: Vec<LayerId>, settings: &'a Settings) -> Self {
+        let named = order
+            .iter()
+            .enumerate()
+            .map(|(place, &id)| (network[id].name.as_str(), place));
         Self {
             network,
             settings,
             search: Search::new(network, &order),
+            places: named.collect(),
             open: order,
             offers: vec![],
             refusals: vec![],
@@ -113,10 +120,8 @@ impl<'a> Asking<'a> {
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        let network = self.network;
-        let named = self.open.iter().find(|&&id| network[id].name == refusal.layer);
-        let place = named.map_or(usize::MAX, |id| self.search.position[id]);
-        self.refusals.push((place, refusal));
+        let place = self.places.get(refusal.layer.as_str()).copied();
+        self.refusals.push((place.unwrap_or(usize::MAX), refusal));
     }
 
     /// The open layers that a provider may not run in regions; the reasons stand among the refusals.
@@ -139,9 +144,10 @@ impl<'a> Asking<'a> {
         self.compiled += regions.compiled;
         regions.refusals.into_iter().for_each(|refusal| self.refuse(refusal));
         for candidate in regions.candidates {
-            let open = candidate.layers.iter().all(|id| self.open.contains(id));
-            if open && !self.search.closes_cycle(&candidate.layers) {
-                self.open.retain(|id| !candidate.layers.contains(id));
+            let open: HashSet<LayerId> = self.open.iter().copied().collect();
+            let layers: HashSet<LayerId> = candidate.layers.iter().copied().collect();
+            if layers.is_subset(&open) && !self.search.closes_cycle(&candidate.layers) {
+                self.open.retain(|id| !layers.contains(id));
                 self.search.take(Group { provider, candidate });
             }
         }
