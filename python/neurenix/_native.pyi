@@ -22,6 +22,8 @@ __all__ = [
     "Layer",
     "Network",
     "Tensor",
+    "TensorRTContext",
+    "TensorRTEngine",
     "TensorRTPlan",
     "__version__",
     "allowed_providers",
@@ -414,6 +416,113 @@ class Tensor:
         """
 
 @final
+class TensorRTContext:
+    """
+    The state of one call of a plan; calls of several threads wait for each other.
+    """
+    def capturable(self, /, stream: SupportsIndex) -> bool:
+        """
+        Whether the next call can be captured in a CUDA graph.
+        """
+    def collect(self, /, output: str, allocate: Any, shape: Any) -> None:
+        """
+        Lets `allocate(current, bytes, alignment, stream)` give the address of an output whose size depends on data, and
+        `shape(extents)` hear what it is.
+        """
+    def enqueue(self, /, stream: SupportsIndex) -> None:
+        """
+        Puts the call into a stream.
+        """
+    def infer(self, /) -> list[str]:
+        """
+        Works the shapes of the outputs out; gives the names of the inputs that are missing for it.
+        """
+    def memory(self, /) -> int:
+        """
+        The bytes of scratch memory for the shapes that are set.
+        """
+    def profile_layers(self, /, wanted: bool) -> None:
+        """
+        Whether the next calls are timed layer by layer.
+        """
+    def set_address(self, /, tensor: str, address: SupportsIndex) -> None:
+        """
+        Says where an input or output is.
+        """
+    def set_memory(self, /, address: SupportsIndex, bytes: SupportsIndex) -> None:
+        """
+        Says where the scratch memory is.
+        """
+    def set_profile(self, /, profile: SupportsIndex, stream: SupportsIndex) -> None:
+        """
+        Chooses a profile; shapes are set anew after it.
+        """
+    def set_shape(self, /, input: str, shape: Sequence[SupportsIndex]) -> None:
+        """
+        Sets the shape of an input.
+        """
+    def shape(self, /, tensor: str) -> list[int]:
+        """
+        The shape of an input or output; -1 where it depends on data, or is not known yet.
+        """
+    def times(self, /) -> list[tuple[str, float]]:
+        """
+        The milliseconds of each layer of the last call, for which the caller has waited.
+        """
+
+@final
+class TensorRTEngine:
+    """
+    A plan that TensorRT has opened. It is native code for a GPU: opening one means to trust whoever built it.
+    """
+    def context(self, /) -> TensorRTContext:
+        """
+        A context.
+        """
+    def device_memory(self, /, profile: SupportsIndex) -> int:
+        """
+        The bytes of the GPU's memory that a context needs besides inputs and outputs, for all shapes of a profile.
+        """
+    def layers(self, /) -> str:
+        """
+        What TensorRT's inspector says, as JSON.
+        """
+    @staticmethod
+    def open(plan: bytes, listener: Any | None = None) -> TensorRTEngine:
+        """
+        Opens a plan. `listener.say(severity, text)` gets messages.
+        """
+    @property
+    def profiles(self, /) -> int:
+        """
+        How many profiles there are.
+        """
+    def refit(self, /, weights: Sequence[tuple[str, Any]]) -> None:
+        """
+        Replaces weights by name.
+        """
+    def set_weight_budget(self, /, bytes: SupportsIndex | None = None) -> None:
+        """
+        Lets weights take so many bytes of the GPU's memory; None is all of them.
+        """
+    @property
+    def streamable_weights(self, /) -> int:
+        """
+        The bytes of weights that need not stay on the GPU.
+        """
+    @property
+    def tensors(self, /) -> list[tuple[str, str, list[int], bool, bool, list[tuple[list[int], list[int], list[int]]]]]:
+        """
+        The inputs and outputs: name, dtype, shape, whether it is an input, whether it lies in the processor's memory,
+        and for an input for each profile the least, expected and greatest shape.
+        """
+    @property
+    def weight_names(self, /) -> list[str]:
+        """
+        The names of the weights that can be replaced.
+        """
+
+@final
 class TensorRTPlan:
     """
     What TensorRT's builder made. Its bytes are code for a GPU: running them means to trust whoever built them.
@@ -424,7 +533,8 @@ class TensorRTPlan:
     ) -> TensorRTPlan:
         """
         Builds a plan. `profiles` as for an engine; `options`: compute (dtype), tf32, optimization_level, workspace,
-        refittable, strip_weights, version_compatible, weight_streaming, targets, exclude, partial.
+        refittable, strip_weights, version_compatible, weight_streaming, targets, compatibility (none, ampere+, same),
+        timing_cache, exclude, partial.
         `listener.say(severity, text)` gets messages, and `listener.step(phase, done, steps)` each step: false ends the
         build.
         """
@@ -457,6 +567,11 @@ class TensorRTPlan:
     def refusals(self, /) -> list[tuple[str, str, str]]:
         """
         The layers that are not in it: name, reason, hint.
+        """
+    @property
+    def timing_cache(self, /) -> bytes:
+        """
+        What the build measured, for the next one; empty where this TensorRT keeps nothing.
         """
 
 def allowed_providers() -> list[str]:

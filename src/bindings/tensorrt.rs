@@ -33,8 +33,8 @@ impl TensorRTEngine {
         Ok(Self(py.detach(open)?))
     }
 
-    /// The inputs and outputs: name, dtype, shape, whether it is an input, whether it lies in the processor's memory, and
-    /// for an input for each profile the least, expected and greatest shape.
+    /// The inputs and outputs: name, dtype, shape, whether it is an input, whether it lies in the processor's memory,
+    /// and for an input for each profile the least, expected and greatest shape.
     #[getter]
     fn tensors(&self) -> Vec<Row> {
         self.0.tensors().iter().map(row).collect()

@@ -35,6 +35,8 @@ UNARY = (
     "Round IsInf IsNaN"
 )
 REDUCE = "ReduceSum ReduceProd ReduceMax ReduceMin ReduceMean"
+#: What GridSample calls them.
+BORDERS = {"edge": "border", "constant": "zeros", "reflect": "reflection"}
 SAMPLE = "strict wrap edge constant reflect"
 
 
@@ -394,7 +396,7 @@ def resize(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
 def grid_sample(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
     r.add("GridSample", x, *y, **{
         "mode": ("nearest", "linear", "cubic")[layer["mode"]],
-        "padding_mode": {"edge": "border", "constant": "zeros", "reflect": "reflection"}[SAMPLE.split()[layer["border"]]],
+        "padding_mode": BORDERS[SAMPLE.split()[layer["border"]]],
         "align_corners": int(layer["align_corners"]),
     })  # fmt: skip
 

@@ -57,11 +57,9 @@ def is_right(context: PlanContext, size: int = 3, seed: int = 0) -> bool:
     return all(np.allclose(found[name], wanted[name], rtol=1e-5, atol=1e-5) for name in wanted)
 
 
-def of_model(model: bytes, shapes: Any, calls: Sequence[Arrays], **options: Any) -> list[dict[str, Any]]:
+def of_file(path: str, shapes: Any, calls: Sequence[Arrays]) -> list[dict[str, Any]]:
     """The outputs of a model at each call of one context."""
-    import onnx
-
-    context = build_plan(onnx.load_from_string(model), shapes, targets=["8.6"], **options).open().context()
+    context = build_plan(path, shapes, targets=["8.6"]).open().context()
     return [call(context, feeds) for feeds in calls]
 
 

@@ -14,6 +14,7 @@ import neurenix as nx
 from neurenix import _native, errors
 from neurenix.hardware.tensorrt import Logger
 from neurenix.hardware.tensorrt.plan import TensorRTPlan, build_plan
+from neurenix.hardware.tensorrt.plan_engine import open_plan
 from tests.tensorrt.plan_bytes import has_extents, texts
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -98,6 +99,23 @@ def test_weights_can_be_streamed() -> None:
     assert build(weight_streaming=True).data
 
 
+@pytest.mark.parametrize(
+    ("data", "words"), [(bytes(100), "damaged"), (b"ftrt" + bytes(5000), "damaged"), (b"x" * 63, "shorter than any")]
+)
+def test_what_is_no_plan_is_refused_by_tensorrt_itself(data: bytes, words: str) -> None:
+    with pytest.raises((errors.DeviceError, errors.FormatError), match=words):
+        open_plan(data, trust=True)
+
+
+def test_without_a_gpu_a_plan_is_refused_with_what_tensorrt_says() -> None:
+    data = build().data
+    try:
+        open_plan(data, trust=True)
+    except errors.DeviceError as error:
+        assert error.message.startswith("TensorRT opens a plan: ") and "version" in str(error.got), error
+        assert re.search("CUDA|driver|compute capabilities", error.message), error
+
+
 def test_builds_for_several_gpus_hold_code_for_each() -> None:
     one, two = build(), build(targets=["8.6", "12.0"])
     assert b"accelerators={sm86 }" in one.data and b"accelerators={sm86 sm120 }" in two.data
@@ -157,6 +175,16 @@ def test_int8_convolutions_are_built() -> None:
     # The weights stand there as they came, and so does what the convolution reads.
     assert re.search(rb"const_payload_size=4608 dims={ 32 16 3 3 } [^\n]* type=int8 }", plan.data)
     assert re.search(rb"dims={ \"[^\"]+\" 16 32 32 } [^\n]* type=int8 }", plan.data)
+
+
+def test_what_rtx_has_not_is_refused_or_left_aside(tmp_path: Path) -> None:
+    with pytest.raises(errors.UnsupportedError, match="no hardware compatibility") as caught:
+        build(hardware_compatibility="ampere+")
+    assert "targets" in str(caught.value.hint)
+    with pytest.raises(errors.InvalidArgumentError, match="there is no hardware compatibility"):
+        build(hardware_compatibility="everything")
+    build(timing_cache=tmp_path / "model.timing")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_progress_is_told_and_false_ends_the_build() -> None:

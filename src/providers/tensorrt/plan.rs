@@ -127,6 +127,11 @@ pub struct Plan {
 /// If a layer is refused (unless those are to be cut out), an option is not one of this version, or TensorRT fails; with what
 /// it said.
 pub fn build(network: &Network, library: &Arc<Library>, config: &Config, sink: Sink) -> Result<Plan> {
+    if library.is_rtx() && config.compatibility != Compatibility::None {
+        // It would say so in a message alone, and build without.
+        return Err(Error::unsupported("TensorRT-RTX has no hardware compatibility")
+            .hint("name the GPUs by their compute capabilities as targets"));
+    }
     let converted = convert(network, library, sink, &config.exclude)?;
     if let Some(first) = converted.refusals.first().filter(|_| !config.partial) {
         let lines: Vec<_> = converted

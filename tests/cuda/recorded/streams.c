@@ -64,8 +64,8 @@ static struct Stream* stream_of(void* stream, const char* function) {
     return recorded_is(stream, "stream", function) ? stream : NULL;
 }
 
-// Where a capture of the calling thread is open, the driver refuses what might wait, and voids the capture. A thread may
-// take leave to do so, which is for the captures of callers: those of the library hold nothing of the kind.
+// Where a capture of the calling thread is open, the driver refuses what might wait, and voids the capture. A thread
+// may take leave to do so, which is for the captures of callers: those of the library hold nothing of the kind.
 bool state_refuse_capture(void) {
     if (!captures || (capture_mode == 2 && captures->mode == 0)) return false;
     captures->invalid = true;
