@@ -4,6 +4,7 @@ use super::context::{self, Context};
 use super::errors::guarded;
 use super::network::Network;
 use super::placed::{self, Call, Spot};
+use super::plan::watch;
 use super::{arrays, attrs};
 use crate::engine::config::{BuilderConfig, InputShape, Precision, profile};
 use crate::engine::{self, report};
@@ -82,6 +83,8 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
             "optimization_level" => config.optimization_level = value.extract()?,
             "exclude" => config.exclude = value.extract()?,
             "timing_cache" => config.timing_cache = value.extract::<Option<PathBuf>>()?,
+            "workspace" => config.workspace = value.extract()?,
+            "listener" => config.watch = watch(value.unbind()),
             "strict" => config.strict = value.extract()?,
             "verify" => config.verify = value.extract()?,
             "device" => device = value.extract()?,
@@ -97,8 +100,8 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
 #[pymethods]
 impl Engine {
     /// Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
-    /// `options`: compute (dtype), tf32, io (dtype), threads, optimization_level, exclude, timing_cache, strict,
-    /// verify, providers, device (the number of a GPU).
+    /// `options`: compute (dtype), tf32, io (dtype), threads, optimization_level, exclude, timing_cache, workspace,
+    /// listener (as for a `TensorRTPlan`), strict, verify, providers, device (the number of a GPU).
     #[staticmethod]
     fn build(
         py: Python<'_>,

@@ -76,8 +76,7 @@ pub fn device(provider: &str) -> PyResult<String> {
     let signature = |name: &str| -> Result<String> {
         let settings = Settings {
             threads: cpu::team::default_threads(),
-            optimization_level: 0,
-            exclude: Default::default(),
+            ..Settings::default()
         };
         Ok(providers::find(name, 0)?.signature(&settings))
     };

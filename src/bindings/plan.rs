@@ -7,6 +7,7 @@ use crate::engine::config::{BuilderConfig, InputShape, profile};
 use crate::engine::foreign;
 use crate::error::Error;
 use crate::plan::Refusal;
+use crate::plan::regions::Watch;
 use crate::providers::tensorrt::library::{self, Library};
 use crate::providers::tensorrt::plan::{self, Compatibility, Config};
 use crate::providers::tensorrt::sink::Sink;
@@ -57,7 +58,7 @@ impl TensorRTPlan {
             shared.profiles.push(profile(&network, &shapes)?);
         }
         config.profiles.clone_from(&shared.profiles);
-        let sink = sink(listener);
+        let sink = Sink::watched(&watch(listener));
         let (plan, library) = py.detach(|| {
             guarded(|| {
                 let library = Library::find()?;
@@ -170,7 +171,7 @@ fn compatibility(name: &str) -> PyResult<Compatibility> {
 }
 
 /// Hands on to a Python object; what that raises is told by Python and ends the build.
-pub(super) fn sink(listener: Py<PyAny>) -> Sink {
+pub(super) fn watch(listener: Py<PyAny>) -> Watch {
     let listener = Arc::new(listener);
     let steps = listener.clone();
     let say = move |severity: &str, text: &str| {
@@ -191,5 +192,8 @@ pub(super) fn sink(listener: Py<PyAny>) -> Sink {
             })
         })
     };
-    Sink::new(Box::new(say), Box::new(step))
+    Watch {
+        say: Arc::new(say),
+        step: Arc::new(step),
+    }
 }

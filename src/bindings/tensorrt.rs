@@ -4,7 +4,7 @@
 
 use super::arrays;
 use super::errors::guarded;
-use super::plan::sink;
+use super::plan::watch;
 use crate::error::Result;
 use crate::providers::tensorrt::library::Library;
 use crate::providers::tensorrt::runtime::{Allocator, Bounds, Context, Engine, IoTensor};
@@ -28,7 +28,7 @@ impl TensorRTEngine {
     #[staticmethod]
     #[pyo3(signature = (plan, listener=None))]
     fn open(py: Python<'_>, plan: &[u8], listener: Option<Py<PyAny>>) -> PyResult<Self> {
-        let sink = listener.map_or_else(Sink::silent, sink);
+        let sink = listener.map_or_else(Sink::silent, |listener| Sink::watched(&watch(listener)));
         let open = || guarded(|| Engine::open(&Library::find()?, plan, sink));
         Ok(Self(py.detach(open)?))
     }

@@ -2,22 +2,27 @@
 
 use crate::engine::config::{BuilderConfig, Precision};
 use crate::engine::stages::{self, Cut, Stage};
-use crate::engine::{Engine, Plan, Profile, likely, verify};
+use crate::engine::trial::{Exact, layered};
+use crate::engine::{Engine, Plan, Profile, likely};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::network::body::Body;
 use crate::network::dim::{Binding, Range};
 use crate::network::dtype::DType;
 use crate::passes;
-use crate::plan::Provider;
 use crate::plan::instance;
 use crate::plan::layout::Space;
 use crate::plan::program::Program;
+use crate::plan::regions::Banned;
 use crate::plan::timing::{Times, TimingCache};
+use crate::plan::{Provider, Settings};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Told when an engine is opened whose code of other compilers is not there.
+const COMPILED_AGAIN: &str = "what another compiler made for this engine is not in this machine's cache, or does not fit its \
+                              library or GPU: compiled anew";
 /// A note names so many layers.
 const SHOWN: usize = 8;
 
@@ -41,14 +46,18 @@ pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn P
     }
     let mut notes = vec![];
     let precision = precision(&config, providers, &mut notes);
-    let lowered = precision != Precision::FLOAT32 && config.verify;
-    let original = lowered.then(|| network.clone());
+    let original = config.verify.then(|| network.clone());
     let mut engine = build_in(network, precision, &config, providers, &cache)?;
-    if let Some(original) = original
-        && let Some(departure) = departure(&engine, original.clone(), precision, providers)?
+    let lowered = precision != Precision::FLOAT32;
+    if let Some(original) = original.filter(|_| lowered || engine.has_foreign())
+        && let Some(exact) = exact(&engine, original.clone(), providers)?
     {
-        engine = build_in(original, Precision::FLOAT32, &config, providers, &cache)?;
-        notes.push(format!("{departure}: every layer went back to float32"));
+        engine = exact.settle(engine, precision, providers, &cache)?;
+        if lowered && let Some(departure) = exact.departure(&engine, precision)? {
+            engine = build_in(original, Precision::FLOAT32, &config, providers, &cache)?;
+            engine = exact.settle(engine, Precision::FLOAT32, providers, &cache)?;
+            notes.push(format!("{departure}: every layer went back to float32"));
+        }
     }
     engine.notes.splice(0..0, notes);
     engine.build_seconds = start.elapsed().as_secs_f64();
@@ -110,6 +119,7 @@ fn staged(
         network: Arc::new(network),
         config,
         plans: vec![],
+        spare: None,
         stages,
         notes,
         passes: passes.into_iter().collect(),
@@ -127,7 +137,14 @@ fn build_guessed(
     cache: &TimingCache,
 ) -> Result<Engine> {
     let spare = guessed.then(|| network.clone());
-    match (build_in(network, precision, config, providers, cache), spare) {
+    let built = build_in(network, precision, config, providers, cache).and_then(|engine| {
+        let looked_at = config.verify && !guessed && engine.has_foreign();
+        match looked_at {
+            true => held_to_ours(engine, precision, providers, cache),
+            false => Ok(engine),
+        }
+    });
+    match (built, spare) {
         (Err(error), Some(network)) => {
             let untimed = BuilderConfig {
                 optimization_level: 0,
@@ -171,7 +188,7 @@ fn build_in(
     cache: &TimingCache,
 ) -> Result<Engine> {
     let counts = simplify(&mut network, precision, providers, config)?;
-    let mut engine = plan(network, config.clone(), providers, cache)?;
+    let mut engine = plan(network, config.clone(), providers, cache, &Banned::new())?;
     engine.passes = counts
         .into_iter()
         .map(|(name, count)| (name.to_string(), count))
@@ -211,32 +228,27 @@ fn simplify(
     Ok(counts)
 }
 
-/// How far an engine departs from the float32 network, which is planned without timing.
-fn departure(
-    engine: &Engine,
-    mut original: Network,
-    precision: Precision,
-    providers: &[Arc<dyn Provider>],
-) -> Result<Option<String>> {
+/// What an engine should compute: the float32 network, planned without timing.
+fn exact(engine: &Engine, mut original: Network, providers: &[Arc<dyn Provider>]) -> Result<Option<Exact>> {
     let config = BuilderConfig {
         optimization_level: 0,
         ..engine.config.clone()
     };
-    simplify(&mut original, Precision::FLOAT32, providers, &config)?;
-    let plan = &engine.plans[0];
-    let binding = opt(&original, &plan.profile);
-    if original.check_guards(&binding).is_err() {
-        return Ok(None);
+    simplify(&mut original, Precision::FLOAT32, &layered(providers), &config)?;
+    Exact::of(original, engine, providers)
+}
+
+/// An engine without the regions of other compilers that depart from kernels of ours on the same network.
+fn held_to_ours(
+    engine: Engine,
+    precision: Precision,
+    providers: &[Arc<dyn Provider>],
+    cache: &TimingCache,
+) -> Result<Engine> {
+    match Exact::of((*engine.network).clone(), &engine, providers)? {
+        Some(exact) => exact.settle(engine, precision, providers, cache),
+        None => Ok(engine),
     }
-    let cache = TimingCache::default();
-    let exact = Program::build(
-        Arc::new(original),
-        providers.to_vec(),
-        &config.settings(),
-        &binding,
-        &cache,
-    )?;
-    verify::departure(&plan.program, &Arc::new(exact), &binding, precision)
 }
 
 /// A plan per profile for a network that an engine file brought, with the times that stood beside it.
@@ -255,7 +267,19 @@ pub fn plan_again(
     cache.extend(&times);
     let mut engine = match stages::cut(&network)? {
         Some(cuts) => staged(network, cuts, config, providers, &cache)?,
-        None => plan(network, config, providers, &cache)?,
+        None => {
+            let engine = plan(network, config, providers, &cache, &Banned::new())?;
+            let compiled: usize = engine.plans.iter().map(|plan| plan.program.compiled).sum();
+            match compiled > 0 && engine.config.verify {
+                true => {
+                    let precision = engine.config.precision();
+                    let mut engine = held_to_ours(engine, precision, providers, &cache)?;
+                    engine.notes.push(COMPILED_AGAIN.into());
+                    engine
+                }
+                false => engine,
+            }
+        }
     };
     let foreign = engine.times().keys().any(|key| !times.contains_key(key));
     let news: Vec<_> = notes.into_iter().filter(|note| !engine.notes.contains(note)).collect();
@@ -268,11 +292,12 @@ pub fn plan_again(
     Ok(engine)
 }
 
-fn plan(
+pub(super) fn plan(
     network: Network,
     config: BuilderConfig,
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
+    banned: &Banned,
 ) -> Result<Engine> {
     let network = Arc::new(network);
     let own = [network.symbols.clone()];
@@ -293,7 +318,15 @@ fn plan(
                 clash.message()
             ));
         }
-        let program = Program::build(network.clone(), providers.to_vec(), &settings, &opt, cache)?;
+        let program = Program::build(network.clone(), providers.to_vec(), &settings, &opt, cache, banned)?;
+        notes.extend(
+            program
+                .notes
+                .iter()
+                .filter(|note| !notes.contains(note))
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
         if let Some(refusal) = program.refusals.first().filter(|_| config.strict) {
             return Err(
                 Error::unsupported(format!("{} refuses a layer: {}", refusal.provider, refusal.reason))
@@ -309,6 +342,8 @@ fn plan(
             program: Arc::new(program),
         });
     }
+    let foreign = plans.iter().any(|plan: &Plan| plan.program.foreign().next().is_some());
+    let spare = foreign.then(|| spare(&network, settings, providers)).flatten();
     if let Err(e) = cache.flush() {
         notes.push(format!("the timing cache was not written: {}", e.message()));
     }
@@ -316,11 +351,31 @@ fn plan(
         network,
         config,
         plans,
+        spare,
         stages: vec![],
         notes,
         passes: vec![],
         build_seconds: 0.0,
     })
+}
+
+/// Kernels for shapes outside of all profiles, for which other compilers made nothing. Without them such calls are refused.
+fn spare(network: &Arc<Network>, settings: Settings, providers: &[Arc<dyn Provider>]) -> Option<Arc<Program>> {
+    let opt = opt(network, &Profile::new());
+    let settings = Settings {
+        optimization_level: 0,
+        ..settings
+    };
+    let cache = TimingCache::default();
+    let made = Program::build(
+        network.clone(),
+        layered(providers),
+        &settings,
+        &opt,
+        &cache,
+        &Banned::new(),
+    );
+    made.ok().map(Arc::new)
 }
 
 /// Lets devices compile what the shapes of a profile need, so that the first call at each does not wait for it: at its
@@ -352,7 +407,7 @@ fn rehearse(program: &Program, network: &Network, profile: &Profile, opt: &Bindi
 }
 
 /// The value to optimise for of every symbol: the profile's, else the network's.
-fn opt(network: &Network, profile: &Profile) -> Binding {
+pub(super) fn opt(network: &Network, profile: &Profile) -> Binding {
     let pick = |(name, range): (&Arc<str>, &crate::network::dim::Range)| {
         (name.clone(), profile.get(name).unwrap_or(range).opt)
     };

@@ -6,6 +6,7 @@ use crate::network::Network;
 use crate::network::dim::{Dim, Range};
 use crate::network::dtype::DType;
 use crate::plan::Settings;
+use crate::plan::regions::Watch;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -34,9 +35,15 @@ pub struct BuilderConfig {
     pub profiles: Vec<Profile>,
     /// The file of measured times; `None`: in memory alone.
     pub timing_cache: Option<PathBuf>,
+    /// Bytes of scratch memory that one kernel may use; `None`: what is free.
+    pub workspace: Option<usize>,
+    /// Who is told what compilers of others do.
+    pub watch: Watch,
     /// Whether a layer that the first provider refuses is an error.
     pub strict: bool,
-    /// Whether an engine in lower precision is compared with float32 once, and built in float32 if it departs too far.
+    /// Whether an engine in lower precision, or with parts that compilers of others made, is compared with float32 on kernels
+    /// of ours once: such parts go to other providers if they depart too far, and if that does not help the engine is built in
+    /// float32.
     pub verify: bool,
 }
 
@@ -51,6 +58,8 @@ impl Default for BuilderConfig {
             exclude: BTreeMap::new(),
             profiles: vec![],
             timing_cache: None,
+            workspace: None,
+            watch: Watch::default(),
             strict: false,
             verify: true,
         }
@@ -72,6 +81,9 @@ impl BuilderConfig {
             threads: self.threads.max(1),
             optimization_level: self.optimization_level,
             exclude: self.exclude.clone(),
+            profiles: self.profiles.clone(),
+            workspace: self.workspace,
+            watch: self.watch.clone(),
         }
     }
 }

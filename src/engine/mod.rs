@@ -7,6 +7,7 @@ pub mod format;
 mod likely;
 pub mod report;
 pub mod stages;
+mod trial;
 mod verify;
 
 use crate::error::Result;
@@ -32,6 +33,8 @@ pub struct Engine {
     pub config: BuilderConfig,
     /// The profiles, each with its program; none where there are stages.
     pub plans: Vec<Plan>,
+    /// What runs shapes outside of all profiles where the programs serve those alone.
+    pub spare: Option<Arc<Program>>,
     /// The stages of a network with sizes that depend on data.
     pub stages: Vec<Stage>,
     /// What the user should know: fallbacks, precision that could not be had, ...
@@ -72,6 +75,17 @@ impl Engine {
             Some(plan) => (plan, true),
             None => (0, false),
         }
+    }
+
+    /// What runs the shapes that [`Engine::plan_for`] found this plan for.
+    pub fn program(&self, (plan, inside): (usize, bool)) -> &Arc<Program> {
+        let spare = self.spare.as_ref().filter(|_| !inside);
+        spare.unwrap_or(&self.plans[plan].program)
+    }
+
+    /// Whether compilers of others made some of it.
+    pub(crate) fn has_foreign(&self) -> bool {
+        self.plans.iter().any(|plan| plan.program.foreign().next().is_some())
     }
 
     /// The profiles that it was built for.

@@ -51,6 +51,8 @@ pub struct KernelReport {
     pub tf32: bool,
     /// The implementation; empty where placing its operands in one another left nothing to do.
     pub implementation: String,
+    /// What its compiler says of it, where that is not ours.
+    pub details: Option<serde_json::Value>,
     /// Nanoseconds when it was tuned; 0 if it was not.
     pub tuned_nanoseconds: f64,
 }
@@ -165,6 +167,7 @@ fn kernel_report(program: &Program, step: &Step, implementation: Option<&String>
         ),
         tf32: provider.has_tf32() && step.layers.iter().any(|&id| tf32::is_allowed(&network[id])),
         implementation: implementation.cloned().unwrap_or_default(),
+        details: step.kernel.details().and_then(|text| serde_json::from_str(&text).ok()),
         tuned_nanoseconds: step.time,
     }
 }

@@ -44,6 +44,11 @@ pub fn choose(choices: &[Choice], edges: &[Edge]) -> Vec<usize> {
     best.map(|(_, forms)| forms).unwrap_or_default()
 }
 
+/// Nanoseconds of the chain with these forms, reorders included.
+pub fn total(choices: &[Choice], edges: &[Edge], forms: &[usize]) -> f64 {
+    Web::new(choices, edges).total(forms)
+}
+
 struct Web<'a> {
     choices: &'a [Choice],
     edges: &'a [Edge],

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, Source, TensorId};
+use crate::plan::regions::{Banned, Regions};
 use crate::plan::{Candidate, Offer, Provider, Refusal, Settings};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -23,6 +24,10 @@ pub struct Cover {
     pub groups: Vec<Group>,
     /// Layers that a provider did not take.
     pub refusals: Vec<Refusal>,
+    /// What providers have to say of their regions.
+    pub notes: Vec<String>,
+    /// How many regions were compiled for it.
+    pub compiled: usize,
 }
 
 /// Nanoseconds that a kernel costs before it computes anything.
@@ -34,80 +39,198 @@ const BANDWIDTH: f64 = 8.0;
 ///
 /// # Errors
 /// If no provider takes some layer; the error lists all such layers.
-pub fn cover(network: &Network, providers: &[Arc<dyn Provider>], settings: &Settings) -> Result<Cover> {
-    let order = network.order()?;
-    let mut search = Search::new(network, &order);
-    let mut offers = vec![];
-    let mut refusals: Vec<Refusal> = vec![];
-    let mut orphans = vec![];
-    for &layer in &order {
-        let before = refusals.len();
-        let found = providers.iter().enumerate().find_map(|(provider, p)| {
-            let offer = allowed(&**p, network, layer, settings);
-            offer
-                .map_err(|refusal| refusals.push(refusal))
-                .ok()
-                .map(|candidates| (provider, candidates))
-        });
-        match found {
-            Some((provider, candidates)) => {
-                offers.extend(
-                    candidates
-                        .into_iter()
-                        .map(|candidate| (layer, Group { provider, candidate })),
-                );
+pub fn cover(
+    network: &Network,
+    providers: &[Arc<dyn Provider>],
+    settings: &Settings,
+    banned: &Banned,
+) -> Result<Cover> {
+    let mut asking = Asking::new(network, network.order()?, settings);
+    for (number, provider) in providers.iter().enumerate() {
+        let before = asking.refusals.len();
+        let kept = asking.keep_from(&**provider, banned);
+        let open = asking.open.iter().copied();
+        let free: HashSet<LayerId> = open.filter(|id| !kept.contains(id)).collect();
+        match provider.regions(network, &free, settings) {
+            Some(regions) => asking.take_regions(number, regions?),
+            None => {
+                asking.refusals.truncate(before);
+                asking.ask(number, &**provider);
             }
-            None => orphans.push(refusals[before..].to_vec()),
         }
     }
-    refuse_orphans(&orphans)?;
-    let alone = search.take_best(offers);
-    search.take_rest(alone);
-    Ok(Cover {
-        groups: search.ordered()?,
-        refusals,
-    })
+    asking.finish()
+}
+
+/// Covers a convex part of a network with kernels of providers that go layer by layer: those from a number on.
+///
+/// # Errors
+/// As [`cover`].
+pub(super) fn cover_part(
+    network: &Network,
+    layers: &HashSet<LayerId>,
+    providers: &[Arc<dyn Provider>],
+    first: usize,
+    settings: &Settings,
+) -> Result<Cover> {
+    let mut order = network.order()?;
+    order.retain(|id| layers.contains(id));
+    let mut asking = Asking::new(network, order, settings);
+    for (number, provider) in providers.iter().enumerate().skip(first) {
+        if provider.regions(network, &HashSet::new(), settings).is_none() {
+            asking.ask(number, &**provider);
+        }
+    }
+    asking.finish()
+}
+
+/// Asks one provider after another for what those before it left.
+struct Asking<'a> {
+    network: &'a Network,
+    settings: &'a Settings,
+    search: Search<'a>,
+    /// The layers that nobody takes yet.
+    open: Vec<LayerId>,
+    offers: Vec<(LayerId, Group)>,
+    /// The place of each layer, by its name.
+    places: HashMap<&'a str, usize>,
+    /// With the place of the layer.
+    refusals: Vec<(usize, Refusal)>,
+    notes: Vec<String>,
+    compiled: usize,
+}
+
+impl<'a> Asking<'a> {
+    fn new(network: &'a Network, order: Vec<LayerId>, settings: &'a Settings) -> Self {
+        let named = order
+            .iter()
+            .enumerate()
+            .map(|(place, &id)| (network[id].name.as_str(), place));
+        Self {
+            network,
+            settings,
+            search: Search::new(network, &order),
+            places: named.collect(),
+            open: order,
+            offers: vec![],
+            refusals: vec![],
+            notes: vec![],
+            compiled: 0,
+        }
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        let place = self.places.get(refusal.layer.as_str()).copied();
+        self.refusals.push((place.unwrap_or(usize::MAX), refusal));
+    }
+
+    /// The open layers that a provider may not run in regions; the reasons stand among the refusals.
+    fn keep_from(&mut self, provider: &dyn Provider, banned: &Banned) -> HashSet<LayerId> {
+        let mut kept = HashSet::new();
+        let reasons = banned.get(provider.name());
+        for id in self.open.clone() {
+            let banned = reasons.and_then(|reasons| reasons.get(&id)).cloned();
+            let excluded = is_excluded(provider, self.network, id, self.settings).then(|| EXCLUDED.to_string());
+            if let Some(reason) = banned.or(excluded) {
+                kept.insert(id);
+                self.refuse(refusal(provider, self.network, id, reason));
+            }
+        }
+        kept
+    }
+
+    fn take_regions(&mut self, provider: usize, regions: Regions) {
+        self.notes.extend(regions.notes);
+        self.compiled += regions.compiled;
+        regions.refusals.into_iter().for_each(|refusal| self.refuse(refusal));
+        for candidate in regions.candidates {
+            let open: HashSet<LayerId> = self.open.iter().copied().collect();
+            let layers: HashSet<LayerId> = candidate.layers.iter().copied().collect();
+            if layers.is_subset(&open) && !self.search.closes_cycle(&candidate.layers) {
+                self.open.retain(|id| !layers.contains(id));
+                self.search.take(Group { provider, candidate });
+            }
+        }
+    }
+
+    fn ask(&mut self, number: usize, provider: &dyn Provider) {
+        for layer in std::mem::take(&mut self.open) {
+            match allowed(provider, self.network, layer, self.settings) {
+                Ok(mut candidates) => {
+                    // A part is covered without what is around it.
+                    candidates.retain(|c| c.layers.iter().all(|id| self.search.position.contains_key(id)));
+                    let groups = candidates.into_iter().map(|candidate| Group {
+                        provider: number,
+                        candidate,
+                    });
+                    self.offers.extend(groups.map(|group| (layer, group)));
+                }
+                Err(refusal) => {
+                    self.refusals.push((self.search.position[&layer], refusal));
+                    self.open.push(layer);
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<Cover> {
+        self.refusals.sort_by_key(|(place, _)| *place);
+        self.refuse_orphans()?;
+        let alone = self.search.take_best(self.offers);
+        self.search.take_rest(alone);
+        Ok(Cover {
+            groups: self.search.ordered()?,
+            refusals: self.refusals.into_iter().map(|(_, refusal)| refusal).collect(),
+            notes: self.notes,
+            compiled: self.compiled,
+        })
+    }
+
+    fn refuse_orphans(&self) -> Result<()> {
+        let Some(first) = self.open.first() else { return Ok(()) };
+        let of = |id: &LayerId| {
+            let place = self.search.position[id];
+            let all = self.refusals.iter().filter(move |(other, _)| *other == place);
+            all.map(|(_, refusal)| refusal)
+        };
+        let line = |r: &Refusal| format!("{}: {} ({})", r.layer, r.reason, r.provider);
+        let all: Vec<_> = self.open.iter().flat_map(of).map(line).collect();
+        let hint = of(first).map(|r| r.hint.as_str()).find(|hint| !hint.is_empty());
+        Err(Error::unsupported(format!(
+            "no provider runs {} of the layers:\n  {}",
+            self.open.len(),
+            all.join("\n  ")
+        ))
+        .hint(hint.unwrap_or("register a plugin for them")))
+    }
+}
+
+/// Why a provider does not run what the caller keeps from it.
+const EXCLUDED: &str = "excluded by the caller";
+
+fn refusal(provider: &dyn Provider, network: &Network, layer: LayerId, reason: String) -> Refusal {
+    Refusal {
+        provider: provider.name().into(),
+        layer: network[layer].name.clone(),
+        reason,
+        hint: String::new(),
+    }
+}
+
+fn is_excluded(provider: &dyn Provider, network: &Network, id: LayerId, settings: &Settings) -> bool {
+    let mut excluded = settings.exclude.get(provider.name()).into_iter().flatten();
+    excluded.any(|name| *name == network[id].name || name == network[id].op.name)
 }
 
 /// What a provider offers, less what the caller keeps from it.
 fn allowed(provider: &dyn Provider, network: &Network, layer: LayerId, settings: &Settings) -> Offer {
-    let Some(excluded) = settings.exclude.get(provider.name()) else {
-        return provider.candidates(network, layer, settings);
-    };
-    let kept_out = |id: LayerId| {
-        excluded
-            .iter()
-            .any(|name| *name == network[id].name || name == network[id].op.name)
-    };
+    let kept_out = |id: LayerId| is_excluded(provider, network, id, settings);
     if kept_out(layer) {
-        return Err(Refusal {
-            provider: provider.name().into(),
-            layer: network[layer].name.clone(),
-            reason: "excluded by the caller".into(),
-            hint: String::new(),
-        });
+        return Err(refusal(provider, network, layer, EXCLUDED.into()));
     }
     let mut candidates = provider.candidates(network, layer, settings)?;
     candidates.retain(|candidate| !candidate.layers.iter().any(|&id| kept_out(id)));
     Ok(candidates)
-}
-
-fn refuse_orphans(orphans: &[Vec<Refusal>]) -> Result<()> {
-    let Some(first) = orphans.first() else { return Ok(()) };
-    let line = |r: &Refusal| format!("{}: {} ({})", r.layer, r.reason, r.provider);
-    let all: Vec<_> = orphans.iter().flatten().map(line).collect();
-    Err(Error::unsupported(format!(
-        "no provider runs {} of the layers:\n  {}",
-        orphans.len(),
-        all.join("\n  ")
-    ))
-    .hint(
-        first
-            .iter()
-            .map(|r| r.hint.as_str())
-            .find(|h| !h.is_empty())
-            .unwrap_or("register a plugin for them"),
-    ))
 }
 
 struct Search<'a> {
@@ -234,11 +357,10 @@ impl<'a> Search<'a> {
         false
     }
 
+    /// Who reads what a layer gives, of the layers that are to be covered.
     fn users(&self, layer: LayerId) -> impl Iterator<Item = LayerId> + '_ {
-        self.network[layer]
-            .outputs
-            .iter()
-            .flat_map(|&t| self.network[t].users.iter().copied())
+        let users = self.network[layer].outputs.iter().flat_map(|&t| &self.network[t].users);
+        users.copied().filter(|id| self.position.contains_key(id))
     }
 
     /// The groups, each after those that it reads; ties by the position of their first layer.

@@ -62,9 +62,8 @@ mod tests {
             .collect();
         let timed = |optimization_level| {
             let settings = Settings {
-                threads: 1,
                 optimization_level,
-                exclude: Default::default(),
+                ..Settings::default()
             };
             let efforts = (0..forms.len()).map(|at| Effort::of(&settings, &forms[at], &forms[..at]));
             let efforts: Vec<_> = efforts.collect();

@@ -17,7 +17,9 @@ pub mod order;
 pub mod place;
 pub mod program;
 pub mod queues;
+pub mod regions;
 mod repeat;
+mod rivals;
 mod stretch;
 mod tape;
 pub mod timing;
@@ -25,13 +27,14 @@ mod tuning;
 
 use crate::error::Result;
 use crate::network::array::Buffer;
-use crate::network::dim::Binding;
+use crate::network::dim::{Binding, Symbols};
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
 use crate::network::{LayerId, Network, TensorId};
 use layout::{Layout, Operand, Space};
+use regions::{Regions, Watch};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -44,6 +47,26 @@ pub struct Settings {
     pub optimization_level: u8,
     /// By provider, the names of ops or layers that it must not run.
     pub exclude: BTreeMap<String, Vec<String>>,
+    /// The ranges of shapes that calls come in; none: those of the network's symbols.
+    pub profiles: Vec<Symbols>,
+    /// Bytes of scratch memory that one kernel may use; `None`: what is free.
+    pub workspace: Option<usize>,
+    /// Who is told what compilers of others do.
+    pub watch: Watch,
+}
+
+impl Default for Settings {
+    /// One thread, nothing is timed.
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            optimization_level: 0,
+            exclude: BTreeMap::new(),
+            profiles: vec![],
+            workspace: None,
+            watch: Watch::default(),
+        }
+    }
 }
 
 /// Why a provider does not run a layer.
@@ -142,6 +165,22 @@ pub trait Kernel: Send + Sync {
     /// Whether the build may run it to time it. The code of others runs in calls alone.
     fn is_timed(&self) -> bool {
         true
+    }
+
+    /// Whether a compiler that is not ours made it: then it serves the shapes of the profiles alone, and what it computes is
+    /// compared with kernels of ours.
+    fn is_foreign(&self) -> bool {
+        false
+    }
+
+    /// What the addresses of its operands must be multiples of, where those of their elements are not enough.
+    fn alignment(&self) -> usize {
+        1
+    }
+
+    /// What its compiler says of what is in it, as JSON.
+    fn details(&self) -> Option<String> {
+        None
     }
 
     /// Told before the first kernel is timed: one of its forms at the shapes to optimise for, and whether that will be timed.
@@ -338,6 +377,12 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// The refusal, when it can't run the layer.
     fn candidates(&self, network: &Network, layer: LayerId, settings: &Settings) -> Offer;
+
+    /// What it makes of those of a network's layers that are `free`, where it runs many of them as one kernel; it is not asked
+    /// for [`Provider::candidates`] then. `None`: it goes layer by layer. An error ends the build; what can't be had is refused.
+    fn regions(&self, _network: &Network, _free: &HashSet<LayerId>, _settings: &Settings) -> Option<Result<Regions>> {
+        None
+    }
 
     /// A kernel that brings a tensor from one layout to another.
     fn reorder(&self, from: Layout, to: Layout, ty: &TensorType) -> Arc<dyn Kernel>;

@@ -178,6 +178,18 @@ impl Placing<'_> {
                 .all(|&step| step == except || self.takes_slices(step).0)
     }
 
+    /// Whether kernels that ask for aligned addresses get such where an outermost slot goes so far into another one.
+    fn stays_aligned(&self, slot: SlotId, parent: SlotId, offset: usize) -> bool {
+        let within = |slot: SlotId| around(&self.inside, slot).map(|inside| inside.offset).sum::<usize>();
+        let start = offset + within(parent);
+        self.family[slot].iter().all(|&member| {
+            let life = &self.lives[member];
+            let mut users = life.given.iter().chain(&life.read);
+            let address = start + within(member);
+            users.all(|&step| address.is_multiple_of(self.program.steps[step].kernel.alignment()))
+        })
+    }
+
     fn concat(&mut self, step: usize, axis: usize) {
         let step_ref = &self.program.steps[step];
         let output = step_ref.outputs[0];
@@ -203,7 +215,7 @@ impl Placing<'_> {
             return;
         };
         let sliced = !contiguous || self.inside[parent].is_some_and(|i| i.sliced);
-        if sliced && (axis != 1 || !self.sliceable(slot, step)) {
+        if sliced && (axis != 1 || !self.sliceable(slot, step)) || !self.stays_aligned(slot, parent, offset) {
             return;
         }
         self.attach(slot, Inside { parent, offset, sliced });
@@ -214,7 +226,7 @@ impl Placing<'_> {
         let (input, output) = (step.inputs[0], step.outputs[0]);
         let leads_out = matches!(self.homes[output], Home::Output(_)) || self.inside[output].is_some();
         let sliced = self.inside[output].is_some_and(|i| i.sliced);
-        if leads_out && !sliced && self.movable(input) {
+        if leads_out && !sliced && self.movable(input) && self.stays_aligned(input, output, 0) {
             self.attach(
                 input,
                 Inside {
@@ -230,7 +242,8 @@ impl Placing<'_> {
         let step = &self.program.steps[step];
         let (input, output) = (step.inputs[0], step.outputs[0]);
         let sliced = self.inside[input].is_some_and(|i| i.sliced);
-        if self.movable(output) && !sliced && self.root[input] != output {
+        let apart = self.root[input] != output;
+        if self.movable(output) && !sliced && apart && self.stays_aligned(output, input, 0) {
             self.attach(
                 output,
                 Inside {
@@ -272,7 +285,7 @@ impl Placing<'_> {
             let (from, to) = (&self.operands[input], &self.operands[output]);
             let same = from.layout == to.layout && from.bytes() == to.bytes() && from.dtype.size() == to.dtype.size();
             let free = ours && self.movable(output) && !holds_others && !read_later && !read_twice;
-            if free && same {
+            if free && same && self.stays_aligned(output, input, 0) {
                 self.attach(
                     output,
                     Inside {

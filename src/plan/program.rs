@@ -5,9 +5,11 @@ use crate::network::array::{bytes_of, require};
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::choose::choose;
-use crate::plan::cover::cover;
+use crate::plan::cover::{Cover, cover};
 use crate::plan::emit::Emit;
 use crate::plan::layout::{Layout, Operand, Space};
+use crate::plan::regions::Banned;
+use crate::plan::rivals::unfit;
 use crate::plan::timing::{self, Times, TimingCache};
 use crate::plan::tuning::Tuner;
 use crate::plan::{Form, Kernel, Memory, Provider, Refusal, Settings};
@@ -60,6 +62,10 @@ pub struct Program {
     pub outputs: Vec<SlotId>,
     /// What providers did not take.
     pub refusals: Vec<Refusal>,
+    /// What providers have to say of their regions.
+    pub notes: Vec<String>,
+    /// How many regions were compiled for it.
+    pub compiled: usize,
     /// Threads of a CPU.
     pub threads: usize,
     /// The times that decided, for the engine file.
@@ -71,7 +77,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Chooses kernels and forms for a network that the passes are done with, at the shapes of `opt`.
+    /// Chooses kernels and forms for a network that the passes are done with, at the shapes of `opt`. `banned` are layers that
+    /// providers must leave out of their regions.
     ///
     /// # Errors
     /// If some layer runs nowhere, or a kernel can't be timed at `opt`.
@@ -81,8 +88,8 @@ impl Program {
         settings: &Settings,
         opt: &Binding,
         cache: &TimingCache,
+        banned: &Banned,
     ) -> Result<Self> {
-        let cover = cover(&network, &providers, settings)?;
         let mut tuner = Tuner {
             network: &network,
             providers: &providers,
@@ -91,6 +98,7 @@ impl Program {
             cache,
             times: Times::new(),
         };
+        let cover = fit_cover(&mut tuner, banned)?;
         let (edges, numbers) = tuner.edges(&cover.groups)?;
         cover.groups.iter().try_for_each(|group| tuner.announce(group))?;
         let choices = cover
@@ -105,6 +113,8 @@ impl Program {
             slots: vec![],
             outputs: vec![],
             refusals: cover.refusals,
+            notes: cover.notes,
+            compiled: cover.compiled,
             threads: settings.threads,
             times,
             network: network.clone(),
@@ -120,6 +130,20 @@ impl Program {
         emit.results()?;
         program.fetch_inputs_first();
         Ok(program)
+    }
+
+    /// The steps that compilers of others made.
+    pub fn foreign(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(|step| step.kernel.is_foreign())
+    }
+
+    /// The provider whose queue a step goes into: those that work in the memory of one device share the first one's, so that
+    /// nobody waits between them and they are recorded together.
+    pub(super) fn lane(&self, step: usize) -> usize {
+        let own = self.steps[step].provider;
+        let space = self.providers[own].space();
+        let shares = |p: &Arc<dyn Provider>| space != Space::Host && p.space() == space;
+        self.providers.iter().position(shares).unwrap_or(own)
     }
 
     /// The memories in which it works.
@@ -146,6 +170,28 @@ impl Program {
             step.layers.is_empty() && crosses && step.inputs.iter().all(|slot| !given.contains(slot))
         };
         self.steps.sort_by_key(|step| !fetches(step));
+    }
+}
+
+/// A cover without regions that do not run, or that are slower than what could run in their place.
+fn fit_cover(tuner: &mut Tuner, banned: &Banned) -> Result<Cover> {
+    let mut banned = banned.clone();
+    // What providers made for earlier covers lives as long as these do.
+    let mut earlier: Vec<Cover> = vec![];
+    loop {
+        let mut made = cover(tuner.network, tuner.providers, tuner.settings, &banned)?;
+        let unfit = unfit(tuner, &made);
+        if unfit.is_empty() {
+            made.compiled += earlier.iter().map(|cover| cover.compiled).sum::<usize>();
+            let notes = earlier.into_iter().flat_map(|cover| cover.notes);
+            let news: Vec<_> = notes.filter(|note| !made.notes.contains(note)).collect();
+            made.notes.extend(news);
+            return Ok(made);
+        }
+        for (provider, layers) in unfit {
+            banned.entry(provider).or_default().extend(layers);
+        }
+        earlier.push(made);
     }
 }
 

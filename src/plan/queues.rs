@@ -40,7 +40,7 @@ impl Queues {
     /// If a device has none left.
     pub fn open(&mut self, program: &Program, runs: &[Run]) -> Result<()> {
         self.0.resize_with(program.providers.len().max(self.0.len()), || None);
-        for number in runs.iter().map(|run| program.steps[run.step].provider) {
+        for number in runs.iter().map(|run| program.lane(run.step)) {
             let provider = &program.providers[number];
             if self.0[number].is_none() {
                 self.0[number] = Some(Own {

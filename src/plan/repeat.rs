@@ -30,9 +30,9 @@ impl Repeats {
         patched: &HashSet<usize>,
         records: impl Fn(usize) -> bool,
     ) -> Option<Self> {
-        let provider = program.steps[runs.first()?.step].provider;
+        let provider = program.lane(runs.first()?.step);
         let joins = |(at, run): (usize, &Run)| {
-            program.steps[run.step].provider == provider && (run.instance.capturable() || patched.contains(&at))
+            program.lane(run.step) == provider && (run.instance.capturable() || patched.contains(&at))
         };
         let whole = records(provider) && runs.iter().enumerate().all(joins);
         whole.then(|| Self {

@@ -1,4 +1,4 @@
-//! Neighbouring runs of one provider, which go into its queue together: recorded and replayed where it can record.
+//! Neighbouring runs of one queue, which go into its queue together: recorded and replayed where it can record.
 
 use crate::error::{Error, Result};
 use crate::plan::instance::{StepTime, describe};
@@ -74,8 +74,9 @@ impl Run {
     }
 }
 
-/// Neighbouring runs of one provider.
+/// Neighbouring runs of one queue.
 pub(super) struct Stretch {
+    /// The provider whose queue it is.
     provider: usize,
     runs: Range<usize>,
     /// Whether the queue records, all addresses are fixed, and all instances may be recorded.
@@ -97,7 +98,7 @@ pub(super) struct Running<'a> {
 }
 
 impl Stretch {
-    /// Cuts runs where the provider changes and, where its queue records, between what may be recorded and what not.
+    /// Cuts runs where the queue changes and, where its queue records, between what may be recorded and what not.
     /// `patched` are the runs whose addresses change.
     ///
     /// # Errors
@@ -105,7 +106,7 @@ impl Stretch {
     pub fn cut(program: &Program, runs: &[Run], patched: &HashSet<usize>, queues: &Queues) -> Result<Vec<Self>> {
         let mut stretches: Vec<Self> = vec![];
         for (at, run) in runs.iter().enumerate() {
-            let provider = program.steps[run.step].provider;
+            let provider = program.lane(run.step);
             let records = queues.own(provider)?.recorder().is_some();
             let recordable = records && !patched.contains(&at) && run.instance.capturable();
             match stretches.last_mut() {

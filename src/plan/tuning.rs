@@ -80,6 +80,20 @@ impl Tuner<'_> {
         Ok(())
     }
 
+    /// Instantiates a kernel of somebody else's, of which only that tells whether it runs.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn try_out(&self, group: &Group) -> Result<()> {
+        let kernel = &*group.candidate.kernel;
+        for form in kernel.forms().iter().filter(|_| kernel.is_foreign()) {
+            let (inputs, outputs) = self.operands(group, form)?;
+            let request = self.request(form, &inputs, &outputs);
+            timing::unless_naive(&*self.providers[group.provider], kernel, &request, |_| Ok(0))?;
+        }
+        Ok(())
+    }
+
     /// The forms of a group that run at the shapes to optimise for, with their times.
     ///
     /// # Errors

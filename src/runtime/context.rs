@@ -183,7 +183,8 @@ impl ExecutionContext {
         let binding = bind(&engine.network, &|i| inputs[i].1.to_vec())?;
         engine.network.check_guards(&binding)?;
         let (plan, inside) = engine.plan_for(&binding);
-        let instance = ProgramInstance::new(engine.plans[plan].program.clone(), &binding, &self.ground)?;
+        let program = engine.program((plan, inside)).clone();
+        let instance = ProgramInstance::new(program, &binding, &self.ground)?;
         let spec = |o: &crate::plan::layout::Operand| TensorSpec {
             dtype: o.dtype,
             shape: o.shape.clone(),
@@ -244,8 +245,7 @@ impl ExecutionContext {
     unsafe fn profile_run(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Vec<LayerTime>> {
         // SAFETY: the caller vouches for the addresses.
         let times = unsafe { self.current()?.profile(inputs, outputs) }?;
-        let plan = self.profile().map_or(0, |(plan, _)| plan);
-        let program = &self.engine.plans[plan].program;
+        let program = self.engine.program(self.profile().unwrap_or_default());
         let named = |time: StepTime| LayerTime {
             layers: describe(program, &program.steps[time.step]),
             implementation: time.implementation,

@@ -228,6 +228,6 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
         build(**options)
 
 
-def test_plans_are_not_run_yet_and_the_provider_says_so() -> None:
+def test_the_provider_says_what_it_lacks_or_is_there() -> None:
     reason = dict(_native.provider_states())["tensorrt"]
-    assert reason is not None and ("no NVIDIA GPU" in reason or "does not run" in reason)
+    assert reason is None or "no NVIDIA GPU" in reason or "does not run on GPUs" in reason

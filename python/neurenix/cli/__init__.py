@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from neurenix import __version__
-from neurenix.cli import bench, info, run
+from neurenix.cli import bench, info, run, selftest
 from neurenix.errors import Error
 
 #: Every command, in the order in which `--help` lists them.
-COMMANDS = (info, run, bench)
+COMMANDS = (info, run, bench, selftest)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -209,7 +209,7 @@ class Report(dict[str, Any]):
             f"memory: weights {_mib(memory['weights'])}, activations {_mib(memory['arena'])} "
             f"({memory['reuse']:.0%} saved by reuse)",
             f"built in {self['build_seconds']:.2f} s",
-            *(f"  {_kernel_text(kernel)}" for kernel in self["kernels"]),
+            *(f"  {line}" for kernel in self["kernels"] for line in (_kernel_text(kernel), *_inside(kernel))),
         ]
         return "\n".join(lines)
 
@@ -222,6 +222,12 @@ def _kernel_text(kernel: Mapping[str, Any]) -> str:
     time = f"{kernel['tuned_nanoseconds'] / 1e3:9.1f} us" if kernel["tuned_nanoseconds"] else " " * 12
     what = kernel["implementation"] or "in place"
     return f"{time}  {kernel['kernel']:<24} {kernel['provider']}: {what}  [{' + '.join(kernel['layers'])}]"
+
+
+def _inside(kernel: Mapping[str, Any]) -> list[str]:
+    """What a compiler that is not ours made of a kernel's layers, a line for each."""
+    layers = (kernel["details"] or {}).get("Layers", [])
+    return [f"{'':>12}    {layer if isinstance(layer, str) else layer.get('Name', '')}" for layer in layers]
 
 
 @dataclass(frozen=True)

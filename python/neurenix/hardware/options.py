@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from neurenix import _native
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import provider
+from neurenix.log import LOG
 
 #: What each precision means for float32 layers.
 PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -30,7 +32,6 @@ LATER = {
     "refittable": "weights can't be exchanged yet",
     "deterministic": "builds repeat only with a kept timing cache for now",
     "target": "there is no provider yet that builds for another machine",
-    "progress": "builds do not report progress yet",
 }
 PRECISIONS_LATER = {
     "int8": "quantisation is not there yet",
@@ -39,6 +40,8 @@ PRECISIONS_LATER = {
 }
 
 
+#: Told of each step: the phase, the steps done, and the steps in all (0 where that is not known); False ends the build.
+Progress = Callable[[str, int, int], Any]
 #: A module to import, or the name of a plugin and its class.
 Plugin = str | tuple[str, type]
 
@@ -55,7 +58,9 @@ class Options:
     it must not run. `strict`: a fall back raises. `verify`: whether a lowered precision is compared with float32
     ("auto" or True: once, at build). `timing_cache`: a path, None for one in the cache directory, False for none.
     `plugins`: what to register before the model is read: classes derived from `trt.IPluginV2`, a dict from name to
-    class, names of modules to import, paths of libraries in C++ (`.so`).
+    class, names of modules to import, paths of libraries in C++ (`.so`). `progress`: a function of a phase, the steps
+    done and the steps in all, told of each step of a compiler that is not ours (TensorRT's builder), from threads of
+    its own; False ends the build.
 
     `optimization_level`: how thoroughly kernels are timed at build. 0: not at all, rules choose; 1: the first form of
     each kernel; 2: one form for each set of layouts; 3: every form; 4 and 5: every form three times and ten times over.
@@ -72,6 +77,7 @@ class Options:
     verify: str | bool = "auto"
     timing_cache: str | bool | None = None
     plugins: tuple[Plugin, ...] = ()
+    progress: Progress | None = None
 
     @classmethod
     def of(cls, **given: Any) -> Options:
@@ -112,6 +118,8 @@ class Options:
             "strict": self.strict or alone,
             "verify": self.verify is not False,
             "timing_cache": self._timing_cache(),
+            "workspace": self.workspace_size,
+            "listener": Listener(self.progress),
             "providers": [*providers, "cpu"] if alone else list(providers),
         }
 
@@ -128,6 +136,24 @@ class Options:
             # A home that can't be written to: times are measured anew.
             return None
         return str(path / "timing.cache")
+
+
+class Listener:
+    """What compilers that are not ours call: messages go to the log, steps to whoever asked for them."""
+
+    #: What fails in such a compiler is done by other providers, so its errors are no errors of the build.
+    _LEVELS: ClassVar = {"INTERNAL_ERROR": logging.WARNING, "ERROR": logging.WARNING, "WARNING": logging.INFO}
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress
+
+    def say(self, severity: str, text: str) -> None:
+        """Takes a message."""
+        LOG.log(self._LEVELS.get(severity, logging.DEBUG), "[TRT] %s", text)
+
+    def step(self, phase: str, done: int, steps: int) -> bool:
+        """Takes a step, and says whether to go on."""
+        return self._progress is None or self._progress(phase, done, steps) is not False
 
 
 def names() -> list[str]:
@@ -238,6 +264,12 @@ def _cache(value: Any) -> str | bool | None:
     raise TypeError(value)
 
 
+def _callable(value: Any) -> Any:
+    if not callable(value):
+        raise TypeError(value)
+    return value
+
+
 _flag = _one_of(True, False)
 #: For each option: what may be given, and how it is checked.
 _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -251,5 +283,6 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "strict": ("True or False", _flag),
     "verify": ('"auto", True or False', _one_of("auto", True, False)),
     "timing_cache": ("a path, None or False", _cache),
+    "progress": ("a function of a phase, the steps done and the steps in all, or None", _or_none(_callable)),
     "plugins": ("classes, a dict from name to class, names of modules, or paths of libraries (.so)", _plugins),
 }

@@ -1,8 +1,9 @@
 //! What the kernels of several providers share: what a family sees, which pointwise layers go together, operands as
-//! strides, tensors seen through layers that only move them, where packages lie.
+//! strides, tensors seen through layers that only move them, where packages lie, compiled code that is kept.
 
 pub mod group;
 pub mod indexed;
+pub mod kept;
 pub mod packages;
 pub mod scope;
 pub mod seen;

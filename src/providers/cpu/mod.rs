@@ -115,11 +115,7 @@ mod tests {
 
     #[test]
     fn the_last_candidate_runs_the_layer_alone() {
-        let settings = Settings {
-            threads: 1,
-            optimization_level: 0,
-            exclude: Default::default(),
-        };
+        let settings = Settings::default();
         let mut network = Network::new("");
         let x = network.add_input("x", DType::Float32, vec![4i64.into()]).unwrap();
         let relu = ops::find("Relu").unwrap();

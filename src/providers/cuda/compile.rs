@@ -3,18 +3,19 @@
 use super::device::{Device, Function, HOPPER, Module};
 use super::library::nvrtc::nvrtc;
 use crate::error::Result;
-use crate::knobs;
 use crate::network::plugin::Source;
-use sha2::{Digest, Sha256};
+use crate::providers::common::kept::{Kept, Key};
 use std::collections::HashMap;
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What every kernel may use.
 const TYPES: &str = include_str!("../../../kernels/types.cuh");
+
+/// Where machine code is kept.
+const CUBINS: Kept = Kept {
+    folder: "cubins",
+    limit: 1 << 30,
+};
 
 /// What each kernel of a source begins with, and what it calls first if it may be started ahead.
 const ENTRY: &str = "extern \"C\" __global__";
@@ -67,7 +68,7 @@ impl Compiler {
 
     fn module(&self, source: &str, options: Vec<String>, waits: bool) -> Result<Arc<Module>> {
         let version = nvrtc()?.version();
-        let key = digest(&[&version, &options.join(" "), source]);
+        let key = Key::default().add(version).add(options.join(" ")).add(source).text();
         let slot = lock(&self.loaded).entry(key.clone()).or_default().clone();
         // Held while it compiles: who wants the same module waits for it, and does not compile it too. Others go on:
         // NVRTC and the driver take calls from several threads at once.
@@ -75,12 +76,12 @@ impl Compiler {
         if let Some(module) = &*slot {
             return Ok(module.clone());
         }
-        let code = match read(&key) {
+        let code = match CUBINS.read(&key).ok().flatten() {
             Some(code) => code,
             None => {
                 let code = nvrtc()?.compile(source, &options)?;
                 // Without a cache the next process compiles again, and that is all.
-                let _ = write(&key, &code);
+                let _ = CUBINS.write(&key, &code);
                 code
             }
         };
@@ -99,42 +100,4 @@ impl Compiler {
             "--extra-device-vectorization".into(),
         ]
     }
-}
-
-fn digest(parts: &[&str]) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part.as_bytes());
-    }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Where machine code is kept; only its owner may write there, since it is run. `None` where nothing is to be kept.
-fn folder() -> Option<PathBuf> {
-    let folder = knobs::cache_dir().ok()??.join("cubins");
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
-    Some(folder)
-}
-
-/// Code that was kept under a key; its own digest stands in front, so that a torn file is no code.
-fn read(key: &str) -> Option<Vec<u8>> {
-    let bytes = fs::read(folder()?.join(key)).ok()?;
-    let (sum, code) = bytes.split_at_checked(32)?;
-    (Sha256::digest(code).as_slice() == sum).then(|| code.to_vec())
-}
-
-fn write(key: &str, code: &[u8]) -> std::io::Result<()> {
-    let Some(folder) = folder() else { return Ok(()) };
-    // Renamed into place: another process sees all of it or nothing.
-    let part = folder.join(format!("{key}.{}", std::process::id()));
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&part)?;
-    file.write_all(&Sha256::digest(code))?;
-    file.write_all(code)?;
-    fs::rename(part, folder.join(key))
 }

@@ -64,6 +64,22 @@ impl Cuda {
         Ok(cuda)
     }
 
+    /// A GPU's memory, streams and copies alone, for those who bring kernels of their own.
+    ///
+    /// # Errors
+    /// If there is no driver, or no such GPU.
+    pub fn without_kernels(ordinal: u32) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            gpu: Arc::new(Gpu::new(Device::open(ordinal)?)),
+            orders: Orders::default(),
+        }))
+    }
+
+    /// The GPU.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.gpu.device
+    }
+
     /// What is known of the GPU and its libraries.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! layer gives comes in as an input, and what it reads goes out as a result.
 
 use super::NAME;
-use super::handle::{Session, Tensor, dtype_name};
+use super::handle::{Description, Session, Tensor, dtype_name};
 use super::layers;
 use super::library::Library;
 use super::sink::Sink;
@@ -23,7 +23,7 @@ pub struct Converted {
     /// What goes out, and under which name.
     pub outputs: Vec<(TensorId, String)>,
     /// What these are in TensorRT.
-    pub results: Vec<super::handle::Description>,
+    pub results: Vec<Description>,
     /// The layers that are not in it.
     pub refusals: Vec<Refusal>,
     /// The number of those that are.
@@ -31,7 +31,7 @@ pub struct Converted {
 }
 
 /// Layers with the reason why TensorRT does not take them.
-type Refused = BTreeMap<LayerId, Refusal>;
+pub type Refused = BTreeMap<LayerId, Refusal>;
 
 /// Converts a network, less the layers of these names or ops.
 ///
@@ -44,37 +44,145 @@ pub fn convert(network: &Network, library: &Arc<Library>, sink: Sink, exclude: &
         ));
     }
     let mut refused = excluded(network, exclude);
-    // A layer that TensorRT refused stays in its network, which is then of no use: it is written anew without it.
-    loop {
-        let known = refused.len();
-        walk(network, Session::new(library, Sink::silent())?, &mut refused)?;
-        if refused.len() == known {
-            break;
-        }
-    }
-    let mut writer = walk(network, Session::new(library, sink)?, &mut refused)?;
-    let outputs = results(network, &refused);
+    let inside = network
+        .layers()
+        .map(|(id, _)| id)
+        .filter(|id| !refused.contains_key(id));
+    let mut selection = Selection {
+        network,
+        inside: inside.collect(),
+        whole: true,
+    };
+    refused.extend(selection.settle(library)?);
+    let outputs = selection.results();
     if refused.len() == network.layer_count() || outputs.is_empty() {
         let reasons: Vec<_> = refused.values().map(|r| format!("{}: {}", r.layer, r.reason)).collect();
         return Err(Error::unsupported("TensorRT takes no layer of the network").got(reasons.join("\n       ")));
     }
-    let results = outputs
-        .iter()
-        .map(|(id, _)| writer.tensor(*id))
-        .collect::<Result<Vec<_>>>()?;
-    let session = writer.finish(&outputs)?;
-    let described = results.iter().map(|&tensor| session.describe(tensor));
+    let (session, results) = selection.write(library, sink)?;
     Ok(Converted {
-        results: described.collect::<Result<_>>()?,
+        results,
         session,
-        inputs: feeds(network, &refused),
+        inputs: selection.feeds(),
         outputs,
         taken: network.layer_count() - refused.len(),
         refusals: refused.into_values().collect(),
     })
 }
 
-fn refusal(layer: &Layer, error: &Error) -> Refusal {
+/// Layers of a network that become one of TensorRT.
+pub struct Selection<'n> {
+    /// The network.
+    pub network: &'n Network,
+    /// The layers.
+    pub inside: HashSet<LayerId>,
+    /// Whether it stands for the network: it has all its inputs, read or not, and gives its results under their names.
+    pub whole: bool,
+}
+
+impl<'n> Selection<'n> {
+    /// Removes what TensorRT does not take, and gives the reasons.
+    ///
+    /// # Errors
+    /// If the library gives no session.
+    pub fn settle(&mut self, library: &Arc<Library>) -> Result<Refused> {
+        let mut refused = Refused::new();
+        // A layer that TensorRT refused stays in its network, which is then of no use: it is written anew without it.
+        loop {
+            let (_, new) = self.walk(Session::new(library, Sink::silent())?)?;
+            if new.is_empty() {
+                return Ok(refused);
+            }
+            self.inside.retain(|id| !new.contains_key(id));
+            refused.extend(new);
+        }
+    }
+
+    /// Writes the layers; gives the network in TensorRT and what it says of the results.
+    ///
+    /// # Errors
+    /// If the library gives no session, or does not take a layer that it took before.
+    pub fn write(&self, library: &Arc<Library>, sink: Sink) -> Result<(Session, Vec<Description>)> {
+        let (mut writer, refused) = self.walk(Session::new(library, sink)?)?;
+        if let Some(refusal) = refused.into_values().next() {
+            return Err(Error::unsupported(refusal.reason).layer(refusal.layer));
+        }
+        let outputs = self.results();
+        let tensors = outputs.iter().map(|(id, _)| writer.tensor(*id));
+        let tensors = tensors.collect::<Result<Vec<_>>>()?;
+        let session = writer.finish(&outputs)?;
+        let described = tensors.iter().map(|&tensor| session.describe(tensor));
+        let described = described.collect::<Result<_>>()?;
+        Ok((session, described))
+    }
+
+    /// Writes every layer that TensorRT takes; gives the others.
+    fn walk(&self, session: Session) -> Result<(Writer<'n>, Refused)> {
+        let network = self.network;
+        let mut writer = Writer::new(network, session);
+        let mut refused = Refused::new();
+        for id in self.feeds() {
+            writer.feed(id)?;
+        }
+        for id in network.order()?.into_iter().filter(|id| self.inside.contains(id)) {
+            let layer = &network[id];
+            if let Err(error) = write(&mut writer, network, id) {
+                refused.insert(id, refusal(layer, &error));
+                for &output in layer.outputs.iter().filter(|&&output| is_fed(network, output)) {
+                    writer.feed(output)?;
+                }
+            }
+        }
+        Ok((writer, refused))
+    }
+
+    /// What comes in, in order: the inputs, then what other layers give to these.
+    pub fn feeds(&self) -> Vec<TensorId> {
+        let network = self.network;
+        let read = |tensor: &TensorId| network[*tensor].users.iter().any(|user| self.inside.contains(user));
+        let inputs = network
+            .inputs()
+            .iter()
+            .copied()
+            .filter(|tensor| self.whole || read(tensor));
+        let others = network.layers().filter(|(id, _)| !self.inside.contains(id));
+        let cut = others.flat_map(|(_, layer)| layer.outputs.iter().copied()).filter(read);
+        inputs.chain(cut).filter(|&tensor| is_fed(network, tensor)).collect()
+    }
+
+    /// What goes out, and under which name: the results, then what other layers read of these.
+    pub fn results(&self) -> Vec<(TensorId, String)> {
+        let network = self.network;
+        let ours =
+            |tensor: TensorId| matches!(network[tensor].source, Source::Layer(id, _) if self.inside.contains(&id));
+        let all = self.inside.len() == network.layer_count();
+        let given = |tensor: TensorId| match network[tensor].source {
+            Source::Layer(..) => ours(tensor),
+            _ => self.whole && all,
+        };
+        let marked = network.outputs().iter().filter(|output| given(output.tensor));
+        let own = |tensor: TensorId| network[tensor].name.clone();
+        let mut found: Vec<_> = match self.whole {
+            true => marked.map(|output| (output.tensor, output.name.clone())).collect(),
+            false => {
+                let mut seen = HashSet::new();
+                let marked = marked.filter(|output| seen.insert(output.tensor));
+                marked.map(|output| (output.tensor, own(output.tensor))).collect()
+            }
+        };
+        let mut seen: HashSet<TensorId> = found.iter().map(|(tensor, _)| *tensor).collect();
+        let others = network.layers().filter(|(id, _)| !self.inside.contains(id));
+        for tensor in others.flat_map(|(_, layer)| layer.inputs.iter().flatten().copied()) {
+            if ours(tensor) && seen.insert(tensor) {
+                found.push((tensor, own(tensor)));
+            }
+        }
+        found
+    }
+}
+
+/// Why TensorRT does not take a layer.
+pub fn refusal(layer: &Layer, error: &Error) -> Refusal {
     let part = |wanted: &str| error.parts().find(|(name, _)| *name == wanted).map(|(_, text)| text);
     let tensor = part("tensor").map(|name| format!(" ({name})")).unwrap_or_default();
     Refusal {
@@ -90,27 +198,6 @@ fn excluded(network: &Network, exclude: &[String]) -> Refused {
     let reason = Error::unsupported("excluded by the caller");
     let out = network.layers().filter(|(_, layer)| named(layer));
     out.map(|(id, layer)| (id, refusal(layer, &reason))).collect()
-}
-
-/// Writes every layer that is not refused, and adds those that prove to be.
-fn walk<'n>(network: &'n Network, session: Session, refused: &mut Refused) -> Result<Writer<'n>> {
-    let mut writer = Writer::new(network, session);
-    for id in feeds(network, refused) {
-        writer.feed(id)?;
-    }
-    for id in network.order()? {
-        if refused.contains_key(&id) {
-            continue;
-        }
-        let layer = &network[id];
-        if let Err(error) = write(&mut writer, network, id) {
-            refused.insert(id, refusal(layer, &error));
-            for &output in layer.outputs.iter().filter(|&&output| is_fed(network, output)) {
-                writer.feed(output)?;
-            }
-        }
-    }
-    Ok(writer)
 }
 
 fn write(writer: &mut Writer, network: &Network, id: LayerId) -> Result<()> {
@@ -154,34 +241,4 @@ fn agree(writer: &Writer, ours: TensorId, theirs: Tensor) -> Result<()> {
 /// Whether a tensor can come in. What TensorRT has no dtype for, only refused layers read.
 fn is_fed(network: &Network, tensor: TensorId) -> bool {
     dtype_name(network[tensor].ty.dtype).is_ok()
-}
-
-/// What comes in, in order: the inputs, then what refused layers give to others.
-fn feeds(network: &Network, refused: &Refused) -> Vec<TensorId> {
-    let taken = |id: &LayerId| !refused.contains_key(id);
-    let cut = refused.keys().flat_map(|&id| &network[id].outputs).copied();
-    let cut = cut.filter(|&tensor| network[tensor].users.iter().any(taken));
-    let all = network.inputs().iter().copied().chain(cut);
-    all.filter(|&tensor| is_fed(network, tensor)).collect()
-}
-
-/// What goes out: the results, then what refused layers read of others.
-fn results(network: &Network, refused: &Refused) -> Vec<(TensorId, String)> {
-    let given = |tensor: TensorId| match network[tensor].source {
-        Source::Layer(id, _) => !refused.contains_key(&id),
-        _ => refused.is_empty(),
-    };
-    let marked = network.outputs().iter().filter(|output| given(output.tensor));
-    let mut found: Vec<_> = marked.map(|output| (output.tensor, output.name.clone())).collect();
-    let mut seen: HashSet<TensorId> = found.iter().map(|(tensor, _)| *tensor).collect();
-    for tensor in refused
-        .keys()
-        .flat_map(|&id| network[id].inputs.iter().flatten().copied())
-    {
-        let inside = matches!(network[tensor].source, Source::Layer(id, _) if !refused.contains_key(&id));
-        if inside && seen.insert(tensor) {
-            found.push((tensor, network[tensor].name.clone()));
-        }
-    }
-    found
 }

@@ -2,7 +2,7 @@
 
 use super::bridge::ffi::{BuildSpec, ProfileSpec, ShapeRange};
 use super::convert::convert;
-use super::handle::{Description, dtype_name};
+use super::handle::{Description, Session, dtype_name};
 use super::library::Library;
 use super::sink::Sink;
 use crate::error::{Error, Result};
@@ -151,20 +151,7 @@ pub fn build(network: &Network, library: &Arc<Library>, config: &Config, sink: S
     } else {
         &config.profiles
     };
-    let mut inputs = vec![];
-    for &id in &converted.inputs {
-        let shapes = profiles.iter().map(|profile| shapes(network, id, profile));
-        let ty = &network[id].ty;
-        let description = Description {
-            name: network[id].name.clone(),
-            dtype: dtype_name(ty.dtype)?.into(),
-            shape: ty.shape.iter().map(|dim| dim.as_const().unwrap_or(-1)).collect(),
-        };
-        inputs.push(Input {
-            description,
-            shapes: shapes.collect::<Result<_>>()?,
-        });
-    }
+    let inputs = inputs(network, &converted.inputs, profiles)?;
     let spec = spec(config, &converted.session, &inputs, profiles.len())?;
     let written = converted.session.layers();
     let results = converted.results.into_iter().zip(converted.outputs);
@@ -186,7 +173,36 @@ pub fn build(network: &Network, library: &Arc<Library>, config: &Config, sink: S
     })
 }
 
-fn spec(config: &Config, session: &super::handle::Session, inputs: &[Input], profiles: usize) -> Result<BuildSpec> {
+/// The inputs of a plan.
+///
+/// # Errors
+/// If TensorRT has no such dtype, or a shape can't be told.
+pub(super) fn inputs(
+    network: &Network,
+    ids: &[TensorId],
+    profiles: &[BTreeMap<Arc<str>, Range>],
+) -> Result<Vec<Input>> {
+    let input = |&id: &TensorId| {
+        let shapes = profiles.iter().map(|profile| shapes(network, id, profile));
+        let ty = &network[id].ty;
+        let description = Description {
+            name: network[id].name.clone(),
+            dtype: dtype_name(ty.dtype)?.into(),
+            shape: ty.shape.iter().map(|dim| dim.as_const().unwrap_or(-1)).collect(),
+        };
+        Ok(Input {
+            description,
+            shapes: shapes.collect::<Result<_>>()?,
+        })
+    };
+    ids.iter().map(input).collect()
+}
+
+/// What the builder is told.
+///
+/// # Errors
+/// If an option is not one of this version.
+pub(super) fn spec(config: &Config, session: &Session, inputs: &[Input], profiles: usize) -> Result<BuildSpec> {
     let wanted = [
         ("TF32", config.tf32),
         ("REFIT", config.refittable),

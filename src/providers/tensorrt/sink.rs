@@ -1,5 +1,6 @@
 //! Where TensorRT's words go.
 
+use crate::plan::regions::Watch;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Takes a message: its severity as TensorRT names it, and its text.
@@ -17,6 +18,15 @@ impl Sink {
     /// A place for messages and for progress.
     pub fn new(say: Say, step: Step) -> Self {
         Self { say, step }
+    }
+
+    /// One that hands on to whoever watches a build.
+    pub fn watched(watch: &Watch) -> Self {
+        let Watch { say, step } = watch.clone();
+        Self::new(
+            Box::new(move |severity, text| say(severity, text)),
+            Box::new(move |phase, done, steps| step(phase, done, steps)),
+        )
     }
 
     /// One that drops everything: errors still come as errors.

@@ -1,0 +1,53 @@
+//! Regions: many layers at once, of which a compiler that is not ours makes one kernel.
+
+use crate::network::LayerId;
+use crate::plan::{Candidate, Refusal};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// What a provider makes of a network that runs many layers as one.
+#[derive(Default)]
+pub struct Regions {
+    /// The regions, each convex; no two share a layer.
+    pub candidates: Vec<Candidate>,
+    /// The free layers that are in none, with the reasons.
+    pub refusals: Vec<Refusal>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+    /// How many of the regions were compiled now; the others were known.
+    pub compiled: usize,
+}
+
+/// By provider, layers that it must leave alone, with the reasons.
+pub type Banned = BTreeMap<String, BTreeMap<LayerId, String>>;
+
+/// Takes a message of a compiler: its severity, and its text.
+type Say = Arc<dyn Fn(&str, &str) + Send + Sync>;
+/// Takes how far a phase of a compiler is (steps done, steps in all or 0); `false` ends the build.
+type Step = Arc<dyn Fn(&str, i32, i32) -> bool + Send + Sync>;
+
+/// Who is told what compilers of others do, from threads of theirs.
+#[derive(Clone)]
+pub struct Watch {
+    /// Takes messages.
+    pub say: Say,
+    /// Takes progress.
+    pub step: Step,
+}
+
+impl Default for Watch {
+    /// Nobody.
+    fn default() -> Self {
+        Self {
+            say: Arc::new(|_, _| {}),
+            step: Arc::new(|_, _, _| true),
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
+}
