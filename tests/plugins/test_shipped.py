@@ -1,4 +1,4 @@
-"""The plugins that come with Neurenix and are made of layers: against torchvision and torch, by name and by ONNX node."""
+"""The plugins that come with Neurenix and are made of layers: against torchvision and torch, by name and by node."""
 
 from __future__ import annotations
 

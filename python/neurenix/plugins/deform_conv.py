@@ -14,11 +14,12 @@ Pair = int | Sequence[int]
 
 
 class DeformConv2d(trt.IPluginV2):
-    """Version 1 of it: x [N, C, H, W], offset [N, 2 * groups * kH * kW, H', W'], weights [M, C / group, kH, kW], and
-    perhaps a bias [M]; gives [N, M, H', W']. Offsets are (y, x) of each tap, as in torchvision.
+    """Version 1 of it: x [N, C, H, W], offset [N, 2 * groups * kH * kW, H', W'], weights [M, C / group, kH, kW],
+    and perhaps a bias [M]; gives [N, M, H', W']. Offsets are (y, x) of each tap, as in torchvision.
 
-    `groups` and `deform_groups` are mmcv's words, `group` and `deformable_group` TensorRT's. `padding` has one number, two
-    (height, width), or four (height twice, then width twice), as mmdeploy writes them. float32, float16, bfloat16.
+    `groups` and `deform_groups` are mmcv's words, `group` and `deformable_group` TensorRT's. `padding` has one
+    number, two (height, width), or four (height twice, then width twice), as mmdeploy writes them. float32, float16,
+    bfloat16.
     """
 
     #: Whether there is a mask behind the offsets.
@@ -64,8 +65,8 @@ class DeformConv2d(trt.IPluginV2):
 
 
 class ModulatedDeformConv2d(DeformConv2d):
-    """Version 2 of it: as `DeformConv2d`, with a mask [N, groups * kH * kW, H', W'] behind the offsets, by which the taps
-    are multiplied."""
+    """Version 2 of it: as `DeformConv2d`, with a mask [N, groups * kH * kW, H', W'] behind the offsets, by which the
+    taps are multiplied."""
 
     masked = True
 

@@ -1,7 +1,7 @@
-"""EfficientNMS: the boxes of a detector that overlap no better one, in tensors of fixed size (TensorRT's EfficientNMS_TRT).
+"""EfficientNMS: the boxes of a detector that overlap no better one, in tensors of fixed size, as TensorRT's plugin.
 
-An example of a plugin with code of its own: several outputs of several dtypes, numpy for the processor, and a kernel in CUDA
-C++ (`efficient_nms.cu`) that runs inside the engine's CUDA graph.
+An example of a plugin with code of its own: several outputs of several dtypes, numpy for the processor, and a kernel in
+CUDA C++ (`efficient_nms.cu`) that runs inside the engine's CUDA graph.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ FLOATS = (DataType.FLOAT, DataType.HALF)
 
 
 class EfficientNMS(IPluginV2):
-    """boxes [N, A, 4], [N, A, 1, 4] or [N, A, C, 4], scores [N, A, C] and perhaps anchors [1 or N, A, 4], float32 or float16,
-    to num_detections int32 [N, 1], detection_boxes [N, K, 4], detection_scores [N, K], detection_classes int32 [N, K],
-    where K is `max_output_boxes`. What is behind the detections is zero.
+    """boxes [N, A, 4], [N, A, 1, 4] or [N, A, C, 4], scores [N, A, C] and perhaps anchors [1 or N, A, 4], float32 or
+    float16, to num_detections int32 [N, 1], detection_boxes [N, K, 4], detection_scores [N, K] and detection_classes
+    int32 [N, K], where K is `max_output_boxes`. What is behind the detections is zero.
 
-    Scores of at least `score_threshold` count, the best 4096 of an image; of equal ones those that come first. A box is
-    dropped where its intersection over union with a better one (of its class, unless `class_agnostic`) is at least
-    `iou_threshold`. `score_activation`: the scores are put through a sigmoid, which the threshold means. `box_coding`: 0 for
-    two corners, 1 for centre and size; results are corners. With anchors, boxes are offsets from them. `background_class`
-    never counts. Calculated in the dtype of the boxes, areas in float32, as TensorRT does.
+    Scores of at least `score_threshold` count, the best 4096 of an image; of equal ones those that come first. A box
+    is dropped where its intersection over union with a better one (of its class, unless `class_agnostic`) is at least
+    `iou_threshold`. `score_activation`: the scores are put through a sigmoid, which the threshold means. `box_coding`:
+    0 for two corners, 1 for centre and size; results are corners. With anchors, boxes are offsets from them.
+    `background_class` never counts. Calculated in the dtype of the boxes, areas in float32, as TensorRT does.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class EfficientNMS(IPluginV2):
             return in_out[pos].type == DataType.INT32
         return in_out[pos].type in FLOATS and in_out[pos].type == in_out[0].type
 
-    def _least(self, dtype: np.dtype[Any]) -> Array:
+    def _least(self, dtype: np.dtype[Any]) -> Any:
         """The threshold, as it is compared with the scores."""
         threshold = np.float32(self.score_threshold)
         if self.is_raw:

@@ -41,3 +41,21 @@ pub fn capability(ordinal: u32) -> Result<(i32, i32)> {
     }
     Ok((found[0], found[1]))
 }
+
+/// The number of the GPU whose context is current in this thread.
+///
+/// # Errors
+/// If there is none.
+pub fn current() -> Result<u32> {
+    let missing = || Error::device("no GPU is current in this thread");
+    // SAFETY: NVIDIA's driver does nothing but set itself up when it is opened.
+    let driver = unsafe { Library::new(DRIVER) }.map_err(|_| missing())?;
+    let mut device: c_int = -1;
+    // SAFETY: the type is that of cuda.h, and the pointer that of a live integer.
+    let code = unsafe {
+        let get = driver.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cuCtxGetDevice\0");
+        get.map_err(|_| missing())?(&mut device)
+    };
+    // A device is its own number.
+    u32::try_from(device).ok().filter(|_| code == 0).ok_or_else(missing)
+}

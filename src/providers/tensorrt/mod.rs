@@ -5,6 +5,7 @@ mod bridge;
 mod convert;
 mod gpu;
 mod handle;
+mod hosted;
 mod layers;
 pub mod library;
 pub mod plan;

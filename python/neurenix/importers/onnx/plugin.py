@@ -68,4 +68,4 @@ def rule(node: Node) -> Sequence[Tensor]:
             value = node.attrs[attr.name]
             fields[attr.name] = node.graph.read(value) if hasattr(value, "DESCRIPTOR") else value
     inputs = [node[index] for index in range(len(node))]
-    return add_registered(Scope(node.graph.network, node.name, inputs), inputs, found, pack_all(fields))
+    return add_registered(Scope(node.graph.network, node.name, [*inputs]), inputs, found, pack_all(fields))

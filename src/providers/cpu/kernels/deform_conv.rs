@@ -104,7 +104,11 @@ impl Near {
             let inside = row >= 0.0 && column >= 0.0 && row < height as f32 && column < width as f32;
             let along = |far: bool, part: f32| if far { part } else { 1.0 - part };
             let weight = along(n / 2 == 1, down) * along(n % 2 == 1, across);
-            self.at[i][n] = if inside { (row as usize * width + column as usize) as u32 } else { 0 };
+            self.at[i][n] = if inside {
+                (row as usize * width + column as usize) as u32
+            } else {
+                0
+            };
             self.weights[i][n] = if inside { scale * weight } else { 0.0 };
         }
     }
@@ -115,7 +119,11 @@ impl Near {
             *value = 0.0;
             for (&at, &weight) in at.iter().zip(weights) {
                 // An element without weight may be infinite.
-                *value += if weight == 0.0 { 0.0 } else { weight * wide(plane[at as usize]) };
+                *value += if weight == 0.0 {
+                    0.0
+                } else {
+                    weight * wide(plane[at as usize])
+                };
             }
         }
     }
@@ -301,7 +309,13 @@ mod tests {
                     ("strides", Attr::Ints(vec![2, 1])),
                     ("pads", Attr::Ints(vec![1, 2, 0, 2])),
                 ]);
-                let inputs = [Some(x), Some(w), Some(offset), biased.then_some(bias), masked.then_some(mask)];
+                let inputs = [
+                    Some(x),
+                    Some(w),
+                    Some(offset),
+                    biased.then_some(bias),
+                    masked.then_some(mask),
+                ];
                 let y = case.layer_of("DeformConv", how, &inputs)[0];
                 case.output(y).check_fast(&[("n", 2)]);
                 case.check_fast(&[("n", 0)]);

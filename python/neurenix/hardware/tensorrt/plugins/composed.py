@@ -1,4 +1,4 @@
-"""Plugins that are made of layers that there are: they leave no plugin in a network, and run wherever those layers do."""
+"""Plugins made of layers that there are: they leave no plugin in a network, and run wherever those layers do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from neurenix._native import Tensor
 from neurenix.errors import Error, PluginError
 from neurenix.hardware.tensorrt.graph import Scope
 from neurenix.hardware.tensorrt.plugins.calling import calling
+from neurenix.hardware.tensorrt.plugins.compiled import Identity
 from neurenix.hardware.tensorrt.plugins.fields import Value
-from neurenix.hardware.tensorrt.plugins.registry import ClassCreator, Identity, get_plugin_registry
+from neurenix.hardware.tensorrt.plugins.registry import ClassCreator, get_plugin_registry
 from neurenix.hardware.tensorrt.plugins.simple import IPluginV2, defines, make
 
 

@@ -73,7 +73,7 @@ class IPluginV2:
         return made
 
     def compose(self, layers: Any, inputs: list[Any]) -> Any:
-        """Adds layers that there are to the network (`layers.add(op, *inputs, **attributes)`), and gives its outputs."""
+        """Adds layers that there are (`layers.add(op, *inputs, **attributes)`), and gives the outputs of the plugin."""
         raise NotImplementedError(f"{type(self).__name__} defines no compose")
 
     def get_output_shape(self, input_shapes: list[tuple[Any, ...]]) -> Any:
