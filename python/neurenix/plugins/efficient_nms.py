@@ -147,23 +147,24 @@ class EfficientNMS(IPluginV2):
     def _kept(self, corners: Array, classes: Array) -> Array:
         """Which of the boxes, the best of which comes first, overlap no better one."""
         boxes, overlap = _ordered(corners), np.float32(self.iou_threshold)
-        areas = _areas(boxes)
+        areas, dropped = _areas(boxes), np.zeros(len(boxes), bool)
+        rivals = np.zeros_like(classes) if self.is_agnostic else classes
+        members: dict[int, Array] = {}
         kept: list[int] = []
-        left = np.arange(len(boxes))
-        while len(left) and len(kept) < self.most:
-            best, left = left[0], left[1:]
-            kept.append(int(best))
-            near = boxes[left]
-            both = np.concatenate(
-                [np.maximum(near[:, :2], boxes[best, :2]), np.minimum(near[:, 2:], boxes[best, 2:])], axis=1
-            )
-            shared = _areas(both)
-            union = areas[left] + areas[best] - shared
+        for best, kind in enumerate(rivals.tolist()):
+            if dropped[best]:
+                continue
+            kept.append(best)
+            if len(kept) == self.most:
+                break
+            if kind not in members:
+                members[kind] = np.flatnonzero(rivals == kind)
+            near = members[kind] = members[kind][members[kind] > best]
+            low = np.maximum(boxes[near, :2], boxes[best, :2])
+            shared = _areas(np.concatenate([low, np.minimum(boxes[near, 2:], boxes[best, 2:])], axis=1))
+            union = areas[near] + areas[best] - shared
             part = np.divide(shared, union, out=np.zeros_like(shared), where=(shared > 0) & (union > 0))
-            dropped = part >= overlap
-            if not self.is_agnostic:
-                dropped &= classes[left] == classes[best]
-            left = left[~dropped]
+            dropped[near[part >= overlap]] = True
         return np.asarray(kept, np.int64)
 
     def cuda_source(self, inputs: Sequence[PluginTensorDesc], outputs: Sequence[PluginTensorDesc]) -> CudaSource:

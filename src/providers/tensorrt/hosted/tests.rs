@@ -143,8 +143,8 @@ fn a_plan_keeps_a_plugin_and_the_shapes_of_its_layer() {
         .iter()
         .map(|dim| texts[dim.id as usize].as_str())
         .collect();
-    // kCEIL_DIV is 8, kHALF is 1.
-    assert_eq!((found, shape.rank, dtype), (vec!["r", "8(c, 2)"], 2, 1));
+    // Rounded up: kSUM is 0, kFLOOR_DIV 7; kHALF is 1.
+    assert_eq!((found, shape.rank, dtype), (vec!["r", "7(0(1, c), 2)"], 2, 1));
     for (dtype, wanted) in [(0, 1), (1, 0)] {
         let tensor = Tensor {
             dtype,
