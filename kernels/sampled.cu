@@ -65,6 +65,8 @@ struct Spot {
 #define ZEROS 0
 #define BORDER 1
 #define REFLECTION 2
+// The border for each neighbour of a place, and not for the place before.
+#define BORDER_OF_TAPS 3
 
 struct Sampler {
     int32 padding, align_corners;

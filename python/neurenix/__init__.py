@@ -1,7 +1,7 @@
 """Neurenix: takes a trained model and gives the fastest correct inference that the machine at hand can give."""
 
 from neurenix import openmp  # isort: skip  # noqa: F401 - before anything loads the native module
-from neurenix import hardware, importers, nn, random
+from neurenix import hardware, importers, nn, plugins, random
 from neurenix._native import Layer, Network, Tensor, __version__
 from neurenix.errors import (
     DeviceError,
@@ -40,5 +40,6 @@ __all__ = [
     "hardware",
     "importers",
     "nn",
+    "plugins",
     "random",
 ]

@@ -589,6 +589,11 @@ def computes(provider: str, dtype: Any) -> bool:
     Whether a provider computes in a dtype, rather than in a wider one; "tf32" is none, and asks for products of it.
     """
 
+def declared_fields(name: tuple[str, str, str]) -> list[tuple[str, int]]:
+    """
+    The fields that a plugin of the registry says it reads, with the numbers of their types.
+    """
+
 def default_threads() -> int:
     """
     The threads that the CPU provider uses when nobody says how many.

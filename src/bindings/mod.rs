@@ -50,7 +50,9 @@ mod _native {
     #[pymodule_export]
     use super::plan::{TensorRTPlan, tensorrt_library};
     #[pymodule_export]
-    use super::plugin::{deregister_plugin, load_plugin_library, register_plugin, registered_plugins, resolve_plugin};
+    use super::plugin::{
+        declared_fields, deregister_plugin, load_plugin_library, register_plugin, registered_plugins, resolve_plugin,
+    };
     #[pymodule_export]
     use super::provider::register_provider;
     #[pymodule_export]

@@ -109,6 +109,12 @@ pub fn deregister_plugin(name: Name) -> bool {
     plugin::registry::deregister(&identity(name))
 }
 
+/// The fields that a plugin of the registry says it reads, with the numbers of their types.
+#[pyfunction]
+pub fn declared_fields(name: Name) -> PyResult<Vec<(String, i32)>> {
+    Ok(plugin::registry::find(&identity(name))?.declared())
+}
+
 /// Name, version and namespace of every plugin in the registry, in order.
 #[pyfunction]
 pub fn registered_plugins() -> Vec<Name> {

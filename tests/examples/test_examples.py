@@ -18,6 +18,7 @@ SAYS = {
     "04_dynamic_shapes": r"\(3, 3, 65, 97\) -> \(3, 8, 33, 49\)",
     "05_save_load": r"the same answer to the last bit: yes",
     "06_plugin": r"\(7, 32\): greatest error \d\.\de-0[5-9]; the same from the file: True",
+    "07_shipped_plugins": r"deformed and sampled: \(2, 16, 10, 10\)\nimage 0: \d+ boxes of .*, the best first: True",
 }
 
 

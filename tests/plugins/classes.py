@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pytest
 
 import neurenix as nx
 import neurenix.hardware.tensorrt as trt
@@ -123,3 +126,27 @@ def built(made: trt.INetworkDefinition) -> trt.ICudaEngine:
 def leaky(x: np.ndarray) -> np.ndarray:
     """What the layer before the plugin gives."""
     return np.where(x < 0, np.float32(0.01) * x, x).astype(x.dtype)
+
+
+def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """What `work` gives in threads that start together, by their numbers."""
+    barrier = threading.Barrier(count)
+
+    def start(number: int) -> Any:
+        barrier.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(start, range(count)))
+
+
+def runs(call: Callable[[np.ndarray], Any], x: np.ndarray, want: np.ndarray | None) -> bool:
+    """Whether a call of a plugin that refuses what is less than nothing gives this; without, it must fail."""
+    if want is None:
+        with pytest.raises(nx.PluginError, match="less than nothing") as raised:
+            call(x)
+        assert raised.value.layer == "mine"
+        return False
+    found = call(x)
+    np.testing.assert_array_equal(found[0] if isinstance(found, (list, tuple)) else found, want)
+    return True

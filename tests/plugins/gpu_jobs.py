@@ -197,3 +197,45 @@ def odd_sources() -> list[nx.Error | None]:
     absent = Scale(1.0, CODE.replace("scale", "other"))
     plugins = (Wide(1.0), Nothing(1.0), Raising(1.0), absent, Scale(1.0, "#include <nowhere.h>\n" + CODE))
     return [error_of(lambda p=p: call(model(p))) for p in plugins]  # type: ignore[misc]
+
+
+@leaves_nothing
+def detected() -> tuple[list[tuple[str, str]], list[str], list[int]]:
+    """Who runs what of EfficientNMS behind a layer of the GPU's, its launches, and those of a later call."""
+    recorded, network = Recorded(), trt.Builder().create_network()
+    scores = network.add_activation(network.add_input("scores", trt.float32, ("n", 50, 3)), trt.ActivationType.SIGMOID)
+    layer = network.add_plugin_v2([network.add_input("boxes", trt.float32, ("n", 50, 4)), scores], "EfficientNMS_TRT")
+    for index in range(4):
+        network.mark_output(layer.get_output(index))
+    shapes = {name: nx.Shape((1, 50, k), (4, 50, k), (8, 50, k)) for name, k in (("scores", 3), ("boxes", 4))}
+    backend = get_backend("cuda", fallback=False)
+    made = backend.optimize_model(network.to_network(), shapes, timing_cache=False, threads=2)
+
+    def run(n: int) -> None:
+        found = made(np.zeros((n, 50, 3), np.float32), np.zeros((n, 50, 4), np.float32))
+        assert [x.shape for x in found] == [(n, 1), (n, 100, 4), (n, 100), (n, 100)]
+
+    recorded.forget("launches")
+    run(1)
+    run(5)
+    first = sorted({line for line in recorded.lines("launches") if line.startswith("efficient_nms")})
+    for _ in range(4):
+        run(1)
+    before = [recorded.count(name) for name in ("cuGraphLaunch", "cuLaunchKernelEx")]
+    run(1)
+    after = [recorded.count(name) for name in ("cuGraphLaunch", "cuLaunchKernelEx")]
+    return kernels(made), first, [b - a for a, b in zip(before, after, strict=True)]
+
+
+@leaves_nothing
+def made_of_layers() -> list[tuple[str, str]]:
+    """Who runs what of the plugins that are made of layers."""
+    network = trt.Builder().create_network()
+    x = network.add_input("x", trt.float32, ("n", 4, 9, 9))
+    offset = network.add_input("offset", trt.float32, ("n", 18, 9, 9))
+    weights = network.add_constant((6, 4, 3, 3), np.ones((6, 4, 3, 3), np.float32))
+    grid = network.add_input("grid", trt.float32, ("n", 5, 5, 2))
+    y = network.add_plugin_v2([x, offset, weights], "MMCVDeformConv2d", padding=1)
+    network.mark_output(network.add_plugin_v2([y, grid], "grid_sampler", interpolation_mode=2, padding_mode=1))
+    backend = get_backend("cuda", fallback=False)
+    return kernels(backend.optimize_model(network.to_network(), timing_cache=False, threads=2))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ import pytest
 
 import neurenix as nx
 import neurenix.hardware.tensorrt as trt
-from tests.plugins.classes import Broken, built, leaky, network
+from tests.plugins.classes import Broken, built, in_threads, leaky, network, runs
 
 X = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
 NAMED = "plugin Broken version 1"
@@ -84,25 +82,12 @@ def test_an_engine_goes_on_after_a_failure_in_16_threads() -> None:
     with nx.hardware.use("cpu") as backend:
         model = backend.optimize_model(network("Broken", how="sometimes").to_network())
     good, bad = np.abs(X), -np.abs(X)
-    barrier = threading.Barrier(16)
 
-    def work(number: int) -> list[str]:
-        barrier.wait()
-        ends = []
-        for call in range(30):
-            if (call + number) % 3:
-                np.testing.assert_array_equal(model(good), good)
-                ends.append("fine")
-            else:
-                with pytest.raises(nx.PluginError, match="less than nothing") as raised:
-                    model(bad)
-                assert raised.value.layer == "mine"
-                ends.append("refused")
-        return ends
+    def work(number: int) -> int:
+        given = ((good, good) if (call + number) % 3 else (bad, None) for call in range(30))
+        return sum(runs(model, x, want) for x, want in given)
 
-    with ThreadPoolExecutor(16) as pool:
-        ends = [end for found in pool.map(work, range(16)) for end in found]
-    assert (ends.count("fine"), ends.count("refused")) == (320, 160)
+    assert sum(in_threads(16, work)) == 320
 
 
 def test_16_threads_with_state_of_the_interpreter_in_between() -> None:
@@ -127,8 +112,7 @@ def test_16_threads_with_state_of_the_interpreter_in_between() -> None:
         for _ in range(10):
             np.testing.assert_allclose(model(x), leaky(x) + 20, rtol=1e-5)
 
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(work, range(16)))
+    in_threads(16, work)
 
 
 def test_a_plugin_may_ask_the_registry_and_run_other_engines() -> None:

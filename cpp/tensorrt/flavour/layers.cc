@@ -39,6 +39,7 @@ Adder adder(const std::string& kind) {
         {"GridSample", add_grid_sample},
         {"Quantize", add_quantize},
         {"Dequantize", add_dequantize},
+        {"PluginV3", add_plugin},
     };
     const auto found = all.find(kind);
     if (found == all.end()) throw std::invalid_argument("there is no layer " + kind);

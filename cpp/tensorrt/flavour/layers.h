@@ -50,5 +50,7 @@ nvinfer1::ILayer* add_grid_sample(nvinfer1::INetworkDefinition& network, const C
 // layers/quantization.cc
 nvinfer1::ILayer* add_quantize(nvinfer1::INetworkDefinition& network, const Call& call);
 nvinfer1::ILayer* add_dequantize(nvinfer1::INetworkDefinition& network, const Call& call);
+// layers/plugin.cc
+nvinfer1::ILayer* add_plugin(nvinfer1::INetworkDefinition& network, const Call& call);
 
 }  // namespace neurenix::tensorrt::NEURENIX_FLAVOUR

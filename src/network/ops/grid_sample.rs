@@ -28,6 +28,11 @@ pub static DEF: OpDef = OpDef {
             Preset::Text("zeros"),
             "what lies outside: zeros, border (the nearest element) or reflection",
         ),
+        attr(
+            "clamp_taps",
+            Preset::Int(0),
+            "cubic mode at the border brings each neighbour of a place inside (torch) instead of the place (ONNX)",
+        ),
     ],
     infer,
     evaluate,
@@ -58,6 +63,7 @@ pub struct Sampler {
     mode: Mode,
     padding: Padding,
     align_corners: bool,
+    clamp_taps: bool,
 }
 
 /// Neighbours along one axis: at most four, with their weights; none for what is outside.
@@ -88,6 +94,7 @@ impl Sampler {
                 _ => return unknown("padding_mode", "zeros, border or reflection"),
             },
             align_corners: attrs.flag("align_corners"),
+            clamp_taps: attrs.flag("clamp_taps"),
         })
     }
 
@@ -125,6 +132,7 @@ impl Sampler {
         if x < border[0] || x > border[1] {
             x = match self.padding {
                 Padding::Zeros => x,
+                Padding::Border if self.clamp_taps && self.mode == Mode::Cubic => x,
                 Padding::Border => x.clamp(0.0, extent - 1.0),
                 Padding::Reflection => reflected(x, border),
             };

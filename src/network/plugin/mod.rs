@@ -98,6 +98,11 @@ pub trait Creator: Send + Sync {
     /// What it makes.
     fn identity(&self) -> Identity;
 
+    /// The fields that it says it reads, with TensorRT's numbers of their types; none where it says nothing.
+    fn declared(&self) -> Vec<(String, i32)> {
+        vec![]
+    }
+
     /// Makes one for a layer.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ pub mod library;
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
+use crate::network::plugin::{Plugin, Prepared, Shaped, blame};
 use crate::network::{LayerId, Network};
 use crate::plan::layout::{Layout, Operand, Space};
 use crate::plan::order::one_by_one;
@@ -78,6 +79,20 @@ impl Cuda {
     /// The GPU.
     pub fn device(&self) -> &Arc<Device> {
         &self.gpu.device
+    }
+
+    /// A plugin at concrete shapes on this GPU, for those who run it without an engine of ours.
+    ///
+    /// # Errors
+    /// If it does not run there; names the plugin.
+    pub fn prepare_plugin(
+        &self,
+        plugin: &dyn Plugin,
+        inputs: &[Shaped],
+        outputs: &[Shaped],
+    ) -> Result<Box<dyn Prepared>> {
+        let _entered = self.gpu.device.enter()?;
+        kernels::plugin::prepare(&self.gpu, plugin, inputs, outputs).map_err(blame(&plugin.identity()))
     }
 
     /// What is known of the GPU and its libraries.

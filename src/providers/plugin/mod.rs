@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::network::ops::plugin;
 use crate::network::plugin::{Device, Plugin, Prepared, Run, Shaped, blame};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::common::{Answer, Why};
 use std::sync::Arc;
@@ -50,16 +50,6 @@ impl Port {
             hint: "allow a provider on which the plugin runs, or let its `devices` name this one",
         })
     }
-
-    /// For reports.
-    pub fn name(&self) -> String {
-        format!("Plugin {}", self.plugin.identity())
-    }
-
-    /// Plugins take and give rows, as numpy has them.
-    pub fn forms(&self) -> Vec<Form> {
-        uniform_forms(&[Layout::Plain], self.inputs.len(), self.outputs)
-    }
 }
 
 /// Operands as plugins see them.
@@ -76,29 +66,41 @@ pub fn shaped(operands: &[Operand]) -> Vec<Shaped> {
 /// # Errors
 /// Why it does not run on this device.
 pub fn offer(scope: &Scope, device: Device) -> Answer {
-    let Some(port) = Port::of(scope, device)? else {
-        return Ok(vec![]);
-    };
+    match Port::of(scope, device)? {
+        Some(port) => Ok(kernel(scope, port, move |port, request| called(port, device, request))),
+        None => Ok(vec![]),
+    }
+}
+
+/// The layer on what `make` gets ready for a request.
+pub fn kernel<M>(scope: &Scope, port: Port, make: M) -> Vec<Candidate>
+where
+    M: Fn(&Port, &Request) -> Result<Box<dyn Instance>> + Send + Sync + 'static,
+{
     let inputs = port.inputs.clone();
-    Ok(vec![scope.alone(Called { port, device }, &inputs)])
+    vec![scope.alone(Ported { port, make }, &inputs)]
 }
 
-struct Called {
+struct Ported<M> {
     port: Port,
-    device: Device,
+    make: M,
 }
 
-impl Kernel for Called {
+impl<M> Kernel for Ported<M>
+where
+    M: Fn(&Port, &Request) -> Result<Box<dyn Instance>> + Send + Sync,
+{
     fn name(&self) -> String {
-        self.port.name()
+        format!("Plugin {}", self.port.plugin.identity())
     }
 
     fn identity(&self) -> String {
         self.name()
     }
 
+    /// Plugins take and give rows, as numpy has them.
     fn forms(&self) -> Vec<Form> {
-        self.port.forms()
+        uniform_forms(&[Layout::Plain], self.port.inputs.len(), self.port.outputs)
     }
 
     fn is_timed(&self) -> bool {
@@ -106,18 +108,19 @@ impl Kernel for Called {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        let plugin = &self.port.plugin;
-        let identity = plugin.identity();
-        let prepared = plugin
-            .prepare(self.device, &shaped(request.inputs), &shaped(request.outputs))
-            .map_err(blame(&identity))?;
-        Ok(Box::new(CalledInstance {
-            plugin: plugin.clone(),
-            workspace: prepared.workspace(),
-            capturable: self.device == Device::Cpu || prepared.is_capturable(),
-            prepared,
-        }))
+        (self.make)(&self.port, request).map_err(blame(&self.port.plugin.identity()))
     }
+}
+
+fn called(port: &Port, device: Device, request: &Request) -> Result<Box<dyn Instance>> {
+    let (inputs, outputs) = (shaped(request.inputs), shaped(request.outputs));
+    let prepared = port.plugin.prepare(device, &inputs, &outputs)?;
+    Ok(Box::new(CalledInstance {
+        plugin: port.plugin.clone(),
+        workspace: prepared.workspace(),
+        capturable: device == Device::Cpu || prepared.is_capturable(),
+        prepared,
+    }))
 }
 
 struct CalledInstance {

@@ -1,6 +1,7 @@
 //! A network of TensorRT that is being built, safely: what it reads lives as long as it does, and what it refuses is an error.
 
 use super::bridge::ffi::{self, BuildSpec, LayerSpec, Property, WeightsSpec};
+use super::hosted;
 use super::library::Library;
 use super::sink::Sink;
 use crate::error::{Error, Result};
@@ -155,7 +156,7 @@ pub struct Session {
     kept: Vec<Array>,
     layers: usize,
     /// Whose code runs.
-    _library: Arc<Library>,
+    library: Arc<Library>,
 }
 
 impl Session {
@@ -169,7 +170,7 @@ impl Session {
             raw,
             kept: vec![],
             layers: 0,
-            _library: library.clone(),
+            library: library.clone(),
         })
     }
 
@@ -200,6 +201,11 @@ impl Session {
         // SAFETY: `kept` holds the weights as long as the session.
         let outputs = unsafe { self.raw().add_layer(&spec) }.map_err(refused)?;
         Ok(outputs.into_iter().map(Tensor).collect())
+    }
+
+    /// Whose network it is.
+    pub fn library(&self) -> &Library {
+        &self.library
     }
 
     /// How many layers were added.
@@ -239,8 +245,11 @@ impl Session {
     /// # Errors
     /// If TensorRT can't; with what it said.
     pub(super) fn build(mut self, spec: &BuildSpec) -> Result<Built> {
-        let plan = self.raw().build(spec);
-        let plan = plan.map_err(|e| Error::device(e.what()).during("TensorRT builds"))?;
+        let plan = self.raw().build(spec).map_err(|e| {
+            // Of a plugin that fails TensorRT says less than the plugin.
+            let error = hosted::complaint().unwrap_or_else(|| Error::device(e.what()));
+            error.during("TensorRT builds")
+        })?;
         let timing_cache = self.raw.timing_cache().to_vec();
         Ok(Built { plan, timing_cache })
     }

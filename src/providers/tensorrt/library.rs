@@ -107,6 +107,11 @@ impl Library {
         self.0.rtx()
     }
 
+    /// Whether networks of it take plugins of the third generation.
+    pub fn takes_plugins(&self) -> bool {
+        !self.is_rtx() && self.0.version() >= 10_000
+    }
+
     /// The headers that describe it: `rtx_1_7`.
     pub fn flavour(&self) -> &str {
         self.0.flavour()

@@ -7,6 +7,7 @@ mod contexts;
 mod convert;
 mod cut;
 mod handle;
+mod hosted;
 mod keep;
 mod layers;
 pub mod library;

@@ -148,6 +148,12 @@ API int cuCtxPushCurrent_v2(void* context) {
     return 0;
 }
 
+API int cuCtxGetDevice(int* device) {
+    ENTER(NEEDS_CONTEXT);
+    *device = 0;
+    return 0;
+}
+
 API int cuCtxPopCurrent_v2(void** context) {
     ENTER(SURVIVES);
     if (depth == 0) return INVALID_CONTEXT;

@@ -53,6 +53,8 @@ def wanted(proto: onnx.NodeProto) -> str:
 def rule(node: Node) -> Sequence[Tensor]:
     """A layer of the plugin; the attributes of the node are its fields."""
     # numpy and ml_dtypes are enough to import a model; what packs fields belongs to the network API.
+    from neurenix.hardware.tensorrt.graph import Scope
+    from neurenix.hardware.tensorrt.plugins.composed import add_registered
     from neurenix.hardware.tensorrt.plugins.fields import pack_all
 
     found = identity(node.proto)
@@ -66,4 +68,4 @@ def rule(node: Node) -> Sequence[Tensor]:
             value = node.attrs[attr.name]
             fields[attr.name] = node.graph.read(value) if hasattr(value, "DESCRIPTOR") else value
     inputs = [node[index] for index in range(len(node))]
-    return node.graph.network.add_registered_plugin(inputs, found, pack_all(fields), 0, node.name)
+    return add_registered(Scope(node.graph.network, node.name, [*inputs]), inputs, found, pack_all(fields))

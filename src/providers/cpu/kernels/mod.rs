@@ -7,6 +7,7 @@ mod chain;
 mod concat;
 mod conv;
 mod copy;
+mod deform_conv;
 mod group_norm;
 mod indexed;
 mod linear_attention;
@@ -81,6 +82,7 @@ pub static FAMILIES: &[Family] = &[
     family("reduce", reduce::offer),
     family("resize", resize::offer),
     family("sampled", sampled::offer),
+    family("deform_conv", deform_conv::offer),
     family("indexed", indexed::offer),
     family("lines", lines::offer),
     family("trilu", trilu::offer),

@@ -63,6 +63,19 @@ pub fn count() -> Result<u32> {
     Ok(count.max(0) as u32)
 }
 
+/// The number of the GPU whose context is the thread's current one.
+///
+/// # Errors
+/// If there is none.
+pub fn current() -> Result<u32> {
+    let driver = driver()?;
+    let mut device = 0;
+    // SAFETY: the number is written.
+    driver.check("cuCtxGetDevice", unsafe { (driver.cuCtxGetDevice)(&mut device) })?;
+    // A device is its own number.
+    Ok(device.max(0) as u32)
+}
+
 impl Device {
     /// Opens a GPU.
     ///

@@ -11,7 +11,7 @@ mod matmul;
 mod packs;
 mod parts;
 mod places;
-mod plugin;
+pub mod plugin;
 mod pointwise;
 mod pool;
 mod recurrent;

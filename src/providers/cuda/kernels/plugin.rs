@@ -2,8 +2,8 @@
 
 use super::{Answer, Gpu};
 use crate::error::{Error, ErrorKind, Result};
-use crate::network::plugin::{Device, Number, Source, blame};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::network::plugin::{Device, Number, Plugin, Prepared, Run, Shaped, Source};
+use crate::plan::{Call, Instance};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::{Arguments, Function};
 use crate::providers::plugin::{self, Port, shaped};
@@ -20,44 +20,25 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let device = Device::Cuda(gpu.device.ordinal);
     match Port::of(scope, device)? {
         Some(port) if port.plugin.has_source() => {
-            let inputs = port.inputs.clone();
-            let kernel = Brought { port, gpu: gpu.clone() };
-            Ok(vec![scope.alone(kernel, &inputs)])
+            let gpu = gpu.clone();
+            Ok(plugin::kernel(scope, port, move |port, request| {
+                let (inputs, outputs) = (shaped(request.inputs), shaped(request.outputs));
+                Ok(Box::new(Launch::new(&gpu, port.plugin.source(&inputs, &outputs)?)?))
+            }))
         }
         Some(_) => plugin::offer(scope, device),
         None => Ok(vec![]),
     }
 }
 
-struct Brought {
-    port: Port,
-    gpu: Arc<Gpu>,
-}
-
-impl Kernel for Brought {
-    fn name(&self) -> String {
-        self.port.name()
-    }
-
-    fn identity(&self) -> String {
-        self.name()
-    }
-
-    fn forms(&self) -> Vec<Form> {
-        self.port.forms()
-    }
-
-    fn is_timed(&self) -> bool {
-        false
-    }
-
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        let plugin = &self.port.plugin;
-        let (inputs, outputs) = (shaped(request.inputs), shaped(request.outputs));
-        let source = plugin.source(&inputs, &outputs);
-        let launch = source.and_then(|source| Launch::new(&self.gpu, source));
-        let launch: Launch = launch.map_err(blame(&plugin.identity()))?;
-        Ok(Box::new(launch))
+/// A plugin at concrete shapes, by the kernel that it brings if it does, for those who run it without an engine of ours.
+///
+/// # Errors
+/// If it does not run there.
+pub fn prepare(gpu: &Gpu, plugin: &dyn Plugin, inputs: &[Shaped], outputs: &[Shaped]) -> Result<Box<dyn Prepared>> {
+    match plugin.has_source() {
+        true => Ok(Box::new(Launch::new(gpu, plugin.source(inputs, outputs)?)?)),
+        false => plugin.prepare(Device::Cuda(gpu.device.ordinal), inputs, outputs),
     }
 }
 
@@ -78,6 +59,25 @@ impl Launch {
             _ => e.during(format!("the kernel {:?} of cuda_source", source.entry)),
         })?;
         Ok(Self { function, source })
+    }
+
+    fn launch(&self, call: &Run) -> Result<()> {
+        let mut arguments = Arguments::default();
+        call.inputs.iter().for_each(|&input| _ = arguments.address(input));
+        call.outputs.iter().for_each(|&output| _ = arguments.address(output));
+        if self.source.workspace > 0 {
+            arguments.address(call.workspace);
+        }
+        for number in &self.source.numbers {
+            match *number {
+                Number::Int(number) => arguments.number(number),
+                Number::Float(number) => arguments.float(number),
+                Number::Double(number) => arguments.double(number),
+            };
+        }
+        let Source { grid, block, .. } = self.source;
+        // SAFETY: the plugin vouches that its kernel has these parameters, the caller for the operands.
+        unsafe { self.function.launch_blocks(grid, block, &arguments, call.stream) }
     }
 }
 
@@ -114,22 +114,26 @@ impl Instance for Launch {
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
-        let mut arguments = Arguments::default();
-        call.inputs.iter().for_each(|&input| _ = arguments.address(input));
-        call.outputs.iter().for_each(|&output| _ = arguments.address(output));
-        if self.source.workspace > 0 {
-            arguments.address(call.workspace);
-        }
-        for number in &self.source.numbers {
-            match *number {
-                Number::Int(number) => arguments.number(number),
-                Number::Float(number) => arguments.float(number),
-                Number::Double(number) => arguments.double(number),
-            };
-        }
-        let Source { grid, block, .. } = self.source;
-        // SAFETY: the plugin vouches that its kernel has these parameters, the planner for the operands.
-        unsafe { self.function.launch_blocks(grid, block, &arguments, call.queue) }
+        self.launch(&Run {
+            inputs: call.inputs,
+            outputs: call.outputs,
+            workspace: call.workspace,
+            stream: call.queue,
+        })
+    }
+}
+
+impl Prepared for Launch {
+    fn workspace(&self) -> usize {
+        self.source.workspace
+    }
+
+    fn is_capturable(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, call: &Run) -> Result<()> {
+        self.launch(call)
     }
 }
 

@@ -138,7 +138,9 @@ impl Rule {
     fn words(self, attrs: &Attrs) -> Vec<i64> {
         let (bins, ratio, half_pixel) = match self {
             Rule::Grid => {
+                let cubic = matches!(attrs.text("mode"), "cubic" | "bicubic");
                 let padding = match attrs.text("padding_mode") {
+                    "border" if cubic && attrs.flag("clamp_taps") => 3,
                     "border" => 1,
                     "reflection" => 2,
                     _ => 0,

@@ -99,6 +99,7 @@ library! {
     fn cuDeviceTotalMem_v2(*mut usize, c_int) -> c_int;
     fn cuDevicePrimaryCtxRetain(*mut Handle, c_int) -> c_int;
     fn cuCtxPushCurrent_v2(Handle) -> c_int;
+    fn cuCtxGetDevice(*mut c_int) -> c_int;
     fn cuCtxPopCurrent_v2(*mut Handle) -> c_int;
     fn cuMemGetInfo_v2(*mut usize, *mut usize) -> c_int;
     fn cuMemAlloc_v2(*mut DevicePtr, usize) -> c_int;

@@ -1,10 +1,10 @@
 //! Plugins out of shared libraries that were built against `cpp/include/neurenix/plugin.h`.
 
 #[allow(missing_docs)]
-mod abi;
+pub(in crate::providers) mod abi;
 mod dims;
 mod handle;
-mod types;
+pub(in crate::providers) mod types;
 
 use crate::error::{Error, Result};
 use crate::network::op::TensorType;
@@ -118,6 +118,10 @@ struct FromLibrary {
 impl Creator for FromLibrary {
     fn identity(&self) -> Identity {
         self.place.identity.clone()
+    }
+
+    fn declared(&self) -> Vec<(String, i32)> {
+        self.declared.clone()
     }
 
     fn create(&self, layer: &str, fields: &Fields, _: Phase) -> Result<Arc<dyn Plugin>> {

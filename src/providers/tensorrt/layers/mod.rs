@@ -7,6 +7,7 @@ mod gather;
 mod movement;
 mod normalization;
 mod pad;
+mod plugin;
 mod pool;
 mod product;
 mod quantize;
@@ -44,6 +45,7 @@ pub static FAMILIES: &[Family] = &[
     movement::FAMILY,
     normalization::FAMILY,
     pad::FAMILY,
+    plugin::FAMILY,
     pool::FAMILY,
     product::FAMILY,
     quantize::FAMILY,

@@ -107,6 +107,11 @@ fn grid_sample(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
     if w.ty(layer, 0)?.rank() != 4 {
         return Err(Error::unsupported("TensorRT samples images of two spatial axes"));
     }
+    if layer.attrs.flag("clamp_taps") {
+        return Err(Error::unsupported(
+            "nothing says how TensorRT reads neighbours behind the border",
+        ));
+    }
     let (x, grid) = (w.input(layer, 0)?, w.input(layer, 1)?);
     let border = match layer.attrs.text("padding_mode") {
         "zeros" => "FILL",

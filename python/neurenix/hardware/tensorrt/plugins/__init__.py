@@ -1,7 +1,9 @@
 """Plugins: layers that a user's own code runs. `docs/plugins.md` tells how."""
 
+from neurenix.hardware.tensorrt.plugins.compiled import PluginLibraryHandle
 from neurenix.hardware.tensorrt.plugins.describe import (
     DynamicPluginTensorDesc,
+    ErrorCodeTRT,
     PluginCapabilityType,
     PluginTensorDesc,
     TensorFormat,
@@ -41,6 +43,7 @@ __all__ = [
     "DimensionOperation",
     "DimsExprs",
     "DynamicPluginTensorDesc",
+    "ErrorCodeTRT",
     "IDimensionExpr",
     "IExprBuilder",
     "IPluginCapability",
@@ -58,6 +61,7 @@ __all__ = [
     "PluginFieldCollection",
     "PluginFieldCollection_",
     "PluginFieldType",
+    "PluginLibraryHandle",
     "PluginTensorDesc",
     "TensorFormat",
     "TensorRTPhase",

@@ -9,7 +9,9 @@ from neurenix import _native
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, ShapeError
 from neurenix.hardware.tensorrt.graph import Definition, ILayer, ITensor, Scope
-from neurenix.hardware.tensorrt.plugins.fields import pack_all
+from neurenix.hardware.tensorrt.plugins.compiled import Identity, LibraryPlugin
+from neurenix.hardware.tensorrt.plugins.composed import add_registered, compose, is_composed
+from neurenix.hardware.tensorrt.plugins.fields import Value, pack_all
 from neurenix.hardware.tensorrt.plugins.interfaces import IPluginV3
 from neurenix.hardware.tensorrt.plugins.registry import adapter
 
@@ -38,14 +40,23 @@ class PluginLayers(Definition):
                 raise InvalidArgumentError(
                     "fields make a plugin of the registry, by its name; an object has its own", got=", ".join(fields)
                 )
+            if isinstance(plugin, LibraryPlugin):
+                return self._add_registered(inputs, plugin, lambda: plugin.identity, plugin.fields)
             if isinstance(plugin, IPluginV3):
                 raise InvalidArgumentError("an IPluginV3 is added by add_plugin_v3(inputs, shape_inputs, plugin)")
             return self._add_object("PluginV2", inputs, [], plugin)
-        values = pack_all(fields)
+        return self._add_registered(
+            inputs,
+            plugin,
+            lambda: _native.resolve_plugin(plugin, plugin_version, plugin_namespace),
+            pack_all(fields),
+        )
 
+    def _add_registered(
+        self, inputs: Sequence[Any], plugin: Any, identity: Callable[[], Identity], fields: dict[str, Value]
+    ) -> ILayer:
         def build(scope: Scope, tensors: list[Tensor]) -> list[Tensor]:
-            identity = _native.resolve_plugin(plugin, plugin_version, plugin_namespace)
-            return scope.network.add_registered_plugin(tensors, identity, values, 0, scope.name)
+            return add_registered(scope, tensors, identity(), fields)
 
         return self._add_plugin("PluginV2", inputs, plugin, build)
 
@@ -58,9 +69,11 @@ class PluginLayers(Definition):
         return self.add_plugin_v3(inputs, shape_inputs, plugin)
 
     def _add_object(self, kind: str, inputs: Sequence[Any], shape_inputs: Sequence[Any], plugin: Any) -> ILayer:
-        face = adapter(plugin)
+        face = None if is_composed(plugin) else adapter(plugin)
 
         def build(scope: Scope, tensors: list[Tensor]) -> list[Tensor]:
+            if face is None:
+                return compose(plugin, scope, tensors)
             return scope.network.add_plugin(tensors, face, len(shape_inputs), scope.name)
 
         return self._add_plugin(kind, [*inputs, *shape_inputs], plugin, build)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from neurenix import _native
 from neurenix.errors import Error, InvalidArgumentError, PluginError
 from neurenix.hardware.tensorrt.plugins import nvidia, simple
+from neurenix.hardware.tensorrt.plugins.calling import calling
+from neurenix.hardware.tensorrt.plugins.compiled import Identity, LibraryCreator, PluginLibraryHandle
+from neurenix.hardware.tensorrt.plugins.describe import ErrorCodeTRT
 from neurenix.hardware.tensorrt.plugins.fields import PluginFieldCollection, Value, pack
 from neurenix.hardware.tensorrt.plugins.interfaces import (
     IPluginCreator,
@@ -21,9 +25,6 @@ from neurenix.hardware.tensorrt.plugins.libraries import load_plugin_library
 from neurenix.hardware.tensorrt.plugins.simple import IPluginV2
 
 LOG = logging.getLogger("neurenix")
-
-#: Name, version and namespace.
-Identity = tuple[str, str, str]
 
 
 def adapter(plugin: Any, identity: Identity | None = None) -> simple.Simple | nvidia.Second | nvidia.Third:
@@ -81,21 +82,46 @@ class _Foreign:
 
 
 class IPluginRegistry:
-    """All creators. There is one registry: `get_plugin_registry()`."""
+    """All creators, of Python and of libraries in C++. There is one registry: `get_plugin_registry()`.
+
+    `parent_search_enabled` says in TensorRT whether registries above are asked too: there are none here. An
+    `error_recorder` is told what goes wrong by its `report_error(code, text)`.
+    """
 
     def __init__(self) -> None:
         self._creators: dict[Identity, Any] = {}
+        self._resources: dict[str, tuple[Any, int]] = {}
         self.parent_search_enabled = True
-        self.error_recorder = None
+        self.error_recorder: Any = None
 
     def register_creator(self, creator: Any, plugin_namespace: str = "") -> bool:
         """Adds a creator; False, with the reason in the log, where there is one of its name, version and namespace."""
         try:
             self.add(creator, plugin_namespace)
         except Error as error:
-            LOG.error("%s", error)
-            return False
+            return self._failed(error)
         return True
+
+    def _failed(self, error: Error) -> bool:
+        LOG.error("%s", error)
+        if self.error_recorder is not None:
+            self.error_recorder.report_error(ErrorCodeTRT.INVALID_ARGUMENT, error.message)
+        return False
+
+    def load_library(self, plugin_path: str | os.PathLike[str]) -> PluginLibraryHandle | None:
+        """Opens a library of plugins built against `neurenix/plugin.h` and registers them; None, with the reason in the
+        log, where that fails. `trt.load_plugin_library` raises instead."""
+        try:
+            path = os.path.abspath(plugin_path)
+            return PluginLibraryHandle(path, _native.load_plugin_library(path))
+        except Error as error:
+            self._failed(error)
+            return None
+
+    def deregister_library(self, handle: PluginLibraryHandle) -> None:
+        """Takes out the plugins that a library brought. Networks and engines that have some keep them."""
+        for identity in handle.plugins:
+            _native.deregister_plugin(identity)
 
     def add(self, creator: Any, plugin_namespace: str = "") -> None:
         """As `register_creator`, but raises `InvalidArgumentError` with the reason."""
@@ -116,9 +142,10 @@ class IPluginRegistry:
     def deregister_creator(self, creator: Any) -> bool:
         """Takes a creator out; says whether it was there. Engines that have plugins of it keep them."""
         identity = self._identity(creator)
-        if self._creators.get(identity) is not creator:
+        known = self.get_creator(*identity)
+        if known is not creator and not (isinstance(known, LibraryCreator) and known == creator):
             return False
-        del self._creators[identity]
+        self._creators.pop(identity, None)
         return _native.deregister_plugin(identity)
 
     @staticmethod
@@ -127,7 +154,11 @@ class IPluginRegistry:
 
     def get_creator(self, type: str, version: str, plugin_namespace: str = "") -> Any:
         """The creator of a name, version and namespace; None where there is none."""
-        return self._creators.get((type, version, plugin_namespace))
+        identity = (type, version, plugin_namespace)
+        found = self._creators.get(identity)
+        if found is None and identity in _native.registered_plugins():
+            return LibraryCreator(identity)
+        return found
 
     def get_plugin_creator(self, type: str, version: str, plugin_namespace: str = "") -> Any:
         """As `get_creator`: its name before TensorRT 10."""
@@ -135,18 +166,40 @@ class IPluginRegistry:
 
     @property
     def plugin_creator_list(self) -> list[Any]:
-        """The creators of plugins of the second generation."""
+        """The creators of plugins of the second generation; those of libraries are."""
         return [creator for creator in self.all_creators if not nvidia.is_third(creator)]
 
     @property
     def all_creators(self) -> list[Any]:
-        """All creators that Python brought."""
-        return list(self._creators.values())
+        """All creators, in the order of their names."""
+        found = (self.get_creator(*identity) for identity in _native.registered_plugins())
+        return [creator for creator in found if creator is not None]
 
     @property
     def all_creators_recursive(self) -> list[Any]:
         """All creators: there is one registry, and none above it."""
         return self.all_creators
+
+    def acquire_plugin_resource(self, key: str, resource: Any) -> Any:
+        """What the plugins of a process share under a key: a clone (`resource.clone()`) of the one that came first."""
+        kept, users = self._resources.get(key, (None, 0))
+        if users == 0:
+            with calling("clone"):
+                kept = resource.clone()
+        self._resources[key] = (kept, users + 1)
+        return kept
+
+    def release_plugin_resource(self, key: str) -> int:
+        """Gives back what was acquired once; behind the last it is released (`resource.release()`). -1: no such."""
+        kept, users = self._resources.pop(key, (None, 0))
+        if users == 0:
+            return -1
+        if users > 1:
+            self._resources[key] = (kept, users - 1)
+            return 0
+        with calling("release"):
+            kept.release()
+        return 0
 
     def identity_of(self, cls: type[IPluginV2]) -> Identity:
         """What a class is registered as; else its name, version and namespace."""
@@ -234,5 +287,4 @@ def deregister_plugin(name: str, *, version: str | None = None, namespace: str =
     """Takes a plugin out of the registry; says whether it was there."""
     identity = _native.resolve_plugin(name, version, namespace)
     creator = _REGISTRY.get_creator(*identity)
-    # One of a library in C++ is known to the native module alone.
-    return _native.deregister_plugin(identity) if creator is None else _REGISTRY.deregister_creator(creator)
+    return creator is not None and _REGISTRY.deregister_creator(creator)

@@ -50,7 +50,8 @@ class IPluginV2:
 
     To be defined: `get_output_shape(input_shapes)`, a shape or a list of shapes; and
     `execute(inputs, outputs, stream)`, which fills the arrays in `outputs`, or `cuda_source(inputs, outputs)`, or both.
-    Sizes that only a call tells are `Dim`s in `input_shapes`, which calculate as ints do.
+    Sizes that only a call tells are `Dim`s in `input_shapes`, which calculate as ints do. Or `compose(layers, inputs)`
+    alone, which makes it of layers that there are.
     """
 
     #: The kinds of devices that it runs on.
@@ -70,6 +71,10 @@ class IPluginV2:
         with contextlib.suppress(TypeError):
             made._given = inspect.signature(cls).bind(*args, **kwargs)
         return made
+
+    def compose(self, layers: Any, inputs: list[Any]) -> Any:
+        """Adds layers that there are (`layers.add(op, *inputs, **attributes)`), and gives the outputs of the plugin."""
+        raise NotImplementedError(f"{type(self).__name__} defines no compose")
 
     def get_output_shape(self, input_shapes: list[tuple[Any, ...]]) -> Any:
         """The shape of the output, or a list with the shapes of several."""

@@ -4,7 +4,7 @@
 //! only attention reads become strides, and so do those behind it.
 
 mod block;
-mod product;
+pub mod product;
 #[cfg(test)]
 mod tests;
 
