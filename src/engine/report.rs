@@ -156,7 +156,10 @@ impl Engine {
             activations_unshared,
             ..
         } = report.memory;
-        report.memory.reuse = (1.0 - arena as f64 / activations_unshared.max(1) as f64).max(0.0);
+        report.memory.reuse = match activations_unshared {
+            0 => 0.0,
+            unshared => (1.0 - arena as f64 / unshared as f64).max(0.0),
+        };
         Ok(report)
     }
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
@@ -40,16 +41,14 @@ def page(report: Mapping[str, Any], title: str = "") -> str:
     name = title or (before or (report["graph"]["after"] or [{"name": ""}])[0])["name"] or "engine"
     # "<" could end the script that holds the data.
     data = json.dumps(report, separators=(",", ":")).replace("<", "\\u003c")
-    text = _part("page.html")
-    for word, part in (
-        ("/*STYLE*/", _part("page.css")),
-        ("/*SCRIPT*/", "".join(_part(name) for name in SCRIPTS)),
-        ("TITLE", escape(name)),
-        ("DATA", data),
-    ):
-        head, _, tail = text.partition(word)
-        text = head + part + tail
-    return text
+    parts = {
+        "title": escape(name),
+        "style": _part("page.css"),
+        "script": "".join(_part(script) for script in SCRIPTS),
+        "data": data,
+    }
+    # Once through, so that what a part says is never taken for the place of another one.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _part("page.html"))
 
 
 #: The parts of the page's program, in order.
