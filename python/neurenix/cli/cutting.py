@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper
+from onnx.external_data_helper import load_external_data_for_model
 
-from neurenix.packages import need
-
-if TYPE_CHECKING:
-    import onnx
+from neurenix.importers.onnx import read_model
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 
 def read(path: str) -> onnx.ModelProto:
     """A model with the weights that lie in files beside it; raises as `from_onnx`."""
-    from neurenix.importers.onnx import _read
-
-    onnx = need("onnx", "onnx", "reading an ONNX model")
-    model, folder = _read(path)
+    model, folder = read_model(path)
     if folder is not None:
-        onnx.external_data_helper.load_external_data_for_model(model, str(folder))
+        load_external_data_for_model(model, str(folder))
     return model
 
 
@@ -51,14 +48,13 @@ def read_by(node: onnx.NodeProto) -> set[str]:
 
 def with_outputs(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
     """The model with these tensors as its only outputs, and the nodes that they need."""
-    onnx = need("onnx", "onnx", "cutting an ONNX model")
     wanted = list(dict.fromkeys(names))
     needed, kept = set(wanted), []
     for node in reversed(model.graph.node):
         if needed.intersection(given_by(node)):
             needed |= read_by(node)
             kept.append(node)
-    made: onnx.ModelProto = onnx.ModelProto()
+    made = onnx.ModelProto()
     made.CopyFrom(model)
     del made.graph.node[:], made.graph.output[:], made.graph.value_info[:]
     made.graph.node.extend(reversed(kept))
@@ -72,7 +68,6 @@ def cut(model: onnx.ModelProto, chosen: Sequence[int], values: Mapping[str, np.n
 
     Its outputs are what other nodes or the caller read of them, and what nobody reads.
     """
-    onnx = need("onnx", "onnx", "cutting an ONNX model")
     nodes = [model.graph.node[number] for number in sorted(chosen)]
     rest = [node for number, node in enumerate(model.graph.node) if number not in set(chosen)]
     given = {name for node in nodes for name in given_by(node)}
@@ -81,19 +76,18 @@ def cut(model: onnx.ModelProto, chosen: Sequence[int], values: Mapping[str, np.n
     outside = {name for node in rest for name in read_by(node)} | {value.name for value in model.graph.output}
     inputs = [name for name in values if name in reads - given - set(held)]
     outputs = [name for node in nodes for name in given_by(node) if name in outside or name not in reads]
-    graph = onnx.helper.make_graph(
+    graph = helper.make_graph(
         nodes,
         f"{model.graph.name or 'model'}_reduced",
-        [_info(onnx, name, values[name]) for name in inputs],
-        [_info(onnx, name, values[name]) if name in values else onnx.ValueInfoProto(name=name) for name in outputs],
+        [_info(name, values[name]) for name in inputs],
+        [_info(name, values[name]) if name in values else onnx.ValueInfoProto(name=name) for name in outputs],
         [held[name] for name in held if name in reads],
     )
-    made: onnx.ModelProto = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    made = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
     made.functions.extend(model.functions)
     return made
 
 
-def _info(onnx: Any, name: str, array: np.ndarray[Any, Any]) -> onnx.ValueInfoProto:
-    dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-    info: onnx.ValueInfoProto = onnx.helper.make_tensor_value_info(name, dtype, array.shape)
-    return info
+def _info(name: str, array: np.ndarray[Any, Any]) -> onnx.ValueInfoProto:
+    dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
+    return helper.make_tensor_value_info(name, dtype, array.shape)

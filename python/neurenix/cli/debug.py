@@ -5,15 +5,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from neurenix.cli import cutting, layers, progress, reduce
+from neurenix.cli import progress
 from neurenix.cli.common import BUDGETS, add_model_arguments, write_json
 from neurenix.cli.models import is_engine, load_model
 from neurenix.cli.peers import STATISTICS
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.options import check
+from neurenix.packages import need
 
+if TYPE_CHECKING:
+    from neurenix.cli.layers import Row, Subject
+
+#: Who may be trusted about ONNX models.
+REFERENCES = ("onnx", "onnxruntime")
 #: A table of more rows shows the worst of them alone.
 SHOWN = 40
 
@@ -29,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--load-inputs", "--loadInputs", nargs="+", default=[], metavar="NAME:FILE", help="not random ones"
     )
     parser.add_argument(
-        "--reference", choices=layers.REFERENCES, default="onnx",
+        "--reference", choices=REFERENCES, default="onnx",
         help="who is trusted for ONNX models: ONNX's reference, or ONNX Runtime without its rewrites (onnx); for torch "
         "models it is torch",
     )  # fmt: skip
@@ -56,12 +62,17 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.precision = check("precision", arguments.precision)
     if arguments.tolerance is None:
         arguments.tolerance = BUDGETS[arguments.precision]
+    need("onnx", "onnx", "looking into a model layer by layer")
+    from neurenix.cli import layers
+
     with progress.step("running the reference"):
         subject = layers.subject_of(load_model(arguments.model, arguments.ckpt, arguments.config), arguments)
     return _reduce(subject, arguments) if arguments.action == "reduce" else _layers(subject, arguments)
 
 
-def _layers(subject: layers.Subject, arguments: argparse.Namespace) -> int:
+def _layers(subject: Subject, arguments: argparse.Namespace) -> int:
+    from neurenix.cli import cutting, layers
+
     with progress.step("running every layer"):
         marked = cutting.with_outputs(subject.model, subject.tensors())
         rows = layers.compare(subject, layers.ours(marked, subject.inputs, arguments), arguments.check_error_stat)
@@ -94,11 +105,11 @@ def _layers(subject: layers.Subject, arguments: argparse.Namespace) -> int:
     return 0 if content["passed"] else 1
 
 
-def _plain(row: layers.Row | None) -> dict[str, Any] | None:
+def _plain(row: Row | None) -> dict[str, Any] | None:
     return None if row is None else asdict(row) | {"state": row.state, "shape": list(row.shape)}
 
 
-def _print(content: Mapping[str, Any], rows: Sequence[layers.Row], everything: bool) -> None:
+def _print(content: Mapping[str, Any], rows: Sequence[Row], everything: bool) -> None:
     tolerance = content["tolerance"]
     shown = list(rows)
     if len(rows) > SHOWN and not everything:
@@ -130,7 +141,9 @@ def _print(content: Mapping[str, Any], rows: Sequence[layers.Row], everything: b
     print(f"{'PASSED' if content['passed'] else 'FAILED'}: {content['precision']} against {content['reference']}")
 
 
-def _reduce(subject: layers.Subject, arguments: argparse.Namespace) -> int:
+def _reduce(subject: Subject, arguments: argparse.Namespace) -> int:
+    from neurenix.cli import reduce
+
     judge = reduce.Command(arguments.check) if arguments.check else reduce.Engine(subject, arguments)
     with progress.step("reducing") as tell:
         found = reduce.smallest(subject, judge, tell)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
 
 from neurenix import arrays, shapes
 from neurenix.cli import cutting
@@ -18,12 +20,6 @@ from neurenix.errors import InvalidArgumentError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.packages import need
-
-if TYPE_CHECKING:
-    import onnx
-
-#: Who may be trusted.
-REFERENCES = ("onnx", "onnxruntime")
 
 
 @dataclass(frozen=True)
@@ -102,8 +98,7 @@ def reference_values(model: onnx.ModelProto, inputs: Arrays, reference: str) -> 
     marked = cutting.with_outputs(model, names)
     with np.errstate(all="ignore"):
         if reference == "onnx":
-            evaluator = need("onnx.reference", "onnx", "ONNX's reference").ReferenceEvaluator(marked)
-            found = evaluator.run(names, inputs)
+            found = ReferenceEvaluator(marked).run(names, inputs)
         else:
             ort = need("onnxruntime", "bench", "comparing with ONNX Runtime")
             settings = ort.SessionOptions()
@@ -116,7 +111,6 @@ def reference_values(model: onnx.ModelProto, inputs: Arrays, reference: str) -> 
 
 
 def _inputs(model: onnx.ModelProto, arguments: argparse.Namespace) -> Arrays:
-    onnx = need("onnx", "onnx", "reading an ONNX model")
     names = cutting.input_names(model)
     loaded = {name: array for name, array in load_inputs(arguments.load_inputs).items() if name in names}
     given = shapes.profiles(given_shapes(arguments), names)

@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 
 from neurenix.cli import cutting, layers
 from neurenix.cli.cutting import Arrays
@@ -19,14 +19,10 @@ from neurenix.cli.layers import Subject
 from neurenix.cli.peers import STATISTICS
 from neurenix.cli.progress import Tell
 from neurenix.errors import Error, FileError, InvalidArgumentError
-from neurenix.packages import need
-
-if TYPE_CHECKING:
-    import onnx
 
 #: Says how a part fails, in a word that must stay the same; None where it does not. It gets the inputs and the trusted
 #: values of its outputs.
-Judge = Callable[["onnx.ModelProto", Arrays, Arrays], "str | None"]
+Judge = Callable[[onnx.ModelProto, Arrays, Arrays], str | None]
 
 
 @dataclass(frozen=True)
@@ -177,4 +173,4 @@ def write(found: Found, subject: Subject, path: str) -> list[str]:
 
 
 def _save(model: onnx.ModelProto, path: str) -> None:
-    need("onnx", "onnx", "writing an ONNX model").save(model, path)
+    onnx.save(model, path)
