@@ -144,7 +144,7 @@ def _print(content: Mapping[str, Any], rows: Sequence[Row], everything: bool) ->
 def _reduce(subject: Subject, arguments: argparse.Namespace) -> int:
     from neurenix.cli import reduce
 
-    judge = reduce.Command(arguments.check) if arguments.check else reduce.Engine(subject, arguments)
+    judge = reduce.Command(arguments.check) if arguments.check is not None else reduce.Engine(subject, arguments)
     with progress.step("reducing") as tell:
         found = reduce.smallest(subject, judge, tell)
     if found is None:
