@@ -235,7 +235,10 @@ def test_torchscript_is_refused_with_the_way_out(call: Call, net: str) -> None:
         (("{net}", "--config", "wrong.json"), "does not take what --config says"),
         (("{net}",), "the shapes of the inputs must be known to trace a module"),
         (("m.engine",), "the model is an engine file already"),
-        (("{model}", "--input-shape", "2", "4", "--precision", "fp32", "-o", "no/such/folder.engine"), "can't be saved"),
+        (
+            ("{model}", "--input-shape", "2", "4", "--precision", "fp32", "-o", "no/such.engine"),
+            "can't be saved",
+        ),
     ],
 )
 def test_refusals(call: Call, model: Path, net: str, folder: Path, words: tuple[str, ...], message: str) -> None:
