@@ -149,7 +149,8 @@ impl Engine {
                 .symbols
                 .keys()
                 .any(|s| !self.network.symbols.contains_key(s));
-            report.add(&part.plans[part.plan_for(&binding).0].program, &binding, guessed)?;
+            let timed = part.config.optimization_level > 0;
+            report.add(&part.plans[part.plan_for(&binding).0].program, &binding, guessed, timed)?;
         }
         let MemoryReport {
             arena,
@@ -166,7 +167,8 @@ impl Engine {
 
 impl Report {
     /// `guessed`: some sizes depend on data. Likely sizes need not fit each other; then kernels are all that is told.
-    fn add(&mut self, program: &Arc<Program>, binding: &Binding, guessed: bool) -> Result<()> {
+    /// `timed`: the times of its steps were measured.
+    fn add(&mut self, program: &Arc<Program>, binding: &Binding, guessed: bool, timed: bool) -> Result<()> {
         let guessed = guessed || program.network.check_guards(binding).is_err();
         let instance = match ProgramInstance::new(program.clone(), binding, &Ground::default()) {
             Err(_) if guessed => None,
@@ -174,7 +176,10 @@ impl Report {
         };
         let implementations = instance.iter().flat_map(|i| i.implementations());
         let implementations: BTreeMap<_, _> = implementations.collect();
-        let kernel = |(i, step): (usize, &Step)| kernel_report(program, step, implementations.get(&i));
+        let kernel = |(i, step): (usize, &Step)| KernelReport {
+            tuned_nanoseconds: if timed { step.time } else { 0.0 },
+            ..kernel_report(program, step, implementations.get(&i))
+        };
         let ahead = self.kernels.len();
         let steps = program.steps.iter().enumerate();
         let runs: HashMap<LayerId, usize> = steps
