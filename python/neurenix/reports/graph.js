@@ -134,13 +134,13 @@ class GraphView {
   }
 
   resize() {
-    const ratio = window.devicePixelRatio || 1;
-    this.width = this.canvas.clientWidth;
-    this.height = this.canvas.clientHeight;
-    this.canvas.width = this.width * ratio;
-    this.canvas.height = this.height * ratio;
-    this.ratio = ratio;
-    this.paint();
+    const ratio = window.devicePixelRatio || 1, { clientWidth, clientHeight } = this.canvas;
+    if (clientWidth === this.width && clientHeight === this.height && ratio === this.ratio) return;
+    Object.assign(this, { width: clientWidth, height: clientHeight, ratio });
+    this.canvas.width = clientWidth * ratio;
+    this.canvas.height = clientHeight * ratio;
+    // A canvas of a new size is empty: nobody should see that.
+    this.draw();
   }
 
   pan(dx, dy) { this.view.x += dx; this.view.y += dy; this.keep(); this.paint(); }
@@ -254,7 +254,8 @@ class GraphView {
       const fused = from.kernel !== null && from.kernel !== undefined && from.kernel === to.kernel;
       const chosen = this.chosen === a || this.chosen === b;
       pen.strokeStyle = chosen ? strong : fused ? inside : plain;
-      pen.lineWidth = (chosen ? 2.5 : fused ? 5 : 1.3) / Math.max(Math.min(scale, 1), 0.4);
+      // Never thinner than what can be seen.
+      pen.lineWidth = Math.max(chosen ? 2.5 : fused ? 5 : 1.5, 0.5 / scale);
       pen.beginPath();
       pen.moveTo(points[0][0], points[0][1]);
       for (let p = 1; p < points.length; p++) {
