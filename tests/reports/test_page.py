@@ -201,6 +201,21 @@ def test_a_thousand_layers_in_a_browser(backend: TensorRTBackend, tmp_path: Path
 
 
 @browser
+def test_a_model_in_stages_in_a_browser(backend: TensorRTBackend, tmp_path: Path) -> None:
+    """Where sizes depend on data there are several networks, which stand under each other."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> staged (float[4] x) => (int64[1,k] y)'
+        " { a = Relu(x) n = NonZero(a) y = Neg(n) }"
+    )
+    report = backend.optimize_model(model).report()
+    assert len(report["graph"]["after"]) == 2
+    told = drive(reports.page(report), tmp_path, "neg")
+    # The layer before and after, and what the second network gives.
+    assert told["hits"].startswith("3 found")
+    assert (told["overlaps"], told["upwards"]) == (0, 0)
+
+
+@browser
 def test_what_there_is_nothing_of(backend: TensorRTBackend, tmp_path: Path) -> None:
     """An engine from a file knows no source, and this one computes next to nothing."""
     model = backend.optimize_model(

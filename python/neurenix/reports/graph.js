@@ -19,12 +19,12 @@ function drawable(graphs) {
   const nodes = [], edges = [];
   graphs.forEach((graph, part) => {
     const givers = new Map();
-    const add = (node) => { nodes.push(node); return nodes.length - 1; };
+    const add = (node) => { nodes.push({ ...node, part }); return nodes.length - 1; };
     const type = (name) => {
       const tensor = graph.tensors[name];
       return tensor ? `${tensor.dtype}[${tensor.shape.join(", ")}]` : "";
     };
-    const where = graphs.length > 1 ? ` (stage ${part + 1})` : "";
+    const where = graphs.length > 1 ? ` (part ${part + 1})` : "";
     graph.inputs.forEach((name) => {
       givers.set(name, add({ op: "input", name: name + where, type: type(name), sources: [name], attrs: {} }));
     });
@@ -46,11 +46,37 @@ function drawable(graphs) {
       if (givers.has(tensor)) edges.push([givers.get(tensor), end, type(tensor)]);
     });
   });
-  nodes.forEach((node) => {
+  // A part need not read all that it is given.
+  const used = new Set(edges.flatMap(([a, b]) => [a, b]));
+  const kept = nodes.map((node, i) => graphs.length === 1 || used.has(i) || node.op !== "input");
+  const number = [];
+  let left = 0;
+  kept.forEach((keep, i) => { number[i] = left; left += keep; });
+  const result = { nodes: nodes.filter((_, i) => kept[i]), edges: edges.map(([a, b, t]) => [number[a], number[b], t]) };
+  result.nodes.forEach((node) => {
     node.kind = kindOf(node.op);
     node.text = `${node.op} ${node.name} ${node.sources.join(" ")}`.toLowerCase();
   });
-  return { nodes, edges };
+  return result;
+}
+
+/* Lays out the parts of a graph under each other. */
+function layOutParts({ nodes, edges }) {
+  const parts = Math.max(0, ...nodes.map((node) => node.part)) + 1;
+  const points = [];
+  let width = NODE.width, height = 0;
+  for (let part = 0; part < parts; part++) {
+    const own = [], place = new Map(), lines = [];
+    nodes.forEach((node, i) => { if (node.part === part) { place.set(i, own.length); own.push(node); } });
+    edges.forEach(([a], i) => { if (place.has(a)) lines.push(i); });
+    const made = layOut(own, lines.map((i) => edges[i].slice(0, 2).map((end) => place.get(end))));
+    const top = height ? height + 2 * NODE.gapY : 0;
+    own.forEach((node) => { node.y += top; });
+    lines.forEach((i, at) => { points[i] = made.points[at].map(([x, y]) => [x, y + top]); });
+    width = Math.max(width, made.width);
+    height = top + made.height;
+  }
+  return { points, width, height: Math.max(height, NODE.height) };
 }
 
 const MAP_WIDTH = 72;
@@ -61,7 +87,7 @@ class GraphView {
     this.canvas = box.querySelector("canvas");
     this.onChoose = onChoose;
     Object.assign(this, drawable(graphs));
-    this.layout = layOut(this.nodes, this.edges);
+    this.layout = layOutParts(this);
     this.view = { x: 0, y: 0, scale: 1 };
     this.found = new Set();
     this.chosen = null;
@@ -301,7 +327,7 @@ class GraphView {
     const wide = MAP_WIDTH, tall = Math.min(this.height - 20, Math.max(120, this.height - 20));
     const small = Math.min(wide / width, tall / height);
     const stretch = { x: Math.max(small, Math.min(wide / width, small * 12)), y: small };
-    return { left: this.width - wide - 10, top: 10, wide, tall, sx: stretch.x, sy: stretch.y };
+    return { left: this.width - wide - 10, top: 10, wide, tall: Math.min(tall, height * small), sx: stretch.x, sy: stretch.y };
   }
 
   inMap(event) {
