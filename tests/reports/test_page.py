@@ -224,7 +224,9 @@ def test_what_there_is_nothing_of(backend: TensorRTBackend, tmp_path: Path) -> N
         )
     )
     model.save(tmp_path / "m.engine")
-    told = drive(reports.page(backend.load(tmp_path / "m.engine").report()), tmp_path, "input")
+    report = backend.load(tmp_path / "m.engine").report()
+    assert (report["memory"]["activations_unshared"], report["memory"]["reuse"]) == (0, 0)
+    told = drive(reports.page(report), tmp_path, "input")
     text = "\n".join(told["empty"])
     assert "The engine came from a file" in text
     assert "No times are known" in text
