@@ -120,7 +120,7 @@ mod tests {
     fn names_what_layers_read_and_give() {
         let mut network = Network::new("m");
         let x = network
-            .add_input("x", DType::Float32, vec![Dim::symbol("n"), 4.into()])
+            .add_input("x", DType::Float32, vec![Dim::symbol("n"), 4i64.into()])
             .unwrap();
         let one = network.add_constant("one", Array::from_f64(DType::Float32, vec![1], &[1.0]).unwrap());
         let sum = network
