@@ -9,6 +9,7 @@ use crate::network::Network;
 use crate::network::body::Body;
 use crate::network::dim::{Binding, Range};
 use crate::network::dtype::DType;
+use crate::network::graph::Graph;
 use crate::passes;
 use crate::plan::instance;
 use crate::plan::layout::Space;
@@ -30,6 +31,7 @@ const SHOWN: usize = 8;
 pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
     let start = Instant::now();
     network.verify()?;
+    let source = Graph::of(&network, &|_| None);
     if let Some(dtype) = config.io {
         network.cast_ends(dtype)?;
     }
@@ -42,6 +44,7 @@ pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn P
     if let Some(cuts) = stages::cut(&network)? {
         let mut engine = staged(network, cuts, config, providers, &cache)?;
         engine.build_seconds = start.elapsed().as_secs_f64();
+        engine.source = Some(source);
         return Ok(engine);
     }
     let mut notes = vec![];
@@ -60,6 +63,7 @@ pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn P
         }
     }
     engine.notes.splice(0..0, notes);
+    engine.source = Some(source);
     engine.build_seconds = start.elapsed().as_secs_f64();
     Ok(engine)
 }
@@ -124,6 +128,7 @@ fn staged(
         notes,
         passes: passes.into_iter().collect(),
         build_seconds: 0.0,
+        source: None,
     })
 }
 
@@ -356,6 +361,7 @@ pub(super) fn plan(
         notes,
         passes: vec![],
         build_seconds: 0.0,
+        source: None,
     })
 }
 

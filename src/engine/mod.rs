@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::network::Network;
 use crate::network::dim::{Binding, Symbols};
 use crate::network::document::Document;
+use crate::network::graph::Graph;
 use crate::plan::Provider;
 use crate::plan::program::Program;
 use crate::plan::timing::Times;
@@ -43,6 +44,8 @@ pub struct Engine {
     pub passes: Vec<(String, usize)>,
     /// Seconds that the build took.
     pub build_seconds: f64,
+    /// The network as it was given, for reports; an engine that was loaded has none.
+    pub source: Option<Graph>,
 }
 
 /// A profile and the program that is best at its opt shapes.

@@ -3,14 +3,17 @@
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::network::dim::Binding;
+use crate::network::graph::Graph;
 use crate::network::ops::tf32;
 use crate::network::{LayerId, Network, Source};
 use crate::plan::Refusal;
+use crate::plan::arena::Placed;
 use crate::plan::ground::Ground;
 use crate::plan::instance::ProgramInstance;
-use crate::plan::program::{Program, Step};
+use crate::plan::layout::Space;
+use crate::plan::program::{Program, SlotId, Step};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// What an engine does.
@@ -32,6 +35,17 @@ pub struct Report {
     pub passes: Vec<(String, usize)>,
     /// Seconds that the build took.
     pub build_seconds: f64,
+    /// The layers before and after the passes.
+    pub graph: Graphs,
+}
+
+/// The layers before and after the passes.
+#[derive(Serialize)]
+pub struct Graphs {
+    /// The network as it was given; none where the engine came from a file.
+    pub before: Option<Graph>,
+    /// The simplified network with the kernels that run its layers; one per stage where there are several.
+    pub after: Vec<Graph>,
 }
 
 /// One kernel of the first plan.
@@ -45,6 +59,8 @@ pub struct KernelReport {
     pub layers: Vec<String>,
     /// The nodes of the source model that these stand for.
     pub sources: Vec<String>,
+    /// The dtype of its first result.
+    pub dtype: String,
     /// The layouts and the algorithm.
     pub form: String,
     /// Whether its products may round what they multiply to tf32; the implementation says so where they do.
@@ -68,6 +84,25 @@ pub struct MemoryReport {
     pub activations_unshared: usize,
     /// 1 - arena / unshared.
     pub reuse: f64,
+    /// What lies in the arenas, where and when.
+    pub blocks: Vec<BlockReport>,
+}
+
+/// A stretch of the arena of one memory.
+#[derive(Serialize)]
+pub struct BlockReport {
+    /// Whose memory: `host`, or `device 0`.
+    pub space: String,
+    /// Bytes from the start of the arena.
+    pub offset: usize,
+    /// Its size.
+    pub bytes: usize,
+    /// The number of the first kernel that needs it.
+    pub first: usize,
+    /// The number of the last one.
+    pub last: usize,
+    /// The tensors that share it; none in the workspace of a kernel.
+    pub tensors: Vec<String>,
 }
 
 impl Engine {
@@ -93,6 +128,11 @@ impl Engine {
                 arena: 0,
                 activations_unshared: 0,
                 reuse: 0.0,
+                blocks: vec![],
+            },
+            graph: Graphs {
+                before: self.source.clone(),
+                after: vec![],
             },
             passes: self.passes.clone(),
             build_seconds: self.build_seconds,
@@ -109,21 +149,26 @@ impl Engine {
                 .symbols
                 .keys()
                 .any(|s| !self.network.symbols.contains_key(s));
-            report.add(&part.plans[part.plan_for(&binding).0].program, &binding, guessed)?;
+            let timed = part.config.optimization_level > 0;
+            report.add(&part.plans[part.plan_for(&binding).0].program, &binding, guessed, timed)?;
         }
         let MemoryReport {
             arena,
             activations_unshared,
             ..
         } = report.memory;
-        report.memory.reuse = (1.0 - arena as f64 / activations_unshared.max(1) as f64).max(0.0);
+        report.memory.reuse = match activations_unshared {
+            0 => 0.0,
+            unshared => (1.0 - arena as f64 / unshared as f64).max(0.0),
+        };
         Ok(report)
     }
 }
 
 impl Report {
     /// `guessed`: some sizes depend on data. Likely sizes need not fit each other; then kernels are all that is told.
-    fn add(&mut self, program: &Arc<Program>, binding: &Binding, guessed: bool) -> Result<()> {
+    /// `timed`: the times of its steps were measured.
+    fn add(&mut self, program: &Arc<Program>, binding: &Binding, guessed: bool, timed: bool) -> Result<()> {
         let guessed = guessed || program.network.check_guards(binding).is_err();
         let instance = match ProgramInstance::new(program.clone(), binding, &Ground::default()) {
             Err(_) if guessed => None,
@@ -131,7 +176,17 @@ impl Report {
         };
         let implementations = instance.iter().flat_map(|i| i.implementations());
         let implementations: BTreeMap<_, _> = implementations.collect();
-        let kernel = |(i, step): (usize, &Step)| kernel_report(program, step, implementations.get(&i));
+        let kernel = |(i, step): (usize, &Step)| KernelReport {
+            tuned_nanoseconds: if timed { step.time } else { 0.0 },
+            ..kernel_report(program, step, implementations.get(&i))
+        };
+        let ahead = self.kernels.len();
+        let steps = program.steps.iter().enumerate();
+        let runs: HashMap<LayerId, usize> = steps
+            .flat_map(|(i, step)| step.layers.iter().map(move |&layer| (layer, ahead + i)))
+            .collect();
+        let graph = Graph::of(&program.network, &|layer| runs.get(&layer).copied());
+        self.graph.after.push(graph);
         self.kernels.extend(program.steps.iter().enumerate().map(kernel));
         if self.providers.is_empty() {
             self.providers = program.providers.iter().map(|p| (p.name().to_string(), 0)).collect();
@@ -144,8 +199,27 @@ impl Report {
             // Stages run one after another in the same memory.
             self.memory.arena = self.memory.arena.max(instance.arena_bytes());
             self.memory.activations_unshared += instance.unshared_bytes();
+            let blocks = instance.blocks().iter();
+            self.memory
+                .blocks
+                .extend(blocks.map(|placed| block_report(program, placed, ahead)));
         }
         Ok(())
+    }
+}
+
+fn block_report(program: &Program, placed: &Placed, ahead: usize) -> BlockReport {
+    let name = |&slot: &SlotId| program.network[program.slots[slot].tensor].name.clone();
+    BlockReport {
+        space: match placed.space {
+            Space::Host => "host".into(),
+            Space::Device(number) => format!("device {number}"),
+        },
+        offset: placed.offset,
+        bytes: placed.block.bytes,
+        first: ahead + placed.block.first,
+        last: ahead + placed.block.last,
+        tensors: placed.slots.iter().map(name).collect(),
     }
 }
 
@@ -159,6 +233,10 @@ fn kernel_report(program: &Program, step: &Step, implementation: Option<&String>
         provider: provider.name().into(),
         layers: step.layers.iter().map(layer).collect(),
         sources: step.layers.iter().flat_map(|&id| network[id].sources.clone()).collect(),
+        dtype: match step.outputs.first() {
+            Some(&slot) => network[program.slots[slot].tensor].ty.dtype.to_string(),
+            None => String::new(),
+        },
         form: format!(
             "{} -> {} #{}",
             layouts(&step.form.inputs),

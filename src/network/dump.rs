@@ -78,7 +78,8 @@ impl Network {
     }
 }
 
-fn describe(attr: &Attr) -> String {
+/// An attribute as text.
+pub(super) fn describe(attr: &Attr) -> String {
     match attr {
         Attr::Int(v) => v.to_string(),
         Attr::Float(v) => v.to_string(),

@@ -10,6 +10,7 @@ mod dump;
 mod edit;
 mod ends;
 mod free_memory;
+pub mod graph;
 pub mod narrow;
 pub mod op;
 pub mod ops;

@@ -1,5 +1,8 @@
 //! Offsets in one block of memory for buffers that live at different times.
 
+use crate::plan::layout::Space;
+use crate::plan::program::SlotId;
+
 /// A buffer and when it is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
@@ -9,6 +12,19 @@ pub struct Block {
     pub first: usize,
     /// The last step that needs it.
     pub last: usize,
+}
+
+/// A block at its place, for reports.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// The memory whose arena it lies in.
+    pub space: Space,
+    /// Bytes from the start of the arena.
+    pub offset: usize,
+    /// Its size, and when it is alive.
+    pub block: Block,
+    /// The slots that lie in it; none in the workspace of a step.
+    pub slots: Vec<SlotId>,
 }
 
 /// Offsets are multiples of this: what CUDA's libraries ask for, and some cache lines.

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::dim::Binding;
+use crate::plan::arena::Placed;
 use crate::plan::boundary::{Boundary, Place};
 use crate::plan::fixed::{Fixed, fixed_slots};
 use crate::plan::ground::{Ground, Held};
@@ -28,6 +29,7 @@ pub struct ProgramInstance {
     ground: Ground,
     /// Bytes of the arena that it uses in each memory, and where that began at the last call.
     needs: Vec<(Space, usize)>,
+    blocks: Vec<Placed>,
     bases: Bases,
     /// The memory at these bases. Memory that went may have left its address to other memory, and copies in a recording
     /// stand for the memory, not for its address.
@@ -123,6 +125,7 @@ impl ProgramInstance {
             recorded: None,
             ground: ground.clone(),
             needs: places.arenas,
+            blocks: places.blocks,
             bases: vec![],
             settled: vec![],
             _fixed: fixed.into_iter().flatten().collect(),
@@ -139,6 +142,11 @@ impl ProgramInstance {
     pub fn arena_bytes(&self) -> usize {
         let arenas = self.needs.iter().map(|(_, bytes)| bytes);
         arenas.sum::<usize>() + self.boundary.bytes()
+    }
+
+    /// What lies in the arenas, when.
+    pub fn blocks(&self) -> &[Placed] {
+        &self.blocks
     }
 
     /// Bytes that the arena would need if nothing in it shared memory.

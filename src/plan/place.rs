@@ -2,7 +2,7 @@
 
 use crate::network::Source;
 use crate::plan::Alias;
-use crate::plan::arena::{self, Block};
+use crate::plan::arena::{self, Block, Placed};
 use crate::plan::layout::{Layout, Operand, Space};
 use crate::plan::order;
 use crate::plan::program::{Program, SlotId, Step};
@@ -39,6 +39,8 @@ pub struct Places {
     pub offsets: Vec<usize>,
     /// Bytes of the arena of each space.
     pub arenas: Vec<(Space, usize)>,
+    /// What the arenas hold, when.
+    pub blocks: Vec<Placed>,
     inside: Vec<Option<Inside>>,
 }
 
@@ -322,6 +324,7 @@ impl Placing<'_> {
             homes,
             offsets,
             arenas: vec![],
+            blocks: vec![],
             inside,
         }
     }
@@ -427,6 +430,16 @@ impl Places {
                 .for_each(|(block, place)| offsets[block] = place);
             self.arenas.push((space, total));
         }
+        let mut held = vec![vec![]; blocks.len()];
+        roots.iter().enumerate().for_each(|(slot, &root)| held[root].push(slot));
+        let placed = |(i, slots)| Placed {
+            space: spaces[i],
+            offset: offsets[i],
+            block: blocks[i],
+            slots,
+        };
+        let all = held.into_iter().enumerate().map(placed);
+        self.blocks = all.filter(|placed: &Placed| placed.block.bytes > 0).collect();
         for (home, root) in self.homes.iter_mut().zip(roots) {
             if let Home::Arena(offset) = home {
                 *offset = offsets[root];

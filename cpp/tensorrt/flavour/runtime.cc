@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "tensorrt/flavour/plugin.h"
+
 namespace neurenix::tensorrt::NEURENIX_FLAVOUR {
 namespace {
 
@@ -34,6 +36,9 @@ Runtime::Runtime(void* create_runtime, Logger& logger) : logger_(logger) {
     logger_.errors("");
     runtime_.reset(static_cast<nvinfer1::IRuntime*>(create(&logger_, NV_TENSORRT_VERSION)));
     if (!runtime_) throw std::runtime_error(logger_.errors("the library gives no runtime"));
+#if NEURENIX_PLUGINS
+    register_hosted_plugins(runtime_->getPluginRegistry());
+#endif
     // Code for the processor, which a plan may carry, stays forbidden: that is what a runtime starts with.
 }
 

@@ -1,4 +1,4 @@
-"""The command line: `neurenix COMMAND ...`. One file per command."""
+"""The command line: `neurenix COMMAND ...`. One file per command. Only results go to stdout."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 
 from neurenix import __version__
-from neurenix.cli import bench, info, run, selftest
+from neurenix.cli import bench, debug, export, info, inspect, run, selftest
+from neurenix.cli.common import write_json
 from neurenix.errors import Error
 
 #: Every command, in the order in which `--help` lists them.
-COMMANDS = (info, run, bench, selftest)
+COMMANDS = (info, export, run, bench, inspect, debug, selftest)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,6 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.run(arguments))
     except Error as error:
         print(f"neurenix {arguments.command}: {error}", file=sys.stderr)
+        parts = ("message", "layer", "tensor", "expected", "got", "hint")
+        told = {name: getattr(error, name) for name in parts if getattr(error, name) is not None}
+        if getattr(arguments, "json", None) == "-":
+            write_json("-", {"passed": False, "error": {"kind": error.kind} | told})
         return 1
     except BrokenPipeError:
         return 1
+    except KeyboardInterrupt:
+        return 130

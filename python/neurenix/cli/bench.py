@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import gc
+import json
 import resource
-import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from neurenix import __version__, _native
-from neurenix.cli.common import add_model_arguments, load_model, optimize, random_inputs, write_json
+from neurenix.cli import plot, progress
+from neurenix.cli.common import (
+    add_model_arguments,
+    attained,
+    given_shapes,
+    inputs_for,
+    optimize,
+    write_file,
+    write_json,
+)
+from neurenix.cli.measure import PERCENTILES, Runners, Times, measure
+from neurenix.cli.models import is_engine, load_model
 from neurenix.cli.peers import Peer, relative_error
-from neurenix.hardware.optimized import OptimizedModel
-
-PERCENTILES = (90, 95, 99)
-
-#: Engines take turns of so many calls, so that a busy moment of the machine meets all of them.
-TURN = 5
-#: Seconds before each turn in which the threads of the engine before go to sleep.
-PAUSE = 0.1
+from neurenix.errors import InvalidArgumentError
+from neurenix.hardware.optimized import OptimizedModel, Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,94 +33,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument("--iterations", type=int, help="timed calls, at least 10 (as many as --duration allows)")
     parser.add_argument("--duration", type=float, default=3.0, help="seconds, without --iterations (3)")
-    parser.add_argument("--warmup", type=float, default=200, help="milliseconds of untimed calls (200)")
+    parser.add_argument("--warmup", "--warmUp", type=float, default=200, help="milliseconds of untimed calls (200)")
+    parser.add_argument("--percentile", default="90,95,99", metavar="P,...", help="of the latency (90,95,99)")
+    parser.add_argument(
+        "--load-inputs", "--loadInputs", nargs="+", default=[], metavar="NAME:FILE", help="not random ones"
+    )
     parser.add_argument("--against", default="", metavar="NAMES", help="onnxruntime,openvino,torch")
     parser.add_argument(
-        "--torch-module", metavar="MODULE", help="for --against torch: package.module:factory, or a .pt file"
+        "--torch-module", metavar="MODULE", help="for --against torch: package.module:factory, or a .pt2 file"
     )
-    parser.add_argument("--profile", action="store_true", help="print the time of each layer")
+    parser.add_argument("--profile", "--dumpProfile", action="store_true", help="print the time of each layer")
+    parser.add_argument("--export-times", "--exportTimes", metavar="FILE", help="write each call, as trtexec does")
+    parser.add_argument("--export-profile", "--exportProfile", metavar="FILE", help="write the time of each layer")
+    parser.add_argument("--plot", metavar="FILE.svg", help="draw how often each latency was seen")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures and prints; 1 when that fails."""
-    source = load_model(arguments.model)
+    """Measures and prints; 1 when what was asked for did not come about."""
+    percentiles = _percentiles(arguments.percentile)
+    source = load_model(arguments.model, arguments.ckpt, arguments.config)
     begin = time.perf_counter()
     model = optimize(arguments, source)
     built = time.perf_counter() - begin
-    inputs = random_inputs(model.inputs, arguments.shapes, arguments.seed)
+    inputs = inputs_for(arguments, model.inputs)
     begin = time.perf_counter()
     outputs = model(inputs)
     first = time.perf_counter() - begin
     names = [name for name in arguments.against.split(",") if name]
     peers = [Peer.of(name, source, inputs, arguments) for name in names]
     errors = {peer.name: max(map(relative_error, outputs.values(), peer.outputs()), default=0.0) for peer in peers}
-    runners: dict[str, Callable[[], Any]] = {"neurenix": lambda: model(inputs)} | {p.name: p.run for p in peers}
-    times = measure(runners, arguments.warmup / 1e3, arguments.duration, arguments.iterations)
+    runners: Runners = {"neurenix": lambda: model(inputs)} | {p.name: p.run for p in peers}
+    with progress.step("measuring") as tell:
+        times = measure(runners, arguments.warmup / 1e3, arguments.duration, arguments.iterations, tell)
     batch = next((array.shape[0] for array in inputs.values() if array.ndim), 1)
-    content = _content(arguments, model, built, first, {name: Times.of(t, batch) for name, t in times.items()})
+    found = {name: Times.of(t, batch, percentiles) for name, t in times.items()}
+    content = _content(arguments, model, built, first, found)
     content["versions"] = {"neurenix": __version__} | {peer.name: peer.version for peer in peers}
     content["relative_error"] = errors
+    profile = model.profile(inputs) if arguments.profile or arguments.export_profile else None
+    if profile is not None:
+        content["profile"] = profile.records()
+    _files(arguments, found, profile)
     if not write_json(arguments.json, content):
-        _print(content)
+        _print(content, found["neurenix"])
         if arguments.profile:
-            print(model.profile(inputs))
-        print(f"&&&& PASSED neurenix bench {arguments.model}")
-    return 0
+            print(profile)
+        print(f"&&&& {'PASSED' if content['passed'] else 'FAILED'} neurenix bench {arguments.model}")
+    return 0 if content["passed"] else 1
 
 
-@dataclass(frozen=True)
-class Times:
-    """The latencies of one engine, in milliseconds, and what follows from them."""
-
-    samples: list[float]
-    walltime_s: float
-    throughput_qps: float
-    images_per_s: float
-    latency_ms: dict[str, float]
-
-    @classmethod
-    def of(cls, seconds: Sequence[float], batch: int) -> Times:
-        """From the seconds of each call."""
-        total = sum(seconds)
-        samples = [1e3 * s for s in seconds]
-        latency = {"min": min(samples), "max": max(samples), "mean": statistics.mean(samples)}
-        latency["median"] = statistics.median(samples)
-        latency |= {f"percentile({p}%)": float(np.percentile(samples, p)) for p in PERCENTILES}
-        rate = len(samples) / total
-        return cls(samples, total, rate, rate * batch, latency)
-
-
-def measure(
-    runners: dict[str, Callable[[], Any]], warmup: float, duration: float, iterations: int | None
-) -> dict[str, list[float]]:
-    """The seconds of each call of each engine, which take turns."""
-    for runner in runners.values():
-        end = time.perf_counter() + warmup
-        runner()
-        while time.perf_counter() < end:
-            runner()
-    times: dict[str, list[float]] = {name: [] for name in runners}
-    alone = len(runners) == 1
-    begin = time.perf_counter()
-    gc.collect()
-    gc.disable()
+def _percentiles(text: str) -> Sequence[float]:
     try:
-        while not _enough(min(map(len, times.values())), time.perf_counter() - begin, duration, iterations):
-            for name, runner in runners.items():
-                if not alone:
-                    time.sleep(PAUSE)
-                    runner()
-                for _ in range(TURN):
-                    start = time.perf_counter()
-                    runner()
-                    times[name].append(time.perf_counter() - start)
-    finally:
-        gc.enable()
-    return {name: found[: iterations or None] for name, found in times.items()}
+        found = [float(word) for word in text.split(",") if word]
+    except ValueError:
+        found = [-1.0]
+    if not all(0 <= p <= 100 for p in found):
+        raise InvalidArgumentError("the percentiles can't be read", expected="90,95,99", got=text)
+    return found or PERCENTILES
 
 
-def _enough(count: int, elapsed: float, duration: float, iterations: int | None) -> bool:
-    return count >= iterations if iterations else count >= 10 and elapsed >= duration
+def _files(arguments: argparse.Namespace, found: dict[str, Times], profile: Profile | None) -> None:
+    if arguments.export_times:
+        write_file(arguments.export_times, json.dumps(found["neurenix"].records(), indent=1) + "\n")
+    if arguments.export_profile and profile is not None:
+        # trtexec's own form: the number of runs first, then the layers.
+        runs: list[dict[str, Any]] = [{"count": profile.runs}]
+        write_file(arguments.export_profile, json.dumps(runs + profile.records(), indent=1) + "\n")
+    if arguments.plot:
+        samples = {name: times.samples for name, times in found.items()}
+        write_file(arguments.plot, plot.latencies(samples, f"{Path(arguments.model).name}, {arguments.precision}"))
 
 
 def _content(
@@ -129,14 +112,18 @@ def _content(
     ours = times["neurenix"].latency_ms["median"]
     return {
         "model": arguments.model,
-        "shapes": arguments.shapes,
-        "precision": arguments.precision,
+        "engine_file": is_engine(arguments.model),
+        "shapes": given_shapes(arguments),
+        "precision": report["precision"],
+        "passed": attained(model, report["precision"]),
         "threads": arguments.threads or _native.default_threads(),
         "device": _native.device("cpu"),
         "providers": dict(report["providers"]),
         "layers_per_dtype": report["layers_per_dtype"],
         "fallbacks": report["fallbacks"],
         "notes": report["notes"],
+        "warnings": list(times["neurenix"].warnings()),
+        "engine_bytes": Path(arguments.model).stat().st_size if is_engine(arguments.model) else None,
         "build_s": built,
         "first_call_ms": 1e3 * first,
         "memory": {
@@ -159,30 +146,27 @@ def _content(
     }
 
 
-def _print(content: dict[str, Any]) -> None:
+def _print(content: dict[str, Any], ours: Times) -> None:
     memory = content["memory"]
-    print(f"Engine built in {content['build_s']:.3f} sec.")
+    if content["engine_file"]:
+        print(f"Engine of {content['engine_bytes'] / 2**20:.4g} MiB deserialized in {content['build_s']:.3f} sec.")
+    else:
+        print(f"Engine built in {content['build_s']:.3f} sec.")
     print(
         f"First call: {content['first_call_ms']:.3f} ms, precision {content['precision']}, {content['threads']} threads"
     )
     print("Providers: " + ", ".join(f"{name} ({count} layers)" for name, count in content["providers"].items()))
+    if not content["passed"]:
+        print(f"Error: no layer computes in {content['precision']}")
     for note in content["notes"]:
         print(f"Note: {note}")
     print(
         f"Memory: weights {memory['weights'] / 2**20:.1f} MiB, activations {memory['activations'] / 2**20:.1f} MiB "
         f"({memory['reuse']:.0%} saved by reuse), peak host {memory['peak_host_rss'] / 2**20:.0f} MiB"
     )
-    ours = content["engines"]["neurenix"]
-    zero = dict.fromkeys(ours["latency_ms"], 0.0)
-    print("=== Performance summary ===")
-    print(f"Throughput: {ours['throughput_qps']:.4g} qps ({ours['images_per_s']:.4g} images/s)")
-    # A CPU has nothing to enqueue or to transfer.
-    rows = (("Latency", ours["latency_ms"]), ("Enqueue Time", zero), ("H2D Latency", zero),
-            ("GPU Compute Time", ours["latency_ms"]), ("D2H Latency", zero))  # fmt: skip
-    for name, row in rows:
-        print(f"{name}: " + ", ".join(f"{key} = {value:.4g} ms" for key, value in row.items()))
-    print(f"Total Host Walltime: {ours['walltime_s']:.4g} s")
-    print(f"Total GPU Compute Time: {ours['walltime_s']:.4g} s")
+    print("\n".join(ours.summary()))
+    for warning in content["warnings"]:
+        print(f"Warning: {warning}")
     if len(content["engines"]) > 1:
         print("=== Against other engines, in turns, median ms ===")
         for name, engine in content["engines"].items():

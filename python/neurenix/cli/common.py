@@ -1,11 +1,10 @@
-"""What commands share: models, inputs, options, JSON."""
+"""What commands share: options, inputs, JSON."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import sys
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from neurenix import shapes
+from neurenix.cli import progress
+from neurenix.cli.models import add_model, is_engine, look_here
 from neurenix.errors import FileError, InvalidArgumentError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel, Port
@@ -20,12 +21,36 @@ from neurenix.hardware.options import PRECISIONS
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
+#: Names of dtypes in the precisions that ask for them.
+ATTAINED = {"fp32": "float32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "float16"}
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, and how to optimise it."""
-    parser.add_argument("model", help="a .onnx file, or package.module:factory, which gives a torch or neurenix module")
-    parser.add_argument("--shapes", help="of the inputs: input:1x3x224x224,mask:1x128 (needed where they are dynamic)")
-    parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="of float32 layers (fp32)")
+#: How far outputs may be from the original's, relative to their greatest value.
+BUDGETS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 1e-1}
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, precision: str | None = "fp32") -> None:
+    """The model, and how to optimise it. `precision` None: the command has a default of its own."""
+    add_model(parser)
+    parser.add_argument(
+        "--shapes",
+        metavar="NAME:SHAPE,...",
+        help="of the inputs: input:1x3x224x224,mask:1x128 (where they are dynamic)",
+    )
+    parser.add_argument(
+        "--input-shape",
+        nargs="+",
+        metavar="N",
+        help="the same with spaces: 1 3 224 224 for a model with one input, or input:1x3x224x224 mask:1x128",
+    )
+    parser.add_argument(
+        "--precision", default=precision, metavar="NAME", help=f"of float32 layers: {', '.join(PRECISIONS)} (fp32)"
+    )
+    add_build_arguments(parser)
+    add_json(parser)
+
+
+def add_build_arguments(parser: argparse.ArgumentParser) -> None:
+    """How to optimise, but for shapes and precision."""
     parser.add_argument("--threads", type=int, help="of the CPU (NEURENIX_THREADS, else all cores)")
     parser.add_argument("--backend", choices=("tensorrt", "cuda", "cpu"), help="the preferred one (tensorrt)")
     parser.add_argument("--optimization-level", type=int, default=3, help="0 (no timing) to 5 (3)")
@@ -38,53 +63,78 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         help="import it first, or load it (.so): it registers plugins",
     )
     parser.add_argument("--seed", type=int, default=0, help="of random inputs (0)")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Where to write JSON."""
     parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON, to a file or to stdout")
 
 
-def load_model(text: str) -> Any:
-    """A path as it is; what a factory gives, for package.module:factory.
+def given_shapes(arguments: argparse.Namespace) -> Any:
+    """The shapes that were asked for: a dict by name, a tuple for the only input, or None.
 
-    Raises `InvalidArgumentError` when there is no such factory.
+    Raises `InvalidArgumentError` when they are given in two ways, and `ShapeError` for what is no shape.
     """
-    if Path(text).exists() or ":" not in text:
-        return text
-    module, _, name = text.rpartition(":")
-    _look_here()
-    try:
-        factory = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgumentError(f"there is no factory {text!r}: {error}") from error
-    return factory()
+    words = arguments.input_shape
+    if words and arguments.shapes:
+        raise InvalidArgumentError("the shapes are given twice", expected="--shapes or --input-shape, not both")
+    if arguments.shapes:
+        return shapes.parse(arguments.shapes)
+    if not words:
+        return None
+    if all(word.isdecimal() for word in words):
+        return tuple(map(int, words))
+    alone = words[0].split("x")
+    if len(words) == 1 and len(alone) > 1 and all(word.isdecimal() for word in alone):
+        return tuple(map(int, alone))
+    return shapes.parse(",".join(words))
 
 
-def _look_here() -> None:
-    """Modules of the folder at hand can be imported."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-
-
-def optimize(arguments: argparse.Namespace, model: Any) -> OptimizedModel:
-    """The model, optimised as the arguments say."""
+def options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of `optimize_model` and of `load`."""
     if arguments.plugins:
-        _look_here()
-    return get_backend(arguments.backend).optimize_model(
-        model,
-        shapes.parse(arguments.shapes) if arguments.shapes else None,
-        arguments.precision,
-        threads=arguments.threads,
-        optimization_level=arguments.optimization_level,
-        strict=arguments.strict,
-        plugins=arguments.plugins,
-    )
+        look_here()
+    return {
+        "threads": arguments.threads,
+        "optimization_level": arguments.optimization_level,
+        "strict": arguments.strict,
+        "plugins": arguments.plugins,
+    }
 
 
-def random_inputs(ports: Sequence[Port], given: str | None, seed: int) -> Arrays:
+def optimize(arguments: argparse.Namespace, model: Any, **more: Any) -> OptimizedModel:
+    """The model, optimised as the arguments say; an engine file is opened."""
+    backend = get_backend(arguments.backend)
+    if is_engine(arguments.model):
+        with progress.step("opening the engine"):
+            return backend.load(arguments.model, **options(arguments))
+    given = more.pop("input_shapes", None) or given_shapes(arguments)
+    with progress.step("building the engine"):
+        return backend.optimize_model(
+            model, given, more.pop("precision", arguments.precision), **options(arguments), **more
+        )
+
+
+def attained(model: OptimizedModel, precision: str) -> bool:
+    """Whether some layer computes in what was asked for."""
+    return precision == "fp32" or model.report()["layers_per_dtype"].get(ATTAINED[precision], 0) > 0
+
+
+def inputs_for(arguments: argparse.Namespace, ports: Sequence[Port]) -> Arrays:
+    """The arrays of files, and random ones for the inputs that have none."""
+    loaded = load_inputs(getattr(arguments, "load_inputs", None) or [], ports)
+    rest = [port for port in ports if port.name not in loaded]
+    return random_inputs(rest, given_shapes(arguments) if rest else None, arguments.seed) | loaded
+
+
+def random_inputs(ports: Sequence[Port], given: Any, seed: int) -> Arrays:
     """An array for each input: normal numbers, small integers, truth values; of the given or fixed shapes."""
-    wanted = shapes.parse(given) if given else {}
+    profiles = shapes.profiles(given, [port.name for port in ports])
+    wanted = {name: shape.opt for name, shape in profiles[0].items()} if profiles else {}
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
     for port in ports:
-        shape = wanted.get(port.name) or tuple(d for d in port.shape if isinstance(d, int))
+        shape = wanted.get(port.name, tuple(d for d in port.shape if isinstance(d, int)))
         if len(shape) != len(port.shape):
             example = "x".join("1" if isinstance(d, str) else str(d) for d in port.shape)
             raise InvalidArgumentError(
@@ -93,24 +143,31 @@ def random_inputs(ports: Sequence[Port], given: str | None, seed: int) -> Arrays
                 got=str(list(port.shape)),
                 hint=f"say it: --shapes {port.name}:{example}",
             )
-        if port.dtype.kind == "b":
-            arrays[port.name] = generator.random(shape) > 0.5
-        elif port.dtype.kind in "iu":
-            arrays[port.name] = generator.integers(0, 2, shape).astype(port.dtype)
-        else:
-            arrays[port.name] = generator.standard_normal(shape, np.float32).astype(port.dtype)
+        arrays[port.name] = random_array(generator, port.dtype, shape)
     return arrays
 
 
-def load_inputs(given: Sequence[str]) -> Arrays:
-    """Arrays from files: name:file.npy, or an .npz with all of them.
+def random_array(generator: np.random.Generator, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Numbers that a model may well meet in an input of this dtype."""
+    if dtype.kind == "b":
+        return generator.random(shape) > 0.5
+    if dtype.kind in "iu":
+        return generator.integers(0, 2, shape).astype(dtype)
+    return generator.standard_normal(shape, np.float32).astype(dtype)
 
-    Raises `FileError` for a file that can't be read.
+
+def load_inputs(given: Sequence[str], ports: Sequence[Port] = ()) -> Arrays:
+    """Arrays from files: name:file.npy, an .npz with all of them, or name:file.bin with the elements alone.
+
+    trtexec's name=file is understood too. Raises `FileError` for a file that can't be read.
     """
     arrays: Arrays = {}
     for text in given:
-        name, _, path = text.partition(":") if not Path(text).exists() else ("", "", text)
+        name, path = ("", text) if Path(text).exists() else ([*re.split("[:=]", text, maxsplit=1), ""])[:2]
         try:
+            if Path(path).suffix == ".bin":
+                arrays[name] = _raw(path, next((port for port in ports if port.name == name), None))
+                continue
             loaded = np.load(path, allow_pickle=False)
         except (OSError, ValueError) as error:
             raise FileError(f"the input can't be read: {error}", got=path) from error
@@ -118,13 +175,37 @@ def load_inputs(given: Sequence[str]) -> Arrays:
     return arrays
 
 
+def _raw(path: str, port: Port | None) -> np.ndarray[Any, Any]:
+    if port is None or any(isinstance(d, str) for d in port.shape):
+        raise ValueError("a .bin file has no shape: it is for inputs whose shape the model fixes; save an .npy file")
+    shape = [int(d) for d in port.shape]
+    return np.fromfile(path, port.dtype).reshape(shape)
+
+
 def write_json(target: str | None, content: Mapping[str, Any]) -> bool:
-    """Writes JSON where the argument says; gives whether that was stdout."""
+    """Writes JSON where the argument says; gives whether that was stdout.
+
+    Raises `FileError` when the file can't be written.
+    """
     if target is None:
         return False
-    text = json.dumps(content, indent=2)
+    text = json.dumps(content, indent=2, default=_plain)
     if target == "-":
         print(text)
         return True
-    Path(target).write_text(text + "\n", encoding="utf-8")
+    write_file(target, text + "\n")
     return False
+
+
+def write_file(path: str, text: str) -> None:
+    """Writes a text file; raises `FileError` when it can't be written."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"the file can't be written: {error.strerror}", got=path) from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    return str(value)

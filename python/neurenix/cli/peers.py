@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from neurenix import _native, arrays
-from neurenix.cli.common import Arrays, load_model
-from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix import __version__, _native, arrays, nn
+from neurenix.cli.common import Arrays
+from neurenix.cli.models import is_engine, load_model
+from neurenix.errors import InvalidArgumentError, MissingPackageError, UnsupportedError
+from neurenix.importers.dispatch import to_network
 from neurenix.packages import need
 
 
@@ -46,20 +48,59 @@ class Peer:
         self.run = lambda: ()
 
 
+def reference_of(model: Any, inputs: Arrays, arguments: argparse.Namespace) -> Peer:
+    """Whom to trust about a model: torch for its own, else ONNX Runtime where it is, else ONNX's reference."""
+    if isinstance(model, nn.Module):
+        network = to_network(model, {name: array.shape for name, array in inputs.items()})
+        return Peer("float64 evaluation", __version__, lambda: list(network.evaluate(inputs).values()))
+    if not isinstance(model, (str, os.PathLike)):
+        return Peer.of("torch", model, inputs, arguments)
+    try:
+        return Peer.of("onnxruntime", model, inputs, arguments)
+    except MissingPackageError:
+        return Peer.of("onnx", model, inputs, arguments)
+
+
 def relative_error(array: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> float:
     """The greatest difference over the greatest value of the reference; infinite where shapes differ."""
+    return _relative(array, reference, np.max)
+
+
+def _relative(array: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], statistic: Callable[[Any], Any]) -> float:
     if array.shape != reference.shape:
         return float("inf")
     if array.size == 0:
         return 0.0
     a, b = array.astype(np.float64), reference.astype(np.float64)
-    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        away = np.where(same, 0.0, np.abs(a - b))
+    if np.isnan(away).any():
+        return float("inf")
+    finite = np.abs(b[np.isfinite(b)])
+    return float(statistic(away) / max(finite.max(initial=0.0), 1e-30))
+
+
+#: What an error may be: each over the greatest value of the reference.
+STATISTICS: dict[str, Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], float]] = {
+    "max": relative_error,
+    "mean": lambda array, reference: _relative(array, reference, np.mean),
+    "median": lambda array, reference: _relative(array, reference, np.median),
+    "p99": lambda array, reference: _relative(array, reference, lambda away: np.percentile(away, 99)),
+}
 
 
 def _onnx_file(model: Any, name: str) -> str | bytes:
-    if isinstance(model, (str, os.PathLike)):
+    if isinstance(model, (str, os.PathLike)) and not is_engine(os.fspath(model)):
         return os.fspath(model)
     raise UnsupportedError(f"{name} needs the model as a file", expected="a path of an .onnx file")
+
+
+def _reference(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespace) -> Peer:
+    onnx = need("onnx", "onnx", "comparing with ONNX's reference")
+    reference = need("onnx.reference", "onnx", "comparing with ONNX's reference")
+    evaluator = reference.ReferenceEvaluator(_onnx_file(model, "onnx"))
+    return Peer("onnx", onnx.__version__, lambda: evaluator.run(None, inputs))
 
 
 def _onnxruntime(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespace) -> Peer:
@@ -91,15 +132,16 @@ def _openvino(model: Any, inputs: Arrays, threads: int, arguments: argparse.Name
 def _torch(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespace) -> Peer:
     torch = need("torch", "torch", "comparing with PyTorch")
     module = load_model(arguments.torch_module) if getattr(arguments, "torch_module", None) else model
-    if isinstance(module, str) and module.endswith((".pt", ".pth")):
-        module = torch.load(module, map_location="cpu", weights_only=False)
-    if not isinstance(module, torch.nn.Module):
+    if isinstance(module, torch.export.ExportedProgram):
+        module = module.module()
+    elif isinstance(module, torch.nn.Module):
+        module.eval()
+    else:
         raise UnsupportedError(
-            "torch can't run an ONNX file",
-            hint="give the module too: --torch-module package.module:factory, or a .pt file",
+            "torch can't run this model",
+            hint="give the module too: --torch-module package.module:factory, or a .pt2 file",
         )
     torch.set_num_threads(threads)
-    module.eval()
     tensors = [torch.from_numpy(array) for array in inputs.values()]
 
     def run() -> Sequence[Any]:
@@ -111,6 +153,7 @@ def _torch(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespa
 
 
 _MAKERS: dict[str, Callable[[Any, Arrays, int, argparse.Namespace], Peer]] = {
+    "onnx": _reference,
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
     "torch": _torch,

@@ -10,14 +10,18 @@ from typing import Any
 from neurenix import _native
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware import probe
+from neurenix.hardware.async_queue import AsyncQueue
 from neurenix.hardware.backend import Backend, CudaBackend, DeviceInfo
+from neurenix.hardware.dry_run import DryRun
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.tensorrt.backend import TensorRTBackend
 
 __all__ = [
+    "AsyncQueue",
     "Backend",
     "CudaBackend",
     "DeviceInfo",
+    "DryRun",
     "OptimizedModel",
     "TensorRTBackend",
     "backends",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from neurenix import _native, shapes
 from neurenix._native import Network
 from neurenix.errors import DeviceError, Error, InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.hardware import probe
+from neurenix.hardware.dry_run import DryRun
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.options import PRECISIONS, Options
 from neurenix.importers import from_onnx
@@ -129,25 +131,57 @@ class Backend:
         `Shape(min=, opt=, max=)` or three tuples per input, a list of such dicts for several profiles; a model with
         one input takes a shape alone; models that know their shapes need none. `precision`: "fp32" (strict), "tf32",
         "bf16", "fp16". `input_values`: what is always given for some inputs of an ONNX model, such as axes and sizes;
-        they become constants, and are no inputs any more. `options`: see `neurenix.hardware.options.Options`.
+        they become constants, and are no inputs any more. `dry_run=True` gives a table in
+        place of a model, as the method `dry_run` does. `options`: see `neurenix.hardware.options.Options`.
 
         Raises `InvalidArgumentError` for unknown options (with the nearest name) and values, `UnsupportedError` with
         the layers that nothing here can run, `ShapeError` for shapes that do not fit, `DeviceError` when no provider
         may be used, and as the importers do.
         """
-        given = dict(self._options) | options
+        words = dict(options)
+        if words.pop("dry_run", False):
+            # The type is that of everyday calls; who wants the table typed calls dry_run.
+            table = self.dry_run(model, input_shapes, precision, workspace_size, input_values=input_values, **words)
+            return cast(OptimizedModel, table)
+        wanted = self._wanted(precision, workspace_size, words)
+        built = self._optimized(model, input_shapes, wanted, input_values)
+        for note in built._engine.notes:
+            LOG.warning("%s", note)
+        return built
+
+    def dry_run(
+        self,
+        model: Any,
+        input_shapes: Any = None,
+        precision: str | None = None,
+        workspace_size: int | None = None,
+        *,
+        input_values: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> DryRun:
+        """What `optimize_model` would do: who would run each layer, why nobody before would, and about how long.
+
+        Nothing is verified, and of each kernel the first form alone is timed (none with `optimization_level=0`). Raises
+        as `optimize_model`.
+        """
+        wanted = self._wanted(precision, workspace_size, options)
+        quick = replace(wanted, optimization_level=min(wanted.optimization_level, 1), verify=False)
+        return DryRun.of(self._optimized(model, input_shapes, quick, input_values).report())
+
+    def _wanted(self, precision: str | None, workspace_size: int | None, options: Mapping[str, Any]) -> Options:
+        given = dict(self._options) | dict(options)
         if precision is not None:
             given["precision"] = precision
         if workspace_size is not None:
             given["workspace_size"] = workspace_size
-        wanted = Options.of(**given)
+        return Options.of(**given)
+
+    def _optimized(self, model: Any, shapes: Any, wanted: Options, values: Mapping[str, Any] | None) -> OptimizedModel:
         wanted.register_plugins()
         chosen, refused = self._choose(wanted)
         if isinstance(model, OptimizedModel):
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
-        engine = _build(model, input_shapes, dict(input_values or {}), wanted.native(chosen, self.device))
-        for note in engine.notes:
-            LOG.warning("%s", note)
+        engine = _build(model, shapes, dict(values or {}), wanted.native(chosen, self.device))
         return OptimizedModel(engine, wanted.precision, refused)
 
     def inference(self, model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from neurenix import _native, arrays
+from neurenix import _native, arrays, reports
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware import placed
 from neurenix.hardware.probe import State
@@ -73,6 +73,11 @@ class OptimizedModel:
         return tuple(Port(*port) for port in self._engine.outputs)
 
     @property
+    def profiles(self) -> list[dict[str, tuple[int, int, int]]]:
+        """For each profile the (min, opt, max) of every dynamic dimension, by name."""
+        return [dict(profile) for profile in self._engine.profiles]
+
+    @property
     def engine(self) -> ICudaEngine:
         """The engine, as TensorRT's API has it."""
         from neurenix.hardware.tensorrt.engine import ICudaEngine
@@ -125,11 +130,18 @@ class OptimizedModel:
         """Waits for the work of calls on arrays of a GPU; raises what went wrong in it."""
         self._engine.synchronize()
 
-    def report(self) -> Report:
-        """What the model does on this machine: `print` it, or read it as a dict."""
+    def report(self, profile: Profile | None = None) -> Report:
+        """What the model does on this machine: `print` it, read it as a dict, or `save("report.html")`.
+
+        With a `profile`, the page has a timeline of what was measured.
+        """
         report = Report(json.loads(self._engine.report()))
         report["precision"] = self._precision
         report["fallbacks"] = [asdict(state) for state in self._fallbacks]
+        report["device"] = _native.device("cpu")
+        report["version"] = _native.__version__
+        if profile is not None:
+            report["profile"] = profile.records()
         return report
 
     def profile(self, inputs: Mapping[str, Any] | None = None, iterations: int = 10) -> Profile:
@@ -146,7 +158,7 @@ class OptimizedModel:
             rows.append(
                 LayerTime(name, implementation, sum(times), statistics.mean(times), statistics.median(times), share)
             )
-        return Profile(rows)
+        return Profile(rows, len(runs))
 
     def example(self) -> dict[str, np.ndarray[Any, Any]]:
         """Zeros of the shapes that the model was optimised for."""
@@ -195,27 +207,45 @@ def _profile_text(profile: Mapping[str, tuple[int, int, int]]) -> str:
 
 
 class Report(dict[str, Any]):
-    """What an engine does: providers, refusals, kernels, dtypes, memory, build time. A dict; `str()` is for people."""
+    """What an engine does: providers, refusals, kernels, dtypes, memory, build time. A dict; `str()` is for people.
 
-    def __str__(self) -> str:
+    `graph` has the layers before and after optimisation, `memory["blocks"]` what lies in the arena when.
+    """
+
+    def save(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Writes it to a file: .html is a page to look at, which needs nothing else, .json the dict.
+
+        Raises `InvalidArgumentError` for another ending, and `FileError` when the file can't be written.
+        """
+        reports.save(self, path, title)
+
+    def without_graph(self) -> Report:
+        """The report but for the graphs, which are long."""
+        return Report({name: value for name, value in self.items() if name != "graph"})
+
+    def head(self) -> list[str]:
+        """The report line by line, but for the kernels."""
         memory = self["memory"]
-        lines = [
+        return [
             f"precision {self['precision']}, layers per dtype: "
             + ", ".join(f"{dtype} {share:.0%}" for dtype, share in self["layers_per_dtype"].items()),
             "providers: " + ", ".join(f"{name} {count} layers" for name, count in self["providers"]),
             *(f"not {state['provider']}: {state['reason']}" for state in self["fallbacks"]),
             *(f"{r['provider']} refuses {r['layer']}: {r['reason']} {r['hint']}".rstrip() for r in self["refusals"]),
             *(f"note: {note}" for note in self["notes"]),
-            f"memory: weights {_mib(memory['weights'])}, activations {_mib(memory['arena'])} "
+            f"memory: weights {describe_memory(memory['weights'])}, activations {describe_memory(memory['arena'])} "
             f"({memory['reuse']:.0%} saved by reuse)",
             f"built in {self['build_seconds']:.2f} s",
-            *(f"  {line}" for kernel in self["kernels"] for line in (_kernel_text(kernel), *_inside(kernel))),
         ]
-        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        kernels = (f"  {line}" for kernel in self["kernels"] for line in (_kernel_text(kernel), *_inside(kernel)))
+        return "\n".join([*self.head(), *kernels])
 
 
-def _mib(count: int) -> str:
-    return f"{count / 2**20:.1f} MiB"
+def describe_memory(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count / 2**20:.1f} MiB" if count >= 1 << 20 else f"{count / 2**10:.1f} KiB"
 
 
 def _kernel_text(kernel: Mapping[str, Any]) -> str:
@@ -243,7 +273,19 @@ class LayerTime:
 
 
 class Profile(list[LayerTime]):
-    """The times of all kernels, in order. A list; `str()` is trtexec's table."""
+    """The times of all kernels over some runs, in order. A list; `str()` is trtexec's table."""
+
+    def __init__(self, rows: Iterable[LayerTime] = (), runs: int = 1) -> None:
+        super().__init__(rows)
+        self.runs = runs
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as trtexec's `--exportProfile` names them."""
+        return [
+            {"name": r.name, "timeMs": r.time_ms, "averageMs": r.average_ms, "medianMs": r.median_ms}
+            | {"percentage": r.percentage, "implementation": r.implementation}
+            for r in self
+        ]
 
     def __str__(self) -> str:
         head = f"{'Time(ms)':>10} {'Avg.(ms)':>10} {'Median(ms)':>11} {'Time(%)':>8}  Layer"

@@ -28,7 +28,6 @@ LATER = {
     "accuracy_budget": 'precision="mixed" is not there yet',
     "metric": 'precision="mixed" is not there yet',
     "hint": "the planner optimises latency for now",
-    "dry_run": "build, then read report(), for now",
     "refittable": "weights can't be exchanged yet",
     "deterministic": "builds repeat only with a kept timing cache for now",
     "target": "there is no provider yet that builds for another machine",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from neurenix import arrays, safetensors
-from neurenix.errors import FormatError, InvalidArgumentError, ShapeError
+from neurenix import arrays, checkpoint
+from neurenix.errors import InvalidArgumentError, ShapeError
 from neurenix.nn.tracing import current
-from neurenix.packages import need
 
 Array = NDArray[Any]
 M = TypeVar("M", bound="Module")
@@ -116,7 +114,7 @@ class Module:
         Raises `InvalidArgumentError` when names are missing or left over (unless `strict=False`), `ShapeError` and
         `DTypeError` for a weight that does not fit, `FileError` and `FormatError` for a file that can't be read.
         """
-        given = source if isinstance(source, Mapping) else _read(source)
+        given = source if isinstance(source, Mapping) else checkpoint.load(source)
         own = {
             f"{path}.{name}" if path else name: (module, name)
             for path, module in self.named_modules()
@@ -147,18 +145,6 @@ class Module:
         parts = [f"  ({name}): {module!r}".replace("\n", "\n  ") for name, module in self._modules.items()]
         inside = "\n" + "\n".join(parts) + "\n" if parts else self._describe()
         return f"{type(self).__name__}({inside})"
-
-
-def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    if Path(path).suffix == ".safetensors":
-        return safetensors.load(path)
-    torch = need("torch", "torch", f"reading {os.fspath(path)}")
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
-        state = state["state_dict"]
-    if not isinstance(state, Mapping):
-        raise FormatError("the file holds no state dict", got=type(state).__name__)
-    return state
 
 
 def _fitted(name: str, value: Any, place: tuple[Module, str]) -> Array:

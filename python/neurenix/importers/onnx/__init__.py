@@ -48,11 +48,12 @@ def from_onnx(
     need(*NEED)
     from neurenix.importers.onnx.graph import import_model
 
-    proto, folder = _read(model)
+    proto, folder = read_model(model)
     return import_model(proto, folder, dict(input_shapes or {}), values=dict(input_values or {}))
 
 
-def _read(model: Any) -> tuple[onnx.ModelProto, Path | None]:
+def read_model(model: Any) -> tuple[onnx.ModelProto, Path | None]:
+    """A model as it stands in its file, and the folder where the weights beside it lie; raises as `from_onnx`."""
     onnx = need(*NEED)
     if isinstance(model, onnx.ModelProto):
         return model, None

@@ -93,7 +93,7 @@ def export_module(module: torch.nn.Module, request: Request, dynamo: bool) -> Ne
             with _eval_mode(module), _silence(), torch.no_grad():
                 model = exporter(module, request)
         except Exception as error:
-            refusals.append(f"{exporter.__doc__}: {_first_line(error)}")
+            refusals.append(f"{exporter.__doc__}: {first_line(error)}")
             LOG.info("torch's exporter failed. %s", refusals[-1])
             continue
         if refusals:
@@ -116,9 +116,22 @@ def export_program(program: torch.export.ExportedProgram) -> Network:
         assert exported is not None
         model = exported.model_proto
     except Exception as error:
-        raise UnsupportedError(f"torch can't write the program as ONNX: {_first_line(error)}") from error
+        raise UnsupportedError(f"torch can't write the program as ONNX: {first_line(error)}") from error
     count = len(model.graph.input)
     return _import(model, Request([_default("input", i) for i in range(count)], [], [{}] * count))
+
+
+def quiet_export(model: torch.nn.Module | torch.export.ExportedProgram, request: Request | None) -> Any:
+    """What torch's dynamo exporter makes of a model: the ONNX model, and the program that it was written from."""
+    need("onnxscript", "torch", "torch's ONNX exporter")
+    with _silence(), torch.no_grad():
+        if request is None:
+            return torch.onnx.export(model, dynamo=True, verbose=False)
+        assert isinstance(model, torch.nn.Module)
+        with _eval_mode(model):
+            return torch.onnx.export(
+                model, tuple(request.examples), dynamo=True, verbose=False, input_names=request.names
+            )
 
 
 def _dynamo(module: torch.nn.Module, request: Request) -> onnx.ModelProto:
@@ -241,7 +254,7 @@ def _silence() -> Iterator[None]:
             LOG.debug("torch's exporter wrote: %s", text.getvalue())
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """What failed at the bottom of a chain of exceptions."""
     while error.__cause__ is not None:
         error = error.__cause__

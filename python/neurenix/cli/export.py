@@ -1,0 +1,241 @@
+"""Makes an engine file of a model; `--benchmark` measures it and `--verify` compares it with the original."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from neurenix import shapes
+from neurenix.cli import peers, progress
+from neurenix.cli.common import (
+    BUDGETS,
+    Arrays,
+    add_build_arguments,
+    add_json,
+    attained,
+    given_shapes,
+    optimize,
+    random_inputs,
+    write_json,
+)
+from neurenix.cli.common import options as build_options
+from neurenix.cli.measure import Times, measure
+from neurenix.cli.models import add_model, input_ports, is_engine, load_model
+from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.hardware import get_backend
+from neurenix.hardware.optimized import OptimizedModel
+from neurenix.hardware.options import PRECISIONS, PRECISIONS_LATER, check
+from neurenix.shapes import Shape
+
+#: What a model that was exported without a word about it computes in.
+PRECISION = "fp16"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    add_model(parser)
+    parser.add_argument("--output", "-o", metavar="FILE", help="the engine file (the model's name with .engine)")
+    parser.add_argument("--shapes", metavar="NAME:SHAPE,...", help="of the inputs: input:1x3x224x224,mask:1x128")
+    parser.add_argument(
+        "--input-shape",
+        nargs="+",
+        metavar="N",
+        help="the same with spaces: 1 3 224 224, or input:1x3x224x224 mask:1x128",
+    )
+    parser.add_argument(
+        "--precision", metavar="NAME",
+        help=f"of float32 layers: {', '.join([*PRECISIONS, *PRECISIONS_LATER])}. Without it {PRECISION}, or float32 "
+        "where this machine has no such arithmetic; what is asked for and can't be had is an error",
+    )  # fmt: skip
+    parser.add_argument("--workspace-size", type=float, default=4.0, metavar="GB", help="of a GPU's kernels (4)")
+    parser.add_argument(
+        "--dynamic-shapes", action="store_true",
+        help="the first dimension of each input may vary from --min-batch to --max-batch; it is fastest at --opt-batch",
+    )  # fmt: skip
+    parser.add_argument("--min-batch", type=int, metavar="N", help="the least batch (1)")
+    parser.add_argument("--max-batch", type=int, metavar="N", help="the greatest batch (16)")
+    parser.add_argument("--opt-batch", type=int, metavar="N", help="where the speed is wanted (4)")
+    for word in ("min", "opt", "max"):
+        parser.add_argument(f"--{word}-shapes", f"--{word}Shapes", metavar="NAME:SHAPE,...", help="as trtexec has it")
+    parser.add_argument("--calibration-data", metavar="DIR", help="for int8, which is not there yet")
+    parser.add_argument("--num-calibration-samples", type=int, metavar="N", help="for int8, which is not there yet")
+    parser.add_argument("--benchmark", action="store_true", help="measure the engine")
+    parser.add_argument("--benchmark-iterations", type=int, default=100, metavar="N", help="timed calls (100)")
+    parser.add_argument(
+        "--verify", action="store_true",
+        help="open the file and compare it with the original (torch, else ONNX Runtime, else ONNX's reference)",
+    )  # fmt: skip
+    parser.add_argument("--tolerance", type=float, metavar="X", help="for --verify: relative to the greatest value")
+    add_build_arguments(parser)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes the file; 1 when the precision that was asked for is not there or `--verify` finds it wrong."""
+    _check(arguments)
+    source = load_model(arguments.model, arguments.ckpt, arguments.config)
+    given = _input_shapes(arguments, source)
+    target = Path(arguments.output or f"{_stem(arguments.model)}.engine")
+    begin = time.perf_counter()
+    model = optimize(
+        arguments, source, input_shapes=given, precision=arguments.precision or PRECISION,
+        workspace_size=int(arguments.workspace_size * 2**30),
+    )  # fmt: skip
+    built = time.perf_counter() - begin
+    report = model.report()
+    got = report["precision"] if attained(model, report["precision"]) else "fp32"
+    if arguments.precision and got != arguments.precision:
+        raise UnsupportedError(
+            f"no layer computes in {arguments.precision}, and no file was written",
+            got="; ".join(report["notes"]) or "a model without such layers",
+            hint=f"leave --precision out, or ask for another: {', '.join(_precisions(arguments))}",
+        )
+    model.save(target)
+    content: dict[str, Any] = {
+        "model": arguments.model,
+        "output": str(target),
+        "bytes": target.stat().st_size,
+        "precision": {"asked": arguments.precision or f"{PRECISION} (by default)", "got": got},
+        "inputs": {port.name: {"dtype": port.dtype.name, "shape": list(port.shape)} for port in model.inputs},
+        "outputs": {port.name: {"dtype": port.dtype.name, "shape": list(port.shape)} for port in model.outputs},
+        "profiles": model.profiles,
+        "build_s": built,
+        "notes": report["notes"],
+        "passed": True,
+    }
+    inputs = random_inputs(model.inputs, {name: a.shape for name, a in model.example().items()}, arguments.seed)
+    if arguments.verify:
+        content["verify"] = _verify(arguments, source, target, inputs, got)
+        content["passed"] = content["verify"]["passed"]
+    times = _measure(arguments, model, inputs) if arguments.benchmark else None
+    if times is not None:
+        content["benchmark"] = {"throughput_qps": times.throughput_qps, "latency_ms": times.latency_ms}
+    if not write_json(arguments.json, content):
+        _print(content, times)
+    return 0 if content["passed"] else 1
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuses what can't be had, before anything is read."""
+    if is_engine(arguments.model):
+        raise InvalidArgumentError("the model is an engine file already", got=arguments.model)
+    if arguments.precision:
+        check("precision", arguments.precision)
+    for name in ("calibration_data", "num_calibration_samples"):
+        if getattr(arguments, name) is not None:
+            raise UnsupportedError(
+                f"--{name.replace('_', '-')} is for int8: {PRECISIONS_LATER['int8']}",
+                hint=f"--precision {PRECISION} needs no calibration",
+            )
+    if not arguments.workspace_size >= 0:
+        raise InvalidArgumentError("the workspace has a negative size", got=f"{arguments.workspace_size} GB")
+    batches = [name for name in ("min_batch", "max_batch", "opt_batch") if getattr(arguments, name) is not None]
+    if batches and not arguments.dynamic_shapes:
+        raise InvalidArgumentError(
+            f"--{batches[0].replace('_', '-')} means something with --dynamic-shapes alone", hint="add --dynamic-shapes"
+        )
+
+
+def _input_shapes(arguments: argparse.Namespace, source: Any) -> Any:
+    """The profile that the arguments ask for."""
+    given = given_shapes(arguments)
+    words = {word: getattr(arguments, f"{word}_shapes") for word in ("min", "opt", "max")}
+    if any(words.values()):
+        if given is not None or arguments.dynamic_shapes or not all(words.values()):
+            raise InvalidArgumentError(
+                "the ranges of the inputs are not whole, or given twice",
+                expected="--min-shapes, --opt-shapes and --max-shapes, and no other word on shapes",
+            )
+        return _ranges({word: shapes.parse(text) for word, text in words.items()})
+    if not arguments.dynamic_shapes:
+        return given
+    low, high = _or(arguments.min_batch, 1), _or(arguments.max_batch, 16)
+    opt = _or(arguments.opt_batch, min(max(4, low), high))
+    ports = input_ports(source)
+    if given is None:
+        given = _known(ports)
+    elif not isinstance(given, dict):
+        name = next(iter(ports), "input")
+        given = {name: given}
+    return {name: Shape((low, *dims[1:]), (opt, *dims[1:]), (high, *dims[1:])) for name, dims in given.items() if dims}
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _ranges(given: Mapping[str, Mapping[str, tuple[int, ...]]]) -> dict[str, Shape]:
+    names = list(given["opt"])
+    for word, found in given.items():
+        if set(found) != set(names):
+            raise InvalidArgumentError(
+                f"--{word}-shapes names other inputs", expected=", ".join(names), got=", ".join(found)
+            )
+    return {name: Shape(given["min"][name], given["opt"][name], given["max"][name]) for name in names}
+
+
+def _known(ports: Mapping[str, list[Any]]) -> dict[str, tuple[int, ...]]:
+    """The shapes that the model fixes, but for the batch."""
+    open_ones = [name for name, dims in ports.items() if any(isinstance(d, str) for d in dims[1:])]
+    if open_ones or not ports:
+        raise InvalidArgumentError(
+            "--dynamic-shapes is about the batch; the other dimensions must be known",
+            tensor=open_ones[0] if open_ones else None,
+            hint="say them: --input-shape 1 3 224 224, or input:1x3x224x224; ranges of them: --min-shapes, "
+            "--opt-shapes and --max-shapes",
+        )
+    return {name: (1, *dims[1:]) if dims else () for name, dims in ports.items()}
+
+
+def _stem(model: str) -> str:
+    return model.rpartition(":")[2] if ":" in model and not Path(model).exists() else Path(model).stem
+
+
+def _precisions(arguments: argparse.Namespace) -> list[str]:
+    return list(get_backend(arguments.backend).get_device_info(0).precisions)
+
+
+def _verify(arguments: argparse.Namespace, source: Any, target: Path, inputs: Arrays, precision: str) -> dict[str, Any]:
+    """The file as another process would open it, beside what it was made of."""
+    opened = get_backend(arguments.backend).load(target, **build_options(arguments))
+    outputs = opened(inputs)
+    with progress.step("verifying"), peers.reference_of(source, inputs, arguments) as peer:
+        errors = {
+            name: peers.relative_error(array, other)
+            for (name, array), other in zip(outputs.items(), peer.outputs(), strict=True)
+        }
+    budget = BUDGETS[precision] if arguments.tolerance is None else arguments.tolerance
+    passed = all(error <= budget for error in errors.values())
+    return {"reference": f"{peer.name} {peer.version}", "errors": errors, "tolerance": budget, "passed": passed}
+
+
+def _measure(arguments: argparse.Namespace, model: OptimizedModel, inputs: Arrays) -> Times:
+    with progress.step("measuring") as tell:
+        times = measure({"neurenix": lambda: model(inputs)}, 0.2, 0, max(1, arguments.benchmark_iterations), tell)
+    batch = next((array.shape[0] for array in inputs.values() if array.ndim), 1)
+    return Times.of(times["neurenix"], batch)
+
+
+def _print(content: Mapping[str, Any], times: Times | None) -> None:
+    precision = content["precision"]
+    print(f"Engine built in {content['build_s']:.3f} sec.")
+    print(f"Created engine with size: {content['bytes'] / 2**20:.4g} MiB")
+    for kind in ("inputs", "outputs"):
+        for name, port in content[kind].items():
+            print(f"{kind[:-1]} {name}: {port['dtype']}[{', '.join(map(str, port['shape']))}]")
+    for profile in filter(None, content["profiles"]):
+        print("profile: " + ", ".join(f"{name} {low} to {high}, best at {opt}"
+                                       for name, (low, opt, high) in profile.items()))  # fmt: skip
+    print(f"precision: {precision['got']}, asked for: {precision['asked']}")
+    for note in content["notes"]:
+        print(f"note: {note}")
+    if verify := content.get("verify"):
+        for name, error in verify["errors"].items():
+            print(f"{name}: differs from {verify['reference']} by {error:.2e}, at most {verify['tolerance']:.0e}")
+        print("verified" if verify["passed"] else "FAILED: the engine departs from the model; the file was kept")
+    if times is not None:
+        print("\n".join(times.summary()))
+    print(f"written: {content['output']}")

@@ -1,0 +1,213 @@
+"""Requests that go on beside the caller: `start_async`, `wait_all`, callbacks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from neurenix.errors import InvalidArgumentError
+from neurenix.hardware import placed
+from neurenix.hardware.optimized import OptimizedModel
+
+#: Gets the outputs by name and what `start_async` was given with the inputs.
+Callback = Callable[[dict[str, Any], Any], Any]
+
+
+class _Request(NamedTuple):
+    number: int
+    inputs: Mapping[str, Any]
+    userdata: Any
+    #: The caller's stream, where the inputs lie on a GPU.
+    stream: Any
+    future: Future[dict[str, Any]]
+    #: Whether it holds one of the places.
+    placed: bool
+
+
+class AsyncQueue:
+    """Runs requests on some threads, as many at once as there are `jobs`; callers go on meanwhile.
+
+    `start_async` waits for a place when all jobs are taken, so that requests never pile up. `callback(outputs,
+    userdata)` is called on a thread of the queue when a request is done; with `ordered=True` one call after another, in
+    the order in which the requests were started. The arrays of a request must stay as they are until it is done.
+
+    What a request or the callback raises is raised by `wait_all`, the first of it; a failed request has no callback.
+    `jobs` 0 takes two, which keeps a processor busy while the caller prepares the next input.
+
+    Used in a `with`, it waits at the end. Any thread may call it.
+    """
+
+    def __init__(
+        self, model: OptimizedModel, jobs: int = 0, *, callback: Callback | None = None, ordered: bool = False
+    ) -> None:
+        if isinstance(jobs, bool) or not isinstance(jobs, int) or not 0 <= jobs <= MOST_JOBS:
+            raise InvalidArgumentError("jobs is a number of requests", expected=f"0 to {MOST_JOBS}", got=repr(jobs))
+        self._model = model
+        self._names = tuple(port.name for port in model.inputs)
+        self._callback = callback
+        self._ordered = ordered
+        self.jobs = jobs or USUAL_JOBS
+        self._free = threading.Semaphore(self.jobs)
+        self._waiting: SimpleQueue[_Request | None] = SimpleQueue()
+        self._state = threading.Condition()
+        self._started = self._open = 0
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._done: dict[int, tuple[_Request, Any]] = {}
+        self._next = 0
+        self._delivering = False
+        self._own = threading.local()
+        self._threads = [threading.Thread(target=self._work, daemon=True, name=NAME) for _ in range(self.jobs)]
+        for thread in self._threads:
+            thread.start()
+
+    def set_callback(self, callback: Callback | None) -> None:
+        """What is called when a request is done; requests that are on their way call the new one."""
+        self._callback = callback
+
+    def start_async(self, inputs: Any, userdata: Any = None) -> Future[dict[str, Any]]:
+        """Starts a request: a dict of arrays by name, or the array of the only input. Gives a future of the outputs.
+
+        Waits while all jobs are taken, unless a callback of this queue calls it: then the request goes behind the rest.
+
+        Raises `InvalidArgumentError` when the queue is closed, or for an array alone where there are several inputs.
+        """
+        given = self._by_name(inputs)
+        first = next(iter(given.values()), None)
+        library = placed.library_of(first)
+        stream = None if library is None else library[0].stream(library[1])
+        inside = getattr(self._own, "inside", False)
+        place = self._free.acquire(blocking=not inside)
+        with self._state:
+            if self._closed:
+                if place:
+                    self._free.release()
+                raise InvalidArgumentError("the queue is closed", hint="make another one")
+            request = _Request(self._started, given, userdata, stream, Future(), place)
+            self._started += 1
+            self._open += 1
+        self._waiting.put(request)
+        return request.future
+
+    def _by_name(self, inputs: Any) -> Mapping[str, Any]:
+        if isinstance(inputs, Mapping):
+            return inputs
+        if len(self._names) != 1:
+            raise InvalidArgumentError(
+                "an array alone is for models with one input",
+                expected=f"a dict with {', '.join(self._names)}",
+                got=type(inputs).__name__,
+            )
+        return {self._names[0]: inputs}
+
+    def is_ready(self) -> bool:
+        """Whether `start_async` would not wait."""
+        if place := self._free.acquire(blocking=False):
+            self._free.release()
+        return place
+
+    def wait_all(self) -> None:
+        """Waits until every request that was started is done, and its callback too.
+
+        Raises the first failure since the last time it was asked for, and `InvalidArgumentError` in a callback of the
+        queue, which would wait for itself.
+        """
+        self._wait(close=False)
+
+    def _wait(self, close: bool) -> None:
+        if getattr(self._own, "inside", False):
+            raise InvalidArgumentError("a callback can't wait for its own queue", hint="wait where it was made")
+        with self._state:
+            self._state.wait_for(lambda: self._open == 0)
+            self._closed = self._closed or close
+            failure, self._failure = self._failure, None
+        if close:
+            self._end()
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        """Waits for all requests and ends the threads. Raises as `wait_all`."""
+        self._wait(close=True)
+
+    def _end(self) -> None:
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def __enter__(self) -> AsyncQueue:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except Exception:
+            # What the body raised tells more than what followed from it.
+            if error is None:
+                raise
+
+    def _work(self) -> None:
+        self._own.inside = True
+        while (request := self._waiting.get()) is not None:
+            outcome: Any
+            try:
+                outcome = self._model.run(request.inputs, request.stream)
+                if request.stream is not None:
+                    self._model.synchronize()
+            except BaseException as error:
+                outcome = error
+            self._finish(request, outcome)
+            del request, outcome
+
+    def _finish(self, request: _Request, outcome: Any) -> None:
+        if not self._ordered:
+            self._deliver(request, outcome)
+            return
+        with self._state:
+            self._done[request.number] = (request, outcome)
+            if self._delivering:
+                return
+            self._delivering = True
+        while True:
+            with self._state:
+                found = self._done.pop(self._next, None)
+                if found is None:
+                    self._delivering = False
+                    return
+                self._next += 1
+            self._deliver(*found)
+
+    def _deliver(self, request: _Request, outcome: Any) -> None:
+        if request.placed:
+            self._free.release()
+        failure = outcome if isinstance(outcome, BaseException) else None
+        if failure is None:
+            request.future.set_result(outcome)
+            try:
+                if self._callback is not None:
+                    self._callback(outcome, request.userdata)
+            except BaseException as error:
+                failure = error
+        else:
+            request.future.set_exception(failure)
+        with self._state:
+            self._failure = self._failure or failure
+            self._open -= 1
+            if self._open == 0:
+                self._state.notify_all()
+
+
+#: What its threads are called.
+NAME = "neurenix-async"
+#: Requests at once, where nobody says how many.
+USUAL_JOBS = 2
+#: More threads are a mistake.
+MOST_JOBS = 1024
