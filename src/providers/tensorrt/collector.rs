@@ -40,7 +40,7 @@ pub(super) fn reallocate(
     });
     let given = catch_unwind(ask).unwrap_or(ptr::null_mut());
     // TensorRT writes there at this alignment.
-    if given as usize % alignment == 0 {
+    if (given as usize).is_multiple_of(alignment) {
         given as usize
     } else {
         0
