@@ -78,6 +78,7 @@ pub fn device(provider: &str) -> PyResult<String> {
             threads: cpu::team::default_threads(),
             optimization_level: 0,
             exclude: Default::default(),
+            watch: None,
         };
         Ok(providers::find(name, 0)?.signature(&settings))
     };

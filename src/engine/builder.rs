@@ -22,7 +22,17 @@ use std::time::Instant;
 const SHOWN: usize = 8;
 
 /// Passes, then a plan per profile; in float32 where a lower precision departs too far.
-pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
+pub fn build(network: Network, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
+    build_with(network, config, providers, &Times::new())
+}
+
+/// As [`build`], with times that are known already.
+pub fn build_with(
+    mut network: Network,
+    config: BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+    times: &Times,
+) -> Result<Engine> {
     let start = Instant::now();
     network.verify()?;
     if let Some(dtype) = config.io {
@@ -34,24 +44,36 @@ pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn P
         .timing_cache
         .clone()
         .map_or_else(TimingCache::default, TimingCache::open);
+    cache.extend(times);
+    let source = config.refittable.then(|| Arc::new(network.clone()));
+    let mut engine = compile(network, config, providers, &cache)?;
+    engine.source = source;
+    engine.build_seconds = start.elapsed().as_secs_f64();
+    Ok(engine)
+}
+
+/// An engine in stages, or one in the precision that was asked for.
+fn compile(
+    network: Network,
+    config: BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+    cache: &TimingCache,
+) -> Result<Engine> {
     if let Some(cuts) = stages::cut(&network)? {
-        let mut engine = staged(network, cuts, config, providers, &cache)?;
-        engine.build_seconds = start.elapsed().as_secs_f64();
-        return Ok(engine);
+        return staged(network, cuts, config, providers, cache);
     }
     let mut notes = vec![];
     let precision = precision(&config, providers, &mut notes);
     let lowered = precision != Precision::FLOAT32 && config.verify;
     let original = lowered.then(|| network.clone());
-    let mut engine = build_in(network, precision, &config, providers, &cache)?;
+    let mut engine = build_in(network, precision, &config, providers, cache)?;
     if let Some(original) = original
         && let Some(departure) = departure(&engine, original.clone(), precision, providers)?
     {
-        engine = build_in(original, Precision::FLOAT32, &config, providers, &cache)?;
+        engine = build_in(original, Precision::FLOAT32, &config, providers, cache)?;
         notes.push(format!("{departure}: every layer went back to float32"));
     }
     engine.notes.splice(0..0, notes);
-    engine.build_seconds = start.elapsed().as_secs_f64();
     Ok(engine)
 }
 
@@ -114,6 +136,7 @@ fn staged(
         notes,
         passes: passes.into_iter().collect(),
         build_seconds: 0.0,
+        source: None,
     })
 }
 
@@ -197,6 +220,11 @@ fn simplify(
         refittable: false,
         ..Default::default()
     };
+    let tell = |done| {
+        let watch = config.watch.as_ref();
+        watch.map_or(Ok(()), |watch| watch.step("Simplifying the network", done, 1))
+    };
+    tell(0)?;
     let mut counts = passes::run(network, &settings)?;
     let plan_settings = config.settings();
     let has_kernel = |network: &Network, id| {
@@ -208,6 +236,7 @@ fn simplify(
             *counts.entry(name).or_default() += count;
         }
     }
+    tell(1)?;
     Ok(counts)
 }
 
@@ -320,6 +349,7 @@ fn plan(
         notes,
         passes: vec![],
         build_seconds: 0.0,
+        source: None,
     })
 }
 

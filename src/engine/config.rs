@@ -6,6 +6,7 @@ use crate::network::Network;
 use crate::network::dim::{Dim, Range};
 use crate::network::dtype::DType;
 use crate::plan::Settings;
+use crate::plan::watch::Watch;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -38,6 +39,10 @@ pub struct BuilderConfig {
     pub strict: bool,
     /// Whether an engine in lower precision is compared with float32 once, and built in float32 if it departs too far.
     pub verify: bool,
+    /// Whether the engine keeps the network and the weights as they came, so that others can take their place.
+    pub refittable: bool,
+    /// Who hears of each step of the build.
+    pub watch: Option<Watch>,
 }
 
 impl Default for BuilderConfig {
@@ -53,6 +58,8 @@ impl Default for BuilderConfig {
             timing_cache: None,
             strict: false,
             verify: true,
+            refittable: false,
+            watch: None,
         }
     }
 }
@@ -72,6 +79,7 @@ impl BuilderConfig {
             threads: self.threads.max(1),
             optimization_level: self.optimization_level,
             exclude: self.exclude.clone(),
+            watch: self.watch.clone(),
         }
     }
 }

@@ -5,11 +5,12 @@ pub mod config;
 pub mod foreign;
 pub mod format;
 mod likely;
+mod refit;
 pub mod report;
 pub mod stages;
 mod verify;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::network::dim::{Binding, Symbols};
 use crate::network::document::Document;
@@ -40,6 +41,8 @@ pub struct Engine {
     pub passes: Vec<(String, usize)>,
     /// Seconds that the build took.
     pub build_seconds: f64,
+    /// The network as it came, of an engine whose weights can be replaced.
+    pub source: Option<Arc<Network>>,
 }
 
 /// A profile and the program that is best at its opt shapes.
@@ -107,10 +110,16 @@ impl Engine {
     /// # Errors
     /// If the file can't be written; an older one of this name stays as it was.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let (network, weights) = Document::write(&self.network)?;
+        let (network, mut weights) = Document::write(&self.network)?;
+        let source = self.source.as_deref().map(Document::write).transpose()?;
+        let source = source.map(|(document, originals)| {
+            weights.extend(originals);
+            document
+        });
         let header = format::Header {
             producer: concat!("neurenix ", env!("CARGO_PKG_VERSION")).into(),
             network,
+            source,
             compute: self.config.compute,
             tf32: self.config.tf32,
             profiles: self.profiles().cloned().collect(),
@@ -126,17 +135,20 @@ impl Engine {
     /// # Errors
     /// If the file is no engine, is damaged or newer than this code, or some layer runs on no provider here.
     pub fn load(path: &Path, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Self> {
-        let (header, weights) = format::open(path)?;
-        let network = header
-            .network
-            .read(weights)
-            .map_err(|e| e.during(format!("{} can't be opened", path.display())))?;
+        let (header, mut weights) = format::open(path)?;
+        let refused = |e: Error| e.during(format!("{} can't be opened", path.display()));
+        let originals = weights.split_off(header.network.constant_count());
+        let network = header.network.read(weights).map_err(refused)?;
+        let source = header.source.map(|source| source.read(originals).map_err(refused));
+        let source = source.transpose()?.map(Arc::new);
         let config = BuilderConfig {
             compute: header.compute,
             tf32: header.tf32,
             profiles: header.profiles,
+            refittable: source.is_some(),
             ..config
         };
-        builder::plan_again(network, config, providers, header.times, header.notes)
+        let engine = builder::plan_again(network, config, providers, header.times, header.notes)?;
+        Ok(Self { source, ..engine })
     }
 }

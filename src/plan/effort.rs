@@ -65,6 +65,7 @@ mod tests {
                 threads: 1,
                 optimization_level,
                 exclude: Default::default(),
+                watch: None,
             };
             let efforts = (0..forms.len()).map(|at| Effort::of(&settings, &forms[at], &forms[..at]));
             let efforts: Vec<_> = efforts.collect();

@@ -22,6 +22,7 @@ mod stretch;
 mod tape;
 pub mod timing;
 mod tuning;
+pub mod watch;
 
 use crate::error::Result;
 use crate::network::array::Buffer;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub optimization_level: u8,
     /// By provider, the names of ops or layers that it must not run.
     pub exclude: BTreeMap<String, Vec<String>>,
+    /// Who hears of each step.
+    pub watch: Option<watch::Watch>,
 }
 
 /// Why a provider does not run a layer.

@@ -148,7 +148,12 @@ class Backend:
         engine = _build(model, input_shapes, dict(input_values or {}), wanted.native(chosen, self.device))
         for note in engine.notes:
             LOG.warning("%s", note)
-        return OptimizedModel(engine, wanted.precision, refused)
+        return OptimizedModel(engine, wanted.precision, refused, given)
+
+    def native_options(self, **options: Any) -> dict[str, Any]:
+        """Options as the native module takes them, with the providers that can run here. Raises as `optimize_model`."""
+        wanted = Options.of(**dict(self._options) | options)
+        return wanted.native(self._choose(wanted)[0], self.device)
 
     def inference(self, model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Runs a model once: an OptimizedModel as it is, every other one after optimising it for these inputs."""
@@ -166,7 +171,7 @@ class Backend:
         engine = _native.Engine.load(os.fspath(path), wanted.native(chosen, self.device))
         for note in engine.notes:
             LOG.warning("%s", note)
-        return OptimizedModel(engine, engine.precision, refused)
+        return OptimizedModel(engine, engine.precision, refused, dict(self._options) | options)
 
     def save(self, model: OptimizedModel, path: str | os.PathLike[str]) -> None:
         """Saves an optimised model to a file."""

@@ -27,10 +27,8 @@ LATER = {
     "metric": 'precision="mixed" is not there yet',
     "hint": "the planner optimises latency for now",
     "dry_run": "build, then read report(), for now",
-    "refittable": "weights can't be exchanged yet",
     "deterministic": "builds repeat only with a kept timing cache for now",
     "target": "there is no provider yet that builds for another machine",
-    "progress": "builds do not report progress yet",
 }
 PRECISIONS_LATER = {
     "int8": "quantisation is not there yet",
@@ -55,7 +53,9 @@ class Options:
     it must not run. `strict`: a fall back raises. `verify`: whether a lowered precision is compared with float32
     ("auto" or True: once, at build). `timing_cache`: a path, None for one in the cache directory, False for none.
     `plugins`: what to register before the model is read: classes derived from `trt.IPluginV2`, a dict from name to
-    class, names of modules to import, paths of libraries in C++ (`.so`).
+    class, names of modules to import, paths of libraries in C++ (`.so`). `refittable`: whether the network and the
+    weights are kept as they came, in files too, so that `update_weights` and `trt.Refitter` replace them.
+    `progress(phase, done, steps)` is called at each step of the build; False ends it.
 
     `optimization_level`: how thoroughly kernels are timed at build. 0: not at all, rules choose; 1: the first form of
     each kernel; 2: one form for each set of layouts; 3: every form; 4 and 5: every form three times and ten times over.
@@ -72,6 +72,8 @@ class Options:
     verify: str | bool = "auto"
     timing_cache: str | bool | None = None
     plugins: tuple[Plugin, ...] = ()
+    refittable: bool = False
+    progress: Callable[[str, int, int], Any] | None = None
 
     @classmethod
     def of(cls, **given: Any) -> Options:
@@ -102,18 +104,24 @@ class Options:
         # Arrays come and go in the processor's memory: its provider is there even where it may run no layer.
         alone = "cpu" not in providers
         io = {} if self.io_dtype is None else {"io": IO_DTYPES[self.io_dtype]}
-        return io | {
-            "device": device,
-            "compute": self.compute(),
-            "tf32": self.precision == "tf32",
-            "threads": self.threads or _native.default_threads(),
-            "optimization_level": self.optimization_level,
-            "exclude": {name: list(kept) for name, kept in self.exclude.items()},
-            "strict": self.strict or alone,
-            "verify": self.verify is not False,
-            "timing_cache": self._timing_cache(),
-            "providers": [*providers, "cpu"] if alone else list(providers),
-        }
+        watch = {} if self.progress is None else {"watch": _watch(self.progress)}
+        return (
+            io
+            | watch
+            | {
+                "refittable": self.refittable,
+                "device": device,
+                "compute": self.compute(),
+                "tf32": self.precision == "tf32",
+                "threads": self.threads or _native.default_threads(),
+                "optimization_level": self.optimization_level,
+                "exclude": {name: list(kept) for name, kept in self.exclude.items()},
+                "strict": self.strict or alone,
+                "verify": self.verify is not False,
+                "timing_cache": self._timing_cache(),
+                "providers": [*providers, "cpu"] if alone else list(providers),
+            }
+        )
 
     def _timing_cache(self) -> str | None:
         if isinstance(self.timing_cache, str):
@@ -128,6 +136,10 @@ class Options:
             # A home that can't be written to: times are measured anew.
             return None
         return str(path / "timing.cache")
+
+
+def _watch(progress: Callable[[str, int, int], Any]) -> Callable[[str, int, int], bool]:
+    return lambda phase, done, steps: progress(phase, done, steps) is not False
 
 
 def names() -> list[str]:
@@ -238,6 +250,12 @@ def _cache(value: Any) -> str | bool | None:
     raise TypeError(value)
 
 
+def _function(value: Any) -> Any:
+    if not callable(value):
+        raise TypeError(value)
+    return value
+
+
 _flag = _one_of(True, False)
 #: For each option: what may be given, and how it is checked.
 _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -251,5 +269,7 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "strict": ("True or False", _flag),
     "verify": ('"auto", True or False', _one_of("auto", True, False)),
     "timing_cache": ("a path, None or False", _cache),
+    "refittable": ("True or False", _flag),
+    "progress": ("a function of the phase, the steps that are done and all steps, or None", _or_none(_function)),
     "plugins": ("classes, a dict from name to class, names of modules, or paths of libraries (.so)", _plugins),
 }

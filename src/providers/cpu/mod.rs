@@ -119,6 +119,7 @@ mod tests {
             threads: 1,
             optimization_level: 0,
             exclude: Default::default(),
+            watch: None,
         };
         let mut network = Network::new("");
         let x = network.add_input("x", DType::Float32, vec![4i64.into()]).unwrap();

@@ -8,7 +8,8 @@ from typing import Any
 from neurenix import _native
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, ShapeError
-from neurenix.hardware.tensorrt.graph import Definition, ILayer, ITensor, Scope
+from neurenix.hardware.tensorrt.graph import Definition
+from neurenix.hardware.tensorrt.layer import ILayer, ITensor, Scope
 from neurenix.hardware.tensorrt.plugins.fields import pack_all
 from neurenix.hardware.tensorrt.plugins.interfaces import IPluginV3
 from neurenix.hardware.tensorrt.plugins.registry import adapter
