@@ -121,8 +121,8 @@ class Engine:
         """
         Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
         `options`: compute (dtype), tf32, io (dtype), threads, optimization_level, exclude, timing_cache, strict,
-        verify, providers, device (the number of a GPU), refittable, watch (called with the phase, how many of its steps are
-        done, and how many there are; false ends the build).
+        verify, providers, device (the number of a GPU), refittable, watch (called with the phase, how many of its steps
+        are done, and how many there are; false ends the build).
         """
     def create_context(self, /) -> Context:
         """
@@ -185,7 +185,7 @@ class Engine:
         """
         The profiles: from the name of a symbol to its (min, opt, max).
         """
-    def refit(self, /, weights: dict, options: dict) -> Engine:
+    def refit(self, /, weights: dict[str, Any], options: dict[str, Any]) -> Engine:
         """
         An engine with other weights, by name; this one stays as it is. `options` as `build` has them.
         """
@@ -244,7 +244,7 @@ class Engine:
         The elements of a weight that can be replaced; None where there is none of this name.
         """
     @property
-    def weights(self, /) -> list:
+    def weights(self, /) -> list[tuple[str, np.dtype[Any], list[int]]]:
         """
         The weights that can be replaced: name, dtype, shape.
         """

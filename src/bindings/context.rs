@@ -144,11 +144,7 @@ pub fn run<'py>(
 pub type Row = (String, String, u64);
 
 /// Runs a context once on arrays, timing each kernel: its layers, its implementation, nanoseconds.
-pub fn profile(
-    py: Python<'_>,
-    context: &mut ExecutionContext,
-    inputs: &[Array],
-) -> PyResult<Vec<Row>> {
+pub fn profile(py: Python<'_>, context: &mut ExecutionContext, inputs: &[Array]) -> PyResult<Vec<Row>> {
     let times = py.detach(|| guarded(|| context.timed(inputs)))?;
     Ok(rows(times))
 }

@@ -114,8 +114,8 @@ fn watch(listener: Py<PyAny>) -> Watch {
 impl Engine {
     /// Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
     /// `options`: compute (dtype), tf32, io (dtype), threads, optimization_level, exclude, timing_cache, strict,
-    /// verify, providers, device (the number of a GPU), refittable, watch (called with the phase, how many of its steps are
-    /// done, and how many there are; false ends the build).
+    /// verify, providers, device (the number of a GPU), refittable, watch (called with the phase, how many of its steps
+    /// are done, and how many there are; false ends the build).
     #[staticmethod]
     fn build(
         py: Python<'_>,

@@ -50,7 +50,10 @@ impl Engine {
 /// The network with other arrays for the constants of these names.
 fn replaced(source: &Network, weights: BTreeMap<String, Array>) -> Result<Network> {
     let mut network = source.clone();
-    let found: Vec<_> = network.tensors().map(|(id, tensor)| (tensor.name.clone(), id)).collect();
+    let found: Vec<_> = network
+        .tensors()
+        .map(|(id, tensor)| (tensor.name.clone(), id))
+        .collect();
     let mut ids: BTreeMap<String, _> = found.into_iter().collect();
     for (name, array) in weights {
         let id = ids.remove(&name).filter(|&id| network[id].constant().is_some());
@@ -63,7 +66,9 @@ fn replaced(source: &Network, weights: BTreeMap<String, Array>) -> Result<Networ
 
 fn unknown(source: &Network, name: &str) -> Error {
     let constants = source.tensors().filter(|(_, tensor)| tensor.constant().is_some());
-    let near = constants.map(|(_, t)| t.name.as_str()).min_by_key(|n| ops::distance(name, n));
+    let near = constants
+        .map(|(_, t)| t.name.as_str())
+        .min_by_key(|n| ops::distance(name, n));
     let error = Error::invalid(format!("the engine has no weight {name:?}"));
     match near {
         Some(near) => error.hint(format!("the nearest name is {near:?}")),
@@ -77,15 +82,19 @@ fn check(tensor: &Tensor, array: &Array) -> Result<()> {
     };
     let describe = |array: &Array| format!("{}{:?}", array.dtype(), array.shape());
     if (old.dtype(), old.shape()) != (array.dtype(), array.shape()) {
-        return Err(Error::shape("a weight has another dtype or shape than the one that it replaces")
-            .tensor(&tensor.name)
-            .expected(describe(old))
-            .got(describe(array)));
+        return Err(
+            Error::shape("a weight has another dtype or shape than the one that it replaces")
+                .tensor(&tensor.name)
+                .expected(describe(old))
+                .got(describe(array)),
+        );
     }
     if tensor.ty.value.is_some() && old != array {
-        return Err(Error::invalid("the elements of this constant decide shapes: they can't be replaced")
-            .tensor(&tensor.name)
-            .hint("build the model anew"));
+        return Err(
+            Error::invalid("the elements of this constant decide shapes: they can't be replaced")
+                .tensor(&tensor.name)
+                .hint("build the model anew"),
+        );
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from neurenix._native import Layer, Network, Tensor
@@ -68,10 +69,11 @@ _KINDS = {
 _ONCE = ("If", "Loop", "Scan", "Plugin")
 
 
-def adopt(definition: Definition, network: Network) -> None:
+def adopt(definition: Definition, network: Network, names: Mapping[Tensor, str]) -> None:
     """Takes over an imported network: its layers become layers of the definition, which must be empty.
 
-    Their properties are the attributes of our ops, under the names of `ops()`.
+    `names` says what the model calls tensors. Properties of layers are the attributes of our ops, under the names of
+    `ops()`.
     """
     definition._draft = network
     definition._name = network.name
@@ -94,9 +96,10 @@ def adopt(definition: Definition, network: Network) -> None:
     for given in network.layers:
         layer = _layer(definition, given, [None if t is None else read(t) for t in given.inputs])
         for tensor, native in zip(layer._outputs, given.outputs, strict=True):
-            tensor._name = native.name
+            tensor._name = names.get(native, native.name)
             known(native, tensor)
         definition._layers.append(layer)
+    definition._order = list(definition._layers)
     definition._ready = len(definition._layers)
     for name, native in network.outputs.items():
         _mark(definition, name, read(native))

@@ -48,6 +48,8 @@ class Definition(Scoped):
         self._name = name
         self._inputs: list[Port] = []
         self._layers: list[ILayer] = []
+        #: The layers, each behind those that it reads.
+        self._order: list[ILayer] = []
         self._outputs: list[ITensor] = []
         self._output_dtypes: dict[int, Dtype] = {}
         #: Constants that no layer gives: they came with a model.
@@ -150,7 +152,7 @@ class Definition(Scoped):
         """The Network that the layers make."""
         if self._stale:
             self._inputs_stale = True
-        self._sync(len(self._layers))
+        self._sync(len(self._order))
         names: set[str] = set()
         for output in self._outputs:
             if output.name in names:
@@ -171,20 +173,24 @@ class Definition(Scoped):
         properties: dict[str, Any],
         emit: Emit,
         outputs: int = 1,
+        late: bool = False,
     ) -> ILayer:
-        """Adds a layer; bad arguments raise here."""
+        """Adds a layer; bad arguments raise here, or (`late`) once properties can have been set."""
         number = sum(layer.kind == kind for layer in self._layers)
         resolved = [None if t is None else self._resolve(t) for t in inputs]
         layer = CLASSES.get(kind, ILayer)(self, kind, f"{kind}_{number}", resolved, properties, emit, outputs)
-        self._sync(len(self._layers))
+        self._sync(len(self._order))
+        added = 1
         try:
             self._add(layer)
         except Error:
             # Parts of it may be in the draft.
-            self._stale = True
-            raise
+            self._stale, added = True, 0
+            if not late:
+                raise
         self._layers.append(layer)
-        self._ready = len(self._layers)
+        self._order.append(layer)
+        self._ready += added
         return layer
 
     def _add(self, layer: ILayer) -> None:
@@ -201,9 +207,23 @@ class Definition(Scoped):
             self._tensors[id(tensor)] = output
 
     def _changed(self, layer: ILayer) -> None:
-        if layer in self._layers:
-            self._ready = min(self._ready, self._layers.index(layer))
+        if layer in self._order:
+            self._ready = min(self._ready, self._order.index(layer))
             self._stale = True
+
+    def _rewired(self, layer: ILayer) -> None:
+        """A layer reads something else, perhaps what was added behind it: it moves to the end, with all that follow."""
+        following = {layer}
+        for other in self._order:
+            if any(t is not None and t._layer in following for t in other._inputs):
+                following.add(other)
+        if any(t is not None and t._layer in following for t in layer._inputs):
+            raise InvalidArgumentError("the layer reads itself, through others", layer=layer.name)
+        self._changed(layer)
+        rest = [other for other in self._order if other not in following]
+        moved = [other for other in self._order if other in following and other != layer]
+        self._order = [*rest, layer, *moved]
+        self._ready = min(self._ready, len(rest))
 
     def _inputs_changed(self) -> None:
         self._inputs_stale = True
@@ -212,7 +232,7 @@ class Definition(Scoped):
         if self._inputs_stale:
             self._restart()
         while self._ready < upto:
-            self._add(self._layers[self._ready])
+            self._add(self._order[self._ready])
             self._ready += 1
 
     def _restart(self) -> None:
@@ -226,7 +246,7 @@ class Definition(Scoped):
         self._ready, self._stale, self._inputs_stale = 0, False, False
 
     def _tensor(self, tensor: ITensor) -> Tensor:
-        upto = 0 if tensor._layer is None else self._layers.index(tensor._layer) + 1
+        upto = 0 if tensor._layer is None else self._order.index(tensor._layer) + 1
         self._sync(upto)
         return self._tensors[id(tensor)]
 

@@ -290,8 +290,13 @@ class ILayer:
     def set_input(self, index: int, tensor: Any) -> None:
         """Replaces an input, or adds one that may be left out."""
         self._inputs.extend([None] * (index + 1 - len(self._inputs)))
+        before = self._inputs[index]
         self._inputs[index] = self._network._resolve(tensor)
-        self._network._changed(self)
+        try:
+            self._network._rewired(self)
+        except InvalidArgumentError:
+            self._inputs[index] = before
+            raise
 
     @property
     def precision(self) -> DataType:

@@ -134,9 +134,10 @@ class OnnxParser(Scoped):
                     "the network has layers or inputs already", hint="create a network of its own"
                 )
             proto, folder = _load(model, path)
-            from neurenix.importers.onnx.graph import import_model
+            from neurenix.importers.onnx.graph import import_graph
 
-            adopt(self._network, import_model(proto, folder, {}))
+            graph = import_graph(proto, folder, {})
+            adopt(self._network, graph.network, {tensor: name for name, tensor in graph.tensors.items()})
         except Error as error:
             self._fail(error, proto)
             return False

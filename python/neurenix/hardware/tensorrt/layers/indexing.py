@@ -136,4 +136,4 @@ class IndexingLayers(Definition):
             return [scope.add("ReverseSequence", scope[0], scope.integers(1, None), **axes)]
 
         properties = {"batch_axis": 1, "sequence_axis": 0}
-        return self._append("ReverseSequence", [input, sequence_lens], properties, emit)
+        return self._append("ReverseSequence", [input, sequence_lens], properties, emit, late=True)

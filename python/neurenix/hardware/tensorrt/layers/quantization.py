@@ -39,7 +39,7 @@ class QuantizationLayers(Definition):
             scales = scope.add("Cast", _scale(layer, scope), to=scope[0].dtype)
             return [scope.add("QuantizeLinear", scope[0], scales, to=as_dtype(layer.to_type))]
 
-        return self._append("Quantize", [input, scale], {"axis": -1, "to_type": output_type}, emit)
+        return self._append("Quantize", [input, scale], {"axis": -1, "to_type": output_type}, emit, late=True)
 
     def add_dequantize(self, input: Any, scale: Any, output_type: Any = np.float32) -> ILayer:
         """input * scale, as `output_type`. Properties: axis (of the scales, where there are several), to_type."""
@@ -48,4 +48,4 @@ class QuantizationLayers(Definition):
             scales = scope.add("Cast", _scale(layer, scope), to=as_dtype(layer.to_type))
             return [scope.add("DequantizeLinear", scope[0], scales)]
 
-        return self._append("Dequantize", [input, scale], {"axis": -1, "to_type": output_type}, emit)
+        return self._append("Dequantize", [input, scale], {"axis": -1, "to_type": output_type}, emit, late=True)
