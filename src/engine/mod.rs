@@ -146,6 +146,12 @@ impl Engine {
             tf32: header.tf32,
             profiles: header.profiles,
             refittable: source.is_some(),
+            // Where the build timed nothing, opening it does not begin to.
+            optimization_level: if header.times.is_empty() {
+                0
+            } else {
+                config.optimization_level
+            },
             ..config
         };
         let engine = builder::plan_again(network, config, providers, header.times, header.notes)?;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,27 @@ def test_comparison_with_onnxruntime_passes(model: Any, tmp_path: Path, capsys: 
     assert "PASSED" in capsys.readouterr().out
 
 
+def test_its_command_line_runs(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU())
+    export(module, tmp_path / "m.onnx", {"x": torch.zeros(1, 3, 8, 8)})
+    script = tmp_path / "polygraphy_tool.py"
+    script.write_text("import sys\nfrom polygraphy.tools import main\nsys.exit(main())\n")
+
+    def polygraphy(*args: str) -> str:
+        command = [sys.executable, "-m", "neurenix.hardware.tensorrt", str(script), *args]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    ranges = [f"--trt-{what}-shapes=x:[{batch},3,8,8]" for what, batch in (("min", 1), ("opt", 2), ("max", 4))]
+    said = polygraphy("run", "m.onnx", "--trt", "--onnxrt", *ranges, "--save-engine", "m.engine")
+    assert "PASSED | Runtime" in said and "FAILED" not in said
+    said = polygraphy("inspect", "model", "m.engine", "--show", "layers")
+    assert "shape=(-1, 3, 8, 8)" in said and "max=(4, 3, 8, 8)" in said and "[Op: Conv+Relu]" in said
+    said = polygraphy("inspect", "model", "m.onnx", "--display-as=trt", "--show", "layers", "attrs")
+    assert "[Op: LayerType.CONVOLUTION]" in said and "[Op: ActivationType.RELU]" in said
+
+
 def test_its_calls_fail_with_our_errors(tmp_path: Path) -> None:
     from polygraphy.backend.trt import EngineFromBytes, NetworkFromOnnxBytes
     from polygraphy.exception import PolygraphyException
@@ -130,7 +153,6 @@ def test_the_allocation_strategies_of_its_runner(tmp_path: Path) -> None:
 
 
 def test_nothing_stands_in_where_another_module_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
     import types
 
     monkeypatch.setitem(sys.modules, "tensorrt_other", types.ModuleType("tensorrt_other"))

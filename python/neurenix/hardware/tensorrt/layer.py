@@ -361,5 +361,8 @@ class ILayer:
         else:
             self.__dict__["_name" if name == "name" else name] = str(value)
 
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(type(self)), *self._properties})
+
     def __repr__(self) -> str:
         return f"ILayer({self.name}: {self.kind})"
