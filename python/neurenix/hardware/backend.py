@@ -145,10 +145,11 @@ class Backend:
         chosen, refused = self._choose(wanted)
         if isinstance(model, OptimizedModel):
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
-        engine = _build(model, input_shapes, dict(input_values or {}), wanted.native(chosen, self.device))
+        native = wanted.native(chosen, self.device)
+        engine = _build(model, input_shapes, dict(input_values or {}), native)
         for note in engine.notes:
             LOG.warning("%s", note)
-        return OptimizedModel(engine, wanted.precision, refused, given)
+        return OptimizedModel(engine, wanted.precision, refused, native)
 
     def native_options(self, **options: Any) -> dict[str, Any]:
         """Options as the native module takes them, with the providers that can run here. Raises as `optimize_model`."""
@@ -168,10 +169,11 @@ class Backend:
         wanted = Options.of(**dict(self._options) | options)
         wanted.register_plugins()
         chosen, refused = self._choose(wanted)
-        engine = _native.Engine.load(os.fspath(path), wanted.native(chosen, self.device))
+        native = wanted.native(chosen, self.device)
+        engine = _native.Engine.load(os.fspath(path), native)
         for note in engine.notes:
             LOG.warning("%s", note)
-        return OptimizedModel(engine, engine.precision, refused, dict(self._options) | options)
+        return OptimizedModel(engine, engine.precision, refused, native)
 
     def save(self, model: OptimizedModel, path: str | os.PathLike[str]) -> None:
         """Saves an optimised model to a file."""

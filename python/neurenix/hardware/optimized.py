@@ -62,7 +62,9 @@ class OptimizedModel:
         self._engine = engine
         self._run = engine.run
         self._precision = precision
-        self._options = {name: value for name, value in (options or {}).items() if name != "progress"}
+        #: How it was built, for new weights: those are planned from known times, and nobody follows.
+        self._options = {name: value for name, value in (options or {}).items() if name != "watch"}
+        self._options["timing_cache"] = None
         self._fallbacks = tuple(fallbacks)
         self._names = tuple(name for name, _, _ in engine.inputs)
         self._placed = placed.Caller(engine)
@@ -184,11 +186,8 @@ class OptimizedModel:
         was not built with `refittable=True`, and `ShapeError` for another dtype or shape. What is not named stays as it
         is.
         """
-        from neurenix.hardware import get_backend
-
-        options = get_backend().native_options(**self._options)
         given = {name: arrays.to_numpy(value) for name, value in weights.items()}
-        self._engine = self._engine.refit(given, options)
+        self._engine = self._engine.refit(given, self._options)
         self._run = self._engine.run
         self._placed = placed.Caller(self._engine)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from neurenix import _native
 from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
+from neurenix.hardware.options import check
 from neurenix.hardware.tensorrt.build_enums import BuilderFlag, NetworkDefinitionCreationFlag
 from neurenix.hardware.tensorrt.config import IBuilderConfig
 from neurenix.hardware.tensorrt.engine import ICudaEngine
@@ -36,7 +37,7 @@ class Builder(Scoped):
 
     def __init__(self, logger: Any = None) -> None:
         self.logger = checked(logger)
-        self.max_threads = _native.default_threads()
+        self._threads: int | None = None
         self.error_recorder: IErrorRecorder | None = None
 
     def create_network(self, flags: int = 0) -> INetworkDefinition:
@@ -56,6 +57,15 @@ class Builder(Scoped):
     def create_optimization_profile(self) -> IOptimizationProfile:
         """An optimisation profile."""
         return IOptimizationProfile()
+
+    @property
+    def max_threads(self) -> int:
+        """Threads of a CPU that engines run on, where their configuration does not say."""
+        return self._threads or _native.default_threads()
+
+    @max_threads.setter
+    def max_threads(self, threads: int) -> None:
+        self._threads = check("threads", threads)
 
     @property
     def platform_has_tf32(self) -> bool:
@@ -85,7 +95,8 @@ class Builder(Scoped):
         _check_flags(network, config)
         follower = Follower(config.progress_monitor) if config.progress_monitor is not None else None
         options = config._final()
-        options.setdefault("threads", self.max_threads)
+        if self._threads is not None:
+            options.setdefault("threads", self._threads)
         if follower is not None:
             options["progress"] = follower
         built = False
@@ -113,8 +124,7 @@ class Builder(Scoped):
         if type(self.logger) is not Logger:
             for note in engine.notes:
                 self.logger.log(Severity.WARNING, note)
-        kept = {name: value for name, value in options.items() if name not in ("progress", "timing_cache")}
-        return ICudaEngine(engine, kept, self.logger, config.profiling_verbosity)
+        return ICudaEngine(engine, model._options, self.logger, config.profiling_verbosity)
 
     def build_engine_with_config(self, network: Given, config: IBuilderConfig) -> ICudaEngine | None:
         """Builds an engine; None, after logging the error, where that fails."""
@@ -157,7 +167,7 @@ class Builder(Scoped):
 
     def reset(self) -> None:
         """Makes everything as it was at first."""
-        self.max_threads = _native.default_threads()
+        self._threads = None
         self.error_recorder = None
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from neurenix import arrays
 from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
+from neurenix.hardware.placed import stream_of
 from neurenix.hardware.tensorrt.build_enums import ProfilingVerbosity, TensorIOMode
 from neurenix.hardware.tensorrt.call import Call, address_of
 from neurenix.hardware.tensorrt.enums import Dims
@@ -183,12 +184,13 @@ class IExecutionContext(Scoped):
 
     # Calls.
 
-    def execute_async_v3(self, stream_handle: int) -> bool:
+    def execute_async_v3(self, stream_handle: Any) -> bool:
         """Runs on the addresses and shapes that were set, in the caller's stream; False, after logging why, or True.
 
-        Where the CPU runs the engine the stream does not count, and the call returns when the work is done.
+        `stream_handle`: a number, or a stream of torch, CuPy or cuda.core. Where the CPU runs the engine it does not
+        count, and the call returns when the work is done.
         """
-        return self._tried(lambda: self._run(self._call, int(stream_handle or 0)))
+        return self._tried(lambda: self._run(self._call, stream_of(stream_handle or 0)))
 
     def execute_v2(self, bindings: Sequence[int]) -> bool:
         """Runs on one address for each input and output, in their order; returns when the work is done.

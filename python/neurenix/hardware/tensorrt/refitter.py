@@ -107,10 +107,7 @@ class Refitter(Scoped):
         """Puts the new elements into the engine, all or none; False, after logging the error, where that fails."""
 
         def refit() -> None:
-            from neurenix.hardware import get_backend
-
-            options = get_backend().native_options(**self.engine._options)
-            self.engine._replace(self.engine._engine.refit(self._given, options))
+            self.engine._replace(self.engine._engine.refit(self._given, self.engine._options))
             self._given.clear()
 
         return self._tried(refit)

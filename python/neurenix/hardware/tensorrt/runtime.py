@@ -8,6 +8,7 @@ from typing import Any
 
 from neurenix import _native
 from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
+from neurenix.hardware.options import check
 from neurenix.hardware.tensorrt.engine import ICudaEngine
 from neurenix.hardware.tensorrt.interfaces import IErrorRecorder, IStreamReader, IStreamReaderV2
 from neurenix.hardware.tensorrt.logger import Logger, Severity, checked, report
@@ -26,11 +27,20 @@ class Runtime(Scoped):
 
     def __init__(self, logger: Any = None) -> None:
         self.logger = checked(logger)
-        self.max_threads = _native.default_threads()
+        self._threads: int | None = None
         self.error_recorder: IErrorRecorder | None = None
         #: Engines hold no code, whatever is allowed.
         self.engine_host_code_allowed = False
         self.temporary_directory: str | None = None
+
+    @property
+    def max_threads(self) -> int:
+        """Threads of a CPU that engines run on."""
+        return self._threads or _native.default_threads()
+
+    @max_threads.setter
+    def max_threads(self, threads: int) -> None:
+        self._threads = check("threads", threads)
 
     def deserialize_cuda_engine(self, serialized_engine: Any) -> ICudaEngine | None:
         """Opens an engine from bytes, or from an IStreamReader; nothing in them is executed.
@@ -46,15 +56,16 @@ class Runtime(Scoped):
     def _open(self, data: bytes) -> ICudaEngine:
         from neurenix.hardware import get_backend
 
-        options = {"threads": self.max_threads}
+        options = {} if self._threads is None else {"threads": self._threads}
         with tempfile.TemporaryDirectory(prefix="neurenix-", dir=self.temporary_directory) as folder:
             path = Path(folder) / "engine"
             path.write_bytes(data)
-            engine = get_backend().load(path, **options)._engine
+            model = get_backend().load(path, **options)
+        engine = model._engine
         if type(self.logger) is not Logger:
             for note in engine.notes:
                 self.logger.log(Severity.WARNING, note)
-        return ICudaEngine(engine, options, self.logger)
+        return ICudaEngine(engine, model._options, self.logger)
 
     def load_runtime(self, path: str) -> Runtime:
         """Refused with `UnsupportedError`: engines need no runtime of another version."""
