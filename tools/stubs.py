@@ -51,6 +51,8 @@ EXACT = {
     },
     ("Engine", "prepare"): {"dict[str, Sequence[SupportsIndex]]": "Mapping[str, Sequence[int]]"},
     ("Engine", "load"): {"options: dict": "options: dict[str, Any]"},
+    ("Engine", "refit"): {"weights: dict": "weights: dict[str, Any]", "options: dict": "options: dict[str, Any]"},
+    ("Engine", "weights"): {"-> list": "-> list[tuple[str, np.dtype[Any], list[int]]]"},
     ("Engine", "inputs"): {"-> list": "-> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]"},
     ("Engine", "specs"): {"-> list": "-> list[tuple[np.dtype[Any], list[int]]]"},
     ("Engine", "outputs"): {"-> list": "-> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]"},

@@ -140,13 +140,17 @@ pub fn run<'py>(
     Ok(outputs)
 }
 
+/// A kernel: its layers, its implementation, nanoseconds.
+pub type Row = (String, String, u64);
+
 /// Runs a context once on arrays, timing each kernel: its layers, its implementation, nanoseconds.
-pub fn profile(
-    py: Python<'_>,
-    context: &mut ExecutionContext,
-    inputs: &[Array],
-) -> PyResult<Vec<(String, String, u64)>> {
+pub fn profile(py: Python<'_>, context: &mut ExecutionContext, inputs: &[Array]) -> PyResult<Vec<Row>> {
     let times = py.detach(|| guarded(|| context.timed(inputs)))?;
+    Ok(rows(times))
+}
+
+/// Of each kernel: its layers, its implementation, nanoseconds.
+pub fn rows(times: Vec<LayerTime>) -> Vec<Row> {
     let row = |time: LayerTime| (time.layers, time.implementation, time.nanoseconds);
-    Ok(times.into_iter().map(row).collect())
+    times.into_iter().map(row).collect()
 }

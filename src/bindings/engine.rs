@@ -14,6 +14,7 @@ use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::plan::Provider;
 use crate::plan::layout::Space;
+use crate::plan::watch::Watch;
 use crate::providers;
 use crate::runtime::{ContextPool, TensorSpec};
 use pyo3::prelude::*;
@@ -87,6 +88,7 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
             "listener" => config.watch = watch(value.unbind()),
             "strict" => config.strict = value.extract()?,
             "verify" => config.verify = value.extract()?,
+            "refittable" => config.refittable = value.extract()?,
             "device" => device = value.extract()?,
             "providers" => chosen = value.extract::<Vec<String>>()?,
             other => return Err(Error::invalid(format!("there is no option {other:?}")).into()),
@@ -97,11 +99,24 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
     Ok((config, providers))
 }
 
+/// Asks a Python function whether the build goes on; what it raises is told by Python and ends the build.
+fn watch(listener: Py<PyAny>) -> Watch {
+    Watch::new(move |phase, done, steps| {
+        Python::attach(|py| {
+            let told = listener.call1(py, (phase, done, steps));
+            told.and_then(|told| told.is_truthy(py)).unwrap_or_else(|error| {
+                error.write_unraisable(py, None);
+                false
+            })
+        })
+    })
+}
+
 #[pymethods]
 impl Engine {
     /// Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
     /// `options`: compute (dtype), tf32, io (dtype), threads, optimization_level, exclude, timing_cache, workspace,
-    /// listener (as for a `TensorRTPlan`), strict, verify, providers, device (the number of a GPU).
+    /// listener (as for a `TensorRTPlan`), strict, verify, providers, device (the number of a GPU), refittable.
     #[staticmethod]
     fn build(
         py: Python<'_>,
@@ -128,6 +143,41 @@ impl Engine {
         Ok(Self::wrap(py, engine))
     }
 
+    /// An engine with other weights, by name; this one stays as it is. `options` as `build` has them.
+    fn refit(&self, py: Python<'_>, weights: &Bound<'_, PyDict>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let (config, providers) = config(options)?;
+        let mut arrays = BTreeMap::new();
+        for (name, array) in weights {
+            let name: String = name.extract()?;
+            let array = arrays::read_copy(&array).map_err(|e| e.tensor(&name))?;
+            arrays.insert(name, array);
+        }
+        let engine = py.detach(|| guarded(|| self.engine.refit(arrays, config, &providers)))?;
+        Ok(Self::wrap(py, engine))
+    }
+
+    /// Whether its weights can be replaced.
+    #[getter]
+    fn refittable(&self) -> bool {
+        self.engine.original.is_some()
+    }
+
+    /// The weights that can be replaced: name, dtype, shape.
+    #[getter]
+    fn weights<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for (name, array) in self.engine.weights() {
+            list.append((name, arrays::numpy_dtype(py, array.dtype())?, array.shape()))?;
+        }
+        Ok(list)
+    }
+
+    /// The elements of a weight that can be replaced; None where there is none of this name.
+    fn weight<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let array = self.engine.weights().get(name).map(|array| (*array).clone());
+        array.map(|array| arrays::write(py, &array)).transpose()
+    }
+
     /// Saves the engine to a file, which appears whole or not at all.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         Ok(py.detach(|| guarded(|| self.engine.save(&path)))?)
@@ -150,6 +200,8 @@ impl Engine {
     /// Runs on arrays at these addresses, each with the number of its GPU or None: dense, of the dtypes of the inputs,
     /// of these shapes. The outputs must have room for what `specs` says. `stream`: a GPU and the caller's stream of
     /// it; the call then returns before the work is done, where all arrays lie on that GPU.
+    /// `timed`: it waits, and gives for each kernel in order its layers, its implementation, nanoseconds.
+    #[pyo3(signature = (inputs, shapes, outputs, stream, timed = false))]
     fn run_at(
         &self,
         py: Python<'_>,
@@ -157,18 +209,20 @@ impl Engine {
         shapes: Vec<Vec<usize>>,
         outputs: Vec<Spot>,
         stream: Option<(u32, usize)>,
-    ) -> PyResult<()> {
+        timed: bool,
+    ) -> PyResult<Vec<context::Row>> {
         let call = Call {
             inputs,
             shapes,
             outputs,
             stream,
+            timed,
         };
-        let inside = call.run(py, &self.pool, self.ports.inputs.iter().map(|(_, dtype)| *dtype))?;
+        let (inside, times) = call.run(py, &self.pool, self.ports.inputs.iter().map(|(_, dtype)| *dtype))?;
         if !inside {
             self.outside.store(true, Ordering::Relaxed);
         }
-        Ok(())
+        Ok(context::rows(times))
     }
 
     /// dtype and shape of each output for inputs of these shapes.
@@ -180,6 +234,18 @@ impl Engine {
             list.append((arrays::numpy_dtype(py, dtype)?, shape))?;
         }
         Ok(list)
+    }
+
+    /// The name of the network.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.engine.network.name
+    }
+
+    /// Whether sizes of outputs, or what runs, depend on data: it then works on arrays in the processor's memory.
+    #[getter]
+    fn staged(&self) -> bool {
+        !self.engine.stages.is_empty()
     }
 
     /// The GPUs whose memory it reaches; none where the sizes of outputs depend on data.
@@ -198,7 +264,7 @@ impl Engine {
     }
 
     /// Runs once on a dict of arrays and gives, for each kernel in order: its layers, its implementation, nanoseconds.
-    fn profile<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Vec<(String, String, u64)>> {
+    fn profile<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Vec<context::Row>> {
         let arrays = context::read(py, &self.ports, inputs)?;
         let mut lent = py.detach(|| self.pool.lend());
         context::profile(py, &mut lent, &arrays)

@@ -192,6 +192,17 @@ impl Network {
         outputs.into_iter().map(|id| Self::wrap(slf, id)).collect()
     }
 
+    /// A network of its own with the same layers, and no results yet; `tensors` of this one stand for the tensors there
+    /// that come second.
+    fn copy(slf: &Bound<'_, Self>, tensors: Vec<Bound<'_, Tensor>>) -> PyResult<(Py<Self>, Vec<Py<Tensor>>)> {
+        let ids = tensors.iter().map(|t| Self::own(slf, t.get()));
+        let ids = ids.collect::<PyResult<Vec<_>>>()?;
+        let inner = slf.try_borrow()?.inner.without_outputs();
+        let copy = Bound::new(slf.py(), Self { inner })?;
+        let wrapped = ids.into_iter().map(|id| Self::wrap(&copy, id));
+        Ok((copy.clone().unbind(), wrapped.collect::<PyResult<_>>()?))
+    }
+
     /// Makes a tensor a result, under a name (the tensor's own if none is given).
     #[pyo3(signature = (tensor, name = None))]
     fn mark_output(slf: &Bound<'_, Self>, tensor: &Bound<'_, Tensor>, name: Option<&str>) -> PyResult<()> {

@@ -7,7 +7,7 @@ use crate::network::dtype::DType;
 use crate::plan::boundary::Place;
 use crate::plan::layout::Space;
 use crate::plan::queues::Foreign;
-use crate::runtime::{ContextPool, ExecutionContext};
+use crate::runtime::{ContextPool, ExecutionContext, LayerTime};
 use pyo3::prelude::*;
 
 /// Where an array lies: its address, and the number of its GPU, or None in the processor's memory.
@@ -38,14 +38,19 @@ pub struct Call {
     pub outputs: Vec<Spot>,
     /// The GPU of the caller's stream, and the stream.
     pub stream: Option<(u32, usize)>,
+    /// Whether each kernel is timed.
+    pub timed: bool,
 }
 
+/// What a call tells: whether the shapes lay inside a profile, and the time of each kernel where that was asked for.
+pub type Told = (bool, Vec<LayerTime>);
+
 impl Call {
-    /// Runs it; says whether the shapes lay inside a profile.
+    /// Runs it.
     ///
     /// # Errors
     /// As [`ExecutionContext::prepare`] and [`ExecutionContext::run`].
-    pub fn run(self, py: Python<'_>, pool: &ContextPool, dtypes: impl Iterator<Item = DType>) -> Result<bool> {
+    pub fn run(self, py: Python<'_>, pool: &ContextPool, dtypes: impl Iterator<Item = DType>) -> Result<Told> {
         let dtypes: Vec<DType> = dtypes.collect();
         let mut lent = match pool.try_lend() {
             Some(context) => context,
@@ -71,9 +76,13 @@ impl Call {
                             .got(format!("{} inputs, {} outputs", crossing.0.len(), crossing.1.len())),
                     );
                 }
+                let mut times = vec![];
                 // SAFETY: Python's side keeps the arrays until the work in its stream is done, as frameworks do.
-                unsafe { context.run(&crossing.0, &crossing.1, foreign.as_ref()) }?;
-                Ok(context.profile().is_none_or(|(_, inside)| inside))
+                match self.timed {
+                    true => times = unsafe { context.profile_run(&crossing.0, &crossing.1) }?,
+                    false => unsafe { context.run(&crossing.0, &crossing.1, foreign.as_ref()) }?,
+                }
+                Ok((context.profile().is_none_or(|(_, inside)| inside), times))
             })
         })
     }

@@ -28,7 +28,17 @@ const COMPILED_AGAIN: &str = "what another compiler made for this engine is not 
 const SHOWN: usize = 8;
 
 /// Passes, then a plan per profile; in float32 where a lower precision departs too far.
-pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
+pub fn build(network: Network, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
+    build_with(network, config, providers, &Times::new())
+}
+
+/// As [`build`], with times that are known already.
+pub fn build_with(
+    mut network: Network,
+    config: BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+    times: &Times,
+) -> Result<Engine> {
     let start = Instant::now();
     network.verify()?;
     let source = Graph::of(&network, &|_| None);
@@ -41,30 +51,41 @@ pub fn build(mut network: Network, config: BuilderConfig, providers: &[Arc<dyn P
         .timing_cache
         .clone()
         .map_or_else(TimingCache::default, TimingCache::open);
+    cache.extend(times);
+    let original = config.refittable.then(|| Arc::new(network.clone()));
+    let mut engine = compile(network, config, providers, &cache)?;
+    engine.source = Some(source);
+    engine.original = original;
+    engine.build_seconds = start.elapsed().as_secs_f64();
+    Ok(engine)
+}
+
+/// An engine in stages, or one in the precision that was asked for.
+fn compile(
+    network: Network,
+    config: BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+    cache: &TimingCache,
+) -> Result<Engine> {
     if let Some(cuts) = stages::cut(&network)? {
-        let mut engine = staged(network, cuts, config, providers, &cache)?;
-        engine.build_seconds = start.elapsed().as_secs_f64();
-        engine.source = Some(source);
-        return Ok(engine);
+        return staged(network, cuts, config, providers, cache);
     }
     let mut notes = vec![];
     let precision = precision(&config, providers, &mut notes);
     let original = config.verify.then(|| network.clone());
-    let mut engine = build_in(network, precision, &config, providers, &cache)?;
+    let mut engine = build_in(network, precision, &config, providers, cache)?;
     let lowered = precision != Precision::FLOAT32;
     if let Some(original) = original.filter(|_| lowered || engine.has_foreign())
         && let Some(exact) = exact(&engine, original.clone(), providers)?
     {
-        engine = exact.settle(engine, precision, providers, &cache)?;
+        engine = exact.settle(engine, precision, providers, cache)?;
         if lowered && let Some(departure) = exact.departure(&engine, precision)? {
-            engine = build_in(original, Precision::FLOAT32, &config, providers, &cache)?;
-            engine = exact.settle(engine, Precision::FLOAT32, providers, &cache)?;
+            engine = build_in(original, Precision::FLOAT32, &config, providers, cache)?;
+            engine = exact.settle(engine, Precision::FLOAT32, providers, cache)?;
             notes.push(format!("{departure}: every layer went back to float32"));
         }
     }
     engine.notes.splice(0..0, notes);
-    engine.source = Some(source);
-    engine.build_seconds = start.elapsed().as_secs_f64();
     Ok(engine)
 }
 
@@ -129,6 +150,7 @@ fn staged(
         passes: passes.into_iter().collect(),
         build_seconds: 0.0,
         source: None,
+        original: None,
     })
 }
 
@@ -219,6 +241,8 @@ fn simplify(
         refittable: false,
         ..Default::default()
     };
+    let tell = |done| config.watch.told("Simplifying the network", done, 1);
+    tell(0)?;
     let mut counts = passes::run(network, &settings)?;
     let plan_settings = config.settings();
     let has_kernel = |network: &Network, id| {
@@ -230,6 +254,7 @@ fn simplify(
             *counts.entry(name).or_default() += count;
         }
     }
+    tell(1)?;
     Ok(counts)
 }
 
@@ -362,6 +387,7 @@ pub(super) fn plan(
         passes: vec![],
         build_seconds: 0.0,
         source: None,
+        original: None,
     })
 }
 

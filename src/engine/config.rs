@@ -37,7 +37,7 @@ pub struct BuilderConfig {
     pub timing_cache: Option<PathBuf>,
     /// Bytes of scratch memory that one kernel may use; `None`: what is free.
     pub workspace: Option<usize>,
-    /// Who is told what compilers of others do.
+    /// Who is told of each step of the build, and what compilers of others do.
     pub watch: Watch,
     /// Whether a layer that the first provider refuses is an error.
     pub strict: bool,
@@ -45,6 +45,8 @@ pub struct BuilderConfig {
     /// of ours once: such parts go to other providers if they depart too far, and if that does not help the engine is built in
     /// float32.
     pub verify: bool,
+    /// Whether the engine keeps the network and the weights as they came, so that others can take their place.
+    pub refittable: bool,
 }
 
 impl Default for BuilderConfig {
@@ -62,6 +64,7 @@ impl Default for BuilderConfig {
             watch: Watch::default(),
             strict: false,
             verify: true,
+            refittable: false,
         }
     }
 }

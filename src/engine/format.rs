@@ -38,6 +38,9 @@ pub struct Header {
     pub producer: String,
     /// The simplified network.
     pub network: Document,
+    /// The network as it came, where its weights can be replaced; their places stand behind those of the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Document>,
     /// The precision that was asked for.
     pub compute: DType,
     /// Whether products of float32 might round what they multiply to tf32.
@@ -179,7 +182,8 @@ pub fn parse(bytes: Bytes) -> Result<(Header, Vec<Array>)> {
     }
     let header: Header =
         serde_json::from_slice(text).map_err(|e| damaged(&format!("the header can't be read: {e}")))?;
-    if header.weights.len() != header.network.constant_count() {
+    let originals = header.source.as_ref().map_or(0, Document::constant_count);
+    if header.weights.len() != header.network.constant_count() + originals {
         return Err(damaged("network and weights differ in number"));
     }
     let start = (PREAMBLE + text.len()).next_multiple_of(WEIGHT_ALIGNMENT);
@@ -224,6 +228,7 @@ mod tests {
         let header = Header {
             producer: "test".into(),
             network,
+            source: None,
             compute: DType::Float32,
             tf32: false,
             profiles: vec![Symbols::new()],

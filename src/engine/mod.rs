@@ -5,12 +5,13 @@ pub mod config;
 pub mod foreign;
 pub mod format;
 mod likely;
+mod refit;
 pub mod report;
 pub mod stages;
 mod trial;
 mod verify;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::network::dim::{Binding, Symbols};
 use crate::network::document::Document;
@@ -46,6 +47,8 @@ pub struct Engine {
     pub build_seconds: f64,
     /// The network as it was given, for reports; an engine that was loaded has none.
     pub source: Option<Graph>,
+    /// The network as it came, of an engine whose weights can be replaced.
+    pub original: Option<Arc<Network>>,
 }
 
 /// A profile and the program that is best at its opt shapes.
@@ -124,10 +127,16 @@ impl Engine {
     /// # Errors
     /// If the file can't be written; an older one of this name stays as it was.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let (network, weights) = Document::write(&self.network)?;
+        let (network, mut weights) = Document::write(&self.network)?;
+        let source = self.original.as_deref().map(Document::write).transpose()?;
+        let source = source.map(|(document, originals)| {
+            weights.extend(originals);
+            document
+        });
         let header = format::Header {
             producer: concat!("neurenix ", env!("CARGO_PKG_VERSION")).into(),
             network,
+            source,
             compute: self.config.compute,
             tf32: self.config.tf32,
             profiles: self.profiles().cloned().collect(),
@@ -143,17 +152,29 @@ impl Engine {
     /// # Errors
     /// If the file is no engine, is damaged or newer than this code, or some layer runs on no provider here.
     pub fn load(path: &Path, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Self> {
-        let (header, weights) = format::open(path)?;
-        let network = header
-            .network
-            .read(weights)
-            .map_err(|e| e.during(format!("{} can't be opened", path.display())))?;
+        let (header, mut weights) = format::open(path)?;
+        let refused = |e: Error| e.during(format!("{} can't be opened", path.display()));
+        let originals = weights.split_off(header.network.constant_count());
+        let network = header.network.read(weights).map_err(refused)?;
+        let source = header.source.map(|source| source.read(originals).map_err(refused));
+        let source = source.transpose()?.map(Arc::new);
         let config = BuilderConfig {
             compute: header.compute,
             tf32: header.tf32,
             profiles: header.profiles,
+            refittable: source.is_some(),
+            // Where the build timed nothing, opening it does not begin to.
+            optimization_level: if header.times.is_empty() {
+                0
+            } else {
+                config.optimization_level
+            },
             ..config
         };
-        builder::plan_again(network, config, providers, header.times, header.notes)
+        let engine = builder::plan_again(network, config, providers, header.times, header.notes)?;
+        Ok(Self {
+            original: source,
+            ..engine
+        })
     }
 }

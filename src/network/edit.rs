@@ -1,8 +1,10 @@
 //! How a network changes: what the Network's own calls and finished patches do to it.
 
+use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
-use crate::network::{Layer, LayerId, Network, Source, Tensor, TensorId};
+use crate::network::{Constant, Layer, LayerId, Network, Source, Tensor, TensorId};
+use std::sync::Arc;
 
 impl Network {
     /// Removes a layer whose outputs nobody reads.
@@ -120,6 +122,24 @@ impl Network {
         let users = &mut self[tensor].users;
         if let Some(at) = users.iter().position(|&u| u == user) {
             users.swap_remove(at);
+        }
+    }
+
+    /// Puts another array of the same dtype and shape in the place of a constant.
+    pub(crate) fn set_constant(&mut self, id: TensorId, array: Array) {
+        let constant = Constant {
+            array,
+            name: self[id].name.clone(),
+            recipe: None,
+        };
+        self[id].source = Source::Constant(Arc::new(constant));
+    }
+
+    /// The network without its results.
+    pub fn without_outputs(&self) -> Self {
+        Self {
+            outputs: vec![],
+            ..self.clone()
         }
     }
 

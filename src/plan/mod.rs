@@ -51,7 +51,7 @@ pub struct Settings {
     pub profiles: Vec<Symbols>,
     /// Bytes of scratch memory that one kernel may use; `None`: what is free.
     pub workspace: Option<usize>,
-    /// Who is told what compilers of others do.
+    /// Who is told of each step of the build, and what compilers of others do.
     pub watch: Watch,
 }
 

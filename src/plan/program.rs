@@ -101,11 +101,13 @@ impl Program {
         let cover = fit_cover(&mut tuner, banned)?;
         let (edges, numbers) = tuner.edges(&cover.groups)?;
         cover.groups.iter().try_for_each(|group| tuner.announce(group))?;
-        let choices = cover
-            .groups
-            .iter()
-            .map(|group| tuner.choice(group, &numbers))
-            .collect::<Result<Vec<_>>>()?;
+        let steps = cover.groups.len();
+        let mut choices = Vec::with_capacity(steps);
+        for (done, group) in cover.groups.iter().enumerate() {
+            tell(settings, done, steps)?;
+            choices.push(tuner.choice(group, &numbers)?);
+        }
+        tell(settings, steps, steps)?;
         let chosen = choose(&choices, &edges);
         let times = tuner.times;
         let mut program = Self {
@@ -193,6 +195,11 @@ fn fit_cover(tuner: &mut Tuner, banned: &Banned) -> Result<Cover> {
         }
         earlier.push(made);
     }
+}
+
+/// Tells who follows the build how many kernels are timed.
+fn tell(settings: &Settings, done: usize, steps: usize) -> Result<()> {
+    settings.watch.told("Tuning kernels", done, steps)
 }
 
 /// A tensor at concrete shapes, dense.

@@ -1,5 +1,6 @@
 //! Regions: many layers at once, of which a compiler that is not ours makes one kernel.
 
+use crate::error::{Error, Result};
 use crate::network::LayerId;
 use crate::plan::{Candidate, Refusal};
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ type Say = Arc<dyn Fn(&str, &str) + Send + Sync>;
 /// Takes how far a phase of a compiler is (steps done, steps in all or 0); `false` ends the build.
 type Step = Arc<dyn Fn(&str, i32, i32) -> bool + Send + Sync>;
 
-/// Who is told what compilers of others do, from threads of theirs.
+/// Who is told of each step of a build, and what compilers of others do, from threads of theirs.
 #[derive(Clone)]
 pub struct Watch {
     /// Takes messages.
@@ -46,8 +47,39 @@ impl Default for Watch {
     }
 }
 
+impl Watch {
+    /// Tells how far a phase is.
+    ///
+    /// # Errors
+    /// If who follows wants the build to end.
+    pub fn told(&self, phase: &str, done: usize, steps: usize) -> Result<()> {
+        let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        if (self.step)(phase, number(done), number(steps)) {
+            return Ok(());
+        }
+        Err(Error::invalid("the build was ended by who follows its progress")
+            .got(format!("{phase}: {done} of {steps} steps done")))
+    }
+}
+
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Watch")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_ends_the_build_and_names_the_step() {
+        let watch = Watch {
+            step: Arc::new(|_, done, _| done < 2),
+            ..Watch::default()
+        };
+        assert!(watch.told("tuning", 1, 3).is_ok());
+        let error = watch.told("tuning", 2, 3).unwrap_err().to_string();
+        assert!(error.contains("tuning: 2 of 3 steps done"), "{error}");
     }
 }

@@ -242,7 +242,10 @@ impl ExecutionContext {
     ///
     /// # Safety
     /// As [`ExecutionContext::run`].
-    unsafe fn profile_run(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Vec<LayerTime>> {
+    ///
+    /// # Errors
+    /// As [`ExecutionContext::run`].
+    pub unsafe fn profile_run(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Vec<LayerTime>> {
         // SAFETY: the caller vouches for the addresses.
         let times = unsafe { self.current()?.profile(inputs, outputs) }?;
         let program = self.engine.program(self.profile().unwrap_or_default());

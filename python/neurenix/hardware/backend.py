@@ -181,8 +181,14 @@ class Backend:
         chosen, refused = self._choose(wanted)
         if isinstance(model, OptimizedModel):
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
-        engine = _build(model, shapes, dict(values or {}), wanted.native(chosen, self.device))
-        return OptimizedModel(engine, wanted.precision, refused)
+        native = wanted.native(chosen, self.device)
+        engine = _build(model, shapes, dict(values or {}), native)
+        return OptimizedModel(engine, wanted.precision, refused, native)
+
+    def native_options(self, **options: Any) -> dict[str, Any]:
+        """Options as the native module takes them, with the providers that can run here. Raises as `optimize_model`."""
+        wanted = Options.of(**dict(self._options) | options)
+        return wanted.native(self._choose(wanted)[0], self.device)
 
     def inference(self, model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Runs a model once: an OptimizedModel as it is, every other one after optimising it for these inputs."""
@@ -197,10 +203,11 @@ class Backend:
         wanted = Options.of(**dict(self._options) | options)
         wanted.register_plugins()
         chosen, refused = self._choose(wanted)
-        engine = _native.Engine.load(os.fspath(path), wanted.native(chosen, self.device))
+        native = wanted.native(chosen, self.device)
+        engine = _native.Engine.load(os.fspath(path), native)
         for note in engine.notes:
             LOG.warning("%s", note)
-        return OptimizedModel(engine, engine.precision, refused)
+        return OptimizedModel(engine, engine.precision, refused, native)
 
     def save(self, model: OptimizedModel, path: str | os.PathLike[str]) -> None:
         """Saves an optimised model to a file."""

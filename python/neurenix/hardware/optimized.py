@@ -52,10 +52,19 @@ class OptimizedModel:
     expected, for an array that does not fit. Arrays are never converted silently.
     """
 
-    def __init__(self, engine: _native.Engine, precision: str, fallbacks: Sequence[State] = ()) -> None:
+    def __init__(
+        self,
+        engine: _native.Engine,
+        precision: str,
+        fallbacks: Sequence[State] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         self._engine = engine
         self._run = engine.run
         self._precision = precision
+        #: How it was built, for new weights: those are planned from known times, and nobody follows.
+        self._options = {name: value for name, value in (options or {}).items() if name != "listener"}
+        self._options["timing_cache"] = None
         self._fallbacks = tuple(fallbacks)
         self._names = tuple(name for name, _, _ in engine.inputs)
         self._placed = placed.Caller(engine)
@@ -82,7 +91,7 @@ class OptimizedModel:
         """The engine, as TensorRT's API has it."""
         from neurenix.hardware.tensorrt.engine import ICudaEngine
 
-        return ICudaEngine(self._engine)
+        return ICudaEngine(self._engine, self._options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs or (len(args) == 1 and isinstance(args[0], Mapping)):
@@ -181,6 +190,18 @@ class OptimizedModel:
             shapes = {name: array.shape for name, array in self.example().items()}
         _, activations = self._engine.prepare({name: list(shape) for name, shape in shapes.items()})
         return Memory(json.loads(self._engine.report())["memory"]["weights"], activations)
+
+    def update_weights(self, weights: Mapping[str, Any]) -> None:
+        """Replaces weights, by the names that they have in the source model; calls that go on end with those before.
+
+        All or nothing: raises `InvalidArgumentError` for a name that is not there (with the nearest), or a model that
+        was not built with `refittable=True`, and `ShapeError` for another dtype or shape. What is not named stays as it
+        is.
+        """
+        given = {name: arrays.to_numpy(value) for name, value in weights.items()}
+        self._engine = self._engine.refit(given, self._options)
+        self._run = self._engine.run
+        self._placed = placed.Caller(self._engine)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the engine to a file, which appears whole or not at all; `TensorRTBackend.load` opens it."""

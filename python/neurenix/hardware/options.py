@@ -28,7 +28,6 @@ LATER = {
     "accuracy_budget": 'precision="mixed" is not there yet',
     "metric": 'precision="mixed" is not there yet',
     "hint": "the planner optimises latency for now",
-    "refittable": "weights can't be exchanged yet",
     "deterministic": "builds repeat only with a kept timing cache for now",
     "target": "there is no provider yet that builds for another machine",
 }
@@ -57,9 +56,10 @@ class Options:
     it must not run. `strict`: a fall back raises. `verify`: whether a lowered precision is compared with float32
     ("auto" or True: once, at build). `timing_cache`: a path, None for one in the cache directory, False for none.
     `plugins`: what to register before the model is read: classes derived from `trt.IPluginV2`, a dict from name to
-    class, names of modules to import, paths of libraries in C++ (`.so`). `progress`: a function of a phase, the steps
-    done and the steps in all, told of each step of a compiler that is not ours (TensorRT's builder), from threads of
-    its own; False ends the build.
+    class, names of modules to import, paths of libraries in C++ (`.so`). `refittable`: whether the network and the
+    weights are kept as they came, in files too, so that `update_weights` and `trt.Refitter` replace them. `progress`: a
+    function of a phase, the steps done and the steps in all, told of each step of the build, also from threads of a
+    compiler that is not ours (TensorRT's builder); False ends the build.
 
     `optimization_level`: how thoroughly kernels are timed at build. 0: not at all, rules choose; 1: the first form of
     each kernel; 2: one form for each set of layouts; 3: every form; 4 and 5: every form three times and ten times over.
@@ -76,6 +76,7 @@ class Options:
     verify: str | bool = "auto"
     timing_cache: str | bool | None = None
     plugins: tuple[Plugin, ...] = ()
+    refittable: bool = False
     progress: Progress | None = None
 
     @classmethod
@@ -108,6 +109,7 @@ class Options:
         alone = "cpu" not in providers
         io = {} if self.io_dtype is None else {"io": IO_DTYPES[self.io_dtype]}
         return io | {
+            "refittable": self.refittable,
             "device": device,
             "compute": self.compute(),
             "tf32": self.precision == "tf32",
@@ -282,6 +284,7 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "strict": ("True or False", _flag),
     "verify": ('"auto", True or False', _one_of("auto", True, False)),
     "timing_cache": ("a path, None or False", _cache),
+    "refittable": ("True or False", _flag),
     "progress": ("a function of a phase, the steps done and the steps in all, or None", _or_none(_callable)),
     "plugins": ("classes, a dict from name to class, names of modules, or paths of libraries (.so)", _plugins),
 }

@@ -1,32 +1,63 @@
 """NVIDIA's `tensorrt` Python API in shape, on any machine; and TensorRTBackend, the short way.
 
 import neurenix.hardware.tensorrt as trt
+
+`docs/tensorrt-api.md` says what is there, what is not, and why.
 """
 
-from neurenix.hardware.tensorrt.backend import TensorRTBackend, is_tensorrt_available
-from neurenix.hardware.tensorrt.builder import Builder, IBuilderConfig, IOptimizationProfile, Logger
-from neurenix.hardware.tensorrt.engine import ICudaEngine, IExecutionContext, Runtime
-from neurenix.hardware.tensorrt.enums import (
-    ActivationType,
+from typing import Any
+
+from neurenix.hardware.tensorrt.backend import (
+    TensorRTBackend,
+    is_tensorrt_available,
+)
+from neurenix.hardware.tensorrt.build_enums import (
     BuilderFlag,
-    DataType,
-    Dims,
-    ElementWiseOperation,
-    GatherMode,
-    InterpolationMode,
-    MatrixOperation,
+    CalibrationAlgoType,
+    DeviceType,
+    EngineCapability,
+    EngineStat,
+    ErrorCode,
+    ErrorCodeTRT,
+    ExecutionContextAllocationStrategy,
+    HardwareCompatibilityLevel,
+    LayerInformationFormat,
     MemoryPoolType,
     NetworkDefinitionCreationFlag,
-    PaddingMode,
-    PoolingType,
-    ReduceOperation,
-    ResizeCoordinateTransformation,
-    ResizeRoundMode,
-    SampleMode,
-    ScaleMode,
+    OnnxParserFlag,
+    PreviewFeature,
+    ProfilingVerbosity,
+    QuantizationFlag,
+    RuntimePlatform,
+    SerializationFlag,
+    TacticSource,
     TensorIOMode,
-    TopKOperation,
-    UnaryOperation,
+    TensorLocation,
+    TilingOptimizationLevel,
+    WeightsRole,
+)
+from neurenix.hardware.tensorrt.builder import (
+    Builder,
+)
+from neurenix.hardware.tensorrt.config import (
+    IBuilderConfig,
+)
+from neurenix.hardware.tensorrt.context import (
+    IExecutionContext,
+)
+from neurenix.hardware.tensorrt.engine import (
+    ICudaEngine,
+    IRuntimeConfig,
+    ISerializationConfig,
+)
+from neurenix.hardware.tensorrt.enums import (
+    DataType,
+    Dims,
+    Dims2,
+    Dims3,
+    Dims4,
+    DimsHW,
+    Permutation,
     bfloat16,
     bool,
     e8m0,
@@ -42,8 +73,112 @@ from neurenix.hardware.tensorrt.enums import (
     uint8,
     volume,
 )
-from neurenix.hardware.tensorrt.graph import ILayer, ITensor, Weights
-from neurenix.hardware.tensorrt.layers import INetworkDefinition
+from neurenix.hardware.tensorrt.inspector import (
+    EngineInspector,
+)
+from neurenix.hardware.tensorrt.interfaces import (
+    IDebugListener,
+    IErrorRecorder,
+    IOutputAllocator,
+    IProfiler,
+    IProgressMonitor,
+    IStreamReader,
+    IStreamReaderV2,
+    Profiler,
+)
+from neurenix.hardware.tensorrt.layer import (
+    ILayer,
+    ITensor,
+)
+from neurenix.hardware.tensorrt.layer_classes import (
+    IActivationLayer,
+    IAssertionLayer,
+    IAttention,
+    IAttentionInputLayer,
+    ICastLayer,
+    IConcatenationLayer,
+    IConstantLayer,
+    IConvolutionLayer,
+    ICumulativeLayer,
+    IDeconvolutionLayer,
+    IDequantizeLayer,
+    IEinsumLayer,
+    IElementWiseLayer,
+    IFillLayer,
+    IGatherLayer,
+    IGridSampleLayer,
+    IIdentityLayer,
+    ILRNLayer,
+    IMatrixMultiplyLayer,
+    INMSLayer,
+    INonZeroLayer,
+    INormalizationLayer,
+    IOneHotLayer,
+    IPaddingLayer,
+    IParametricReLULayer,
+    IPluginV2Layer,
+    IPluginV3Layer,
+    IPoolingLayer,
+    IQuantizeLayer,
+    IRaggedSoftMaxLayer,
+    IReduceLayer,
+    IResizeLayer,
+    IReverseSequenceLayer,
+    IScaleLayer,
+    IScatterLayer,
+    ISelectLayer,
+    IShapeLayer,
+    IShuffleLayer,
+    ISliceLayer,
+    ISoftMaxLayer,
+    ISqueezeLayer,
+    ITopKLayer,
+    IUnaryLayer,
+    IUnsqueezeLayer,
+)
+from neurenix.hardware.tensorrt.layer_enums import (
+    ActivationType,
+    AttentionNormalizationOp,
+    BoundingBoxFormat,
+    CumulativeOperation,
+    ElementWiseOperation,
+    FillOperation,
+    GatherMode,
+    InterpolationMode,
+    LayerType,
+    LoopOutput,
+    MatrixOperation,
+    PaddingMode,
+    PoolingType,
+    ReduceOperation,
+    ResizeCoordinateTransformation,
+    ResizeRoundMode,
+    ResizeSelector,
+    SampleMode,
+    ScaleMode,
+    ScatterMode,
+    TopKOperation,
+    TripLimit,
+    UnaryOperation,
+)
+from neurenix.hardware.tensorrt.layers import (
+    INetworkDefinition,
+)
+from neurenix.hardware.tensorrt.logger import (
+    ILogger,
+    Logger,
+    clear_last_error,
+    last_error,
+)
+from neurenix.hardware.tensorrt.memory import (
+    IHostMemory,
+)
+from neurenix.hardware.tensorrt.parser import (
+    OnnxParser,
+    OnnxParserRefitter,
+    ParserError,
+    get_nv_onnx_parser_version,
+)
 from neurenix.hardware.tensorrt.plugins import (
     CudaSource,
     DimensionOperation,
@@ -78,48 +213,171 @@ from neurenix.hardware.tensorrt.plugins import (
     plugin_include_dir,
     register_plugin,
 )
+from neurenix.hardware.tensorrt.profile import (
+    IOptimizationProfile,
+)
+from neurenix.hardware.tensorrt.refitter import (
+    Refitter,
+)
+from neurenix.hardware.tensorrt.runtime import (
+    Runtime,
+)
+from neurenix.hardware.tensorrt.stand_in import (
+    stand_in,
+)
+from neurenix.hardware.tensorrt.timing_cache import (
+    ITimingCache,
+)
+from neurenix.hardware.tensorrt.weights import (
+    Weights,
+)
+
+#: The version of NVIDIA's package whose names and signatures these are; scripts and tools compare it.
+__version__ = "10.16.0"
 
 BuilderConfig = IBuilderConfig
 
+_CALIBRATION = "int8 and fp8 calibration are not there yet; networks with Quantize and Dequantize layers run"
+#: Names of NVIDIA's package that are not there, and why.
+_LATER = {
+    "IInt8Calibrator": _CALIBRATION,
+    "IInt8EntropyCalibrator": _CALIBRATION,
+    "IInt8EntropyCalibrator2": _CALIBRATION,
+    "IInt8LegacyCalibrator": _CALIBRATION,
+    "IInt8MinMaxCalibrator": _CALIBRATION,
+    "IAlgorithmSelector": "kernels are chosen by their time; exclude= keeps layers from a provider",
+    "IGpuAllocator": "contexts and engines bring their memory themselves",
+    "IGpuAsyncAllocator": "contexts and engines bring their memory themselves",
+    "ILoop": "loops come with ONNX models",
+    "IIfConditional": "conditions come with ONNX models",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        raise AttributeError(f"trt.{name} is not there: {_LATER[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "ActivationType",
+    "AttentionNormalizationOp",
+    "BoundingBoxFormat",
     "Builder",
     "BuilderConfig",
     "BuilderFlag",
+    "CalibrationAlgoType",
     "CudaSource",
+    "CumulativeOperation",
     "DataType",
+    "DeviceType",
     "DimensionOperation",
     "Dims",
+    "Dims2",
+    "Dims3",
+    "Dims4",
     "DimsExprs",
+    "DimsHW",
     "DynamicPluginTensorDesc",
     "ElementWiseOperation",
+    "EngineCapability",
+    "EngineInspector",
+    "EngineStat",
+    "ErrorCode",
     "ErrorCodeTRT",
+    "ExecutionContextAllocationStrategy",
+    "FillOperation",
     "GatherMode",
+    "HardwareCompatibilityLevel",
+    "IActivationLayer",
+    "IAssertionLayer",
+    "IAttention",
+    "IAttentionInputLayer",
     "IBuilderConfig",
+    "ICastLayer",
+    "IConcatenationLayer",
+    "IConstantLayer",
+    "IConvolutionLayer",
     "ICudaEngine",
+    "ICumulativeLayer",
+    "IDebugListener",
+    "IDeconvolutionLayer",
+    "IDequantizeLayer",
     "IDimensionExpr",
+    "IEinsumLayer",
+    "IElementWiseLayer",
+    "IErrorRecorder",
     "IExecutionContext",
     "IExprBuilder",
+    "IFillLayer",
+    "IGatherLayer",
+    "IGridSampleLayer",
+    "IHostMemory",
+    "IIdentityLayer",
+    "ILRNLayer",
     "ILayer",
+    "ILogger",
+    "IMatrixMultiplyLayer",
+    "INMSLayer",
     "INetworkDefinition",
+    "INonZeroLayer",
+    "INormalizationLayer",
+    "IOneHotLayer",
     "IOptimizationProfile",
+    "IOutputAllocator",
+    "IPaddingLayer",
+    "IParametricReLULayer",
     "IPluginCapability",
     "IPluginCreator",
     "IPluginCreatorV3One",
     "IPluginRegistry",
     "IPluginV2",
     "IPluginV2DynamicExt",
+    "IPluginV2Layer",
     "IPluginV3",
+    "IPluginV3Layer",
     "IPluginV3OneBuild",
     "IPluginV3OneCore",
     "IPluginV3OneRuntime",
+    "IPoolingLayer",
+    "IProfiler",
+    "IProgressMonitor",
+    "IQuantizeLayer",
+    "IRaggedSoftMaxLayer",
+    "IReduceLayer",
+    "IResizeLayer",
+    "IReverseSequenceLayer",
+    "IRuntimeConfig",
+    "IScaleLayer",
+    "IScatterLayer",
+    "ISelectLayer",
+    "ISerializationConfig",
+    "IShapeLayer",
+    "IShuffleLayer",
+    "ISliceLayer",
+    "ISoftMaxLayer",
+    "ISqueezeLayer",
+    "IStreamReader",
+    "IStreamReaderV2",
     "ITensor",
+    "ITimingCache",
+    "ITopKLayer",
+    "IUnaryLayer",
+    "IUnsqueezeLayer",
     "InterpolationMode",
+    "LayerInformationFormat",
+    "LayerType",
     "Logger",
+    "LoopOutput",
     "MatrixOperation",
     "MemoryPoolType",
     "NetworkDefinitionCreationFlag",
+    "OnnxParser",
+    "OnnxParserFlag",
+    "OnnxParserRefitter",
     "PaddingMode",
+    "ParserError",
+    "Permutation",
     "PluginCapabilityType",
     "PluginField",
     "PluginFieldCollection",
@@ -128,27 +386,43 @@ __all__ = [
     "PluginLibraryHandle",
     "PluginTensorDesc",
     "PoolingType",
+    "PreviewFeature",
+    "Profiler",
+    "ProfilingVerbosity",
+    "QuantizationFlag",
     "ReduceOperation",
+    "Refitter",
     "ResizeCoordinateTransformation",
     "ResizeRoundMode",
+    "ResizeSelector",
     "Runtime",
+    "RuntimePlatform",
     "SampleMode",
     "ScaleMode",
+    "ScatterMode",
+    "SerializationFlag",
+    "TacticSource",
     "TensorFormat",
     "TensorIOMode",
+    "TensorLocation",
     "TensorRTBackend",
     "TensorRTPhase",
+    "TilingOptimizationLevel",
     "TopKOperation",
+    "TripLimit",
     "UnaryOperation",
     "Weights",
+    "WeightsRole",
     "bfloat16",
     "bool",
+    "clear_last_error",
     "deregister_plugin",
     "e8m0",
     "float16",
     "float32",
     "fp4",
     "fp8",
+    "get_nv_onnx_parser_version",
     "get_plugin_registry",
     "init_libnvinfer_plugins",
     "int4",
@@ -156,10 +430,12 @@ __all__ = [
     "int32",
     "int64",
     "is_tensorrt_available",
+    "last_error",
     "load_plugin_library",
     "nptype",
     "plugin_include_dir",
     "register_plugin",
+    "stand_in",
     "uint8",
     "volume",
 ]

@@ -1,157 +1,54 @@
-"""Builder, IBuilderConfig, IOptimizationProfile, Logger."""
+"""Builder: makes networks, configurations and engines."""
 
 from __future__ import annotations
 
-import enum
-import logging
-from collections.abc import Sequence
+import contextlib
 from typing import Any
 
 from neurenix import _native
-from neurenix.errors import InvalidArgumentError
-from neurenix.hardware import options
+from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
+from neurenix.hardware.options import check
+from neurenix.hardware.tensorrt.build_enums import BuilderFlag, NetworkDefinitionCreationFlag
+from neurenix.hardware.tensorrt.config import IBuilderConfig
 from neurenix.hardware.tensorrt.engine import ICudaEngine
-from neurenix.hardware.tensorrt.enums import BuilderFlag, MemoryPoolType
+from neurenix.hardware.tensorrt.interfaces import IErrorRecorder
 from neurenix.hardware.tensorrt.layers import INetworkDefinition
-from neurenix.shapes import Shape
+from neurenix.hardware.tensorrt.logger import Logger, Severity, checked, report
+from neurenix.hardware.tensorrt.memory import IHostMemory
+from neurenix.hardware.tensorrt.plugins import IPluginRegistry, get_plugin_registry
+from neurenix.hardware.tensorrt.profile import IOptimizationProfile
+from neurenix.hardware.tensorrt.progress import Follower
+from neurenix.hardware.tensorrt.scoped import Scoped
+from neurenix.hardware.tensorrt.timing_cache import lent
 
-LOG = logging.getLogger("neurenix")
-
-
-class Logger:
-    """TensorRT's logger: messages up to a severity go to Python's logging, logger "neurenix"."""
-
-    class Severity(enum.IntEnum):
-        """How severe a message is; less is worse."""
-
-        INTERNAL_ERROR = 0
-        ERROR = 1
-        WARNING = 2
-        INFO = 3
-        VERBOSE = 4
-
-    INTERNAL_ERROR = Severity.INTERNAL_ERROR
-    ERROR = Severity.ERROR
-    WARNING = Severity.WARNING
-    INFO = Severity.INFO
-    VERBOSE = Severity.VERBOSE
-
-    _LEVELS = (logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
-
-    def __init__(self, min_severity: Severity = Severity.WARNING) -> None:
-        self.min_severity = min_severity
-
-    def log(self, severity: Severity, msg: str) -> None:
-        """Takes a message."""
-        if severity <= self.min_severity:
-            LOG.log(self._LEVELS[severity], "%s", msg)
+Given = INetworkDefinition | _native.Network
 
 
-class IOptimizationProfile:
-    """The shapes to optimise for."""
+class Builder(Scoped):
+    """Makes networks, configurations and engines.
 
-    def __init__(self) -> None:
-        self._shapes: dict[str, Shape] = {}
+    `build_serialized_network` and `build_engine_with_config` give None when a build fails, after the whole error went
+    to the logger; `trt.last_error()` has it. `build_engine` raises it.
+    """
 
-    def set_shape(self, input: str, min: Sequence[int], opt: Sequence[int], max: Sequence[int]) -> None:
-        """The least, expected and greatest shape of an input."""
-        self._shapes[input] = Shape(tuple(min), tuple(opt), tuple(max))
-
-    def get_shape(self, input: str) -> list[tuple[int, ...]]:
-        """The three shapes of an input, or an empty list."""
-        shape = self._shapes.get(input)
-        return [shape.min, shape.opt, shape.max] if shape else []
-
-    def __bool__(self) -> bool:
-        return bool(self._shapes)
-
-
-class IBuilderConfig:
-    """How to build: TensorRT's switches, and the options of `optimize_model` as attributes (`config.threads = 2`)."""
-
-    def __init__(self) -> None:
-        self._options: dict[str, Any] = {}
-        self._flags: set[BuilderFlag] = set()
-        self._profiles: list[IOptimizationProfile] = []
-
-    _options: dict[str, Any]
-    _flags: set[BuilderFlag]
-    _profiles: list[IOptimizationProfile]
-
-    #: TensorRT's names of options.
-    _ALIASES = {"max_workspace_size": "workspace_size", "builder_optimization_level": "optimization_level"}  # noqa: RUF012
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_"):
-            object.__setattr__(self, name, value)
-            return
-        name = self._ALIASES.get(name, name)
-        self._options[name] = options.check(name, value)
-
-    def __getattr__(self, name: str) -> Any:
-        name = self._ALIASES.get(name, name)
-        if name.startswith("_") or name not in options.names():
-            raise AttributeError(f"IBuilderConfig has no attribute {name!r}; it has {', '.join(options.names())}")
-        return self._options.get(name, getattr(options.Options(), name))
-
-    def set_memory_pool_limit(self, pool: MemoryPoolType, pool_size: int) -> None:
-        """Limits a pool of memory, in bytes."""
-        if pool is not MemoryPoolType.WORKSPACE:
-            raise InvalidArgumentError("this pool is not there", expected="MemoryPoolType.WORKSPACE", got=repr(pool))
-        self.workspace_size = pool_size
-
-    def get_memory_pool_limit(self, pool: MemoryPoolType) -> int:
-        """The limit of a pool of memory, in bytes; 0 where there is none."""
-        return self._options.get("workspace_size") or 0
-
-    def set_flag(self, flag: BuilderFlag) -> None:
-        """Turns a switch on: FP16, BF16 and TF32 let float32 layers compute in it.
-
-        None is on before, TF32 neither: float32 stays float32 until something else is asked for. FP16 comes before
-        BF16, and that before TF32, where several are on.
-        """
-        if not isinstance(flag, BuilderFlag):
-            raise InvalidArgumentError(
-                "this is no BuilderFlag", expected=", ".join(f.name for f in BuilderFlag), got=repr(flag)
-            )
-        self._flags.add(flag)
-
-    def clear_flag(self, flag: BuilderFlag) -> None:
-        """Turns a switch off."""
-        self._flags.discard(flag)
-
-    def get_flag(self, flag: BuilderFlag) -> bool:
-        """Whether a switch is on."""
-        return flag in self._flags
-
-    def add_optimization_profile(self, profile: IOptimizationProfile) -> int:
-        """Adds a profile and gives its number."""
-        self._profiles.append(profile)
-        return len(self._profiles) - 1
-
-    @property
-    def num_optimization_profiles(self) -> int:
-        """How many profiles there are."""
-        return len(self._profiles)
-
-    def _final(self) -> dict[str, Any]:
-        """The options, with what the switches mean for the precision."""
-        chosen = dict(self._options)
-        for flag in (BuilderFlag.FP16, BuilderFlag.BF16, BuilderFlag.TF32):
-            if flag in self._flags and "precision" not in chosen:
-                chosen["precision"] = flag.value
-        return chosen
-
-
-class Builder:
-    """Makes networks, configurations and engines."""
+    #: There is no DLA.
+    num_DLA_cores = 0
+    max_DLA_batch_size = 0
 
     def __init__(self, logger: Any = None) -> None:
-        self.logger = logger or Logger()
+        self.logger = checked(logger)
+        self._threads: int | None = None
+        self.error_recorder: IErrorRecorder | None = None
 
     def create_network(self, flags: int = 0) -> INetworkDefinition:
-        """An empty network; it is explicit and strongly typed whatever the flags."""
-        return INetworkDefinition()
+        """An empty network; it is explicit and strongly typed whatever the flags are.
+
+        `flags`: bits of NetworkDefinitionCreationFlag; raises `InvalidArgumentError` for others.
+        """
+        known = sum(1 << int(flag) for flag in NetworkDefinitionCreationFlag)
+        if int(flags) & ~known:
+            raise InvalidArgumentError("there is no such flag of a network", expected=bin(known), got=bin(int(flags)))
+        return INetworkDefinition(flags=int(flags), builder=self)
 
     def create_builder_config(self) -> IBuilderConfig:
         """A configuration."""
@@ -161,21 +58,146 @@ class Builder:
         """An optimisation profile."""
         return IOptimizationProfile()
 
-    def build_engine(
-        self, network: INetworkDefinition | _native.Network, config: IBuilderConfig | None = None
-    ) -> ICudaEngine:
-        """Builds an engine. Raises as `TensorRTBackend.optimize_model`."""
+    @property
+    def max_threads(self) -> int:
+        """Threads of a CPU that engines run on, where their configuration does not say."""
+        return self._threads or _native.default_threads()
+
+    @max_threads.setter
+    def max_threads(self, threads: int) -> None:
+        self._threads = check("threads", threads)
+
+    @property
+    def platform_has_tf32(self) -> bool:
+        """Whether the preferred provider multiplies in tf32."""
+        return self._computes("tf32")
+
+    @property
+    def platform_has_fast_fp16(self) -> bool:
+        """Whether the preferred provider computes in fp16."""
+        return self._computes("float16")
+
+    @property
+    def platform_has_fast_int8(self) -> bool:
+        """No: what BuilderFlag.INT8 asks of a network without Quantize and Dequantize layers is not there yet."""
+        return False
+
+    def _computes(self, dtype: str) -> bool:
         from neurenix.hardware import get_backend
 
+        provider = get_backend().native_options()["providers"][0]
+        return _native.computes(provider, dtype)
+
+    def build_engine(self, network: Given, config: IBuilderConfig | None = None) -> ICudaEngine:
+        """Builds an engine. Raises as `TensorRTBackend.optimize_model`."""
         config = config or IBuilderConfig()
         given = network.to_network() if isinstance(network, INetworkDefinition) else network
-        profiles: Any = [dict(profile._shapes) for profile in config._profiles if profile] or None
-        return get_backend().optimize_model(given, profiles, **config._final()).engine
+        _check_flags(network, config)
+        follower = Follower(config.progress_monitor) if config.progress_monitor is not None else None
+        options = config._final()
+        if self._threads is not None:
+            options.setdefault("threads", self._threads)
+        if follower is not None:
+            options["progress"] = follower
+        built = False
+        try:
+            with _cache(config, options):
+                engine = self._build(given, config, options)
+            built = True
+            return engine
+        except Error:
+            if follower is not None and follower.failure is not None:
+                raise follower.failure from None
+            raise
+        finally:
+            if follower is not None:
+                follower.end(built)
 
     build_cuda_engine = build_engine
 
+    def _build(self, network: _native.Network, config: IBuilderConfig, options: dict[str, Any]) -> ICudaEngine:
+        from neurenix.hardware import get_backend
+
+        profiles: Any = [dict(profile._shapes) for profile in config._profiles if profile] or None
+        model = get_backend().optimize_model(network, profiles, **options)
+        engine = model._engine
+        if type(self.logger) is not Logger:
+            for note in engine.notes:
+                self.logger.log(Severity.WARNING, note)
+        return ICudaEngine(engine, model._options, self.logger, config.profiling_verbosity)
+
+    def build_engine_with_config(self, network: Given, config: IBuilderConfig) -> ICudaEngine | None:
+        """Builds an engine; None, after logging the error, where that fails."""
+        try:
+            return self.build_engine(network, config)
+        except Error as error:
+            report(self.logger, error, self.error_recorder)
+            return None
+
     def build_serialized_network(
-        self, network: INetworkDefinition | _native.Network, config: IBuilderConfig | None = None
-    ) -> bytes:
-        """Builds an engine and gives it as bytes."""
-        return self.build_engine(network, config).serialize()
+        self, network: Given, config: IBuilderConfig | None = None, kernel_text: Any = None
+    ) -> IHostMemory | None:
+        """Builds an engine and gives it as bytes; None, after logging the error, where that fails."""
+        engine = self.build_engine_with_config(network, config or IBuilderConfig())
+        return None if engine is None else engine.serialize()
+
+    def build_serialized_network_to_stream(self, network: Given, config: IBuilderConfig, writer: Any) -> bool:
+        """Builds an engine and writes it by `writer.write(bytes)`; False, after logging why, where that fails."""
+        data = self.build_serialized_network(network, config)
+        if data is None:
+            return False
+        writer.write(data)
+        return True
+
+    def is_network_supported(self, network: Given, config: IBuilderConfig) -> bool:
+        """Whether a build would succeed: it plans without timing anything, and logs what is in the way."""
+        try:
+            given = network.to_network() if isinstance(network, INetworkDefinition) else network
+            _check_flags(network, config)
+            options = config._final() | {"optimization_level": 0, "timing_cache": False, "verify": False}
+            self._build(given, config, options)
+        except Error as error:
+            report(self.logger, error, self.error_recorder)
+            return False
+        return True
+
+    def get_plugin_registry(self) -> IPluginRegistry:
+        """The registry of plugins."""
+        return get_plugin_registry()
+
+    def reset(self) -> None:
+        """Makes everything as it was at first."""
+        self._threads = None
+        self.error_recorder = None
+
+
+def _cache(config: IBuilderConfig, options: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
+    """The file of times for a build, where the script brought a cache of its own."""
+    cache = config.get_timing_cache()
+    if cache is None or config.get_flag(BuilderFlag.DISABLE_TIMING_CACHE):
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def borrowed() -> Any:
+        with lent(cache) as path:
+            options["timing_cache"] = path
+            yield
+
+    return borrowed()
+
+
+def _check_flags(network: Given, config: IBuilderConfig) -> None:
+    if not isinstance(network, INetworkDefinition):
+        return
+    quantized = any(layer.kind in ("Quantize", "QuantizeLinear", "Dequantize", "DequantizeLinear") for layer in network)
+    if config.get_flag(BuilderFlag.INT8) and not quantized:
+        raise UnsupportedError(
+            "BuilderFlag.INT8 is set, and nothing says how to quantise: calibration is not there yet",
+            hint="give a network with Quantize and Dequantize layers, or use FP16 or BF16",
+        )
+    kept = [layer.name for layer in network if layer.precision_is_set]
+    if kept and config.get_flag(BuilderFlag.OBEY_PRECISION_CONSTRAINTS):
+        raise UnsupportedError(
+            "the precision of single layers can't be prescribed", layer=", ".join(kept[:8]),
+            hint="say it in the network: add_cast before and after them",
+        )  # fmt: skip

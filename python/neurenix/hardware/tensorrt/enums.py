@@ -1,38 +1,91 @@
-"""The words of TensorRT's API that scripts compare with."""
+"""Element types, shapes and what all words of TensorRT's API have in common."""
 
 from __future__ import annotations
 
 import enum
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 
 from neurenix.errors import DTypeError
 
+Truth = bool
+
+
+class Word(enum.Enum):
+    """A word of TensorRT's API: `int()` gives TensorRT's number, `str()` "DataType.FLOAT".
+
+    A member is written as its number, with the name of one of our ops or attributes behind it where there is one
+    (`op`). Words of a kind have an order.
+    """
+
+    op: str
+
+    def __new__(cls, number: int, op: str = "") -> Word:
+        """A member."""
+        member = object.__new__(cls)
+        member._value_ = number
+        member.op = op
+        return member
+
+    def __int__(self) -> int:
+        return cast(int, self._value_)
+
+    __index__ = __int__
+
+    def __rlshift__(self, one: int) -> int:
+        return one << int(self)
+
+    def __lt__(self, other: Any) -> Truth:
+        return int(self) < int(other)
+
+    def __le__(self, other: Any) -> Truth:
+        return int(self) <= int(other)
+
+    def __gt__(self, other: Any) -> Truth:
+        return int(self) > int(other)
+
+    def __ge__(self, other: Any) -> Truth:
+        return int(self) >= int(other)
+
 
 class DataType(enum.Enum):
-    """Element types."""
+    """Element types; `dtype` is numpy's."""
 
-    FLOAT = np.dtype(np.float32)
-    HALF = np.dtype(np.float16)
-    BF16 = np.dtype(ml_dtypes.bfloat16)
-    INT8 = np.dtype(np.int8)
-    UINT8 = np.dtype(np.uint8)
-    INT32 = np.dtype(np.int32)
-    INT64 = np.dtype(np.int64)
-    BOOL = np.dtype(np.bool_)
-    FP8 = np.dtype(ml_dtypes.float8_e4m3fn)
-    E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
-    FP4 = np.dtype(ml_dtypes.float4_e2m1fn)
-    INT4 = np.dtype(ml_dtypes.int4)
+    FLOAT = (0, np.float32)
+    HALF = (1, np.float16)
+    INT8 = (2, np.int8)
+    INT32 = (3, np.int32)
+    BOOL = (4, np.bool_)
+    UINT8 = (5, np.uint8)
+    FP8 = (6, ml_dtypes.float8_e4m3fn)
+    BF16 = (7, ml_dtypes.bfloat16)
+    INT64 = (8, np.int64)
+    INT4 = (9, ml_dtypes.int4)
+    FP4 = (10, ml_dtypes.float4_e2m1fn)
+    E8M0 = (11, ml_dtypes.float8_e8m0fnu)
+
+    dtype: np.dtype[Any]
+
+    def __new__(cls, number: int, scalar: type) -> DataType:
+        """A member."""
+        member = object.__new__(cls)
+        member._value_ = number
+        member.dtype = np.dtype(scalar)
+        return member
+
+    def __int__(self) -> int:
+        return cast(int, self._value_)
+
+    __index__ = __int__
 
     @property
     def itemsize(self) -> int:
         """Bytes of one element in an array."""
-        return int(self.value.itemsize)
+        return int(self.dtype.itemsize)
 
 
 float32 = DataType.FLOAT
@@ -49,10 +102,14 @@ fp4 = DataType.FP4
 int4 = DataType.INT4
 
 
-def nptype(dtype: DataType) -> np.dtype[Any]:
-    """numpy's dtype for an element type."""
-    value: np.dtype[Any] = dtype.value
-    return value
+def nptype(trt_type: DataType) -> type[Any]:
+    """numpy's scalar type (or that of ml_dtypes) for an element type, as `numpy.float32`.
+
+    Raises `DTypeError` (a TypeError) for what is no element type.
+    """
+    if not isinstance(trt_type, DataType):
+        raise DTypeError("this is no element type", expected=", ".join(d.name for d in DataType), got=repr(trt_type))
+    return trt_type.dtype.type
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
@@ -61,7 +118,7 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     Raises `DTypeError` for anything else.
     """
     if isinstance(dtype, DataType):
-        return nptype(dtype)
+        return dtype.dtype
     try:
         found: np.dtype[Any] = np.dtype(dtype)
         return found
@@ -72,204 +129,51 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
 
 def as_data_type(dtype: np.dtype[Any]) -> DataType | np.dtype[Any]:
     """TensorRT's element type; numpy's for one that TensorRT does not have."""
-    return next((d for d in DataType if d.value == dtype), dtype)
+    return next((d for d in DataType if d.dtype == dtype), dtype)
 
 
-def volume(dims: Iterable[int]) -> int:
+def volume(iterable: Iterable[int]) -> int:
     """The number of elements of a shape."""
-    return math.prod(dims)
-
-
-class ActivationType(enum.Enum):
-    """Activations; `alpha` and `beta` of the layer are their parameters."""
-
-    RELU = "Relu"
-    SIGMOID = "Sigmoid"
-    TANH = "Tanh"
-    LEAKY_RELU = "LeakyRelu"
-    ELU = "Elu"
-    SELU = "Selu"
-    SOFTSIGN = "Softsign"
-    SOFTPLUS = "Softplus"
-    CLIP = "Clip"
-    HARD_SIGMOID = "HardSigmoid"
-    SCALED_TANH = "ScaledTanh"
-    THRESHOLDED_RELU = "ThresholdedRelu"
-    GELU_ERF = "Gelu"
-    GELU_TANH = "GeluTanh"
-
-
-class PoolingType(enum.Enum):
-    """Kinds of pooling."""
-
-    MAX = "MaxPool"
-    AVERAGE = "AveragePool"
-
-
-class ElementWiseOperation(enum.Enum):
-    """Operations on two tensors."""
-
-    SUM = "Add"
-    PROD = "Mul"
-    MAX = "Max"
-    MIN = "Min"
-    SUB = "Sub"
-    DIV = "Div"
-    POW = "Pow"
-    FLOOR_DIV = "FloorDiv"
-    AND = "And"
-    OR = "Or"
-    XOR = "Xor"
-    EQUAL = "Equal"
-    GREATER = "Greater"
-    LESS = "Less"
-
-
-class UnaryOperation(enum.Enum):
-    """Operations on one tensor."""
-
-    EXP = "Exp"
-    LOG = "Log"
-    SQRT = "Sqrt"
-    RECIP = "Reciprocal"
-    ABS = "Abs"
-    NEG = "Neg"
-    SIN = "Sin"
-    COS = "Cos"
-    TAN = "Tan"
-    SINH = "Sinh"
-    COSH = "Cosh"
-    ASIN = "Asin"
-    ACOS = "Acos"
-    ATAN = "Atan"
-    ASINH = "Asinh"
-    ACOSH = "Acosh"
-    ATANH = "Atanh"
-    CEIL = "Ceil"
-    FLOOR = "Floor"
-    ERF = "Erf"
-    NOT = "Not"
-    SIGN = "Sign"
-    ROUND = "Round"
-    ISINF = "IsInf"
-    ISNAN = "IsNaN"
-
-
-class ReduceOperation(enum.Enum):
-    """Reductions."""
-
-    SUM = "ReduceSum"
-    PROD = "ReduceProd"
-    MAX = "ReduceMax"
-    MIN = "ReduceMin"
-    AVG = "ReduceMean"
-
-
-class MatrixOperation(enum.Enum):
-    """What happens to a matrix before a product."""
-
-    NONE = "none"
-    TRANSPOSE = "transpose"
-    VECTOR = "vector"
-
-
-class ScaleMode(enum.Enum):
-    """What scale, shift and power have an element for."""
-
-    UNIFORM = "uniform"
-    CHANNEL = "channel"
-    ELEMENTWISE = "elementwise"
-
-
-class TopKOperation(enum.Enum):
-    """Which elements TopK takes."""
-
-    MAX = 1
-    MIN = 0
-
-
-class GatherMode(enum.Enum):
-    """ONNX's three kinds of gathering."""
-
-    DEFAULT = "Gather"
-    ELEMENT = "GatherElements"
-    ND = "GatherND"
-
-
-class SampleMode(enum.Enum):
-    """What stands outside of the input of a Slice."""
-
-    STRICT_BOUNDS = "strict_bounds"
-    CLAMP = "edge"
-    FILL = "constant"
-    REFLECT = "reflect"
-
-
-class InterpolationMode(enum.Enum):
-    """How Resize interpolates."""
-
-    NEAREST = "nearest"
-    LINEAR = "linear"
-    CUBIC = "cubic"
-
-
-class ResizeCoordinateTransformation(enum.Enum):
-    """Where Resize samples."""
-
-    ALIGN_CORNERS = "align_corners"
-    ASYMMETRIC = "asymmetric"
-    HALF_PIXEL = "half_pixel"
-
-
-class ResizeRoundMode(enum.Enum):
-    """How Resize rounds for nearest."""
-
-    HALF_UP = "round_prefer_ceil"
-    HALF_DOWN = "round_prefer_floor"
-    FLOOR = "floor"
-    CEIL = "ceil"
-
-
-class PaddingMode(enum.Enum):
-    """How convolution and pooling pad."""
-
-    EXPLICIT_ROUND_DOWN = "explicit_down"
-    EXPLICIT_ROUND_UP = "explicit_up"
-    SAME_UPPER = "SAME_UPPER"
-    SAME_LOWER = "SAME_LOWER"
-
-
-class BuilderFlag(enum.Enum):
-    """Switches of a build."""
-
-    FP16 = "fp16"
-    BF16 = "bf16"
-    TF32 = "tf32"
-
-
-class NetworkDefinitionCreationFlag(enum.IntEnum):
-    """Switches of a network, as bits; networks are always explicit and strongly typed here."""
-
-    EXPLICIT_BATCH = 0
-    STRONGLY_TYPED = 1
-
-
-class MemoryPoolType(enum.Enum):
-    """Pools of memory whose size can be limited."""
-
-    WORKSPACE = "workspace"
-
-
-class TensorIOMode(enum.Enum):
-    """Which way a tensor goes."""
-
-    NONE = 0
-    INPUT = 1
-    OUTPUT = 2
+    return math.prod(iterable)
 
 
 class Dims(tuple[int, ...]):
     """A shape; -1 where a dimension is dynamic."""
 
+    #: TensorRT's most dimensions; networks here may have more.
+    MAX_DIMS = 8
+
     def __new__(cls, shape: Iterable[Any] = ()) -> Dims:
         return super().__new__(cls, (d if isinstance(d, int) else -1 for d in shape))
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions there are."""
+        return len(self)
+
+    def get_type(self, index: int) -> int:
+        """TensorRT before 10 told kinds of dimensions apart; there is one here."""
+        return 0
+
+
+def _of_rank(name: str, rank: int) -> type[Dims]:
+    def make(cls: type[Dims], *dims: Any) -> Dims:
+        given = tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else dims
+        if len(given) != rank:
+            raise ValueError(f"{name} has {rank} dimensions, not {len(given)}")
+        return tuple.__new__(cls, given)
+
+    return type(name, (Dims,), {"__new__": make, "__doc__": f"A shape of {rank} dimensions."})
+
+
+Dims2 = _of_rank("Dims2", 2)
+DimsHW = _of_rank("DimsHW", 2)
+Dims3 = _of_rank("Dims3", 3)
+Dims4 = _of_rank("Dims4", 4)
+
+
+class Permutation(tuple[int, ...]):
+    """The order that a transpose brings dimensions into; tuples and lists do as well."""
+
+    def __new__(cls, order: Iterable[int] = ()) -> Permutation:
+        return super().__new__(cls, (int(axis) for axis in order))

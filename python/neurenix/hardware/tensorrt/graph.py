@@ -1,219 +1,116 @@
-"""Layers and tensors of a network in the making: read and changed as in TensorRT, a Network when it is needed."""
+"""A network in the making: a draft answers for shapes and refuses bad arguments early, a copy of it is built."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from neurenix import _native, arrays
 from neurenix._native import Network, Tensor
-from neurenix.errors import Error, InvalidArgumentError
-from neurenix.hardware.tensorrt.enums import DataType, Dims, as_data_type, as_dtype
+from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
+from neurenix.hardware.tensorrt.enums import as_dtype
+from neurenix.hardware.tensorrt.layer import Emit, ILayer, ITensor, Scope
+from neurenix.hardware.tensorrt.layer_classes import CLASSES
+from neurenix.hardware.tensorrt.scoped import Scoped
 
-LOG = logging.getLogger("neurenix")
-
-#: Adds a layer to a network and gives its outputs.
-Emit = Callable[["ILayer", "Scope"], "list[Tensor]"]
-
-
-class ITensor:
-    """A tensor of a network in the making."""
-
-    def __init__(self, network: Definition, layer: ILayer | None, index: int, name: str) -> None:
-        self._network = network
-        self._layer = layer
-        self._index = index
-        self.name = name
-
-    def _native(self) -> Tensor:
-        return self._network._tensor(self)
-
-    @property
-    def shape(self) -> Dims:
-        """The extent of each dimension, -1 where it is dynamic."""
-        return Dims(self._native().shape)
-
-    @property
-    def symbolic_shape(self) -> tuple[int | str, ...]:
-        """The extent of each dimension, its expression where it is dynamic."""
-        return self._native().shape
-
-    @property
-    def dtype(self) -> DataType | np.dtype[Any]:
-        """The element type."""
-        return as_data_type(self._native().dtype)
-
-    @property
-    def is_network_input(self) -> bool:
-        """Whether the caller gives it."""
-        return self._layer is None
-
-    @property
-    def is_network_output(self) -> bool:
-        """Whether it is a result."""
-        return any(self._network._resolve(output) is self for output in self._network._outputs)
-
-    def __repr__(self) -> str:
-        return f"ITensor({self.name}: {list(self.symbolic_shape)})"
+Dtype = np.dtype[Any]
 
 
-class Scope:
-    """Where a layer is added: the network, and the name of the layer."""
+class Port:
+    """An input: `outside` is the dtype in which the caller gives it, where that is another one."""
 
-    def __init__(self, network: Network, name: str, inputs: list[Tensor | None]) -> None:
-        self.network = network
-        self.name = name
-        self.inputs = inputs
+    def __init__(self, tensor: ITensor, dtype: Dtype, shape: Sequence[int | str]) -> None:
+        self.tensor = tensor
+        self.dtype = dtype
+        self.outside: Dtype | None = None
+        self.set_shape(shape)
 
-    def __getitem__(self, index: int) -> Tensor:
-        tensor = self.inputs[index] if index < len(self.inputs) else None
-        if tensor is None:
-            raise InvalidArgumentError(f"input {index} of the layer is missing", layer=self.name)
-        return tensor
+    def set_shape(self, shape: Sequence[int | str]) -> None:
+        """Other extents; -1 or a name for a dynamic one."""
+        name = self.tensor.name
+        self.dims: tuple[int | str, ...] = tuple(
+            d if isinstance(d, str) or d >= 0 else f"'{name}.{axis}'" for axis, d in enumerate(shape)
+        )
 
-    def get(self, index: int) -> Tensor | None:
-        """An input that may be left out."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def add(self, op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
-        """Adds a layer with one output."""
-        return self.add_all(op, inputs, **attrs)[0]
-
-    def add_all(self, op: str, inputs: Sequence[Tensor | None], **attrs: Any) -> list[Tensor]:
-        """Adds a layer and gives all its outputs."""
-        given = list(inputs)
-        while given and given[-1] is None:
-            given.pop()
-        return self.network.add_layer(op, given, attrs, self.name)
-
-    def constant(self, value: Any, dtype: Any = None, what: str = "") -> Tensor:
-        """Adds a constant."""
-        array = value if dtype is None and isinstance(value, np.ndarray) else np.asarray(value, dtype)
-        return self.network.add_constant(f"{self.name}.{what}" if what else self.name, array)
+    def add(self, network: Network) -> Tensor:
+        """Adds the input to a network; gives what the layers read."""
+        tensor = network.add_input(self.tensor.name, self.outside or self.dtype, self.dims)
+        if self.outside in (None, self.dtype):
+            return tensor
+        return network.add_layer("Cast", [tensor], {"to": self.dtype}, f"{self.tensor.name}_cast")[0]
 
 
-class ILayer:
-    """A layer: its properties are those of TensorRT's layer of the kind, and may change until the build.
-
-    It stands for its first output wherever a tensor is expected.
-    """
-
-    def __init__(
-        self,
-        network: Definition,
-        kind: str,
-        name: str,
-        inputs: list[ITensor | None],
-        properties: dict[str, Any],
-        emit: Emit,
-        outputs: int = 1,
-    ) -> None:
-        object.__setattr__(self, "_network", network)
-        object.__setattr__(self, "_inputs", inputs)
-        object.__setattr__(self, "_properties", dict(properties))
-        object.__setattr__(self, "_emit", emit)
-        object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "_name", name)
-        tensors = [ITensor(network, self, i, f"{name}_output{i or ''}") for i in range(outputs)]
-        object.__setattr__(self, "_outputs", tensors)
-
-    _network: Definition
-    _inputs: list[ITensor | None]
-    _properties: dict[str, Any]
-    _emit: Emit
-    _outputs: list[ITensor]
-    _name: str
-    #: The kind of layer: "Convolution", "Pooling", ...
-    kind: str
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self._name
-
-    @property
-    def num_inputs(self) -> int:
-        """How many inputs it has."""
-        return len(self._inputs)
-
-    @property
-    def num_outputs(self) -> int:
-        """How many outputs it has."""
-        return len(self._outputs)
-
-    def get_input(self, index: int) -> ITensor | None:
-        """An input."""
-        return self._inputs[index] if index < len(self._inputs) else None
-
-    def get_output(self, index: int) -> ITensor | None:
-        """An output."""
-        return self._outputs[index] if index < len(self._outputs) else None
-
-    def set_input(self, index: int, tensor: Any) -> None:
-        """Replaces an input, or adds one that may be left out."""
-        self._inputs.extend([None] * (index + 1 - len(self._inputs)))
-        self._inputs[index] = self._network._resolve(tensor)
-        self._network._changed(self)
-
-    def __getattr__(self, name: str) -> Any:
-        properties = self.__dict__.get("_properties", {})
-        if name in properties:
-            return properties[name]
-        if name == "type":
-            return self.kind
-        raise AttributeError(f"{self.kind} has no property {name!r}; it has {', '.join(properties) or 'none'}")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "name":
-            object.__setattr__(self, "_name", str(value))
-        elif name in self._properties:
-            self._properties[name] = value
-        else:
-            near = _native.nearest(name, list(self._properties))
-            raise InvalidArgumentError(
-                f"{self.kind} has no property {name!r}",
-                layer=self.name,
-                expected=", ".join(self._properties) or "none",
-                hint=f"the nearest name is {near!r}" if near else None,
-            )
-        self._network._changed(self)
-
-    def __repr__(self) -> str:
-        return f"ILayer({self.name}: {self.kind})"
-
-
-class Definition:
+class Definition(Scoped):
     """A network in the making, without the functions that add layers."""
 
     def __init__(self, name: str = "network") -> None:
-        self.name = name
-        self._inputs: list[tuple[ITensor, np.dtype[Any], tuple[int | str, ...]]] = []
+        self._name = name
+        self._inputs: list[Port] = []
         self._layers: list[ILayer] = []
+        #: The layers, each behind those that it reads.
+        self._order: list[ILayer] = []
         self._outputs: list[ITensor] = []
-        # What has been added to a network so far, to answer for shapes and to refuse bad arguments early. A layer that
-        # changes is added to it anew, with all that follow; the build starts from an empty one.
+        self._output_dtypes: dict[int, Dtype] = {}
+        #: Constants that no layer gives: they came with a model.
+        self._constants: list[tuple[ITensor, Tensor]] = []
+        # What has been added to a network so far. A layer that changes is added to it anew, with all that follow; what
+        # was added before is then stale, and the build starts from an empty one.
         self._draft = Network(name)
         self._tensors: dict[int, Tensor] = {}
         self._ready = 0
+        self._stale = False
+        self._inputs_stale = False
+
+    @property
+    def name(self) -> str:
+        """The name of the network."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = self._draft.name = str(name)
 
     def add_input(self, name: str, dtype: Any, shape: Sequence[int | str]) -> ITensor:
         """Adds an input; -1 or a name for a dynamic dimension."""
-        dims = tuple(d if isinstance(d, str) or d >= 0 else f"'{name}.{axis}'" for axis, d in enumerate(shape))
         tensor = ITensor(self, None, 0, name)
-        self._tensors[id(tensor)] = self._draft.add_input(name, as_dtype(dtype), dims)
-        self._inputs.append((tensor, as_dtype(dtype), dims))
+        port = Port(tensor, as_dtype(dtype), shape)
+        self._tensors[id(tensor)] = port.add(self._draft)
+        self._inputs.append(port)
         return tensor
 
     def mark_output(self, tensor: Any) -> None:
         """Makes a tensor a result, under its name."""
-        self._outputs.append(self._resolve(tensor))
+        found = self._resolve(tensor)
+        if not any(output is found for output in self._outputs):
+            self._outputs.append(found)
 
     def unmark_output(self, tensor: Any) -> None:
         """Takes that back."""
-        self._outputs.remove(self._resolve(tensor))
+        found = self._resolve(tensor)
+        if not found.is_network_output:
+            raise InvalidArgumentError("the tensor is no output", tensor=found.name)
+        self._outputs = [output for output in self._outputs if output is not found]
+        self._output_dtypes.pop(id(found), None)
+
+    #: Here shapes are results like all others.
+    mark_output_for_shapes = mark_output
+    unmark_output_for_shapes = unmark_output
+
+    def remove_tensor(self, tensor: Any) -> None:
+        """Takes a tensor out that no layer reads: an input, or a result.
+
+        Raises `InvalidArgumentError` for one that is read.
+        """
+        found = self._resolve(tensor)
+        reader = next((layer for layer in self._layers if any(t is found for t in layer._inputs)), None)
+        if reader is not None:
+            raise InvalidArgumentError("a layer reads the tensor", tensor=found.name, layer=reader.name)
+        if found.is_network_output:
+            self.unmark_output(found)
+        if found.is_network_input:
+            self._inputs = [port for port in self._inputs if port.tensor is not found]
+            self._inputs_changed()
 
     @property
     def num_inputs(self) -> int:
@@ -230,37 +127,43 @@ class Definition:
         """How many layers there are."""
         return len(self._layers)
 
-    def get_input(self, index: int) -> ITensor:
-        """An input."""
-        return self._inputs[index][0]
+    def get_input(self, index: int) -> ITensor | None:
+        """An input; None where there is none of this number."""
+        return self._inputs[index].tensor if 0 <= index < len(self._inputs) else None
 
-    def get_output(self, index: int) -> ITensor:
-        """A result."""
-        return self._outputs[index]
+    def get_output(self, index: int) -> ITensor | None:
+        """A result; None where there is none of this number."""
+        return self._outputs[index] if 0 <= index < len(self._outputs) else None
 
-    def get_layer(self, index: int) -> ILayer:
-        """A layer."""
-        return self._layers[index]
+    def get_layer(self, index: int) -> ILayer | None:
+        """A layer; None where there is none of this number."""
+        return self._layers[index]._view() if 0 <= index < len(self._layers) else None
 
     def __len__(self) -> int:
         return len(self._layers)
 
     def __getitem__(self, index: int) -> ILayer:
-        return self._layers[index]
+        return self._layers[index]._view()
+
+    def __iter__(self) -> Iterator[ILayer]:
+        return (layer._view() for layer in self._layers)
 
     def to_network(self) -> Network:
         """The Network that the layers make."""
-        network, tensors = Network(self.name), {}
-        for tensor, dtype, dims in self._inputs:
-            tensors[id(tensor)] = network.add_input(tensor.name, dtype, dims)
-        for layer in self._layers:
-            self._add(layer, network, tensors)
+        if self._stale:
+            self._inputs_stale = True
+        self._sync(len(self._order))
         names: set[str] = set()
         for output in self._outputs:
             if output.name in names:
                 raise InvalidArgumentError("two outputs have the same name", tensor=output.name)
             names.add(output.name)
-            network.mark_output(tensors[id(output)], output.name)
+        network, tensors = self._draft.copy([self._tensors[id(output)] for output in self._outputs])
+        for output, tensor in zip(self._outputs, tensors, strict=True):
+            dtype = self._output_dtypes.get(id(output))
+            if dtype not in (None, tensor.dtype):
+                tensor = network.add_layer("Cast", [tensor], {"to": dtype}, f"{output.name}_cast")[0]
+            network.mark_output(tensor, output.name)
         return network
 
     def _append(
@@ -270,40 +173,100 @@ class Definition:
         properties: dict[str, Any],
         emit: Emit,
         outputs: int = 1,
+        late: bool = False,
     ) -> ILayer:
-        """Adds a layer; bad arguments raise here."""
+        """Adds a layer; bad arguments raise here, or (`late`) once properties can have been set."""
         number = sum(layer.kind == kind for layer in self._layers)
         resolved = [None if t is None else self._resolve(t) for t in inputs]
-        layer = ILayer(self, kind, f"{kind}_{number}", resolved, properties, emit, outputs)
-        self._sync(len(self._layers))
-        self._add(layer, self._draft, self._tensors)
+        layer = CLASSES.get(kind, ILayer)(self, kind, f"{kind}_{number}", resolved, properties, emit, outputs)
+        self._sync(len(self._order))
+        added = 1
+        try:
+            self._add(layer)
+        except Error:
+            # Parts of it may be in the draft.
+            self._stale, added = True, 0
+            if not late:
+                raise
         self._layers.append(layer)
-        self._ready = len(self._layers)
+        self._order.append(layer)
+        self._ready += added
         return layer
 
-    def _add(self, layer: ILayer, network: Network, tensors: dict[int, Tensor]) -> None:
-        inputs = [None if t is None else tensors[id(t)] for t in layer._inputs]
+    def _add(self, layer: ILayer) -> None:
+        inputs = [None if t is None else self._tensors[id(t)] for t in layer._inputs]
+        scope = Scope(self._draft, layer.name, inputs, layer._weight_names)
         try:
-            outputs = layer._emit(layer, Scope(network, layer.name, inputs))
+            outputs = layer._emit(layer, scope)
+            for index, dtype in layer._output_types.items():
+                outputs[index] = scope.add("Cast", outputs[index], to=dtype)
         except Error as error:
             error.layer = error.layer or layer.name
             raise
         for tensor, output in zip(layer._outputs, outputs, strict=True):
-            tensors[id(tensor)] = output
+            self._tensors[id(tensor)] = output
 
     def _changed(self, layer: ILayer) -> None:
-        if layer in self._layers:
-            self._ready = min(self._ready, self._layers.index(layer))
+        if layer in self._order:
+            self._ready = min(self._ready, self._order.index(layer))
+            self._stale = True
+
+    def _rewired(self, layer: ILayer) -> None:
+        """A layer reads something else, perhaps what was added behind it: it moves to the end, with all that follow."""
+        following = {layer}
+        for other in self._order:
+            if any(t is not None and t._layer in following for t in other._inputs):
+                following.add(other)
+        if any(t is not None and t._layer in following for t in layer._inputs):
+            raise InvalidArgumentError("the layer reads itself, through others", layer=layer.name)
+        self._changed(layer)
+        rest = [other for other in self._order if other not in following]
+        moved = [other for other in self._order if other in following and other != layer]
+        self._order = [*rest, layer, *moved]
+        self._ready = min(self._ready, len(rest))
+
+    def _inputs_changed(self) -> None:
+        self._inputs_stale = True
 
     def _sync(self, upto: int) -> None:
+        if self._inputs_stale:
+            self._restart()
         while self._ready < upto:
-            self._add(self._layers[self._ready], self._draft, self._tensors)
+            self._add(self._order[self._ready])
             self._ready += 1
 
+    def _restart(self) -> None:
+        """Begins the draft anew, with the inputs and the constants."""
+        draft, tensors = Network(self._name), {}
+        for port in self._inputs:
+            tensors[id(port.tensor)] = port.add(draft)
+        for tensor, native in self._constants:
+            tensors[id(tensor)] = draft.add_constant(tensor.name, constant_of(native), copy=False)
+        self._draft, self._tensors = draft, tensors
+        self._ready, self._stale, self._inputs_stale = 0, False, False
+
     def _tensor(self, tensor: ITensor) -> Tensor:
-        if tensor._layer is not None:
-            self._sync(self._layers.index(tensor._layer) + 1)
+        upto = 0 if tensor._layer is None else self._order.index(tensor._layer) + 1
+        self._sync(upto)
         return self._tensors[id(tensor)]
+
+    def _input(self, tensor: ITensor, what: str) -> Port:
+        port = next((port for port in self._inputs if port.tensor is tensor), None)
+        if port is None:
+            raise InvalidArgumentError(f"the tensor is no input: only then {what}", tensor=tensor.name)
+        return port
+
+    def _outside(self, tensor: ITensor) -> Dtype | None:
+        """The dtype in which callers meet an input or output, where that is not the network's own."""
+        port = next((port for port in self._inputs if port.tensor is tensor), None)
+        return self._output_dtypes.get(id(tensor)) if port is None else port.outside
+
+    def _set_outside(self, tensor: ITensor, dtype: Dtype) -> None:
+        if tensor.is_network_output:
+            self._output_dtypes[id(tensor)] = dtype
+        else:
+            self._input(tensor, "(or an output) its dtype can be set").outside = dtype
+            self._inputs_changed()
 
     def _resolve(self, tensor: Any) -> ITensor:
         """A tensor, for itself or for the layer whose first output it is."""
@@ -316,39 +279,18 @@ class Definition:
         return tensor
 
 
-class Weights:
-    """An array of weights, as TensorRT's scripts make them."""
+def constant_of(tensor: Tensor) -> Any:
+    """The elements of a tensor that no layer gives.
 
-    def __init__(self, array: Any) -> None:
-        self.array = array if isinstance(array, np.ndarray) else arrays.to_numpy(array)
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """The array."""
-        return self.array
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return int(self.array.size)
-
-
-def weights(value: Any, shape: Sequence[int] | None, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, Any] | None:
-    """An array of this shape and dtype from what a user gives for weights; an empty one is none.
-
-    Raises `InvalidArgumentError` when the number of elements differs.
+    Raises `UnsupportedError` for one that only the shapes of a call tell.
     """
-    if value is None:
-        return None
-    array = value.array if isinstance(value, Weights) else arrays.to_numpy(value)
-    if array.size == 0 and (shape is None or 0 not in shape):
-        return None
-    array = arrays.floating(array, dtype, what) if dtype.kind in "fV" else array
-    if shape is None:
-        return np.ascontiguousarray(array)
-    if array.size != int(np.prod(shape)):
-        raise InvalidArgumentError(
-            f"{what} has another number of elements than the layer needs",
-            expected=str(list(shape)),
-            got=str(list(array.shape)),
+    array = tensor.numpy()
+    if array is None:
+        array = tensor.known()
+    if array is None:
+        raise UnsupportedError(
+            "a model that computes with shapes of its own can't be changed here after it was read",
+            tensor=tensor.name,
+            hint="change the ONNX model, or what follows its outputs",
         )
-    return np.ascontiguousarray(array).reshape(tuple(shape))
+    return array

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from neurenix import _native, shapes
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.options import PRECISIONS, check
-from neurenix.hardware.tensorrt.builder import Logger
+from neurenix.hardware.tensorrt.logger import Logger
 from neurenix.hardware.tensorrt.plan_engine import PlanEngine, opened
 from neurenix.importers.dispatch import to_network
 

@@ -20,7 +20,7 @@ from neurenix.importers.onnx.weights import Weights, dtype_of
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Graph", "dtype_of", "import_model"]
+__all__ = ["Graph", "dtype_of", "import_graph", "import_model"]
 
 #: dtype and shape of an input.
 Port = tuple[Any, Sequence[int | str]]
@@ -40,6 +40,17 @@ def import_model(
 
     `values` are the elements of inputs that become constants.
     """
+    return import_graph(model, folder, input_shapes, names, values).network
+
+
+def import_graph(
+    model: onnx.ModelProto,
+    folder: Path | None,
+    input_shapes: dict[str, Sequence[int | str]],
+    names: Mapping[str, str] | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
+) -> Graph:
+    """As `import_model`, with what the names of the model stand for."""
     with check.only_our_errors():
         return _import(model, Weights(folder), input_shapes, names or {}, values or {})
 
@@ -50,7 +61,7 @@ def _import(
     shapes: Mapping[str, Sequence[int | str]],
     names: Mapping[str, str],
     values: Mapping[str, ArrayLike],
-) -> Network:
+) -> Graph:
     check.versions(given)
     check.depth(given.graph)
     model = converted(given, weights)
@@ -68,7 +79,7 @@ def _import(
     graph.add_nodes(proto.node)
     for output in proto.output:
         graph.network.mark_output(graph.tensor(output.name), graph.names.get(output.name, output.name))
-    return graph.network
+    return graph
 
 
 class Graph:

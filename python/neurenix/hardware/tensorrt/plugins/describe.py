@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from neurenix.hardware.tensorrt.enums import DataType, Dims, as_data_type
+from neurenix.hardware.tensorrt.enums import DataType, Dims, Word, as_data_type
 
 
-class TensorFormat(enum.Enum):
+class TensorFormat(Word):
     """The order of elements; plugins meet LINEAR alone here."""
 
     LINEAR = 0
@@ -29,14 +28,14 @@ class TensorFormat(enum.Enum):
     DHWC = 12
 
 
-class TensorRTPhase(enum.Enum):
+class TensorRTPhase(Word):
     """Why a plugin is made."""
 
     BUILD = 0
     RUNTIME = 1
 
 
-class PluginCapabilityType(enum.Enum):
+class PluginCapabilityType(Word):
     """The parts of an IPluginV3."""
 
     CORE = 0

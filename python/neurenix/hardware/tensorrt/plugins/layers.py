@@ -8,7 +8,8 @@ from typing import Any
 from neurenix import _native
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, ShapeError
-from neurenix.hardware.tensorrt.graph import Definition, ILayer, ITensor, Scope
+from neurenix.hardware.tensorrt.graph import Definition
+from neurenix.hardware.tensorrt.layer import ILayer, ITensor, Scope
 from neurenix.hardware.tensorrt.plugins.compiled import Identity, LibraryPlugin
 from neurenix.hardware.tensorrt.plugins.composed import add_registered, compose, is_composed
 from neurenix.hardware.tensorrt.plugins.fields import Value, pack_all

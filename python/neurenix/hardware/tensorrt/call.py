@@ -1,0 +1,157 @@
+"""One call on addresses: what was said so far, and how it runs."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from neurenix import _native
+from neurenix.errors import InvalidArgumentError, OutOfMemoryError, UnsupportedError
+from neurenix.hardware.tensorrt.build_enums import TensorIOMode
+from neurenix.hardware.tensorrt.enums import Dims
+from neurenix.hardware.tensorrt.interfaces import IOutputAllocator
+from neurenix.hardware.tensorrt.ports import Port
+from neurenix.hardware.tensorrt.weights import memory_at
+
+#: What allocators are asked for.
+ALIGNMENT = 256
+
+Times = list[tuple[str, str, int]]
+
+
+def address_of(memory: Any, name: str) -> int:
+    """An address as a number.
+
+    Raises `InvalidArgumentError` for what is none.
+    """
+    if isinstance(memory, ctypes.c_void_p):
+        return int(memory.value or 0)
+    if memory is None:
+        return 0
+    try:
+        return operator.index(memory)
+    except TypeError as error:
+        raise InvalidArgumentError(
+            "an address is a number",
+            tensor=name,
+            got=type(memory).__name__,
+            hint="give array.ctypes.data, or tensor.data_ptr()",
+        ) from error
+
+
+class Call:
+    """Shapes, addresses and allocators by name."""
+
+    def __init__(self, ports: Iterable[Port]) -> None:
+        ports = list(ports)
+        self._inputs = [port for port in ports if port.mode is TensorIOMode.INPUT]
+        self._outputs = [port for port in ports if port.mode is TensorIOMode.OUTPUT]
+        self.shapes: dict[str, Dims] = {}
+        self.addresses: dict[str, int] = {}
+        self.allocators: dict[str, IOutputAllocator] = {}
+        self.forget_shapes()
+
+    def forget_shapes(self) -> None:
+        """Leaves the shapes that are fixed."""
+        fixed = (port for port in self._inputs if all(isinstance(d, int) for d in port.shape))
+        self.shapes = {port.name: Dims(port.shape) for port in fixed}
+
+    def set_allocator(self, name: str, allocator: IOutputAllocator | None) -> None:
+        """An allocator for an output, or none."""
+        self.allocators.pop(name, None)
+        if allocator is not None:
+            self.allocators[name] = allocator
+
+    def missing_shapes(self) -> list[str]:
+        """The inputs whose shapes are not known."""
+        return [port.name for port in self._inputs if port.name not in self.shapes]
+
+    def shape_key(self) -> tuple[Dims, ...]:
+        """The shapes in the order of the inputs."""
+        return tuple(self.shapes[port.name] for port in self._inputs)
+
+    def check(self) -> None:
+        """Raises `InvalidArgumentError`, with the names, where a shape or an address is missing."""
+        missing = self.missing_shapes()
+        if missing:
+            raise InvalidArgumentError(
+                "the shapes of inputs are not set", tensor=", ".join(missing), hint="call context.set_input_shape first"
+            )
+        lost = [port.name for port in [*self._inputs, *self._outputs] if not self._has_place(port)]
+        if lost:
+            raise InvalidArgumentError(
+                "the addresses of tensors are not set",
+                tensor=", ".join(lost),
+                hint="call context.set_tensor_address for each input and output first",
+            )
+
+    def _has_place(self, port: Port) -> bool:
+        return (
+            port.name in self.allocators or bool(self.addresses.get(port.name)) or 0 in self.shapes.get(port.name, ())
+        )
+
+    def run(
+        self,
+        engine: _native.Engine,
+        context: _native.Context,
+        outputs: dict[str, Dims],
+        stream: int | None,
+        timed: bool,
+    ) -> Times:
+        """Runs it; gives the time of each kernel where that is asked for."""
+        if engine.staged:
+            return self._run_stages(engine, context, timed, stream or 0)
+        device = engine.devices[0] if engine.devices else None
+        places = {port.name: self._place(port, outputs[port.name], stream or 0) for port in self._outputs}
+        times = engine.run_at(
+            [(self.addresses.get(port.name, ALIGNMENT), device) for port in self._inputs],
+            list(self.shape_key()),
+            [(places[port.name], device) for port in self._outputs],
+            None if device is None or stream is None else (device, stream),
+            timed,
+        )
+        for name, allocator in self.allocators.items():
+            allocator.notify_shape(name, outputs[name])
+        return times
+
+    def _place(self, port: Port, shape: Dims, stream: int) -> int:
+        """The address of an output, from its allocator where it has one."""
+        allocator = self.allocators.get(port.name)
+        before = self.addresses.get(port.name)
+        if allocator is None:
+            return before or 0
+        size = max(1, int(np.prod(shape, dtype=np.int64)) * port.dtype.itemsize)
+        address = address_of(allocator.reallocate_output_async(port.name, before, size, ALIGNMENT, stream), port.name)
+        if address <= 0:
+            raise OutOfMemoryError(
+                "the allocator gave no memory for an output", tensor=port.name, expected=f"{size} bytes"
+            )
+        self.addresses[port.name] = address
+        return address
+
+    def _run_stages(self, engine: _native.Engine, context: _native.Context, timed: bool, stream: int) -> Times:
+        """Where the sizes of outputs depend on data: on copies in the processor's memory."""
+        fixed = [port for port in self._outputs if port.name not in self.allocators]
+        lost = [port.name for port in fixed if not all(isinstance(d, int) for d in port.shape)]
+        if lost:
+            raise UnsupportedError(
+                "the sizes of outputs depend on data: an address can't say whether there is room",
+                tensor=", ".join(lost),
+                hint="give an allocator with context.set_output_allocator",
+            )
+        given = {
+            port.name: memory_at(self.addresses.get(port.name, 0), self.shapes[port.name], port.dtype).copy()
+            for port in self._inputs
+        }
+        found = context.run(given)
+        for port in self._outputs:
+            array = np.ascontiguousarray(found[port.name])
+            address = self._place(port, Dims(array.shape), stream)
+            ctypes.memmove(address, array.ctypes.data, array.nbytes)
+            if port.name in self.allocators:
+                self.allocators[port.name].notify_shape(port.name, Dims(array.shape))
+        return engine.profile(given) if timed else []

@@ -1,0 +1,49 @@
+"""What layers of several families share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from neurenix.errors import InvalidArgumentError, ShapeError
+
+Ints = int | Sequence[int]
+
+
+def spread(value: Ints, rank: int) -> list[int]:
+    """One integer for every spatial dimension, or as many as there are."""
+    values = [int(value)] * rank if isinstance(value, (int, np.integer)) else [int(v) for v in value]
+    if len(values) != rank:
+        raise ShapeError("a list does not have one element per spatial dimension", expected=str(rank), got=str(values))
+    return values
+
+
+def axes_of(mask: int, rank: int) -> list[int]:
+    """The axes whose bits are set."""
+    found = [axis for axis in range(rank) if mask >> axis & 1]
+    if mask >> rank or not found:
+        raise InvalidArgumentError(
+            "the axes are given as bits", expected=f"1 to {(1 << rank) - 1}, bit i for axis i", got=str(mask)
+        )
+    return found
+
+
+def one_axis(mask: int, rank: int, what: str) -> int:
+    """The only axis whose bit is set."""
+    axes = axes_of(mask, rank)
+    if len(axes) != 1:
+        raise InvalidArgumentError(f"{what} runs along one axis", got=str(axes))
+    return axes[0]
+
+
+def member(value: Any, table: type, what: str) -> None:
+    """Raises `InvalidArgumentError` for what is no word of a kind."""
+    if not isinstance(value, table):
+        raise InvalidArgumentError(f"{what} is no {table.__name__}", got=repr(value))
+
+
+def rank_of(tensor: Any) -> int:
+    """The number of dimensions."""
+    return len(tensor.shape)

@@ -1,0 +1,112 @@
+"""Layers that make tensors or check them, and those that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from neurenix._native import Tensor
+from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.hardware.tensorrt import layer_enums as e
+from neurenix.hardware.tensorrt.enums import as_dtype
+from neurenix.hardware.tensorrt.graph import Definition
+from neurenix.hardware.tensorrt.layer import ILayer, ITensor, Scope
+from neurenix.hardware.tensorrt.layers.common import member
+
+_THROUGH_ONNX = "ONNX's Loop, Scan and If run: give the model to trt.OnnxParser"
+
+
+def _fill(layer: ILayer, scope: Scope) -> list[Tensor]:
+    if layer.operation is not e.FillOperation.LINSPACE:
+        raise UnsupportedError("random numbers are not supported", got=str(layer.operation))
+    dtype = as_dtype(layer.to_type)
+    count = scope.integers(0, None)
+    if count is None:
+        shape = tuple(int(d) for d in layer.shape)
+        steps = np.broadcast_to(np.asarray(layer.beta, np.float64), (len(shape),))
+        values = np.asarray(layer.alpha) + steps @ np.indices(shape).reshape(len(shape), -1)
+        return [scope.constant(values.reshape(shape).astype(dtype))]
+    if count.shape != (1,):
+        raise UnsupportedError("a Fill whose shape is a tensor has one dimension", got=str(list(count.shape)))
+    stop = scope.add("Reshape", count, scope.constant([], np.int64))
+    places = scope.add("Range", scope.constant(0, np.int64), stop, scope.constant(1, np.int64))
+    places = scope.add("Cast", places, to=dtype)
+    given = [scope.get(i) for i in (1, 2)]
+    start, step = (
+        scope.constant(value, dtype) if tensor is None else scope.add("Cast", tensor, to=dtype)
+        for tensor, value in zip(given, (layer.alpha, layer.beta), strict=True)
+    )
+    return [scope.add("Add", scope.add("Mul", places, step), start)]
+
+
+class OtherLayers(Definition):
+    """Layers that make tensors or check them, and those that are not there."""
+
+    def add_fill(self, shape: Sequence[int], op: e.FillOperation, output_type: Any = np.float32) -> ILayer:
+        """alpha + beta * index, for LINSPACE (beta may have a number for each dimension).
+
+        `set_input(0, shape)`, `(1, alpha)` and `(2, beta)` take them from tensors. Properties: shape, operation, alpha,
+        beta, to_type. Random numbers are refused with `UnsupportedError`.
+        """
+        member(op, e.FillOperation, "the operation")
+        properties = {"shape": tuple(shape), "operation": op, "alpha": 0.0, "beta": 1.0, "to_type": output_type}
+        return self._append("Fill", [], properties, _fill)
+
+    def add_assertion(self, condition: Any, message: str) -> ILayer:
+        """Checks a condition that shapes and constants determine: raises `InvalidArgumentError` where it does not hold.
+
+        A condition that only a call tells is refused with `UnsupportedError`.
+        """
+
+        def emit(layer: ILayer, scope: Scope) -> list[Tensor]:
+            known = scope[0].known()
+            if known is None:
+                raise UnsupportedError("a condition that only a call tells can't be checked", got=layer.message)
+            if not np.all(known):
+                raise InvalidArgumentError(f"an assertion of the network does not hold: {layer.message}")
+            return []
+
+        return self._append("Assertion", [condition], {"message": str(message)}, emit, outputs=0)
+
+    def add_loop(self) -> NoReturn:
+        """Refused with `UnsupportedError`: loops come with ONNX models."""
+        raise UnsupportedError("a loop can't be put together layer by layer", hint=_THROUGH_ONNX)
+
+    def add_if_conditional(self) -> NoReturn:
+        """Refused with `UnsupportedError`: conditions come with ONNX models."""
+        raise UnsupportedError("a condition can't be put together layer by layer", hint=_THROUGH_ONNX)
+
+    def add_ragged_softmax(self, input: Any, bounds: Any) -> NoReturn:
+        """Refused with `UnsupportedError`."""
+        raise UnsupportedError("there is no softmax over sequences of several lengths",
+                               hint="mask the input with add_select, then use add_softmax")  # fmt: skip
+
+    def add_dynamic_quantize(
+        self, input: Any, axis: int, block_size: int, output_type: Any, scale_type: Any
+    ) -> NoReturn:
+        """Refused with `UnsupportedError`."""
+        raise UnsupportedError("scales that follow the data are not supported", hint="use add_quantize with scales")
+
+    def mark_debug(self, tensor: ITensor) -> NoReturn:
+        """Refused with `UnsupportedError`: mark the tensor as an output."""
+        raise UnsupportedError(
+            "tensors can't be watched from outside", tensor=self._resolve(tensor).name, hint="use mark_output"
+        )
+
+    def unmark_debug(self, tensor: ITensor) -> bool:
+        """False: none is marked."""
+        return False
+
+    def is_debug_tensor(self, tensor: ITensor) -> bool:
+        """No tensor is."""
+        return False
+
+    def mark_unfused_tensors_as_debug_tensors(self) -> NoReturn:
+        """Refused with `UnsupportedError`: mark tensors as outputs."""
+        raise UnsupportedError("tensors can't be watched from outside", hint="use mark_output")
+
+    def unmark_unfused_tensors_as_debug_tensors(self) -> bool:
+        """False: none is marked."""
+        return False
