@@ -14,7 +14,6 @@ use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::plan::Provider;
 use crate::plan::layout::Space;
-use crate::plan::watch::Watch;
 use crate::providers;
 use crate::runtime::{ContextPool, TensorSpec};
 use pyo3::prelude::*;
@@ -97,19 +96,6 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
     let found = chosen.iter().map(|name| providers::find(name, device));
     let providers = found.collect::<Result<_>>()?;
     Ok((config, providers))
-}
-
-/// Asks a Python function whether the build goes on; what it raises is told by Python and ends the build.
-fn watch(listener: Py<PyAny>) -> Watch {
-    Watch::new(move |phase, done, steps| {
-        Python::attach(|py| {
-            let told = listener.call1(py, (phase, done, steps));
-            told.and_then(|told| told.is_truthy(py)).unwrap_or_else(|error| {
-                error.write_unraisable(py, None);
-                false
-            })
-        })
-    })
 }
 
 #[pymethods]
