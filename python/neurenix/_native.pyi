@@ -29,6 +29,7 @@ __all__ = [
     "allowed_providers",
     "cache_dir",
     "computes",
+    "declared_fields",
     "default_threads",
     "deregister_plugin",
     "device",
@@ -123,7 +124,7 @@ class Engine:
         """
         Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
         `options`: compute (dtype), tf32, io (dtype), threads, optimization_level, exclude, timing_cache, workspace,
-        listener (as for a `TensorRTPlan`), strict, verify, providers, device (the number of a GPU).
+        listener (as for a `TensorRTPlan`), strict, verify, providers, device (the number of a GPU), refittable.
         """
     def create_context(self, /) -> Context:
         """
@@ -147,6 +148,11 @@ class Engine:
     def load(path: str | PathLike[str], options: dict[str, Any]) -> Engine:
         """
         Opens an engine file, with options as `build` has them.
+        """
+    @property
+    def name(self, /) -> str:
+        """
+        The name of the network.
         """
     @property
     def notes(self, /) -> list[str]:
@@ -181,6 +187,15 @@ class Engine:
         """
         The profiles: from the name of a symbol to its (min, opt, max).
         """
+    def refit(self, /, weights: dict[str, Any], options: dict[str, Any]) -> Engine:
+        """
+        An engine with other weights, by name; this one stays as it is. `options` as `build` has them.
+        """
+    @property
+    def refittable(self, /) -> bool:
+        """
+        Whether its weights can be replaced.
+        """
     def report(self, /) -> str:
         """
         What the engine does at the opt shapes of its first profile, as JSON.
@@ -196,11 +211,13 @@ class Engine:
         shapes: Sequence[Sequence[SupportsIndex]],
         outputs: Sequence[tuple[SupportsIndex, SupportsIndex | None]],
         stream: tuple[SupportsIndex, SupportsIndex] | None,
-    ) -> None:
+        timed: bool = False,
+    ) -> list[tuple[str, str, int]]:
         """
         Runs on arrays at these addresses, each with the number of its GPU or None: dense, of the dtypes of the inputs,
         of these shapes. The outputs must have room for what `specs` says. `stream`: a GPU and the caller's stream of
         it; the call then returns before the work is done, where all arrays lie on that GPU.
+        `timed`: it waits, and gives for each kernel in order its layers, its implementation, nanoseconds.
         """
     def save(self, /, path: str | PathLike[str]) -> None:
         """
@@ -215,9 +232,23 @@ class Engine:
         """
         dtype and shape of each output for inputs of these shapes.
         """
+    @property
+    def staged(self, /) -> bool:
+        """
+        Whether sizes of outputs, or what runs, depend on data: it then works on arrays in the processor's memory.
+        """
     def synchronize(self, /) -> None:
         """
         Waits for the work of calls on arrays of a GPU.
+        """
+    def weight(self, /, name: str) -> Any | None:
+        """
+        The elements of a weight that can be replaced; None where there is none of this name.
+        """
+    @property
+    def weights(self, /) -> list[tuple[str, np.dtype[Any], list[int]]]:
+        """
+        The weights that can be replaced: name, dtype, shape.
         """
 
 @final
@@ -319,6 +350,11 @@ class Network:
         """
         Brings a tensor of the network around into this one, which becomes the body of a layer there (`add_control`): as
         a constant, as what the shapes determine, or as an input.
+        """
+    def copy(self, /, tensors: Sequence[Tensor]) -> tuple[Network, list[Tensor]]:
+        """
+        A network of its own with the same layers, and no results yet; `tensors` of this one stand for the tensors there
+        that come second.
         """
     def dump(self, /) -> str:
         """

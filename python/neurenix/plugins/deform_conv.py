@@ -8,7 +8,7 @@ from typing import Any
 import neurenix.hardware.tensorrt as trt
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError
-from neurenix.hardware.tensorrt.graph import Scope
+from neurenix.hardware.tensorrt.layer import Scope
 
 Pair = int | Sequence[int]
 

@@ -184,7 +184,6 @@ from neurenix.hardware.tensorrt.plugins import (
     DimensionOperation,
     DimsExprs,
     DynamicPluginTensorDesc,
-    ErrorCodeTRT,
     IDimensionExpr,
     IExprBuilder,
     IPluginCapability,

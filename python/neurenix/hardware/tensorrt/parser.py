@@ -228,11 +228,11 @@ class OnnxParser(Scoped):
 
 
 def _load(model: bytes | Path, path: str | os.PathLike[str] | None) -> tuple[onnx.ModelProto, Path | None]:
-    from neurenix.importers.onnx import NEED, _read
+    from neurenix.importers.onnx import NEED, read_model
     from neurenix.packages import need
 
     need(*NEED)
-    proto, folder = _read(model)
+    proto, folder = read_model(model)
     return proto, folder if path is None else Path(path).parent
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from neurenix import _native
 from neurenix.errors import InvalidArgumentError
-from neurenix.hardware.tensorrt.builder import Logger
+from neurenix.hardware.tensorrt.logger import Logger
 
 #: A shape in which -1 comes with a call.
 Extents = tuple[int, ...]

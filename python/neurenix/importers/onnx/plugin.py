@@ -53,7 +53,7 @@ def wanted(proto: onnx.NodeProto) -> str:
 def rule(node: Node) -> Sequence[Tensor]:
     """A layer of the plugin; the attributes of the node are its fields."""
     # numpy and ml_dtypes are enough to import a model; what packs fields belongs to the network API.
-    from neurenix.hardware.tensorrt.graph import Scope
+    from neurenix.hardware.tensorrt.layer import Scope
     from neurenix.hardware.tensorrt.plugins.composed import add_registered
     from neurenix.hardware.tensorrt.plugins.fields import pack_all
 

@@ -3,7 +3,6 @@
 from neurenix.hardware.tensorrt.plugins.compiled import PluginLibraryHandle
 from neurenix.hardware.tensorrt.plugins.describe import (
     DynamicPluginTensorDesc,
-    ErrorCodeTRT,
     PluginCapabilityType,
     PluginTensorDesc,
     TensorFormat,
@@ -43,7 +42,6 @@ __all__ = [
     "DimensionOperation",
     "DimsExprs",
     "DynamicPluginTensorDesc",
-    "ErrorCodeTRT",
     "IDimensionExpr",
     "IExprBuilder",
     "IPluginCapability",

@@ -7,7 +7,7 @@ from typing import Any
 
 from neurenix._native import Tensor
 from neurenix.errors import Error, PluginError
-from neurenix.hardware.tensorrt.graph import Scope
+from neurenix.hardware.tensorrt.layer import Scope
 from neurenix.hardware.tensorrt.plugins.calling import calling
 from neurenix.hardware.tensorrt.plugins.compiled import Identity
 from neurenix.hardware.tensorrt.plugins.fields import Value

@@ -43,22 +43,6 @@ class PluginCapabilityType(Word):
     RUNTIME = 2
 
 
-class ErrorCodeTRT(enum.Enum):
-    """What kind of error a recorder is told of, with TensorRT's numbers."""
-
-    SUCCESS = 0
-    UNSPECIFIED_ERROR = 1
-    INTERNAL_ERROR = 2
-    INVALID_ARGUMENT = 3
-    INVALID_CONFIG = 4
-    FAILED_ALLOCATION = 5
-    FAILED_INITIALIZATION = 6
-    FAILED_EXECUTION = 7
-    FAILED_COMPUTATION = 8
-    INVALID_STATE = 9
-    UNSUPPORTED_STATE = 10
-
-
 class PluginTensorDesc:
     """A tensor: `dims` (-1 where only a call tells), `type` (`dtype` is numpy's), `format`, `scale`."""
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from neurenix import _native
 from neurenix.errors import Error, InvalidArgumentError, PluginError
+from neurenix.hardware.tensorrt.build_enums import ErrorCodeTRT
 from neurenix.hardware.tensorrt.plugins import nvidia, simple
 from neurenix.hardware.tensorrt.plugins.calling import calling
 from neurenix.hardware.tensorrt.plugins.compiled import Identity, LibraryCreator, PluginLibraryHandle
-from neurenix.hardware.tensorrt.plugins.describe import ErrorCodeTRT
 from neurenix.hardware.tensorrt.plugins.fields import PluginFieldCollection, Value, pack
 from neurenix.hardware.tensorrt.plugins.interfaces import (
     IPluginCreator,
