@@ -18,8 +18,9 @@ PADS = np.array([1, 2, 2, 1], np.int32)
 
 
 def at(address: int, desc: trt.PluginTensorDesc) -> np.ndarray:
-    count = int(np.prod(desc.dims)) * trt.nptype(desc.type).itemsize
-    return np.frombuffer((ctypes.c_char * count).from_address(address), trt.nptype(desc.type)).reshape(desc.dims)
+    dtype = np.dtype(trt.nptype(desc.type))
+    count = int(np.prod(desc.dims)) * dtype.itemsize
+    return np.frombuffer((ctypes.c_char * count).from_address(address), dtype).reshape(desc.dims)
 
 
 def wrapped(x: np.ndarray, pads: np.ndarray) -> np.ndarray:
