@@ -188,7 +188,7 @@ impl Allocator for Callbacks {
         let arguments = (current as usize, bytes, alignment, stream as usize);
         Python::attach(|py| {
             let given = self.allocate.call1(py, arguments);
-            let given = given.and_then(|address| address.extract::<usize>(py).map_err(PyErr::from));
+            let given = given.and_then(|address| address.extract::<usize>(py));
             given.unwrap_or_else(|error| {
                 error.write_unraisable(py, None);
                 0

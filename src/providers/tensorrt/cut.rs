@@ -227,7 +227,7 @@ mod tests {
             let taken: HashSet<LayerId> = network
                 .layers()
                 .map(|(id, _)| id)
-                .filter(|_| random(&mut state) % 4 != 0)
+                .filter(|_| !random(&mut state).is_multiple_of(4))
                 .collect();
             let found = cut(&network, &taken).unwrap();
             assert!(
