@@ -29,8 +29,9 @@ pub struct ProgramInstance {
     ground: Ground,
     /// Bytes of the arena that it uses in each memory, and where that began at the last call.
     needs: Vec<(Space, usize)>,
-    blocks: Vec<Placed>,
     bases: Bases,
+    /// What lies in the arenas, when.
+    blocks: Vec<Placed>,
     /// The memory at these bases. Memory that went may have left its address to other memory, and copies in a recording
     /// stand for the memory, not for its address.
     settled: Vec<Weak<dyn Memory>>,
