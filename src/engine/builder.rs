@@ -173,11 +173,7 @@ fn build_guessed(
     });
     match (built, spare) {
         (Err(error), Some(network)) => {
-            let untimed = BuilderConfig {
-                optimization_level: 0,
-                ..config.clone()
-            };
-            let mut engine = build_in(network, precision, &untimed, providers, cache)?;
+            let mut engine = build_in(network, precision, &config.untimed(), providers, cache)?;
             let note = format!("nothing was timed at sizes that were guessed: {}", error.message());
             engine.notes.push(note);
             Ok(engine)
@@ -260,10 +256,7 @@ fn simplify(
 
 /// What an engine should compute: the float32 network, planned without timing.
 fn exact(engine: &Engine, mut original: Network, providers: &[Arc<dyn Provider>]) -> Result<Option<Exact>> {
-    let config = BuilderConfig {
-        optimization_level: 0,
-        ..engine.config.clone()
-    };
+    let config = engine.config.untimed();
     simplify(&mut original, Precision::FLOAT32, &layered(providers), &config)?;
     Exact::of(original, engine, providers)
 }

@@ -78,6 +78,14 @@ impl BuilderConfig {
         }
     }
 
+    /// The same without timing: rules choose.
+    pub(crate) fn untimed(&self) -> Self {
+        Self {
+            optimization_level: 0,
+            ..self.clone()
+        }
+    }
+
     /// What the planner asks of the providers.
     pub(crate) fn settings(&self) -> Settings {
         Settings {

@@ -1,7 +1,7 @@
 //! After a build: the engine beside kernels of ours that compute in float32. What compilers of others made and departs goes
 //! to other providers.
 
-use crate::engine::config::{BuilderConfig, Precision};
+use crate::engine::config::Precision;
 use crate::engine::{Engine, builder, verify};
 use crate::error::Result;
 use crate::network::dim::Binding;
@@ -33,10 +33,6 @@ impl Exact {
     /// # Errors
     /// If some layer runs on no provider.
     pub fn of(network: Network, engine: &Engine, providers: &[Arc<dyn Provider>]) -> Result<Option<Self>> {
-        let config = BuilderConfig {
-            optimization_level: 0,
-            ..engine.config.clone()
-        };
         let binding = builder::opt(&network, &engine.plans[0].profile);
         if network.check_guards(&binding).is_err() {
             return Ok(None);
@@ -44,7 +40,7 @@ impl Exact {
         let program = Program::build(
             Arc::new(network),
             layered(providers),
-            &config.settings(),
+            &engine.config.untimed().settings(),
             &binding,
             &TimingCache::default(),
             &Banned::new(),
@@ -135,14 +131,10 @@ impl Exact {
             for (provider, layers) in banned {
                 without.entry(provider.clone()).or_default().extend(layers.clone());
             }
-            let settings = BuilderConfig {
-                optimization_level: 0,
-                ..engine.config.clone()
-            };
             let made = Program::build(
                 engine.network.clone(),
                 providers.to_vec(),
-                &settings.settings(),
+                &engine.config.untimed().settings(),
                 &self.binding,
                 &TimingCache::default(),
                 &without,
