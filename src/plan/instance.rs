@@ -8,6 +8,7 @@ use crate::plan::fixed::{Fixed, fixed_slots};
 use crate::plan::ground::{Ground, Held};
 use crate::plan::layout::{Operand, Space};
 use crate::plan::linking::{Bases, Linking};
+use crate::plan::order;
 use crate::plan::place::{Places, is_ahead, place};
 use crate::plan::program::{Program, Step, operand};
 use crate::plan::queues::Foreign;
@@ -101,7 +102,8 @@ impl ProgramInstance {
         for (step, instance) in instances {
             linking.link(step, instance, workspaces[step]);
         }
-        let Linking { runs, patches, .. } = linking;
+        let Linking { mut runs, patches, .. } = linking;
+        order::part(&mut runs);
         let boundary = Boundary::new(&program, &runs, &places, patches);
         let patched: HashSet<usize> = boundary.patched().collect();
         let mut held = ground.lock();

@@ -58,7 +58,7 @@ impl Linking<'_> {
     pub fn link(&mut self, step: usize, instance: Box<dyn Instance>, workspace: usize) {
         let slots = &self.program.steps[step];
         let space = self.program.providers[slots.provider].space();
-        let mut touched = self.touched(step);
+        let mut touched = self.touched(step, instance.waits_for());
         let scratch = Extent::of(Home::Arena(workspace), space, 0, instance.workspace());
         touched.writes.extend(scratch);
         let spots = Spots {
@@ -97,8 +97,8 @@ impl Linking<'_> {
         spots
     }
 
-    /// What a step reads and writes in the arenas; of a slice, all that it is a slice of.
-    fn touched(&self, step: usize) -> Touched {
+    /// What a step reads and writes in the arenas, the inputs behind some early; of a slice, all that it is a slice of.
+    fn touched(&self, step: usize, waits_for: usize) -> Touched {
         let places = self.places;
         let extents = |slots: &[SlotId]| {
             let one = |&slot: &SlotId| {
@@ -117,6 +117,7 @@ impl Linking<'_> {
         Touched {
             reads: extents(&step.inputs),
             writes: extents(&step.outputs),
+            early: extents(step.inputs.get(waits_for..).unwrap_or_default()),
         }
     }
 }

@@ -222,6 +222,16 @@ pub trait Instance: Send {
         true
     }
 
+    /// How many of its inputs, from the first one on, it reads only when what is before it in its queue has ended.
+    fn waits_for(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Whether what is behind it in its queue may begin before all that it gives is there.
+    fn gives_way(&self) -> bool {
+        true
+    }
+
     /// Runs it.
     ///
     /// # Errors
@@ -424,6 +434,14 @@ pub trait Provider: Send + Sync {
         Box::new(AtOnce)
     }
 
+    /// Lets what goes into a queue from now on begin when what is there has ended, and not a moment sooner.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    fn part(&self, _queue: &dyn Queue) -> Result<()> {
+        Ok(())
+    }
+
     /// A point in queues.
     ///
     /// # Errors
@@ -436,6 +454,11 @@ pub trait Provider: Send + Sync {
     /// nobody can tell.
     fn allocation_at(&self, _address: *const u8) -> Option<u64> {
         None
+    }
+
+    /// Whether its kernels and copies may use an address of the caller's, who says that it lies in this memory.
+    fn reaches(&self, _address: *const u8) -> bool {
+        true
     }
 
     /// Memory of the processor that its copies reach fastest.

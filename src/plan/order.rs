@@ -11,6 +11,8 @@ use std::ops::Range;
 pub(super) struct Touched {
     pub reads: Vec<Extent>,
     pub writes: Vec<Extent>,
+    /// What of it is read before the run has waited for others ([`crate::plan::Instance::waits_for`]).
+    pub early: Vec<Extent>,
 }
 
 /// Bytes of the arena of a memory.
@@ -36,10 +38,13 @@ impl Extent {
     }
 }
 
+fn both(a: &[Extent], b: &[Extent]) -> bool {
+    a.iter().any(|a| b.iter().any(|b| a.meets(b)))
+}
+
 impl Touched {
     /// Whether one of two runs has to wait for the other.
     fn meets(&self, other: &Self) -> bool {
-        let both = |a: &[Extent], b: &[Extent]| a.iter().any(|a| b.iter().any(|b| a.meets(b)));
         both(&self.writes, &other.writes) || both(&self.writes, &other.reads) || both(&self.reads, &other.writes)
     }
 }
@@ -72,6 +77,22 @@ pub(super) fn after(runs: &[Run]) -> Vec<Vec<usize>> {
         found.push(direct);
     }
     found
+}
+
+/// Lets those runs be parted from what is before them in their queue that would read early what may still be written there.
+/// Only what no run between them waits for can be: a queue begins a run when all before it but the last one have ended.
+pub(super) fn part(runs: &mut [Run]) {
+    if runs.iter().all(|run| run.touched.early.is_empty()) {
+        return;
+    }
+    for (number, before) in after(runs).into_iter().enumerate() {
+        let early = &runs[number].touched.early;
+        let unfinished = |&other: &usize| {
+            let other: &Run = &runs[other];
+            other.instance.gives_way() && both(early, &other.touched.writes)
+        };
+        runs[number].parted = before.iter().any(unfinished);
+    }
 }
 
 /// An order in which each job waits for the one before it.
@@ -117,6 +138,9 @@ fn is_brief(program: &Program, step: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Result;
+    use crate::plan::linking::{Spot, Spots};
+    use crate::plan::{Call, Instance};
 
     #[test]
     fn who_only_reads_the_same_waits_for_nobody() {
@@ -124,6 +148,7 @@ mod tests {
         let touched = |reads, writes| Touched {
             reads: vec![within(reads, Space::Host)],
             writes: vec![within(writes, Space::Host)],
+            early: vec![],
         };
         let (a, b) = (touched(0..4, 4..8), touched(0..4, 8..12));
         assert!(!a.meets(&b));
@@ -133,8 +158,59 @@ mod tests {
         let far = Touched {
             reads: vec![],
             writes: vec![within(0..30, Space::Device(0))],
+            early: vec![],
         };
         assert!(!far.meets(&a) && far.meets(&far));
+    }
+
+    /// What reads some inputs early, and may or may not give way.
+    struct Hasty(bool);
+
+    impl Instance for Hasty {
+        fn implementation(&self) -> String {
+            String::new()
+        }
+
+        fn gives_way(&self) -> bool {
+            self.0
+        }
+
+        fn run(&mut self, _call: &Call) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_reads_early_what_may_still_be_written_is_parted_from_it() {
+        let extent = |at: usize| Extent {
+            space: Space::Device(0),
+            bytes: at..at + 1,
+        };
+        let run = |gives_way, reads: &[usize], early: &[usize], writes: usize| {
+            let touched = Touched {
+                reads: reads.iter().chain(early).map(|&at| extent(at)).collect(),
+                writes: vec![extent(writes)],
+                early: early.iter().map(|&at| extent(at)).collect(),
+            };
+            let spots = Spots {
+                inputs: vec![],
+                outputs: vec![],
+                workspace: Spot::Fixed(std::ptr::null_mut()),
+            };
+            Run::new(0, Box::new(Hasty(gives_way)), spots, touched)
+        };
+        let parted = |mut runs: Vec<Run>| {
+            part(&mut runs);
+            runs.iter().map(|run| run.parted).collect::<Vec<_>>()
+        };
+        // 1 is written, then read early; or waited for by another run in between; or by one that gives way to nobody.
+        let last = || run(true, &[2], &[1], 3);
+        let beside = vec![run(true, &[0], &[], 1), run(true, &[0], &[], 2), last()];
+        assert_eq!(parted(beside), [false, false, true]);
+        let between = vec![run(true, &[0], &[], 1), run(true, &[1], &[], 2), last()];
+        assert_eq!(parted(between), [false; 3]);
+        let polite = vec![run(false, &[0], &[], 1), run(true, &[0], &[], 2), last()];
+        assert_eq!(parted(polite), [false; 3]);
     }
 
     #[test]

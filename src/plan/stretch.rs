@@ -20,6 +20,8 @@ pub(super) struct Run {
     pub outputs: Vec<*mut u8>,
     pub workspace: *mut u8,
     pub touched: Touched,
+    /// Whether it must not even begin before what is in front of it has ended.
+    pub parted: bool,
     spots: Spots,
 }
 
@@ -33,6 +35,7 @@ impl Run {
             outputs: vec![std::ptr::null_mut(); spots.outputs.len()],
             workspace: std::ptr::null_mut(),
             touched,
+            parted: false,
             spots,
         }
     }
@@ -63,8 +66,12 @@ impl Run {
             workspace: self.workspace,
             queue: queue.raw(),
         };
-        self.instance
-            .run(&call)
+        let parted = match self.parted {
+            true => program.providers[program.lane(self.step)].part(queue),
+            false => Ok(()),
+        };
+        parted
+            .and_then(|()| self.instance.run(&call))
             .map_err(|e| e.layer(describe(program, &program.steps[self.step])))
     }
 

@@ -222,3 +222,32 @@ def test_small_products_of_one_input_are_one_kernel(level: int, rows: int, depth
             want = given.astype(np.float64) @ held[f"w{i}"].astype(np.float64) + held[f"b{i}"]
             np.testing.assert_allclose(found[f"y{i}"], want, rtol=2e-3, atol=4e-3)
     assert ("cuda", "+".join(["MatMul+Add"] * 3)) in kernels(optimized)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize(("channels", "side"), [(64, 56), (128, 28), (256, 14)])
+def test_a_residual_that_the_kernel_in_front_still_writes_is_waited_for(channels: int, side: int) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Block(torch.nn.Module):
+        """The first of a stage of ResNet-18: its shortcut is added to what a convolution gave just before."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = torch.nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1)
+            self.b = torch.nn.Conv2d(2 * channels, 2 * channels, 3, padding=1)
+            self.shortcut = torch.nn.Conv2d(channels, 2 * channels, 1, stride=2)
+
+        def forward(self, x: Any) -> Any:
+            return (self.b(self.a(x).relu()) + self.shortcut(x)).relu()
+
+    torch.manual_seed(0)
+    block = torch.nn.Sequential(torch.nn.Conv2d(channels, channels, 1), Block(), torch.nn.Conv2d(2 * channels, 8, 1))
+    x = torch.randn(1, channels, side, side)
+    optimized = nx.hardware.get_backend("cuda").optimize_model(block.eval(), {"input": x.shape}, precision="fp16")
+    want = block.double()(x.double()).detach().numpy()
+    for call in range(6):
+        got = optimized(x.numpy() if call % 2 else x.cuda())
+        error = np.asarray(got if call % 2 else got.cpu(), np.float64) - want
+        assert np.sqrt((error**2).mean() / (want**2).mean()) < 3e-3, call

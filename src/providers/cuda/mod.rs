@@ -17,7 +17,7 @@ use crate::plan::{
     Call, Fence, Instance, Job, Kernel, Memory, Offer, Provider, Queue, Recorder, Refusal, Request, Settings,
 };
 use crate::providers::common::scope::{Orders, Scope};
-use device::Device;
+use device::{Arguments, Device, Grid};
 use kernels::transfer::Transfer;
 use kernels::{Gpu, Reorder};
 use library::cublaslt::cublaslt;
@@ -220,12 +220,24 @@ impl Provider for Cuda {
         Box::new(unsafe { self.gpu.device.adopt(raw) })
     }
 
+    /// A kernel that waits for what is before it, as kernels do that are not told otherwise, and gives way to nobody.
+    fn part(&self, queue: &dyn Queue) -> Result<()> {
+        const NOTHING: &str = "extern \"C\" __global__ void nothing() {}\n";
+        let function = self.gpu.compiler.function(NOTHING, "nothing", 0)?;
+        // SAFETY: the kernel has no parameters.
+        unsafe { function.launch(Grid::over(1, 1)?, &Arguments::default(), queue.raw()) }
+    }
+
     fn fence(&self) -> Result<Box<dyn Fence>> {
         Ok(Box::new(self.gpu.device.event(EVENT_UNTIMED)?))
     }
 
     fn allocation_at(&self, address: *const u8) -> Option<u64> {
         self.gpu.device.allocation_at(address)
+    }
+
+    fn reaches(&self, address: *const u8) -> bool {
+        self.gpu.device.knows(address)
     }
 
     fn allocate_near(&self, bytes: usize) -> Result<Box<dyn Memory>> {

@@ -119,6 +119,7 @@ fn called(port: &Port, device: Device, request: &Request) -> Result<Box<dyn Inst
         plugin: port.plugin.clone(),
         workspace: prepared.workspace(),
         capturable: device == Device::Cpu || prepared.is_capturable(),
+        waits_for: if device == Device::Cpu { usize::MAX } else { 0 },
         prepared,
     }))
 }
@@ -127,6 +128,8 @@ struct CalledInstance {
     plugin: Arc<dyn Plugin>,
     workspace: usize,
     capturable: bool,
+    /// What libraries launch in a plugin on a GPU, and when that reads, is not known.
+    waits_for: usize,
     prepared: Box<dyn Prepared>,
 }
 
@@ -141,6 +144,10 @@ impl Instance for CalledInstance {
 
     fn capturable(&self) -> bool {
         self.capturable
+    }
+
+    fn waits_for(&self) -> usize {
+        self.waits_for
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {

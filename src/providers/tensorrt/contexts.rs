@@ -50,6 +50,11 @@ impl Instance for Contexts {
         self.capturable
     }
 
+    /// What its kernels wait for is not known.
+    fn waits_for(&self) -> usize {
+        0
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         // SAFETY: the planner's queue is a stream of this GPU, and outlives the call.
         let queue = unsafe { self.region.gpu.device().adopt(call.queue) };

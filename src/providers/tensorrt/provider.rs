@@ -105,12 +105,20 @@ impl Provider for TensorRt {
         unsafe { self.gpu().adopt(raw) }
     }
 
+    fn part(&self, queue: &dyn Queue) -> Result<()> {
+        self.gpu().part(queue)
+    }
+
     fn fence(&self) -> Result<Box<dyn Fence>> {
         self.gpu().fence()
     }
 
     fn allocation_at(&self, address: *const u8) -> Option<u64> {
         self.gpu().allocation_at(address)
+    }
+
+    fn reaches(&self, address: *const u8) -> bool {
+        self.gpu().reaches(address)
     }
 
     fn allocate_near(&self, bytes: usize) -> Result<Box<dyn Memory>> {

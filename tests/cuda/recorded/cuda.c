@@ -196,8 +196,9 @@ API int cuMemFreeHost(void* address) {
 API int cuPointerGetAttribute(void* to, int attribute, Address address) {
     ENTER(0);
     const long number = state_allocation(address);
-    if (attribute != 7 || !number) return INVALID_VALUE;
-    *(uint64_t*)to = number;
+    if ((attribute != 2 && attribute != 7) || !number) return INVALID_VALUE;
+    if (attribute == 2) *(unsigned*)to = 2;
+    if (attribute == 7) *(uint64_t*)to = number;
     return 0;
 }
 

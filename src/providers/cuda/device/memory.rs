@@ -5,7 +5,7 @@ use super::stream::Stream;
 use crate::error::Result;
 use crate::plan::{Memory, Queue};
 use crate::providers::cuda::library::driver::{self, Handle};
-use std::ffi::c_void;
+use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
 
 impl Device {
@@ -82,6 +82,16 @@ impl Device {
         // SAFETY: this attribute is a number of 64 bits; any address may be asked for.
         let status = unsafe { (self.driver.cuPointerGetAttribute)(to, driver::POINTER_BUFFER_ID, address as u64) };
         (status == 0).then_some(number)
+    }
+
+    /// Whether an address lies in memory that the driver manages: pageable memory of the processor and freed memory do not,
+    /// and a kernel that touches them spoils the whole context.
+    pub fn knows(&self, address: *const u8) -> bool {
+        let mut kind: c_uint = 0;
+        let to = (&raw mut kind).cast();
+        // SAFETY: this attribute is a number of 32 bits; any address may be asked for.
+        let status = unsafe { (self.driver.cuPointerGetAttribute)(to, driver::POINTER_MEMORY_TYPE, address as u64) };
+        status == 0
     }
 
     /// Copies bytes in a stream; either side may be the processor's memory.

@@ -61,6 +61,8 @@ pub const HOST_SHARED: c_uint = 3;
 pub const CAPTURE_THREAD_LOCAL: c_uint = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: a thread that somebody captures a stream on may allocate memory all the same.
 pub const CAPTURE_RELAXED: c_int = 2;
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+pub const POINTER_MEMORY_TYPE: c_int = 2;
 /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
 pub const POINTER_BUFFER_ID: c_int = 7;
 /// `CU_EVENT_DISABLE_TIMING`.

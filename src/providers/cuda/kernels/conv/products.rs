@@ -105,6 +105,15 @@ impl Instance for Multiplied {
         }
     }
 
+    /// As with cuDNN's convolutions: what is added may be read too soon.
+    fn waits_for(&self) -> usize {
+        2
+    }
+
+    fn gives_way(&self) -> bool {
+        false
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         let operands = call.inputs.iter().copied().chain([call.outputs[0].cast_const()]);
         if !operands.into_iter().all(|address| address.addr().is_multiple_of(EVEN)) {

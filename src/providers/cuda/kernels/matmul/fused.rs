@@ -284,6 +284,18 @@ impl Instance for Fused {
         !self.wish.is_there()
     }
 
+    /// As with convolutions: what is multiplied is waited for, and what the steps read besides may not be.
+    fn waits_for(&self) -> usize {
+        match self.wish.plan() {
+            Ok(Some(_)) => 2,
+            _ => usize::MAX,
+        }
+    }
+
+    fn gives_way(&self) -> bool {
+        !matches!(self.wish.plan(), Ok(Some(_)))
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         let inputs = self.inputs.iter().map(|&input| call.inputs[input].cast_mut());
         let addresses: Vec<*mut u8> = inputs.chain([call.outputs[0]]).collect();

@@ -352,6 +352,18 @@ impl Instance for Multiplying {
         }
     }
 
+    /// As with cuDNN's convolutions: what is added may be read too soon.
+    fn waits_for(&self) -> usize {
+        match self.slots.bias.or(self.slots.residual) {
+            Some(_) => 2,
+            None => usize::MAX,
+        }
+    }
+
+    fn gives_way(&self) -> bool {
+        self.pass.is_some()
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         let input = |slot: Option<usize>| slot.map_or(std::ptr::null_mut(), |slot| call.inputs[slot].cast_mut());
         let aside = self.pass.as_ref().map_or(0, |pass| pass.aside);

@@ -321,6 +321,12 @@ impl Instance for InTurn {
         self.0.iter().any(|(instance, _)| instance.naive())
     }
 
+    /// The products read the inputs in orders of their own.
+    fn waits_for(&self) -> usize {
+        let all = self.0.iter().all(|(instance, _)| instance.waits_for() == usize::MAX);
+        if all { usize::MAX } else { 0 }
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         for ((instance, slots), &output) in self.0.iter_mut().zip(call.outputs) {
             let inputs: Vec<*const u8> = slots.iter().map(|&slot| call.inputs[slot]).collect();
