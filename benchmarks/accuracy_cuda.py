@@ -16,11 +16,14 @@ import copy
 import io
 import json
 import logging
+import os
+import queue
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import numpy as np
@@ -156,7 +159,10 @@ def judged(precision: str, ours: dict[str, Any], theirs: dict[str, Any]) -> dict
     """Both with their ratio, and whether that is what it must be; nothing is said where PyTorch has no number."""
     mine, other = ours.get("rms"), theirs.get("rms")
     ratio = round(mine / other, 3) if mine is not None and other else None
-    right: bool | None = mine is not None
+    # Where PyTorch has no number either, the model does not fit the precision.
+    right: bool | None = (
+        None if mine is None and other is None and "rms" in ours and "rms" in theirs else mine is not None
+    )
     if mine is not None and not (PRECISIONS[precision][0] == "float32" and mine <= WITHIN):
         # What is as exact as fp32 must be is right in tf32 as well, where nothing of a model may be rounded.
         right = False if precision == "fp32" else ratio <= RATIO if ratio is not None else None
@@ -172,13 +178,14 @@ def one(options: Any) -> None:
         print(MARK + json.dumps({precision: judged(precision, ours, theirs)}), flush=True)
 
 
-def run(name: str, options: Any, seconds: float) -> tuple[dict[str, Any], str]:
+def run(name: str, options: Any, seconds: float, gpu: int) -> tuple[dict[str, Any], str]:
     """What a process of its own finds about a model in so many seconds, and why no more: empty if time ran out."""
     command = [sys.executable, "-m", "benchmarks.accuracy_cuda", "--alone", name, "--precisions", *options.precisions]
     command += ["--seeds", str(options.seeds), "--level", str(options.level), "--device", options.device]
     command += ["--small"] if options.small else []
+    around = os.environ | ({"CUDA_VISIBLE_DEVICES": str(gpu)} if options.device == "cuda" else {})
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=around)
         said, missing = done.stdout, done.stderr[-1500:] or f"its process ended with {done.returncode}"
     except subprocess.TimeoutExpired as late:
         said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
@@ -204,6 +211,35 @@ def row(name: str, precision: str, found: dict[str, Any]) -> str:
     return f"{name:16} {precision:5} {said(found['neurenix']):>10} {said(found['torch_eager']):>10} {ratio}  {verdict}"
 
 
+def all_of(names: list[str], options: Any, gpus: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What is found about each model, as it comes; `jobs` of them at once, in turns on each GPU.
+
+    A precision is missing where the budget ended before it.
+    """
+    end = time.monotonic() + options.budget
+    free: queue.Queue[int] = queue.Queue()
+    for job in range(options.jobs):
+        free.put(job % gpus)
+
+    def of(name: str) -> tuple[str, dict[str, Any]]:
+        gpu = free.get()
+        try:
+            left = min(options.timeout, end - time.monotonic())
+            if left < 1:
+                return name, {}
+            found, missing = run(name, options, left, gpu)
+        finally:
+            free.put(gpu)
+        if missing or left == options.timeout:
+            why = {"failed": missing or f"more than {options.timeout:.0f} s", "right": False}
+            found = {precision: found.get(precision, why) for precision in options.precisions}
+        return name, found
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for done in as_completed([pool.submit(of, name) for name in names]):
+            yield done.result()
+
+
 def main() -> int:
     parser = measure.parser(__doc__ or "")
     parser.add_argument("--models", nargs="+", help="names of the zoo; all but detectors")
@@ -212,6 +248,7 @@ def main() -> int:
     parser.add_argument("--level", type=int, default=3, help="optimization_level of ours")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--small", action="store_true", help="the models' small siblings; nothing is written")
+    parser.add_argument("--jobs", type=int, default=1, help="models at once, spread over the GPUs")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each model")
     parser.add_argument("--budget", type=float, default=float("inf"), help="seconds for all; what is left is not begun")
     parser.add_argument("--alone", help="runs one model in this process, and prints JSON")
@@ -219,9 +256,12 @@ def main() -> int:
     if options.alone:
         one(options)
         return 0
+    known = models()
+    unknown = set(options.models or []) - set(known)
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(known)}")
     import torch
 
-    end = time.monotonic() + options.budget
     keeps = options.device == "cuda" and not options.small
     device = torch.cuda.get_device_name() if options.device == "cuda" else "processor"
     file = measure.RESULTS / f"{NAME}.json"
@@ -229,24 +269,8 @@ def main() -> int:
     print(f"{'model':16} {'':5} {'ours':>10} {'torch':>10} {'ratio':>6}", flush=True)
     verdicts: list[bool | None] = []
     skipped = []
-    known = models()
-    unknown = set(options.models or []) - set(known)
-    if unknown:
-        parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(known)}")
-    for name in options.models or known:
-        left = min(options.timeout, end - time.monotonic())
-        if left < 1:
-            skipped.append(name)
-            continue
-        found, missing = run(name, options, left)
-        for precision in options.precisions:
-            if precision in found:
-                continue
-            if not missing and left < options.timeout:
-                skipped.append(f"{name}:{precision}")
-            else:
-                why = missing or f"more than {options.timeout:.0f} s"
-                found[precision] = {"failed": why, "right": False}
+    for name, found in all_of(options.models or known, options, max(torch.cuda.device_count(), 1)):
+        skipped += [f"{name}:{precision}" for precision in options.precisions if precision not in found]
         results[name] = results.get(name, {}) | found
         for precision in found:
             print(row(name, precision, found[precision]), flush=True)
