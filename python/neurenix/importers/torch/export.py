@@ -84,9 +84,6 @@ class Request:
 
 def export_module(module: torch.nn.Module, request: Request, dynamo: bool) -> Network:
     """The network of a module, by the first exporter that can write it."""
-    need("onnx", "onnx", "importing a PyTorch module")
-    if dynamo:
-        need("onnxscript", "torch", "torch's ONNX exporter")
     refusals = []
     for exporter in (_dynamo, _script) if dynamo else (_script,):
         try:
@@ -108,8 +105,6 @@ def export_module(module: torch.nn.Module, request: Request, dynamo: bool) -> Ne
 
 def export_program(program: torch.export.ExportedProgram) -> Network:
     """The network of an exported program."""
-    need("onnx", "onnx", "importing a torch.export program")
-    need("onnxscript", "torch", "torch's ONNX exporter")
     try:
         with _silence():
             exported = torch.onnx.export(program, dynamo=True, verbose=False)

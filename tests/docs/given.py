@@ -1,0 +1,77 @@
+"""The files that pages take for granted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+import safetensors.numpy
+from onnx import helper, numpy_helper
+
+_FLOAT = onnx.TensorProto.FLOAT
+
+
+def classifier(name: str = "input", batch: str | int = "batch", size: int = 224, path: str = "model.onnx") -> None:
+    """A small network from images to ten logits."""
+    rng = np.random.default_rng(0)
+    weights = {"conv.weight": (8, 3, 3, 3), "fc.weight": (8, 10), "fc.bias": (10,)}
+    nodes = [
+        helper.make_node("Conv", [name, "conv.weight"], ["c"], "conv", strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"], "relu"),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"], "pool"),
+        helper.make_node("Flatten", ["p"], ["f"], "flatten"),
+        helper.make_node("Gemm", ["f", "fc.weight", "fc.bias"], ["logits"], "fc"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "classifier",
+        [helper.make_tensor_value_info(name, _FLOAT, [batch, 3, size, size])],
+        [helper.make_tensor_value_info("logits", _FLOAT, [batch, 10])],
+        [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in weights.items()],
+    )
+    _save(graph, path)
+
+
+def open_convolution() -> None:
+    """A convolution of which only the channels are fixed."""
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", _FLOAT, ["batch", 3, "height", "width"])],
+        [helper.make_tensor_value_info("y", _FLOAT, None)],
+        [numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")],
+    )
+    _save(graph, "model.onnx")
+
+
+def factory() -> None:
+    """`my.models:resnet`, its arguments and its weights."""
+    Path("my").mkdir()
+    Path("my/models.py").write_text(
+        "from neurenix import nn\n\n\n"
+        "def resnet(width: int) -> nn.Module:\n"
+        "    return nn.Sequential(nn.Conv2d(3, width, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1))\n"
+    )
+    Path("net.json").write_text('{"width": 8}')
+    weights = {"0.weight": np.ones((8, 3, 3, 3), np.float32), "0.bias": np.zeros(8, np.float32)}
+    Path("weights.safetensors").write_bytes(safetensors.numpy.save(weights))
+
+
+def _save(graph: onnx.GraphProto, path: str) -> None:
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), Path(path))
+
+
+#: What is made in the folder of a page before it runs.
+GIVEN: dict[str, tuple[Callable[[], None], ...]] = {
+    "README.md": (classifier,),
+    "docs/cli.md": (partial(classifier, "image"), factory),
+    "docs/guides/dynamic-shapes.md": (open_convolution,),
+    "docs/guides/from-onnx.md": (partial(classifier, size=64),),
+    "docs/guides/precision.md": (partial(classifier, size=64),),
+    "docs/guides/threads.md": (partial(classifier, size=64),),
+    "docs/tensorrt-api.md": (open_convolution,),
+    "docs/tensorrt.md": (classifier,),
+}
