@@ -47,6 +47,27 @@ def open_convolution() -> None:
     _save(graph, "model.onnx")
 
 
+def cancelling(path: str = "steep.onnx") -> None:
+    """The first layer adds a thousand, which the second takes away again."""
+    rng = np.random.default_rng(0)
+    minus = np.concatenate([np.eye(32), -np.eye(32)]).astype(np.float32)
+    weights = {"w": rng.standard_normal((64, 64)).astype(np.float32), "b": np.full(64, 1000, np.float32), "m": minus}
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["up"], "raise"),
+        helper.make_node("Relu", ["up"], ["r"], "relu"),
+        helper.make_node("MatMul", ["r", "m"], ["down"], "subtract"),
+        helper.make_node("Tanh", ["down"], ["y"], "tanh"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "steep",
+        [helper.make_tensor_value_info("x", _FLOAT, [4, 64])],
+        [helper.make_tensor_value_info("y", _FLOAT, [4, 32])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    _save(graph, path)
+
+
 def factory() -> None:
     """`my.models:resnet`, its arguments and its weights."""
     Path("my").mkdir()
@@ -68,9 +89,11 @@ def _save(graph: onnx.GraphProto, path: str) -> None:
 GIVEN: dict[str, tuple[Callable[[], None], ...]] = {
     "README.md": (classifier,),
     "docs/cli.md": (partial(classifier, "image"), factory),
+    "docs/guides/debugging-accuracy.md": (cancelling,),
     "docs/guides/dynamic-shapes.md": (open_convolution,),
     "docs/guides/from-onnx.md": (partial(classifier, size=64),),
-    "docs/guides/precision.md": (partial(classifier, size=64),),
+    "docs/guides/from-tensorrt.md": (partial(classifier, size=64),),
+    "docs/guides/precision.md": (partial(classifier, size=64), cancelling),
     "docs/guides/threads.md": (partial(classifier, size=64),),
     "docs/tensorrt-api.md": (open_convolution,),
     "docs/tensorrt.md": (classifier,),
