@@ -96,11 +96,26 @@ def export_module(module: torch.nn.Module, request: Request, dynamo: bool) -> Ne
         if refusals:
             LOG.warning("exported with %s, because of %s", exporter.__doc__, "; ".join(refusals))
         return _import(model, request)
+    _check_runs(module, request)
     raise UnsupportedError(
         "torch can't export the module as ONNX",
         got="; ".join(refusals),
         hint="export it with torch.onnx.export yourself and give the ONNX model",
     )
+
+
+def _check_runs(module: torch.nn.Module, request: Request) -> None:
+    """Raises where it is not the exporters that fail, but the module itself."""
+    try:
+        with _eval_mode(module), _silence(), torch.no_grad():
+            module(*request.examples)
+    except Exception as error:
+        given = zip(request.names, request.examples, strict=True)
+        raise InvalidArgumentError(
+            "the module fails on inputs of these shapes",
+            expected="shapes that module(*inputs) runs on",
+            got=f"{', '.join(f'{name} {list(example.shape)}' for name, example in given)}: {first_line(error)}",
+        ) from error
 
 
 def export_program(program: torch.export.ExportedProgram) -> Network:
