@@ -1,4 +1,4 @@
-"""Runs the code of a page, in a process of its own and in the current folder: `python -m tests.docs.run_page PAGE FOLDER`.
+"""Runs the code of a page in a folder, in a process of its own: `python -m tests.docs.run_page PAGE FOLDER`.
 
 Blocks of Python share one namespace. A block whose first line names a file becomes that file. In console blocks
 `neurenix` runs in this process, and every other program in one of its own. What stands there as output, and in a text

@@ -19,6 +19,10 @@ SAYS = {
     "05_save_load": r"the same answer to the last bit: yes",
     "06_plugin": r"\(7, 32\): greatest error \d\.\de-0[5-9]; the same from the file: True",
     "07_shipped_plugins": r"deformed and sampled: \(2, 16, 10, 10\)\nimage 0: \d+ boxes of .*, the best first: True",
+    "08_many_requests": r"the same answers in the same order: yes",
+    "09_precision": r"fp32: error 0\.0e\+00, .* layers 100% float32",
+    "10_each_backend": r"greatest difference between them: (0\.0e\+00|\d\.\de-0[5-9])",
+    "11_typed": r"twice: True\nTrue True\n5 layers: .*\noutput \(4, 4\) True\nrefused: input \[4, 7\]",
 }
 
 

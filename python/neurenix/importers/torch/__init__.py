@@ -32,9 +32,9 @@ def from_torch(
 
     `dynamo=False` uses the TorchScript exporter, which is also tried when the other one fails; the log says why.
 
-    Raises `MissingPackageError` where torch, onnx or, with `dynamo`, onnxscript is not installed, `InvalidArgumentError`
-    where the module itself fails on such inputs, `UnsupportedError` with both exporters' reasons when neither can
-    export it, and as `from_onnx`.
+    Raises `MissingPackageError` where torch, onnx or, with `dynamo`, onnxscript is not installed,
+    `InvalidArgumentError` where the module itself fails on such inputs, `UnsupportedError` with both exporters' reasons
+    when neither can export it, and as `from_onnx`.
     """
     _need_exporter("importing a PyTorch module", dynamo)
     from neurenix.importers.torch.export import Request, export_module
