@@ -2,8 +2,8 @@
 
 Blocks of Python share one namespace. A block whose first line names a file becomes that file. In console blocks
 `neurenix` runs in this process, and every other program in one of its own. What stands there as output, and in a text
-block behind a block of Python, must be what came: `...` stands for anything, and a number with a point or an exponent
-for any such number. A last line "[exit status 1]" says that the command fails.
+block behind a block of Python, must be what came: `...` stands for anything, and a measured number for any number. A
+last line "[exit status 1]" says that the command fails.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from tests.docs.blocks import ROOT, Block, blocks
 from tests.docs.given import GIVEN
 
 #: Programs that change the machine, or that only a terminal makes sense of.
-NOT_RUN = ("cd", "git", "pip", "python3")
+NOT_RUN = ("git", "pip", "python3")
 
-_NUMBER = re.compile(r"\d+\\\.\d+(?:e(?:\\[-+])?\d+)?|\d+e(?:\\[-+])?\d+")
-_ANY_NUMBER = r"(?:\\d+\\.\\d+(?:e[-+]?\\d+)?|\\d+e[-+]?\\d+)"
+#: A number that another machine may give otherwise: with a point, with an exponent, or of a unit.
+_MEASURED = re.compile(r"\d+\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+|\d+(?=%|\s?(?:ms|s|us|qps|images|[KMG]iB)\b)")
+_NUMBER = r"\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 
 
 class Departs(AssertionError):
@@ -35,9 +36,8 @@ class Departs(AssertionError):
 
 def fits(shown: str, came: str) -> bool:
     """Whether an output is the one that a page shows."""
-    pattern = _NUMBER.sub(_ANY_NUMBER, re.escape(" ".join(shown.split())))
-    pattern = pattern.replace(r"\.\.\.", ".*").replace(r"\ ", " ?")
-    return re.fullmatch(pattern, " ".join(came.split()), re.DOTALL) is not None
+    literal = (".*".join(map(re.escape, part.split("..."))) for part in _MEASURED.split(" ".join(shown.split())))
+    return re.fullmatch(_NUMBER.join(literal).replace(r"\ ", " ?"), " ".join(came.split()), re.DOTALL) is not None
 
 
 def compare(where: str, shown: str, came: str) -> None:
