@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -15,6 +16,8 @@ PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 #: Linked to as files.
 FILES = ("examples/*.py", "benchmarks/results/*.json")
 
+#: What a browser loads by itself, from a host.
+_FOREIGN = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
 
@@ -42,3 +45,10 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return link[0]
 
     return _LINK.sub(turned, markdown)
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Ends the build where a page would load something from another host."""
+    if found := _FOREIGN.search(output):
+        raise PluginError(f"{page.file.src_uri} loads from another host: {found[0]}")
+    return output
