@@ -156,6 +156,8 @@ def _dynamo(module: torch.nn.Module, request: Request) -> onnx.ModelProto:
 
 def _script(module: torch.nn.Module, request: Request) -> onnx.ModelProto:
     """the TorchScript exporter"""
+    # Whatever `verbose` says, its C++ part writes the graph of a failed export, by itself to stdout.
+    torch._C._jit_set_onnx_log_output_stream("stderr")
     file = io.BytesIO()
     torch.onnx.export(
         module,
