@@ -6,6 +6,8 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,22 +44,23 @@ UNTRIED = {
         'pip install "neurenix[torch]"',
     ],
 }
-#: Pages whose output is that of a processor with bfloat16.
+#: Pages whose output is that of a processor with bfloat16, which run there alone.
 BFLOAT16 = {"docs/cli.md", "docs/guides/debugging-accuracy.md", "docs/guides/precision.md"}
 
 pytest.importorskip("onnx")
 RUN = [page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page))]
+Finished = dict[Path, "Future[subprocess.CompletedProcess[str]]"]
 
 
-@pytest.mark.parametrize("page", RUN, ids=name_of)
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    if name_of(page) in BFLOAT16 and "bf16" not in get_backend("cpu").get_device_info().precisions:
-        pytest.skip("this processor has no bfloat16")
-    environment = {**os.environ, "NEURENIX_CACHE_DIR": str(tmp_path / "cache"), "NEURENIX_PROVIDERS": "cpu,toy"}
-    folder = tmp_path / "work"
-    folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.docs.run_page", page, folder],
+def runs_here(page: Path) -> bool:
+    return name_of(page) not in BFLOAT16 or "bf16" in get_backend("cpu").get_device_info().precisions
+
+
+def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NEURENIX_CACHE_DIR": str(folder / "cache"), "NEURENIX_PROVIDERS": "cpu,toy"}
+    (folder / "work").mkdir()
+    return subprocess.run(
+        [sys.executable, "-m", "tests.docs.run_page", page, folder / "work"],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -65,6 +68,21 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         timeout=300,
         check=False,
     )
+
+
+@pytest.fixture(scope="module")
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """The pages that are asked for, two at once: most of their time is imports on one core."""
+    asked = [item.callspec.params["page"] for item in request.session.items if "finished" in item.fixturenames]
+    with ThreadPoolExecutor(2) as pool:
+        yield {page: pool.submit(run, page, tmp_path_factory.mktemp(page.stem)) for page in asked if runs_here(page)}
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_the_code_of_a_page_runs(page: Path, finished: Finished) -> None:
+    if page not in finished:
+        pytest.skip("this processor has no bfloat16")
+    done = finished[page].result()
     assert done.returncode == 0, done.stderr
 
 
