@@ -23,6 +23,10 @@ test-python *args: dev
 stubs *args:
     PYTHONPATH=python "$PYO3_PYTHON" tools/stubs.py {{ args }}
 
+# Builds the documentation into site/, strictly; wants the extra `docs`.
+docs:
+    NO_MKDOCS_2_WARNING=1 "$PYO3_PYTHON" -m mkdocs build --strict
+
 # Everything that must be clean before a commit.
 lint:
     ruff check .

@@ -8,6 +8,7 @@ rapidocr-onnxruntime carries. Neurenix runs all three; the same pipeline with ON
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import rapidocr_onnxruntime
@@ -39,7 +40,7 @@ def reader_on_neurenix() -> rapidocr_onnxruntime.RapidOCR:
     return reader
 
 
-def read(reader: rapidocr_onnxruntime.RapidOCR, page: np.ndarray) -> tuple[list, float]:
+def read(reader: rapidocr_onnxruntime.RapidOCR, page: np.ndarray) -> tuple[list[Any], float]:
     """What stands on the page, and the milliseconds that the second of two readings took."""
     reader(page)
     start = time.perf_counter()

@@ -4,12 +4,15 @@ pip install . && python examples/06_plugin.py
 """
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import neurenix.hardware.tensorrt as trt
 
+Tensors = Sequence[trt.PluginTensorDesc]
 KERNEL = """
 extern "C" __global__ void gate(const float* x, float* y, int count, int width, float warmth) {
     int at = blockIdx.x * blockDim.x + threadIdx.x;
@@ -27,19 +30,19 @@ class Gate(trt.IPluginV2):
         super().__init__()
         self.warmth = warmth
 
-    def get_output_shape(self, input_shapes):
+    def get_output_shape(self, input_shapes: Sequence[Any]) -> Any:
         # Sizes that only a call tells calculate like ints.
         *rows, columns = input_shapes[0]
         return (*rows, columns // 2)
 
-    def supports_format_combination(self, pos, in_out, num_inputs):
+    def supports_format_combination(self, pos: int, in_out: Tensors, num_inputs: int) -> bool:
         return in_out[pos].type == trt.float32
 
-    def execute(self, inputs, outputs, stream):
+    def execute(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> None:
         a, b = np.split(inputs[0], 2, axis=-1)
         np.divide(np.tanh(np.float32(self.warmth) * a), 1 + np.exp(-b), out=outputs[0])
 
-    def cuda_source(self, inputs, outputs):
+    def cuda_source(self, inputs: Tensors, outputs: Tensors) -> trt.CudaSource:
         count, width = trt.volume(outputs[0].dims), outputs[0].dims[-1]
         return trt.CudaSource(KERNEL, "gate", (count + 255) // 256, 256, arguments=(count, width, self.warmth))
 
@@ -57,6 +60,7 @@ def main() -> None:
         path = Path(folder, "gate.engine")
         engine.save(path)
         opened = trt.Runtime().deserialize_cuda_engine(path.read_bytes())
+    assert opened is not None
     first, second = engine.create_execution_context(), opened.create_execution_context()
     for batch in (1, 7):
         given = np.random.default_rng(batch).standard_normal((batch, 64)).astype(np.float32)

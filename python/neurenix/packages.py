@@ -21,4 +21,4 @@ def need(package: str, extra: str, purpose: str) -> ModuleType:
         raise MissingPackageError(
             f"{purpose} needs the package {error.name!r}, which is not installed",
             hint=f'pip install "neurenix[{extra}]"',
-        ) from error
+        ) from None

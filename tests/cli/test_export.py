@@ -218,6 +218,14 @@ def test_torchscript_is_refused_with_the_way_out(call: Call, net: str) -> None:
     assert "package.module:factory --ckpt weights.pt" in call("export", "weights.pt")[2]
 
 
+def test_an_engine_file_keeps_its_precision(call: Call, model: Path) -> None:
+    assert call("export", model, "--precision", "fp32", "--input-shape", 3, 4, "-o", "a.engine")[0] == 0
+    code, out, err = call("run", "a.engine", "--precision", "bf16")
+    assert (code, out) == (1, "")
+    assert "an engine file keeps the precision it was built for" in err
+    assert "export MODEL --precision bf16" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -235,6 +243,8 @@ def test_torchscript_is_refused_with_the_way_out(call: Call, net: str) -> None:
         (("{net}", "--config", "wrong.json"), "does not take what --config says"),
         (("{net}",), "the shapes of the inputs must be known to trace a module"),
         (("m.engine",), "the model is an engine file already"),
+        (("missing.onxx",), "there is no such file"),
+        (("bad.json",), "files of this kind are not models"),
         (
             ("{model}", "--input-shape", "2", "4", "--precision", "fp32", "-o", "no/such.engine"),
             "can't be saved",

@@ -107,6 +107,22 @@ def no_model(folder: Path) -> None:
 
 
 @case
+def weights_in_place_of_a_model(folder: Path) -> None:
+    TensorRTBackend().optimize_model({"weight": np.ones(3)})
+
+
+@case
+def class_in_place_of_a_model(folder: Path) -> None:
+    TensorRTBackend().optimize_model(nx.nn.Linear)
+
+
+@case
+def module_that_fails_on_its_inputs(folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    TensorRTBackend().optimize_model(torch.nn.Linear(4, 2), {"input": (1, 5)})
+
+
+@case
 def model_file_missing(folder: Path) -> None:
     TensorRTBackend().optimize_model(folder / "missing.onnx", {"image": (1, 3, 8, 8)})
 

@@ -159,6 +159,11 @@ def test_a_dynamic_batch_stays_dynamic() -> None:
     assert network.outputs["d"].shape == ("batch", 20, 20)
 
 
+def test_shapes_may_be_text() -> None:
+    model = nx.hardware.get_backend("cpu").optimize_model(nn.Linear(4, 2), "input:3x4")
+    assert model(np.zeros((3, 4), np.float32)).shape == (3, 2)
+
+
 def test_layers_and_weights_are_called_as_in_the_module() -> None:
     model = nn.Sequential({"stem": nn.Conv2d(3, 8, 3), "act": nn.ReLU()})
     assert [layer.name for layer in nn.trace(model, (1, 3, 8, 8)).layers] == ["stem", "act"]

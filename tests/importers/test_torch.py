@@ -61,6 +61,18 @@ def test_the_second_exporter_steps_in_and_says_why(
     assert capfd.readouterr() == ("", "")
 
 
+class Eigenvalues(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.eig(x)[0].abs()
+
+
+def test_what_no_exporter_takes_leaves_stdout_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(nx.UnsupportedError, match="torch can't export the module as ONNX") as caught:
+        from_torch(Eigenvalues(), input_shapes={"input": (4, 4)})
+    assert "the dynamo exporter: " in str(caught.value.got) and "the TorchScript exporter: " in str(caught.value.got)
+    assert capfd.readouterr().out == ""
+
+
 def test_an_exported_program_keeps_its_dynamic_dimensions() -> None:
     batch = torch.export.Dim("batch", min=2, max=8)
     program = torch.export.export(Small().eval(), (torch.zeros(2, 3, 8, 8),), dynamic_shapes=({0: batch},))

@@ -219,6 +219,14 @@ def test_a_fall_back_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages[0].startswith("running on cpu; not on tensorrt: ")
 
 
+def test_what_is_missing_and_what_to_do_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "state", lambda name, device=0: probe.State(name, "no GPU\n  hint: install its driver"))
+    with pytest.raises(nx.DeviceError, match="tensorrt can't run here") as caught:
+        TensorRTBackend(fallback=False).initialize()
+    assert caught.value.got == "no GPU"
+    assert caught.value.hint == "install its driver; or allow the cpu provider, which runs everywhere"
+
+
 def test_every_option_has_a_check_and_a_doc() -> None:
     assert set(options.names()) == set(options._CHECKS)
     assert all(f"`{name}`" in (Options.__doc__ or "") for name in options.names())

@@ -124,3 +124,9 @@ def test_dynamic_shapes_timing_cache_inspector_and_refit(tmp_path: Path) -> None
     assert kernels and {layer["Name"] for layer in told["Layers"]} >= kernels
     assert all(ms >= 0 for ms in told["times"].values())
     assert "Traceback" not in log
+
+
+def test_without_a_script_it_says_what_it_wants() -> None:
+    command = [sys.executable, "-m", "neurenix.hardware.tensorrt"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "usage: python -m neurenix.hardware.tensorrt" in done.stderr

@@ -25,7 +25,7 @@ from neurenix.cli.measure import PERCENTILES, Runners, Times, measure
 from neurenix.cli.models import is_engine, load_model
 from neurenix.cli.peers import Peer, relative_error
 from neurenix.errors import InvalidArgumentError
-from neurenix.hardware.optimized import OptimizedModel, Profile
+from neurenix.hardware.optimized import OptimizedModel, Profile, describe_memory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,8 +161,8 @@ def _print(content: dict[str, Any], ours: Times) -> None:
     for note in content["notes"]:
         print(f"Note: {note}")
     print(
-        f"Memory: weights {memory['weights'] / 2**20:.1f} MiB, activations {memory['activations'] / 2**20:.1f} MiB "
-        f"({memory['reuse']:.0%} saved by reuse), peak host {memory['peak_host_rss'] / 2**20:.0f} MiB"
+        f"Memory: weights {describe_memory(memory['weights'])}, activations {describe_memory(memory['activations'])} "
+        f"({memory['reuse']:.0%} saved by reuse), peak host {describe_memory(memory['peak_host_rss'])}"
     )
     print("\n".join(ours.summary()))
     for warning in content["warnings"]:

@@ -107,12 +107,25 @@ def optimize(arguments: argparse.Namespace, model: Any, **more: Any) -> Optimize
     backend = get_backend(arguments.backend)
     if is_engine(arguments.model):
         with progress.step("opening the engine"):
-            return backend.load(arguments.model, **options(arguments))
+            return _of_precision(backend.load(arguments.model, **options(arguments)), arguments.precision)
     given = more.pop("input_shapes", None) or given_shapes(arguments)
     with progress.step("building the engine"):
         return backend.optimize_model(
             model, given, more.pop("precision", arguments.precision), **options(arguments), **more
         )
+
+
+def _of_precision(model: OptimizedModel, asked: str) -> OptimizedModel:
+    """The engine, if it was built for the precision that was asked for; fp32 is what stands there where nobody asks."""
+    built = model.report()["precision"]
+    if asked not in ("fp32", built):
+        raise InvalidArgumentError(
+            "an engine file keeps the precision it was built for",
+            expected=built,
+            got=asked,
+            hint=f"export its model anew: neurenix export MODEL --precision {asked}",
+        )
+    return model
 
 
 def attained(model: OptimizedModel, precision: str) -> bool:

@@ -78,6 +78,10 @@ def _file(path: Path) -> Any:
         return _program(path)
     if path.suffix in TORCH:
         raise _refused(path)
+    if path.suffix not in ("", ".onnx", *ENGINES):
+        if not path.exists():
+            raise FileError("there is no such file", expected=KINDS, got=str(path))
+        raise UnsupportedError("files of this kind are not models", expected=KINDS, got=str(path))
     return str(path)
 
 

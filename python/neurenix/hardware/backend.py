@@ -71,13 +71,14 @@ class Backend:
         if options.strict and refused and options.providers is not None:
             chosen = []
         if not chosen:
+            hints = [s.hint for s in refused if s.hint]
             raise DeviceError(
                 f"{' and '.join(s.provider for s in refused) or 'no provider'} can't run here"
                 if refused
                 else "no provider may be used",
                 expected=", ".join(options.providers or chain),
-                got="; ".join(str(s.reason) for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
-                hint="allow the cpu provider, which runs everywhere",
+                got="; ".join(s.lack for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
+                hint="; or ".join([*hints, "allow the cpu provider, which runs everywhere"]),
             )
         probe.tell(chosen, refused)
         return chosen, refused

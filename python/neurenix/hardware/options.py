@@ -48,21 +48,26 @@ Plugin = str | tuple[str, type]
 class Options:
     """How to optimise a model.
 
-    `precision`: "fp32" (strict), "tf32" (products of float32 round what they multiply to 11 bits, on GPUs whose tensor
-    cores read that), "bf16", "fp16". `io_dtype`: "fp32", "fp16" or "bf16", in which inputs come and outputs leave that
-    the model has in one of these; None for those of the model. `workspace_size`: bytes, None for what is free (the CPU
-    needs what its kernels need; the report says how much). `threads`: of the CPU, None for `NEURENIX_THREADS` or all
-    cores. `providers`: which may be used, the preferred one first. `exclude`: for each provider the ops or layers that
-    it must not run. `strict`: a fall back raises. `verify`: whether a lowered precision is compared with float32
-    ("auto" or True: once, at build). `timing_cache`: a path, None for one in the cache directory, False for none.
-    `plugins`: what to register before the model is read: classes derived from `trt.IPluginV2`, a dict from name to
-    class, names of modules to import, paths of libraries in C++ (`.so`). `refittable`: whether the network and the
-    weights are kept as they came, in files too, so that `update_weights` and `trt.Refitter` replace them. `progress`: a
-    function of a phase, the steps done and the steps in all, told of each step of the build, also from threads of a
-    compiler that is not ours (TensorRT's builder); False ends the build.
-
-    `optimization_level`: how thoroughly kernels are timed at build. 0: not at all, rules choose; 1: the first form of
-    each kernel; 2: one form for each set of layouts; 3: every form; 4 and 5: every form three times and ten times over.
+    - `precision`: "fp32" (strict), "tf32" (products of float32 round what they multiply to 11 bits, on GPUs whose
+      tensor cores read that), "bf16", "fp16".
+    - `io_dtype`: "fp32", "fp16" or "bf16", in which inputs come and outputs leave that the model has in one of these;
+      None for those of the model.
+    - `workspace_size`: bytes, None for what is free (the CPU needs what its kernels need; the report says how much).
+    - `optimization_level`: how thoroughly kernels are timed at build. 0: not at all, rules choose; 1: the first form
+      of each kernel; 2: one form for each set of layouts; 3: every form; 4 and 5: every form three times and ten times
+      over.
+    - `threads`: of the CPU, None for `NEURENIX_THREADS` or all cores.
+    - `providers`: which may be used, the preferred one first.
+    - `exclude`: for each provider the ops or layers that it must not run.
+    - `strict`: a fall back raises.
+    - `verify`: whether a lowered precision is compared with float32 ("auto" or True: once, at build).
+    - `timing_cache`: a path, None for one in the cache directory, False for none.
+    - `plugins`: what to register before the model is read: classes derived from `trt.IPluginV2`, a dict from name to
+      class, names of modules to import, paths of libraries in C++ (`.so`).
+    - `refittable`: whether the network and the weights are kept as they came, in files too, so that `update_weights`
+      and `trt.Refitter` replace them.
+    - `progress`: a function of a phase, the steps done and the steps in all, told of each step of the build, also from
+      threads of a compiler that is not ours (TensorRT's builder); False ends the build.
     """
 
     precision: str = "fp32"

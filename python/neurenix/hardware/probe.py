@@ -22,6 +22,16 @@ class State:
         """Whether it can run here."""
         return self.reason is None
 
+    @property
+    def lack(self) -> str:
+        """The first line of the reason: what is missing."""
+        return (self.reason or "").partition("\n")[0]
+
+    @property
+    def hint(self) -> str:
+        """What the reason says to do about it; empty where it says nothing."""
+        return (self.reason or "").partition("hint: ")[2]
+
 
 @cache
 def state(provider: str, device: int = 0) -> State:
@@ -46,5 +56,5 @@ def tell(chosen: Sequence[str], refused: Sequence[State]) -> None:
         return
     _told.add(key)
     # Where everything was looked for stands in `neurenix info`.
-    reasons = ", ".join(f"not on {s.provider}: {(s.reason or '').splitlines()[0]}" for s in refused)
+    reasons = ", ".join(f"not on {s.provider}: {s.lack}" for s in refused)
     LOG.warning("running on %s; %s", chosen[0], reasons)

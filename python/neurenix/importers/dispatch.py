@@ -13,7 +13,7 @@ from neurenix._native import Network
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx import from_onnx
 from neurenix.importers.torch import from_exported_program, from_torch
-from neurenix.shapes import union
+from neurenix.shapes import parse, union
 
 KINDS = (
     "a path of an .onnx file, its bytes, an onnx.ModelProto, a torch.nn.Module, a torch.export.ExportedProgram, "
@@ -29,7 +29,7 @@ def to_network(model: Any, input_shapes: Any = None, input_values: Mapping[str, 
     Raises `InvalidArgumentError` for what is no model, `UnsupportedError` for a kind that is not known yet, and as the
     importers do.
     """
-    shapes = union(input_shapes)
+    shapes = union(parse(input_shapes) if isinstance(input_shapes, str) else input_shapes)
     if input_values and not is_onnx(model):
         raise InvalidArgumentError(
             "input_values are for ONNX models",
@@ -55,7 +55,16 @@ def to_network(model: Any, input_shapes: Any = None, input_values: Mapping[str, 
         raise UnsupportedError(
             "TensorFlow and Keras models are not imported yet", hint="export the model to ONNX with tf2onnx"
         )
-    raise InvalidArgumentError("this is no model", expected=KINDS, got=type(model).__name__)
+    raise InvalidArgumentError("this is no model", expected=KINDS, got=type(model).__name__, hint=_hint(model))
+
+
+def _hint(model: Any) -> str | None:
+    """What somebody who gave this may have meant."""
+    if isinstance(model, Mapping):
+        return "a state dict is weights alone: load it into its module, and give that"
+    if isinstance(model, type):
+        return "this is a class: give an object of it"
+    return None
 
 
 def _given(shapes: Any) -> Any:

@@ -32,9 +32,11 @@ def from_torch(
 
     `dynamo=False` uses the TorchScript exporter, which is also tried when the other one fails; the log says why.
 
-    Raises `UnsupportedError` with both exporters' reasons when neither can export the module, and as `from_onnx`.
+    Raises `MissingPackageError` where torch, onnx or, with `dynamo`, onnxscript is not installed,
+    `InvalidArgumentError` where the module itself fails on such inputs, `UnsupportedError` with both exporters' reasons
+    when neither can export it, and as `from_onnx`.
     """
-    need("torch", "torch", "importing a PyTorch module")
+    _need_exporter("importing a PyTorch module", dynamo)
     from neurenix.importers.torch.export import Request, export_module
 
     return export_module(module, Request.of(module, inputs, input_shapes, dynamic), dynamo)
@@ -43,9 +45,16 @@ def from_torch(
 def from_exported_program(program: torch.export.ExportedProgram) -> Network:
     """Imports what `torch.export.export` gave; its dynamic dimensions stay dynamic.
 
-    Raises `UnsupportedError` when torch can't write it as ONNX, and as `from_onnx`.
+    Raises `MissingPackageError` where torch, onnx or onnxscript is not installed, `UnsupportedError` when torch can't
+    write it as ONNX, and as `from_onnx`.
     """
-    need("torch", "torch", "importing a torch.export program")
+    _need_exporter("importing a torch.export program")
     from neurenix.importers.torch.export import export_program
 
     return export_program(program)
+
+
+def _need_exporter(purpose: str, dynamo: bool = True) -> None:
+    """Raises unless torch and what its exporters import are there."""
+    for package in ("torch", "onnx", "onnxscript") if dynamo else ("torch", "onnx"):
+        need(package, "torch", purpose)

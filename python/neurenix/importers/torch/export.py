@@ -84,9 +84,6 @@ class Request:
 
 def export_module(module: torch.nn.Module, request: Request, dynamo: bool) -> Network:
     """The network of a module, by the first exporter that can write it."""
-    need("onnx", "onnx", "importing a PyTorch module")
-    if dynamo:
-        need("onnxscript", "torch", "torch's ONNX exporter")
     refusals = []
     for exporter in (_dynamo, _script) if dynamo else (_script,):
         try:
@@ -99,6 +96,7 @@ def export_module(module: torch.nn.Module, request: Request, dynamo: bool) -> Ne
         if refusals:
             LOG.warning("exported with %s, because of %s", exporter.__doc__, "; ".join(refusals))
         return _import(model, request)
+    _check_runs(module, request)
     raise UnsupportedError(
         "torch can't export the module as ONNX",
         got="; ".join(refusals),
@@ -106,10 +104,22 @@ def export_module(module: torch.nn.Module, request: Request, dynamo: bool) -> Ne
     )
 
 
+def _check_runs(module: torch.nn.Module, request: Request) -> None:
+    """Raises where it is not the exporters that fail, but the module itself."""
+    try:
+        with _eval_mode(module), _silence(), torch.no_grad():
+            module(*request.examples)
+    except Exception as error:
+        given = zip(request.names, request.examples, strict=True)
+        raise InvalidArgumentError(
+            "the module fails on inputs of these shapes",
+            expected="shapes that module(*inputs) runs on",
+            got=f"{', '.join(f'{name} {list(example.shape)}' for name, example in given)}: {first_line(error)}",
+        ) from error
+
+
 def export_program(program: torch.export.ExportedProgram) -> Network:
     """The network of an exported program."""
-    need("onnx", "onnx", "importing a torch.export program")
-    need("onnxscript", "torch", "torch's ONNX exporter")
     try:
         with _silence():
             exported = torch.onnx.export(program, dynamo=True, verbose=False)
@@ -146,6 +156,8 @@ def _dynamo(module: torch.nn.Module, request: Request) -> onnx.ModelProto:
 
 def _script(module: torch.nn.Module, request: Request) -> onnx.ModelProto:
     """the TorchScript exporter"""
+    # Whatever `verbose` says, its C++ part writes the graph of a failed export, by itself to stdout.
+    torch._C._jit_set_onnx_log_output_stream("stderr")
     file = io.BytesIO()
     torch.onnx.export(
         module,

@@ -1,0 +1,109 @@
+"""Every block of code in README.md and docs/ runs, page by page; what does not run is listed here with its reason."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from neurenix.hardware import get_backend
+from tests.docs.blocks import PAGES, ROOT, blocks, name_of
+from tests.docs.run_page import NOT_RUN, fits
+
+#: What a block may be.
+LANGUAGES = {"console", "cpp", "python", "text", "toml"}
+#: For each page the reasons of its blocks that do not run.
+MARKED = {
+    "docs/cli.md": ["it needs a GPU that TensorRT supports"],
+    "docs/first-hour.md": [
+        "a line that programs print on a machine without a GPU",
+        "the tests have these packages; tests/importers/test_missing_packages.py sees the message",
+        "tests/errors/ sees the message",
+    ],
+    "docs/guides/backends.md": ["what it prints is that of a machine without a GPU"] * 2,
+    "docs/plugins.md": ["the body of a method, which tests/plugins/ runs"],
+    "docs/tensorrt.md": ["it needs a GPU that TensorRT supports"],
+}
+#: For each page the commands that change a machine, and the README's blocks without a language, which CI runs whole.
+UNTRIED = {
+    "README.md": [
+        'pip install ".[demo]" && python examples/01_read_page.py',
+        'pip install ".[test]" && pytest',
+        "0.996  Region-basedsegmentation",
+    ],
+    "docs/first-hour.md": [
+        "git clone URL neurenix && cd neurenix",
+        "python3 -m venv .venv && . .venv/bin/activate",
+        "pip install .",
+        'pip install "neurenix[torch]"',
+    ],
+}
+#: Pages whose output is that of a processor with bfloat16, which run there alone.
+BFLOAT16 = {"docs/cli.md", "docs/guides/debugging-accuracy.md", "docs/guides/precision.md"}
+
+pytest.importorskip("onnx")
+RUN = [page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page))]
+Finished = dict[Path, "Future[subprocess.CompletedProcess[str]]"]
+
+
+def runs_here(page: Path) -> bool:
+    return name_of(page) not in BFLOAT16 or "bf16" in get_backend("cpu").get_device_info().precisions
+
+
+def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NEURENIX_CACHE_DIR": str(folder / "cache"), "NEURENIX_PROVIDERS": "cpu,toy"}
+    (folder / "work").mkdir()
+    return subprocess.run(
+        [sys.executable, "-m", "tests.docs.run_page", page, folder / "work"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """The pages that are asked for, two at once: most of their time is imports on one core."""
+    asked = [item.callspec.params["page"] for item in request.session.items if "finished" in item.fixturenames]
+    with ThreadPoolExecutor(2) as pool:
+        yield {page: pool.submit(run, page, tmp_path_factory.mktemp(page.stem)) for page in asked if runs_here(page)}
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_the_code_of_a_page_runs(page: Path, finished: Finished) -> None:
+    if page not in finished:
+        pytest.skip("this processor has no bfloat16")
+    done = finished[page].result()
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_does_not_run_is_known(page: Path) -> None:
+    found = blocks(page)
+    assert [block.reason for block in found if block.reason] == MARKED.get(name_of(page), [])
+    untagged = [block.text.partition("\n")[0] for block in found if not block.language]
+    commands = [command for block in found if block.language == "console" for command, _ in block.commands()]
+    left = [command for command in commands if shlex.split(command)[0] in NOT_RUN]
+    assert untagged + left == UNTRIED.get(name_of(page), [])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_say_what_they_are(page: Path) -> None:
+    kinds = LANGUAGES | {""} if page.name == "README.md" else LANGUAGES
+    assert {block.language for block in blocks(page)} <= kinds
+
+
+def test_outputs_fit_but_for_numbers() -> None:
+    assert fits("took 1.25 ms, 3e-07\n", "took 0.5  ms, 1.5e-06")
+    assert fits("a\n...\nz", "a\nb\nc\nz")
+    assert not fits("3 layers", "4 layers")
+    assert not fits("float32[1, 10]", "float32[1, 11]")
