@@ -1,5 +1,6 @@
 //! The engine: programs for a network on the providers at hand, and the file that it is kept in.
 
+pub mod arithmetic;
 mod builder;
 pub mod config;
 pub mod foreign;

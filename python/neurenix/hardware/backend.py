@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -21,6 +21,10 @@ from neurenix.log import LOG
 
 #: The providers that each backend tries, the preferred one first.
 CHAINS = {"tensorrt": ("tensorrt", "cuda", "cpu"), "cuda": ("cuda", "cpu"), "cpu": ("cpu",)}
+
+
+#: What providers need that can be installed, where their reasons do not say so.
+INSTALL = {"tensorrt": 'install NVIDIA\'s driver and TensorRT (pip install "neurenix[tensorrt]" or "neurenix[rtx]")'}
 
 
 class DeviceInfo(dict[str, Any]):
@@ -77,7 +81,7 @@ class Backend:
                 else "no provider may be used",
                 expected=", ".join(options.providers or chain),
                 got="; ".join(str(s.reason) for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
-                hint="allow the cpu provider, which runs everywhere",
+                hint="; ".join([*_ways_out(refused), "allow the cpu provider, which runs everywhere"]),
             )
         probe.tell(chosen, refused)
         return chosen, refused
@@ -214,6 +218,10 @@ class Backend:
         model.save(path)
 
 
+def _ways_out(refused: Sequence[probe.State]) -> list[str]:
+    return [INSTALL[state.provider] for state in refused if state.provider in INSTALL]
+
+
 class CudaBackend(Backend):
     """Prefers our own CUDA engine."""
 
@@ -224,7 +232,7 @@ def _build(model: Any, input_shapes: Any, values: dict[str, Any], options: dict[
     """Builds with dynamic dimensions where the model has them; where they are in the way, with the given shapes."""
     network = None
     try:
-        network = to_network(model, input_shapes, values)
+        network = to_network(model, input_shapes, values, options["refittable"])
         return _build_network(network, input_shapes, options)
     except (ShapeError, UnsupportedError) as error:
         fixed = _fixed(model, network, input_shapes)
