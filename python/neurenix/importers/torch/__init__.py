@@ -21,6 +21,7 @@ def from_torch(
     input_shapes: Any = None,
     dynamic: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
     dynamo: bool = True,
+    refittable: bool = False,
 ) -> Network:
     """Imports a module as it computes in eval mode.
 
@@ -30,6 +31,9 @@ def from_torch(
     `{"input": {0: "batch"}}` or `{"input": [0]}`. Without names the inputs are "input", "input_1", ... and the outputs
     "output", "output_1", ...
 
+    `refittable`: the exporters change no weight (they multiply those of normalisations into others, else), so that
+    each keeps its name.
+
     `dynamo=False` uses the TorchScript exporter, which is also tried when the other one fails; the log says why.
 
     Raises `UnsupportedError` with both exporters' reasons when neither can export the module, and as `from_onnx`.
@@ -37,15 +41,15 @@ def from_torch(
     need("torch", "torch", "importing a PyTorch module")
     from neurenix.importers.torch.export import Request, export_module
 
-    return export_module(module, Request.of(module, inputs, input_shapes, dynamic), dynamo)
+    return export_module(module, Request.of(module, inputs, input_shapes, dynamic), dynamo, refittable)
 
 
-def from_exported_program(program: torch.export.ExportedProgram) -> Network:
-    """Imports what `torch.export.export` gave; its dynamic dimensions stay dynamic.
+def from_exported_program(program: torch.export.ExportedProgram, refittable: bool = False) -> Network:
+    """Imports what `torch.export.export` gave; its dynamic dimensions stay dynamic. `refittable` as in `from_torch`.
 
     Raises `UnsupportedError` when torch can't write it as ONNX, and as `from_onnx`.
     """
     need("torch", "torch", "importing a torch.export program")
     from neurenix.importers.torch.export import export_program
 
-    return export_program(program)
+    return export_program(program, refittable)
