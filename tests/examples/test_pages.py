@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 #: Pages whose blocks of Python are one program.
-PAGES = ("plugins",)
+PAGES = ("plugins", "nn")
 
 
 @pytest.mark.parametrize("page", PAGES)

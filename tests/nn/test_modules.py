@@ -1,6 +1,7 @@
 """Modules of neurenix.nn compute what PyTorch's modules of the same name compute on the same weights."""
 
 import copy
+import inspect
 import logging
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import neurenix as nx
 import neurenix.nn.functional as F
 from neurenix import nn, safetensors
+from neurenix.nn import absent
 from neurenix.nn.functional import products
 from tests.nn.compared import both
 
@@ -308,6 +310,32 @@ def test_damaged_safetensors_are_refused(tmp_path: Path, data: bytes) -> None:
 def test_a_module_does_not_run_by_itself() -> None:
     with pytest.raises(nx.InvalidArgumentError, match="it does not run by itself"):
         nn.ReLU()(np.zeros(3))
+
+
+#: Arguments that are not for users, or that PyTorch itself gave up.
+NOT_TAKEN = {"device", "dtype", "_weight", "_freeze", "min_value", "max_value"}
+
+
+def arguments_of(module: type) -> dict[str, Any]:
+    found = list(inspect.signature(module.__init__).parameters.values())[1:]  # type: ignore[misc]
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = (p for p in found if p.kind not in several and p.name not in NOT_TAKEN)
+    return {p.name: "relu" if p.default is torch.nn.functional.relu else p.default for p in named}
+
+
+def test_arguments_and_defaults_are_those_of_pytorch() -> None:
+    theirs = {name: module for name, module in vars(torch.nn).items() if isinstance(module, type)}
+    for name in {name for name in theirs if issubclass(theirs[name], torch.nn.Module)} & set(nn.__all__):
+        # Those of PyTorch's recurrent layers stand in no signature.
+        if wanted := arguments_of(theirs[name]):
+            assert list(arguments_of(getattr(nn, name)).items()) == list(wanted.items()), name
+
+
+def test_each_module_of_pytorch_is_there_or_absent_for_a_reason() -> None:
+    names = {name for name, module in vars(torch.nn).items() if isinstance(module, type)} - set(nn.__all__)
+    modules = {name for name in names if issubclass(getattr(torch.nn, name), torch.nn.Module)}
+    unexplained = {name for name in modules if "the nearest name" in absent.why(name, nn.__all__)}
+    assert unexplained == {"Container", "RNNBase", "RNNCellBase"}
 
 
 def test_what_is_absent_says_why() -> None:

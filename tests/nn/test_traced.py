@@ -64,17 +64,38 @@ def test_methods(name: str) -> None:
         np.testing.assert_allclose(array, wanted.numpy(), rtol=1e-5, atol=1e-6)
 
 
+def picked(library: Any, x: Any, i: Any, j: Any) -> list[Any]:
+    return [x[:, i], x.index_select(1, i[0]), x.gather(2, j), library.one_hot(i, 3)]
+
+
 def test_what_picks_by_tensors() -> None:
-    ids = np.array([[2, 0], [1, 1]], np.int64)
-    wide = np.array([[[0, 2, 1, 3]] * 3] * 2, np.int64)
-    network = nn.trace(
-        Applied(lambda x, i, j: [x[:, i], x.index_select(1, i[0]), x.gather(2, j), F.one_hot(i, 3)]),
-        {"x": X, "i": ids, "j": wide},
-    )
-    t, i, j = torch.from_numpy(X), torch.from_numpy(ids), torch.from_numpy(wide)
-    want = [t[:, i], t.index_select(1, i[0]), t.gather(2, j), torch.nn.functional.one_hot(i, 3)]
-    for array, wanted in zip(network.evaluate({"x": X, "i": ids, "j": wide}).values(), want, strict=True):
+    given = {
+        "x": X,
+        "i": np.array([[2, 0], [1, 1]], np.int64),
+        "j": np.array([[[0, 2, 1, 3]] * 3] * 2, np.int64),
+    }
+    network = nn.trace(Applied(lambda *tensors: picked(F, *tensors)), given)
+    want = picked(torch.nn.functional, *map(torch.from_numpy, given.values()))
+    for array, wanted in zip(network.evaluate(given).values(), want, strict=True):
         assert np.array_equal(array, wanted.numpy())
+
+
+def test_einsum() -> None:
+    network = nn.trace(Applied(lambda x: F.einsum("bij,bkj->bik", x, x)), X.shape)
+    want = torch.einsum("bij,bkj->bik", *[torch.from_numpy(X).double()] * 2)
+    np.testing.assert_allclose(network.evaluate({"input": X})["output"], want.numpy(), rtol=1e-5)
+
+
+def test_sampling_at_the_places_of_a_grid() -> None:
+    x, theta = X[None], np.array([[[0.8, 0.1, 0.2], [-0.3, 0.9, 0.0]]], np.float32)
+    network = nn.trace(
+        Applied(lambda x, t: F.grid_sample(x, F.affine_grid(t, (1, 2, 5, 6), True), "bicubic", "zeros", True)),
+        {"x": x, "t": theta},
+    )
+    grid = torch.nn.functional.affine_grid(torch.from_numpy(theta).double(), [1, 2, 5, 6], True)
+    want = torch.nn.functional.grid_sample(torch.from_numpy(x).double(), grid, "bicubic", "zeros", True)
+    got = network.evaluate({"x": x, "t": theta})["output"]
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("heads", [2, 1])

@@ -15,9 +15,9 @@ from neurenix.nn.module import Module
 class ModuleList(Module):
     """Modules by number."""
 
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
-        self.extend(modules)
+        self.extend(modules or ())
 
     def append(self, module: Module) -> ModuleList:
         """Adds a module at the end."""
@@ -127,9 +127,9 @@ class ModuleDict(Module):
 class ParameterList(Module):
     """Weights by number."""
 
-    def __init__(self, values: Iterable[ArrayLike] = ()) -> None:
+    def __init__(self, values: Iterable[ArrayLike] | None = None) -> None:
         super().__init__()
-        for value in values:
+        for value in values or ():
             self.append(value)
 
     def append(self, value: ArrayLike) -> ParameterList:
@@ -150,9 +150,9 @@ class ParameterList(Module):
 class ParameterDict(Module):
     """Weights by name."""
 
-    def __init__(self, values: Mapping[str, ArrayLike] | None = None) -> None:
+    def __init__(self, parameters: Mapping[str, ArrayLike] | None = None) -> None:
         super().__init__()
-        for name, value in (values or {}).items():
+        for name, value in (parameters or {}).items():
             self[name] = value
 
     def __getitem__(self, name: str) -> Any:

@@ -108,6 +108,18 @@ class BatchNorm3d(BatchNorm):
 class SyncBatchNorm(BatchNorm):
     """BatchNorm: inference has nothing to bring together."""
 
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias)
+
 
 class InstanceNorm(_Tracking):
     """Normalisation over the spatial dimensions of each channel of [N, C, spatial...].

@@ -90,9 +90,11 @@ from neurenix.nn.functional.pooling import (
     max_unpool2d,
     max_unpool3d,
 )
-from neurenix.nn.functional.products import bilinear, bmm, embedding, embedding_bag, linear, matmul, mm
+from neurenix.nn.functional.products import bilinear, bmm, einsum, embedding, embedding_bag, linear, matmul, mm
 from neurenix.nn.functional.resampling import (
+    affine_grid,
     channel_shuffle,
+    grid_sample,
     interpolate,
     pad,
     pixel_shuffle,
@@ -107,6 +109,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "affine_grid",
     "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
@@ -131,6 +134,7 @@ __all__ = [
     "dropout1d",
     "dropout2d",
     "dropout3d",
+    "einsum",
     "elu",
     "embedding",
     "embedding_bag",
@@ -139,6 +143,7 @@ __all__ = [
     "fold",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "hardshrink",
     "hardsigmoid",

@@ -65,6 +65,11 @@ def matmul(a: Traced, b: Any) -> Traced:
 bmm = mm = matmul
 
 
+def einsum(equation: str, *operands: Traced) -> Traced:
+    """Products summed up as the equation says: "bij,bjk->bik"."""
+    return operands[0].trace.add("Einsum", *operands, equation=equation)
+
+
 def embedding(indices: Traced, weight: Any, padding_idx: int | None = None) -> Traced:
     """Rows of `weight` by number. `padding_idx` matters to training alone."""
     if indices.dtype.kind not in "iu":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from neurenix.errors import InvalidArgumentError
+from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.nn.functional.common import Ints, spread
 from neurenix.nn.functional.pooling import adaptive_avg_pool
 from neurenix.nn.traced import Traced
@@ -90,14 +90,42 @@ def channel_shuffle(x: Traced, groups: int) -> Traced:
     return parts.transpose(1, 2).reshape(*x.shape)
 
 
-def pad(x: Traced, padding: Sequence[int], mode: str = "constant", value: float | None = None) -> Traced:
+def grid_sample(
+    x: Traced,
+    grid: Traced,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Traced:
+    """x [N, C, spatial...] at the places of `grid` [N, ..., rank], each from -1 to 1, the last dimension of x first.
+
+    Raises `UnsupportedError` for "bicubic" with "border".
+    """
+    words = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+    if mode not in words:
+        raise InvalidArgumentError("the mode is unknown", expected=", ".join(words), got=repr(mode))
+    if (mode, padding_mode) == ("bicubic", "border"):
+        # The op keeps the place within the border, PyTorch each of the pixels around it.
+        raise UnsupportedError("bicubic sampling with padding_mode='border' is not supported", expected="another one")
+    return x.trace.add(
+        "GridSample", x, grid, mode=words[mode], padding_mode=padding_mode, align_corners=int(bool(align_corners))
+    )
+
+
+def affine_grid(theta: Traced, size: Sequence[int], align_corners: bool | None = None) -> Traced:
+    """A grid for `grid_sample` to an output of `size`, by the matrices theta [N, rank, rank + 1]."""
+    sizes = theta.trace.constant(np.array(size, np.int64))
+    return theta.trace.add("AffineGrid", theta, sizes, align_corners=int(bool(align_corners)))
+
+
+def pad(x: Traced, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Traced:
     """Padding of the last dimensions, last first: (left, right, top, bottom, ...); what is negative is cut off."""
     words = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-    if mode not in words or len(padding) % 2 or len(padding) > 2 * x.ndim:
+    if mode not in words or len(pad) % 2 or len(pad) > 2 * x.ndim:
         raise InvalidArgumentError("the padding is not understood", expected=f"pairs, and a mode of {', '.join(words)}",
-                                   got=f"{list(padding)}, {mode!r}")  # fmt: skip
+                                   got=f"{list(pad)}, {mode!r}")  # fmt: skip
     pads = np.zeros((2, x.ndim), np.int64)
-    for place, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True)):
+    for place, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         pads[:, -1 - place] = before, after
     fill = x.trace.constant(np.array(value or 0.0, x.dtype)) if mode == "constant" else None
     return x.trace.add("Pad", x, x.trace.constant(pads.reshape(-1)), fill, mode=words[mode])
