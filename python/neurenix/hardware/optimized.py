@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from neurenix import _native, arrays, reports
+from neurenix import _native, arrays, checkpoint, reports
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware import placed
 from neurenix.hardware.probe import State
 from neurenix.log import LOG
-from neurenix.nn.module import Module
 from neurenix.shapes import profiles
 
 if TYPE_CHECKING:
@@ -212,8 +211,8 @@ class OptimizedModel:
         was not built with `refittable=True`, and `ShapeError` for another dtype or shape. What is not named stays as it
         is.
         """
-        counted = (name for name in weights if name.rpartition(".")[2] not in Module.ignored)
-        given = {name: arrays.to_numpy(weights[name]) for name in counted}
+        wanted = (name for name in weights if name.rpartition(".")[2] not in checkpoint.COUNTERS)
+        given = {name: arrays.to_numpy(weights[name]) for name in wanted}
         self._engine = self._engine.refit(given, self._options)
         self._run = self._engine.run
         self._placed = placed.Caller(self._engine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,9 +44,6 @@ class Module:
 
     Modules compute nothing by themselves: `optimize_model` traces `forward` and builds an engine.
     """
-
-    #: Keys of PyTorch's state dicts that mean nothing in inference.
-    ignored: ClassVar[frozenset[str]] = frozenset({"num_batches_tracked"})
 
     def __init__(self) -> None:
         self._modules: dict[str, Module | None]
@@ -168,7 +165,7 @@ class Module:
         """
         given = source if isinstance(source, Mapping) else checkpoint.load(source)
         own = self._places()
-        unknown = [n for n in given if n not in own and n.rpartition(".")[2] not in self.ignored]
+        unknown = [n for n in given if n not in own and n.rpartition(".")[2] not in checkpoint.COUNTERS]
         missing = [n for n in own if n not in given]
         if strict and (unknown or missing):
             raise InvalidArgumentError(
