@@ -1,7 +1,7 @@
 //! What layers compute in, and how much: the shares per dtype that reports give.
 
 use crate::engine::Engine;
-use crate::network::attr::Read;
+use crate::network::attr::Attr;
 use crate::network::dim::Binding;
 use crate::network::ops::tf32;
 use crate::network::{Layer, Network, Source, TensorId};
@@ -95,7 +95,7 @@ fn count(layer: &Layer, extents: &dyn Fn(TensorId) -> Option<Vec<f64>>) -> Optio
 
 /// How many products each element of a matrix product sums up.
 fn inner(layer: &Layer, a: &[f64]) -> f64 {
-    let transposed = layer.attrs.get("transA").is_some() && layer.attrs.int("transA") != 0;
+    let transposed = matches!(layer.attrs.get("transA"), Some(Attr::Int(flag)) if *flag != 0);
     let from_end = if transposed { 2 } else { 1 };
     a.len().checked_sub(from_end).map_or(1.0, |at| a[at])
 }
@@ -103,7 +103,7 @@ fn inner(layer: &Layer, a: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::attr::{Attr, Attrs};
+    use crate::network::attr::Attrs;
     use crate::network::dtype::DType;
     use crate::network::ops;
 

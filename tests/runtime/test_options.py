@@ -129,3 +129,13 @@ def test_memory_is_asked_for_in_the_words_of_shapes() -> None:
 def test_options_that_are_refused_say_why(option: dict[str, Any], message: str) -> None:
     with pytest.raises(nx.Error, match=message):
         TensorRTBackend(**option)
+
+
+@pytest.mark.skipif("tensorrt" in nx.hardware.backends(), reason="TensorRT is here: nothing falls back to another one")
+def test_strict_takes_no_provider_but_the_preferred_one() -> None:
+    assert build(strict=True, providers=["cpu"], optimization_level=0)(X).shape == (2, 64)
+    assert nx.hardware.get_backend("cpu", strict=True).initialize()
+    for options in ({"strict": True}, {"fallback": False}, {"strict": True, "providers": ["tensorrt", "cpu"]}):
+        with pytest.raises(RuntimeError, match=r"tensorrt.*can't run here") as caught:
+            TensorRTBackend(**options).initialize()
+        assert 'pip install "neurenix[tensorrt]"' in str(caught.value)

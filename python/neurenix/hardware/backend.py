@@ -72,7 +72,8 @@ class Backend:
         chain = CHAINS[self.name] if self.fallback else CHAINS[self.name][:1]
         wanted = [p for p in options.providers or chain if p in allowed]
         chosen, refused = probe.choose(wanted, self.device)
-        if options.strict and refused and options.providers is not None:
+        # What stands behind the preferred provider by itself need not be there; what the user lists must.
+        if options.strict and refused and (options.providers is not None or refused[0].provider == wanted[0]):
             chosen = []
         if not chosen:
             raise DeviceError(
@@ -81,7 +82,7 @@ class Backend:
                 else "no provider may be used",
                 expected=", ".join(options.providers or chain),
                 got="; ".join(str(s.reason) for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
-                hint="; ".join([*_ways_out(refused), "allow the cpu provider, which runs everywhere"]),
+                hint="; ".join(_ways_out(refused, options.strict)),
             )
         probe.tell(chosen, refused)
         return chosen, refused
@@ -218,8 +219,10 @@ class Backend:
         model.save(path)
 
 
-def _ways_out(refused: Sequence[probe.State]) -> list[str]:
-    return [INSTALL[state.provider] for state in refused if state.provider in INSTALL]
+def _ways_out(refused: Sequence[probe.State], strict: bool) -> list[str]:
+    installs = [INSTALL[state.provider] for state in refused if state.provider in INSTALL]
+    allow = "allow the cpu provider, which runs everywhere"
+    return [*installs, f"{allow}, and fall backs (strict=False)" if strict else allow]
 
 
 class CudaBackend(Backend):

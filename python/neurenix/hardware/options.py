@@ -55,8 +55,9 @@ class Options:
     the model has in one of these; None for those of the model. `workspace_size`: bytes, None for what is free (the CPU
     needs what its kernels need; the report says how much). `threads`: of the CPU, None for `NEURENIX_THREADS` or all
     cores. `providers`: which may be used, the preferred one first. `exclude`: for each provider the ops or layers that
-    it must not run. `strict`: a fall back raises. `verify`: whether a lowered precision is compared with float32
-    ("auto" or True: once, at build). `timing_cache`: a path, None for one in the cache directory, False for none.
+    it must not run. `strict`: a fall back raises, that of a layer, and that of all where the preferred provider can't
+    run. `verify`: whether a lowered precision is compared with float32 ("auto" or True: once, at build).
+    `timing_cache`: a path, None for one in the cache directory, False for none.
     `plugins`: what to register before the model is read: classes derived from `trt.IPluginV2`, a dict from name to
     class, names of modules to import, paths of libraries in C++ (`.so`). `refittable`: whether the network and the
     weights are kept as they came, in files too, so that `update_weights` and `trt.Refitter` replace them. `progress`: a

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import Any
 
 from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
+from neurenix.log import LOG
 from neurenix.nn.functional.common import traced
 from neurenix.nn.traced import Traced
-
-LOG = logging.getLogger("neurenix")
 
 #: The layers that said that they flatten.
 told: set[str] = set()
