@@ -130,6 +130,13 @@ def test_names_of_dimensions_are_numbers() -> None:
     assert np.array_equal(folded, x.reshape(3, 12, 2)) and np.array_equal(wide, np.stack([x, x]) - 3)
 
 
+def test_first_dimensions_of_other_ranges_are_not_the_batch() -> None:
+    shapes = {"a": nx.Shape((1, 2), (2, 2), (4, 2)), "b": nx.Shape((1, 2), (3, 2), (9, 2)), "c": ((1,), (2,), (4,))}
+    network = nn.trace(Applied(lambda a, b, c: (a @ b.T) * c.unsqueeze(1)), shapes)
+    assert [tensor.shape for tensor in network.inputs] == [("batch", 2), ("b_0", 2), ("batch",)]
+    assert network.outputs["output"].shape == ("batch", "b_0")
+
+
 def test_wrong_indices_and_branches_are_refused() -> None:
     cases: list[tuple[Callable[[Any], Any], str]] = [
         (lambda x: x[x > 0], "indexed by integers"),

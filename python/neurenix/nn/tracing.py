@@ -111,21 +111,25 @@ class Trace:
         raise ShapeError(f"no dimension is {dim!r}", tensor=of.tensor.name, expected=str(of.shape))
 
 
-def trace(root: Module, input_shapes: Any = None, inputs: Mapping[str, Any] | None = None) -> Network:
+def trace(root: Module, input_shapes: Any = None) -> Network:
     """The network of a module, whose `forward` runs once on symbolic inputs.
 
     `input_shapes` maps names to shapes in the order of `forward`'s arguments: tuples (float32), arrays (whose dtype
     counts too), or a `Shape`, whose least and greatest extents differ where a dimension is dynamic. A model with one
     input, then called "input", takes its shape alone. Outputs are "output", "output_1", ..., or the keys of a dict.
+    Dynamic first dimensions of one range are one, the batch.
     """
     given = input_shapes if isinstance(input_shapes, Mapping) else {"input": input_shapes}
     state = Trace(root)
     arguments = []
+    batch: tuple[int, int] | None = None
     for name, value in given.items():
         wanted = shapes.shape(value, name)
         dims: list[Dim] = []
         for axis, (low, high) in enumerate(zip(wanted.min, wanted.max, strict=True)):
-            symbol = f"{name}_{axis}" if axis else "batch"
+            if axis == 0 and low != high:
+                batch = batch or (low, high)
+            symbol = "batch" if axis == 0 and (low, high) == batch else f"{name}_{axis}"
             dims.append(low if low == high else f"'{symbol}'")
         dtype = getattr(value, "dtype", np.float32)
         if arrays.is_torch(value):
