@@ -140,6 +140,7 @@ impl Engine {
             source,
             compute: self.config.compute,
             tf32: self.config.tf32,
+            deterministic: self.config.deterministic,
             profiles: self.profiles().cloned().collect(),
             times: self.times(),
             notes: self.notes.clone(),
@@ -162,6 +163,7 @@ impl Engine {
         let config = BuilderConfig {
             compute: header.compute,
             tf32: header.tf32,
+            deterministic: header.deterministic || config.deterministic,
             profiles: header.profiles,
             refittable: source.is_some(),
             // Where the build timed nothing, opening it does not begin to.

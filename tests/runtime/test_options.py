@@ -66,6 +66,7 @@ def test_a_deterministic_engine_stays_so_in_a_file(tmp_path: Path) -> None:
     assert "deterministic: nothing was timed" in str(report)
     model.save(tmp_path / "m.engine")
     opened = TensorRTBackend().load(tmp_path / "m.engine")
+    assert opened.report()["deterministic"]
     assert kernels(opened) == kernels(model) and np.array_equal(opened(X), model(X))
 
 
