@@ -3,9 +3,11 @@
 from typing import Any
 
 import numpy as np
-import torch
+import pytest
 
 from neurenix import nn
+
+torch = pytest.importorskip("torch")
 
 
 def torch_module(name: str, arguments: dict[str, Any]) -> Any:

@@ -7,9 +7,9 @@ import pytest
 
 import neurenix as nx
 from neurenix import nn
+from tests.nn.compared import both
 
 torch = pytest.importorskip("torch")
-both = pytest.importorskip("tests.nn.compared").both
 
 
 def numbers(*shape: int, seed: int = 0) -> Any:
