@@ -59,7 +59,7 @@ type Shapes = BTreeMap<String, (Vec<i64>, Vec<i64>, Vec<i64>)>;
 impl Engine {
     fn wrap(py: Python<'_>, engine: engine::Engine) -> Self {
         let engine = Arc::new(engine);
-        let limit = engine.config.threads.max(engine.config.calls());
+        let limit = engine.config.threads.max(engine.calls());
         Self {
             ports: Ports::of(py, &engine),
             pool: ContextPool::new(engine.clone(), limit),
@@ -322,7 +322,7 @@ impl Engine {
     /// Calls beside each other that keep the threads busy.
     #[getter]
     fn calls(&self) -> usize {
-        self.engine.config.calls()
+        self.engine.calls()
     }
 
     /// Why calls are slower than they could be, once one found that.

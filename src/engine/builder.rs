@@ -63,10 +63,8 @@ pub fn build_with(
 
 /// What a hint does not change.
 fn idle_hint(engine: &Engine) -> Option<String> {
-    let parts = engine.parts();
-    let mut programs = parts.iter().flat_map(|part| &part.plans).map(|plan| &plan.program);
     let asked = engine.config.hint == Hint::Throughput;
-    (asked && programs.any(|program| program.spaces() != [Space::Host])).then(|| {
+    (asked && engine.uses_devices()).then(|| {
         "hint=\"throughput\" shares the processor's threads among calls; what runs on a GPU is the same with \"latency\"".into()
     })
 }

@@ -86,6 +86,9 @@ impl Default for BuilderConfig {
     }
 }
 
+/// Calls that are always worth it: one is prepared while the other runs.
+pub const FEWEST_CALLS: usize = 2;
+
 impl BuilderConfig {
     /// What was asked for.
     pub fn precision(&self) -> Precision {
@@ -105,9 +108,7 @@ impl BuilderConfig {
 
     /// Calls beside each other that keep the threads busy, with one more at least that waits for its turn.
     pub fn calls(&self) -> usize {
-        /// One is prepared while the other runs.
-        const FEWEST: usize = 2;
-        (self.threads / self.threads_per_call()).max(FEWEST)
+        (self.threads / self.threads_per_call()).max(FEWEST_CALLS)
     }
 
     /// How thoroughly kernels are timed, whatever was asked for: not at all where builds must repeat.

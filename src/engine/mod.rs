@@ -20,7 +20,7 @@ use crate::network::graph::Graph;
 use crate::plan::Provider;
 use crate::plan::program::Program;
 use crate::plan::timing::Times;
-use config::BuilderConfig;
+use config::{BuilderConfig, FEWEST_CALLS};
 use stages::Stage;
 use std::path::Path;
 use std::sync::Arc;
@@ -106,6 +106,22 @@ impl Engine {
         match self.stages.as_slice() {
             [] => vec![self],
             stages => stages.iter().flat_map(Stage::engines).flat_map(Self::parts).collect(),
+        }
+    }
+
+    /// Whether some of it runs outside of the processor.
+    pub(crate) fn uses_devices(&self) -> bool {
+        let parts = self.parts();
+        let plans = parts.iter().flat_map(|part| &part.plans);
+        let mut spaces = plans.flat_map(|plan| plan.program.spaces());
+        spaces.any(|space| space.device().is_some())
+    }
+
+    /// Calls beside each other that keep busy what it runs on. A GPU gains nothing from more.
+    pub fn calls(&self) -> usize {
+        match self.uses_devices() {
+            true => FEWEST_CALLS,
+            false => self.config.calls(),
         }
     }
 

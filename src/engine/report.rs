@@ -144,7 +144,7 @@ impl Engine {
             arithmetic_per_dtype: Shares::new(),
             threads: ThreadReport {
                 call: self.config.threads_per_call(),
-                calls: self.config.calls(),
+                calls: self.calls(),
             },
             deterministic: self.config.deterministic,
             memory: MemoryReport {

@@ -88,7 +88,8 @@ def test_a_build_that_must_repeat_leaves_it_out(process: Process) -> None:
 
 def test_a_hint_that_changes_nothing_there_says_so(process: Process) -> None:
     model = classifier().SerializeToString()
-    _, summary = process.run(jobs.outputs, model, SHAPES, [images(4)], hint="throughput")
+    _, summary = process.run(jobs.outputs, model, SHAPES, [images(4)], hint="throughput", threads=8)
+    assert "threads: 1 a call, 2 calls at once" in summary["text"]
     assert summary["regions"] and any(note.startswith('hint="throughput" shares') for note in summary["notes"])
 
 

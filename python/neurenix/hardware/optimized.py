@@ -89,7 +89,10 @@ class OptimizedModel:
 
     @property
     def jobs(self) -> int:
-        """Calls beside each other that keep the processor busy: 2, and with `hint="throughput"` one for each thread."""
+        """Calls beside each other that keep what it runs on busy: 2, or with `hint="throughput"` one for each thread.
+
+        On a GPU they are 2 in any case.
+        """
         return self._engine.calls
 
     @property
