@@ -123,8 +123,14 @@ class Engine:
     def build(network: Network, profiles: Sequence[Mapping[str, _Shapes]], options: dict[str, Any]) -> Engine:
         """
         Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
-        `options`: compute (dtype), tf32, io (dtype), threads, optimization_level, exclude, timing_cache, workspace,
-        listener (as for a `TensorRTPlan`), strict, verify, providers, device (the number of a GPU), refittable.
+        `options`: compute (dtype), tf32, io (dtype), threads, hint, optimization_level, deterministic, exclude,
+        timing_cache, workspace, listener (as for a `TensorRTPlan`), strict, verify, providers, device (the number of a
+        GPU), refittable.
+        """
+    @property
+    def calls(self, /) -> int:
+        """
+        Calls beside each other that keep the threads busy.
         """
     def create_context(self, /) -> Context:
         """

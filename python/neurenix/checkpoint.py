@@ -13,6 +13,9 @@ from neurenix import safetensors
 from neurenix.errors import FileError, FormatError
 from neurenix.packages import need
 
+#: Last parts of names in PyTorch's state dicts that mean nothing in inference.
+COUNTERS = frozenset({"num_batches_tracked"})
+
 #: Where training programs put the weights beside other things.
 PLACES = ("state_dict", "model_state_dict", "model")
 

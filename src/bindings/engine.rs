@@ -6,7 +6,7 @@ use super::network::Network;
 use super::placed::{self, Call, Spot};
 use super::plan::watch;
 use super::{arrays, attrs};
-use crate::engine::config::{BuilderConfig, InputShape, Precision, profile};
+use crate::engine::config::{BuilderConfig, Hint, InputShape, Precision, profile};
 use crate::engine::{self, report};
 use crate::error::{Error, Result};
 use crate::network::TensorId;
@@ -59,9 +59,7 @@ type Shapes = BTreeMap<String, (Vec<i64>, Vec<i64>, Vec<i64>)>;
 impl Engine {
     fn wrap(py: Python<'_>, engine: engine::Engine) -> Self {
         let engine = Arc::new(engine);
-        /// Callers that a single team of threads can keep busy; the others wait.
-        const FEWEST: usize = 2;
-        let limit = engine.config.threads.max(FEWEST);
+        let limit = engine.config.threads.max(engine.calls());
         Self {
             ports: Ports::of(py, &engine),
             pool: ContextPool::new(engine.clone(), limit),
@@ -80,7 +78,9 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
             "tf32" => config.tf32 = value.extract()?,
             "io" => config.io = Some(arrays::dtype_from(&value)?),
             "threads" => config.threads = value.extract()?,
+            "hint" => config.hint = hint(&value.extract::<String>()?)?,
             "optimization_level" => config.optimization_level = value.extract()?,
+            "deterministic" => config.deterministic = value.extract()?,
             "exclude" => config.exclude = value.extract()?,
             "timing_cache" => config.timing_cache = value.extract::<Option<PathBuf>>()?,
             "workspace" => config.workspace = value.extract()?,
@@ -98,11 +98,20 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
     Ok((config, providers))
 }
 
+fn hint(word: &str) -> Result<Hint> {
+    match word {
+        "latency" => Ok(Hint::Latency),
+        "throughput" => Ok(Hint::Throughput),
+        other => Err(Error::invalid(format!("there is no hint {other:?}")).expected("latency or throughput")),
+    }
+}
+
 #[pymethods]
 impl Engine {
     /// Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
-    /// `options`: compute (dtype), tf32, io (dtype), threads, optimization_level, exclude, timing_cache, workspace,
-    /// listener (as for a `TensorRTPlan`), strict, verify, providers, device (the number of a GPU), refittable.
+    /// `options`: compute (dtype), tf32, io (dtype), threads, hint, optimization_level, deterministic, exclude,
+    /// timing_cache, workspace, listener (as for a `TensorRTPlan`), strict, verify, providers, device (the number of a
+    /// GPU), refittable.
     #[staticmethod]
     fn build(
         py: Python<'_>,
@@ -308,6 +317,12 @@ impl Engine {
             } => "fp16",
             _ => "fp32",
         }
+    }
+
+    /// Calls beside each other that keep the threads busy.
+    #[getter]
+    fn calls(&self) -> usize {
+        self.engine.calls()
     }
 
     /// Why calls are slower than they could be, once one found that.

@@ -1,6 +1,6 @@
 //! From a network to an engine: passes, then a plan per profile.
 
-use crate::engine::config::{BuilderConfig, Precision};
+use crate::engine::config::{BuilderConfig, Hint, Precision};
 use crate::engine::stages::{self, Cut, Stage};
 use crate::engine::trial::{Exact, layered};
 use crate::engine::{Engine, Plan, Profile, likely};
@@ -56,8 +56,17 @@ pub fn build_with(
     let mut engine = compile(network, config, providers, &cache)?;
     engine.source = Some(source);
     engine.original = original;
+    engine.notes.extend(idle_hint(&engine));
     engine.build_seconds = start.elapsed().as_secs_f64();
     Ok(engine)
+}
+
+/// What a hint does not change.
+fn idle_hint(engine: &Engine) -> Option<String> {
+    let asked = engine.config.hint == Hint::Throughput;
+    (asked && engine.uses_devices()).then(|| {
+        "hint=\"throughput\" shares the processor's threads among calls; what runs on a GPU is the same with \"latency\"".into()
+    })
 }
 
 /// An engine in stages, or one in the precision that was asked for.

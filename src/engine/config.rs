@@ -20,8 +20,10 @@ pub struct BuilderConfig {
     pub tf32: bool,
     /// The dtype that floating-point inputs come in and outputs leave in; `None`: those of the model.
     pub io: Option<DType>,
-    /// Threads of a CPU; at least 1.
+    /// Threads of a CPU that all calls share; at least 1.
     pub threads: usize,
+    /// Whether one call is to be fast, or many beside each other.
+    pub hint: Hint,
     /// How thoroughly the engine is tuned:
     /// - 0: nothing is timed; rules choose.
     /// - 1: the first form of each kernel is timed; others are taken to be slower, and chosen where they save reorders.
@@ -47,6 +49,19 @@ pub struct BuilderConfig {
     pub verify: bool,
     /// Whether the engine keeps the network and the weights as they came, so that others can take their place.
     pub refittable: bool,
+    /// Whether the same network gives the same kernels, and so the same bits, on each build for the same machine and threads:
+    /// nothing is timed, and compilers of others, which time, are left out.
+    pub deterministic: bool,
+}
+
+/// What an engine is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Hint {
+    /// One call uses all threads.
+    #[default]
+    Latency,
+    /// Calls beside each other share the threads: more of them are done in a second, and each takes longer.
+    Throughput,
 }
 
 impl Default for BuilderConfig {
@@ -56,6 +71,7 @@ impl Default for BuilderConfig {
             tf32: false,
             io: None,
             threads: 1,
+            hint: Hint::default(),
             optimization_level: 3,
             exclude: BTreeMap::new(),
             profiles: vec![],
@@ -65,9 +81,13 @@ impl Default for BuilderConfig {
             strict: false,
             verify: true,
             refittable: false,
+            deterministic: false,
         }
     }
 }
+
+/// Calls that are always worth it: one is prepared while the other runs.
+pub const FEWEST_CALLS: usize = 2;
 
 impl BuilderConfig {
     /// What was asked for.
@@ -76,6 +96,24 @@ impl BuilderConfig {
             dtype: self.compute,
             tf32: self.tf32,
         }
+    }
+
+    /// Threads of one call.
+    pub fn threads_per_call(&self) -> usize {
+        match self.hint {
+            Hint::Latency => self.threads.max(1),
+            Hint::Throughput => 1,
+        }
+    }
+
+    /// Calls beside each other that keep the threads busy, with one more at least that waits for its turn.
+    pub fn calls(&self) -> usize {
+        (self.threads / self.threads_per_call()).max(FEWEST_CALLS)
+    }
+
+    /// How thoroughly kernels are timed, whatever was asked for: not at all where builds must repeat.
+    pub fn effort(&self) -> u8 {
+        if self.deterministic { 0 } else { self.optimization_level }
     }
 
     /// The same without timing: rules choose.
@@ -89,8 +127,9 @@ impl BuilderConfig {
     /// What the planner asks of the providers.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
-            threads: self.threads.max(1),
-            optimization_level: self.optimization_level,
+            threads: self.threads_per_call(),
+            optimization_level: self.effort(),
+            deterministic: self.deterministic,
             exclude: self.exclude.clone(),
             profiles: self.profiles.clone(),
             workspace: self.workspace,

@@ -46,6 +46,9 @@ pub struct Header {
     /// Whether products of float32 might round what they multiply to tf32.
     #[serde(default)]
     pub tf32: bool,
+    /// Whether nothing may be timed when it is opened either, so that it computes the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deterministic: bool,
     /// The ranges of shapes that it is optimised for.
     pub profiles: Vec<Profile>,
     /// Times of kernels by key; the key names the device.
@@ -231,6 +234,7 @@ mod tests {
             source: None,
             compute: DType::Float32,
             tf32: false,
+            deterministic: false,
             profiles: vec![Symbols::new()],
             times: Times::new(),
             notes: vec![],

@@ -1,5 +1,6 @@
 //! The engine: programs for a network on the providers at hand, and the file that it is kept in.
 
+pub mod arithmetic;
 mod builder;
 pub mod config;
 pub mod foreign;
@@ -19,7 +20,7 @@ use crate::network::graph::Graph;
 use crate::plan::Provider;
 use crate::plan::program::Program;
 use crate::plan::timing::Times;
-use config::BuilderConfig;
+use config::{BuilderConfig, FEWEST_CALLS};
 use stages::Stage;
 use std::path::Path;
 use std::sync::Arc;
@@ -108,6 +109,22 @@ impl Engine {
         }
     }
 
+    /// Whether some of it runs outside of the processor.
+    pub(crate) fn uses_devices(&self) -> bool {
+        let parts = self.parts();
+        let plans = parts.iter().flat_map(|part| &part.plans);
+        let mut spaces = plans.flat_map(|plan| plan.program.spaces());
+        spaces.any(|space| space.device().is_some())
+    }
+
+    /// Calls beside each other that keep busy what it runs on. A GPU gains nothing from more.
+    pub fn calls(&self) -> usize {
+        match self.uses_devices() {
+            true => FEWEST_CALLS,
+            false => self.config.calls(),
+        }
+    }
+
     /// Why calls are slower than they could be, once one found that.
     pub fn setback(&self) -> Option<&str> {
         let own = self.plans.iter().find_map(|plan| plan.program.setback.get());
@@ -139,6 +156,7 @@ impl Engine {
             source,
             compute: self.config.compute,
             tf32: self.config.tf32,
+            deterministic: self.config.deterministic,
             profiles: self.profiles().cloned().collect(),
             times: self.times(),
             notes: self.notes.clone(),
@@ -161,6 +179,7 @@ impl Engine {
         let config = BuilderConfig {
             compute: header.compute,
             tf32: header.tf32,
+            deterministic: header.deterministic || config.deterministic,
             profiles: header.profiles,
             refittable: source.is_some(),
             // Where the build timed nothing, opening it does not begin to.

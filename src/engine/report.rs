@@ -1,6 +1,7 @@
 //! What an engine does, for people and for tools.
 
 use crate::engine::Engine;
+use crate::engine::arithmetic::{Shares, Tally, operations};
 use crate::error::Result;
 use crate::network::dim::Binding;
 use crate::network::graph::Graph;
@@ -27,8 +28,16 @@ pub struct Report {
     pub notes: Vec<String>,
     /// Every kernel, in order.
     pub kernels: Vec<KernelReport>,
-    /// Share of layers per dtype; products of float32 that may round what they multiply count as tf32.
-    pub layers_per_dtype: BTreeMap<String, f64>,
+    /// Share of layers per dtype; products of float32 that may round what they multiply count as tf32, those whose weights
+    /// alone are quantized as "float32 with int8 weights".
+    pub layers_per_dtype: Shares,
+    /// Share of arithmetic, likewise: multiplications and additions of products, one operation for each element that other
+    /// layers give.
+    pub arithmetic_per_dtype: Shares,
+    /// How many calls share how many threads.
+    pub threads: ThreadReport,
+    /// Whether nothing was timed so that builds repeat.
+    pub deterministic: bool,
     /// Memory in bytes.
     pub memory: MemoryReport,
     /// How often each pass rewrote something.
@@ -71,6 +80,15 @@ pub struct KernelReport {
     pub details: Option<serde_json::Value>,
     /// Nanoseconds when it was tuned; 0 if it was not.
     pub tuned_nanoseconds: f64,
+}
+
+/// Threads of the processor.
+#[derive(Serialize)]
+pub struct ThreadReport {
+    /// Those of one call.
+    pub call: usize,
+    /// Calls beside each other that keep all threads busy.
+    pub calls: usize,
 }
 
 /// Bytes at the opt shapes of the first profile.
@@ -122,7 +140,13 @@ impl Engine {
                 .map(String::from)
                 .collect(),
             kernels: vec![],
-            layers_per_dtype: layers_per_dtype(&self.parts()),
+            layers_per_dtype: Shares::new(),
+            arithmetic_per_dtype: Shares::new(),
+            threads: ThreadReport {
+                call: self.config.threads_per_call(),
+                calls: self.calls(),
+            },
+            deterministic: self.config.deterministic,
             memory: MemoryReport {
                 weights: self.parts().iter().map(|part| weight_bytes(&part.network)).sum(),
                 arena: 0,
@@ -137,6 +161,7 @@ impl Engine {
             passes: self.passes.clone(),
             build_seconds: self.build_seconds,
         };
+        let (mut layers, mut arithmetic) = (Tally::default(), Tally::default());
         for part in self.parts() {
             let likely = part
                 .network
@@ -149,9 +174,13 @@ impl Engine {
                 .symbols
                 .keys()
                 .any(|s| !self.network.symbols.contains_key(s));
-            let timed = part.config.optimization_level > 0;
+            layers.add(part, |_, _| 1.0);
+            arithmetic.add(part, |network, layer| operations(network, layer, &binding));
+            let timed = part.config.effort() > 0;
             report.add(&part.plans[part.plan_for(&binding).0].program, &binding, guessed, timed)?;
         }
+        report.layers_per_dtype = layers.shares();
+        report.arithmetic_per_dtype = arithmetic.shares();
         let MemoryReport {
             arena,
             activations_unshared,
@@ -248,25 +277,6 @@ fn kernel_report(program: &Program, step: &Step, implementation: Option<&String>
         details: step.kernel.details().and_then(|text| serde_json::from_str(&text).ok()),
         tuned_nanoseconds: step.time,
     }
-}
-
-fn layers_per_dtype(parts: &[&Engine]) -> BTreeMap<String, f64> {
-    let mut counts = BTreeMap::new();
-    for part in parts {
-        let network = &part.network;
-        let mut providers = part.plans.iter().flat_map(|plan| &plan.program.providers);
-        let rounds = providers.any(|provider| provider.has_tf32());
-        for (_, layer) in network.layers() {
-            let dtype = match network[layer.outputs[0]].ty.dtype {
-                _ if rounds && tf32::is_allowed(layer) => tf32::TF32.name.to_string(),
-                dtype => dtype.to_string(),
-            };
-            *counts.entry(dtype).or_insert(0.0) += 1.0;
-        }
-    }
-    let total = counts.values().sum::<f64>().max(1.0);
-    counts.values_mut().for_each(|share| *share /= total);
-    counts
 }
 
 fn weight_bytes(network: &Network) -> usize {

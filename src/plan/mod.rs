@@ -41,10 +41,12 @@ use std::sync::Arc;
 /// What the builder asks of a provider.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Threads of a CPU; at least 1.
+    /// Threads of a CPU that one call runs on; at least 1.
     pub threads: usize,
     /// 0 (no timing, rules alone) to 5; `BuilderConfig` says what each means.
     pub optimization_level: u8,
+    /// Whether builds must repeat, so that nothing may be timed by anybody.
+    pub deterministic: bool,
     /// By provider, the names of ops or layers that it must not run.
     pub exclude: BTreeMap<String, Vec<String>>,
     /// The ranges of shapes that calls come in; none: those of the network's symbols.
@@ -61,6 +63,7 @@ impl Default for Settings {
         Self {
             threads: 1,
             optimization_level: 0,
+            deterministic: false,
             exclude: BTreeMap::new(),
             profiles: vec![],
             workspace: None,

@@ -53,6 +53,19 @@ def test_run_with_files_and_validation(capsys: pytest.CaptureFixture[str], model
     assert out.endswith("FAILED: z\n")
 
 
+def test_a_build_is_said_in_the_words_of_options(
+    capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path
+) -> None:
+    how = ("--threads", "3", "--hint", "throughput", "--providers", "cpu", "--exclude", "tensorrt:Relu,Log")
+    times = tmp_path / "times"
+    code, out, _ = call(capsys, "run", model, "--shapes", "x:1x4", *how, "--timing-cache", str(times), "--report")
+    assert code == 0 and "threads: 1 a call, 3 calls at once" in out and " threads 1 " in times.read_text()
+    code, out, _ = call(capsys, "run", model, "--shapes", "x:1x4", "--deterministic", "--report")
+    assert code == 0 and "deterministic: nothing was timed" in out
+    code, _, err = call(capsys, "run", model, "--shapes", "x:1x4", "--exclude", "Relu")
+    assert code == 1 and "expected: PROVIDER:OP,... as in tensorrt:Resize" in err
+
+
 def test_run_compares(capsys: pytest.CaptureFixture[str], model: str) -> None:
     pytest.importorskip("onnxruntime")
     code, out, _ = call(capsys, "run", model, "--shapes", "x:3x4", "--compare", "onnxruntime", "--json")

@@ -146,3 +146,27 @@ def test_profiles_of_different_ranks_are_refused() -> None:
     with pytest.raises(nx.ShapeError, match="another number of dimensions") as caught:
         BACKEND.optimize_model(Small(), [{"image": (2, 3, 8, 8)}, {"image": (3, 8, 8)}])
     assert caught.value.tensor == "image"
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_weights_keep_their_names_where_they_are_to_be_replaced(dynamo: bool) -> None:
+    def module(seed: int) -> Any:
+        torch.manual_seed(seed)
+        made = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3),
+            torch.nn.BatchNorm2d(4),
+            torch.nn.ReLU(),
+            torch.nn.Flatten(),
+            torch.nn.Linear(144, 5),
+        )
+        torch.nn.init.uniform_(made[1].running_mean)
+        torch.nn.init.uniform_(made[1].running_var, 0.5, 1.0)
+        return made.eval()
+
+    first, second, x = module(0), module(1), torch.randn(2, 3, 8, 8)
+    network = nx.importers.from_torch(first, [x], dynamo=dynamo, refittable=True)
+    model = TensorRTBackend(optimization_level=0, refittable=True).optimize_model(network)
+    for wanted in (first, second):
+        model.update_weights(wanted.state_dict())
+        with torch.no_grad():
+            torch.testing.assert_close(model(x), wanted(x), rtol=1e-4, atol=1e-5)

@@ -79,6 +79,20 @@ def images(batch: int) -> dict[str, Any]:
     return {"image": np.random.default_rng(batch).standard_normal((batch, 3, 16, 16)).astype("float32")}
 
 
+def test_a_build_that_must_repeat_leaves_it_out(process: Process) -> None:
+    model = classifier().SerializeToString()
+    _, summary = process.run(jobs.outputs, model, SHAPES, [images(4)], deterministic=True)
+    assert not summary["regions"] and summary["reasons"]
+    assert all(reason.startswith("deterministic=True: ") for reason in summary["reasons"].values())
+
+
+def test_a_hint_that_changes_nothing_there_says_so(process: Process) -> None:
+    model = classifier().SerializeToString()
+    _, summary = process.run(jobs.outputs, model, SHAPES, [images(4)], hint="throughput", threads=8)
+    assert "threads: 1 a call, 2 calls at once" in summary["text"]
+    assert summary["regions"] and any(note.startswith('hint="throughput" shares') for note in summary["notes"])
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_whole_model_is_one_region_and_right_at_every_batch(process: Process, precision: str) -> None:
     reference = pytest.importorskip("onnx.reference")

@@ -17,7 +17,7 @@ from neurenix.cli.models import add_model, is_engine, look_here
 from neurenix.errors import FileError, InvalidArgumentError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel, Port
-from neurenix.hardware.options import PRECISIONS
+from neurenix.hardware.options import HINTS, PRECISIONS
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
@@ -54,6 +54,19 @@ def add_build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="of the CPU (NEURENIX_THREADS, else all cores)")
     parser.add_argument("--backend", choices=("tensorrt", "cuda", "cpu"), help="the preferred one (tensorrt)")
     parser.add_argument("--optimization-level", type=int, default=3, help="0 (no timing) to 5 (3)")
+    parser.add_argument(
+        "--hint", choices=HINTS, default=HINTS[0], help="whether one call is to be fast, or many beside each other"
+    )
+    parser.add_argument("--deterministic", action="store_true", help="builds repeat: nothing is timed")
+    parser.add_argument("--providers", nargs="+", metavar="NAME", help="which may be used, the preferred one first")
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PROVIDER:OP,...",
+        help="ops or layers that a provider must not run",
+    )
+    parser.add_argument("--timing-cache", metavar="FILE", help="of measured times ('none': none)")
     parser.add_argument("--strict", action="store_true", help="fail where a layer falls back to another provider")
     parser.add_argument(
         "--plugins",
@@ -97,9 +110,27 @@ def options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "threads": arguments.threads,
         "optimization_level": arguments.optimization_level,
+        "hint": arguments.hint,
+        "deterministic": arguments.deterministic,
+        "providers": arguments.providers,
+        "exclude": _excluded(arguments.exclude),
+        "timing_cache": False if arguments.timing_cache == "none" else arguments.timing_cache,
         "strict": arguments.strict,
         "plugins": arguments.plugins,
     }
+
+
+def _excluded(given: Sequence[str]) -> dict[str, list[str]]:
+    """The option `exclude`, as its texts say it."""
+    found: dict[str, list[str]] = {}
+    for text in given:
+        provider, colon, names = text.partition(":")
+        if not colon or not names:
+            raise InvalidArgumentError(
+                "what is excluded can't be read", expected="PROVIDER:OP,... as in tensorrt:Resize", got=repr(text)
+            )
+        found.setdefault(provider, []).extend(names.split(","))
+    return found
 
 
 def optimize(arguments: argparse.Namespace, model: Any, **more: Any) -> OptimizedModel:

@@ -36,7 +36,8 @@ class AsyncQueue:
     the order in which the requests were started. The arrays of a request must stay as they are until it is done.
 
     What a request or the callback raises is raised by `wait_all`, the first of it; a failed request has no callback.
-    `jobs` 0 takes two, which keeps a processor busy while the caller prepares the next input.
+    `jobs` 0 takes as many as keep the processor busy: two, so that one is prepared while the other runs, and with
+    `hint="throughput"` one for each of the model's threads.
 
     Used in a `with`, it waits at the end. Any thread may call it.
     """
@@ -50,7 +51,7 @@ class AsyncQueue:
         self._names = tuple(port.name for port in model.inputs)
         self._callback = callback
         self._ordered = ordered
-        self.jobs = jobs or USUAL_JOBS
+        self.jobs = jobs or model.jobs
         self._free = threading.Semaphore(self.jobs)
         self._waiting: SimpleQueue[_Request | None] = SimpleQueue()
         self._state = threading.Condition()
@@ -207,7 +208,5 @@ class AsyncQueue:
 
 #: What its threads are called.
 NAME = "neurenix-async"
-#: Requests at once, where nobody says how many.
-USUAL_JOBS = 2
 #: More threads are a mistake.
 MOST_JOBS = 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -21,6 +21,10 @@ from neurenix.log import LOG
 
 #: The providers that each backend tries, the preferred one first.
 CHAINS = {"tensorrt": ("tensorrt", "cuda", "cpu"), "cuda": ("cuda", "cpu"), "cpu": ("cpu",)}
+
+
+#: What providers need that can be installed, where their reasons do not say so.
+INSTALL = {"tensorrt": 'install NVIDIA\'s driver and TensorRT (pip install "neurenix[tensorrt]" or "neurenix[rtx]")'}
 
 
 class DeviceInfo(dict[str, Any]):
@@ -68,17 +72,17 @@ class Backend:
         chain = CHAINS[self.name] if self.fallback else CHAINS[self.name][:1]
         wanted = [p for p in options.providers or chain if p in allowed]
         chosen, refused = probe.choose(wanted, self.device)
-        if options.strict and refused and options.providers is not None:
+        # What stands behind the preferred provider by itself need not be there; what the user lists must.
+        if options.strict and refused and (options.providers is not None or refused[0].provider == wanted[0]):
             chosen = []
         if not chosen:
-            hints = [s.hint for s in refused if s.hint]
             raise DeviceError(
                 f"{' and '.join(s.provider for s in refused) or 'no provider'} can't run here"
                 if refused
                 else "no provider may be used",
                 expected=", ".join(options.providers or chain),
                 got="; ".join(s.lack for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
-                hint="; or ".join([*hints, "allow the cpu provider, which runs everywhere"]),
+                hint="; or ".join(_ways_out(refused, options.strict)),
             )
         probe.tell(chosen, refused)
         return chosen, refused
@@ -215,6 +219,12 @@ class Backend:
         model.save(path)
 
 
+def _ways_out(refused: Sequence[probe.State], strict: bool) -> list[str]:
+    hints = [state.hint or INSTALL.get(state.provider, "") for state in refused]
+    allow = "allow the cpu provider, which runs everywhere"
+    return [*filter(None, hints), f"{allow}, and fall backs (strict=False)" if strict else allow]
+
+
 class CudaBackend(Backend):
     """Prefers our own CUDA engine."""
 
@@ -225,7 +235,7 @@ def _build(model: Any, input_shapes: Any, values: dict[str, Any], options: dict[
     """Builds with dynamic dimensions where the model has them; where they are in the way, with the given shapes."""
     network = None
     try:
-        network = to_network(model, input_shapes, values)
+        network = to_network(model, input_shapes, values, options["refittable"])
         return _build_network(network, input_shapes, options)
     except (ShapeError, UnsupportedError) as error:
         fixed = _fixed(model, network, input_shapes)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from neurenix import _native, arrays, reports
+from neurenix import _native, arrays, checkpoint, reports
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware import placed
 from neurenix.hardware.probe import State
 from neurenix.log import LOG
+from neurenix.shapes import profiles
 
 if TYPE_CHECKING:
     from neurenix.hardware.tensorrt.engine import ICudaEngine
@@ -85,6 +86,14 @@ class OptimizedModel:
     def profiles(self) -> list[dict[str, tuple[int, int, int]]]:
         """For each profile the (min, opt, max) of every dynamic dimension, by name."""
         return [dict(profile) for profile in self._engine.profiles]
+
+    @property
+    def jobs(self) -> int:
+        """Calls beside each other that keep what it runs on busy: 2, or with `hint="throughput"` one for each thread.
+
+        On a GPU they are 2 in any case.
+        """
+        return self._engine.calls
 
     @property
     def engine(self) -> ICudaEngine:
@@ -179,26 +188,34 @@ class OptimizedModel:
             found[port.name] = np.zeros(shape, port.dtype)
         return found
 
-    def memory_required(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Memory:
+    def memory_required(self, shapes: Any = None) -> Memory:
         """Bytes at these input shapes, or at those that the model was optimised for. Weights exist once.
+
+        `shapes` is written as `optimize_model` takes it: a dict from names to tuples, or arrays, or a tuple alone for a
+        model with one input; of a range the greatest counts.
 
         `activations` is what a call needs besides its arrays. Calls that go on beside each other need as much each;
         what calls one after another need does not add up, whatever their shapes: as much as the largest of them needs
         is kept for the next one. Asking takes no such memory.
+
+        Raises `InvalidArgumentError` for a missing or unknown input, and `ShapeError` for a shape that does not fit.
         """
-        if shapes is None:
-            shapes = {name: array.shape for name, array in self.example().items()}
-        _, activations = self._engine.prepare({name: list(shape) for name, shape in shapes.items()})
+        given = self.example() if shapes is None else shapes
+        asked = {name: list(shape.max) for profile in profiles(given, self._names) for name, shape in profile.items()}
+        _, activations = self._engine.prepare(asked)
         return Memory(json.loads(self._engine.report())["memory"]["weights"], activations)
 
     def update_weights(self, weights: Mapping[str, Any]) -> None:
         """Replaces weights, by the names that they have in the source model; calls that go on end with those before.
 
+        A state dict of the module that was optimised has these names.
+
         All or nothing: raises `InvalidArgumentError` for a name that is not there (with the nearest), or a model that
         was not built with `refittable=True`, and `ShapeError` for another dtype or shape. What is not named stays as it
         is.
         """
-        given = {name: arrays.to_numpy(value) for name, value in weights.items()}
+        wanted = (name for name in weights if name.rpartition(".")[2] not in checkpoint.COUNTERS)
+        given = {name: arrays.to_numpy(weights[name]) for name in wanted}
         self._engine = self._engine.refit(given, self._options)
         self._run = self._engine.run
         self._placed = placed.Caller(self._engine)
@@ -248,8 +265,10 @@ class Report(dict[str, Any]):
         """The report line by line, but for the kernels."""
         memory = self["memory"]
         return [
-            f"precision {self['precision']}, layers per dtype: "
-            + ", ".join(f"{dtype} {share:.0%}" for dtype, share in self["layers_per_dtype"].items()),
+            f"precision {self['precision']}, layers per dtype: {_shares(self['layers_per_dtype'])}; "
+            f"arithmetic: {_shares(self['arithmetic_per_dtype'])}",
+            f"threads: {self['threads']['call']} a call, {self['threads']['calls']} calls at once"
+            + (", deterministic: nothing was timed" if self["deterministic"] else ""),
             "providers: " + ", ".join(f"{name} {count} layers" for name, count in self["providers"]),
             *(f"not {state['provider']}: {state['reason']}" for state in self["fallbacks"]),
             *(f"{r['provider']} refuses {r['layer']}: {r['reason']} {r['hint']}".rstrip() for r in self["refusals"]),
@@ -262,6 +281,10 @@ class Report(dict[str, Any]):
     def __str__(self) -> str:
         kernels = (f"  {line}" for kernel in self["kernels"] for line in (_kernel_text(kernel), *_inside(kernel)))
         return "\n".join([*self.head(), *kernels])
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{dtype} {share:.0%}" for dtype, share in shares.items())
 
 
 def describe_memory(count: int) -> str:

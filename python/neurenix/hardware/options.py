@@ -22,14 +22,16 @@ PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": 
 #: What inputs and outputs may be, and numpy's and ml_dtypes' names of that.
 IO_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
+#: What an engine may be made for.
+HINTS = ("latency", "throughput")
+
 #: Options and values of the public API that are not there yet, and why.
 LATER = {
     "calibration": "int8 and fp8 are not there yet",
     "accuracy_budget": 'precision="mixed" is not there yet',
     "metric": 'precision="mixed" is not there yet',
-    "hint": "the planner optimises latency for now",
-    "deterministic": "builds repeat only with a kept timing cache for now",
-    "target": "there is no provider yet that builds for another machine",
+    "target": "kernels are chosen by what they take on the machine at hand, and an engine file is planned anew where "
+    "it is opened; only TensorRT-RTX's own plans are built for other GPUs, by trt.build_plan(targets=)",
 }
 PRECISIONS_LATER = {
     "int8": "quantisation is not there yet",
@@ -59,7 +61,7 @@ class Options:
     - `threads`: of the CPU, None for `NEURENIX_THREADS` or all cores.
     - `providers`: which may be used, the preferred one first.
     - `exclude`: for each provider the ops or layers that it must not run.
-    - `strict`: a fall back raises.
+    - `strict`: a fall back raises, that of a layer, and that of all where the preferred provider can't run.
     - `verify`: whether a lowered precision is compared with float32 ("auto" or True: once, at build).
     - `timing_cache`: a path, None for one in the cache directory, False for none.
     - `plugins`: what to register before the model is read: classes derived from `trt.IPluginV2`, a dict from name to
@@ -68,6 +70,14 @@ class Options:
       and `trt.Refitter` replace them.
     - `progress`: a function of a phase, the steps done and the steps in all, told of each step of the build, also from
       threads of a compiler that is not ours (TensorRT's builder); False ends the build.
+    - `hint`: "latency", where a call uses all `threads`, or "throughput", where each call uses one of them, so that as
+      many calls beside each other keep all busy: give them to an `AsyncQueue`, which starts so many by itself. Kernels
+      are timed on the threads of one call. It changes nothing on a GPU.
+    - `deterministic`: the same model and options, with the same versions of Neurenix and its libraries on the same
+      machine, give the same kernels and the same bits of the outputs, in each build, process and call. Nothing is
+      timed for that, whatever `optimization_level` says, no timing cache is read, and TensorRT, whose choices may
+      differ, is left out. Other `threads` may sum in another order, and so may calls at other shapes. What plugins
+      compute is theirs.
     """
 
     precision: str = "fp32"
@@ -75,6 +85,8 @@ class Options:
     workspace_size: int | None = None
     optimization_level: int = 3
     threads: int | None = None
+    hint: str = "latency"
+    deterministic: bool = False
     providers: tuple[str, ...] | None = None
     exclude: Mapping[str, Sequence[str]] = field(default_factory=dict)
     strict: bool = False
@@ -119,7 +131,9 @@ class Options:
             "compute": self.compute(),
             "tf32": self.precision == "tf32",
             "threads": self.threads or _native.default_threads(),
+            "hint": self.hint,
             "optimization_level": self.optimization_level,
+            "deterministic": self.deterministic,
             "exclude": {name: list(kept) for name, kept in self.exclude.items()},
             "strict": self.strict or alone,
             "verify": self.verify is not False,
@@ -284,6 +298,8 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "workspace_size": ("bytes, or None", _or_none(_count(0))),
     "optimization_level": ("0 to 5", _count(0, 5)),
     "threads": ("a number from 1 on, or None", _or_none(_count(1, 4096))),
+    "hint": (" or ".join(f'"{word}"' for word in HINTS), _one_of(*HINTS)),
+    "deterministic": ("True or False", _flag),
     "providers": ("a list of names, or None", _or_none(_providers)),
     "exclude": ("a dict from provider to a list of ops and layers", _exclude),
     "strict": ("True or False", _flag),

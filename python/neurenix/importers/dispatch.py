@@ -21,10 +21,16 @@ KINDS = (
 )
 
 
-def to_network(model: Any, input_shapes: Any = None, input_values: Mapping[str, Any] | None = None) -> Network:
+def to_network(
+    model: Any,
+    input_shapes: Any = None,
+    input_values: Mapping[str, Any] | None = None,
+    refittable: bool = False,
+) -> Network:
     """The network of a model; `input_shapes` (of one profile, or of several) tells torch and nn the shapes.
 
-    `input_values` says what is always given for some inputs of an ONNX model.
+    `input_values` says what is always given for some inputs of an ONNX model. `refittable`: every weight of a torch
+    module stays as it is, under its name.
 
     Raises `InvalidArgumentError` for what is no model, `UnsupportedError` for a kind that is not known yet, and as the
     importers do.
@@ -46,9 +52,9 @@ def to_network(model: Any, input_shapes: Any = None, input_values: Mapping[str, 
     if isinstance(model, (bytes, bytearray, memoryview)):
         return from_onnx(bytes(model), input_values=input_values)
     if _is(model, "torch", "nn.Module"):
-        return from_torch(model, input_shapes=_given(shapes))
+        return from_torch(model, input_shapes=_given(shapes), refittable=refittable)
     if _is(model, "torch", "export.ExportedProgram"):
-        return from_exported_program(model)
+        return from_exported_program(model, refittable)
     if _is(model, "onnx", "ModelProto"):
         return from_onnx(model, input_values=input_values)
     if type(model).__module__.partition(".")[0] in ("keras", "tensorflow", "tf_keras"):

@@ -6,7 +6,7 @@ import numpy as np
 
 from neurenix.nn import functional as F
 from neurenix.nn.module import Module, Parameter
-from neurenix.nn.tracing import Traced
+from neurenix.nn.traced import Traced
 
 
 class ReLU(Module):
@@ -92,12 +92,88 @@ class Softsign(Module):
         return F.softsign(x)
 
 
-class Softplus(Module):
-    """log(1 + exp(x))."""
+class LogSigmoid(Module):
+    """log(sigmoid(x))."""
 
     def forward(self, x: Traced) -> Traced:
         """Of any shape."""
-        return F.softplus(x)
+        return F.logsigmoid(x)
+
+
+class Tanhshrink(Module):
+    """x - tanh(x)."""
+
+    def forward(self, x: Traced) -> Traced:
+        """Of any shape."""
+        return F.tanhshrink(x)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta * x)) / beta, and x where beta * x is above the threshold."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__()
+        self.beta, self.threshold = beta, threshold
+
+    def forward(self, x: Traced) -> Traced:
+        """Of any shape."""
+        return F.softplus(x, self.beta, self.threshold)
+
+
+class Softshrink(Module):
+    """x nearer to 0 by lambd, and 0 within lambd."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = lambd
+
+    def forward(self, x: Traced) -> Traced:
+        """Of any shape."""
+        return F.softshrink(x, self.lambd)
+
+
+class Hardshrink(Softshrink):
+    """x, and 0 within lambd."""
+
+    def forward(self, x: Traced) -> Traced:
+        """Of any shape."""
+        return F.hardshrink(x, self.lambd)
+
+
+class Threshold(Module):
+    """x above the threshold, the value elsewhere."""
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__()
+        self.threshold, self.value = threshold, value
+
+    def forward(self, x: Traced) -> Traced:
+        """Of any shape."""
+        return F.threshold(x, self.threshold, self.value)
+
+
+class RReLU(Module):
+    """x above 0, (lower + upper) / 2 * x below."""
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower, self.upper = lower, upper
+
+    def forward(self, x: Traced) -> Traced:
+        """Of any shape."""
+        return F.rrelu(x, self.lower, self.upper)
+
+
+class GLU(Module):
+    """The first half along a dimension, by the sigmoid of the second one."""
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Traced) -> Traced:
+        """Of any shape."""
+        return F.glu(x, self.dim)
 
 
 class LeakyReLU(Module):
@@ -169,9 +245,9 @@ class Hardtanh(Module):
 
 
 class Softmax(Module):
-    """exp(x) / sum(exp(x)) along a dimension."""
+    """exp(x) / sum(exp(x)) along a dimension; without one, PyTorch's: 0 of 1 or 3 dimensions, else 1."""
 
-    def __init__(self, dim: int = -1) -> None:
+    def __init__(self, dim: int | None = None) -> None:
         super().__init__()
         self.dim = dim
 
@@ -186,3 +262,19 @@ class LogSoftmax(Softmax):
     def forward(self, x: Traced) -> Traced:
         """Of any shape."""
         return F.log_softmax(x, self.dim)
+
+
+class Softmin(Softmax):
+    """softmax(-x) along a dimension."""
+
+    def forward(self, x: Traced) -> Traced:
+        """Of any shape."""
+        return F.softmin(x, self.dim)
+
+
+class Softmax2d(Module):
+    """Softmax over the channels of each pixel."""
+
+    def forward(self, x: Traced) -> Traced:
+        """x [N, C, H, W] or [C, H, W]."""
+        return F.softmax(x, -3)

@@ -8,9 +8,12 @@ from typing import Any, ClassVar
 from neurenix import random
 from neurenix.errors import InvalidArgumentError
 from neurenix.nn import functional as F
-from neurenix.nn.functional import Ints, spread
+from neurenix.nn.functional.common import Ints, per_batch, spread
 from neurenix.nn.module import Module, Parameter
-from neurenix.nn.tracing import Traced
+from neurenix.nn.traced import Traced
+
+#: What may stand around the input.
+_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Conv(Module):
@@ -27,15 +30,18 @@ class _Conv(Module):
         dilation: Ints = 1,
         groups: int = 1,
         bias: bool = True,
-        output_padding: Ints = 0,
+        padding_mode: str = "zeros",
     ) -> None:
         super().__init__()
         if in_channels % groups or out_channels % groups:
             raise InvalidArgumentError(
                 "channels do not divide into the groups", got=f"{in_channels} to {out_channels} in {groups} groups"
             )
+        if padding_mode not in _MODES:
+            raise InvalidArgumentError("padding_mode is unknown", expected=", ".join(_MODES), got=repr(padding_mode))
+        self.in_channels, self.out_channels = in_channels, out_channels
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.output_padding = output_padding
+        self.padding_mode = padding_mode
         kernel = spread(kernel_size, self.rank)
         inner = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
         fan_in = inner[1] * math.prod(kernel)
@@ -43,8 +49,21 @@ class _Conv(Module):
         self.register_parameter("bias", random.kaiming_uniform((out_channels,), fan_in) if bias else None)
 
     def forward(self, x: Traced) -> Traced:
-        """x [N, C, spatial...]."""
-        return F.conv(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        """x [N, C, spatial...] or [C, spatial...]."""
+        if self.padding_mode == "zeros":
+            return F.conv(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        x = per_batch(x, self.rank, lambda x: F.pad(x, self._around(), self.padding_mode))
+        return F.conv(x, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
+
+    def _around(self) -> list[int]:
+        """What is padded before and after each dimension, the last one first."""
+        if not isinstance(self.padding, str):
+            return [pad for pad in reversed(spread(self.padding, self.rank)) for _ in range(2)]
+        if self.padding == "valid":
+            return [0] * (2 * self.rank)
+        steps = zip(spread(self.dilation, self.rank), self.weight.shape[2:], strict=True)
+        sums = [dilation * (extent - 1) for dilation, extent in steps]
+        return [part for total in reversed(sums) for part in (total // 2, total - total // 2)]
 
     bias: Any
 
@@ -84,13 +103,17 @@ class _ConvTranspose(_Conv):
         groups: int = 1,
         bias: bool = True,
         dilation: Ints = 1,
+        padding_mode: str = "zeros",
     ) -> None:
-        super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, output_padding
-        )
+        if padding_mode != "zeros" or isinstance(padding, str):
+            raise InvalidArgumentError(
+                "a transposed convolution is padded by numbers of zeros", got=f"{padding!r}, {padding_mode!r}"
+            )
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+        self.output_padding = output_padding
 
     def forward(self, x: Traced) -> Traced:
-        """x [N, C, spatial...]."""
+        """x [N, C, spatial...] or [C, spatial...]."""
         assert not isinstance(self.padding, str)
         return F.conv_transpose(
             x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from neurenix import arrays, checkpoint
-from neurenix.errors import InvalidArgumentError, ShapeError
+from neurenix._native import nearest
+from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.nn.tracing import current
 
 Array = NDArray[Any]
@@ -21,7 +22,21 @@ class Parameter(np.ndarray[Any, Any]):
     """An array that is a weight: `state_dict` has it, and layers call it by its name."""
 
     def __new__(cls, data: ArrayLike) -> Parameter:
-        return np.ascontiguousarray(data).reshape(np.shape(data)).view(cls)
+        array = arrays.to_numpy(data)
+        return np.ascontiguousarray(array).reshape(array.shape).view(cls)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> Parameter:
+        copied = Parameter(np.array(self))
+        if memo is not None:
+            memo[id(self)] = copied
+        return copied
+
+
+class IncompatibleKeys(NamedTuple):
+    """Names that `load_state_dict` missed, and names that it left over."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
 
 
 class Module:
@@ -30,18 +45,17 @@ class Module:
     Modules compute nothing by themselves: `optimize_model` traces `forward` and builds an engine.
     """
 
-    #: Keys of PyTorch's state dicts that mean nothing in inference.
-    ignored: ClassVar[frozenset[str]] = frozenset({"num_batches_tracked"})
-
     def __init__(self) -> None:
         self._modules: dict[str, Module | None]
         self._arrays: dict[str, Array | None]
+        self._transient: set[str]
         self._prepare()
 
     def _prepare(self) -> None:
         if "_modules" not in self.__dict__:
             self.__dict__["_modules"] = {}
             self.__dict__["_arrays"] = {}
+            self.__dict__["_transient"] = set()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes, on traced tensors."""
@@ -67,16 +81,24 @@ class Module:
         self._arrays[name] = None if value is None else Parameter(value)
         object.__setattr__(self, name, self._arrays[name])
 
-    #: A buffer is what a parameter is: inference trains neither.
-    register_buffer = register_parameter
+    def register_buffer(self, name: str, value: ArrayLike | None, persistent: bool = True) -> None:
+        """Adds what is used like a weight; `state_dict` leaves it out unless it is `persistent`."""
+        self.register_parameter(name, value)
+        (self._transient.discard if persistent else self._transient.add)(name)
 
     def add_module(self, name: str, module: Module) -> None:
         """Adds a part under a name."""
         setattr(self, name, module)
 
+    register_module = add_module
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The parts, with names."""
+        return ((name, module) for name, module in self._modules.items() if module is not None)
+
     def children(self) -> Iterator[Module]:
         """The parts."""
-        return (module for module in self._modules.values() if module is not None)
+        return (module for _, module in self.named_children())
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """This module and everything below it, with names."""
@@ -98,30 +120,52 @@ class Module:
 
     named_parameters = named_arrays
 
+    def get_submodule(self, target: str) -> Module:
+        """The module at a path: "layers.0.norm". Raises `InvalidArgumentError` where there is none."""
+        for name, module in self.named_modules():
+            if name == target:
+                return module
+        near = nearest(target, [name for name, _ in self.named_modules()])
+        raise InvalidArgumentError(f"there is no module {target!r}", hint=f"the nearest name is {near!r}")
+
+    def apply(self: M, fn: Callable[[Module], Any]) -> M:
+        """Calls a function with each module below, and with this one last."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
     def parameters(self) -> Iterator[Array]:
         """Every weight below this module."""
         return (array for _, array in self.named_arrays())
 
     def state_dict(self) -> dict[str, Array]:
         """Every weight by name, as plain arrays that share memory with the module."""
-        return {name: array.view(np.ndarray) for name, array in self.named_arrays()}
+        return {name: module._arrays[own].view(np.ndarray) for name, (module, own) in self._places().items()}  # type: ignore[union-attr]
 
-    def load_state_dict(self, source: Mapping[str, Any] | str | os.PathLike[str], strict: bool = True) -> None:
+    def _places(self) -> dict[str, tuple[Module, str]]:
+        """Where the weights of a state dict stand."""
+        return {
+            f"{path}.{name}" if path else name: (module, name)
+            for path, module in self.named_modules()
+            for name, array in module._arrays.items()
+            if array is not None and name not in module._transient
+        }
+
+    def load_state_dict(
+        self, source: Mapping[str, Any] | str | os.PathLike[str], strict: bool = True
+    ) -> IncompatibleKeys:
         """Takes weights by name: a mapping to arrays or torch tensors, or the path of a safetensors or torch file.
 
-        Floating-point weights are converted to the dtypes of the module. Nothing changes unless all fits.
+        Floating-point weights are converted to the dtypes of the module. Nothing changes unless all fits. Gives the
+        names that were missing, and those that were left over.
 
         Raises `InvalidArgumentError` when names are missing or left over (unless `strict=False`), `ShapeError` and
         `DTypeError` for a weight that does not fit, `FileError` and `FormatError` for a file that can't be read.
         """
         given = source if isinstance(source, Mapping) else checkpoint.load(source)
-        own = {
-            f"{path}.{name}" if path else name: (module, name)
-            for path, module in self.named_modules()
-            for name, array in module._arrays.items()
-            if array is not None
-        }
-        unknown = [n for n in given if n not in own and n.rpartition(".")[2] not in self.ignored]
+        own = self._places()
+        unknown = [n for n in given if n not in own and n.rpartition(".")[2] not in checkpoint.COUNTERS]
         missing = [n for n in own if n not in given]
         if strict and (unknown or missing):
             raise InvalidArgumentError(
@@ -133,9 +177,19 @@ class Module:
         fitting = [(place, _fitted(name, given[name], place)) for name, place in own.items() if name in given]
         for (module, name), array in fitting:
             setattr(module, name, Parameter(array))
+        return IncompatibleKeys(missing, unknown)
+
+    #: Whether it trains, as PyTorch calls it.
+    training = False
 
     def eval(self: M) -> M:
         """The module: it only knows inference."""
+        return self
+
+    def train(self: M, mode: bool = True) -> M:
+        """The module. Raises `UnsupportedError` unless `mode` is False: there is no training."""
+        if mode:
+            raise UnsupportedError("there is no training", hint="train with PyTorch, and load its state dict")
         return self
 
     def _describe(self) -> str:
@@ -159,91 +213,3 @@ def _fitted(name: str, value: Any, place: tuple[Module, str]) -> Array:
 def _some(names: list[str]) -> str:
     shown = ", ".join(names[:8])
     return f"{shown}, ... ({len(names)} in all)" if len(names) > 8 else shown
-
-
-class Sequential(Module):
-    """Modules one after another: `Sequential(a, b)`, or a dict or list of pairs with names."""
-
-    def __init__(self, *modules: Any) -> None:
-        super().__init__()
-        if len(modules) == 1 and isinstance(modules[0], Mapping):
-            named = list(modules[0].items())
-        else:
-            named = [(str(i), module) for i, module in enumerate(modules)]
-        for name, module in named:
-            self.add_module(name, module)
-
-    def forward(self, x: Any) -> Any:
-        """Each module on what the one before gave."""
-        for module in self.children():
-            x = module(x)
-        return x
-
-    def __getitem__(self, index: int) -> Module:
-        return list(self.children())[index]
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return self.children()
-
-    def append(self, module: Module) -> Sequential:
-        """Adds a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
-
-class ModuleList(Module):
-    """Modules by number."""
-
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
-        super().__init__()
-        for module in modules:
-            self.append(module)
-
-    def append(self, module: Module) -> ModuleList:
-        """Adds a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def __getitem__(self, index: int) -> Module:
-        return list(self.children())[index]
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return self.children()
-
-
-class ModuleDict(Module):
-    """Modules by name."""
-
-    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
-        super().__init__()
-        for name, module in (modules or {}).items():
-            self.add_module(name, module)
-
-    def __getitem__(self, name: str) -> Module:
-        module = self._modules[name]
-        assert module is not None
-        return module
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def items(self) -> list[tuple[str, Module]]:
-        """Names and modules."""
-        return [(name, module) for name, module in self._modules.items() if module is not None]
-
-
-class Identity(Module):
-    """Gives what it gets."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
-
-    def forward(self, x: Any) -> Any:
-        """The input."""
-        return x

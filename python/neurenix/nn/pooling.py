@@ -1,48 +1,95 @@
-"""Pooling, resampling, and what changes only the shape."""
+"""Pooling."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
-from neurenix.nn import functional as F
-from neurenix.nn.functional import Ints
+from neurenix.nn.functional import pooling
+from neurenix.nn.functional.common import Ints
+from neurenix.nn.functional.pooling import Sizes
 from neurenix.nn.module import Module
-from neurenix.nn.tracing import Traced
+from neurenix.nn.traced import Traced
 
 
-class _MaxPool(Module):
+class _Pool(Module):
+    rank: ClassVar[int]
+    arguments: tuple[Any, ...]
+
+    def _describe(self) -> str:
+        return ", ".join(map(str, self.arguments))
+
+
+class _MaxPool(_Pool):
     def __init__(
         self,
         kernel_size: Ints,
         stride: Ints | None = None,
         padding: Ints = 0,
         dilation: Ints = 1,
+        return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
         super().__init__()
-        self.arguments = (kernel_size, stride, padding, dilation, ceil_mode)
+        self.arguments = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
-    def forward(self, x: Traced) -> Traced:
-        """x [N, C, spatial...]."""
-        return F.max_pool(x, *self.arguments)
-
-    def _describe(self) -> str:
-        return f"kernel_size={self.arguments[0]}, stride={self.arguments[1]}, padding={self.arguments[2]}"
+    def forward(self, x: Traced) -> Any:
+        """x [N, C, spatial...] or [C, spatial...]; with `return_indices` also where in its channel each element is."""
+        return pooling.max_pool(self.rank, x, *self.arguments)
 
 
 class MaxPool1d(_MaxPool):
     """The greatest element of each window of [N, C, L]."""
 
+    rank = 1
+
 
 class MaxPool2d(_MaxPool):
     """The greatest element of each window of [N, C, H, W]."""
+
+    rank = 2
 
 
 class MaxPool3d(_MaxPool):
     """The greatest element of each window of [N, C, D, H, W]."""
 
+    rank = 3
 
-class _AvgPool(Module):
+
+class _MaxUnpool(_Pool):
+    def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0) -> None:
+        super().__init__()
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.arguments = (kernel_size, stride, padding)
+
+    def forward(self, x: Traced, indices: Traced, output_size: Sequence[int] | None = None) -> Traced:
+        """x [N, C, spatial...] and the indices of a MaxPool."""
+        return pooling.max_unpool(self.rank, x, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """The elements of MaxPool1d back where they were."""
+
+    rank = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """The elements of MaxPool2d back where they were."""
+
+    rank = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """The elements of MaxPool3d back where they were."""
+
+    rank = 3
+
+
+class AvgPool1d(_Pool):
+    """The mean of each window of [N, C, L]."""
+
+    rank = 1
+
     def __init__(
         self,
         kernel_size: Ints,
@@ -55,130 +102,115 @@ class _AvgPool(Module):
         self.arguments = (kernel_size, stride, padding, ceil_mode, count_include_pad)
 
     def forward(self, x: Traced) -> Traced:
-        """x [N, C, spatial...]."""
-        return F.avg_pool(x, *self.arguments)
+        """x [N, C, spatial...] or [C, spatial...]."""
+        return pooling.avg_pool(self.rank, x, *self.arguments)
 
 
-class AvgPool1d(_AvgPool):
-    """The mean of each window of [N, C, L]."""
-
-
-class AvgPool2d(_AvgPool):
+class AvgPool2d(AvgPool1d):
     """The mean of each window of [N, C, H, W]."""
 
-
-class AvgPool3d(_AvgPool):
-    """The mean of each window of [N, C, D, H, W]."""
-
-
-class _AdaptiveAvgPool(Module):
-    def __init__(self, output_size: int | Sequence[int | None]) -> None:
-        super().__init__()
-        self.output_size = output_size
-
-    def forward(self, x: Traced) -> Traced:
-        """x [N, C, spatial...]."""
-        return F.adaptive_avg_pool(x, self.output_size)
-
-
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """The mean of equal parts of L of [N, C, L]."""
-
-
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """The mean of equal parts of H and W of [N, C, H, W]."""
-
-
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """The mean of equal parts of D, H and W of [N, C, D, H, W]."""
-
-
-class _AdaptiveMaxPool(_AdaptiveAvgPool):
-    def forward(self, x: Traced) -> Traced:
-        """x [N, C, spatial...]."""
-        return F.adaptive_max_pool(x, self.output_size)
-
-
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """The greatest element of equal parts of L of [N, C, L]."""
-
-
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """The greatest element of equal parts of H and W of [N, C, H, W]."""
-
-
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """The greatest element of equal parts of D, H and W of [N, C, D, H, W]."""
-
-
-class Upsample(Module):
-    """Resampling of the spatial dimensions, to a size or by a factor."""
+    rank = 2
 
     def __init__(
         self,
-        size: Ints | None = None,
-        scale_factor: float | Sequence[float] | None = None,
-        mode: str = "nearest",
-        align_corners: bool | None = None,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Ints = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        self.arguments += (divisor_override,)
+
+
+class AvgPool3d(AvgPool2d):
+    """The mean of each window of [N, C, D, H, W]."""
+
+    rank = 3
+
+
+class _LPPool(_Pool):
+    def __init__(
+        self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
     ) -> None:
         super().__init__()
-        self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
+        self.arguments = (norm_type, kernel_size, stride, ceil_mode)
 
     def forward(self, x: Traced) -> Traced:
-        """x [N, C, spatial...]."""
-        return F.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
+        """x [N, C, spatial...] or [C, spatial...]."""
+        return pooling.lp_pool(self.rank, x, *self.arguments)
 
 
-class PixelShuffle(Module):
-    """Channels to blocks of pixels: [N, C r r, H, W] to [N, C, H r, W r]."""
+class LPPool1d(_LPPool):
+    """The root of the sum of powers of each window of [N, C, L]."""
 
-    def __init__(self, upscale_factor: int) -> None:
+    rank = 1
+
+
+class LPPool2d(_LPPool):
+    """The root of the sum of powers of each window of [N, C, H, W]."""
+
+    rank = 2
+
+
+class LPPool3d(_LPPool):
+    """The root of the sum of powers of each window of [N, C, D, H, W]."""
+
+    rank = 3
+
+
+class _AdaptiveAvgPool(_Pool):
+    def __init__(self, output_size: Sizes) -> None:
         super().__init__()
-        self.upscale_factor = upscale_factor
+        self.arguments = (output_size,)
 
     def forward(self, x: Traced) -> Traced:
-        """x [N, C r r, H, W]."""
-        return F.pixel_shuffle(x, self.upscale_factor)
+        """x [N, C, spatial...] or [C, spatial...]."""
+        return pooling.adaptive_avg_pool(self.rank, x, *self.arguments)
 
 
-class ZeroPad2d(Module):
-    """Zeros around H and W: one number, or (left, right, top, bottom)."""
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """The mean of parts of L of [N, C, L]."""
 
-    def __init__(self, padding: Ints) -> None:
+    rank = 1
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """The mean of parts of H and W of [N, C, H, W]."""
+
+    rank = 2
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """The mean of parts of D, H and W of [N, C, D, H, W]."""
+
+    rank = 3
+
+
+class _AdaptiveMaxPool(_Pool):
+    def __init__(self, output_size: Sizes, return_indices: bool = False) -> None:
         super().__init__()
-        self.padding = [padding] * 4 if isinstance(padding, int) else list(padding)
+        self.arguments = (output_size, return_indices)
 
     def forward(self, x: Traced) -> Traced:
-        """x [N, C, H, W]."""
-        return F.pad(x, self.padding)
+        """x [N, C, spatial...] or [C, spatial...]."""
+        return pooling.adaptive_max_pool(self.rank, x, *self.arguments)
 
 
-class Flatten(Module):
-    """Dimensions from `start_dim` to `end_dim` as one."""
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """The greatest element of parts of L of [N, C, L]."""
 
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, x: Traced) -> Traced:
-        """Of any shape."""
-        return F.flatten(x, self.start_dim, self.end_dim)
+    rank = 1
 
 
-class Dropout(Module):
-    """The input: inference drops nothing."""
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """The greatest element of parts of H and W of [N, C, H, W]."""
 
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__()
-
-    def forward(self, x: Traced) -> Traced:
-        """Of any shape."""
-        return x
+    rank = 2
 
 
-class Dropout2d(Dropout):
-    """The input: inference drops nothing."""
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """The greatest element of parts of D, H and W of [N, C, D, H, W]."""
 
-
-class Dropout3d(Dropout):
-    """The input: inference drops nothing."""
+    rank = 3

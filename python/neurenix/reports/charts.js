@@ -70,8 +70,11 @@ function shareBar(shares, title) {
 
 function precisionShares(report, times) {
   const box = tag("div", { class: "grid" });
-  const layers = Object.entries(report.layers_per_dtype).sort((a, b) => b[1] - a[1]);
+  const largestFirst = (shares) => Object.entries(shares).sort((a, b) => b[1] - a[1]);
+  const layers = largestFirst(report.layers_per_dtype);
   box.append(layers.length ? shareBar(layers, "layers") : empty("There are no layers."));
+  const arithmetic = largestFirst(report.arithmetic_per_dtype);
+  if (arithmetic.length) box.append(shareBar(arithmetic, "arithmetic"));
   const sums = new Map();
   times.rows.forEach((row) => {
     const kernel = row.kernel === null ? null : report.kernels[row.kernel];

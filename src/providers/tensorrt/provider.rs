@@ -76,6 +76,9 @@ impl Provider for TensorRt {
         if free.is_empty() {
             return Some(Ok(Regions::default()));
         }
+        if settings.deterministic {
+            return Some(Ok(regions::refuse_to_repeat(network, free)));
+        }
         let entered = self.gpu().device().enter();
         Some(entered.and_then(|_entered| regions::find(&self.compiler, network, free, settings)))
     }

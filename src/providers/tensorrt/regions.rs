@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::network::{LayerId, Network};
 use crate::plan::regions::{Regions, Watch};
 use crate::plan::{Candidate, Refusal, Settings};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -157,10 +157,32 @@ fn watched(settings: &Settings, cancelled: &Arc<AtomicBool>) -> Watch {
 
 /// Why a layer is not asked about by itself.
 pub fn refuse_alone(network: &Network, layer: LayerId) -> Refusal {
+    refused(network, layer, "TensorRT runs regions of layers, and none alone", "")
+}
+
+/// No regions, for builds that must repeat.
+pub fn refuse_to_repeat(network: &Network, free: &HashSet<LayerId>) -> Regions {
+    const REASON: &str = "deterministic=True: which kernels TensorRT chooses may differ from build to build";
+    let free: BTreeSet<LayerId> = free.iter().copied().collect();
+    let refuse = |id| {
+        refused(
+            network,
+            id,
+            REASON,
+            "build without deterministic=True, and save the engine",
+        )
+    };
+    Regions {
+        refusals: free.into_iter().map(refuse).collect(),
+        ..Regions::default()
+    }
+}
+
+fn refused(network: &Network, layer: LayerId, reason: &str, hint: &str) -> Refusal {
     Refusal {
         provider: NAME.into(),
         layer: network[layer].name.clone(),
-        reason: "TensorRT runs regions of layers, and none alone".into(),
-        hint: String::new(),
+        reason: reason.into(),
+        hint: hint.into(),
     }
 }

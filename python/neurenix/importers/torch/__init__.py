@@ -21,6 +21,7 @@ def from_torch(
     input_shapes: Any = None,
     dynamic: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
     dynamo: bool = True,
+    refittable: bool = False,
 ) -> Network:
     """Imports a module as it computes in eval mode.
 
@@ -29,6 +30,9 @@ def from_torch(
     those of `forward`'s arguments name them in their order. `dynamic` says which dimensions of `inputs` are dynamic:
     `{"input": {0: "batch"}}` or `{"input": [0]}`. Without names the inputs are "input", "input_1", ... and the outputs
     "output", "output_1", ...
+
+    `refittable`: the exporters change no weight (they multiply those of normalisations into others, else), so that
+    each keeps its name.
 
     `dynamo=False` uses the TorchScript exporter, which is also tried when the other one fails; the log says why.
 
@@ -39,11 +43,11 @@ def from_torch(
     _need_exporter("importing a PyTorch module", dynamo)
     from neurenix.importers.torch.export import Request, export_module
 
-    return export_module(module, Request.of(module, inputs, input_shapes, dynamic), dynamo)
+    return export_module(module, Request.of(module, inputs, input_shapes, dynamic), dynamo, refittable)
 
 
-def from_exported_program(program: torch.export.ExportedProgram) -> Network:
-    """Imports what `torch.export.export` gave; its dynamic dimensions stay dynamic.
+def from_exported_program(program: torch.export.ExportedProgram, refittable: bool = False) -> Network:
+    """Imports what `torch.export.export` gave; its dynamic dimensions stay dynamic. `refittable` as in `from_torch`.
 
     Raises `MissingPackageError` where torch, onnx or onnxscript is not installed, `UnsupportedError` when torch can't
     write it as ONNX, and as `from_onnx`.
@@ -51,7 +55,7 @@ def from_exported_program(program: torch.export.ExportedProgram) -> Network:
     _need_exporter("importing a torch.export program")
     from neurenix.importers.torch.export import export_program
 
-    return export_program(program)
+    return export_program(program, refittable)
 
 
 def _need_exporter(purpose: str, dynamo: bool = True) -> None:

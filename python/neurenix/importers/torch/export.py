@@ -82,13 +82,13 @@ class Request:
         return cls(list(given), examples, dynamic)
 
 
-def export_module(module: torch.nn.Module, request: Request, dynamo: bool) -> Network:
-    """The network of a module, by the first exporter that can write it."""
+def export_module(module: torch.nn.Module, request: Request, dynamo: bool, refittable: bool) -> Network:
+    """The network of a module, by the first exporter that can write it; with `refittable` as its weights are."""
     refusals = []
     for exporter in (_dynamo, _script) if dynamo else (_script,):
         try:
             with _eval_mode(module), _silence(), torch.no_grad():
-                model = exporter(module, request)
+                model = exporter(module, request, refittable)
         except Exception as error:
             refusals.append(f"{exporter.__doc__}: {first_line(error)}")
             LOG.info("torch's exporter failed. %s", refusals[-1])
@@ -118,11 +118,11 @@ def _check_runs(module: torch.nn.Module, request: Request) -> None:
         ) from error
 
 
-def export_program(program: torch.export.ExportedProgram) -> Network:
-    """The network of an exported program."""
+def export_program(program: torch.export.ExportedProgram, refittable: bool) -> Network:
+    """The network of an exported program; with `refittable` as its weights are."""
     try:
         with _silence():
-            exported = torch.onnx.export(program, dynamo=True, verbose=False)
+            exported = torch.onnx.export(program, dynamo=True, verbose=False, optimize=not refittable)
         assert exported is not None
         model = exported.model_proto
     except Exception as error:
@@ -144,17 +144,23 @@ def quiet_export(model: torch.nn.Module | torch.export.ExportedProgram, request:
             )
 
 
-def _dynamo(module: torch.nn.Module, request: Request) -> onnx.ModelProto:
+def _dynamo(module: torch.nn.Module, request: Request, refittable: bool) -> onnx.ModelProto:
     """the dynamo exporter"""
     dynamic = tuple(dict(axes) or None for axes in request.dynamic) if any(request.dynamic) else None
     program = torch.onnx.export(
-        module, tuple(request.examples), dynamo=True, verbose=False, dynamic_shapes=dynamic, input_names=request.names
+        module,
+        tuple(request.examples),
+        dynamo=True,
+        verbose=False,
+        dynamic_shapes=dynamic,
+        input_names=request.names,
+        optimize=not refittable,
     )
     assert program is not None
     return program.model_proto
 
 
-def _script(module: torch.nn.Module, request: Request) -> onnx.ModelProto:
+def _script(module: torch.nn.Module, request: Request, refittable: bool) -> onnx.ModelProto:
     """the TorchScript exporter"""
     # Whatever `verbose` says, its C++ part writes the graph of a failed export, by itself to stdout.
     torch._C._jit_set_onnx_log_output_stream("stderr")
@@ -167,6 +173,9 @@ def _script(module: torch.nn.Module, request: Request) -> onnx.ModelProto:
         input_names=request.names,
         dynamic_axes={name: axes for name, axes in zip(request.names, request.dynamic, strict=True) if axes},
         opset_version=SCRIPT_OPSET,
+        do_constant_folding=not refittable,
+        # The module is in eval mode; told of that, the exporter would multiply its normalisations into its weights.
+        training=torch.onnx.TrainingMode.PRESERVE if refittable else torch.onnx.TrainingMode.EVAL,
     )
     return onnx.load_from_string(file.getvalue())
 
