@@ -119,7 +119,10 @@ def shape(value: Any, name: str = "") -> Shape:
 
 
 def _dims(value: Iterable[Any]) -> Dims:
-    dims = tuple(operator.index(d) for d in value)
+    try:
+        dims = tuple(operator.index(d) for d in value)
+    except TypeError as error:
+        raise ShapeError("this is no shape", expected="integers", got=repr(value)) from error
     if any(d < 0 for d in dims):
         raise ShapeError(
             "a dimension is negative",

@@ -153,7 +153,8 @@ impl Engine {
     /// If the file is no engine, is damaged or newer than this code, or some layer runs on no provider here.
     pub fn load(path: &Path, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Self> {
         let (header, mut weights) = format::open(path)?;
-        let refused = |e: Error| e.during(format!("{} can't be opened", path.display()));
+        let refused = |e: Error| format::refused(path, &e);
+        config::check_profiles(&header.profiles).map_err(refused)?;
         let originals = weights.split_off(header.network.constant_count());
         let network = header.network.read(weights).map_err(refused)?;
         let source = header.source.map(|source| source.read(originals).map_err(refused));
@@ -171,7 +172,7 @@ impl Engine {
             },
             ..config
         };
-        let engine = builder::plan_again(network, config, providers, header.times, header.notes)?;
+        let engine = builder::plan_again(network, config, providers, header.times, header.notes).map_err(refused)?;
         Ok(Self {
             original: source,
             ..engine

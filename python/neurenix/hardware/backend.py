@@ -76,8 +76,8 @@ class Backend:
                 if refused
                 else "no provider may be used",
                 expected=", ".join(options.providers or chain),
-                got="; ".join(str(s.reason) for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
-                hint="allow the cpu provider, which runs everywhere",
+                got="; ".join(s.cause for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
+                hint="allow the cpu provider, which runs everywhere; `neurenix info` says what is missing",
             )
         probe.tell(chosen, refused)
         return chosen, refused
@@ -96,9 +96,9 @@ class Backend:
         Raises `InvalidArgumentError` for an index from `get_device_count()` on, and `DeviceError` for a GPU that can't
         be used.
         """
-        if not 0 <= index < self.get_device_count():
+        if not isinstance(index, int) or not 0 <= index < self.get_device_count():
             raise InvalidArgumentError(
-                "there is no such device", expected=f"0 to {self.get_device_count() - 1}", got=str(index)
+                "there is no such device", expected=f"0 to {self.get_device_count() - 1}", got=repr(index)
             )
         provider = "cuda" if self._gpus() else "cpu"
         state = probe.state("tensorrt", index)

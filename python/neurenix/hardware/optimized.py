@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from neurenix import _native, arrays, reports
+from neurenix import shapes as input_shapes
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware import placed
 from neurenix.hardware.probe import State
@@ -96,7 +97,11 @@ class OptimizedModel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs or (len(args) == 1 and isinstance(args[0], Mapping)):
             if args and kwargs:
-                raise InvalidArgumentError("give a dict, keywords, or arrays alone")
+                raise InvalidArgumentError(
+                    "a call has its arrays in one way",
+                    expected="a dict, keywords, or arrays alone",
+                    got=f"{type(args[0]).__name__} and {', '.join(kwargs)}=",
+                )
             return self.run(args[0] if args else kwargs)
         if len(args) != len(self._names):
             raise InvalidArgumentError(
@@ -114,7 +119,12 @@ class OptimizedModel:
         int, or one of torch, CuPy or cuda.core), and the call returns before it is done, as torch's own do. What is
         wrong with the data, such as an index out of range, is then raised by the next call, or by `synchronize()`.
         """
-        kind = next(iter(inputs.values()), None)
+        try:
+            kind = next(iter(inputs.values()), None)
+        except AttributeError:
+            raise InvalidArgumentError(
+                "arrays are given by name", expected=f"a dict with {', '.join(self._names)}", got=type(inputs).__name__
+            ) from None
         if isinstance(kind, np.ndarray):
             outputs = self._run(inputs if isinstance(inputs, dict) else dict(inputs))
         else:
@@ -182,13 +192,20 @@ class OptimizedModel:
     def memory_required(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Memory:
         """Bytes at these input shapes, or at those that the model was optimised for. Weights exist once.
 
+        Raises `InvalidArgumentError` where an input is missing or unknown, `ShapeError` for a shape that does not fit.
+
         `activations` is what a call needs besides its arrays. Calls that go on beside each other need as much each;
         what calls one after another need does not add up, whatever their shapes: as much as the largest of them needs
         is kept for the next one. Asking takes no such memory.
         """
-        if shapes is None:
-            shapes = {name: array.shape for name, array in self.example().items()}
-        _, activations = self._engine.prepare({name: list(shape) for name, shape in shapes.items()})
+        given = input_shapes.profiles(self.example() if shapes is None else shapes, self._names)
+        if len(given) != 1 or len(given[0]) != len(self._names):
+            raise InvalidArgumentError(
+                "the shape of an input is missing",
+                expected=", ".join(self._names),
+                got=", ".join(given[0] if given else []) or "none",
+            )
+        _, activations = self._engine.prepare({name: list(shape.max) for name, shape in given[0].items()})
         return Memory(json.loads(self._engine.report())["memory"]["weights"], activations)
 
     def update_weights(self, weights: Mapping[str, Any]) -> None:
@@ -198,6 +215,8 @@ class OptimizedModel:
         was not built with `refittable=True`, and `ShapeError` for another dtype or shape. What is not named stays as it
         is.
         """
+        if not isinstance(weights, Mapping):
+            raise InvalidArgumentError("weights are given by name", expected="a dict", got=type(weights).__name__)
         given = {name: arrays.to_numpy(value) for name, value in weights.items()}
         self._engine = self._engine.refit(given, self._options)
         self._run = self._engine.run

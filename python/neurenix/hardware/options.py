@@ -227,7 +227,10 @@ def _providers(value: Any) -> tuple[str, ...]:
         if name not in known and not provider.is_known(name):
             others = [*dict(_native.provider_states()), *provider.entries()]
             expected = ", ".join(dict.fromkeys([*known, *others]))
-            raise InvalidArgumentError(f"there is no provider {name!r}", expected=expected)
+            near = _native.nearest(str(name), expected.split(", "))
+            raise InvalidArgumentError(
+                f"there is no provider {name!r}", expected=expected, hint=f"the nearest name is {near!r}"
+            )
     if not chosen:
         raise ValueError(value)
     return chosen

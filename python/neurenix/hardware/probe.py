@@ -22,6 +22,11 @@ class State:
         """Whether it can run here."""
         return self.reason is None
 
+    @property
+    def cause(self) -> str:
+        """The reason in a line; where everything was looked for stands in `neurenix info`."""
+        return (self.reason or "").partition("\n")[0]
+
 
 @cache
 def state(provider: str, device: int = 0) -> State:
@@ -45,6 +50,5 @@ def tell(chosen: Sequence[str], refused: Sequence[State]) -> None:
     if not refused or not chosen or key in _told:
         return
     _told.add(key)
-    # Where everything was looked for stands in `neurenix info`.
-    reasons = ", ".join(f"not on {s.provider}: {(s.reason or '').splitlines()[0]}" for s in refused)
+    reasons = ", ".join(f"not on {s.provider}: {s.cause}" for s in refused)
     LOG.warning("running on %s; %s", chosen[0], reasons)

@@ -30,6 +30,10 @@ class _Conv(Module):
         output_padding: Ints = 0,
     ) -> None:
         super().__init__()
+        for name, count in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
+            if not isinstance(count, int) or count < 1:
+                raise InvalidArgumentError(f"{name} is a number of channels", expected="1 or more", got=repr(count))
+        F.window_padding(padding, self.rank)
         if in_channels % groups or out_channels % groups:
             raise InvalidArgumentError(
                 "channels do not divide into the groups", got=f"{in_channels} to {out_channels} in {groups} groups"

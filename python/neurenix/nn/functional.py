@@ -31,7 +31,11 @@ def _traced(*values: Any) -> list[Any]:
     return [v if isinstance(v, Traced) or v is None else current().constant(v) for v in values]
 
 
-def _padding(padding: Ints | str, rank: int) -> dict[str, Any]:
+def window_padding(padding: Ints | str, rank: int) -> dict[str, Any]:
+    """The attributes of a window's padding.
+
+    Raises `InvalidArgumentError` for an unknown word, or a list of another length than there are spatial dimensions.
+    """
     if isinstance(padding, str):
         words = {"same": "SAME_UPPER", "valid": "VALID"}
         if padding not in words:
@@ -60,7 +64,7 @@ def conv(
         strides=spread(stride, rank),
         dilations=spread(dilation, rank),
         group=groups,
-        **_padding(padding, rank),
+        **window_padding(padding, rank),
     )
 
 

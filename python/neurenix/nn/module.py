@@ -71,7 +71,11 @@ class Module:
     register_buffer = register_parameter
 
     def add_module(self, name: str, module: Module) -> None:
-        """Adds a part under a name."""
+        """Adds a part under a name. Raises `InvalidArgumentError` for what is no module."""
+        if not isinstance(module, Module):
+            raise InvalidArgumentError(
+                f"part {name!r} is no module", expected="an instance of neurenix.nn.Module", got=repr(module)[:80]
+            )
         setattr(self, name, module)
 
     def children(self) -> Iterator[Module]:

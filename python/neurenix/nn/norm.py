@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neurenix.errors import InvalidArgumentError
 from neurenix.nn import functional as F
 from neurenix.nn.module import Module
 from neurenix.nn.tracing import Traced
@@ -122,6 +123,10 @@ class GroupNorm(_Affine):
     """Normalisation over groups of channels and all spatial dimensions of [N, C, ...]."""
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+        if num_groups < 1 or num_channels % num_groups:
+            raise InvalidArgumentError(
+                "channels do not divide into the groups", got=f"{num_channels} in {num_groups} groups"
+            )
         super().__init__((num_channels,), eps, affine)
         self.num_groups = num_groups
 

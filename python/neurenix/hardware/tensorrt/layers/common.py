@@ -41,7 +41,9 @@ def one_axis(mask: int, rank: int, what: str) -> int:
 def member(value: Any, table: type, what: str) -> None:
     """Raises `InvalidArgumentError` for what is no word of a kind."""
     if not isinstance(value, table):
-        raise InvalidArgumentError(f"{what} is no {table.__name__}", got=repr(value))
+        words: Any = table
+        expected = ", ".join(f"{table.__name__}.{word.name}" for word in words)
+        raise InvalidArgumentError(f"{what} is no {table.__name__}", expected=expected, got=repr(value))
 
 
 def rank_of(tensor: Any) -> int:

@@ -58,6 +58,8 @@ def _convolution(
     rank = rank_of(x) - 2
     if rank < 1:
         raise ShapeError("a convolution reads [N, C, spatial...]", tensor=x.name, got=str(list(x.symbolic_shape)))
+    if int(maps) < 1:
+        raise ShapeError("a convolution has output maps", tensor=x.name, expected="1 or more", got=str(maps))
     properties: dict[str, Any] = {
         "num_output_maps": int(maps),
         "kernel_size_nd": tuple(spread(kernel_shape, rank)),
