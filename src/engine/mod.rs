@@ -134,7 +134,7 @@ impl Engine {
             document
         });
         let header = format::Header {
-            producer: concat!("neurenix ", env!("CARGO_PKG_VERSION")).into(),
+            producer: format::PRODUCER.into(),
             network,
             source,
             compute: self.config.compute,
@@ -153,7 +153,8 @@ impl Engine {
     /// If the file is no engine, is damaged or newer than this code, or some layer runs on no provider here.
     pub fn load(path: &Path, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Self> {
         let (header, mut weights) = format::open(path)?;
-        let refused = |e: Error| format::refused(path, &e);
+        let producer = header.producer.clone();
+        let refused = |e: Error| format::refused(path, &format::of_another(e, &producer));
         config::check_profiles(&header.profiles).map_err(refused)?;
         let originals = weights.split_off(header.network.constant_count());
         let network = header.network.read(weights).map_err(refused)?;

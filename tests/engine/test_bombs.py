@@ -55,6 +55,13 @@ def chain(header: dict[str, Any], count: int) -> None:
     network["outputs"] = [["y", 1]]
 
 
+def guard(text: str) -> dict[str, Any]:
+    return {"left": text, "right": 1, "or_one": False, "reason": ""}
+
+
+#: A sum of many symbols times itself: a product that is much longer in full.
+SQUARED = "*".join(["floordiv(" + "+".join(f"a{i}" for i in range(60)) + ", 1)"] * 2)
+
 #: Each makes much out of little; what the message says of it.
 BOMBS: dict[str, tuple[Change, str]] = {
     "dimensions": (lambda h: h["network"]["inputs"][0].update(shape=[1] * 1_100_000), "more values"),
@@ -63,6 +70,8 @@ BOMBS: dict[str, tuple[Change, str]] = {
     "an expression": (
         lambda h: h["network"]["inputs"][0].update(shape=["mod(" * 40 + "n" + ", m)" * 40, 64]), "a shorter expression"
     ),
+    "expressions": (lambda h: h["network"].update(guards=[guard(SQUARED)] * 9_000), "not in its normal form"),
+    "sums": (lambda h: h["network"].update(guards=[guard("+".join(["n"] * 1_500))] * 1_000), "more values"),
     "profiles": (lambda h: h.update(profiles=[{}] * 20_000), "too many profiles"),
     "outputs": (lambda h: h["network"].update(outputs=[[f"y{i}", 0] for i in range(30_000)]), "too many inputs"),
     "a large tensor": (lambda h: h["network"]["inputs"][0].update(shape=[1 << 40, 1 << 40]), "too large"),

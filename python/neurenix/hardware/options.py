@@ -165,7 +165,7 @@ def names() -> list[str]:
 def check(name: str, value: Any) -> Any:
     """The value of an option in its final form; raises as `Options.of`."""
     if name in LATER:
-        raise UnsupportedError(f"the option {name!r} is not supported: {LATER[name]}")
+        raise UnsupportedError(f"the option {name!r} is not supported: {LATER[name]}", hint="leave it out")
     if name not in _CHECKS:
         near = _native.nearest(name, [*_CHECKS, *LATER])
         raise InvalidArgumentError(

@@ -47,7 +47,9 @@ class MultiheadAttention(Module):
     def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = False) -> None:
         super().__init__()
         if embed_dim % num_heads:
-            raise InvalidArgumentError("the features do not divide into the heads", got=f"{embed_dim} by {num_heads}")
+            raise InvalidArgumentError(
+                "the features do not divide into the heads", got=f"{embed_dim} features, {num_heads} heads"
+            )
         self.num_heads, self.batch_first, self.embed_dim = num_heads, batch_first, embed_dim
         self.in_proj_weight = Parameter(random.kaiming_uniform((3 * embed_dim, embed_dim), embed_dim))
         self.register_parameter("in_proj_bias", random.kaiming_uniform((3 * embed_dim,), embed_dim) if bias else None)

@@ -8,7 +8,7 @@
 mod read;
 mod write;
 
-pub use read::{open, parse, refused};
+pub use read::{of_another, open, parse, refused};
 pub use write::save;
 
 use crate::engine::Profile;
@@ -19,13 +19,15 @@ use serde::{Deserialize, Serialize};
 
 /// The first bytes of every engine file.
 pub const MAGIC: &[u8; 8] = b"NRNXENG\x1a";
+/// Which Neurenix writes files.
+pub const PRODUCER: &str = concat!("neurenix ", env!("CARGO_PKG_VERSION"));
 /// The newest format version that this code reads. It writes the oldest that has what the engine needs.
 pub const VERSION: u32 = 2;
 /// Weights start at multiples of this.
 pub const WEIGHT_ALIGNMENT: usize = 256;
 /// A longer header can't be ours.
 pub const MAX_HEADER: u64 = 256 << 20;
-/// Nor can one of more values: each takes up to some hundred bytes of memory.
+/// Nor can one of more values, or of more operators in its texts: each takes up to some hundred bytes of memory.
 pub const MAX_VALUES: usize = 1 << 20;
 /// magic, version, reserved (zero), length of the header, checksum of the header; all numbers in little-endian.
 const PREAMBLE: usize = 8 + 4 + 4 + 8 + 8;
@@ -82,7 +84,7 @@ pub struct Weight {
     checksum: u64,
 }
 
-/// Whether a text in JSON has no more than [`MAX_VALUES`] values.
+/// Whether a text in JSON has no more than [`MAX_VALUES`] values, and what operators in its texts make of them.
 fn is_short(text: &[u8]) -> bool {
     let (mut quoted, mut escaped, mut values) = (false, false, 0);
     for &byte in text {
@@ -91,6 +93,7 @@ fn is_short(text: &[u8]) -> bool {
             b'\\' => escaped = true,
             b'"' => quoted = !quoted,
             b',' | b'[' | b'{' if !quoted => values += 1,
+            b'+' | b'-' | b'*' | b'(' if quoted => values += 1,
             _ => {}
         }
     }

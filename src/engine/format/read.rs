@@ -1,8 +1,8 @@
 //! Opens an engine file.
 
-use super::{Header, MAGIC, MAX_HEADER, PREAMBLE, VERSION, WEIGHT_ALIGNMENT, Weight, is_short};
+use super::{Header, MAGIC, MAX_HEADER, PREAMBLE, PRODUCER, VERSION, WEIGHT_ALIGNMENT, Weight, is_short};
 use crate::error::{Error, ErrorKind, Result};
-use crate::network::array::{Array, Bytes};
+use crate::network::array::{Array, Bytes, bytes_of};
 use crate::network::dim::Dim;
 use crate::network::document::Document;
 use crate::network::op::TensorType;
@@ -106,8 +106,14 @@ pub fn parse(bytes: Bytes) -> Result<(Header, Vec<Array>)> {
     if !is_short(text) {
         return Err(damaged("the header has more values than any engine"));
     }
-    let header: Header =
-        serde_json::from_slice(text).map_err(|e| damaged(&format!("the header can't be read: {e}")))?;
+    let unread = |e: serde_json::Error| {
+        let error = damaged(&format!("the header can't be read: {e}"));
+        match producer(text) {
+            Some(producer) => of_another(error, &producer),
+            None => error,
+        }
+    };
+    let header: Header = serde_json::from_slice(text).map_err(unread)?;
     if header.version() > version {
         return Err(damaged("the header has what its format version has not"));
     }
@@ -119,30 +125,49 @@ pub fn parse(bytes: Bytes) -> Result<(Header, Vec<Array>)> {
     Ok((header, weights))
 }
 
-/// Says which Neurenix is needed, where the header can be found.
-fn of_another_version(version: u32, header: Option<&[u8]>) -> Error {
-    /// What headers of all versions have.
+/// Which Neurenix wrote a header of any version.
+fn producer(header: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Signed {
         producer: String,
     }
+    Some(serde_json::from_slice::<Signed>(header).ok()?.producer)
+}
+
+/// As much of it as is shown: the name may be anything.
+fn shown(producer: &str) -> String {
     const LONGEST: usize = 40;
-    let error = Error::format("the format version is not one that this Neurenix reads").expected(format!(
-        "at most {VERSION}, which neurenix {} reads",
-        env!("CARGO_PKG_VERSION")
-    ));
+    producer.chars().take(LONGEST).collect()
+}
+
+/// What does not fit in a file that another Neurenix wrote may be what that one knows and this one does not.
+pub fn of_another(error: Error, producer: &str) -> Error {
+    match producer == PRODUCER {
+        true => error,
+        false => error.hint(format!(
+            "it was written by {}, and this is {PRODUCER}: open it with the newer of both, or build the engine again",
+            shown(producer)
+        )),
+    }
+}
+
+/// Says which Neurenix is needed, where the header can be found.
+fn of_another_version(version: u32, header: Option<&[u8]>) -> Error {
+    let error = Error::format("the format version is not one that this Neurenix reads")
+        .expected(format!("at most {VERSION}, which {PRODUCER} reads"));
     if (1..=VERSION).contains(&version.swap_bytes()) {
         let turned = format!("{} with its bytes in the other order", version.swap_bytes());
         return error
             .got(turned)
             .hint("build the engine again on a little-endian machine");
     }
-    let signed = header.and_then(|text| serde_json::from_slice::<Signed>(text).ok());
-    let producer = signed.map(|signed| signed.producer.chars().take(LONGEST).collect::<String>());
-    match producer {
-        Some(producer) => error.got(format!("{version}, written by {producer}")).hint(format!(
-            "open it with {producer} or a newer one, or build the engine again with this one"
-        )),
+    match header.and_then(producer) {
+        Some(producer) => {
+            let producer = shown(&producer);
+            error.got(format!("{version}, written by {producer}")).hint(format!(
+                "open it with {producer} or a newer one, or build the engine again with this one"
+            ))
+        }
         None => error
             .got(version.to_string())
             .hint("open it with a newer Neurenix, or build the engine again with this one"),
@@ -178,6 +203,12 @@ pub(super) fn read_weights(weights: &[Weight], header_end: usize, bytes: &Bytes)
 fn read_weight(weight: &Weight, at: usize, bytes: &Bytes) -> Result<Array> {
     let shape: Vec<Dim> = weight.shape.iter().map(|&extent| extent.into()).collect();
     TensorType::new(weight.dtype, shape).check_size()?;
+    let end = bytes_of(weight.dtype, &weight.shape)? + at;
+    if end > (**bytes).as_ref().len() {
+        return Err(Error::format("the file ends before its weights do")
+            .expected(format!("{end} bytes or more"))
+            .got(format!("{} bytes", (**bytes).as_ref().len())));
+    }
     let array = Array::new(weight.dtype, weight.shape.clone(), bytes.clone(), at)?;
     if xxh3_64(array.bytes()) != weight.checksum {
         return Err(Error::format("a weight does not match its checksum"));

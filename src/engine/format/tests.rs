@@ -131,6 +131,7 @@ fn a_header_of_many_values_is_refused_before_it_is_read() {
         let bomb = format!("{{\"profiles\":[{}0]}}", part.repeat(MAX_VALUES + 1));
         assert!(refused(with_header(&whole, bomb.as_bytes())).contains("more values than any engine"));
     }
+    assert!(!is_short(format!("\"{}\"", "n+".repeat(MAX_VALUES + 1)).as_bytes()));
     assert!(is_short(format!("\"\\\"{}\"", ",".repeat(MAX_VALUES + 1)).as_bytes()));
 }
 

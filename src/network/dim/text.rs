@@ -64,7 +64,18 @@ impl<'de> Deserialize<'de> for Dim {
         }
         match Form::deserialize(deserializer)? {
             Form::Number(value) => Ok(value.into()),
-            Form::Text(text) => text.parse().map_err(|e: Error| serde::de::Error::custom(e.to_string())),
+            Form::Text(text) => {
+                let dim: Dim = text
+                    .parse()
+                    .map_err(|e: Error| serde::de::Error::custom(e.to_string()))?;
+                // What was written has each atom in it: a short text never stands for much.
+                match dim.atoms() <= text.len() {
+                    true => Ok(dim),
+                    false => Err(serde::de::Error::custom(format!(
+                        "dimension {text:?} is not in its normal form"
+                    ))),
+                }
+            }
         }
     }
 }
@@ -226,6 +237,19 @@ mod tests {
             "floordiv(a, b)",
         ] {
             assert_eq!(dim(text), dim(&dim(text).to_string()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_has_dimensions_in_full() {
+        let sum = "a + b + c + d";
+        let product = format!("floordiv({sum}, 1)*floordiv({sum}, 1)*floordiv({sum}, 1)");
+        let mods = format!("{}n{}", "mod(".repeat(8), ", m)".repeat(8));
+        for text in [product, mods] {
+            let written = serde_json::to_string(&dim(&text)).unwrap();
+            assert_eq!(serde_json::from_str::<Dim>(&written).unwrap(), dim(&text));
+            let short = serde_json::from_str::<Dim>(&format!("{text:?}"));
+            assert!(short.unwrap_err().to_string().contains("normal form"), "{text}");
         }
     }
 

@@ -277,9 +277,17 @@ class Definition(Scoped):
         if isinstance(tensor, ILayer):
             tensor = tensor._outputs[0]
         if not isinstance(tensor, ITensor):
-            raise InvalidArgumentError("a tensor is expected", got=type(tensor).__name__)
+            raise InvalidArgumentError(
+                "a tensor is expected",
+                expected="an ITensor, or a layer for its first output",
+                got=type(tensor).__name__,
+            )
         if tensor._network is not self:
-            raise InvalidArgumentError("the tensor belongs to another network", tensor=tensor.name)
+            raise InvalidArgumentError(
+                "the tensor belongs to another network",
+                tensor=tensor.name,
+                hint="add the layer with the network that has the tensor",
+            )
         return tensor
 
 

@@ -12,11 +12,13 @@ from neurenix.errors import InvalidArgumentError, ShapeError
 Ints = int | Sequence[int]
 
 
-def spread(value: Ints, rank: int) -> list[int]:
+def spread(value: Ints, rank: int, what: str = "a list") -> list[int]:
     """One integer for every spatial dimension, or as many as there are."""
     values = [int(value)] * rank if isinstance(value, (int, np.integer)) else [int(v) for v in value]
     if len(values) != rank:
-        raise ShapeError("a list does not have one element per spatial dimension", expected=str(rank), got=str(values))
+        raise ShapeError(
+            f"{what} does not have one element per spatial dimension", expected=f"{rank} integers", got=str(values)
+        )
     return values
 
 
