@@ -223,8 +223,8 @@ pub fn check_profiles(profiles: &[Profile]) -> Result<()> {
             .expected(format!("at most {MOST_PROFILES}"))
             .got(profiles.len().to_string()));
     }
-    let ranges = profiles.iter().flatten();
-    ranges.map(|(_, range)| check_range(range)).collect()
+    let mut ranges = profiles.iter().flatten();
+    ranges.try_for_each(|(_, range)| check_range(range))
 }
 
 fn check_range(range: &Range) -> Result<()> {

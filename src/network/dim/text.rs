@@ -242,8 +242,8 @@ mod tests {
 
     #[test]
     fn a_file_has_dimensions_in_full() {
-        let sum = "a + b + c + d";
-        let product = format!("floordiv({sum}, 1)*floordiv({sum}, 1)*floordiv({sum}, 1)");
+        let sum = "a+b+c+d+e+f+g+h+i+j+k+l";
+        let product = format!("floordiv({sum}, 1)*floordiv({sum}, 1)");
         let mods = format!("{}n{}", "mod(".repeat(8), ", m)".repeat(8));
         for text in [product, mods] {
             let written = serde_json::to_string(&dim(&text)).unwrap();
