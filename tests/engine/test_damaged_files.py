@@ -147,6 +147,19 @@ class TestForgedFiles:
         message = refused(forged(lambda file: file.header.update(source=file.header["network"])))
         assert "what its format version has not" in message
 
+    def test_what_only_the_neurenix_that_wrote_it_knows(self, forged: Any, refused: Refused) -> None:
+        """A field, an op or an attribute that came later: the message says which Neurenix that was."""
+
+        def later(change: Callable[[dict[str, Any]], object]) -> Callable[[File], object]:
+            return lambda file: (file.header.update(producer="neurenix 9.1.0"), change(file.header))
+
+        for change in (
+            lambda header: header.update(shards=2),
+            lambda header: header["network"]["layers"][0]["attrs"].update(sparse={"int": 1}),
+        ):
+            message = refused(forged(later(change)))
+            assert "written by neurenix 9.1.0, and this is neurenix" in message
+
     def test_a_field_that_stands_twice(self, good: bytes, refused: Refused) -> None:
         file = File.read(good)
         text = good[PREAMBLE.size : PREAMBLE.size + header_length(good)]
