@@ -46,7 +46,7 @@ def main(module: str, run: Callable[[int], Run], doc: str) -> None:
     command = [sys.executable, "-m", module, "--child", "--seed", str(options.seed), "--out", str(options.out)]
     counts: collections.Counter[str] = collections.Counter()
     for number, word in watch(command, options.first, options.cases, options.seconds):
-        if word.startswith((DIED, HANGS)) and not any(options.out.glob(f"*-{options.seed}-{number}.onnx")):
+        if word.startswith((DIED, HANGS)) and not any(options.out.glob(f"*-{options.seed}-{number}.*")):
             word = f"fine, but another engine does not: {word}"
         counts[word.partition(":")[0]] += 1
         if word.startswith("bad"):

@@ -26,7 +26,11 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name in ("min", "opt", "max"):
-            object.__setattr__(self, name, _dims(getattr(self, name)))
+            given = getattr(self, name)
+            try:
+                object.__setattr__(self, name, _dims(given))
+            except TypeError as error:
+                raise ShapeError(f"{name} is no shape", expected="integers", got=repr(given)) from error
         ordered = all(0 <= a <= b <= c for a, b, c in zip(self.min, self.opt, self.max, strict=False))
         if not ordered or len({len(self.min), len(self.opt), len(self.max)}) != 1:
             raise ShapeError(

@@ -85,6 +85,12 @@ fn dtype_of(descriptor: &Bound<'_, PyArrayDescr>) -> Result<DType> {
         11 => DType::Float32,
         12 => DType::Float64,
         23 => DType::Float16,
+        // Objects, bytes and texts: what numpy makes of something that is no array.
+        17..=19 => {
+            return Err(Error::dtype("this is no array of numbers")
+                .expected("an array of numpy, of torch, or of another library that has __dlpack__")
+                .got(format!("what numpy reads as {descriptor}")));
+        }
         number => {
             let py = descriptor.py();
             let known = DType::ALL.into_iter().zip(descriptors(py)?);

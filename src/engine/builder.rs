@@ -1,6 +1,6 @@
 //! From a network to an engine: passes, then a plan per profile.
 
-use crate::engine::config::{BuilderConfig, Hint, Precision};
+use crate::engine::config::{BuilderConfig, Hint, Precision, check_profiles};
 use crate::engine::stages::{self, Cut, Stage};
 use crate::engine::trial::{Exact, layered};
 use crate::engine::{Engine, Plan, Profile, likely};
@@ -40,6 +40,7 @@ pub fn build_with(
     times: &Times,
 ) -> Result<Engine> {
     let start = Instant::now();
+    check_profiles(&config.profiles)?;
     network.verify()?;
     let source = Graph::of(&network, &|_| None);
     if let Some(dtype) = config.io {
@@ -53,7 +54,9 @@ pub fn build_with(
         .map_or_else(TimingCache::default, TimingCache::open);
     cache.extend(times);
     let original = config.refittable.then(|| Arc::new(network.clone()));
+    let misspelt = config.misspelt(&network);
     let mut engine = compile(network, config, providers, &cache)?;
+    engine.notes.extend(misspelt);
     engine.source = Some(source);
     engine.original = original;
     engine.notes.extend(idle_hint(&engine));

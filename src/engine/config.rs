@@ -2,9 +2,9 @@
 
 use crate::engine::Profile;
 use crate::error::{Error, Result};
-use crate::network::Network;
 use crate::network::dim::{Dim, Range};
 use crate::network::dtype::DType;
+use crate::network::{Network, ops};
 use crate::plan::Settings;
 use crate::plan::regions::Watch;
 use std::collections::BTreeMap;
@@ -227,13 +227,61 @@ pub fn profile(network: &Network, shapes: &[InputShape]) -> Result<Profile> {
     Ok(profile)
 }
 
-fn add_range(profile: &mut Profile, dim: &Dim, range: Range) -> Result<()> {
-    let got = format!("min {}, opt {}, max {}", range.min, range.opt, range.max);
-    if !(0 <= range.min && range.min <= range.opt && range.opt <= range.max) {
-        return Err(Error::shape("the range of a dimension is not ordered")
-            .expected("0 <= min <= opt <= max")
-            .got(got));
+impl BuilderConfig {
+    /// What `exclude` names that is neither an op nor a layer of the network, as notes: it keeps nothing from anybody.
+    pub fn misspelt(&self, network: &Network) -> Vec<String> {
+        let known = |name: &str| {
+            let mut layers = network.layers();
+            ops::find(name).is_ok() || layers.any(|(_, layer)| layer.name == name)
+        };
+        let unknown = self.exclude.values().flatten().filter(|name| !known(name));
+        let note = |name: &String| {
+            let layers = network.layers().map(|(_, layer)| layer.name.as_str());
+            let near = ops::OPS
+                .iter()
+                .map(|op| op.name)
+                .chain(layers)
+                .min_by_key(|other| ops::distance(name, other));
+            let near = near.unwrap_or_default();
+            format!("exclude: {name:?} is neither an op nor a layer of this model; the nearest name is {near:?}")
+        };
+        unknown.map(note).collect()
     }
+}
+
+/// Each profile has a plan of its own: more are a mistake.
+pub const MOST_PROFILES: usize = 1024;
+
+/// Checks profiles, whoever made them.
+///
+/// # Errors
+/// If there are more than [`MOST_PROFILES`], or a range is not 0 <= min <= opt <= max.
+pub fn check_profiles(profiles: &[Profile]) -> Result<()> {
+    if profiles.len() > MOST_PROFILES {
+        return Err(Error::invalid("there are too many profiles")
+            .expected(format!("at most {MOST_PROFILES}"))
+            .got(profiles.len().to_string()));
+    }
+    let mut ranges = profiles.iter().flatten();
+    ranges.try_for_each(|(_, range)| check_range(range))
+}
+
+fn check_range(range: &Range) -> Result<()> {
+    if 0 <= range.min && range.min <= range.opt && range.opt <= range.max {
+        return Ok(());
+    }
+    Err(Error::shape("the range of a dimension is not ordered")
+        .expected("0 <= min <= opt <= max")
+        .got(describe(range)))
+}
+
+fn describe(range: &Range) -> String {
+    format!("min {}, opt {}, max {}", range.min, range.opt, range.max)
+}
+
+fn add_range(profile: &mut Profile, dim: &Dim, range: Range) -> Result<()> {
+    check_range(&range)?;
+    let got = describe(&range);
     match (dim.as_const(), dim.as_symbol()) {
         (Some(size), _) if (range.min, range.max) != (size, size) => Err(Error::shape(
             "a dimension that is fixed in the model is given another size",
@@ -243,7 +291,7 @@ fn add_range(profile: &mut Profile, dim: &Dim, range: Range) -> Result<()> {
         .hint("export the model with this dimension dynamic")),
         (None, Some(symbol)) => match profile.insert(symbol.clone(), range) {
             Some(before) if before != range => Err(Error::shape(format!("dimension {symbol:?} is given two ranges"))
-                .expected(format!("min {}, opt {}, max {}", before.min, before.opt, before.max))
+                .expected(describe(&before))
                 .got(got)),
             _ => Ok(()),
         },

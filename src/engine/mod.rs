@@ -151,7 +151,7 @@ impl Engine {
             document
         });
         let header = format::Header {
-            producer: concat!("neurenix ", env!("CARGO_PKG_VERSION")).into(),
+            producer: format::PRODUCER.into(),
             network,
             source,
             compute: self.config.compute,
@@ -171,7 +171,9 @@ impl Engine {
     /// If the file is no engine, is damaged or newer than this code, or some layer runs on no provider here.
     pub fn load(path: &Path, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Self> {
         let (header, mut weights) = format::open(path)?;
-        let refused = |e: Error| e.during(format!("{} can't be opened", path.display()));
+        let producer = header.producer.clone();
+        let refused = |e: Error| format::refused(path, &format::of_another(e, &producer));
+        config::check_profiles(&header.profiles).map_err(refused)?;
         let originals = weights.split_off(header.network.constant_count());
         let network = header.network.read(weights).map_err(refused)?;
         let source = header.source.map(|source| source.read(originals).map_err(refused));
@@ -190,7 +192,7 @@ impl Engine {
             },
             ..config
         };
-        let engine = builder::plan_again(network, config, providers, header.times, header.notes)?;
+        let engine = builder::plan_again(network, config, providers, header.times, header.notes).map_err(refused)?;
         Ok(Self {
             original: source,
             ..engine

@@ -10,7 +10,7 @@ use crate::network::dtype::DType;
 use crate::network::op::{Guard, TensorType};
 use crate::network::{Network, Source, TensorId, ops, plugin};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// A network without its weights, which stand beside it by number.
@@ -152,6 +152,7 @@ impl Document {
             tensors.push(network.add_constant(name, array));
         }
         for symbolic in self.symbolic {
+            symbolic.ty.check_size().map_err(|e| e.tensor(&symbolic.name))?;
             let length: usize = symbolic.ty.concrete().ok_or_else(damaged)?.iter().product();
             if symbolic.ty.value.as_ref().map(Vec::len) != Some(length) || !symbolic.ty.dtype.is_int() {
                 return Err(damaged().tensor(&symbolic.name));
@@ -178,7 +179,14 @@ impl Document {
         for (name, tensor) in self.outputs {
             network.mark_output(*tensors.get(tensor as usize).ok_or_else(damaged)?, &name)?;
         }
-        network.guards = self.guards;
+        // Those of layers that passes removed stand in the file alone. Those of layers that are here hold whatever it says.
+        let known: HashSet<_> = network.guards.iter().map(Guard::relation).collect();
+        let further: Vec<_> = self
+            .guards
+            .into_iter()
+            .filter(|guard| !known.contains(&guard.relation()))
+            .collect();
+        network.guards.extend(further);
         network.verify()?;
         Ok(network)
     }

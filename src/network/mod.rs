@@ -184,8 +184,9 @@ impl Network {
     /// Adds an input. Symbols that are new get the default range.
     ///
     /// # Errors
-    /// If the name is taken or a dimension is negative.
+    /// If the name is taken, a dimension is negative, or there are [`MOST_PORTS`].
     pub fn add_input(&mut self, name: &str, dtype: DType, shape: Vec<Dim>) -> Result<TensorId> {
+        require_port(self.inputs.len(), name)?;
         if self.inputs.iter().any(|&t| self[t].name == name) {
             return Err(Error::invalid("two inputs have the same name")
                 .tensor(name)
@@ -237,8 +238,9 @@ impl Network {
     /// Marks a tensor as a result under `name`.
     ///
     /// # Errors
-    /// If the name is taken by another result.
+    /// If the name is taken by another result, or there are [`MOST_PORTS`].
     pub fn mark_output(&mut self, tensor: TensorId, name: &str) -> Result<()> {
+        require_port(self.outputs.len(), name)?;
         if self.outputs.iter().any(|o| o.name == name) {
             return Err(Error::invalid("two outputs have the same name").tensor(name));
         }
@@ -423,6 +425,18 @@ impl Network {
         let outputs = op.types(&context)?;
         Ok((outputs, context.guards.into_inner()))
     }
+}
+
+/// A network has no more inputs, and no more outputs: they are looked for one by one.
+pub const MOST_PORTS: usize = 1 << 14;
+
+fn require_port(before: usize, name: &str) -> Result<()> {
+    if before < MOST_PORTS {
+        return Ok(());
+    }
+    Err(Error::invalid("the network has too many inputs or outputs")
+        .tensor(name)
+        .expected(format!("at most {MOST_PORTS} of each")))
 }
 
 /// Longer integer arrays are data, not shapes: they carry no symbolic value.

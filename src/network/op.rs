@@ -121,6 +121,11 @@ pub struct Guard {
 }
 
 impl Guard {
+    /// What it says, whoever needs it.
+    pub fn relation(&self) -> (Dim, Dim, bool) {
+        (self.left.clone(), self.right.clone(), self.or_one)
+    }
+
     /// Checks the relation at these sizes.
     ///
     /// # Errors

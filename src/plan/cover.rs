@@ -201,7 +201,10 @@ impl<'a> Asking<'a> {
             self.open.len(),
             all.join("\n  ")
         ))
-        .hint(hint.unwrap_or("register a plugin for them")))
+        .hint(hint.unwrap_or(match of(first).any(|r| r.reason == EXCLUDED) {
+            true => "exclude fewer of them",
+            false => "register a plugin for them",
+        })))
     }
 }
 

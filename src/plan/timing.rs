@@ -1,7 +1,8 @@
 //! Times kernels as they will run, and remembers the times on disk.
 //!
 //! The cache is a text file that only grows: one line per time, each with a checksum, so that a torn or foreign
-//! line is skipped. Writers hold a lock while they append.
+//! line is skipped. Writers hold a lock while they append. Who may write the file can make builds choose slower kernels, and
+//! nothing worse.
 
 use crate::error::Result;
 use crate::network::array::{Buffer, require};
@@ -11,7 +12,8 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
@@ -27,8 +29,10 @@ pub struct TimingCache {
     fresh: Mutex<Times>,
 }
 
-/// A larger file is left alone and not read: it can't be ours.
+/// A larger file is left alone, neither read nor written.
 const MAX_FILE: u64 = 64 << 20;
+/// Who can't have the lock for so long leaves the file alone: whoever holds it does not go on.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 impl TimingCache {
     /// A cache in memory alone.
@@ -85,8 +89,8 @@ impl TimingCache {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
-        let _lock = FileLock::exclusive(&file)?;
+        let file = reasonable(OpenOptions::new().create(true).append(true), path)?;
+        let _lock = FileLock::exclusive(&file, PATIENCE)?;
         let lines: String = fresh.iter().map(|(key, time)| line(key, *time)).collect();
         Ok((&file).write_all(lines.as_bytes())?)
     }
@@ -102,9 +106,22 @@ fn line(key: &str, time: u64) -> String {
     format!("{:016x}\t{body}\n", xxh3_64(body.as_bytes()))
 }
 
-fn read(path: &PathBuf) -> std::io::Result<Times> {
+/// A file of no more than [`MAX_FILE`] bytes: no pipe, that would wait for somebody, and no device.
+fn reasonable(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
+    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+    let there = file.metadata()?;
+    let refused = match there.is_file() {
+        false => "it is not a file",
+        true if there.len() > MAX_FILE => "it is too large",
+        true => return Ok(file),
+    };
+    Err(std::io::Error::other(refused))
+}
+
+fn read(path: &Path) -> std::io::Result<Times> {
     let mut text = vec![];
-    File::open(path)?.take(MAX_FILE).read_to_end(&mut text)?;
+    let file = reasonable(OpenOptions::new().read(true), path)?;
+    file.take(MAX_FILE).read_to_end(&mut text)?;
     let parse = |line: &str| {
         let (sum, body) = line.split_once('\t')?;
         let (time, key) = body.split_once('\t')?;
@@ -117,11 +134,24 @@ fn read(path: &PathBuf) -> std::io::Result<Times> {
 struct FileLock<'a>(&'a File);
 
 impl<'a> FileLock<'a> {
-    fn exclusive(file: &'a File) -> std::io::Result<Self> {
-        // SAFETY: the descriptor is open as long as `file` is borrowed.
-        match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } {
-            0 => Ok(Self(file)),
-            _ => Err(std::io::Error::last_os_error()),
+    fn exclusive(file: &'a File, patience: Duration) -> std::io::Result<Self> {
+        const PAUSE: Duration = Duration::from_millis(5);
+        let end = Instant::now() + patience;
+        loop {
+            // SAFETY: the descriptor is open as long as `file` is borrowed.
+            if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+                return Ok(Self(file));
+            }
+            let error = std::io::Error::last_os_error();
+            if error.kind() != std::io::ErrorKind::WouldBlock {
+                return Err(error);
+            }
+            if Instant::now() > end {
+                return Err(std::io::Error::other(
+                    "another process holds its lock and does not go on",
+                ));
+            }
+            std::thread::sleep(PAUSE);
         }
     }
 }
@@ -249,6 +279,30 @@ mod tests {
         two.time("b", || Ok(2)).unwrap();
         one.flush().and(two.flush()).unwrap();
         assert_eq!(read(&path).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_lock_that_is_never_given_back_does_not_hang() {
+        let path = scratch("lock");
+        let (held, ours) = (File::create(&path).unwrap(), File::open(&path).unwrap());
+        let _lock = FileLock::exclusive(&held, PATIENCE).unwrap();
+        let error = FileLock::exclusive(&ours, Duration::from_millis(1)).err().unwrap();
+        assert!(error.to_string().contains("does not go on"));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_poisoned_cache_is_neither_read_nor_written() {
+        let path = scratch("poisoned");
+        File::create(&path).unwrap().set_len(MAX_FILE + 1).unwrap();
+        let large = TimingCache::open(path.clone());
+        large.time("a", || Ok(1)).unwrap();
+        assert!(large.flush().unwrap_err().to_string().contains("too large"));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), MAX_FILE + 1);
+        std::fs::remove_file(path).unwrap();
+        let device = TimingCache::open("/dev/zero".into());
+        device.time("a", || Ok(1)).unwrap();
+        assert!(device.flush().unwrap_err().to_string().contains("not a file"));
     }
 
     #[test]

@@ -161,3 +161,17 @@ def test_a_stage_that_knows_many_great_sizes() -> None:
     total = sum(array.size for array in arrays.values())
     got = model.run(arrays)["y"]
     assert got.shape == (2, 3000) and got[0, 0] == total
+
+
+def test_a_convolution_that_cuts_off_what_it_reads() -> None:
+    """oneDNN has no primitive for a padding below 0, and the engine failed when it was first called."""
+
+    def convolved(pads: str) -> Any:
+        signature = "(float[2,3,8,m] x, float[4,3,3,3] k) => (float[] y)"
+        widths = nx.Shape((2, 3, 8, 5), (2, 3, 8, 7), (2, 3, 8, 9))
+        return optimised(signature, f"y = Conv<pads = {pads}>(x, k)", {"x": widths})
+
+    x, k = floats(2, 3, 8, 8), floats(4, 3, 3, 3)
+    cut = convolved("[1, -1, 1, 1]").run({"x": x, "k": k})["y"]
+    want = convolved("[1, 0, 1, 1]").run({"x": np.ascontiguousarray(x[..., 1:]), "k": k})["y"]
+    np.testing.assert_allclose(cut, want, rtol=1e-5, atol=1e-5)

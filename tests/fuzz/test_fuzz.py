@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-from fuzz import importer, networks
+pytest.importorskip("xxhash")
+from fuzz import engine, importer, networks
 from fuzz.children import watch
 from fuzz.generate import Network
 from fuzz.recipes import RECIPES
@@ -23,6 +24,13 @@ def test_damaged_models_are_imported_or_refused(tmp_path: Path, number: int) -> 
     run = importer.target(seed=0)
     for case in range(250 * number, 250 * (number + 1)):
         assert not run(case, tmp_path).startswith("bad"), f"python -m fuzz.importer --first {case} --cases 1"
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_changed_engine_files_are_opened_or_refused(tmp_path: Path, number: int) -> None:
+    run = engine.target(seed=0)
+    for case in range(150 * number, 150 * (number + 1)):
+        assert not run(case, tmp_path).startswith("bad"), f"python -m fuzz.engine --first {case} --cases 1"
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -67,9 +67,9 @@ def use(name: str) -> Iterator[Backend]:
 
 
 def _known(name: str) -> str:
-    if name in _CLASSES:
+    if isinstance(name, str) and name in _CLASSES:
         return name
-    near = _native.nearest(name, list(_CLASSES))
+    near = _native.nearest(str(name), list(_CLASSES))
     raise InvalidArgumentError(
         f"there is no backend {name!r}", expected=", ".join(_CLASSES), hint=f"the nearest name is {near!r}"
     )

@@ -47,6 +47,13 @@ class AsyncQueue:
     ) -> None:
         if isinstance(jobs, bool) or not isinstance(jobs, int) or not 0 <= jobs <= MOST_JOBS:
             raise InvalidArgumentError("jobs is a number of requests", expected=f"0 to {MOST_JOBS}", got=repr(jobs))
+        if not isinstance(model, OptimizedModel):
+            raise InvalidArgumentError(
+                "a queue runs a model that is optimised",
+                expected="what TensorRTBackend().optimize_model(...) gives",
+                got=type(model).__name__,
+            )
+        _require_callback(callback)
         self._model = model
         self._names = tuple(port.name for port in model.inputs)
         self._callback = callback
@@ -68,6 +75,7 @@ class AsyncQueue:
 
     def set_callback(self, callback: Callback | None) -> None:
         """What is called when a request is done; requests that are on their way call the new one."""
+        _require_callback(callback)
         self._callback = callback
 
     def start_async(self, inputs: Any, userdata: Any = None) -> Future[dict[str, Any]]:
@@ -210,3 +218,12 @@ class AsyncQueue:
 NAME = "neurenix-async"
 #: More threads are a mistake.
 MOST_JOBS = 1024
+
+
+def _require_callback(callback: Any) -> None:
+    if callback is not None and not callable(callback):
+        raise InvalidArgumentError(
+            "the callback can't be called",
+            expected="a function of the outputs and userdata, or None",
+            got=repr(callback),
+        )

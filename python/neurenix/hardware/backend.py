@@ -81,7 +81,7 @@ class Backend:
                 if refused
                 else "no provider may be used",
                 expected=", ".join(options.providers or chain),
-                got="; ".join(s.lack for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
+                got="; ".join(s.cause for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
                 hint="; or ".join(_ways_out(refused, options.strict)),
             )
         probe.tell(chosen, refused)
@@ -101,9 +101,9 @@ class Backend:
         Raises `InvalidArgumentError` for an index from `get_device_count()` on, and `DeviceError` for a GPU that can't
         be used.
         """
-        if not 0 <= index < self.get_device_count():
+        if not isinstance(index, int) or not 0 <= index < self.get_device_count():
             raise InvalidArgumentError(
-                "there is no such device", expected=f"0 to {self.get_device_count() - 1}", got=str(index)
+                "there is no such device", expected=f"0 to {self.get_device_count() - 1}", got=repr(index)
             )
         provider = "cuda" if self._gpus() else "cpu"
         state = probe.state("tensorrt", index)

@@ -105,7 +105,11 @@ class OptimizedModel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs or (len(args) == 1 and isinstance(args[0], Mapping)):
             if args and kwargs:
-                raise InvalidArgumentError("give a dict, keywords, or arrays alone")
+                raise InvalidArgumentError(
+                    "a call has its arrays in one way",
+                    expected="a dict, keywords, or arrays alone",
+                    got=f"{type(args[0]).__name__} and {', '.join(kwargs)}=",
+                )
             return self.run(args[0] if args else kwargs)
         if len(args) != len(self._names):
             raise InvalidArgumentError(
@@ -123,7 +127,12 @@ class OptimizedModel:
         int, or one of torch, CuPy or cuda.core), and the call returns before it is done, as torch's own do. What is
         wrong with the data, such as an index out of range, is then raised by the next call, or by `synchronize()`.
         """
-        kind = next(iter(inputs.values()), None)
+        try:
+            kind = next(iter(inputs.values()), None)
+        except AttributeError:
+            raise InvalidArgumentError(
+                "arrays are given by name", expected=f"a dict with {', '.join(self._names)}", got=type(inputs).__name__
+            ) from None
         if isinstance(kind, np.ndarray):
             outputs = self._run(inputs if isinstance(inputs, dict) else dict(inputs))
         else:
@@ -202,6 +211,10 @@ class OptimizedModel:
         """
         given = self.example() if shapes is None else shapes
         asked = {name: list(shape.max) for profile in profiles(given, self._names) for name, shape in profile.items()}
+        if len(asked) != len(self._names):
+            raise InvalidArgumentError(
+                "the shape of an input is missing", expected=", ".join(self._names), got=", ".join(asked) or "none"
+            )
         _, activations = self._engine.prepare(asked)
         return Memory(json.loads(self._engine.report())["memory"]["weights"], activations)
 
@@ -214,6 +227,8 @@ class OptimizedModel:
         was not built with `refittable=True`, and `ShapeError` for another dtype or shape. What is not named stays as it
         is.
         """
+        if not isinstance(weights, Mapping):
+            raise InvalidArgumentError("weights are given by name", expected="a dict", got=type(weights).__name__)
         wanted = (name for name in weights if name.rpartition(".")[2] not in checkpoint.COUNTERS)
         given = {name: arrays.to_numpy(weights[name]) for name in wanted}
         self._engine = self._engine.refit(given, self._options)

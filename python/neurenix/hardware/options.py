@@ -184,7 +184,7 @@ def names() -> list[str]:
 def check(name: str, value: Any) -> Any:
     """The value of an option in its final form; raises as `Options.of`."""
     if name in LATER:
-        raise UnsupportedError(f"the option {name!r} is not supported: {LATER[name]}")
+        raise UnsupportedError(f"the option {name!r} is not supported: {LATER[name]}", hint="leave it out")
     if name not in _CHECKS:
         near = _native.nearest(name, [*_CHECKS, *LATER])
         raise InvalidArgumentError(
@@ -246,7 +246,10 @@ def _providers(value: Any) -> tuple[str, ...]:
         if name not in known and not provider.is_known(name):
             others = [*dict(_native.provider_states()), *provider.entries()]
             expected = ", ".join(dict.fromkeys([*known, *others]))
-            raise InvalidArgumentError(f"there is no provider {name!r}", expected=expected)
+            near = _native.nearest(str(name), expected.split(", "))
+            raise InvalidArgumentError(
+                f"there is no provider {name!r}", expected=expected, hint=f"the nearest name is {near!r}"
+            )
     if not chosen:
         raise ValueError(value)
     return chosen

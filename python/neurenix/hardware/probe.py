@@ -23,8 +23,8 @@ class State:
         return self.reason is None
 
     @property
-    def lack(self) -> str:
-        """The first line of the reason: what is missing."""
+    def cause(self) -> str:
+        """The reason in a line; where everything was looked for stands in `neurenix info`."""
         return (self.reason or "").partition("\n")[0]
 
     @property
@@ -55,6 +55,5 @@ def tell(chosen: Sequence[str], refused: Sequence[State]) -> None:
     if not refused or not chosen or key in _told:
         return
     _told.add(key)
-    # Where everything was looked for stands in `neurenix info`.
-    reasons = ", ".join(f"not on {s.provider}: {s.lack}" for s in refused)
+    reasons = ", ".join(f"not on {s.provider}: {s.cause}" for s in refused)
     LOG.warning("running on %s; %s", chosen[0], reasons)

@@ -41,7 +41,9 @@ class MultiheadAttention(Module):
     ) -> None:
         super().__init__()
         if embed_dim % num_heads:
-            raise InvalidArgumentError("the features do not divide into the heads", got=f"{embed_dim} by {num_heads}")
+            raise InvalidArgumentError(
+                "the features do not divide into the heads", got=f"{embed_dim} features, {num_heads} heads"
+            )
         self.num_heads, self.batch_first, self.embed_dim = num_heads, batch_first, embed_dim
         self.add_zero_attn = add_zero_attn
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim

@@ -9,6 +9,7 @@ from neurenix import random
 from neurenix.errors import InvalidArgumentError
 from neurenix.nn import functional as F
 from neurenix.nn.functional.common import Ints, per_batch, spread
+from neurenix.nn.functional.convolution import window_padding
 from neurenix.nn.module import Module, Parameter
 from neurenix.nn.traced import Traced
 
@@ -33,6 +34,10 @@ class _Conv(Module):
         padding_mode: str = "zeros",
     ) -> None:
         super().__init__()
+        for name, count in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
+            if not isinstance(count, int) or count < 1:
+                raise InvalidArgumentError(f"{name} is a number of channels", expected="1 or more", got=repr(count))
+        window_padding(padding, self.rank, stride)
         if in_channels % groups or out_channels % groups:
             raise InvalidArgumentError(
                 "channels do not divide into the groups", got=f"{in_channels} to {out_channels} in {groups} groups"

@@ -87,7 +87,11 @@ class Module:
         (self._transient.discard if persistent else self._transient.add)(name)
 
     def add_module(self, name: str, module: Module) -> None:
-        """Adds a part under a name."""
+        """Adds a part under a name. Raises `InvalidArgumentError` for what is no module."""
+        if not isinstance(module, Module):
+            raise InvalidArgumentError(
+                f"part {name!r} is no module", expected="an instance of neurenix.nn.Module", got=repr(module)[:80]
+            )
         setattr(self, name, module)
 
     register_module = add_module

@@ -217,11 +217,11 @@ class GroupNorm(_Affine):
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, bias: bool = True
     ) -> None:
-        super().__init__((num_channels,), eps, affine, bias)
-        if num_channels % num_groups:
+        if num_groups < 1 or num_channels % num_groups:
             raise InvalidArgumentError(
-                "the channels do not divide into the groups", got=f"{num_channels} in {num_groups} groups"
+                "channels do not divide into the groups", got=f"{num_channels} in {num_groups} groups"
             )
+        super().__init__((num_channels,), eps, affine, bias)
         self.num_groups = num_groups
 
     def forward(self, x: Traced) -> Traced:

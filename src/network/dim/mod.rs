@@ -290,6 +290,15 @@ impl Dim {
         }
     }
 
+    /// The number of symbols and functions in the expression, each as often as it stands there.
+    pub fn atoms(&self) -> usize {
+        let inside = |atom: &Atom| match atom {
+            Atom::Symbol(_) => 1,
+            Atom::Call(_, a, b) => 1 + a.atoms() + b.atoms(),
+        };
+        self.0.keys().flatten().map(inside).sum()
+    }
+
     /// The names of the symbols in the expression.
     pub fn symbols(&self) -> Vec<Arc<str>> {
         let mut found = vec![];

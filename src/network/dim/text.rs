@@ -64,7 +64,18 @@ impl<'de> Deserialize<'de> for Dim {
         }
         match Form::deserialize(deserializer)? {
             Form::Number(value) => Ok(value.into()),
-            Form::Text(text) => text.parse().map_err(|e: Error| serde::de::Error::custom(e.to_string())),
+            Form::Text(text) => {
+                let dim: Dim = text
+                    .parse()
+                    .map_err(|e: Error| serde::de::Error::custom(e.to_string()))?;
+                // What was written has each atom in it: a short text never stands for much.
+                match dim.atoms() <= text.len() {
+                    true => Ok(dim),
+                    false => Err(serde::de::Error::custom(format!(
+                        "dimension {text:?} is not in its normal form"
+                    ))),
+                }
+            }
         }
     }
 }
@@ -92,6 +103,8 @@ struct Parser<'a> {
 
 /// Deep enough for every real expression, shallow enough for the stack.
 const MAX_DEPTH: usize = 64;
+/// Atoms in more than any real expression. A short text may stand for a long one: mod has its first argument twice.
+const MAX_ATOMS: usize = 1 << 12;
 
 impl<'a> Parser<'a> {
     fn error(&self, expected: &str) -> Error {
@@ -122,6 +135,13 @@ impl<'a> Parser<'a> {
         &rest[..end]
     }
 
+    fn require_short(&self, atoms: usize) -> Result<()> {
+        match atoms <= MAX_ATOMS {
+            true => Ok(()),
+            false => Err(self.error("a shorter expression")),
+        }
+    }
+
     fn sum(&mut self) -> Result<Dim> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -147,7 +167,9 @@ impl<'a> Parser<'a> {
     fn product(&mut self) -> Result<Dim> {
         let mut total = self.factor()?;
         while self.accept('*') {
-            total = total * self.factor()?;
+            let factor = self.factor()?;
+            self.require_short(total.atoms().saturating_mul(factor.atoms()))?;
+            total = total * factor;
         }
         Ok(total)
     }
@@ -182,14 +204,16 @@ impl<'a> Parser<'a> {
         if !(comma && self.accept(')')) {
             return Err(self.error("two arguments in parentheses"));
         }
-        match name {
-            "floordiv" => Ok(a.floordiv(&b)),
-            "ceildiv" => Ok(a.ceildiv(&b)),
-            "mod" => Ok(a.modulo(&b)),
-            "min" => Ok(a.least(&b)),
-            "max" => Ok(a.greatest(&b)),
-            _ => Err(self.error("floordiv, ceildiv, mod, min or max")),
-        }
+        let called = match name {
+            "floordiv" => a.floordiv(&b),
+            "ceildiv" => a.ceildiv(&b),
+            "mod" => a.modulo(&b),
+            "min" => a.least(&b),
+            "max" => a.greatest(&b),
+            _ => return Err(self.error("floordiv, ceildiv, mod, min or max")),
+        };
+        self.require_short(called.atoms())?;
+        Ok(called)
     }
 }
 
@@ -217,6 +241,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_has_dimensions_in_full() {
+        let sum = "a+b+c+d+e+f+g+h+i+j+k+l";
+        let product = format!("floordiv({sum}, 1)*floordiv({sum}, 1)");
+        let mods = format!("{}n{}", "mod(".repeat(8), ", m)".repeat(8));
+        for text in [product, mods] {
+            let written = serde_json::to_string(&dim(&text)).unwrap();
+            assert_eq!(serde_json::from_str::<Dim>(&written).unwrap(), dim(&text));
+            let short = serde_json::from_str::<Dim>(&format!("{text:?}"));
+            assert!(short.unwrap_err().to_string().contains("normal form"), "{text}");
+        }
+    }
+
+    #[test]
     fn hostile_text_is_refused() {
         for text in [
             "",
@@ -226,6 +263,8 @@ mod tests {
             "min(1",
             "'n",
             &"min(1,".repeat(1000),
+            &format!("{}n{}", "mod(".repeat(40), ", m)".repeat(40)),
+            &"n*".repeat(100_000),
         ] {
             assert!(text.parse::<Dim>().is_err(), "{text}");
         }

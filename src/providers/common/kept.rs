@@ -67,14 +67,20 @@ impl Kept {
             return Ok(None);
         };
         let mut options = fs::OpenOptions::new();
-        let Ok(mut file) = options.read(true).custom_flags(libc::O_NOFOLLOW).open(&path) else {
+        // A pipe would wait for a writer.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let Ok(mut file) = options.read(true).custom_flags(flags).open(&path) else {
             return match fs::symlink_metadata(&path) {
                 Ok(_) => Err(format!("{} is not a file that can be read", path.display())),
                 Err(_) => Ok(None),
             };
         };
         let unread = |e: std::io::Error| format!("{} can't be read: {e}", path.display());
-        own(&path, &file.metadata().map_err(unread)?)?;
+        let there = file.metadata().map_err(unread)?;
+        own(&path, &there)?;
+        if !there.is_file() {
+            return Err(format!("{} is not a file", path.display()));
+        }
         let mut bytes = vec![];
         file.read_to_end(&mut bytes).map_err(unread)?;
         let damaged = || format!("{} is not what was written there", path.display());

@@ -119,7 +119,8 @@ class IBuilderConfig(Scoped):
     def set_memory_pool_limit(self, pool: MemoryPoolType, pool_size: int) -> None:
         """Limits a pool of memory, in bytes. WORKSPACE counts; the others are kept and need nothing."""
         if not isinstance(pool, MemoryPoolType):
-            raise InvalidArgumentError("this is no MemoryPoolType", got=repr(pool))
+            known = ", ".join(f"MemoryPoolType.{known.name}" for known in MemoryPoolType)
+            raise InvalidArgumentError("this is no MemoryPoolType", expected=known, got=repr(pool))
         if pool is MemoryPoolType.WORKSPACE:
             self.workspace_size = pool_size
         else:

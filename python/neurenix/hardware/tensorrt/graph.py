@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from neurenix._native import Network, Tensor
-from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
+from neurenix.errors import Error, InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.hardware.tensorrt.enums import as_dtype
 from neurenix.hardware.tensorrt.layer import Emit, ILayer, ITensor, Scope
 from neurenix.hardware.tensorrt.layer_classes import CLASSES
@@ -27,8 +27,12 @@ class Port:
         self.set_shape(shape)
 
     def set_shape(self, shape: Sequence[int | str]) -> None:
-        """Other extents; -1 or a name for a dynamic one."""
+        """Other extents; -1 or a name for a dynamic one. Raises `ShapeError` for others below 0."""
         name = self.tensor.name
+        if any(not isinstance(d, str) and d < -1 for d in shape):
+            raise ShapeError(
+                "a dimension is negative", tensor=name, expected="an extent, -1 or a name", got=str(list(shape))
+            )
         self.dims: tuple[int | str, ...] = tuple(
             d if isinstance(d, str) or d >= 0 else f"'{name}.{axis}'" for axis, d in enumerate(shape)
         )
@@ -273,9 +277,17 @@ class Definition(Scoped):
         if isinstance(tensor, ILayer):
             tensor = tensor._outputs[0]
         if not isinstance(tensor, ITensor):
-            raise InvalidArgumentError("a tensor is expected", got=type(tensor).__name__)
+            raise InvalidArgumentError(
+                "a tensor is expected",
+                expected="an ITensor, or a layer for its first output",
+                got=type(tensor).__name__,
+            )
         if tensor._network is not self:
-            raise InvalidArgumentError("the tensor belongs to another network", tensor=tensor.name)
+            raise InvalidArgumentError(
+                "the tensor belongs to another network",
+                tensor=tensor.name,
+                hint="add the layer with the network that has the tensor",
+            )
         return tensor
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from neurenix import _native
-from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
+from neurenix.errors import Error, FileError, InvalidArgumentError, UnsupportedError
 from neurenix.hardware.options import check
 from neurenix.hardware.tensorrt.engine import ICudaEngine
 from neurenix.hardware.tensorrt.interfaces import IErrorRecorder, IStreamReader, IStreamReaderV2
@@ -57,9 +59,7 @@ class Runtime(Scoped):
         from neurenix.hardware import get_backend
 
         options = {} if self._threads is None else {"threads": self._threads}
-        with tempfile.TemporaryDirectory(prefix="neurenix-", dir=self.temporary_directory) as folder:
-            path = Path(folder) / "engine"
-            path.write_bytes(data)
+        with _kept(data, self.temporary_directory) as path:
             model = get_backend().load(path, **options)
         engine = model._engine
         if type(self.logger) is not Logger:
@@ -74,6 +74,30 @@ class Runtime(Scoped):
     def get_plugin_registry(self) -> IPluginRegistry:
         """The registry of plugins."""
         return get_plugin_registry()
+
+
+@contextlib.contextmanager
+def _kept(data: bytes, folder: str | None) -> Iterator[Path]:
+    """A file of these bytes, for as long as it is opened: what is mapped stays, and nobody else has its name."""
+    try:
+        own = tempfile.TemporaryDirectory(prefix="neurenix-", dir=folder)
+    except OSError as error:
+        raise _no_room(error, folder) from error
+    with own as name:
+        path = Path(name) / "engine"
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            raise _no_room(error, name) from error
+        yield path
+
+
+def _no_room(error: OSError, folder: str | None) -> FileError:
+    return FileError(
+        f"the engine can't be put into a file to be mapped: {error.strerror}",
+        got=folder or tempfile.gettempdir(),
+        hint="set runtime.temporary_directory to a folder with room, or open the file: TensorRTBackend().load(path)",
+    )
 
 
 def _bytes(given: Any) -> bytes:

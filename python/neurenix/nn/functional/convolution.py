@@ -11,7 +11,11 @@ from neurenix.nn.functional.common import Ints, fixed, per_batch, spread, traced
 from neurenix.nn.traced import Traced
 
 
-def _padding(padding: Ints | str, rank: int, stride: Ints) -> dict[str, Any]:
+def window_padding(padding: Ints | str, rank: int, stride: Ints) -> dict[str, Any]:
+    """The attributes of a window's padding.
+
+    Raises `InvalidArgumentError` for an unknown word, or a list of another length than there are spatial dimensions.
+    """
     if not isinstance(padding, str):
         return {"pads": spread(padding, rank) * 2}
     words = {"same": "SAME_UPPER", "valid": "VALID"}
@@ -35,7 +39,7 @@ def conv(
     weight, bias = traced(weight, bias)
     rank = weight.ndim - 2
     attrs = {"strides": spread(stride, rank), "dilations": spread(dilation, rank), "group": groups}
-    attrs |= _padding(padding, rank, stride)
+    attrs |= window_padding(padding, rank, stride)
     return per_batch(x, rank, lambda x: x.trace.add("Conv", x, weight, bias, **attrs))
 
 

@@ -30,6 +30,9 @@ pub fn offer(scope: &Scope) -> Answer {
             "oneDNN pads no result of a transposed convolution at its begin",
         ));
     }
+    if !transposed && scope.layer().attrs.ints("pads").iter().any(|&pad| pad < 0) {
+        return Err(Why::new("oneDNN cuts nothing off what a convolution reads"));
+    }
     let links = chain::follow(scope, Channels::Second);
     let channels = scope.input_type(0).and_then(|x| x.shape[1].as_const());
     Ok(Weighted::candidates(scope, &links, Channels::Second, |weighted| Conv {

@@ -31,7 +31,8 @@ static OPEN: Mutex<BTreeMap<PathBuf, Creators>> = Mutex::new(BTreeMap::new());
 /// If it is no library of plugins for this version, or one of its identities is taken; names it, and registers nothing.
 pub fn load(path: &Path) -> Result<Vec<Identity>> {
     let named = |error: Error| error.during(format!("plugin library {}", path.display()));
-    let real = path.canonicalize().map_err(|e| named(e.into()))?;
+    let missing = |e: std::io::Error| named(Error::from(e).hint("give the path of a library (.so)"));
+    let real = path.canonicalize().map_err(missing)?;
     // Each change is one insertion. What a library does when it is opened does not come back here.
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let creators = match open.get(&real) {

@@ -12,11 +12,13 @@ from neurenix.errors import InvalidArgumentError, ShapeError
 Ints = int | Sequence[int]
 
 
-def spread(value: Ints, rank: int) -> list[int]:
+def spread(value: Ints, rank: int, what: str = "a list") -> list[int]:
     """One integer for every spatial dimension, or as many as there are."""
     values = [int(value)] * rank if isinstance(value, (int, np.integer)) else [int(v) for v in value]
     if len(values) != rank:
-        raise ShapeError("a list does not have one element per spatial dimension", expected=str(rank), got=str(values))
+        raise ShapeError(
+            f"{what} does not have one element per spatial dimension", expected=f"{rank} integers", got=str(values)
+        )
     return values
 
 
@@ -41,7 +43,9 @@ def one_axis(mask: int, rank: int, what: str) -> int:
 def member(value: Any, table: type, what: str) -> None:
     """Raises `InvalidArgumentError` for what is no word of a kind."""
     if not isinstance(value, table):
-        raise InvalidArgumentError(f"{what} is no {table.__name__}", got=repr(value))
+        words: Any = table
+        expected = ", ".join(f"{table.__name__}.{word.name}" for word in words)
+        raise InvalidArgumentError(f"{what} is no {table.__name__}", expected=expected, got=repr(value))
 
 
 def rank_of(tensor: Any) -> int:

@@ -58,9 +58,11 @@ def _convolution(
     rank = rank_of(x) - 2
     if rank < 1:
         raise ShapeError("a convolution reads [N, C, spatial...]", tensor=x.name, got=str(list(x.symbolic_shape)))
+    if int(maps) < 1:
+        raise ShapeError("a convolution has output maps", tensor=x.name, expected="1 or more", got=str(maps))
     properties: dict[str, Any] = {
         "num_output_maps": int(maps),
-        "kernel_size_nd": tuple(spread(kernel_shape, rank)),
+        "kernel_size_nd": tuple(spread(kernel_shape, rank, "kernel_shape")),
         "kernel": kernel,
         "bias": bias,
         "dilation_nd": 1,
@@ -143,7 +145,7 @@ class ConvolutionLayers(Definition):
         properties = {
             **_WINDOW,
             "type": type,
-            "window_size_nd": tuple(spread(window_size, rank)),
+            "window_size_nd": tuple(spread(window_size, rank, "window_size")),
             "stride_nd": tuple(spread(window_size, rank)),
             "average_count_excludes_padding": True,
             "blend_factor": 0.0,

@@ -107,6 +107,8 @@ class ShapeLayers(Definition):
 
     def add_concatenation(self, inputs: Sequence[Any]) -> ILayer:
         """Tensors one after another. Properties: axis (at first the third from the back, or 0)."""
+        if not inputs:
+            raise InvalidArgumentError("a concatenation has inputs", expected="one or more tensors", got="none")
         first = self._resolve(inputs[0])
         axis = max(0, rank_of(first) - 3)
         return self._append(

@@ -279,7 +279,8 @@ def register_all(plugins: Iterable[str | tuple[str, type]]) -> None:
             importlib.import_module(plugin)
         except ImportError as error:
             raise InvalidArgumentError(
-                f"the module {plugin!r}, which has plugins, can't be imported: {error}"
+                f"the module {plugin!r}, which has plugins, can't be imported: {error}",
+                hint="name it as an import statement would; its folder must be on sys.path",
             ) from error
 
 
