@@ -34,7 +34,7 @@ nvinfer1::ITensor& Call::tensor(std::size_t index) const {
 
 nvinfer1::ITensor* Call::optional(std::size_t index) const {
     if (index >= spec_.inputs.size() || spec_.inputs[index] < 0) return nullptr;
-    return tensors_.at(static_cast<std::size_t>(spec_.inputs[index]));
+    return made_.tensors.at(static_cast<std::size_t>(spec_.inputs[index]));
 }
 
 const Property* Call::find(const char* name) const {
