@@ -154,6 +154,10 @@ def activation(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
         low, high = (r.add("CastLike", [r.constant(np.float32(bound)), x[0]]) for bound in (alpha, beta))
         r.add("Clip", [x[0], low, high], *y)
         return
+    if op == "ScaledTanh":
+        inner, outer = (r.add("CastLike", [r.constant(np.float32(number)), x[0]]) for number in (beta, alpha))
+        r.add("Mul", [r.add("Tanh", [r.add("Mul", [x[0], inner])]), outer], *y)
+        return
     if op == "Softplus" and (alpha, beta) != (1, 1):
         raise NotImplementedError("a Softplus with numbers")
     r.add(op, x, *y, **attributes)
