@@ -97,7 +97,16 @@ MODELS: dict[str, tuple[str, list[Arrays]]] = {
                 else_branch = e () => (float[n, 4] a, float[p, 4] b) { a = Neg (x) b = Identity (x) }
             >
         }""",
-        [{"x": normal(2, 4), "c": np.array(True)}, {"x": normal(3, 4), "c": np.array([False]).reshape(())}],
+        [{"x": normal(2, 4), "c": np.array(True)}, {"x": normal(3, 4), "c": np.array(False)}],
+    ),
+    "something_or_nothing": (
+        """empty (float[n, 4] x, bool c) => (float[m, 4] y) {
+            y = If (c) <
+                then_branch = t () => (float[p, 4] a) { a = Identity (x) },
+                else_branch = e () => (float[p, 4] a) { a = Constant <value = float[0, 4] {}> () }
+            >
+        }""",
+        [{"x": normal(2, 4), "c": np.array(True)}, {"x": normal(2, 4), "c": np.array(False)}],
     ),
     "a_choice_in_a_loop": (
         """choice (float[4] x) => (float[4] y) {
@@ -167,6 +176,10 @@ def branches(x: Array, c: Array) -> list[Array]:
     return [np.exp(x), np.concatenate([x, x])] if c else [-x, x]
 
 
+def something(x: Array, c: Array) -> list[Array]:
+    return [x if c else x[:0]]
+
+
 def choice(x: Array) -> list[Array]:
     v = x
     for _ in range(5):
@@ -186,6 +199,7 @@ REFERENCES: dict[str, Callable[..., list[Array]]] = {
     "a_loop_in_a_loop": nested,
     "trips_of_a_shape": counted,
     "one_of_two": branches,
+    "something_or_nothing": something,
     "a_choice_in_a_loop": choice,
     "columns_from_the_last_on": scan,
 }

@@ -25,7 +25,7 @@ pub fn check(library: &Arc<Library>, kind: &'static str) -> Result<()> {
     match refusal {
         None => Ok(()),
         Some(words) => Err(Error::unsupported(format!(
-            "TensorRT-RTX has no implementation of it ({})",
+            "TensorRT-RTX has no implementation of it: \"{}\"",
             words.lines().next().unwrap_or_default()
         ))),
     }

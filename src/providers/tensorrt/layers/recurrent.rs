@@ -118,7 +118,7 @@ impl<'a> Recurrence<'a> {
         w.elementwise("LESS", numbers, lengths).map(Some)
     }
 
-    /// The part `from..to` of a matrix along an axis, in units of the hidden extent; `other` is its extent along the other one.
+    /// A part of a matrix along an axis, in units of the hidden extent; `other` is its extent along the other one.
     fn cut(&self, w: &mut Writer, x: Tensor, axis: usize, other: &Dim, units: Range<usize>) -> Result<Tensor> {
         let [from, count] = [units.start, units.len()].map(|units| self.units(units));
         let (mut start, mut size) = ([0i64.into(), 0i64.into()], [other.clone(), other.clone()]);
