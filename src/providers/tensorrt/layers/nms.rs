@@ -7,6 +7,7 @@ use crate::network::Layer;
 use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
+use crate::network::op::is_counted;
 use crate::providers::tensorrt::handle::{Spec, Tensor};
 use crate::providers::tensorrt::implemented;
 use crate::providers::tensorrt::plan::with_counted;
@@ -54,7 +55,10 @@ fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
 
 /// Refuses more scores of an image than TensorRT looks at.
 fn candidates(w: &Writer, scores: &Dim) -> Result<()> {
-    let (_, greatest) = scores.bounds(&with_counted(&w.network.symbols, [scores]));
+    // The network of a branch holds sizes of the one around, those that depend on data without a bound.
+    let known = w.network.symbols.iter().filter(|(name, _)| !is_counted(name));
+    let known = known.map(|(name, range)| (name.clone(), *range)).collect();
+    let (_, greatest) = scores.bounds(&with_counted(&known, [scores]));
     if greatest <= CANDIDATES {
         return Ok(());
     }
