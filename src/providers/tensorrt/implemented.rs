@@ -10,8 +10,11 @@ use crate::network::array::Array;
 use crate::network::dtype::DType;
 use std::sync::Arc;
 
+/// Writes a network with one layer; gives its output.
+type Write = fn(&mut Session) -> Result<Tensor>;
+
 /// The smallest networks with these layers.
-const LAYERS: [(&str, fn(&mut Session) -> Result<Tensor>); 2] = [("NonZero", non_zero), ("NMS", nms)];
+const LAYERS: [(&str, Write); 2] = [("NonZero", non_zero), ("NMS", nms)];
 
 /// Whether a library builds networks with layers of this kind.
 ///
@@ -32,7 +35,7 @@ pub fn check(library: &Arc<Library>, kind: &'static str) -> Result<()> {
 }
 
 /// For no GPU that is there, so that nothing is asked of one.
-fn build(library: &Arc<Library>, write: fn(&mut Session) -> Result<Tensor>) -> Result<()> {
+fn build(library: &Arc<Library>, write: Write) -> Result<()> {
     let mut session = Session::new(library, Sink::silent())?;
     let output = write(&mut session)?;
     session.output(output, "y")?;
