@@ -21,6 +21,12 @@ class Session {
     virtual std::uint32_t add_input(rust::Str name, rust::Str dtype, rust::Slice<const std::int64_t> dims) = 0;
     // Gives the numbers of the layer's outputs. The weights must live until the plan is built.
     virtual rust::Vec<std::uint32_t> add_layer(const LayerSpec& spec) = 0;
+    // Gives the number of a new loop, which its boundary layers name.
+    virtual std::uint32_t add_loop(rust::Str name) = 0;
+    // The same for a conditional.
+    virtual std::uint32_t add_conditional(rust::Str name) = 0;
+    // Says what the output of a recurrence is in the next step.
+    virtual void set_next(std::uint32_t recurrence, std::uint32_t next) = 0;
     virtual void mark_output(std::uint32_t tensor, rust::Str name) = 0;
     // Says what TensorRT makes of a tensor.
     virtual TensorInfo tensor(std::uint32_t tensor) const = 0;

@@ -18,6 +18,15 @@ pub fn simplified(
 ) -> Result<Network> {
     network.verify()?;
     widen_ranges(&mut network, &config.profiles)?;
+    simplify(network, config, keeps_whole)
+}
+
+/// The same for networks that layers hold too: their engines are not ours.
+fn simplify(
+    mut network: Network,
+    config: &BuilderConfig,
+    keeps_whole: &dyn Fn(&Network, LayerId) -> bool,
+) -> Result<Network> {
     likely::settle(&mut network);
     let settings = passes::Settings {
         compute: config.compute,
@@ -29,5 +38,10 @@ pub fn simplified(
     if passes::decompose::without_kernel(&mut network, keeps_whole)? > 0 {
         passes::tidy(&mut network, &settings)?;
     }
+    let ranges = network.symbols.clone();
+    network.change_bodies(|mut body| {
+        body.take_ranges(|name| ranges.get(name).copied());
+        simplify(body, config, keeps_whole)
+    })?;
     Ok(network)
 }

@@ -127,6 +127,23 @@ impl Network {
         self.push_tensor(name, ty, Source::Symbolic)
     }
 
+    /// Puts what `change` makes of them in the place of the networks that layers hold; inputs and results stay in number and
+    /// type.
+    ///
+    /// # Errors
+    /// As `change`; names the layer.
+    pub(crate) fn change_bodies(&mut self, change: impl Fn(Network) -> Result<Network>) -> Result<()> {
+        for layer in self.layers.values_mut() {
+            for attr in layer.attrs.values_mut() {
+                if let Attr::Body(body) = attr {
+                    let changed = change((*body.0).clone()).map_err(|e| e.layer(&layer.name))?;
+                    *body = Body(Arc::new(changed));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Gives the symbols of a body, and of the bodies in it, the ranges that they have around it.
     pub(crate) fn take_ranges(&mut self, ranges: impl Fn(&str) -> Option<Range>) {
         for (name, range) in &mut self.symbols {

@@ -15,10 +15,10 @@ from tests.conformance.test_conformance import MODULES, arrays_of, network_of, s
 from tests.tensorrt.doubled import call
 
 
-def of_case(op: str, index: int) -> tuple[str, list[Any]]:
+def of_case(op: str, index: int, dtype: str = "") -> tuple[str, list[Any]]:
     """A case of the conformance suite: why it has no plan, or what its plan gives."""
     case = MODULES[op].CASES[index]
-    _, arrays = inputs_of(op, index)
+    _, arrays = inputs_of(op, index, dtype)
     static: list[list[int | str]] = [[] if array is None else list(array.shape) for array in arrays]
     made = network_of(case, op, arrays, symbolic(case, arrays) if case.dynamic else static)
     for symbol in made.symbols:
@@ -39,8 +39,8 @@ def of_case(op: str, index: int) -> tuple[str, list[Any]]:
     return "", [found[f"y{i}"] for i in range(case.outputs)]
 
 
-def inputs_of(op: str, index: int) -> tuple[np.dtype[Any], list[Any]]:
-    """The dtype and the inputs of a case."""
+def inputs_of(op: str, index: int, dtype: str = "") -> tuple[np.dtype[Any], list[Any]]:
+    """The dtype and the inputs of a case: float32, where it has that and none is named."""
     case = MODULES[op].CASES[index]
-    dtype = dtype_of("float32" if "float32" in case.dtypes else case.dtypes[0])
-    return dtype, arrays_of(case, dtype, zlib.crc32(f"{op} {case.name}".encode()))
+    chosen = dtype_of(dtype or ("float32" if "float32" in case.dtypes else case.dtypes[0]))
+    return chosen, arrays_of(case, chosen, zlib.crc32(f"{op} {case.name}".encode()))

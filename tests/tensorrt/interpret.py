@@ -48,14 +48,16 @@ class Reader:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.types: dict[str, int] = {}
+        self.names = 0
 
     def model(self) -> onnx.ModelProto:
         """The network in ONNX."""
         for port in self.network["inputs"]:
             self.types[name(port["tensor"])] = DTYPES[port["dtype"]]
-        for layer in self.network["layers"]:
-            inputs = [name(tensor) for tensor in layer["inputs"]]
-            KINDS[layer["kind"]](self, layer, inputs, [name(tensor) for tensor in layer["outputs"]])
+        from tests.tensorrt import interpret_control
+
+        for layer in interpret_control.nested(self.network["layers"]):
+            self.read(layer)
         # Outputs may be any tensors, inputs too.
         outputs = [f"result {at}" for at, _ in enumerate(self.network["outputs"])]
         for output, port in zip(outputs, self.network["outputs"], strict=True):
@@ -65,9 +67,19 @@ class Reader:
         graph = helper.make_graph(self.nodes, "plan", *ports, initializer=self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
+    def read(self, layer: Layer) -> None:
+        """Adds what a layer does."""
+        inputs = [name(tensor) for tensor in layer["inputs"]]
+        KINDS[layer["kind"]](self, layer, inputs, [name(tensor) for tensor in layer["outputs"]])
+
+    def fresh(self, what: str) -> str:
+        """A name that nothing has, in this graph or one inside of it."""
+        self.names += 1
+        return f"{what} {self.names}"
+
     def add(self, op: str, inputs: list[str], *outputs: str, **attributes: Any) -> str:
         """Adds a node; gives its first output."""
-        made = list(outputs) or [f"between {len(self.nodes)}"]
+        made = list(outputs) or [self.fresh("between")]
         self.nodes.append(helper.make_node(op, inputs, made, **attributes))
         return made[0]
 
@@ -141,6 +153,10 @@ def activation(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
     if op == "Clip":
         low, high = (r.add("CastLike", [r.constant(np.float32(bound)), x[0]]) for bound in (alpha, beta))
         r.add("Clip", [x[0], low, high], *y)
+        return
+    if op == "ScaledTanh":
+        inner, outer = (r.add("CastLike", [r.constant(np.float32(number)), x[0]]) for number in (beta, alpha))
+        r.add("Mul", [r.add("Tanh", [r.add("Mul", [x[0], inner])]), outer], *y)
         return
     if op == "Softplus" and (alpha, beta) != (1, 1):
         raise NotImplementedError("a Softplus with numbers")
@@ -259,7 +275,7 @@ def reduce(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
 def top_k(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
     (axis,) = axes_of(layer["axes"])
     count = r.add("Reshape", [r.integers(x[1]), r.ints([1])]) if len(x) > 1 else r.ints([layer["k"]])
-    indices = f"indices {len(r.nodes)}"
+    indices = r.fresh("indices")
     r.add("TopK", [x[0], count], y[0], indices, axis=axis, largest=int(layer["operation"] == 0), sorted=1)
     r.add("Cast", [indices], y[1], to=TensorProto.INT32)
 
@@ -377,6 +393,27 @@ def scatter(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
 @kind("OneHot")
 def one_hot(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
     r.add("OneHot", [x[0], x[2], x[1]], *y, axis=int(layer["axis"]))
+
+
+@kind("NonZero")
+def non_zero(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
+    r.add("Cast", [r.add("NonZero", x)], *y, to=TensorProto.INT32)
+
+
+@kind("NMS")
+def nms(r: Reader, layer: Layer, x: list[str], y: list[str]) -> None:
+    """Scores are [batch, box, class]. Image after image, the best of all classes comes first."""
+    scores = r.add("Transpose", [x[1]], perm=[0, 2, 1])
+    found = r.add("NonMaxSuppression", [x[0], scores, r.integers(x[2]), *x[3:]], center_point_box=int(layer["format"]))
+    score = r.add("Cast", [r.add("GatherND", [scores, found])], to=TensorProto.DOUBLE)
+    image = r.add("Cast", [r.add("Gather", [found, r.ints(0)], axis=1)], to=TensorProto.DOUBLE)
+    order = r.add("Sub", [score, r.add("Mul", [image, r.constant(np.float64(1e6))])])
+    ranked, places = r.fresh("ranked"), r.fresh("places")
+    r.add("TopK", [order, r.add("Shape", [order])], ranked, places, axis=0)
+    found = r.add("Gather", [found, places])
+    r.add("Cast", [found], y[0], to=TensorProto.INT32)
+    count = r.add("Gather", [r.add("Shape", [found]), r.ints(0)])
+    r.add("Cast", [count], y[1], to=TensorProto.INT32)
 
 
 @kind("Resize")

@@ -72,6 +72,41 @@ def classifier() -> Any:
     return model_of(nodes, {"image": ["batch", 3, 16, 16]}, ["scores"], **held)
 
 
+def tagger() -> Any:
+    """An LSTM in both directions with lengths, a product and a softmax."""
+    rng = np.random.default_rng(2)
+    held = {
+        name: (0.3 * rng.standard_normal(shape)).astype("float32")
+        for name, shape in {"w": (2, 32, 6), "r": (2, 32, 8), "b": (2, 64), "p": (16, 5)}.items()
+    }
+    nodes = [
+        node("Tanh", "x", "t"),
+        node("LSTM", "t w r b", "y", hidden_size=8, direction="bidirectional"),
+        node("Transpose", "y", "m", perm=[0, 2, 1, 3]),
+        node("Reshape", "m shape", "f"),
+        node("MatMul", "f p", "q"),
+        node("Softmax", "q", "scores"),
+    ]
+    return model_of(nodes, {"x": [7, "batch", 6]}, ["scores"], **held, shape=np.array([7, -1, 16]))
+
+
+def repeated() -> Any:
+    """A chain of layers in a Loop."""
+    onnx = pytest.importorskip("onnx")
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 5] x) => (float[batch, 5] y) {
+        trips = Constant <value_int = 3> ()
+        y = Loop (trips, , x) <
+            body = step (int64 i, bool before, float[batch, 5] v) => (bool after, float[batch, 5] w) {
+            after = Identity (before)
+            a = Sin (v)
+            b = Exp (a)
+            c = Tanh (b)
+            w = Add (c, x)
+        }>
+    }"""
+    return onnx.parser.parse_model(text)
+
+
 SHAPES = {"image": ((1, 3, 16, 16), (4, 3, 16, 16), (8, 3, 16, 16))}
 
 
@@ -262,3 +297,31 @@ def test_selftest_passes_where_everything_runs(process: Process, tmp_path: Path)
     failed = [check for check in found["checks"] if not check["passed"]]
     assert status == 0 and found["passed"] and not failed, failed
     assert len(found["checks"]) == 19 and found["machine"]["library"]["version"].startswith("1.7")
+
+
+def test_a_recurrent_layer_is_part_of_a_region(process: Process) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("torch")
+    from tests.conformance.cases.lstm import by_torch
+
+    model = tagger()
+    x = np.random.default_rng(3).standard_normal((7, 4, 6)).astype("float32")
+    shapes = {"x": ((7, 1, 6), (7, 4, 6), (7, 8, 6))}
+    (found,), told = process.run(jobs.outputs, model.SerializeToString(), shapes, [{"x": x}])
+    assert len(told["regions"]) == 1 and "y" in told["regions"][0] and told["reasons"] == {}
+    held = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    w, r, b = (held[name].astype(np.float64) for name in "wrb")
+    y = by_torch(np.tanh(x.astype(np.float64)), w, r, b)[0].transpose(0, 2, 1, 3)
+    powers = np.exp(y.reshape(7, 4, 16) @ held["p"])
+    np.testing.assert_allclose(found["scores"], powers / powers.sum(-1, keepdims=True), rtol=1e-5, atol=1e-5)
+
+
+def test_regions_lie_in_the_bodies_of_loops(process: Process) -> None:
+    x = np.random.default_rng(4).standard_normal((4, 5)).astype("float32")
+    model = repeated().SerializeToString()
+    (found,), told = process.run(jobs.outputs, model, {"x": ((1, 5), (4, 5), (8, 5))}, [{"x": x}])
+    want = x
+    for _ in range(3):
+        want = np.tanh(np.exp(np.sin(want))) + x
+    np.testing.assert_allclose(found["y"], want, rtol=1e-5, atol=1e-5)
+    assert [len(layers) for layers in told["regions"]] == [4]

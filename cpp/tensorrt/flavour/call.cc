@@ -22,8 +22,10 @@ rust::Vec<std::int64_t> extents_of(const nvinfer1::Dims& dims) {
 }
 
 nvinfer1::Weights weights_of(const WeightsSpec& given) {
-    return {named<nvinfer1::DataType>(static_cast<std::string>(given.dtype)),
-            reinterpret_cast<const void*>(given.address), static_cast<std::int64_t>(given.count)};
+    // Where there are no numbers TensorRT wants no address either.
+    const auto* values = given.count == 0 ? nullptr : reinterpret_cast<const void*>(given.address);
+    return {named<nvinfer1::DataType>(static_cast<std::string>(given.dtype)), values,
+            static_cast<std::int64_t>(given.count)};
 }
 
 nvinfer1::ITensor& Call::tensor(std::size_t index) const {
@@ -34,7 +36,7 @@ nvinfer1::ITensor& Call::tensor(std::size_t index) const {
 
 nvinfer1::ITensor* Call::optional(std::size_t index) const {
     if (index >= spec_.inputs.size() || spec_.inputs[index] < 0) return nullptr;
-    return tensors_.at(static_cast<std::size_t>(spec_.inputs[index]));
+    return made_.tensors.at(static_cast<std::size_t>(spec_.inputs[index]));
 }
 
 const Property* Call::find(const char* name) const {

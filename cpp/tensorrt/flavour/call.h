@@ -13,12 +13,19 @@ rust::Vec<std::int64_t> extents_of(const nvinfer1::Dims& dims);
 // Where they are; the numbers are not copied.
 nvinfer1::Weights weights_of(const WeightsSpec& given);
 
+// What a network has so far, by number.
+struct Made {
+    std::vector<nvinfer1::ITensor*> tensors;
+    // What gives each tensor; null for inputs of the network.
+    std::vector<nvinfer1::ILayer*> producers;
+    std::vector<nvinfer1::ILoop*> loops;
+    std::vector<nvinfer1::IIfConditional*> conditionals;
+};
+
 // What a layer is made of, read by name. Whatever is missing is thrown.
 class Call {
   public:
-    using Tensors = std::vector<nvinfer1::ITensor*>;
-
-    Call(const LayerSpec& spec, const Tensors& tensors) : spec_(spec), tensors_(tensors) {}
+    Call(const LayerSpec& spec, const Made& made) : spec_(spec), made_(made) {}
 
     std::size_t inputs() const { return spec_.inputs.size(); }
     nvinfer1::ITensor& tensor(std::size_t index) const;
@@ -41,13 +48,19 @@ class Call {
     nvinfer1::Permutation permutation(const char* name) const;
     // None where they are left out.
     nvinfer1::Weights weights(std::size_t index) const;
+    // The loop that it is a boundary of.
+    nvinfer1::ILoop& loop() const { return *made_.loops.at(static_cast<std::size_t>(number("loop"))); }
+    // The conditional that it is a boundary of.
+    nvinfer1::IIfConditional& conditional() const {
+        return *made_.conditionals.at(static_cast<std::size_t>(number("conditional")));
+    }
 
   private:
     const Property* find(const char* name) const;
     const Property& get(const char* name) const;
 
     const LayerSpec& spec_;
-    const Tensors& tensors_;
+    const Made& made_;
 };
 
 }  // namespace neurenix::tensorrt::NEURENIX_FLAVOUR

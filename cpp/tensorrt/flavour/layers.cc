@@ -39,6 +39,14 @@ Adder adder(const std::string& kind) {
         {"GridSample", add_grid_sample},
         {"Quantize", add_quantize},
         {"Dequantize", add_dequantize},
+        {"TripLimit", add_trip_limit},
+        {"Iterator", add_iterator},
+        {"Recurrence", add_recurrence},
+        {"LoopOutput", add_loop_output},
+        {"Condition", add_condition},
+        {"ConditionalInput", add_conditional_input},
+        {"ConditionalOutput", add_conditional_output},
+        {"NMS", add_nms},
         {"PluginV3", add_plugin},
     };
     const auto found = all.find(kind);

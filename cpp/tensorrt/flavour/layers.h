@@ -50,6 +50,16 @@ nvinfer1::ILayer* add_grid_sample(nvinfer1::INetworkDefinition& network, const C
 // layers/quantization.cc
 nvinfer1::ILayer* add_quantize(nvinfer1::INetworkDefinition& network, const Call& call);
 nvinfer1::ILayer* add_dequantize(nvinfer1::INetworkDefinition& network, const Call& call);
+// layers/control.cc
+nvinfer1::ILayer* add_trip_limit(nvinfer1::INetworkDefinition& network, const Call& call);
+nvinfer1::ILayer* add_iterator(nvinfer1::INetworkDefinition& network, const Call& call);
+nvinfer1::ILayer* add_recurrence(nvinfer1::INetworkDefinition& network, const Call& call);
+nvinfer1::ILayer* add_loop_output(nvinfer1::INetworkDefinition& network, const Call& call);
+nvinfer1::ILayer* add_condition(nvinfer1::INetworkDefinition& network, const Call& call);
+nvinfer1::ILayer* add_conditional_input(nvinfer1::INetworkDefinition& network, const Call& call);
+nvinfer1::ILayer* add_conditional_output(nvinfer1::INetworkDefinition& network, const Call& call);
+// layers/nms.cc
+nvinfer1::ILayer* add_nms(nvinfer1::INetworkDefinition& network, const Call& call);
 // layers/plugin.cc
 nvinfer1::ILayer* add_plugin(nvinfer1::INetworkDefinition& network, const Call& call);
 

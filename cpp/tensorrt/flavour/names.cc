@@ -40,6 +40,7 @@ const Names<ActivationType>& names() {
         {"SOFTPLUS", ActivationType::kSOFTPLUS},
         {"CLIP", ActivationType::kCLIP},
         {"HARD_SIGMOID", ActivationType::kHARD_SIGMOID},
+        {"SCALED_TANH", ActivationType::kSCALED_TANH},
         {"THRESHOLDED_RELU", ActivationType::kTHRESHOLDED_RELU},
 #if NEURENIX_SHAPE >= 10
         {"GELU_ERF", ActivationType::kGELU_ERF},
@@ -169,6 +170,27 @@ const Names<SampleMode>& names() {
 }
 
 template <>
+const Names<TripLimit>& names() {
+    static const Names<TripLimit> all{{"COUNT", TripLimit::kCOUNT}, {"WHILE", TripLimit::kWHILE}};
+    return all;
+}
+
+template <>
+const Names<LoopOutput>& names() {
+    static const Names<LoopOutput> all{{"LAST_VALUE", LoopOutput::kLAST_VALUE},
+                                       {"CONCATENATE", LoopOutput::kCONCATENATE},
+                                       {"REVERSE", LoopOutput::kREVERSE}};
+    return all;
+}
+
+template <>
+const Names<BoundingBoxFormat>& names() {
+    static const Names<BoundingBoxFormat> all{{"CORNER_PAIRS", BoundingBoxFormat::kCORNER_PAIRS},
+                                              {"CENTER_SIZES", BoundingBoxFormat::kCENTER_SIZES}};
+    return all;
+}
+
+template <>
 const Names<BuilderFlag>& names() {
     static const Names<BuilderFlag> all{
         {"TF32", BuilderFlag::kTF32},
@@ -241,6 +263,9 @@ template InterpolationMode named(const std::string&);
 template ResizeCoordinateTransformation named(const std::string&);
 template ResizeRoundMode named(const std::string&);
 template SampleMode named(const std::string&);
+template TripLimit named(const std::string&);
+template LoopOutput named(const std::string&);
+template BoundingBoxFormat named(const std::string&);
 template BuilderFlag named(const std::string&);
 template HardwareCompatibilityLevel named(const std::string&);
 template bool has<BuilderFlag>(const std::string&);

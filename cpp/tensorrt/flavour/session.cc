@@ -35,9 +35,10 @@ FlavourSession::FlavourSession(void* create_builder, rust::Box<Sink> sink) : log
 
 void FlavourSession::fail(const std::string& otherwise) { throw std::runtime_error(logger_.errors(otherwise)); }
 
-std::uint32_t FlavourSession::keep(nvinfer1::ITensor* tensor) {
-    tensors_.push_back(tensor);
-    return static_cast<std::uint32_t>(tensors_.size() - 1);
+std::uint32_t FlavourSession::keep(nvinfer1::ITensor* tensor, nvinfer1::ILayer* producer) {
+    made_.tensors.push_back(tensor);
+    made_.producers.push_back(producer);
+    return static_cast<std::uint32_t>(made_.tensors.size() - 1);
 }
 
 std::uint32_t FlavourSession::add_input(rust::Str name, rust::Str dtype, rust::Slice<const std::int64_t> dims) {
@@ -45,11 +46,11 @@ std::uint32_t FlavourSession::add_input(rust::Str name, rust::Str dtype, rust::S
     const auto type = named<nvinfer1::DataType>(static_cast<std::string>(dtype));
     nvinfer1::ITensor* tensor = network_->addInput(text.c_str(), type, dims_of(dims.data(), dims.size()));
     if (tensor == nullptr) fail("TensorRT does not take this input");
-    return keep(tensor);
+    return keep(tensor, nullptr);
 }
 
 rust::Vec<std::uint32_t> FlavourSession::add_layer(const LayerSpec& spec) {
-    const Call call(spec, tensors_);
+    const Call call(spec, made_);
     logger_.errors("");
     nvinfer1::ILayer* layer = adder(static_cast<std::string>(spec.kind))(*network_, call);
     if (layer == nullptr) fail("TensorRT does not take this layer");
@@ -65,19 +66,44 @@ rust::Vec<std::uint32_t> FlavourSession::add_layer(const LayerSpec& spec) {
         // A layer whose inputs do not fit tells so only when its shapes are asked for.
         if (output == nullptr || output->getDimensions().nbDims < 0)
             fail("TensorRT finds no shape for the layer's output");
-        outputs.push_back(keep(output));
+        // RTX 1.7.1 builds no loop with a tensor whose type nobody has asked for: "has an invalid inferred type".
+        static_cast<void>(output->getType());
+        outputs.push_back(keep(output, layer));
     }
     return outputs;
 }
 
+std::uint32_t FlavourSession::add_loop(rust::Str name) {
+    nvinfer1::ILoop* loop = network_->addLoop();
+    if (loop == nullptr) fail("TensorRT gives no loop");
+    loop->setName(static_cast<std::string>(name).c_str());
+    made_.loops.push_back(loop);
+    return static_cast<std::uint32_t>(made_.loops.size() - 1);
+}
+
+std::uint32_t FlavourSession::add_conditional(rust::Str name) {
+    nvinfer1::IIfConditional* conditional = network_->addIfConditional();
+    if (conditional == nullptr) fail("TensorRT gives no conditional");
+    conditional->setName(static_cast<std::string>(name).c_str());
+    made_.conditionals.push_back(conditional);
+    return static_cast<std::uint32_t>(made_.conditionals.size() - 1);
+}
+
+void FlavourSession::set_next(std::uint32_t recurrence, std::uint32_t next) {
+    nvinfer1::ILayer* layer = made_.producers.at(recurrence);
+    if (layer == nullptr || layer->getType() != nvinfer1::LayerType::kRECURRENCE)
+        throw std::invalid_argument("only a recurrence has a next value");
+    layer->setInput(1, *made_.tensors.at(next));
+}
+
 void FlavourSession::mark_output(std::uint32_t tensor, rust::Str name) {
-    nvinfer1::ITensor& marked = *tensors_.at(tensor);
+    nvinfer1::ITensor& marked = *made_.tensors.at(tensor);
     marked.setName(static_cast<std::string>(name).c_str());
     network_->markOutput(marked);
 }
 
 TensorInfo FlavourSession::tensor(std::uint32_t tensor) const {
-    const nvinfer1::ITensor& found = *tensors_.at(tensor);
+    const nvinfer1::ITensor& found = *made_.tensors.at(tensor);
     return {found.getName(), name_of(found.getType()), extents_of(found.getDimensions())};
 }
 

@@ -28,40 +28,20 @@ LOWEST = -32768.0
 FLOATS = (DataType.FLOAT, DataType.HALF)
 
 
-class EfficientNMS(IPluginV2):
-    """boxes [N, A, 4], [N, A, 1, 4] or [N, A, C, 4], scores [N, A, C] and perhaps anchors [1 or N, A, 4], float32 or
-    float16, to num_detections int32 [N, 1], detection_boxes [N, K, 4], detection_scores [N, K] and detection_classes
-    int32 [N, K], where K is `max_output_boxes`. What is behind the detections is zero.
+class Suppression(IPluginV2):
+    """What plugins that suppress boxes share: which scores count, where their boxes are, and which of them are kept."""
 
-    Scores of at least `score_threshold` count, the best 4096 of an image; of equal ones those that come first. A box
-    is dropped where its intersection over union with a better one (of its class, unless `class_agnostic`) is at least
-    `iou_threshold`. `score_activation`: the scores are put through a sigmoid, which the threshold means. `box_coding`:
-    0 for two corners, 1 for centre and size; results are corners. With anchors, boxes are offsets from them.
-    `background_class` never counts. Calculated in the dtype of the boxes, areas in float32, as TensorRT does.
-    """
+    score_threshold: float
+    iou_threshold: float
+    most: int
+    background = -1
+    is_raw = False
+    is_agnostic = False
+    is_centred = False
 
-    def __init__(
-        self,
-        score_threshold: float = 0.5,
-        iou_threshold: float = 0.5,
-        max_output_boxes: int = 100,
-        background_class: int = -1,
-        score_activation: int = 0,
-        class_agnostic: int = 0,
-        box_coding: int = 0,
-    ) -> None:
-        if max_output_boxes < 1 or box_coding not in (0, 1):
-            raise InvalidArgumentError(
-                "a field is out of range",
-                expected="max_output_boxes of 1 or more, box_coding 0 (corners) or 1 (centre and size)",
-                got=f"max_output_boxes {max_output_boxes}, box_coding {box_coding}",
-            )
-        self.score_threshold, self.iou_threshold = float(score_threshold), float(iou_threshold)
-        self.most, self.background = int(max_output_boxes), int(background_class)
-        self.is_raw, self.is_agnostic = bool(score_activation), bool(class_agnostic)
-        self.is_centred = bool(box_coding)
-
-    def get_output_shape(self, input_shapes: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    @staticmethod
+    def check_shapes(input_shapes: Sequence[Sequence[Any]]) -> None:
+        """Raises `ShapeError` unless boxes, scores and perhaps anchors go together."""
         boxes, scores = input_shapes[:2] if len(input_shapes) in (2, 3) else ((), ())
         is_one = len(boxes) == 3 or (len(boxes) == 4 and str(boxes[2]) == "1")
         fits = len(scores) in (3, 4) and (is_one or len(boxes) == 4)
@@ -77,16 +57,6 @@ class EfficientNMS(IPluginV2):
                 expected="[N, A, 4], [N, A, 1, 4] or [N, A, C, 4]; [N, A, C]; perhaps [1, A, 4] or [N, A, 4]",
                 got=", ".join(str(list(map(str, shape))).replace("'", "") for shape in input_shapes),
             )
-        n = boxes[0]
-        return [(n, 1), (n, self.most, 4), (n, self.most), (n, self.most)]
-
-    def get_output_dtypes(self, input_dtypes: Sequence[Any]) -> list[Any]:
-        return [DataType.INT32, input_dtypes[0], input_dtypes[0], DataType.INT32]
-
-    def supports_format_combination(self, pos: int, in_out: Sequence[PluginTensorDesc], num_inputs: int) -> bool:
-        if pos - num_inputs in (0, 3):
-            return in_out[pos].type == DataType.INT32
-        return in_out[pos].type in FLOATS and in_out[pos].type == in_out[0].type
 
     def _least(self, dtype: np.dtype[Any]) -> Any:
         """The threshold, as it is compared with the scores."""
@@ -96,27 +66,15 @@ class EfficientNMS(IPluginV2):
                 threshold = np.log(threshold / (1 - threshold)) if threshold > 0 else np.float32(LOWEST)
         return threshold.astype(dtype)
 
-    def execute(self, inputs: Sequence[Array], outputs: Sequence[Array], stream: int) -> None:
+    def detections(self, inputs: Sequence[Array], image: int) -> tuple[Array, Array, Array]:
+        """Places, classes and corners of the boxes of an image that are kept, the best first."""
         boxes, scores = inputs[:2]
-        for output in outputs:
-            output[...] = 0
-        for image in range(len(boxes)):
-            places, classes = self._candidates(scores[image].reshape(scores.shape[1:3]))
-            own = (
-                boxes[image, places, classes if boxes.shape[2] > 1 else 0] if boxes.ndim == 4 else boxes[image, places]
-            )
-            anchors = None if len(inputs) < 3 else inputs[2][image if len(inputs[2]) > 1 else 0, places]
-            corners = self._corners(own, anchors)
-            kept = self._kept(corners, classes)
-            chosen = scores[image].reshape(scores.shape[1:3])[places[kept], classes[kept]]
-            if self.is_raw:
-                with np.errstate(over="ignore"):
-                    chosen = 1 / (1 + np.exp(-chosen))
-            count = len(kept)
-            outputs[0][image] = count
-            outputs[1][image, :count] = corners[kept]
-            outputs[2][image, :count] = chosen
-            outputs[3][image, :count] = classes[kept]
+        places, classes = self._candidates(scores[image].reshape(scores.shape[1:3]))
+        own = boxes[image, places, classes if boxes.shape[2] > 1 else 0] if boxes.ndim == 4 else boxes[image, places]
+        anchors = None if len(inputs) < 3 else inputs[2][image if len(inputs[2]) > 1 else 0, places]
+        corners = self._corners(own, anchors)
+        kept = self._kept(corners, classes)
+        return places[kept], classes[kept], corners[kept]
 
     def _candidates(self, scores: Array) -> tuple[Array, Array]:
         """Place and class of the scores that count, the best first."""
@@ -166,6 +124,69 @@ class EfficientNMS(IPluginV2):
             part = np.divide(shared, union, out=np.zeros_like(shared), where=(shared > 0) & (union > 0))
             dropped[near[part >= overlap]] = True
         return np.asarray(kept, np.int64)
+
+
+class EfficientNMS(Suppression):
+    """boxes [N, A, 4], [N, A, 1, 4] or [N, A, C, 4], scores [N, A, C] and perhaps anchors [1 or N, A, 4], float32 or
+    float16, to num_detections int32 [N, 1], detection_boxes [N, K, 4], detection_scores [N, K] and detection_classes
+    int32 [N, K], where K is `max_output_boxes`. What is behind the detections is zero.
+
+    Scores of at least `score_threshold` count, the best 4096 of an image; of equal ones those that come first. A box
+    is dropped where its intersection over union with a better one (of its class, unless `class_agnostic`) is at least
+    `iou_threshold`. `score_activation`: the scores are put through a sigmoid, which the threshold means. `box_coding`:
+    0 for two corners, 1 for centre and size; results are corners. With anchors, boxes are offsets from them.
+    `background_class` never counts. Calculated in the dtype of the boxes, areas in float32, as TensorRT does.
+    """
+
+    def __init__(
+        self,
+        score_threshold: float = 0.5,
+        iou_threshold: float = 0.5,
+        max_output_boxes: int = 100,
+        background_class: int = -1,
+        score_activation: int = 0,
+        class_agnostic: int = 0,
+        box_coding: int = 0,
+    ) -> None:
+        if max_output_boxes < 1 or box_coding not in (0, 1):
+            raise InvalidArgumentError(
+                "a field is out of range",
+                expected="max_output_boxes of 1 or more, box_coding 0 (corners) or 1 (centre and size)",
+                got=f"max_output_boxes {max_output_boxes}, box_coding {box_coding}",
+            )
+        self.score_threshold, self.iou_threshold = float(score_threshold), float(iou_threshold)
+        self.most, self.background = int(max_output_boxes), int(background_class)
+        self.is_raw, self.is_agnostic = bool(score_activation), bool(class_agnostic)
+        self.is_centred = bool(box_coding)
+
+    def get_output_shape(self, input_shapes: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        self.check_shapes(input_shapes)
+        n = input_shapes[0][0]
+        return [(n, 1), (n, self.most, 4), (n, self.most), (n, self.most)]
+
+    def get_output_dtypes(self, input_dtypes: Sequence[Any]) -> list[Any]:
+        return [DataType.INT32, input_dtypes[0], input_dtypes[0], DataType.INT32]
+
+    def supports_format_combination(self, pos: int, in_out: Sequence[PluginTensorDesc], num_inputs: int) -> bool:
+        if pos - num_inputs in (0, 3):
+            return in_out[pos].type == DataType.INT32
+        return in_out[pos].type in FLOATS and in_out[pos].type == in_out[0].type
+
+    def execute(self, inputs: Sequence[Array], outputs: Sequence[Array], stream: int) -> None:
+        scores = inputs[1]
+        for output in outputs:
+            output[...] = 0
+        for image in range(len(scores)):
+            places, classes, corners = self.detections(inputs, image)
+            chosen = scores[image].reshape(scores.shape[1:3])[places, classes]
+            if self.is_raw:
+                with np.errstate(over="ignore"):
+                    chosen = 1 / (1 + np.exp(-chosen))
+            count = len(places)
+            outputs[0][image] = count
+            outputs[1][image, :count] = corners
+            outputs[2][image, :count] = chosen
+            outputs[3][image, :count] = classes
 
     def cuda_source(self, inputs: Sequence[PluginTensorDesc], outputs: Sequence[PluginTensorDesc]) -> CudaSource:
         boxes, scores = inputs[0], inputs[1]

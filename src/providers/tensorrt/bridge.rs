@@ -117,6 +117,9 @@ pub(super) mod ffi {
         /// # Safety
         /// The weights must live, unchanged, until the session is dropped.
         unsafe fn add_layer(self: Pin<&mut Session>, spec: &LayerSpec) -> Result<Vec<u32>>;
+        fn add_loop(self: Pin<&mut Session>, name: &str) -> Result<u32>;
+        fn add_conditional(self: Pin<&mut Session>, name: &str) -> Result<u32>;
+        fn set_next(self: Pin<&mut Session>, recurrence: u32, next: u32) -> Result<()>;
         fn mark_output(self: Pin<&mut Session>, tensor: u32, name: &str) -> Result<()>;
         fn tensor(self: &Session, tensor: u32) -> Result<TensorInfo>;
         fn has_flag(self: &Session, name: &str) -> Result<bool>;

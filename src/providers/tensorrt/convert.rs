@@ -2,13 +2,12 @@
 //! layer gives comes in as an input, and what it reads goes out as a result.
 
 use super::NAME;
-use super::handle::{Description, Session, Tensor, dtype_name};
+use super::handle::{Description, Session, dtype_name};
 use super::layers;
 use super::library::Library;
 use super::sink::Sink;
 use super::writer::Writer;
 use crate::error::{Error, Result};
-use crate::network::dim::Dim;
 use crate::network::{Layer, LayerId, Network, Source, TensorId};
 use crate::plan::Refusal;
 use std::collections::{BTreeMap, HashSet};
@@ -89,7 +88,8 @@ impl<'n> Selection<'n> {
         let mut refused = Refused::new();
         // A layer that TensorRT refused stays in its network, which is then of no use: it is written anew without it.
         loop {
-            let (_, new) = self.walk(Session::new(library, Sink::silent())?)?;
+            let mut session = Session::new(library, Sink::silent())?;
+            let (_, new) = self.walk(&mut session)?;
             if new.is_empty() {
                 return Ok(refused);
             }
@@ -103,21 +103,25 @@ impl<'n> Selection<'n> {
     /// # Errors
     /// If the library gives no session, or does not take a layer that it took before.
     pub fn write(&self, library: &Arc<Library>, sink: Sink) -> Result<(Session, Vec<Description>)> {
-        let (mut writer, refused) = self.walk(Session::new(library, sink)?)?;
+        let mut session = Session::new(library, sink)?;
+        let (mut writer, refused) = self.walk(&mut session)?;
         if let Some(refusal) = refused.into_values().next() {
             return Err(Error::unsupported(refusal.reason).layer(refusal.layer));
         }
         let outputs = self.results();
         let tensors = outputs.iter().map(|(id, _)| writer.tensor(*id));
         let tensors = tensors.collect::<Result<Vec<_>>>()?;
-        let session = writer.finish(&outputs)?;
+        writer.finish(&outputs)?;
         let described = tensors.iter().map(|&tensor| session.describe(tensor));
         let described = described.collect::<Result<_>>()?;
         Ok((session, described))
     }
 
     /// Writes every layer that TensorRT takes; gives the others.
-    fn walk(&self, session: Session) -> Result<(Writer<'n>, Refused)> {
+    fn walk<'s>(&self, session: &'s mut Session) -> Result<(Writer<'s>, Refused)>
+    where
+        'n: 's,
+    {
         let network = self.network;
         let mut writer = Writer::new(network, session);
         let mut refused = Refused::new();
@@ -126,7 +130,7 @@ impl<'n> Selection<'n> {
         }
         for id in network.order()?.into_iter().filter(|id| self.inside.contains(id)) {
             let layer = &network[id];
-            if let Err(error) = write(&mut writer, network, id) {
+            if let Err(error) = layers::write(&mut writer, id) {
                 refused.insert(id, refusal(layer, &error));
                 for &output in layer.outputs.iter().filter(|&&output| is_fed(network, output)) {
                     writer.feed(output)?;
@@ -198,44 +202,6 @@ fn excluded(network: &Network, exclude: &[String]) -> Refused {
     let reason = Error::unsupported("excluded by the caller");
     let out = network.layers().filter(|(_, layer)| named(layer));
     out.map(|(id, layer)| (id, refusal(layer, &reason))).collect()
-}
-
-fn write(writer: &mut Writer, network: &Network, id: LayerId) -> Result<()> {
-    let layer = &network[id];
-    let write = layers::find(layer.op.name)
-        .ok_or_else(|| Error::unsupported("Neurenix does not write it in layers of TensorRT"))?;
-    let types = layer
-        .inputs
-        .iter()
-        .flatten()
-        .chain(&layer.outputs)
-        .map(|&t| &network[t]);
-    for tensor in types {
-        dtype_name(tensor.ty.dtype).map_err(|e| e.tensor(&tensor.name))?;
-    }
-    writer.begin_layer(layer);
-    let outputs = write(writer, layer)?;
-    for (&ours, theirs) in layer.outputs.iter().zip(outputs) {
-        agree(writer, ours, theirs)?;
-        writer.put(ours, theirs);
-    }
-    Ok(())
-}
-
-/// TensorRT's own rules have to give the dtype and the extents that the network states.
-fn agree(writer: &Writer, ours: TensorId, theirs: Tensor) -> Result<()> {
-    let (ty, found) = (&writer.network[ours].ty, writer.session.describe(theirs)?);
-    let fits = |(dim, extent): (&Dim, &i64)| dim.as_const().is_none_or(|known| *extent < 0 || *extent == known);
-    let same = found.shape.len() == ty.rank() && ty.shape.iter().zip(&found.shape).all(fits);
-    match same && found.dtype == dtype_name(ty.dtype)? {
-        true => Ok(()),
-        false => Err(Error::unsupported(format!(
-            "TensorRT gives {}{:?} where the network has {}",
-            found.dtype,
-            found.shape,
-            ty.describe()
-        ))),
-    }
 }
 
 /// Whether a tensor can come in. What TensorRT has no dtype for, only refused layers read.

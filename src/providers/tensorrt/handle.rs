@@ -15,6 +15,14 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tensor(u32);
 
+/// A loop of a [`Session`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoopId(u32);
+
+/// A conditional of a [`Session`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConditionalId(u32);
+
 /// What a layer is made of, by TensorRT's names.
 pub struct Spec {
     spec: LayerSpec,
@@ -69,6 +77,16 @@ impl Spec {
     /// An integer or a truth value.
     pub fn int(self, name: &str, value: impl Into<i64>) -> Self {
         self.ints(name, [value.into()])
+    }
+
+    /// The loop that the layer is a boundary of.
+    pub fn of_loop(self, id: LoopId) -> Self {
+        self.int("loop", id.0)
+    }
+
+    /// The conditional that the layer is a boundary of.
+    pub fn of_conditional(self, id: ConditionalId) -> Self {
+        self.int("conditional", id.0)
     }
 
     /// Numbers.
@@ -203,8 +221,32 @@ impl Session {
         Ok(outputs.into_iter().map(Tensor).collect())
     }
 
+    /// Adds a loop under this name; its boundaries are layers.
+    ///
+    /// # Errors
+    /// If TensorRT gives none.
+    pub fn add_loop(&mut self, name: &str) -> Result<LoopId> {
+        self.raw().add_loop(name).map(LoopId).map_err(refused)
+    }
+
+    /// Adds a conditional under this name; its boundaries are layers.
+    ///
+    /// # Errors
+    /// If TensorRT gives none.
+    pub fn add_conditional(&mut self, name: &str) -> Result<ConditionalId> {
+        self.raw().add_conditional(name).map(ConditionalId).map_err(refused)
+    }
+
+    /// Says what the output of a recurrence is in the next step.
+    ///
+    /// # Errors
+    /// If the first tensor comes from no recurrence.
+    pub fn set_next(&mut self, recurrence: Tensor, next: Tensor) -> Result<()> {
+        self.raw().set_next(recurrence.0, next.0).map_err(refused)
+    }
+
     /// Whose network it is.
-    pub fn library(&self) -> &Library {
+    pub fn library(&self) -> &Arc<Library> {
         &self.library
     }
 

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::knobs;
 use crate::providers::common::packages;
 use cxx::UniquePtr;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,7 +23,11 @@ pub const NAMES: [&str; 4] = [
 const PACKAGES: [&str; 2] = ["tensorrt_libs", "tensorrt_rtx_libs"];
 
 /// An open TensorRT library.
-pub struct Library(UniquePtr<ffi::Library>);
+pub struct Library {
+    raw: UniquePtr<ffi::Library>,
+    /// What was asked of it once, and its refusal.
+    answers: Mutex<BTreeMap<&'static str, Option<String>>>,
+}
 
 /// One place that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,13 +42,20 @@ pub struct Attempt {
 pub type Search = (Option<Arc<Library>>, Vec<Attempt>);
 
 impl Library {
+    fn of(raw: UniquePtr<ffi::Library>) -> Self {
+        Self {
+            raw,
+            answers: Mutex::default(),
+        }
+    }
+
     /// Opens a file, or a name that the system finds.
     ///
     /// # Errors
     /// If that is no TensorRT of a version that this build has headers of.
     pub fn open(place: &str) -> Result<Self> {
         let open = ffi::open_library(place, false).map_err(|e| Error::device(e.what()).got(place))?;
-        Ok(Self(open))
+        Ok(Self::of(open))
     }
 
     /// The library of this process, looked for once more as long as there is none.
@@ -89,12 +101,12 @@ impl Library {
 
     /// The file that it lies in.
     pub fn path(&self) -> String {
-        self.0.path()
+        self.raw.path()
     }
 
     /// Its version, as one writes it: 11.4.0, or 1.7.1 of TensorRT-RTX.
     pub fn version(&self) -> String {
-        let number = self.0.version();
+        let number = self.raw.version();
         let (major, rest) = match number {
             ..10_000 => (number / 1000, number % 1000),
             _ => (number / 10_000, number % 10_000),
@@ -104,21 +116,27 @@ impl Library {
 
     /// Whether it is TensorRT-RTX.
     pub fn is_rtx(&self) -> bool {
-        self.0.rtx()
+        self.raw.rtx()
+    }
+
+    /// What a question comes to, asked once.
+    pub fn remember(&self, question: &'static str, ask: impl FnOnce() -> Option<String>) -> Option<String> {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.entry(question).or_insert_with(ask).clone()
     }
 
     /// Whether networks of it take plugins of the third generation.
     pub fn takes_plugins(&self) -> bool {
-        !self.is_rtx() && self.0.version() >= 10_000
+        !self.is_rtx() && self.raw.version() >= 10_000
     }
 
     /// The headers that describe it: `rtx_1_7`.
     pub fn flavour(&self) -> &str {
-        self.0.flavour()
+        self.raw.flavour()
     }
 
     pub(super) fn raw(&self) -> &ffi::Library {
-        &self.0
+        &self.raw
     }
 }
 
@@ -140,7 +158,7 @@ fn search_in(places: Vec<Place>) -> (Option<Library>, Vec<Attempt>) {
     let mut tried = vec![];
     for Place { name, opened } in places {
         match ffi::open_library(&name, opened) {
-            Ok(library) => return (Some(Library(library)), tried),
+            Ok(library) => return (Some(Library::of(library)), tried),
             Err(e) => tried.push(Attempt {
                 place: name,
                 reason: e.what().into(),

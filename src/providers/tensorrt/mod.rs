@@ -8,6 +8,7 @@ mod convert;
 mod cut;
 mod handle;
 mod hosted;
+mod implemented;
 mod keep;
 mod layers;
 pub mod library;

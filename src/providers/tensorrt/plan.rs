@@ -253,11 +253,18 @@ pub(super) fn spec(config: &Config, session: &Session, inputs: &[Input], profile
     })
 }
 
+/// The ranges of a network's symbols, and one for those of these dimensions that depend on data.
+pub(super) fn with_counted<'d>(known: &Symbols, dims: impl IntoIterator<Item = &'d Dim>) -> Symbols {
+    let named = dims.into_iter().flat_map(Dim::symbols);
+    let mut symbols: Symbols = named.map(|name| (name, COUNTED)).collect();
+    symbols.extend(known.clone());
+    symbols
+}
+
 /// The least, expected and greatest shape of a tensor in a profile.
 fn shapes(network: &Network, id: TensorId, profile: &BTreeMap<Arc<str>, Range>) -> Result<[Vec<i64>; 3]> {
     let dims = &network[id].ty.shape;
-    let mut symbols: Symbols = dims.iter().flat_map(Dim::symbols).map(|name| (name, COUNTED)).collect();
-    symbols.extend(network.symbols.clone());
+    let mut symbols = with_counted(&network.symbols, dims);
     symbols.extend(profile.iter().map(|(name, range)| (name.clone(), *range)));
     let binding: Binding = symbols.iter().map(|(name, range)| (name.clone(), range.opt)).collect();
     let bounds: Vec<(i64, i64)> = dims.iter().map(|dim| dim.bounds(&symbols)).collect();

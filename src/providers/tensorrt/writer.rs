@@ -1,6 +1,6 @@
 //! What writes layers of TensorRT: our tensors there, constants, shapes that come with a call, and steps that many ops share.
 
-use super::handle::{Session, Spec, Tensor};
+use super::handle::{ConditionalId, LoopId, Session, Spec, Tensor};
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::dim::Dim;
@@ -8,7 +8,7 @@ use crate::network::dim::build::{Algebra, Step};
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
 use crate::network::{Layer, Network, Source, TensorId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Writes layers of one network.
@@ -16,7 +16,7 @@ pub struct Writer<'n> {
     /// What is written.
     pub network: &'n Network,
     /// Where to.
-    pub session: Session,
+    pub session: &'n mut Session,
     tensors: HashMap<TensorId, Tensor>,
     /// For each symbol a tensor and the axis whose extent it is.
     symbols: HashMap<Arc<str>, (Tensor, usize)>,
@@ -24,6 +24,8 @@ pub struct Writer<'n> {
     dims: HashMap<Dim, Tensor>,
     /// The names of the network's constants that no layer has read yet, by where they are.
     names: HashMap<usize, String>,
+    /// What stands in front of the names of layers: those of another network have the same.
+    prefix: String,
     /// The layer that is written now, what it stands for, and how many layers of TensorRT it has.
     name: String,
     sources: String,
@@ -40,13 +42,10 @@ pub enum Extents {
 
 impl<'n> Writer<'n> {
     /// A writer into an empty session.
-    pub fn new(network: &'n Network, session: Session) -> Self {
-        let named = network.tensors().filter_map(|(_, tensor)| {
-            let array = tensor.constant()?;
-            Some((array.bytes().as_ptr() as usize, tensor.name.clone()))
-        });
+    pub fn new(network: &'n Network, session: &'n mut Session) -> Self {
         Self {
-            names: named.collect(),
+            names: weights(network).collect(),
+            prefix: String::new(),
             sources: String::new(),
             network,
             session,
@@ -58,9 +57,24 @@ impl<'n> Writer<'n> {
         }
     }
 
+    /// A writer of a network that the layer which is written now holds under this attribute. `sizes` says what symbols of
+    /// that network are.
+    pub fn inside<'b>(&'b mut self, network: &'b Network, attr: &str, sizes: HashMap<Dim, Tensor>) -> Writer<'b> {
+        let around: HashSet<usize> = weights(self.network).map(|(address, _)| address).collect();
+        let prefix = format!("{}/{attr}/", self.name);
+        let mut inside = Writer::new(network, self.session);
+        // What comes from around has its name there.
+        inside.names.retain(|address, _| !around.contains(address));
+        Writer {
+            prefix,
+            dims: sizes,
+            ..inside
+        }
+    }
+
     /// Begins what is part of no layer: layers of TensorRT bear this name.
     pub fn begin(&mut self, name: &str) {
-        name.clone_into(&mut self.name);
+        self.name = format!("{}{name}", self.prefix);
         self.sources.clear();
         self.parts = 0;
     }
@@ -92,6 +106,22 @@ impl<'n> Writer<'n> {
                 self.symbols.entry(symbol.clone()).or_insert((tensor, axis));
             }
         }
+    }
+
+    /// A loop under the name of the layer that is written now.
+    ///
+    /// # Errors
+    /// If TensorRT gives none.
+    pub fn add_loop(&mut self) -> Result<LoopId> {
+        self.session.add_loop(&self.name)
+    }
+
+    /// A conditional under the name of the layer that is written now.
+    ///
+    /// # Errors
+    /// If TensorRT gives none.
+    pub fn add_conditional(&mut self) -> Result<ConditionalId> {
+        self.session.add_conditional(&self.name)
     }
 
     /// Adds layers of TensorRT; gives all outputs.
@@ -360,7 +390,7 @@ impl<'n> Writer<'n> {
     ///
     /// # Errors
     /// If one is not in TensorRT.
-    pub fn finish(mut self, outputs: &[(TensorId, String)]) -> Result<Session> {
+    pub fn finish(&mut self, outputs: &[(TensorId, String)]) -> Result<()> {
         self.begin("outputs");
         let mut marked: Vec<Tensor> = vec![];
         for (id, name) in outputs {
@@ -373,7 +403,7 @@ impl<'n> Writer<'n> {
             marked.push(tensor);
             self.session.output(tensor, name)?;
         }
-        Ok(self.session)
+        Ok(())
     }
 }
 
@@ -418,6 +448,14 @@ impl Algebra for Writer<'_> {
         };
         self.elementwise(operation, left, right)
     }
+}
+
+/// The constants of a network, by where they are, and their names.
+fn weights(network: &Network) -> impl Iterator<Item = (usize, String)> {
+    network.tensors().filter_map(|(_, tensor)| {
+        let array = tensor.constant()?;
+        Some((array.bytes().as_ptr() as usize, tensor.name.clone()))
+    })
 }
 
 fn required(layer: &Layer, index: usize) -> Result<TensorId> {

@@ -117,8 +117,64 @@ const Layer& as(const ILayer& layer) {
     return static_cast<const Layer&>(layer);
 }
 
+// Numbers things, in the order in which they come up.
+class Numbers {
+  public:
+    std::string of(const void* thing) {
+        if (thing == nullptr) return "null";
+        const auto number = all_.try_emplace(thing, all_.size()).first->second;
+        return std::to_string(number);
+    }
+
+  private:
+    std::map<const void*, std::size_t> all_;
+};
+
+// The dtype and the shape of what a layer gives, where ONNX wants to be told.
+void type(const ITensor& tensor, Properties& p) {
+    p.put("dtype", quoted(name_of(tensor.getType())));
+    p.dims("extents", tensor.getDimensions());
+}
+
+// The same for what bounds a loop or a conditional, with the number of that; empty for any other layer.
+std::string read_boundary(const ILayer& layer, Properties& p, Numbers& blocks) {
+    switch (layer.getType()) {
+        case LayerType::kTRIP_LIMIT:
+            p.put("loop", blocks.of(as<ITripLimitLayer>(layer).getLoop()));
+            p.choice("limit", as<ITripLimitLayer>(layer).getTripLimit());
+            return "TripLimit";
+        case LayerType::kITERATOR:
+            p.put("loop", blocks.of(as<IIteratorLayer>(layer).getLoop()));
+            p.number("axis", as<IIteratorLayer>(layer).getAxis());
+            p.flag("reverse", as<IIteratorLayer>(layer).getReverse());
+            return "Iterator";
+        case LayerType::kRECURRENCE:
+            p.put("loop", blocks.of(as<IRecurrenceLayer>(layer).getLoop()));
+            type(*layer.getOutput(0), p);
+            return "Recurrence";
+        case LayerType::kLOOP_OUTPUT:
+            p.put("loop", blocks.of(as<ILoopOutputLayer>(layer).getLoop()));
+            p.choice("output", as<ILoopOutputLayer>(layer).getLoopOutput());
+            p.number("axis", as<ILoopOutputLayer>(layer).getAxis());
+            type(*layer.getInput(0), p);
+            return "LoopOutput";
+        case LayerType::kCONDITION:
+            p.put("conditional", blocks.of(as<IConditionLayer>(layer).getConditional()));
+            return "Condition";
+        case LayerType::kCONDITIONAL_INPUT:
+            p.put("conditional", blocks.of(as<IIfConditionalInputLayer>(layer).getConditional()));
+            return "ConditionalInput";
+        case LayerType::kCONDITIONAL_OUTPUT:
+            p.put("conditional", blocks.of(as<IIfConditionalOutputLayer>(layer).getConditional()));
+            type(*layer.getOutput(0), p);
+            return "ConditionalOutput";
+        default:
+            return "";
+    }
+}
+
 // Gives the kind of a layer, and writes down what it has.
-std::string read_layer(const ILayer& layer, Properties& p) {
+std::string read_layer(const ILayer& layer, Properties& p, Numbers& blocks) {
     switch (layer.getType()) {
         case LayerType::kACTIVATION:
             p.choice("type", as<IActivationLayer>(layer).getActivationType());
@@ -233,23 +289,17 @@ std::string read_layer(const ILayer& layer, Properties& p) {
             p.number("axis", as<IDequantizeLayer>(layer).getAxis());
             p.put("to", quoted(name_of(as<IDequantizeLayer>(layer).getToType())));
             return "Dequantize";
-        default:
-            return "layer " + std::to_string(static_cast<int>(layer.getType()));
+        case LayerType::kNON_ZERO:
+            return "NonZero";
+        case LayerType::kNMS:
+            p.choice("format", as<INMSLayer>(layer).getBoundingBoxFormat());
+            return "NMS";
+        default: {
+            const std::string boundary = read_boundary(layer, p, blocks);
+            return boundary.empty() ? "layer " + std::to_string(static_cast<int>(layer.getType())) : boundary;
+        }
     }
 }
-
-// Numbers the tensors of a network, in the order in which they come up.
-class Numbers {
-  public:
-    std::string of(const ITensor* tensor) {
-        if (tensor == nullptr) return "null";
-        const auto number = all_.try_emplace(tensor, all_.size()).first->second;
-        return std::to_string(number);
-    }
-
-  private:
-    std::map<const ITensor*, std::size_t> all_;
-};
 
 template <typename Count, typename Get>
 std::string list(Count count, Get get) {
@@ -281,18 +331,18 @@ Port port_of(const ITensor& tensor, bool input, const std::vector<IOptimizationP
 
 Plan describe(const INetworkDefinition& network, const std::vector<IOptimizationProfile*>& profiles) {
     Plan plan;
-    Numbers numbers;
+    Numbers numbers, blocks;
     std::string layers, told;
     for (std::int32_t at = 0; at < network.getNbLayers(); ++at) {
         const ILayer& layer = *network.getLayer(at);
         Properties properties(plan.weights);
-        const std::string kind = read_layer(layer, properties);
+        const std::string kind = read_layer(layer, properties, blocks);
         const auto inputs = list(layer.getNbInputs(), [&](auto i) { return numbers.of(layer.getInput(i)); });
         const auto ranks = list(layer.getNbInputs(), [&](auto i) {
             return std::to_string(layer.getInput(i) == nullptr ? 0 : layer.getInput(i)->getDimensions().nbDims);
         });
         properties.put("ranks", ranks);
-        properties.number("rank", layer.getOutput(0)->getDimensions().nbDims);
+        if (layer.getNbOutputs() > 0) properties.number("rank", layer.getOutput(0)->getDimensions().nbDims);
         const auto outputs = list(layer.getNbOutputs(), [&](auto i) { return numbers.of(layer.getOutput(i)); });
         layers += std::string(at == 0 ? "" : ", ") + "{\"kind\": " + quoted(kind) +
                   ", \"name\": " + quoted(layer.getName()) + ", \"inputs\": " + inputs + ", \"outputs\": " + outputs +

@@ -1,4 +1,3 @@
-#include <stdexcept>
 #include <vector>
 
 #include "tensorrt/flavour/layers.h"
@@ -64,16 +63,7 @@ ILayer* add_one_hot(INetworkDefinition& network, const Call& call) {
 }
 
 // The indices, as INT32, of what is true.
-ILayer* add_non_zero(INetworkDefinition& network, const Call& call) {
-#if NEURENIX_RTX
-    static_cast<void>(network);
-    static_cast<void>(call);
-    // The layer is in the headers, and every build with it fails: "has no runners that implement it" (1.7.1).
-    throw std::invalid_argument("TensorRT-RTX has no implementation of it");
-#else
-    return network.addNonZero(call.tensor(0));
-#endif
-}
+ILayer* add_non_zero(INetworkDefinition& network, const Call& call) { return network.addNonZero(call.tensor(0)); }
 
 // Numbers from a start in equal steps: input 0 is the shape, 1 the start (a scalar), 2 the steps (one for each axis).
 ILayer* add_linspace(INetworkDefinition& network, const Call& call) {

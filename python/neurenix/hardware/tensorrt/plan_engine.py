@@ -172,8 +172,11 @@ class PlanContext:
         What the function raises is told as an error that nobody catches, and the call fails.
         """
 
+        # Not the context itself, which would then hold itself and never be freed.
+        shapes = self._shapes
+
         def shape(extents: list[int]) -> None:
-            self._shapes[name] = tuple(extents)
+            shapes[name] = tuple(extents)
 
         self._context.collect(name, allocate, shape)
 

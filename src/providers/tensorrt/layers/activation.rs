@@ -77,7 +77,11 @@ fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
     Ok(vec![y])
 }
 
-fn hard_sigmoid(w: &mut Writer, x: Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
+/// `clamp(alpha * x + beta, 0, 1)`.
+///
+/// # Errors
+/// If TensorRT refuses.
+pub fn hard_sigmoid(w: &mut Writer, x: Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
     let spec = Spec::new("Activation").input(x).word("type", "HARD_SIGMOID");
     w.one(spec.float("alpha", alpha).float("beta", beta))
 }

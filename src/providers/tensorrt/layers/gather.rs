@@ -8,6 +8,7 @@ use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::providers::tensorrt::handle::{Spec, Tensor};
+use crate::providers::tensorrt::implemented;
 use crate::providers::tensorrt::writer::Writer;
 
 /// See [`super::FAMILIES`].
@@ -126,5 +127,6 @@ fn non_zero(w: &mut Writer, layer: &Layer) -> Result<Tensor> {
     let x = w.input(layer, 0)?;
     let marks = w.cast(x, w.ty(layer, 0)?.dtype, DType::Bool)?;
     let found = w.one(Spec::new("NonZero").input(marks))?;
+    implemented::check(w.session.library(), "NonZero")?;
     w.cast(found, DType::Int32, DType::Int64)
 }

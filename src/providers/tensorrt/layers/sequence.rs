@@ -25,7 +25,10 @@ fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
 }
 
 /// `start + delta * i`, with a delta for each axis.
-fn linspace(w: &mut Writer, shape: &[Dim], dtype: DType, start: Tensor, delta: Tensor) -> Result<Tensor> {
+///
+/// # Errors
+/// If an extent can't be told at a call.
+pub fn linspace(w: &mut Writer, shape: &[Dim], dtype: DType, start: Tensor, delta: Tensor) -> Result<Tensor> {
     let shape = w.dims(shape)?;
     let spec = Spec::new("Linspace").input(shape).input(start).input(delta);
     w.one(spec.word("dtype", dtype_name(dtype)?))
