@@ -18,7 +18,8 @@ CASES = {
         "  hint: check the path and its rights\n"
     ),
     "run text.txt": (
-        "run: files of this kind are not models\n  expected: .onnx\n  got: text.txt\n  hint: export the model to ONNX\n"
+        "run: files of this kind are not models\n"
+        "  expected: a .onnx or .pt2 file, an .engine file, or package.module:factory\n  got: text.txt\n"
     ),
     "export model.onnx --precision fp12": (
         "export: the option 'precision' can't have this value\n  expected: fp32, tf32, bf16, fp16\n  got: 'fp12'\n"

@@ -62,12 +62,6 @@ class Sequential(ModuleList):
         else:
             named = [(str(i), module) for i, module in enumerate(modules)]
         for name, module in named:
-            if not isinstance(module, Module):
-                raise InvalidArgumentError(
-                    "a Sequential holds modules",
-                    expected="a neurenix.nn.Module",
-                    got=f"{name}: {type(module).__name__}",
-                )
             self.add_module(name, module)
 
     def forward(self, x: Any) -> Any:
