@@ -8,7 +8,6 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from neurenix.errors import InvalidArgumentError
 from neurenix.nn.module import Module
 
 
