@@ -218,6 +218,37 @@ def clamped(activation: str) -> list[str]:
 
 
 @leaves_nothing
+def shortcut(late: bool) -> list[str]:
+    """What a call launches, the copies left out, where a convolution adds what the kernel in front of it gives, or what the
+    one in front of that gave.
+    """
+    recorded, made = Recorded(), nx.Network("shortcut")
+    x = made.add_input("x", "float16", ["batch", 16, 8, 8])
+    weights = made.add_constant("w", np.ones((16, 16, 3, 3), np.float16))
+    first = made.add_layer("Conv", [x, weights], {"pads": [1, 1, 1, 1]}, name="first")[0]
+    attrs = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    pooled = made.add_layer("MaxPool", [first], attrs, name="pooled")[0]
+    read, added = (first, pooled) if late else (pooled, first)
+    last = made.add_layer("Conv", [read, weights], {"pads": [1, 1, 1, 1]}, name="last")[0]
+    made.mark_output(made.add_layer("Add", [last, added], name="sum")[0], "y")
+    model = optimized(made, optimization_level=0)
+    recorded.forget("launches")
+    call(model)
+    return [line for line in recorded.lines("launches") if not line.startswith("cuMemcpy")]
+
+
+@leaves_nothing
+def astray() -> nx.Error | None:
+    """What a call says of an address that is none of the GPU's; the next call works."""
+    model = optimized(classifier(), optimization_level=0)
+    x, y = np.zeros((2, 3, 16, 16), np.float32), np.zeros((2, 8), np.float32)
+    places = [[(array.ctypes.data, 0)] for array in (x, y)]
+    error = error_of(lambda: model._engine.run_at(places[0], [list(x.shape)], places[1], None, False))
+    call(model)
+    return error
+
+
+@leaves_nothing
 def rounded(precision: str) -> tuple[list[str], dict[str, tuple[bool, str]], list[dict[str, Any]]]:
     """What libraries ran in a call of products; which layers may round to tf32, and on what they run; what the report
     says of the precision, also that of the engine that was saved and opened again.

@@ -111,6 +111,19 @@ def test_float32_is_rounded_where_that_was_asked_for(process: Process) -> None:
     assert found == [{"precision": "fp32", "dtypes": ["float32", "int32"]}] * 2
 
 
+def test_a_residual_that_may_still_be_written_is_waited_for(process: Process) -> None:
+    def parted(late: bool) -> int:
+        return sum(line.startswith("nothing") for line in process.run(jobs.shortcut, late))
+
+    assert (parted(True), parted(False)) == (1, 0)
+
+
+def test_an_address_that_is_none_of_the_gpus_is_an_error(process: Process) -> None:
+    error = process.run(jobs.astray)
+    assert error is not None and error.tensor == "x"
+    assert "lies in no memory of the device" in str(error)
+
+
 def test_small_products_of_one_input_are_one_launch(process: Process) -> None:
     whole = [("cuda", "+".join(["MatMul+Add"] * 3))]
     assert process.run(jobs.together, 0, 2) == (whole, 1)

@@ -134,6 +134,6 @@ def queue_that_is_closed(folder: Path) -> None:
 
 @case
 def request_of_a_wrong_name(folder: Path) -> None:
-    queue = AsyncQueue(model(), 1)
-    queue.start_async({"img": IMAGE})
-    queue.wait_all()
+    with AsyncQueue(model(), 1) as queue:
+        queue.start_async({"img": IMAGE})
+        queue.wait_all()

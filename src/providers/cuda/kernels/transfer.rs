@@ -49,6 +49,10 @@ impl Instance for Copying {
         false
     }
 
+    fn gives_way(&self) -> bool {
+        false
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         let (to, from) = (call.outputs[0] as u64, call.inputs[0] as u64);
         // SAFETY: the planner vouches for both addresses until the queue is finished.

@@ -323,8 +323,19 @@ impl Instance for InTurn {
 
     /// The products read the inputs in orders of their own.
     fn waits_for(&self) -> usize {
-        let all = self.0.iter().all(|(instance, _)| instance.waits_for() == usize::MAX);
-        if all { usize::MAX } else { 0 }
+        let waited = |input: &usize| {
+            self.0.iter().all(|(instance, slots)| {
+                let read = slots.iter().position(|slot| slot == input);
+                read.is_none_or(|at| at < instance.waits_for())
+            })
+        };
+        let count = self
+            .0
+            .iter()
+            .flat_map(|(_, slots)| slots)
+            .max()
+            .map_or(0, |last| last + 1);
+        (0..count).take_while(waited).count()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
