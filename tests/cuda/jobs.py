@@ -219,9 +219,7 @@ def clamped(activation: str) -> list[str]:
 
 @leaves_nothing
 def shortcut(late: bool) -> list[str]:
-    """What a call launches, the copies left out, where a convolution adds what the kernel in front of it gives, or what the
-    one in front of that gave.
-    """
+    """What a call launches where a convolution adds what the kernel in front of it gives, or what that one read."""
     recorded, made = Recorded(), nx.Network("shortcut")
     x = made.add_input("x", "float16", ["batch", 16, 8, 8])
     weights = made.add_constant("w", np.ones((16, 16, 3, 3), np.float16))
