@@ -105,9 +105,9 @@ impl Instance for Multiplied {
         }
     }
 
-    /// As with cuDNN's convolutions: what is added may be read too soon.
+    /// As with cuDNN's convolutions: what is added may be read too soon, and in tf32 nothing is taken for granted.
     fn waits_for(&self) -> usize {
-        2
+        if self.spare.convolution.tf32 { 0 } else { 2 }
     }
 
     fn gives_way(&self) -> bool {
