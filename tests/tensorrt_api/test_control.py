@@ -107,6 +107,22 @@ def test_a_condition_reads_the_slices_of_iterators_and_the_lesser_limit_ends_the
         assert run(build, x=given, count=np.array(count, np.int64)) == [want]
 
 
+def test_lengths_are_those_of_the_engine_though_a_condition_ends_the_loop() -> None:
+    def build(n: Network) -> Any:
+        bound = n.add_input("bound", trt.float32, (3, 7))
+        loop = n.add_loop()
+        now = carried(loop, constant(n, 1), lambda now: n.add_elementwise(now, now, SUM))
+        loop.add_trip_limit(n.add_elementwise(now, constant(n, 30), LESS).get_output(0), WHILE)
+        output = loop.add_loop_output(now.get_output(0), STACK)
+        output.set_input(1, n.add_gather(n.add_shape(bound), constant(n, 1, np.int32), 0))
+        return output
+
+    engine = engine_of(build)
+    assert tuple(engine.get_tensor_shape("LoopOutput_0_output")) == (7,)
+    given = engine.create_execution_context().execute({"bound": np.zeros((3, 7), np.float32)})
+    np.testing.assert_array_equal(given["LoopOutput_0_output"], [1, 2, 4, 8, 16, 0, 0])
+
+
 W, R = (RNG.standard_normal((4, k)).astype(np.float32) for k in (3, 4))
 
 
@@ -122,27 +138,48 @@ def test_an_rnn_cell_runs_over_a_sequence_of_any_length_and_batch(reverse: bool)
         def cell(h: Any) -> Any:
             new = n.add_matrix_multiply(step, NONE, constant(n, W), TRANSPOSE)
             old = n.add_matrix_multiply(h, NONE, constant(n, R), TRANSPOSE)
-            return n.add_activation(n.add_elementwise(new, old, SUM), trt.ActivationType.TANH)
+            return n.add_activation(n.add_elementwise(old, new, SUM), trt.ActivationType.TANH)
 
         hidden = carried(loop, h0, cell)
         output = loop.add_loop_output(hidden.get_input(1), BACKWARDS if reverse else STACK, 1)
         output.set_input(1, shape)
         return [output, loop.add_loop_output(hidden.get_output(0), LAST)]
 
-    context = engine_of(
-        build,
-        lambda builder, config: profile(
-            builder, config, x=[(1, 1, 3), (2, 4, 3), (8, 8, 3)], h0=[(1, 4), (2, 4), (8, 4)]
-        ),
-    ).create_execution_context()
+    shapes = {"x": [(1, 1, 3), (2, 4, 3), (8, 8, 3)], "h0": [(1, 4), (2, 4), (8, 4)]}
+    engine = engine_of(build, lambda builder, config: profile(builder, config, **shapes))
+    context = engine.create_execution_context()
     for batch, length in ((2, 4), (3, 7)):
         x, h = (RNG.standard_normal(s).astype(np.float32) for s in ((batch, length, 3), (batch, 4)))
-        stack, last = context.execute({"x": x, "h0": h}).values()
+        arrays = {"x": x, "h0": h}
+        for name in engine:
+            if name in arrays:
+                assert context.set_input_shape(name, arrays[name].shape)
+            else:
+                arrays[name] = np.empty(context.get_tensor_shape(name), np.float32)
+            context.set_tensor_address(name, arrays[name].ctypes.data)
+        assert context.execute_async_v3(0), trt.last_error()
+        stack, last = list(arrays.values())[2:]
         want = np.zeros((batch, length, 4), np.float32)
         for at in range(length)[:: -1 if reverse else 1]:
             h = want[:, at] = np.tanh(x[:, at] @ W.T + h @ R.T)
         np.testing.assert_allclose(stack, want, atol=1e-5)
         np.testing.assert_allclose(last, h, atol=1e-5)
+
+
+def test_that_dynamic_dimensions_of_a_recurrence_stay_is_seen_by_calls() -> None:
+    network = trt.Builder().create_network()
+    x, first = network.add_input("x", trt.float32, (2, "m")), network.add_input("first", trt.float32, ("n",))
+    loop = counted(network, 2)
+    row = loop.add_iterator(x)
+    output = loop.add_loop_output(carried(loop, first, lambda now: row.get_output(0)).get_output(0), LAST)
+    network.mark_output(output)
+    made = network.to_network()
+    assert [tensor.shape for tensor in made.outputs.values()] == [("n",)]
+    rows = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (given,) = made.evaluate({"x": rows, "first": np.zeros(3, np.float32)}).values()
+    np.testing.assert_array_equal(given, rows[1])
+    with pytest.raises(nx.Error, match="Recurrence_0"):
+        made.evaluate({"x": rows, "first": np.zeros(2, np.float32)})
 
 
 def test_a_loop_in_a_loop_reads_what_the_outer_one_carries() -> None:

@@ -11,6 +11,7 @@ from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.tensorrt.control_classes import (
     IIteratorLayer,
     ILoopOutputLayer,
+    IRecurrenceLayer,
     require_shape,
 )
 from neurenix.hardware.tensorrt.layer import ILayer, ITensor, Scope
@@ -18,8 +19,6 @@ from neurenix.hardware.tensorrt.layer_enums import LoopOutput, TripLimit
 from neurenix.hardware.tensorrt.layers.conditional import IIfConditional
 from neurenix.hardware.tensorrt.layers.control_structure import Block, Structure
 from neurenix.hardware.tensorrt.layers.loop import ILoop
-
-Shape = tuple[int | str, ...]
 
 
 class Frame:
@@ -130,22 +129,18 @@ class Bodies:
             frame.bind(output, [_stack(frame, output, tensor)])
 
     def _body(self, frame: Frame, loop: ILoop, initial: list[Tensor], stacked: list[ILoopOutputLayer]) -> Frame:
-        """What runs in each iteration. Dynamic dimensions that are not known to stay become symbols of the body."""
-        results = [_input(r, 1) for r in loop._recurrences] + [_input(output, 0) for output in stacked]
-        shapes: list[Shape] = [tensor.shape for tensor in initial]
-        while True:
-            network = Network(loop.name)
-            step, goes_on = network.add_input("step", np.int64, ()), network.add_input("goes_on", np.bool_, ())
-            body = Frame(network, around=frame, step=step)
-            for index, (recurrence, shape) in enumerate(zip(loop._recurrences, shapes, strict=True)):
-                tensor = network.add_input(f"carried_{index}", initial[index].dtype, shape)
-                body.bind(recurrence, [tensor])
-            given = self.fill(body, loop, results)
-            wider = [_common(loop, index, have, given[index].shape) for index, have in enumerate(shapes)]
-            if wider == shapes:
-                _mark(network, [self._goes_on(body, loop, given) or goes_on, *given])
-                return body
-            shapes = wider
+        """What runs in each iteration."""
+        network = Network(loop.name)
+        step, goes_on = network.add_input("step", np.int64, ()), network.add_input("goes_on", np.bool_, ())
+        body = Frame(network, around=frame, step=step)
+        for index, (recurrence, tensor) in enumerate(zip(loop._recurrences, initial, strict=True)):
+            body.bind(recurrence, [network.add_input(f"carried_{index}", tensor.dtype, tensor.shape)])
+        nexts, parts = [_input(r, 1) for r in loop._recurrences], [_input(output, 0) for output in stacked]
+        given = self.fill(body, loop, nexts + parts)
+        for index, recurrence in enumerate(loop._recurrences):
+            given[index] = _kept(body, recurrence, given[index])
+        _mark(network, [self._goes_on(body, loop, given) or goes_on, *given])
+        return body
 
     def _count(self, frame: Frame, loop: ILoop) -> Tensor | None:
         limit = loop._limits.get(TripLimit.COUNT)
@@ -157,7 +152,7 @@ class Bodies:
         """Whether the condition of a loop holds of what the first iteration begins with."""
         if TripLimit.WHILE not in loop._limits:
             return None
-        step = frame.scope(loop.name).constant(0, np.int64)
+        step = frame.scope(loop.name).constant(0, np.int64, "first")
         return self._condition(
             Frame(frame.network, None, frame, f"{frame.prefix}{loop.name}.start/", step), loop, initial
         )
@@ -168,7 +163,7 @@ class Bodies:
             return None
         assert body.step is not None
         scope = body.scope(loop.name)
-        step = scope.add("Add", body.step, scope.constant(1, np.int64))
+        step = scope.add("Add", body.step, scope.constant(1, np.int64, "one"))
         return self._condition(Frame(body.network, None, body, f"{loop.name}.next/", step, ahead=True), loop, following)
 
     def _condition(self, frame: Frame, loop: ILoop, values: Sequence[Tensor]) -> Tensor:
@@ -189,11 +184,14 @@ def _mark(network: Network, results: Sequence[Tensor]) -> None:
         network.mark_output(tensor, f"{index}: {tensor.name}")
 
 
-def _common(loop: ILoop, index: int, have: Shape, given: Shape) -> Shape:
-    """The shape that holds for what an iteration takes and what it gives; what is fixed stays."""
-    require_shape(loop._recurrences[index], have, given)
-    own = [f"'loop {loop._number}.{index}.{axis}'" for axis in range(len(have))]
-    return tuple(h if h in (g, o) else o for h, g, o in zip(have, given, own, strict=True))
+def _kept(body: Frame, recurrence: IRecurrenceLayer, following: Tensor) -> Tensor:
+    """The next value of a recurrence, of the shape that it has: that two dynamic dimensions are equal a call tells."""
+    now = body.read(recurrence._outputs[0])
+    require_shape(recurrence, now.shape, following.shape)
+    if now.shape == following.shape:
+        return following
+    scope = body.scope(recurrence.name)
+    return scope.add("Reshape", following, scope.add("Shape", now), allowzero=1)
 
 
 def _element(frame: Frame, iterator: IIteratorLayer) -> Tensor:
@@ -201,24 +199,23 @@ def _element(frame: Frame, iterator: IIteratorLayer) -> Tensor:
     x, axis, step = frame.read(_input(iterator, 0)), iterator.axis, frame.step
     scope = frame.scope(iterator.name)
     if iterator.reverse or frame.ahead:
-        last = scope.add("Sub", _extent(scope, x, axis), scope.constant(1, np.int64))
+        last = scope.add("Sub", _extent(scope, x, axis), scope.constant(1, np.int64, "one"))
         step = scope.add("Min", step, last) if frame.ahead else step
         step = scope.add("Sub", last, step) if iterator.reverse else step
     return scope.add("Gather", x, step, axis=axis)
 
 
 def _extent(scope: Scope, x: Tensor, axis: int) -> Tensor:
-    return scope.add("Gather", scope.add("Shape", x), scope.constant(axis, np.int64), axis=0)
+    return scope.add("Gather", scope.add("Shape", x), scope.constant(axis, np.int64, "axis"), axis=0)
 
 
 def _stack(frame: Frame, output: ILoopOutputLayer, x: Tensor) -> Tensor:
     """What a loop stacked along axis 0, of the length, the direction and along the axis that were asked for."""
     scope, rank = frame.scope(output.name), len(x.shape)
-    length = scope.add("Cast", frame.read(_input(output, 1)), to=np.dtype(np.int64))
-    x = _of_length(scope, x, length)
+    x = _of_length(scope, x, frame.read(_input(output, 1)))
     if output.kind is LoopOutput.REVERSE:
-        start, end, axis, step = (scope.constant([v], np.int64) for v in (-1, np.iinfo(np.int64).min, 0, -1))
-        x = scope.add("Slice", x, start, end, axis, step)
+        bounds = {"last": -1, "end": np.iinfo(np.int64).min, "axis": 0, "back": -1}
+        x = scope.add("Slice", x, *(scope.constant([value], np.int64, what) for what, value in bounds.items()))
     order = [*range(1, rank)]
     order.insert(output.axis, 0)
     return x if output.axis == 0 else scope.add("Transpose", x, perm=order)
@@ -230,9 +227,11 @@ def _of_length(scope: Scope, x: Tensor, length: Tensor) -> Tensor:
     wanted = int(known) if known is not None else value[0] if value else None
     if wanted == x.shape[0]:
         return x
-    zero, first = scope.constant([0], np.int64), scope.constant([1], np.int64)
-    length = scope.add("Reshape", length, first)
-    missing = scope.add("Sub", length, scope.add("Reshape", _extent(scope, x, 0), first))
+    zero, one = scope.constant([0], np.int64, "zero"), scope.constant([1], np.int64, "one")
+    length = scope.add("Reshape", scope.add("Cast", length, to=np.dtype(np.int64)), one)
+    missing = scope.add("Sub", length, scope.add("Shape", x, end=1))
     pads = scope.add("Concat", zero, scope.add("Max", missing, zero), axis=0)
     padded = scope.add("Pad", x, pads, None, zero, mode="constant")
-    return scope.add("Slice", padded, zero, length, zero)
+    # The shape rules see the length as it was given, not as what padding and slicing make of the number of iterations.
+    shape = scope.add("Concat", length, scope.add("Shape", x, start=1), axis=0)
+    return scope.add("Reshape", scope.add("Slice", padded, zero, length, zero), shape, allowzero=1)

@@ -28,7 +28,6 @@ class ILoop:
 
     def __init__(self, network: Definition, number: int) -> None:
         self._network = network
-        self._number = number
         self._name = f"Loop_{number}"
         self._limits: dict[TripLimit, ITripLimitLayer] = {}
         self._recurrences: list[IRecurrenceLayer] = []
