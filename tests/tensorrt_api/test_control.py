@@ -361,6 +361,7 @@ WRONG: dict[str, Wrong] = {
     "has two inputs": lambda n, loop, choice, x: loop.add_recurrence(x).set_input(2, x),
     "of another type than the first": lambda n, loop, choice, x: loop.add_recurrence(x).set_input(1, whole(n, 1)),
     "another shape than the first": lambda n, loop, choice, x: loop.add_recurrence(x).set_input(1, constant(n, 1)),
+    "add_cast": lambda n, loop, choice, x: loop.add_recurrence(x).set_output_type(0, trt.float16),
     "different types": lambda n, loop, choice, x: choice.add_output(x, whole(n, 1).get_output(0)),
     "numbers of dimensions": lambda n, loop, choice, x: choice.add_output(x, constant(n, 1).get_output(0)),
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError
+from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.hardware.tensorrt.layer import ILayer, ITensor
 
 if TYPE_CHECKING:
@@ -12,7 +12,20 @@ if TYPE_CHECKING:
     from neurenix.hardware.tensorrt.layers.loop import ILoop
 
 
-class ILoopBoundaryLayer(ILayer):
+class BoundaryLayer(ILayer):
+    """A layer at the bounds of a loop or conditional."""
+
+    def set_output_type(self, index: int, dtype: Any) -> NoReturn:
+        """Refused with `UnsupportedError`: what crosses the bounds keeps its type."""
+        raise UnsupportedError(
+            "what crosses the bounds of a loop or conditional keeps its type",
+            layer=self.name,
+            got=str(dtype),
+            hint="convert it with add_cast",
+        )
+
+
+class ILoopBoundaryLayer(BoundaryLayer):
     """A layer at the bounds of a loop."""
 
     _block: ILoop
@@ -97,7 +110,7 @@ class ILoopOutputLayer(ILoopBoundaryLayer):
         return self._properties["kind"]
 
 
-class IIfConditionalBoundaryLayer(ILayer):
+class IIfConditionalBoundaryLayer(BoundaryLayer):
     """A layer at the bounds of a conditional."""
 
     _block: IIfConditional
