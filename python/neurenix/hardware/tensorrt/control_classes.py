@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.hardware.tensorrt.layer import ILayer, ITensor
 
 if TYPE_CHECKING:
+    from neurenix.hardware.tensorrt.graph import Definition
     from neurenix.hardware.tensorrt.layers.conditional import IIfConditional
     from neurenix.hardware.tensorrt.layers.loop import ILoop
 
 
+class Block(ABC):
+    """What a loop and a conditional share."""
+
+    def __init__(self, network: Definition, name: str) -> None:
+        self._network = network
+        #: Its name, which its layer in the engine has.
+        self.name = name
+
+    def _own(self, layer: ILayer) -> Any:
+        layer.__dict__["_block"] = self
+        return layer
+
+    @abstractmethod
+    def _reads(self) -> list[ITensor]:
+        """What is read at its bounds.
+
+        Raises `InvalidArgumentError` where something is missing.
+        """
+
+
 class BoundaryLayer(ILayer):
     """A layer at the bounds of a loop or conditional."""
+
+    _block: Block
 
     def set_output_type(self, index: int, dtype: Any) -> NoReturn:
         """Refused with `UnsupportedError`: what crosses the bounds keeps its type."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from neurenix._native import Tensor
 from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError
 from neurenix.hardware.tensorrt.control_classes import (
+    Block,
     IConditionLayer,
     IIfConditionalInputLayer,
     IIfConditionalOutputLayer,
@@ -18,23 +19,13 @@ if TYPE_CHECKING:
     from neurenix.hardware.tensorrt.graph import Definition
 
 
-class IIfConditional:
+class IIfConditional(Block):
     """One of two branches, as a condition says."""
 
     def __init__(self, network: Definition, number: int) -> None:
-        self._network = network
-        self._name = f"Conditional_{number}"
+        super().__init__(network, f"Conditional_{number}")
         self._condition: IConditionLayer | None = None
         self._outputs: list[IIfConditionalOutputLayer] = []
-
-    @property
-    def name(self) -> str:
-        """Its name, which its layer in the engine has."""
-        return self._name
-
-    @name.setter
-    def name(self, name: str) -> None:
-        self._name = str(name)
 
     def set_condition(self, condition: Any) -> IConditionLayer:
         """Says which branch runs, by one truth value: bool, of shape ().
@@ -48,13 +39,13 @@ class IIfConditional:
                 hint="set_input(0, condition) of its condition's layer replaces it",
             )
         layer = self._network._append("Condition", [condition], {}, _condition, outputs=0)
-        self._condition = self._own(layer, IConditionLayer)
+        self._condition = self._own(layer)
         return self._condition
 
     def add_input(self, input: Any) -> IIfConditionalInputLayer:
         """What branches read: what depends on it runs only where a branch that needs it does."""
         layer = self._network._append("ConditionalInput", [input], {}, lambda layer, scope: [scope[0]])
-        made: IIfConditionalInputLayer = self._own(layer, IIfConditionalInputLayer)
+        made: IIfConditionalInputLayer = self._own(layer)
         return made
 
     def add_output(self, true_subgraph_output: Any, false_subgraph_output: Any) -> IIfConditionalOutputLayer:
@@ -65,19 +56,10 @@ class IIfConditional:
         """
         sides = [true_subgraph_output, false_subgraph_output]
         layer = self._network._append("ConditionalOutput", sides, {}, _output)
-        self._outputs.append(self._own(layer, IIfConditionalOutputLayer))
+        self._outputs.append(self._own(layer))
         return self._outputs[-1]
 
-    def _own(self, layer: ILayer, kind: type[Any]) -> Any:
-        assert isinstance(layer, kind)
-        layer.__dict__["_block"] = self
-        return layer
-
     def _reads(self) -> list[ITensor]:
-        """What is read at its bounds.
-
-        Raises `InvalidArgumentError` where there is no condition.
-        """
         if self._condition is None:
             raise InvalidArgumentError("the conditional has no condition", layer=self.name, hint="call set_condition")
         layers: list[ILayer] = [self._condition, *self._outputs]

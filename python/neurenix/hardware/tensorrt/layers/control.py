@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neurenix._native import Network, Tensor
+from neurenix.hardware.tensorrt.control_classes import Block
 from neurenix.hardware.tensorrt.graph import Definition
 from neurenix.hardware.tensorrt.layers.conditional import IIfConditional
 from neurenix.hardware.tensorrt.layers.control_bodies import Bodies, Frame
@@ -18,7 +19,7 @@ class ControlLayers(Definition):
 
     def __init__(self, name: str = "network") -> None:
         super().__init__(name)
-        self._blocks: list[ILoop | IIfConditional] = []
+        self._blocks: list[Block] = []
 
     def add_loop(self) -> ILoop:
         """Begins a loop: what stands inside is what depends on its recurrences and iterators.

@@ -9,6 +9,7 @@ import numpy as np
 from neurenix._native import Network, Tensor
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.tensorrt.control_classes import (
+    Block,
     IIteratorLayer,
     ILoopOutputLayer,
     IRecurrenceLayer,
@@ -17,7 +18,7 @@ from neurenix.hardware.tensorrt.control_classes import (
 from neurenix.hardware.tensorrt.layer import ILayer, ITensor, Scope
 from neurenix.hardware.tensorrt.layer_enums import LoopOutput, TripLimit
 from neurenix.hardware.tensorrt.layers.conditional import IIfConditional
-from neurenix.hardware.tensorrt.layers.control_structure import Block, Structure
+from neurenix.hardware.tensorrt.layers.control_structure import Structure
 from neurenix.hardware.tensorrt.layers.loop import ILoop
 
 
@@ -92,7 +93,7 @@ class Bodies:
                 self._add_conditional(frame, node)
             elif isinstance(node, IIteratorLayer):
                 frame.bind(node, [_element(frame, node)])
-            else:
+            elif isinstance(node, ILayer):
                 self._add(frame, node)
         return [frame.read(tensor) for tensor in results]
 

@@ -7,6 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.tensorrt.control_classes import (
+    Block,
     IIfConditionalInputLayer,
     IIfConditionalOutputLayer,
     IIteratorLayer,
@@ -14,10 +15,7 @@ from neurenix.hardware.tensorrt.control_classes import (
     IRecurrenceLayer,
 )
 from neurenix.hardware.tensorrt.layer import ILayer, ITensor
-from neurenix.hardware.tensorrt.layers.conditional import IIfConditional
-from neurenix.hardware.tensorrt.layers.loop import ILoop
 
-Block = ILoop | IIfConditional
 #: What a network consists of: layers, and blocks in the place of all layers that they hold.
 Node = ILayer | Block
 

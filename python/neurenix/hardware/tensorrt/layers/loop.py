@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.tensorrt.control_classes import (
+    Block,
     IIteratorLayer,
     ILoopOutputLayer,
     IRecurrenceLayer,
@@ -23,25 +24,15 @@ if TYPE_CHECKING:
 _LIMIT_TYPES = {TripLimit.COUNT: ("int32", "int64"), TripLimit.WHILE: ("bool",)}
 
 
-class ILoop:
+class ILoop(Block):
     """A loop: layers that run again and again."""
 
     def __init__(self, network: Definition, number: int) -> None:
-        self._network = network
-        self._name = f"Loop_{number}"
+        super().__init__(network, f"Loop_{number}")
         self._limits: dict[TripLimit, ITripLimitLayer] = {}
         self._recurrences: list[IRecurrenceLayer] = []
         self._iterators: list[IIteratorLayer] = []
         self._outputs: list[ILoopOutputLayer] = []
-
-    @property
-    def name(self) -> str:
-        """Its name, which its layer in the engine has."""
-        return self._name
-
-    @name.setter
-    def name(self, name: str) -> None:
-        self._name = str(name)
 
     def add_trip_limit(self, tensor: Any, kind: TripLimit) -> ITripLimitLayer:
         """What ends the loop; there may be one limit of each kind, and the first one that is reached ends it.
@@ -58,7 +49,7 @@ class ILoop:
                 hint="set_input(0, tensor) of its layer replaces it",
             )
         layer = self._network._append("TripLimit", [tensor], {"kind": kind}, _limit, outputs=0)
-        self._limits[kind] = self._own(layer, ITripLimitLayer)
+        self._limits[kind] = self._own(layer)
         return self._limits[kind]
 
     def add_recurrence(self, initial_value: Any) -> IRecurrenceLayer:
@@ -67,7 +58,7 @@ class ILoop:
         Its output is `initial_value` in the first iteration, which comes from outside.
         """
         layer = self._network._append("Recurrence", [initial_value], {}, _recurrence)
-        self._recurrences.append(self._own(layer, IRecurrenceLayer))
+        self._recurrences.append(self._own(layer))
         return self._recurrences[-1]
 
     def add_iterator(self, tensor: Any, axis: int = 0, reverse: bool = False) -> IIteratorLayer:
@@ -78,7 +69,7 @@ class ILoop:
         """
         properties = {"axis": int(axis), "reverse": bool(reverse)}
         layer = self._network._append("Iterator", [tensor], properties, _iterator)
-        self._iterators.append(self._own(layer, IIteratorLayer))
+        self._iterators.append(self._own(layer))
         return self._iterators[-1]
 
     def add_loop_output(self, tensor: Any, kind: LoopOutput, axis: int = 0) -> ILoopOutputLayer:
@@ -102,19 +93,10 @@ class ILoop:
                 hint="add a recurrence whose next value is the tensor",
             )
         layer = self._network._append("LoopOutput", [source], {"kind": kind, "axis": int(axis)}, _output)
-        self._outputs.append(self._own(layer, ILoopOutputLayer))
+        self._outputs.append(self._own(layer))
         return self._outputs[-1]
 
-    def _own(self, layer: ILayer, kind: type[Any]) -> Any:
-        assert isinstance(layer, kind)
-        layer.__dict__["_block"] = self
-        return layer
-
     def _reads(self) -> list[ITensor]:
-        """What is read at its bounds.
-
-        Raises `InvalidArgumentError` where something is missing.
-        """
         if not self._limits:
             raise InvalidArgumentError("the loop never ends", layer=self.name, hint="call add_trip_limit")
         for layer in self._recurrences:
