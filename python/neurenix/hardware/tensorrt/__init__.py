@@ -45,6 +45,17 @@ from neurenix.hardware.tensorrt.config import (
 from neurenix.hardware.tensorrt.context import (
     IExecutionContext,
 )
+from neurenix.hardware.tensorrt.control_classes import (
+    IConditionLayer,
+    IIfConditionalBoundaryLayer,
+    IIfConditionalInputLayer,
+    IIfConditionalOutputLayer,
+    IIteratorLayer,
+    ILoopBoundaryLayer,
+    ILoopOutputLayer,
+    IRecurrenceLayer,
+    ITripLimitLayer,
+)
 from neurenix.hardware.tensorrt.engine import (
     ICudaEngine,
     IRuntimeConfig,
@@ -164,6 +175,12 @@ from neurenix.hardware.tensorrt.layer_enums import (
 from neurenix.hardware.tensorrt.layers import (
     INetworkDefinition,
 )
+from neurenix.hardware.tensorrt.layers.conditional import (
+    IIfConditional,
+)
+from neurenix.hardware.tensorrt.layers.loop import (
+    ILoop,
+)
 from neurenix.hardware.tensorrt.logger import (
     ILogger,
     Logger,
@@ -247,8 +264,6 @@ _LATER = {
     "IAlgorithmSelector": "kernels are chosen by their time; exclude= keeps layers from a provider",
     "IGpuAllocator": "contexts and engines bring their memory themselves",
     "IGpuAsyncAllocator": "contexts and engines bring their memory themselves",
-    "ILoop": "loops come with ONNX models",
-    "IIfConditional": "conditions come with ONNX models",
 }
 
 
@@ -295,6 +310,7 @@ __all__ = [
     "IBuilderConfig",
     "ICastLayer",
     "IConcatenationLayer",
+    "IConditionLayer",
     "IConstantLayer",
     "IConvolutionLayer",
     "ICudaEngine",
@@ -313,9 +329,17 @@ __all__ = [
     "IGridSampleLayer",
     "IHostMemory",
     "IIdentityLayer",
+    "IIfConditional",
+    "IIfConditionalBoundaryLayer",
+    "IIfConditionalInputLayer",
+    "IIfConditionalOutputLayer",
+    "IIteratorLayer",
     "ILRNLayer",
     "ILayer",
     "ILogger",
+    "ILoop",
+    "ILoopBoundaryLayer",
+    "ILoopOutputLayer",
     "IMatrixMultiplyLayer",
     "INMSLayer",
     "INetworkDefinition",
@@ -343,6 +367,7 @@ __all__ = [
     "IProgressMonitor",
     "IQuantizeLayer",
     "IRaggedSoftMaxLayer",
+    "IRecurrenceLayer",
     "IReduceLayer",
     "IResizeLayer",
     "IReverseSequenceLayer",
@@ -361,6 +386,7 @@ __all__ = [
     "ITensor",
     "ITimingCache",
     "ITopKLayer",
+    "ITripLimitLayer",
     "IUnaryLayer",
     "IUnsqueezeLayer",
     "InterpolationMode",

@@ -120,7 +120,7 @@ def _emit(op: str, attrs: tuple[str, ...]) -> Emit:
     def emit(layer: ILayer, scope: Scope) -> list[Tensor]:
         if op in _ONCE:
             raise UnsupportedError(
-                f"a model with {op} can't be changed before it after it was read",
+                f"a model with {op} can't be changed before it, nor get loops or conditionals, after it was read",
                 layer=layer.name,
                 hint="change the ONNX model, or what follows its outputs",
             )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from neurenix import _native
-from neurenix.errors import InvalidArgumentError, OutOfMemoryError, UnsupportedError
+from neurenix.errors import InvalidArgumentError, OutOfMemoryError, ShapeError, UnsupportedError
 from neurenix.hardware.tensorrt.build_enums import TensorIOMode
 from neurenix.hardware.tensorrt.enums import Dims
 from neurenix.hardware.tensorrt.interfaces import IOutputAllocator
@@ -74,6 +74,14 @@ class Call:
         """The shapes in the order of the inputs."""
         return tuple(self.shapes[port.name] for port in self._inputs)
 
+    def known_outputs(self) -> dict[str, Dims]:
+        """The shapes of those outputs whose dimensions are fixed, or are dimensions of inputs."""
+        sizes: dict[int | str, int] = {}
+        for port in self._inputs:
+            sizes.update(zip(port.shape, self.shapes[port.name], strict=True))
+        known = (port for port in self._outputs if all(isinstance(dim, int) or dim in sizes for dim in port.shape))
+        return {port.name: Dims(sizes.get(dim, dim) for dim in port.shape) for port in known}
+
     def check(self) -> None:
         """Raises `InvalidArgumentError`, with the names, where a shape or an address is missing."""
         missing = self.missing_shapes()
@@ -104,7 +112,7 @@ class Call:
     ) -> Times:
         """Runs it; gives the time of each kernel where that is asked for."""
         if engine.staged:
-            return self._run_stages(engine, context, timed, stream or 0)
+            return self._run_stages(engine, context, outputs, timed, stream or 0)
         device = engine.devices[0] if engine.devices else None
         places = {port.name: self._place(port, outputs[port.name], stream or 0) for port in self._outputs}
         times = engine.run_at(
@@ -133,10 +141,12 @@ class Call:
         self.addresses[port.name] = address
         return address
 
-    def _run_stages(self, engine: _native.Engine, context: _native.Context, timed: bool, stream: int) -> Times:
+    def _run_stages(
+        self, engine: _native.Engine, context: _native.Context, outputs: dict[str, Dims], timed: bool, stream: int
+    ) -> Times:
         """Where the sizes of outputs depend on data: on copies in the processor's memory."""
         fixed = [port for port in self._outputs if port.name not in self.allocators]
-        lost = [port.name for port in fixed if not all(isinstance(d, int) for d in port.shape)]
+        lost = [port.name for port in fixed if port.name not in outputs]
         if lost:
             raise UnsupportedError(
                 "the sizes of outputs depend on data: an address can't say whether there is room",
@@ -149,7 +159,14 @@ class Call:
         }
         found = context.run(given)
         for port in self._outputs:
-            array = np.ascontiguousarray(found[port.name])
+            array = np.asarray(found[port.name], order="C")
+            if port.name in outputs and array.shape != outputs[port.name]:
+                raise ShapeError(
+                    "an output is of another shape than the shapes of the inputs told",
+                    tensor=port.name,
+                    expected=str(list(outputs[port.name])),
+                    got=str(list(array.shape)),
+                )
             address = self._place(port, Dims(array.shape), stream)
             ctypes.memmove(address, array.ctypes.data, array.nbytes)
             if port.name in self.allocators:

@@ -106,8 +106,7 @@ class IExecutionContext(Scoped):
                 specs = self.engine._engine.specs(list(key))
                 found = {name: Dims(shape) for name, (_, shape) in zip(names, specs, strict=True)}
             except UnsupportedError:
-                known = ((name, self.engine._ports[name].shape) for name in names)
-                found = {name: Dims(shape) for name, shape in known if all(isinstance(d, int) for d in shape)}
+                found = self._call.known_outputs()
             self._specs = {key: found}
         return found
 

@@ -162,13 +162,17 @@ class Definition(Scoped):
             if output.name in names:
                 raise InvalidArgumentError("two outputs have the same name", tensor=output.name)
             names.add(output.name)
-        network, tensors = self._draft.copy([self._tensors[id(output)] for output in self._outputs])
+        network, tensors = self._finished()
         for output, tensor in zip(self._outputs, tensors, strict=True):
             dtype = self._output_dtypes.get(id(output))
             if dtype not in (None, tensor.dtype):
                 tensor = network.add_layer("Cast", [tensor], {"to": dtype}, f"{output.name}_cast")[0]
             network.mark_output(tensor, output.name)
         return network
+
+    def _finished(self) -> tuple[Network, list[Tensor]]:
+        """A network to build, and the results in it, not yet marked."""
+        return self._draft.copy([self._tensors[id(output)] for output in self._outputs])
 
     def _append(
         self,
@@ -180,7 +184,7 @@ class Definition(Scoped):
         late: bool = False,
     ) -> ILayer:
         """Adds a layer; bad arguments raise here, or (`late`) once properties can have been set."""
-        number = sum(layer.kind == kind for layer in self._layers)
+        number = sum(layer._kind == kind for layer in self._layers)
         resolved = [None if t is None else self._resolve(t) for t in inputs]
         layer = CLASSES.get(kind, ILayer)(self, kind, f"{kind}_{number}", resolved, properties, emit, outputs)
         self._sync(len(self._order))
@@ -200,14 +204,7 @@ class Definition(Scoped):
     def _add(self, layer: ILayer) -> None:
         inputs = [None if t is None else self._tensors[id(t)] for t in layer._inputs]
         scope = Scope(self._draft, layer.name, inputs, layer._weight_names)
-        try:
-            outputs = layer._emit(layer, scope)
-            for index, dtype in layer._output_types.items():
-                outputs[index] = scope.add("Cast", outputs[index], to=dtype)
-        except Error as error:
-            error.layer = error.layer or layer.name
-            raise
-        for tensor, output in zip(layer._outputs, outputs, strict=True):
+        for tensor, output in zip(layer._outputs, layer._made(scope), strict=True):
             self._tensors[id(tensor)] = output
 
     def _changed(self, layer: ILayer) -> None:
@@ -240,14 +237,17 @@ class Definition(Scoped):
             self._ready += 1
 
     def _restart(self) -> None:
-        """Begins the draft anew, with the inputs and the constants."""
-        draft, tensors = Network(self._name), {}
-        for port in self._inputs:
-            tensors[id(port.tensor)] = port.add(draft)
-        for tensor, native in self._constants:
-            tensors[id(tensor)] = draft.add_constant(tensor.name, constant_of(native), copy=False)
-        self._draft, self._tensors = draft, tensors
+        """Begins the draft anew."""
+        self._draft, self._tensors = self._begun()
         self._ready, self._stale, self._inputs_stale = 0, False, False
+
+    def _begun(self) -> tuple[Network, dict[int, Tensor]]:
+        """A network with the inputs and the constants alone, and what stands for which tensor in it."""
+        network = Network(self._name)
+        tensors = {id(port.tensor): port.add(network) for port in self._inputs}
+        for tensor, native in self._constants:
+            tensors[id(tensor)] = network.add_constant(tensor.name, constant_of(native), copy=False)
+        return network, tensors
 
     def _tensor(self, tensor: ITensor) -> Tensor:
         upto = 0 if tensor._layer is None else self._order.index(tensor._layer) + 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from neurenix import _native
 from neurenix._native import Network, Tensor
-from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
 from neurenix.hardware.tensorrt.build_enums import TensorLocation
 from neurenix.hardware.tensorrt.enums import DataType, Dims, as_data_type, as_dtype
 from neurenix.hardware.tensorrt.layer_enums import LayerType
@@ -221,7 +221,7 @@ class ILayer:
             _inputs=inputs,
             _properties=dict(properties),
             _emit=emit,
-            kind=kind,
+            _kind=kind,
             _name=name,
             _outputs=tensors,
             _output_types={},
@@ -239,8 +239,7 @@ class ILayer:
     _weight_names: dict[str, str]
     _name: str
     _precision: DataType | None
-    #: The kind of layer: "Convolution", "Pooling", ...
-    kind: str
+    _kind: str
     #: A text of the user's.
     metadata: str
 
@@ -262,12 +261,17 @@ class ILayer:
         return self._name
 
     @property
+    def kind(self) -> Any:
+        """The kind of layer: "Convolution", "Pooling", ...; of a trip limit or a loop's output its own kind."""
+        return self._kind
+
+    @property
     def type(self) -> Any:
         """The kind of layer: a `LayerType`; PLUGIN_V3 for ops that TensorRT has no layer of.
 
         Of an activation or a pooling, as its `add_*` gives it, the kind of activation or pooling.
         """
-        return _KINDS.get(self.kind, LayerType.PLUGIN_V3)
+        return _KINDS.get(self._kind, LayerType.PLUGIN_V3)
 
     @property
     def num_inputs(self) -> int:
@@ -330,11 +334,25 @@ class ILayer:
         self._output_types.pop(index, None)
         self._network._changed(self)
 
+    def _made(self, scope: Scope) -> list[Tensor]:
+        """Adds it where the scope says, and gives its outputs, converted as `set_output_type` asked for.
+
+        What goes wrong is an error that names the layer.
+        """
+        try:
+            outputs = self._emit(self, scope)
+            for index, dtype in self._output_types.items():
+                outputs[index] = scope.add("Cast", outputs[index], to=dtype)
+        except Error as error:
+            error.layer = error.layer or self.name
+            raise
+        return outputs
+
     def __getattr__(self, name: str) -> Any:
         properties = self.__dict__.get("_properties", {})
         if name in properties:
             return properties[name]
-        raise AttributeError(f"{self.kind} has no property {name!r}; it has {', '.join(properties) or 'none'}")
+        raise AttributeError(f"{self._kind} has no property {name!r}; it has {', '.join(properties) or 'none'}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__":
@@ -347,7 +365,7 @@ class ILayer:
         else:
             near = _native.nearest(name, list(self._properties))
             raise InvalidArgumentError(
-                f"{self.kind} has no property {name!r}",
+                f"{self._kind} has no property {name!r}",
                 layer=self.name,
                 expected=", ".join(self._properties) or "none",
                 hint=f"the nearest name is {near!r}" if near else None,
@@ -365,4 +383,4 @@ class ILayer:
         return sorted({*dir(type(self)), *self._properties})
 
     def __repr__(self) -> str:
-        return f"ILayer({self.name}: {self.kind})"
+        return f"ILayer({self.name}: {self._kind})"

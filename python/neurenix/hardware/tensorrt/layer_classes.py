@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from neurenix.hardware.tensorrt.control_classes import (
+    IConditionLayer,
+    IIfConditionalInputLayer,
+    IIfConditionalOutputLayer,
+    IIteratorLayer,
+    ILoopOutputLayer,
+    IRecurrenceLayer,
+    ITripLimitLayer,
+)
 from neurenix.hardware.tensorrt.layer import ILayer
 
 
@@ -248,6 +257,13 @@ CLASSES: dict[str, type[ILayer]] = {
     "Unsqueeze": IUnsqueezeLayer,
     "Cumulative": ICumulativeLayer,
     "Attention": IAttention,
+    "TripLimit": ITripLimitLayer,
+    "Recurrence": IRecurrenceLayer,
+    "Iterator": IIteratorLayer,
+    "LoopOutput": ILoopOutputLayer,
+    "Condition": IConditionLayer,
+    "ConditionalInput": IIfConditionalInputLayer,
+    "ConditionalOutput": IIfConditionalOutputLayer,
     "PluginV2": IPluginV2Layer,
     "PluginV3": IPluginV3Layer,
 }

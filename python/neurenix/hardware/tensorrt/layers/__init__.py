@@ -14,6 +14,7 @@ from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.tensorrt.build_enums import NetworkDefinitionCreationFlag
 from neurenix.hardware.tensorrt.interfaces import IErrorRecorder
 from neurenix.hardware.tensorrt.layers.algebra import AlgebraLayers
+from neurenix.hardware.tensorrt.layers.control import ControlLayers
 from neurenix.hardware.tensorrt.layers.convolution import ConvolutionLayers
 from neurenix.hardware.tensorrt.layers.indexing import IndexingLayers
 from neurenix.hardware.tensorrt.layers.other import OtherLayers
@@ -37,6 +38,7 @@ class INetworkDefinition(
     ShapeLayers,
     IndexingLayers,
     QuantizationLayers,
+    ControlLayers,
     OtherLayers,
     PluginLayers,
 ):

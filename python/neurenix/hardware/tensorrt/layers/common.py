@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from neurenix.errors import InvalidArgumentError, ShapeError
+from neurenix._native import Network, Tensor
+from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError
 
 Ints = int | Sequence[int]
 
@@ -51,3 +52,24 @@ def member(value: Any, table: type, what: str) -> None:
 def rank_of(tensor: Any) -> int:
     """The number of dimensions."""
     return len(tensor.shape)
+
+
+def placeholder(network: Network, name: str, dtype: Any, shape: Sequence[int | str]) -> Tensor:
+    """A tensor of which a draft knows the type alone."""
+    return network.capture(Network(name).add_input(name, dtype, shape))
+
+
+def require_scalar(tensor: Tensor, dtypes: Sequence[str], what: str) -> None:
+    """Raises `DTypeError` or `ShapeError` for what is not one element of one of these types."""
+    if tensor.dtype.name not in dtypes:
+        raise DTypeError(
+            f"{what} is of another type", tensor=tensor.name, expected=" or ".join(dtypes), got=tensor.dtype.name
+        )
+    if tensor.shape:
+        raise ShapeError(
+            f"{what} has no dimensions",
+            tensor=tensor.name,
+            expected="[]",
+            got=str(list(tensor.shape)),
+            hint="reshape it to () with add_shuffle",
+        )

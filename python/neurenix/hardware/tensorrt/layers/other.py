@@ -15,8 +15,6 @@ from neurenix.hardware.tensorrt.graph import Definition
 from neurenix.hardware.tensorrt.layer import ILayer, ITensor, Scope
 from neurenix.hardware.tensorrt.layers.common import member
 
-_THROUGH_ONNX = "ONNX's Loop, Scan and If run: give the model to trt.OnnxParser"
-
 
 def _fill(layer: ILayer, scope: Scope) -> list[Tensor]:
     if layer.operation is not e.FillOperation.LINSPACE:
@@ -69,14 +67,6 @@ class OtherLayers(Definition):
             return []
 
         return self._append("Assertion", [condition], {"message": str(message)}, emit, outputs=0)
-
-    def add_loop(self) -> NoReturn:
-        """Refused with `UnsupportedError`: loops come with ONNX models."""
-        raise UnsupportedError("a loop can't be put together layer by layer", hint=_THROUGH_ONNX)
-
-    def add_if_conditional(self) -> NoReturn:
-        """Refused with `UnsupportedError`: conditions come with ONNX models."""
-        raise UnsupportedError("a condition can't be put together layer by layer", hint=_THROUGH_ONNX)
 
     def add_ragged_softmax(self, input: Any, bounds: Any) -> NoReturn:
         """Refused with `UnsupportedError`."""
