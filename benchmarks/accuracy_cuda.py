@@ -149,10 +149,12 @@ class Subject:
         }
 
     def mean(self, found: list[list[Any]]) -> dict[str, Any]:
-        """The mean error over the seeds; none where something is not finite."""
+        """The mean error over the seeds, none where something is not finite, and that of each: what a call takes over from
+        the one before it shows from the second or third one on."""
         errors = [error(got, exact) for got, exact in zip(found, self.exact, strict=True)]
         mean = float(np.mean(errors))
-        return {"rms": float(f"{mean:.4g}") if np.isfinite(mean) else None}
+        rounded = [float(f"{each:.4g}") if np.isfinite(each) else None for each in errors]
+        return {"rms": float(f"{mean:.4g}") if np.isfinite(mean) else None, "each": rounded}
 
 
 def judged(precision: str, ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
