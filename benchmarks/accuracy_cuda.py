@@ -149,8 +149,10 @@ class Subject:
         }
 
     def mean(self, found: list[list[Any]]) -> dict[str, Any]:
-        """The mean error over the seeds, none where something is not finite, and that of each: what a call takes over from
-        the one before it shows from the second or third one on."""
+        """The mean error over the seeds, none where something is not finite, and that of each.
+
+        What a call takes over from the one before it shows in the later ones.
+        """
         errors = [error(got, exact) for got, exact in zip(found, self.exact, strict=True)]
         mean = float(np.mean(errors))
         rounded = [float(f"{each:.4g}") if np.isfinite(each) else None for each in errors]
