@@ -33,7 +33,7 @@ pub mod widen;
 #[cfg(test)]
 mod random;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::knobs;

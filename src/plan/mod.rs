@@ -230,7 +230,8 @@ pub trait Instance: Send {
         usize::MAX
     }
 
-    /// Whether what is behind it in its queue may begin before all that it gives is there.
+    /// Whether what is behind it in its queue may begin before all that it gives is there, though not before what is in front of
+    /// it has ended.
     fn gives_way(&self) -> bool {
         true
     }

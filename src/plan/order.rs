@@ -80,7 +80,8 @@ pub(super) fn after(runs: &[Run]) -> Vec<Vec<usize>> {
 }
 
 /// Lets those runs be parted from what is before them in their queue that would read early what may still be written there.
-/// Only what no run between them waits for can be: a queue begins a run when all before it but the last one have ended.
+/// Only what no run between them waits for can be: a kernel lets the next one begin when it has waited itself. Ours do, and
+/// those of cuBLASLt and cuDNN were seen to on an H200.
 pub(super) fn part(runs: &mut [Run]) {
     if runs.iter().all(|run| run.touched.early.is_empty()) {
         return;

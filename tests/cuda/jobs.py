@@ -218,21 +218,34 @@ def clamped(activation: str) -> list[str]:
 
 
 @leaves_nothing
-def shortcut(late: bool) -> list[str]:
-    """What a call launches where a convolution adds what the kernel in front of it gives, or what that one read."""
+def shortcut(front: str, late: bool) -> list[str]:
+    """What a call launches where a convolution adds what the pool or convolution in front of it gives, or what that read."""
     recorded, made = Recorded(), nx.Network("shortcut")
     x = made.add_input("x", "float16", ["batch", 16, 8, 8])
     weights = made.add_constant("w", np.ones((16, 16, 3, 3), np.float16))
-    first = made.add_layer("Conv", [x, weights], {"pads": [1, 1, 1, 1]}, name="first")[0]
-    attrs = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
-    pooled = made.add_layer("MaxPool", [first], attrs, name="pooled")[0]
-    read, added = (first, pooled) if late else (pooled, first)
-    last = made.add_layer("Conv", [read, weights], {"pads": [1, 1, 1, 1]}, name="last")[0]
+    pads: dict[str, Any] = {"pads": [1, 1, 1, 1]}
+    first = made.add_layer("Conv", [x, weights], pads, name="first")[0]
+    given = ([first, weights], pads) if front == "Conv" else ([first], pads | {"kernel_shape": [3, 3]})
+    between = made.add_layer(front, *given, name="front")[0]
+    read, added = (first, between) if late else (between, first)
+    others = made.add_constant("v", np.zeros((16, 16, 3, 3), np.float16))
+    last = made.add_layer("Conv", [read, others], pads, name="last")[0]
     made.mark_output(made.add_layer("Add", [last, added], name="sum")[0], "y")
     model = optimized(made, optimization_level=0)
     recorded.forget("launches")
     call(model)
     return [line for line in recorded.lines("launches") if not line.startswith("cuMemcpy")]
+
+
+@leaves_nothing
+def times_kept(precisions: list[str]) -> list[int]:
+    """How many times are known after a build in each precision."""
+    file = Path(os.environ["NEURENIX_CUDA_LIBRARIES"]) / "precisions.cache"
+    counts = []
+    for precision in precisions:
+        optimized(products(), precision=precision, optimization_level=3, timing_cache=file)
+        counts.append(len(file.read_text().splitlines()))
+    return counts
 
 
 @leaves_nothing

@@ -111,11 +111,18 @@ def test_float32_is_rounded_where_that_was_asked_for(process: Process) -> None:
     assert found == [{"precision": "fp32", "dtypes": ["float32", "int32"]}] * 2
 
 
-def test_a_residual_that_may_still_be_written_is_waited_for(process: Process) -> None:
+@pytest.mark.parametrize("front", ["MaxPool", "Conv"])
+def test_a_residual_that_may_still_be_written_is_waited_for(process: Process, front: str) -> None:
     def parted(late: bool) -> int:
-        return sum(line.startswith("nothing") for line in process.run(jobs.shortcut, late))
+        return sum(line.startswith("nothing") for line in process.run(jobs.shortcut, front, late))
 
     assert (parted(True), parted(False)) == (1, 0)
+
+
+def test_times_in_float32_are_not_taken_for_those_in_tf32(process: Process) -> None:
+    exact, both, again = process.run(jobs.times_kept, ["fp32", "tf32", "fp32"])
+    # The convolution, two products of the layer and of the recurrent one; what integers are is the same in both.
+    assert both - exact > 0 and again == both
 
 
 def test_an_address_that_is_none_of_the_gpus_is_an_error(process: Process) -> None:

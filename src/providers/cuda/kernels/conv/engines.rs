@@ -251,19 +251,13 @@ impl Instance for InEngine {
         self.0.number > 0 && !self.0.is_there()
     }
 
-    /// cuDNN's kernels start ahead of their turn, and wait before they read `x`. A residual they read sooner: what a kernel of
-    /// ours before them still wrote was missed (seen on an H200 with cuDNN 9.19). Engines in tf32 are trusted with nothing until
-    /// it is known why RegNet departs in them (docs/cuda.md).
+    /// cuDNN's kernels start ahead of their turn, and wait before they read `x`. A residual they read sooner: what a kernel
+    /// before them still wrote was missed (seen on an H200 with cuDNN 9.19).
     fn waits_for(&self) -> usize {
         match self.0.made() {
-            Ok(Made::Engine { .. }) if self.0.convolution.tf32 => 0,
             Ok(Made::Engine { part: Part::Whole, .. }) => 1,
             _ => usize::MAX,
         }
-    }
-
-    fn gives_way(&self) -> bool {
-        !matches!(self.0.made(), Ok(Made::Engine { finish: None, .. }))
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {

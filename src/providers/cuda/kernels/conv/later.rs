@@ -66,10 +66,6 @@ impl Instance for Later {
         self.made().map_or(0, |instance| instance.waits_for())
     }
 
-    fn gives_way(&self) -> bool {
-        self.made().map_or(true, |instance| instance.gives_way())
-    }
-
     fn run(&mut self, call: &Call) -> Result<()> {
         self.made()?;
         self.made.get_mut().map_or(Ok(()), |instance| instance.run(call))

@@ -248,8 +248,8 @@ impl Kernel for Conv {
         // Engines are numbered by what this version of the library proposes and we choose of that.
         let version = cudnn().map_or(0, |library| library.version());
         format!(
-            "{} {attrs:?} {weights:?} held {} {:?} engines of cuDNN {version}",
-            self.name, self.held, self.activation
+            "{} {attrs:?} {weights:?} held {} {:?} tf32 {} engines of cuDNN {version}",
+            self.name, self.held, self.activation, self.tf32
         )
     }
 

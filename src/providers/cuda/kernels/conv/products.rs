@@ -105,13 +105,9 @@ impl Instance for Multiplied {
         }
     }
 
-    /// As with cuDNN's convolutions: what is added may be read too soon, and in tf32 nothing is taken for granted.
+    /// As with cuDNN's convolutions: what is added may be read too soon.
     fn waits_for(&self) -> usize {
-        if self.spare.convolution.tf32 { 0 } else { 2 }
-    }
-
-    fn gives_way(&self) -> bool {
-        false
+        2
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {

@@ -292,10 +292,6 @@ impl Instance for Fused {
         }
     }
 
-    fn gives_way(&self) -> bool {
-        !matches!(self.wish.plan(), Ok(Some(_)))
-    }
-
     fn run(&mut self, call: &Call) -> Result<()> {
         let inputs = self.inputs.iter().map(|&input| call.inputs[input].cast_mut());
         let addresses: Vec<*mut u8> = inputs.chain([call.outputs[0]]).collect();

@@ -360,10 +360,6 @@ impl Instance for Multiplying {
         }
     }
 
-    fn gives_way(&self) -> bool {
-        self.pass.is_some()
-    }
-
     fn run(&mut self, call: &Call) -> Result<()> {
         let input = |slot: Option<usize>| slot.map_or(std::ptr::null_mut(), |slot| call.inputs[slot].cast_mut());
         let aside = self.pass.as_ref().map_or(0, |pass| pass.aside);
