@@ -48,6 +48,7 @@ __all__ = [
     "registered_plugins",
     "resolve_plugin",
     "tensorrt_library",
+    "warm_up",
 ]
 
 @final
@@ -729,4 +730,10 @@ def tensorrt_library() -> tuple[tuple[str, str, str] | None, list[tuple[str, str
     """
     TensorRT's library, if there is one that this build can drive: its file, its version, the headers that describe
     it; every place that was looked at before, with what is wrong there; and the headers of this build.
+    """
+
+def warm_up(names: Sequence[str], device: SupportsIndex) -> None:
+    """
+    Lets providers, on the GPU of this number, set up what the first build of a process needs, and waits until they have. What goes
+    wrong is found again by a build.
     """

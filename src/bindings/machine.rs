@@ -49,6 +49,16 @@ pub fn provider_states(device: u32) -> Vec<(String, Option<String>)> {
     PROVIDERS.iter().map(row).chain(outside).collect()
 }
 
+/// Lets providers, on the GPU of this number, set up what the first build of a process needs, and waits until they have. What goes
+/// wrong is found again by a build.
+#[pyfunction]
+pub fn warm_up(py: Python<'_>, names: Vec<String>, device: u32) {
+    py.detach(|| {
+        let found = names.iter().filter_map(|name| providers::find(name, device).ok());
+        found.for_each(|provider| provider.warm_up());
+    });
+}
+
 /// How many GPUs the cuda provider sees; 0 where it can't be had.
 #[pyfunction]
 pub fn gpu_count() -> u32 {

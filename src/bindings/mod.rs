@@ -42,6 +42,7 @@ mod _native {
     #[pymodule_export]
     use super::machine::{
         allowed_providers, cache_dir, computes, default_threads, device, gpu_count, gpu_info, look_in, provider_states,
+        warm_up,
     };
     #[pymodule_export]
     use super::network::Network;

@@ -1,18 +1,17 @@
 //! Lets products of float32 round what they multiply to tf32, where that was asked for.
 
 use super::{Found, Pass, rewrite, rule_if};
-use crate::network::attr::{Attr, Read};
-use crate::network::dim::Dim;
+use crate::network::attr::Attr;
 use crate::network::dtype::DType;
 use crate::network::ops::tf32::{self, TF32};
 use crate::network::patch::Patch;
-use crate::network::{Layer, LayerId, Network, TensorId};
+use crate::network::{LayerId, Network};
 
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "allow_tf32",
     doc: "float32 layer of products (Conv, MatMul, LSTM, ...) => the same with leave to round what it multiplies to tf32, \
-          if Settings::tf32 is set; not a Conv of an image's few channels",
+          if Settings::tf32 is set",
     apply: |network, settings| {
         if !settings.tf32 {
             return Ok(0);
@@ -25,7 +24,6 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
     rule_if!(tf32::applies(layer) && !tf32::is_allowed(layer));
     rule_if!(network[layer.outputs[0]].ty.dtype == DType::Float32);
-    rule_if!(!sees_an_image(network, layer));
     let mut attrs = layer.attrs.clone();
     attrs.insert(TF32.name.into(), Attr::Int(1));
     let mut patch = Patch::new(network);
@@ -34,24 +32,6 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
         patch.shunt(old, new)?;
     }
     Ok(Some(patch))
-}
-
-/// Whether a layer is a convolution of few channels through a small window, of which tensor cores would mostly multiply padding. What
-/// such a layer rounds is all of an image, the same for every channel that follows: those errors do not cancel on the way.
-fn sees_an_image(network: &Network, layer: &Layer) -> bool {
-    /// What an instruction for tf32 sums at once.
-    const STEP: i64 = 8;
-    /// Where this many numbers are summed, tensor cores pay.
-    const LONG: i64 = 256;
-    let extents = |tensor: TensorId| {
-        network[tensor].ty.shape[1..]
-            .iter()
-            .map(Dim::as_const)
-            .collect::<Option<Vec<_>>>()
-    };
-    let weights = || layer.inputs.get(1).copied().flatten().and_then(extents);
-    let is_small = |extents: Vec<i64>| extents[0] < STEP && extents.iter().product::<i64>() < LONG;
-    layer.op.name == "Conv" && layer.attrs.int("group") == 1 && weights().is_some_and(is_small)
 }
 
 #[cfg(test)]
@@ -95,25 +75,6 @@ mod tests {
             %MatMul: float64[4, 4] = MatMul(%wide, %wide) {transA=1, transB=0}
             %Gemm: float32[n, 5] = MatMul(%x, float32[5, 4](...)) {tf32=1, transA=0, transB=1}",
         );
-    }
-
-    #[test]
-    fn a_convolution_of_an_image_stays_exact() {
-        let mut g = Graph::new();
-        let image = g.input("image", "1 3 32 32");
-        let (stem, deep, patches) = (
-            g.weights(&[64, 3, 7, 7]),
-            g.weights(&[8, 64, 1, 1]),
-            g.weights(&[8, 3, 16, 16]),
-        );
-        let x = g.op("Conv", &[image, stem]);
-        let x = g.op("Conv", &[x, deep]);
-        let y = g.op("Conv", &[image, patches]);
-        g.output(x);
-        g.output(y);
-        run(&mut g.network, &settings()).unwrap();
-        let leave = allowed(&g.network).into_iter().map(|(_, leave)| leave);
-        assert_eq!(leave.collect::<Vec<_>>(), [false, true, true]);
     }
 
     #[test]

@@ -381,6 +381,9 @@ pub trait Provider: Send + Sync {
     /// The narrowest dtype it computes `dtype` in: itself, or a wider one where it has no arithmetic for it.
     fn compute_dtype(&self, dtype: DType) -> DType;
 
+    /// Sets up what it sets up once a process, so that a build need not wait for it. What goes wrong is found again by a build.
+    fn warm_up(&self) {}
+
     /// Whether products of float32 that have leave to may round what they multiply to tf32 there.
     fn has_tf32(&self) -> bool {
         false

@@ -79,6 +79,8 @@ def _set(environment: dict[str, str], packages: Sequence[str]) -> None:
     os.environ.update(environment)
     # Those of the machine are nothing to tests.
     _native.look_in(list(packages))
+    # What libraries are asked on threads of its own comes in no order, and may be what a test lets fail.
+    _native.warm_up = lambda names, device: None
 
 
 class Process:

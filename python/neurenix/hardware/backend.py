@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -187,7 +189,8 @@ class Backend:
         if isinstance(model, OptimizedModel):
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
         native = wanted.native(chosen, self.device)
-        engine = _build(model, shapes, dict(values or {}), native)
+        with _warming(native):
+            engine = _build(model, shapes, dict(values or {}), native)
         return OptimizedModel(engine, wanted.precision, refused, native)
 
     def native_options(self, **options: Any) -> dict[str, Any]:
@@ -209,7 +212,8 @@ class Backend:
         wanted.register_plugins()
         chosen, refused = self._choose(wanted)
         native = wanted.native(chosen, self.device)
-        engine = _native.Engine.load(os.fspath(path), native)
+        with _warming(native):
+            engine = _native.Engine.load(os.fspath(path), native)
         for note in engine.notes:
             LOG.warning("%s", note)
         return OptimizedModel(engine, engine.precision, refused, native)
@@ -229,6 +233,19 @@ class CudaBackend(Backend):
     """Prefers our own CUDA engine."""
 
     name = "cuda"
+
+
+@contextmanager
+def _warming(options: dict[str, Any]) -> Iterator[None]:
+    """Lets libraries set up, beside what is done in here, what they set up once a process."""
+    given = (options["providers"], options["device"])
+    worker = threading.Thread(target=_native.warm_up, args=given, name="neurenix-warm-up", daemon=True)
+    worker.start()
+    try:
+        yield
+    finally:
+        # A process that ends meanwhile would take the libraries from under it.
+        worker.join()
 
 
 def _build(model: Any, input_shapes: Any, values: dict[str, Any], options: dict[str, Any]) -> _native.Engine:

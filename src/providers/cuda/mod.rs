@@ -170,6 +170,10 @@ impl Provider for Cuda {
         dtype
     }
 
+    fn warm_up(&self) {
+        self.gpu.warm_up();
+    }
+
     fn has_tf32(&self) -> bool {
         self.gpu.has_tf32()
     }

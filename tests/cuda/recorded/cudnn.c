@@ -78,6 +78,12 @@ static const struct Rule rules[] = {
     {CONVOLUTION, 106, INT64, 1, 1, true},
     {HEURISTIC, 200, HEURISTIC_MODE, 1, 1, true},
     {HEURISTIC, 201, DESCRIPTOR, 1, 1, true},
+    {CONFIG, 300, DESCRIPTOR, 1, 1, true},
+    {CONFIG, 302, DESCRIPTOR, 1, 16, false},
+    {KNOB_CHOICE, 600, KNOB, 1, 1, true},
+    {KNOB_CHOICE, 601, INT64, 1, 1, true},
+    {ENGINE, 1300, DESCRIPTOR, 1, 1, true},
+    {ENGINE, 1301, INT64, 1, 1, true},
     {PLAN, 400, HANDLE, 1, 1, true},
     {PLAN, 401, DESCRIPTOR, 1, 1, true},
     {FORWARD, 700, FLOAT, 1, 1, false},
@@ -385,6 +391,25 @@ static int finish_heuristic(struct Descriptor* heuristic) {
     return wide || (asked->keeps_nan && asked->leaks) ? NOT_SUPPORTED : 0;
 }
 
+static int finish_engine(struct Descriptor* engine) {
+    const struct Descriptor* graph = linked(engine, 1300, 0, GRAPH);
+    const int64_t index = integer(engine, 1301, 0);
+    if (!graph || index < 0 || index > 4) return BAD_PARAM;
+    engine->summary = graph->summary;
+    engine->engine = (int)index;
+    return 0;
+}
+
+// An engine is set as it was proposed.
+static int finish_config(struct Descriptor* config) {
+    const struct Descriptor* engine = linked(config, 300, 0, ENGINE);
+    const struct Descriptor* choice = linked(config, 302, 0, KNOB_CHOICE);
+    if (!engine || !choice || word(choice, 600) || integer(choice, 601, 0) != engine->engine % 2) return BAD_PARAM;
+    config->summary = engine->summary;
+    config->engine = engine->engine;
+    return 0;
+}
+
 static int finish_plan(struct Descriptor* plan) {
     struct Descriptor* handle;
     memcpy(&handle, value(plan, 400)->bytes, 8);
@@ -413,6 +438,13 @@ API int cudnnBackendFinalize(void* descriptor) {
     switch (done->kind) {
         case POINTWISE:
         case MATMUL:
+        case KNOB_CHOICE:
+            break;
+        case ENGINE:
+            status = finish_engine(done);
+            break;
+        case CONFIG:
+            status = finish_config(done);
             break;
         case TENSOR:
             status = finish_tensor(done);

@@ -23,6 +23,7 @@ mod strided;
 mod tail;
 pub mod transfer;
 mod turns;
+mod warm_up;
 mod wishes;
 mod words;
 
@@ -40,7 +41,7 @@ use crate::plan::Candidate;
 use crate::providers::common::scope::Scope;
 use crate::providers::common::{self, Answer, Offers, Why};
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What kernels need of the GPU that they run on.
 pub struct Gpu {
@@ -48,8 +49,24 @@ pub struct Gpu {
     pub device: Arc<Device>,
     /// Its compiler.
     pub compiler: Compiler,
-    blas: OnceLock<Blas>,
-    dnn: OnceLock<Dnn>,
+    blas: Opened<Blas>,
+    dnn: Opened<Dnn>,
+    warm: OnceLock<()>,
+}
+
+/// A library that is opened when it is needed.
+struct Opened<T> {
+    found: OnceLock<T>,
+    opening: Mutex<()>,
+}
+
+impl<T> Default for Opened<T> {
+    fn default() -> Self {
+        Self {
+            found: OnceLock::new(),
+            opening: Mutex::default(),
+        }
+    }
 }
 
 impl Gpu {
@@ -59,9 +76,15 @@ impl Gpu {
         Self {
             device,
             compiler,
-            blas: OnceLock::new(),
-            dnn: OnceLock::new(),
+            blas: Opened::default(),
+            dnn: Opened::default(),
+            warm: OnceLock::new(),
         }
+    }
+
+    /// Lets libraries set up what they set up once.
+    pub fn warm_up(&self) {
+        self.warm.get_or_init(|| warm_up::warm_up(self));
     }
 
     /// Whether its tensor cores read tf32.
@@ -93,13 +116,18 @@ impl Gpu {
     }
 
     /// A failure is not kept: memory that was short may be there the next time.
-    fn opened<'a, T>(&self, kept: &'a OnceLock<T>, open: fn() -> Result<T, Error>) -> Result<&'a T, Error> {
-        if let Some(open) = kept.get() {
+    fn opened<'a, T>(&self, kept: &'a Opened<T>, open: fn() -> Result<T, Error>) -> Result<&'a T, Error> {
+        if let Some(open) = kept.found.get() {
+            return Ok(open);
+        }
+        // Who comes while another thread opens it waits for that one's.
+        let _alone = kept.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = kept.found.get() {
             return Ok(open);
         }
         let _entered = self.device.enter()?;
         let opened = open()?;
-        Ok(kept.get_or_init(|| opened))
+        Ok(kept.found.get_or_init(|| opened))
     }
 
     /// The versions of NVIDIA's libraries that were found.

@@ -33,7 +33,9 @@ pub fn numbered(whole: &[Engine], bare: &[Engine]) -> Vec<(Part, usize)> {
     /// A few milliseconds to build each.
     const READY: usize = 8;
     let has_ready = |engines: &[Engine]| engines.iter().any(|engine| !engine.compiles);
-    let all = worth(whole, COMPILING[usize::from(has_ready(whole))], READY);
+    let mut all = worth(whole, COMPILING[usize::from(has_ready(whole))], READY);
+    // The first one is what runs where nothing is timed.
+    all.sort_by_key(|&at| whole[at].compiles);
     let rest = worth(bare, usize::from(!has_ready(bare)), READY);
     let all = all.into_iter().map(|at| (Part::Whole, at));
     let numbers = all.chain(rest.into_iter().map(|at| (Part::Bare, at)));
@@ -55,6 +57,7 @@ mod tests {
         Engine {
             index,
             knobs: vec![(0, knob)],
+            on_tensor_cores: true,
             compiles,
         }
     }
@@ -70,6 +73,7 @@ mod tests {
         assert_eq!(numbers[2..], [(Part::Bare, 0), (Part::Bare, 2)]);
         let many: Vec<Engine> = (0..40).map(|index| engine(index, 0, index % 2 == 0)).collect();
         assert_eq!(numbered(&many, &many).len(), ENGINES as usize);
+        assert_eq!(numbered(&many, &many)[0], (Part::Whole, 1));
         assert_eq!(numbered(&many, &[]).len(), 11);
     }
 

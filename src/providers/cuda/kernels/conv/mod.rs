@@ -248,7 +248,7 @@ impl Kernel for Conv {
         // Engines are numbered by what this version of the library proposes and we choose of that.
         let version = cudnn().map_or(0, |library| library.version());
         format!(
-            "{} {attrs:?} {weights:?} held {} {:?} tf32 {} engines of cuDNN {version}",
+            "{} {attrs:?} {weights:?} held {} {:?} tf32 {} ready engines of cuDNN {version}",
             self.name, self.held, self.activation, self.tf32
         )
     }

@@ -1,12 +1,12 @@
 //! Plans of graphs in the engines that the library proposes for them.
 //!
 //! A plan is asked for by its engine's place among the proposals, which a version of the library gives in the same order
-//! again for the same problem and GPU: so the plan of one engine is built without those of the others.
+//! again for the same problem and GPU. They are asked for once: it takes longer than to build a plan.
 
 use super::descriptor::Descriptor;
 use super::graph::Drawn;
 use super::numbers::{kind, name, ty};
-use super::proposals::{Engine, Proposals, on_tensor_cores};
+use super::proposals::{Engine, Proposals};
 use super::{Cudnn, cudnn, supported};
 use crate::error::{Error, ErrorKind, Result};
 use crate::network::dtype::DType;
@@ -53,7 +53,7 @@ pub trait Subject: Debug + Send + Sync {
 /// Something that was asked about, with the plans that were built for it.
 pub struct Problem {
     subject: Box<dyn Subject>,
-    engines: OnceLock<Vec<Engine>>,
+    proposals: OnceLock<Proposals>,
     plans: Mutex<HashMap<usize, Slot>>,
 }
 
@@ -119,7 +119,7 @@ impl Dnn {
         let new = || {
             Arc::new(Problem {
                 subject: Box::new(subject.clone()),
-                engines: OnceLock::new(),
+                proposals: OnceLock::new(),
                 plans: Mutex::default(),
             })
         };
@@ -132,12 +132,20 @@ impl Dnn {
     /// # Errors
     /// If memory is short or the device fails.
     pub fn engines<'a>(&self, problem: &'a Problem) -> Result<&'a [Engine]> {
-        if let Some(known) = problem.engines.get() {
+        Ok(&self.proposals(problem)?.engines)
+    }
+
+    fn proposals<'a>(&self, problem: &'a Problem) -> Result<&'a Proposals> {
+        if let Some(known) = problem.proposals.get() {
             return Ok(known);
         }
-        let ask = |handle| Proposals::of(self.library, &*problem.subject, handle)?.engines();
-        let found = supported(self.with_builder(ask))?.unwrap_or_default();
-        Ok(problem.engines.get_or_init(|| found))
+        let ask = |handle| Proposals::of(self.library, &*problem.subject, handle);
+        let none = || Proposals {
+            keeps_nan: false,
+            engines: vec![],
+        };
+        let found = supported(self.with_builder(ask))?.unwrap_or_else(none);
+        Ok(problem.proposals.get_or_init(|| found))
     }
 
     /// The plan in the `number`th of the engines that the library proposes.
@@ -151,7 +159,9 @@ impl Dnn {
         if let Some(known) = &*slot {
             return known.clone();
         }
-        let built = self.with_builder(|handle| self.build(&*problem.subject, number, handle));
+        let built = self
+            .proposals(problem)
+            .and_then(|proposals| self.with_builder(|handle| self.build(&*problem.subject, proposals, number, handle)));
         let lasting = built.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::Unsupported);
         if lasting {
             *slot = Some(built.clone());
@@ -180,21 +190,21 @@ impl Dnn {
         done
     }
 
-    fn build(&self, subject: &dyn Subject, number: usize, handle: Handle) -> Result<Arc<Plan>> {
-        let proposals = Proposals::of(self.library, subject, handle)?;
-        let config = proposals.configs.get(number).ok_or_else(|| {
+    fn build(&self, subject: &dyn Subject, proposals: &Proposals, number: usize, handle: Handle) -> Result<Arc<Plan>> {
+        let engine = proposals.engines.get(number).ok_or_else(|| {
             Error::unsupported("cuDNN has no such engine for a graph")
                 .expected(format!("engine {number}"))
-                .got(format!("{} engines for {subject:?}", proposals.configs.len()))
+                .got(format!("{} engines for {subject:?}", proposals.engines.len()))
         })?;
-        let plan = self.finish(handle, config)?;
+        let drawn = subject.draw(self.library, handle, proposals.keeps_nan)?;
+        let plan = self.finish(handle, &engine.configure(&drawn.graph)?.config)?;
         let mut workspace = [0i64];
         plan.get(name::PLAN_WORKSPACE, ty::INT64, &mut workspace)?;
         Ok(Arc::new(Plan {
             plan,
-            ids: proposals.drawn.ids,
+            ids: drawn.ids,
             workspace: workspace[0].max(0) as usize,
-            rounds: subject.dtype() == DType::Float32 && on_tensor_cores(config)?,
+            rounds: subject.dtype() == DType::Float32 && engine.on_tensor_cores,
         }))
     }
 

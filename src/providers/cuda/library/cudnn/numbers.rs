@@ -88,6 +88,7 @@ pub mod name {
     pub const PACK_IDS: i32 = 1000;
     pub const PACK_POINTERS: i32 = 1001;
     pub const PACK_WORKSPACE: i32 = 1003;
+    pub const ENGINE_GRAPH: i32 = 1300;
     pub const ENGINE_INDEX: i32 = 1301;
     pub const ENGINE_NOTES: i32 = 1303;
     pub const ENGINE_BEHAVIOR: i32 = 1305;

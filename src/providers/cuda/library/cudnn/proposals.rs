@@ -2,7 +2,6 @@
 
 use super::descriptor::Descriptor;
 use super::engines::Subject;
-use super::graph::Drawn;
 use super::numbers::{HEURISTICS, behavior, kind, name, note, ty};
 use super::{Cudnn, supported};
 use crate::error::Result;
@@ -17,15 +16,18 @@ pub struct Engine {
     pub index: i64,
     /// How it is set, by the sort of knob.
     pub knobs: Vec<(i32, i64)>,
+    /// Whether it multiplies on tensor cores, which round float32 to tf32.
+    pub on_tensor_cores: bool,
     /// Whether the library compiles a kernel for each plan, which takes a second.
     pub compiles: bool,
 }
 
-/// What the library proposes for a graph.
+/// What the library proposes for what a graph computes.
 pub(super) struct Proposals {
-    pub(super) drawn: Drawn,
+    /// Whether it is drawn with a Relu that keeps NaNs.
+    pub(super) keeps_nan: bool,
     /// The engines that may be taken, the best guess first.
-    pub(super) configs: Vec<Descriptor>,
+    pub(super) engines: Vec<Engine>,
 }
 
 impl Proposals {
@@ -33,7 +35,7 @@ impl Proposals {
     pub(super) fn of(library: &'static Cudnn, subject: &dyn Subject, handle: Handle) -> Result<Self> {
         if subject.clamps()
             && let Some(found) = supported(Self::drawn(library, subject, handle, true))?
-            && !found.configs.is_empty()
+            && !found.engines.is_empty()
         {
             return Ok(found);
         }
@@ -42,20 +44,54 @@ impl Proposals {
 
     fn drawn(library: &'static Cudnn, subject: &dyn Subject, handle: Handle, keeps_nan: bool) -> Result<Self> {
         let drawn = subject.draw(library, handle, keeps_nan)?;
-        let mut configs = vec![];
+        let mut engines = vec![];
         for mode in HEURISTICS {
             for config in configurations(&drawn.graph, mode)? {
-                if is_exact(&engine(&config)?, subject)? {
-                    configs.push(config);
+                let engine = engine_of(&config)?;
+                let numerics = notes(&engine, name::ENGINE_NOTES, ty::NUMERICAL_NOTE)?;
+                if is_exact(&numerics, subject) {
+                    engines.push(known_by(&config, &engine, &numerics)?);
                 }
             }
         }
-        Ok(Self { drawn, configs })
+        Ok(Self { keeps_nan, engines })
     }
+}
 
-    /// What the engines are known by.
-    pub(super) fn engines(&self) -> Result<Vec<Engine>> {
-        self.configs.iter().map(known_by).collect()
+/// An engine as it is set for a graph.
+pub(super) struct Configured {
+    pub(super) config: Descriptor,
+    /// What it refers to.
+    _kept: Vec<Descriptor>,
+}
+
+impl Engine {
+    /// It for a graph, as it is set: what a plan is made of.
+    pub(super) fn configure(&self, graph: &Descriptor) -> Result<Configured> {
+        let library = graph.library;
+        let engine = Descriptor::new(library, kind::ENGINE)?;
+        engine
+            .link(name::ENGINE_GRAPH, &[graph])?
+            .set(name::ENGINE_INDEX, ty::INT64, &[self.index])?;
+        let engine = engine.finish()?;
+        let choice = |&(sort, value): &(i32, i64)| {
+            let choice = Descriptor::new(library, kind::KNOB_CHOICE)?;
+            choice
+                .set(name::KNOB_TYPE, ty::KNOB, &[sort])?
+                .set(name::KNOB_VALUE, ty::INT64, &[value])?;
+            choice.finish()
+        };
+        let mut kept = self.knobs.iter().map(choice).collect::<Result<Vec<_>>>()?;
+        let config = Descriptor::new(library, kind::ENGINE_CONFIG)?;
+        config.link(name::CONFIG_ENGINE, &[&engine])?;
+        if !kept.is_empty() {
+            config.link(name::CONFIG_KNOBS, &kept.iter().collect::<Vec<_>>())?;
+        }
+        kept.push(engine);
+        Ok(Configured {
+            config: config.finish()?,
+            _kept: kept,
+        })
     }
 }
 
@@ -74,7 +110,7 @@ fn configurations(graph: &Descriptor, mode: i32) -> Result<Vec<Descriptor>> {
 }
 
 /// The engine of a configuration.
-fn engine(config: &Descriptor) -> Result<Descriptor> {
+fn engine_of(config: &Descriptor) -> Result<Descriptor> {
     let engine = Descriptor::new(config.library, kind::ENGINE)?;
     config.get(name::CONFIG_ENGINE, ty::DESCRIPTOR, &mut [engine.handle])?;
     Ok(engine)
@@ -86,15 +122,9 @@ fn notes(engine: &Descriptor, name: i32, ty: i32) -> Result<Vec<i32>> {
     Ok(notes[..count.min(notes.len())].to_vec())
 }
 
-/// Whether the engine of a configuration multiplies on tensor cores, which round float32 to tf32.
-pub(super) fn on_tensor_cores(config: &Descriptor) -> Result<bool> {
-    let notes = notes(&engine(config)?, name::ENGINE_NOTES, ty::NUMERICAL_NOTE)?;
-    Ok(notes.contains(&note::TENSOR_CORE))
-}
-
 /// Whether an engine neither rounds operands, but to tf32 where they may be, nor sums to less than float32, and gives the
 /// same result again. float32 is not transformed either: products of integers, which come as such, are exact.
-fn is_exact(engine: &Descriptor, subject: &dyn Subject) -> Result<bool> {
+fn is_exact(numerics: &[i32], subject: &dyn Subject) -> bool {
     let float32 = subject.dtype() == DType::Float32;
     let refused = |given: &i32| match *given {
         note::TENSOR_CORE => float32 && !subject.tf32(),
@@ -102,14 +132,12 @@ fn is_exact(engine: &Descriptor, subject: &dyn Subject) -> Result<bool> {
         note::DOWN_CONVERT_INPUTS | note::REDUCED_PRECISION_REDUCTION | note::NONDETERMINISTIC => true,
         _ => false,
     };
-    let notes = notes(engine, name::ENGINE_NOTES, ty::NUMERICAL_NOTE)?;
-    Ok(!notes.iter().any(refused))
+    !numerics.iter().any(refused)
 }
 
-fn known_by(config: &Descriptor) -> Result<Engine> {
+fn known_by(config: &Descriptor, engine: &Descriptor, numerics: &[i32]) -> Result<Engine> {
     /// There are some fifty sorts of knobs.
     const MOST: usize = 64;
-    let engine = engine(config)?;
     let mut index = [-1i64];
     engine.get(name::ENGINE_INDEX, ty::INT64, &mut index)?;
     // An engine may have none.
@@ -123,10 +151,11 @@ fn known_by(config: &Descriptor) -> Result<Engine> {
     let mut knobs = choices.iter().map(knob).collect::<Result<Vec<_>>>()?;
     knobs.sort_unstable();
     // What a version does not tell costs time, and nothing else.
-    let behavior = supported(notes(&engine, name::ENGINE_BEHAVIOR, ty::BEHAVIOR_NOTE))?.unwrap_or_default();
+    let behavior = supported(notes(engine, name::ENGINE_BEHAVIOR, ty::BEHAVIOR_NOTE))?.unwrap_or_default();
     Ok(Engine {
         index: index[0],
         knobs,
+        on_tensor_cores: numerics.contains(&note::TENSOR_CORE),
         compiles: behavior.contains(&behavior::RUNTIME_COMPILATION),
     })
 }
