@@ -169,6 +169,9 @@ impl Boundary {
                 Home::Output(i) => (outputs[i], false),
                 Home::Arena(_) | Home::Fixed => continue,
             };
+            if port.bytes > 0 {
+                check_address(program, port.home, place)?;
+            }
             port.place = Some(place);
             let Some(near) = port.stand_in(program)? else {
                 continue;
@@ -334,6 +337,27 @@ fn owner(program: &Program, space: Space) -> Result<&Arc<dyn Provider>> {
             .got(format!("{space:?}"))
             .hint("copy it to the processor, or build the engine with device= the number of that GPU")
     })
+}
+
+/// What a device can tell of the address of an input or output before it would fail for good.
+fn check_address(program: &Program, home: Home, place: Place) -> Result<()> {
+    let Some(device) = place.space.device() else {
+        return Ok(());
+    };
+    if owner(program, place.space)?.reaches(place.address) {
+        return Ok(());
+    }
+    let network = &program.network;
+    let error = Error::invalid("the address of a tensor lies in no memory of the device");
+    let error = match home {
+        Home::Input(i) => error.tensor(&network[network.inputs()[i]].name),
+        Home::Output(i) => error.tensor(&network.outputs()[i].name),
+        Home::Arena(_) | Home::Fixed => error,
+    };
+    Err(error
+        .expected(format!("memory of GPU {device}"))
+        .got(format!("{:#x}", place.address.addr()))
+        .hint("an array of the processor goes without a device; one of a GPU must not have been freed"))
 }
 
 /// Copies bytes from or to a device, and waits for it.

@@ -9,7 +9,6 @@ use crate::network::reference::bind;
 use crate::plan::boundary::Place;
 use crate::plan::ground::Ground;
 use crate::plan::instance::{ProgramInstance, StepTime, describe};
-use crate::plan::layout::Space;
 use crate::plan::queues::Foreign;
 use crate::runtime::staged::StagedContext;
 use std::sync::Arc;
@@ -223,7 +222,6 @@ impl ExecutionContext {
     /// If a kernel fails, or an earlier call found something wrong with its data; names the layer. If an address that is
     /// said to be a device's is not; names the tensor.
     pub unsafe fn run(&mut self, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
-        self.check_places(inputs, outputs)?;
         // SAFETY: the caller vouches for the places.
         unsafe { self.current()?.run(inputs, outputs, caller) }
     }
@@ -249,7 +247,6 @@ impl ExecutionContext {
     /// # Errors
     /// As [`ExecutionContext::run`].
     pub unsafe fn profile_run(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Vec<LayerTime>> {
-        self.check_places(inputs, outputs)?;
         // SAFETY: the caller vouches for the addresses.
         let times = unsafe { self.current()?.profile(inputs, outputs) }?;
         let program = self.engine.program(self.profile().unwrap_or_default());
@@ -259,39 +256,6 @@ impl ExecutionContext {
             nanoseconds: time.nanoseconds,
         };
         Ok(times.into_iter().map(named).collect())
-    }
-
-    /// What a device can tell of addresses before it would fail for good.
-    fn check_places(&self, inputs: &[Place], outputs: &[Place]) -> Result<()> {
-        let (Some(ready), network) = (self.ready.first(), &self.engine.network) else {
-            return Ok(());
-        };
-        let providers = &self.engine.program((ready.plan, ready.inside)).providers;
-        let strange = |place: &Place, shape: &[usize]| {
-            let owner = providers.iter().find(|provider| provider.space() == place.space);
-            place.space != Space::Host
-                && !shape.contains(&0)
-                && owner.is_some_and(|owner| !owner.reaches(place.address))
-        };
-        let fed = inputs.iter().zip(&ready.shapes);
-        let mut fed = fed
-            .zip(network.inputs())
-            .filter(|((place, shape), _)| strange(place, shape));
-        let given = outputs.iter().zip(&ready.outputs);
-        let mut given = given
-            .zip(network.outputs())
-            .filter(|((place, spec), _)| strange(place, &spec.shape));
-        let fed = fed.next().map(|((place, _), &tensor)| (place, &network[tensor].name));
-        match fed.or_else(|| given.next().map(|((place, _), output)| (place, &output.name))) {
-            None => Ok(()),
-            Some((place, name)) => Err(
-                Error::invalid("the address of a tensor lies in no memory of the device")
-                    .tensor(name)
-                    .expected(format!("memory of GPU {}", place.space.device().unwrap_or_default()))
-                    .got(format!("{:#x}", place.address.addr()))
-                    .hint("an array of the processor goes without a device; one of a GPU must not have been freed"),
-            ),
-        }
     }
 
     fn current(&mut self) -> Result<&mut ProgramInstance> {
