@@ -193,6 +193,14 @@ pub struct Product {
     pub alignment: u32,
 }
 
+impl Product {
+    /// Whether operands are rounded to tf32. Those of one row or column are not: it takes as long as the matrix takes to be read, and
+    /// what classifiers and detectors end with would make half of a network's error.
+    fn rounds(&self) -> bool {
+        self.tf32 && self.m.min(self.n) > 1
+    }
+}
+
 impl Blas {
     /// A handle on the current GPU.
     ///

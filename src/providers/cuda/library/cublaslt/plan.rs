@@ -96,7 +96,7 @@ impl Blas {
         let library = self.library;
         let (compute, scale) = match product.dtype {
             DType::Float64 => (number::COMPUTE_64F, data_type(DType::Float64)?),
-            DType::Float32 if product.tf32 => (number::COMPUTE_32F_FAST_TF32, data_type(DType::Float32)?),
+            DType::Float32 if product.rounds() => (number::COMPUTE_32F_FAST_TF32, data_type(DType::Float32)?),
             _ => (number::COMPUTE_32F, data_type(DType::Float32)?),
         };
         let mut handle = std::ptr::null_mut();
@@ -283,7 +283,7 @@ impl Plan {
 
     /// What it is, for reports.
     pub fn name(&self) -> &'static str {
-        if self.product.tf32 {
+        if self.product.rounds() {
             "cuBLASLt in tf32"
         } else {
             "cuBLASLt"
@@ -296,24 +296,32 @@ mod tests {
     use super::*;
     use crate::providers::cuda::library::cublaslt::Epilogue;
 
+    fn product(m: usize, n: usize) -> Product {
+        Product {
+            dtype: DType::Float32,
+            tf32: true,
+            result: DType::Float32,
+            m,
+            n,
+            k: 64,
+            transposed: [false; 2],
+            batches: 1,
+            strides: [0; 3],
+            epilogue: Epilogue::default(),
+            adds: false,
+            alignment: 16,
+        }
+    }
+
+    #[test]
+    fn a_vector_is_not_rounded() {
+        assert!(product(2, 64).rounds());
+        assert!(!product(1, 64).rounds() && !product(64, 1).rounds());
+    }
+
     #[test]
     fn only_sums_that_are_split_have_room() {
-        let room = |m: usize, n: usize| {
-            most_workspace(&Product {
-                dtype: DType::Float16,
-                tf32: false,
-                result: DType::Float16,
-                m,
-                n,
-                k: 64,
-                transposed: [false; 2],
-                batches: 1,
-                strides: [0; 3],
-                epilogue: Epilogue::default(),
-                adds: false,
-                alignment: 16,
-            })
-        };
+        let room = |m: usize, n: usize| most_workspace(&product(m, n));
         assert_eq!((room(128, 768), room(4096, 3072)), (4 << 20, 4 << 20));
         assert_eq!(room(1024, 1024), 8 << 20);
     }
