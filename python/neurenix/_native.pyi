@@ -734,6 +734,6 @@ def tensorrt_library() -> tuple[tuple[str, str, str] | None, list[tuple[str, str
 
 def warm_up(names: Sequence[str], device: SupportsIndex) -> None:
     """
-    Lets providers, on the GPU of this number, set up what the first build of a process needs, and waits until they have. What goes
-    wrong is found again by a build.
+    Lets providers, on the GPU of this number, set up what the first build of a process needs, and waits until they
+    have. What goes wrong is found again by a build.
     """

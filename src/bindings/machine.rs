@@ -1,5 +1,6 @@
 //! What there is on this machine: threads, caches, providers.
 
+use super::errors::guarded;
 use crate::error::Result;
 use crate::knobs::{self, Describe};
 use crate::network::ops::tf32::TF32;
@@ -49,13 +50,16 @@ pub fn provider_states(device: u32) -> Vec<(String, Option<String>)> {
     PROVIDERS.iter().map(row).chain(outside).collect()
 }
 
-/// Lets providers, on the GPU of this number, set up what the first build of a process needs, and waits until they have. What goes
-/// wrong is found again by a build.
+/// Lets providers, on the GPU of this number, set up what the first build of a process needs, and waits until they
+/// have. What goes wrong is found again by a build.
 #[pyfunction]
 pub fn warm_up(py: Python<'_>, names: Vec<String>, device: u32) {
-    py.detach(|| {
-        let found = names.iter().filter_map(|name| providers::find(name, device).ok());
-        found.for_each(|provider| provider.warm_up());
+    _ = py.detach(|| {
+        guarded(|| {
+            let found = names.iter().filter_map(|name| providers::find(name, device).ok());
+            found.for_each(|provider| provider.warm_up());
+            Ok(())
+        })
     });
 }
 

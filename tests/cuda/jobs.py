@@ -19,7 +19,7 @@ import neurenix as nx
 from neurenix import _native
 from neurenix.hardware import get_backend
 from neurenix.log import LOG
-from tests.cuda.stand_in import ILLEGAL_ADDRESS, OUT_OF_MEMORY, Recorded
+from tests.cuda.stand_in import ILLEGAL_ADDRESS, OUT_OF_MEMORY, Recorded, warm_up
 
 #: What must be gone when engines are. Machine code and cuDNN's plans are kept for the process.
 KINDS = ("stream", "graph", "instance", "event", "product", "matrix", "preference", "program")
@@ -219,7 +219,7 @@ def clamped(activation: str) -> list[str]:
 
 @leaves_nothing
 def shortcut(front: str, late: bool) -> list[str]:
-    """What a call launches where a convolution adds what the pool or convolution in front of it gives, or what that read."""
+    """What a call launches where a convolution adds what the layer in front of it, of some op, gives or read."""
     recorded, made = Recorded(), nx.Network("shortcut")
     x = made.add_input("x", "float16", ["batch", 16, 8, 8])
     weights = made.add_constant("w", np.ones((16, 16, 3, 3), np.float16))
@@ -246,6 +246,24 @@ def times_kept(precisions: list[str]) -> list[int]:
         optimized(products(), precision=precision, optimization_level=3, timing_cache=file)
         counts.append(len(file.read_text().splitlines()))
     return counts
+
+
+@leaves_nothing
+def warmed(refuse: bool) -> list[list[int]]:
+    """How often handles were asked for after two warm-ups and a build; the first one of cuDNN may be refused."""
+    recorded = Recorded()
+
+    def asked() -> list[int]:
+        return [recorded.count(name) for name in ("cublasLtCreate", "cudnnCreate")]
+
+    if refuse:
+        recorded.fail("cudnnCreate", 0, 4003)
+    counts = []
+    for _ in range(2):
+        warm_up(["cuda", "cpu", "none"], 0)
+        counts.append(asked())
+    call(optimized(classifier()))
+    return [*counts, asked()]
 
 
 @leaves_nothing

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 from neurenix import _native
 
@@ -28,6 +28,9 @@ FLAGS = "-std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibi
 OUT_OF_MEMORY, ILLEGAL_ADDRESS = 2, 700
 
 Result = TypeVar("Result")
+
+#: What the processes below leave out.
+warm_up = _native.warm_up
 
 
 def build(folder: Path, missing: Sequence[str] = (), lacks: str | None = None) -> Path:
@@ -75,12 +78,15 @@ class Recorded:
         self._library.recorded_forget(heading.encode())
 
 
+def _stay_cold(names: Sequence[str], device: SupportsIndex) -> None:
+    """What libraries are asked beside a build comes in no order, and may be what a test lets fail."""
+
+
 def _set(environment: dict[str, str], packages: Sequence[str]) -> None:
     os.environ.update(environment)
     # Those of the machine are nothing to tests.
     _native.look_in(list(packages))
-    # What libraries are asked on threads of its own comes in no order, and may be what a test lets fail.
-    _native.warm_up = lambda names, device: None
+    _native.warm_up = _stay_cold
 
 
 class Process:

@@ -119,6 +119,15 @@ def test_a_residual_that_may_still_be_written_is_waited_for(process: Process, fr
     assert (parted(True), parted(False)) == (1, 0)
 
 
+@pytest.mark.parametrize("refuse", [False, True])
+def test_libraries_are_asked_once_before_they_are_needed(fresh: Process, refuse: bool) -> None:
+    first, second, built = fresh.run(jobs.warmed, refuse)
+    # One of cuDNN's runs plans, and one asks.
+    assert first == second == [1, 1 if refuse else 2]
+    # What was refused is asked for again by the build; each thread that builds plans has a handle of cuDNN's.
+    assert built[0] == 1 and built[1] > first[1]
+
+
 def test_times_in_float32_are_not_taken_for_those_in_tf32(process: Process) -> None:
     exact, both, again = process.run(jobs.times_kept, ["fp32", "tf32", "fp32"])
     # The convolution, two products of the layer and of the recurrent one; what integers are is the same in both.
