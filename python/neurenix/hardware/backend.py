@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -189,8 +189,8 @@ class Backend:
         if isinstance(model, OptimizedModel):
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
         native = wanted.native(chosen, self.device)
-        with _warming(native):
-            engine = _build(model, shapes, dict(values or {}), native)
+        _warm_up(native)
+        engine = _build(model, shapes, dict(values or {}), native)
         return OptimizedModel(engine, wanted.precision, refused, native)
 
     def native_options(self, **options: Any) -> dict[str, Any]:
@@ -212,8 +212,8 @@ class Backend:
         wanted.register_plugins()
         chosen, refused = self._choose(wanted)
         native = wanted.native(chosen, self.device)
-        with _warming(native):
-            engine = _native.Engine.load(os.fspath(path), native)
+        _warm_up(native)
+        engine = _native.Engine.load(os.fspath(path), native)
         for note in engine.notes:
             LOG.warning("%s", note)
         return OptimizedModel(engine, engine.precision, refused, native)
@@ -235,17 +235,13 @@ class CudaBackend(Backend):
     name = "cuda"
 
 
-@contextmanager
-def _warming(options: dict[str, Any]) -> Iterator[None]:
-    """Lets libraries set up, beside what is done in here, what they set up once a process."""
+def _warm_up(options: dict[str, Any]) -> None:
+    """Lets libraries set up, beside what comes next, what they set up once a process; its end waits until they have."""
     given = (options["providers"], options["device"])
-    worker = threading.Thread(target=_native.warm_up, args=given, name="neurenix-warm-up", daemon=True)
-    worker.start()
-    try:
-        yield
-    finally:
-        # A process that ends meanwhile would take the libraries from under it.
-        worker.join()
+    worker = threading.Thread(target=_native.warm_up, args=given, name="neurenix-warm-up")
+    # No thread starts when the interpreter ends: what needs the libraries sets them up itself.
+    with suppress(RuntimeError):
+        worker.start()
 
 
 def _build(model: Any, input_shapes: Any, values: dict[str, Any], options: dict[str, Any]) -> _native.Engine:
