@@ -124,8 +124,8 @@ def test_libraries_are_asked_once_before_they_are_needed(fresh: Process, refuse:
     first, second, built = fresh.run(jobs.warmed, refuse)
     # One of cuDNN's runs plans, and one asks.
     assert first == second == [1, 1 if refuse else 2]
-    # What was refused is asked for again by the build; each thread that builds plans has a handle of cuDNN's.
-    assert built[0] == 1 and built[1] > first[1]
+    # What was refused is asked for again by the build; threads that build plans beside each other have handles of cuDNN's.
+    assert built[0] == 1 and built[1] >= first[1] + (2 if refuse else 0)
 
 
 def test_times_in_float32_are_not_taken_for_those_in_tf32(process: Process) -> None:
