@@ -48,8 +48,7 @@ pub fn departure(
             return Ok(Some(what));
         }
         let error = if gives_chances(&exact.network, output.tensor) {
-            let logits = |chances: &[f64]| chances.iter().map(|&p| logit(p, precision)).collect::<Vec<_>>();
-            relative_rms(&logits(&got), &logits(&want))
+            relative_rms(&logits(&got, precision), &logits(&want, precision))
         } else {
             relative_rms(&got, &want)
         };
@@ -77,13 +76,16 @@ fn gives_chances(network: &Network, tensor: TensorId) -> bool {
     layer.op.name == "Sigmoid" || source.is_some_and(|source| gives_chances(network, source))
 }
 
-/// What a Sigmoid made a chance of, as far as the precision tells chances from 0 and 1. On noise a detector finds nothing: it gives
+/// What a Sigmoid made chances of, as far as the precision tells them from 0 and 1. On noise a detector finds nothing: it gives
 /// chances of next to 0, which are off by a large share of themselves though what they were made of is right.
-fn logit(chance: f64, precision: Precision) -> f64 {
+fn logits(chances: &[f64], precision: Precision) -> Vec<f64> {
     let least = precision.rounding();
-    let inside = chance.clamp(least, 1.0 - least);
-    let outside = chance - chance.clamp(0.0, 1.0);
-    (inside / (1.0 - inside)).ln() + outside / least
+    let logit = |&chance: &f64| {
+        let inside = chance.clamp(least, 1.0 - least);
+        let outside = chance - chance.clamp(0.0, 1.0);
+        (inside / (1.0 - inside)).ln() + outside / least
+    };
+    chances.iter().map(logit).collect()
 }
 
 fn relative_rms(got: &[f64], want: &[f64]) -> f64 {
@@ -146,8 +148,7 @@ mod tests {
     #[test]
     fn chances_of_next_to_nothing_may_be_off_by_a_share_of_themselves_and_not_be_gone() {
         let departs = |got: &[f64], want: &[f64]| {
-            let logits = |chances: &[f64]| chances.iter().map(|&p| logit(p, HALF)).collect::<Vec<_>>();
-            relative_rms(&logits(got), &logits(want)) > BUDGET * HALF.rounding()
+            relative_rms(&logits(got, HALF), &logits(want, HALF)) > BUDGET * HALF.rounding()
         };
         let want = [1e-3, 2e-3, 0.9, 1e-9];
         assert!(!departs(&[1.03e-3, 1.95e-3, 0.9003, 0.0], &want));

@@ -140,11 +140,7 @@ impl Dnn {
             return Ok(known);
         }
         let ask = |handle| Proposals::of(self.library, &*problem.subject, handle);
-        let none = || Proposals {
-            keeps_nan: false,
-            engines: vec![],
-        };
-        let found = supported(self.with_builder(ask))?.unwrap_or_else(none);
+        let found = supported(self.with_builder(ask))?.unwrap_or_default();
         Ok(problem.proposals.get_or_init(|| found))
     }
 

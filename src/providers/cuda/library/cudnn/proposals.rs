@@ -23,6 +23,7 @@ pub struct Engine {
 }
 
 /// What the library proposes for what a graph computes.
+#[derive(Default)]
 pub(super) struct Proposals {
     /// Whether it is drawn with a Relu that keeps NaNs.
     pub(super) keeps_nan: bool,
