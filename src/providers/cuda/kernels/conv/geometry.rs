@@ -31,6 +31,8 @@ pub struct Traits {
     pub product: bool,
     /// Each place of the input is seen once.
     pub patches: bool,
+    /// Some places of the input are seen once, and the others never.
+    pub sparse: bool,
     /// There are few channels, and the kernel of ours knows the window.
     pub stem: bool,
     /// The kernel of ours for small convolutions can do it.
@@ -50,12 +52,16 @@ impl Geometry {
         let alone = group == 1 && !padded;
         let channels = [0, 1].map(|axis: usize| self.weights[axis].as_const().unwrap_or(0));
         let product = alone && ones(&window.kernel) && ones(&window.strides);
+        let patches = alone && !product && explicit && ones(&window.dilations);
+        let all = window.kernel == window.strides;
+        let mut steps = window.kernel.iter().zip(&window.strides);
         Traits {
             depthwise: self.weights[0].is(group)
                 && self.weights[1].is(1)
                 && depthwise::fits(dtype, &window.kernel, &window.strides, &window.dilations),
             product,
-            patches: alone && !product && explicit && window.kernel == window.strides && ones(&window.dilations),
+            patches: patches && all,
+            sparse: patches && !all && steps.all(|(kernel, stride)| kernel <= stride),
             stem: group == 1 && stem::fits(dtype, channels, &window.kernel, &window.strides, &window.dilations),
             tiled: group == 1 && tiled::fits(dtype, channels[1], window.kernel.len(), product),
         }
@@ -146,7 +152,12 @@ mod tests {
         };
         assert_eq!(of(&[8, 4, 1, 1], &[]), product);
         assert!(of(&[8, 16, 3, 3], &[]).tiled && of(&[8, 16, 1, 1, 1], &[]).tiled && !of(&[8, 16, 1, 1, 3], &[]).tiled);
-        assert_eq!(of(&[8, 4, 1, 1], &[("strides", ints(&[2, 2]))]), Traits::default());
+        let sparse = Traits {
+            sparse: true,
+            ..Traits::default()
+        };
+        assert_eq!(of(&[8, 4, 1, 1], &[("strides", ints(&[2, 2]))]), sparse);
+        assert_eq!(of(&[8, 4, 3, 1], &[("strides", ints(&[2, 2]))]), Traits::default());
         assert_eq!(of(&[8, 4, 1, 1], &[("pads", ints(&[1, 0, 0, 0]))]), Traits::default());
         assert!(of(&[768, 3, 16, 16], &[("strides", ints(&[16, 16]))]).patches);
         assert!(of(&[8, 1, 3, 3], &[("group", Attr::Int(8)), ("pads", ints(&[1, 1, 1, 1]))]).depthwise);

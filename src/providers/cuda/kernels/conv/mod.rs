@@ -199,6 +199,7 @@ impl Conv {
             depthwise,
             product,
             patches,
+            sparse,
             stem,
             tiled,
         } = self.traits;
@@ -208,16 +209,18 @@ impl Conv {
         }
         let mut ways = vec![];
         ways.extend(depthwise.then_some(Way::Depthwise));
-        if products::follows(self.activation) {
-            let mut products = |layout| ways.extend((0..ALGORITHMS).map(|number| Way::Product(layout, number)));
-            if product || patches {
-                products(Layout::ChannelsLast);
-            }
-            if patches {
-                products(Layout::Plain);
-            }
+        let products = |layout| (0..ALGORITHMS).map(move |number| Way::Product(layout, number));
+        let follows = products::follows(self.activation);
+        if follows && (product || patches) {
+            ways.extend(products(Layout::ChannelsLast));
+        }
+        if follows && patches {
+            ways.extend(products(Layout::Plain));
         }
         ways.extend((0..ENGINES).map(Way::Engine));
+        if follows && sparse {
+            ways.extend(products(Layout::ChannelsLast));
+        }
         if tiled {
             ways.extend((0..TILES).map(Way::Tiled));
         }

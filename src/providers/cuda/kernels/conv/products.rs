@@ -1,5 +1,5 @@
 //! Convolutions that are matrix products of pixels and weights, on cuBLASLt: kernels of one element, and kernels that see
-//! each pixel once, which are laid out as rows first.
+//! no pixel twice, which are laid out as rows first.
 
 use super::super::Gpu;
 use super::super::launch::fields;
@@ -150,8 +150,12 @@ const THREADS: u32 = 256;
 
 impl Patches {
     fn new(gpu: &Gpu, c: &Convolution, plain: bool) -> Result<Self> {
-        if c.strides != c.w.sizes[2..] || c.dilations.iter().any(|&d| d != 1) {
-            return Err(unfit("a convolution sees places twice, or leaves some out", c));
+        let apart = c.w.sizes[2..]
+            .iter()
+            .zip(&c.strides)
+            .all(|(kernel, stride)| kernel <= stride);
+        if !apart || c.dilations.iter().any(|&d| d != 1) {
+            return Err(unfit("a convolution sees places twice", c));
         }
         let words = Words::new(c, plain);
         let (ty, pack) = (element(bits(c.dtype)).unwrap_or("uint16"), words.pack);
@@ -196,7 +200,7 @@ impl Words {
     fn new(c: &Convolution, plain: bool) -> Self {
         let missing = AXES + 2 - c.x.sizes.len();
         let pad = |list: &[i64], filler: i64| [vec![filler; missing].as_slice(), list].concat();
-        let (kernel, channels) = (pad(&c.w.sizes[2..], 1), c.w.sizes[1]);
+        let (kernel, step, channels) = (pad(&c.w.sizes[2..], 1), pad(&c.strides, 1), c.w.sizes[1]);
         // Behind one another lie the last axis of the kernel, and the channels where they are innermost.
         let (run, apart) = if plain {
             (kernel[2], channels)
@@ -206,7 +210,7 @@ impl Words {
         let strides = [&c.x.strides[..2], &pad(&c.x.strides[2..], 0)].concat();
         let places = strides.iter().enumerate().filter(|(axis, _)| plain || *axis != 1);
         let even: Vec<i64> = places
-            .map(|(axis, &stride)| if axis == 4 { stride * kernel[2] } else { stride })
+            .map(|(axis, &stride)| if axis == 4 { stride * step[2] } else { stride })
             .chain([run])
             .collect();
         let pack = pack(WIDEST / c.dtype.size(), &even);
@@ -214,7 +218,7 @@ impl Words {
         let items = c.y.pixels() * apart * kernel[0] * kernel[1] * packs;
         let mut words = vec![items, packs, apart, kernel[0], kernel[1]];
         words.extend(pad(&c.y.sizes[2..], 1));
-        words.extend(kernel);
+        words.extend(step);
         words.extend(strides);
         Self { words, pack }
     }
