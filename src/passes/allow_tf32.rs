@@ -1,17 +1,20 @@
 //! Lets products of float32 round what they multiply to tf32, where that was asked for.
 
+use super::matching::input;
 use super::{Found, Pass, rewrite, rule_if};
 use crate::network::attr::Attr;
 use crate::network::dtype::DType;
+use crate::network::ops::conv;
+use crate::network::ops::spatial::Window;
 use crate::network::ops::tf32::{self, TF32};
 use crate::network::patch::Patch;
-use crate::network::{LayerId, Network};
+use crate::network::{Layer, LayerId, Network};
 
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "allow_tf32",
     doc: "float32 layer of products (Conv, MatMul, LSTM, ...) => the same with leave to round what it multiplies to tf32, \
-          if Settings::tf32 is set",
+          if Settings::tf32 is set; Conv 1x1 of few channels with a stride stays as it is",
     apply: |network, settings| {
         if !settings.tf32 {
             return Ok(0);
@@ -23,7 +26,7 @@ pub static PASS: Pass = Pass {
 fn rule(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
     rule_if!(tf32::applies(layer) && !tf32::is_allowed(layer));
-    rule_if!(network[layer.outputs[0]].ty.dtype == DType::Float32);
+    rule_if!(network[layer.outputs[0]].ty.dtype == DType::Float32 && !is_shortcut(network, layer));
     let mut attrs = layer.attrs.clone();
     attrs.insert(TF32.name.into(), Attr::Int(1));
     let mut patch = Patch::new(network);
@@ -32,6 +35,20 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
         patch.shunt(old, new)?;
     }
     Ok(Some(patch))
+}
+
+/// Conv of few channels that reads some places and no others, as where a residual network halves the image: a small part
+/// of the work, and what it rounds goes through sums to the end.
+fn is_shortcut(network: &Network, layer: &Layer) -> bool {
+    /// With more channels float32 takes a third longer for the whole of a ResNet-50.
+    const FEW: i64 = 256;
+    let Some(weights) = input(layer, 1).filter(|_| layer.op.name == "Conv") else {
+        return false;
+    };
+    let shape = &network[weights].ty.shape;
+    let few = shape[1].as_const().is_some_and(|channels| channels < FEW);
+    let skips = |window: Window| window.kernel.iter().all(|&k| k == 1) && window.strides.iter().any(|&s| s > 1);
+    few && conv::window(&layer.attrs, shape).is_ok_and(skips)
 }
 
 #[cfg(test)]
@@ -75,6 +92,26 @@ mod tests {
             %MatMul: float64[4, 4] = MatMul(%wide, %wide) {transA=1, transB=0}
             %Gemm: float32[n, 5] = MatMul(%x, float32[5, 4](...)) {tf32=1, transA=0, transB=1}",
         );
+    }
+
+    #[test]
+    fn shortcuts_that_halve_the_image_stay_exact() {
+        let mut g = Graph::new();
+        for (channels, kernel, stride) in [(64, 1, 2), (64, 1, 1), (64, 3, 2), (256, 1, 2)] {
+            let x = g.input(&format!("x{channels}{kernel}{stride}"), &format!("n {channels} 8 8"));
+            let w = g.weights(&[16, channels, kernel, kernel]);
+            let y = g.op_with("Conv", attrs([("strides", Attr::Ints(vec![stride; 2]))]), &[x, w]);
+            g.output(y);
+        }
+        (PASS.apply)(&mut g.network, &settings()).unwrap();
+        let found: Vec<bool> = g
+            .network
+            .outputs()
+            .iter()
+            .filter_map(|o| g.network.producer(o.tensor))
+            .map(|(_, layer)| tf32::is_allowed(layer))
+            .collect();
+        assert_eq!(found, [false, true, true, true]);
     }
 
     #[test]

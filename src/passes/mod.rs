@@ -26,6 +26,7 @@ pub mod recognise_group_norm;
 pub mod recognise_layer_norm;
 pub mod recognise_rms_norm;
 pub mod remove_no_ops;
+pub mod round_weights;
 pub mod scatter_rows;
 pub mod simplify;
 pub mod widen;
@@ -124,8 +125,9 @@ pub static PIPELINE: &[Step] = &[
     UntilStable(CLEAN),
     // Precision last: recognised ops and folded weights are rounded once, and rules above see one dtype.
     Once(&assign_precision::PASS),
-    Once(&widen::PASS),
     Once(&allow_tf32::PASS),
+    Once(&round_weights::PASS),
+    Once(&widen::PASS),
     // The casts that precision brought fold into weights and cancel.
     UntilStable(CLEAN),
     // Behind merge_transposes, which would turn them back.
