@@ -57,7 +57,8 @@ def reading(device: str, level: int) -> dict[str, Any]:
         reader.text_cls.infer = lambda x, parts=parts: [parts[1](x)]
         reader.text_rec.session = lambda x, parts=parts: [parts[2](x)]
         found[precision] = {
-            "same": sum(a == b for a, b in zip(read(reader), want, strict=False)),
+            # Not by their places: one line that is lost moves all behind it.
+            "same": len(set(want).intersection(read(reader))),
             # A detector that went back to float32 would prove nothing.
             "dtypes": [sorted(part.report()["layers_per_dtype"]) for part in parts],
             "notes": [note for part in parts for note in part.report()["notes"]],

@@ -1,8 +1,10 @@
 //! Makes a lower precision explicit: layers that bear it compute in it, between Casts.
 
 use super::build::Build;
-use super::matching::is_pointwise;
+use super::matching::{given_by, input, is_constant, is_pointwise};
 use super::{Found, Pass, Settings, rewrite_with, rule_if};
+use crate::error::Result;
+use crate::network::array::Array;
 use crate::network::attr::Attr;
 use crate::network::dtype::DType;
 use crate::network::patch::Patch;
@@ -13,7 +15,7 @@ use std::collections::BTreeMap;
 pub static PASS: Pass = Pass {
     name: "assign_precision",
     doc: "float32 layer that bears Settings::compute => Casts -> layer -> Cast; inputs and outputs of the network keep \
-          their dtypes, delicate layers stay float32",
+          their dtypes, delicate layers stay float32, and so does the bias of a Conv that gives an output",
     apply: |network, settings| {
         if !matches!(settings.compute, DType::Float16 | DType::BFloat16) {
             return Ok(0);
@@ -23,6 +25,8 @@ pub static PASS: Pass = Pass {
         })
     },
 };
+
+const CONVOLUTIONS: [&str; 2] = ["Conv", "ConvTranspose"];
 
 /// Pointwise ops whose result moves far when the argument moves a little, or leaves the range.
 #[rustfmt::skip]
@@ -49,7 +53,50 @@ fn rule<'n>(network: &'n Network, id: LayerId, settings: &Settings) -> Found<'n>
     let layer = &network[id];
     let is_float32 = |t: &TensorId| network[*t].ty.dtype == DType::Float32;
     rule_if!(layer.outputs.iter().all(is_float32) && bears(network, layer, settings.compute));
+    rule_if!(!adds_last_bias(network, layer));
+    if let Some(bias) = last_bias(network, layer) {
+        return bias_behind(network, layer, bias, settings.compute);
+    }
     between_casts(network, layer, DType::Float32, settings.compute)
+}
+
+/// The constant bias of a convolution that gives a result of the network.
+fn last_bias<'n>(network: &'n Network, layer: &Layer) -> Option<&'n Array> {
+    let is_conv = CONVOLUTIONS.contains(&layer.op.name);
+    let bias = input(layer, 2).filter(|_| is_conv && is_last(network, layer))?;
+    network[bias].constant()
+}
+
+/// Conv with bias => Casts -> Conv -> Cast -> Add. The result is cast anyway, and a rounded bias would be off at every place
+/// of it.
+fn bias_behind<'n>(network: &'n Network, layer: &Layer, bias: &Array, to: DType) -> Found<'n> {
+    let (mut patch, output) = (Patch::new(network), layer.outputs[0]);
+    let operands = layer.inputs[..2].iter().flatten();
+    let operands = operands.map(|&t| Ok(Some(patch.cast(t, to)?)));
+    let operands = operands.collect::<Result<Vec<_>>>()?;
+    let sums = patch.add_named("", layer.op, layer.attrs.clone(), &operands)?[0];
+    let sums = patch.cast(sums, network[output].ty.dtype)?;
+    let mut channels = vec![1; network[output].ty.rank()];
+    channels[1] = bias.len();
+    let bias = patch.constant(bias.reshaped(channels)?);
+    let sums = patch.op("Add", &[sums, bias])?;
+    patch.shunt(output, sums)?;
+    Ok(Some(patch))
+}
+
+/// Whether a layer is the Add that [`bias_behind`] writes: an Add of a constant behind a Conv is a bias before this pass.
+fn adds_last_bias(network: &Network, layer: &Layer) -> bool {
+    let cast = input(layer, 0).and_then(|sums| given_by(network, sums, "Cast"));
+    let source = cast.and_then(|cast| network.producer(input(cast, 0)?));
+    let behind_conv = source.is_some_and(|(_, layer)| CONVOLUTIONS.contains(&layer.op.name));
+    let constant = input(layer, 1).is_some_and(|t| is_constant(network, t));
+    layer.op.name == "Add" && is_last(network, layer) && constant && behind_conv
+}
+
+/// Whether a layer gives a result of the network and nothing else.
+fn is_last(network: &Network, layer: &Layer) -> bool {
+    let output = layer.outputs[0];
+    network.is_output(output) && network[output].users.is_empty()
 }
 
 fn bears(network: &Network, layer: &Layer, low: DType) -> bool {
@@ -155,6 +202,26 @@ mod tests {
             %Exp: float32[n, 2, 3] = Exp(%Relu~1)",
         );
         assert_eq!(share(&g.network), [(DType::Float32, 1), (DType::BFloat16, 2)].into());
+    }
+
+    #[test]
+    fn the_bias_of_a_result_stays_wide() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4 6 6");
+        let (w, b) = (g.weights(&[4, 4, 3, 3]), g.weights(&[4]));
+        let y = g.op("Conv", &[x, w, b]);
+        let z = g.op("Conv", &[y, w, b]);
+        g.output(z);
+        g.becomes_by(
+            &[&PASS, &clean_casts::PASS, &fold_constants::PASS],
+            &low(DType::Float16),
+            "
+            %Conv: float16[n, 4, 6, 6] = Cast(%x) {round_mode=up, saturate=1, to=float16}
+            %Conv~1: float16[n, 4, 4, 4] = Conv(%Conv, float16[4, 4, 3, 3](...), float16[4](...)) {auto_pad=NOTSET, dilations=[], group=1, pads=[], strides=[]}
+            %Conv~2: float16[n, 4, 2, 2] = Conv(%Conv~1, float16[4, 4, 3, 3](...)) {auto_pad=NOTSET, dilations=[], group=1, pads=[], strides=[]}
+            %Conv~3: float32[n, 4, 2, 2] = Cast(%Conv~2) {round_mode=up, saturate=1, to=float32}
+            %Conv~4: float32[n, 4, 2, 2] = Add(%Conv~3, float32[1, 4, 1, 1](...))",
+        );
     }
 
     #[test]

@@ -136,8 +136,14 @@ struct Other {
     at: usize,
     /// How far it is from the nearest one.
     by: f64,
-    /// What it adds to the square of the error, by the length of its way.
+    /// What it adds to the square of the error, by the length of its way: 0 to the length.
     cost: f64,
+}
+
+/// The nearest integer of a number below 2^51, which has no instruction on every processor.
+fn nearest(number: f64) -> f64 {
+    const INTEGERS: f64 = 1.5 * (1u64 << 52) as f64;
+    number + INTEGERS - INTEGERS
 }
 
 /// Rounds numbers so that the sum of their errors is near 0. What is not finite stays so; `others` is room to work in.
@@ -146,7 +152,7 @@ fn cancel(group: &mut [f64], steps: Steps, others: &mut Vec<Other>) {
     let mut sum = 0.0;
     for (at, weight) in group.iter_mut().enumerate() {
         let step = steps.at(*weight);
-        let near = (*weight / step).round_ties_even() * step;
+        let near = nearest(*weight / step) * step;
         // The rest would be infinite.
         if near.abs() > f64::from(f32::MAX) || near.is_nan() {
             continue;
@@ -162,6 +168,10 @@ fn cancel(group: &mut [f64], steps: Steps, others: &mut Vec<Other>) {
     others.retain(|other| other.by * sum < 0.0);
     others.sort_unstable_by(|a, b| a.cost.total_cmp(&b.cost));
     for other in others {
+        // Nor do those that cost more help: their ways are longer yet.
+        if other.cost >= 2.0 * sum.abs() {
+            break;
+        }
         if (sum + other.by).abs() < sum.abs() {
             sum += other.by;
             group[other.at] += other.by;
