@@ -11,3 +11,4 @@ pub mod passes;
 pub mod plan;
 pub mod providers;
 pub mod runtime;
+pub mod threads;

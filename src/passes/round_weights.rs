@@ -16,9 +16,9 @@ use crate::network::dtype::DType;
 use crate::network::ops::tf32;
 use crate::network::patch::{Change, Patch};
 use crate::network::{LayerId, Network, TensorId};
+use crate::threads::on_threads;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
@@ -76,15 +76,12 @@ fn all(network: &Network, jobs: BTreeSet<Job>) -> Result<BTreeMap<Job, Array>> {
         .filter_map(|job| Some((job, network[job.0].constant()?)));
     let mut arrays: Vec<(Job, &Array)> = arrays.collect();
     arrays.sort_by_key(|(_, array)| std::cmp::Reverse(array.len()));
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-    let work = || {
-        while let Some(&(job, array)) = arrays.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let array = rounded(array, job.1);
-            found.lock().expect("no thread fails").insert(job, array);
-        }
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| (0..threads.min(arrays.len())).for_each(|_| _ = scope.spawn(work)));
+    let found = Mutex::new(BTreeMap::new());
+    on_threads(arrays.len(), |at| {
+        let (job, array) = arrays[at];
+        let array = rounded(array, job.1);
+        found.lock().expect("no thread fails").insert(job, array);
+    });
     let found = found.into_inner().expect("no thread fails");
     found.into_iter().map(|(job, array)| Ok((job, array?))).collect()
 }
