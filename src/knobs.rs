@@ -99,7 +99,7 @@ pub static VERIFY: Knob<bool> = Knob::new(
     "NEURENIX_VERIFY",
     "0",
     flag,
-    "1 checks the network after every pass, as debug builds always do",
+    "1 checks the network after every pass, and the memory of every small program, as debug builds always do",
 );
 /// `NEURENIX_THREADS`.
 pub static THREADS: Knob<Option<usize>> = Knob::new(

@@ -7,6 +7,7 @@ mod dim;
 mod dlpack;
 mod engine;
 mod errors;
+mod every_form;
 mod knobs;
 mod layer;
 mod machine;
@@ -35,6 +36,8 @@ mod _native {
     use super::dlpack::dlpack;
     #[pymodule_export]
     use super::engine::Engine;
+    #[pymodule_export]
+    use super::every_form::run_every_form;
     #[pymodule_export]
     use super::knobs::knobs;
     #[pymodule_export]

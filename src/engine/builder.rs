@@ -2,7 +2,7 @@
 
 use crate::engine::config::{BuilderConfig, Hint, Precision, check_profiles};
 use crate::engine::stages::{self, Cut, Stage};
-use crate::engine::trial::{Exact, layered};
+use crate::engine::trial::{Exact, another_family, layered};
 use crate::engine::{Engine, Plan, Profile, likely};
 use crate::error::{Error, Result};
 use crate::network::Network;
@@ -87,13 +87,15 @@ fn compile(
     let original = config.verify.then(|| network.clone());
     let mut engine = build_in(network, precision, &config, providers, cache)?;
     let lowered = precision != Precision::FLOAT32;
-    if let Some(original) = original.filter(|_| lowered || engine.has_foreign())
-        && let Some(exact) = exact(&engine, original.clone(), providers)?
+    if let Some(original) = original.filter(|_| lowered || engine.has_foreign() || engine.uses_devices())
+        && let Some(mut exact) = exact(&engine, original.clone(), providers)?
     {
         engine = exact.settle(engine, precision, providers, cache)?;
+        engine = exact.without_culprits(engine, precision, providers, cache)?;
         if lowered && let Some(departure) = exact.departure(&engine, precision)? {
             engine = build_in(original, Precision::FLOAT32, &config, providers, cache)?;
             engine = exact.settle(engine, Precision::FLOAT32, providers, cache)?;
+            engine = exact.without_culprits(engine, Precision::FLOAT32, providers, cache)?;
             notes.push(format!("{departure}: every layer went back to float32"));
         }
     }
@@ -232,7 +234,7 @@ fn build_in(
 }
 
 /// Brings a network into the form that the providers read.
-fn simplify(
+pub(super) fn simplify(
     network: &mut Network,
     precision: Precision,
     providers: &[Arc<dyn Provider>],
@@ -266,11 +268,19 @@ fn simplify(
     Ok(counts)
 }
 
-/// What an engine should compute: the float32 network, planned without timing.
-fn exact(engine: &Engine, mut original: Network, providers: &[Arc<dyn Provider>]) -> Result<Option<Exact>> {
+/// What an engine should compute: the float32 network on another family of kernels, planned without timing; on those of the
+/// same family where another one can't run it.
+fn exact(engine: &Engine, original: Network, providers: &[Arc<dyn Provider>]) -> Result<Option<Exact>> {
     let config = engine.config.untimed();
-    simplify(&mut original, Precision::FLOAT32, &layered(providers), &config)?;
-    Exact::of(original, engine, providers)
+    let planned = |mut network: Network, family: Vec<Arc<dyn Provider>>| {
+        simplify(&mut network, Precision::FLOAT32, &family, &config)?;
+        Exact::of(network, engine, family)
+    };
+    let family = another_family(engine, providers);
+    match planned(original.clone(), family) {
+        Err(_) if engine.uses_devices() => planned(original, layered(providers)),
+        made => made,
+    }
 }
 
 /// An engine without the regions of other compilers that depart from kernels of ours on the same network.
@@ -280,8 +290,8 @@ fn held_to_ours(
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
-    match Exact::of((*engine.network).clone(), &engine, providers)? {
-        Some(exact) => exact.settle(engine, precision, providers, cache),
+    match Exact::of((*engine.network).clone(), &engine, layered(providers))? {
+        Some(mut exact) => exact.settle(engine, precision, providers, cache),
         None => Ok(engine),
     }
 }

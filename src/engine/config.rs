@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 use crate::network::dim::{Dim, Range};
 use crate::network::dtype::DType;
 use crate::network::{Network, ops};
-use crate::plan::Settings;
 use crate::plan::regions::Watch;
+use crate::plan::{ExcludedForm, Settings};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -52,6 +52,8 @@ pub struct BuilderConfig {
     /// Whether the same network gives the same kernels, and so the same bits, on each build for the same machine and threads:
     /// nothing is timed, and compilers of others, which time, are left out.
     pub deterministic: bool,
+    /// Forms of kernels that must not be chosen.
+    pub excluded_forms: Vec<ExcludedForm>,
 }
 
 /// What an engine is made for.
@@ -82,6 +84,7 @@ impl Default for BuilderConfig {
             verify: true,
             refittable: false,
             deterministic: false,
+            excluded_forms: vec![],
         }
     }
 }
@@ -131,6 +134,7 @@ impl BuilderConfig {
             optimization_level: self.effort(),
             deterministic: self.deterministic,
             exclude: self.exclude.clone(),
+            excluded_forms: self.excluded_forms.clone(),
             profiles: self.profiles.clone(),
             workspace: self.workspace,
             watch: self.watch.clone(),

@@ -3,6 +3,8 @@
 pub mod arithmetic;
 mod builder;
 pub mod config;
+mod culprits;
+pub mod every_form;
 pub mod foreign;
 pub mod format;
 mod likely;

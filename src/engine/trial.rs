@@ -1,11 +1,14 @@
-//! After a build: the engine beside kernels of ours that compute in float32. What compilers of others made and departs goes
-//! to other providers.
+//! After a build: the engine beside another family of kernels that compute in float32. What compilers of others made and
+//! departs goes to other providers, and kernels that compute something else are replaced.
 
+use crate::engine::arithmetic::operations;
 use crate::engine::config::Precision;
-use crate::engine::{Engine, builder, verify};
+use crate::engine::{Engine, builder, culprits, verify};
 use crate::error::Result;
+use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network};
+use crate::plan::layout::Space;
 use crate::plan::program::Program;
 use crate::plan::regions::Banned;
 use crate::plan::timing::TimingCache;
@@ -20,34 +23,60 @@ pub(super) fn layered(providers: &[Arc<dyn Provider>]) -> Vec<Arc<dyn Provider>>
     providers.iter().filter(layered).cloned().collect()
 }
 
+/// Providers whose kernels are of another family than an engine's: the processor's for what runs on a device, if it takes not
+/// too long there.
+pub(super) fn another_family(engine: &Engine, providers: &[Arc<dyn Provider>]) -> Vec<Arc<dyn Provider>> {
+    /// Operations that a thread does in some two seconds.
+    const MOST: f64 = 2e11;
+    let layered = layered(providers);
+    let (network, binding) = (&engine.network, builder::opt(&engine.network, &engine.plans[0].profile));
+    let operations: f64 = network
+        .layers()
+        .map(|(_, layer)| operations(network, layer, &binding))
+        .sum();
+    let host: Vec<_> = layered.iter().filter(|p| p.space() == Space::Host).cloned().collect();
+    match engine.uses_devices() && !host.is_empty() && operations <= MOST * engine.config.threads as f64 {
+        true => host,
+        false => layered,
+    }
+}
+
 /// What an engine should compute, at the shapes to optimise for.
 pub(super) struct Exact {
     program: Arc<Program>,
     binding: Binding,
+    inputs: Vec<Array>,
+    /// Who computes it.
+    family: Vec<Arc<dyn Provider>>,
+    /// The regions of other compilers that were found to depart.
+    banned: Banned,
 }
 
 impl Exact {
-    /// Plans a network that the passes are done with on kernels of ours, without timing; `None` where nothing runs at the
-    /// shapes to optimise for.
+    /// Plans a network that the passes are done with on another family of kernels, without timing; `None` where nothing runs at
+    /// the shapes to optimise for.
     ///
     /// # Errors
     /// If some layer runs on no provider.
-    pub fn of(network: Network, engine: &Engine, providers: &[Arc<dyn Provider>]) -> Result<Option<Self>> {
+    pub fn of(network: Network, engine: &Engine, family: Vec<Arc<dyn Provider>>) -> Result<Option<Self>> {
         let binding = builder::opt(&network, &engine.plans[0].profile);
         if network.check_guards(&binding).is_err() {
             return Ok(None);
         }
         let program = Program::build(
             Arc::new(network),
-            layered(providers),
+            family.clone(),
             &engine.config.untimed().settings(),
             &binding,
             &TimingCache::default(),
             &Banned::new(),
         )?;
         Ok(Some(Self {
+            inputs: verify::sample(&program.network, &binding)?,
             program: Arc::new(program),
             binding,
+            family,
+            banned: Banned::new(),
         }))
     }
 
@@ -60,12 +89,61 @@ impl Exact {
     }
 
     fn departs(&self, program: &Arc<Program>, precision: Precision) -> Result<Option<String>> {
-        verify::departure(program, &self.program, &self.binding, precision)
+        verify::departure(program, &self.program, &self.inputs, &self.binding, precision)
     }
 
     /// As [`Exact::departs`]; what does not run at all departs, too.
     fn fault(&self, program: &Arc<Program>, precision: Precision) -> Option<String> {
         self.departs(program, precision).unwrap_or_else(|e| Some(e.to_string()))
+    }
+
+    /// An engine that departs without those kernels of a device that compute something else than the processor's do.
+    ///
+    /// # Errors
+    /// As a build: if every form of some kernel is wrong.
+    pub fn without_culprits(
+        &self,
+        mut engine: Engine,
+        precision: Precision,
+        providers: &[Arc<dyn Provider>],
+        cache: &TimingCache,
+    ) -> Result<Engine> {
+        /// A plan is made so often at most.
+        const ROUNDS: usize = 8;
+        if self.family.iter().any(|provider| provider.space() != Space::Host) {
+            return Ok(engine);
+        }
+        for _ in 0..ROUNDS {
+            let Some(departure) = self.departure(&engine, precision)? else {
+                break;
+            };
+            let (program, config) = (&engine.plans[0].program, &engine.config);
+            let culprits = culprits::find(program, &self.family, config, precision, &self.binding, &self.inputs)?;
+            if culprits.is_empty() {
+                // What a lower precision loses is for the caller to judge.
+                if precision == Precision::FLOAT32 && engine.uses_devices() {
+                    engine.notes.push(format!(
+                        "{departure}, though each kernel computes what the processor's do"
+                    ));
+                }
+                break;
+            }
+            let mut config = engine.config.clone();
+            let (forms, told): (Vec<_>, Vec<_>) = culprits.into_iter().map(|found| (found.form, found.told)).unzip();
+            config.excluded_forms.extend(forms);
+            let mut again = builder::plan((*engine.network).clone(), config, providers, cache, &self.banned)?;
+            again.passes = engine.passes;
+            again.notes.extend(
+                engine
+                    .notes
+                    .iter()
+                    .filter(|note| note.contains("was excluded"))
+                    .cloned(),
+            );
+            again.notes.extend(told);
+            engine = again;
+        }
+        Ok(engine)
     }
 
     /// An engine without those regions of other compilers that depart or do not run; each of their layers is refused with the
@@ -74,7 +152,7 @@ impl Exact {
     /// # Errors
     /// As a build.
     pub fn settle(
-        &self,
+        &mut self,
         mut engine: Engine,
         precision: Precision,
         providers: &[Arc<dyn Provider>],
@@ -99,6 +177,7 @@ impl Exact {
             again.passes = engine.passes;
             engine = again;
         }
+        self.banned = banned;
         Ok(engine)
     }
 

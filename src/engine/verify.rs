@@ -12,26 +12,26 @@ use crate::plan::layout::Layout;
 use crate::plan::program::{Program, operand};
 use std::sync::Arc;
 
-/// The results of other compilers may differ by so much in any precision: convolutions by Winograd's transform round so, and
-/// what is wrong departs further.
-const FOREIGN: f64 = 1e-3;
+/// The results of other families of kernels may differ by so much in any precision: convolutions by Winograd's transform round
+/// so, and what is wrong departs further.
+const OTHER_KERNELS: f64 = 1e-3;
 /// The results may differ by so many times the rounding error of the precision (root mean square, relative).
 const BUDGET: f64 = 16.0;
 
-/// What departs, if anything does, on one random batch; as a sentence for the report.
+/// What departs, if anything does, on one batch; as a sentence for the report.
 ///
 /// # Errors
 /// Those of running either program.
 pub fn departure(
     lowered: &Arc<Program>,
     exact: &Arc<Program>,
+    inputs: &[Array],
     binding: &Binding,
     precision: Precision,
 ) -> Result<Option<String>> {
-    let inputs = sample(&exact.network, binding)?;
-    let (got, want) = (run_once(lowered, &inputs, binding)?, run_once(exact, &inputs, binding)?);
-    let least = lowered.foreign().next().map_or(0.0, |_| FOREIGN);
-    let budget = (BUDGET * precision.rounding()).max(least);
+    let (got, want) = (run_once(lowered, inputs, binding)?, run_once(exact, inputs, binding)?);
+    let others = lowered.foreign().next().is_some() || lowered.spaces() != exact.spaces();
+    let budget = (BUDGET * precision.rounding()).max(if others { OTHER_KERNELS } else { 0.0 });
     for ((output, got), want) in exact.network.outputs().iter().zip(&got).zip(&want) {
         let (got, want) = (got.to_f64(), want.to_f64());
         let broken = got
@@ -61,6 +61,22 @@ pub fn departure(
         }
     }
     Ok(None)
+}
+
+/// By how much what a kernel gives departs from the same by a kernel of another family, if that is more than the precision of
+/// its network explains.
+pub fn kernel_departs(got: &Array, want: &Array, precision: Precision) -> Option<String> {
+    if !want.dtype().is_float() {
+        return None;
+    }
+    let (got, want) = (got.to_f64(), want.to_f64());
+    let broken = got.iter().zip(&want).any(|(g, w)| !g.is_finite() && w.is_finite());
+    let error = relative_rms(&got, &want);
+    let budget = (BUDGET * precision.rounding()).max(OTHER_KERNELS);
+    (broken || error > budget).then(|| match broken {
+        true => "gives numbers that are not finite, other than".into(),
+        false => format!("departs by {:.2} %", error * 100.0),
+    })
 }
 
 /// Whether a tensor is what a Sigmoid gives, however it is moved or cast behind it.
@@ -100,7 +116,10 @@ fn relative_rms(got: &[f64], want: &[f64]) -> f64 {
 }
 
 /// One array per input: numbers in -1..1, and zeros for integers, which may be indices.
-fn sample(network: &Network, binding: &Binding) -> Result<Vec<Array>> {
+///
+/// # Errors
+/// If an input has no shape at these sizes.
+pub fn sample(network: &Network, binding: &Binding) -> Result<Vec<Array>> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut random = move || {
         // xorshift64*, so that every build sees the same numbers.
@@ -120,7 +139,11 @@ fn sample(network: &Network, binding: &Binding) -> Result<Vec<Array>> {
     network.inputs().iter().map(array).collect()
 }
 
-fn run_once(program: &Arc<Program>, inputs: &[Array], binding: &Binding) -> Result<Vec<Array>> {
+/// What a program gives.
+///
+/// # Errors
+/// Those of running it.
+pub fn run_once(program: &Arc<Program>, inputs: &[Array], binding: &Binding) -> Result<Vec<Array>> {
     let mut instance = ProgramInstance::new(program.clone(), binding, &Ground::default())?;
     let outputs = instance.outputs().iter().map(|o| Buffer::try_zeroed(o.bytes()));
     let outputs = outputs.collect::<Result<Vec<_>>>()?;

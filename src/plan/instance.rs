@@ -1,11 +1,13 @@
 //! A program at concrete shapes: kernels instantiated, addresses decided. Owned by one context.
 
 use crate::error::{Error, Result};
+use crate::knobs;
 use crate::network::dim::Binding;
 use crate::plan::arena::Placed;
 use crate::plan::boundary::{Boundary, Place};
 use crate::plan::fixed::{Fixed, fixed_slots};
 use crate::plan::ground::{Ground, Held};
+use crate::plan::hazards;
 use crate::plan::layout::{Operand, Space};
 use crate::plan::linking::{Bases, Linking};
 use crate::plan::order;
@@ -91,7 +93,8 @@ impl ProgramInstance {
         instances
             .iter()
             .for_each(|(step, instance)| workspaces[*step] = instance.workspace());
-        let workspaces = places.assign(&program, &workspaces);
+        let sizes = workspaces;
+        let workspaces = places.assign(&program, &sizes);
         let mut linking = Linking {
             program: &program,
             places: &places,
@@ -104,6 +107,10 @@ impl ProgramInstance {
         }
         let Linking { mut runs, patches, .. } = linking;
         order::part(&mut runs);
+        if cfg!(debug_assertions) || knobs::VERIFY.get()? {
+            let scratch: Vec<(usize, usize)> = workspaces.into_iter().zip(sizes).collect();
+            hazards::check(&program, &places, &runs, &scratch)?;
+        }
         let boundary = Boundary::new(&program, &runs, &places, patches);
         let patched: HashSet<usize> = boundary.patched().collect();
         let mut held = ground.lock();
@@ -221,6 +228,7 @@ impl ProgramInstance {
             held.queues.finish()?;
         }
         let queues = held.queues.enter(&self.program, caller)?;
+        queues.follow_default(&self.program, &[inputs, outputs])?;
         let mut running = Running {
             program: &self.program,
             runs: &mut self.runs,
@@ -285,6 +293,7 @@ impl ProgramInstance {
         self.settle(&mut held)?;
         held.queues.finish()?;
         let queues = held.queues.enter(&self.program, None)?;
+        queues.follow_default(&self.program, &[inputs, outputs])?;
         let mut running = Running {
             program: &self.program,
             runs: &mut self.runs,

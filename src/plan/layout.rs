@@ -125,3 +125,73 @@ impl Operand {
         format!("{}[{}]{}", self.dtype, shape.join("x"), self.layout)
     }
 }
+
+/// Channels in a block of [`Layout::Blocked16`].
+pub const BLOCK: usize = 16;
+
+/// Element strides of an operand's axes; in blocks, that of channels counts within a block.
+pub struct Axes {
+    /// One per axis.
+    pub strides: Vec<usize>,
+    /// From one block of 16 channels to the next.
+    pub block: usize,
+}
+
+/// The strides of an operand's own axes.
+pub fn axes(operand: &Operand) -> Axes {
+    let shape = &operand.shape;
+    let rank = shape.len();
+    let channels = operand
+        .parent_channels
+        .unwrap_or_else(|| shape.get(1).copied().unwrap_or(1));
+    let mut strides = vec![1; rank];
+    if operand.layout == Layout::Plain || rank < 3 {
+        for axis in (1..rank).rev() {
+            let size = if axis == 1 { channels } else { shape[axis] };
+            strides[axis - 1] = strides[axis] * size;
+        }
+        let block = BLOCK * strides.get(1).copied().unwrap_or(0);
+        return Axes { strides, block };
+    }
+    let blocked = operand.layout == Layout::Blocked16;
+    let mut stride = if blocked { BLOCK } else { channels };
+    for axis in (2..rank).rev() {
+        strides[axis] = stride;
+        stride *= shape[axis];
+    }
+    let block = if blocked { stride } else { BLOCK };
+    strides[0] = if blocked {
+        stride / BLOCK * operand.layout.padded_channels(channels)
+    } else {
+        stride
+    };
+    Axes { strides, block }
+}
+
+impl Operand {
+    /// How far a channel lies behind the first one, in elements.
+    pub fn channel(&self, number: usize) -> usize {
+        let axes = axes(self);
+        match self.layout {
+            Layout::Blocked16 => number / BLOCK * axes.block + number % BLOCK,
+            _ => number * axes.strides[1],
+        }
+    }
+
+    /// For each element, row-major, how far it lies behind the first one, in elements.
+    pub fn places(&self) -> Vec<usize> {
+        let strides = axes(self).strides;
+        let mut places = vec![0];
+        for (axis, &extent) in self.shape.iter().enumerate() {
+            let steps: Vec<usize> = match axis {
+                1 => (0..extent).map(|channel| self.channel(channel)).collect(),
+                _ => (0..extent).map(|index| index * strides[axis]).collect(),
+            };
+            places = places
+                .iter()
+                .flat_map(|at| steps.iter().map(move |step| at + step))
+                .collect();
+        }
+        places
+    }
+}

@@ -10,6 +10,7 @@ mod effort;
 mod emit;
 mod fixed;
 pub mod ground;
+mod hazards;
 pub mod instance;
 pub mod layout;
 mod linking;
@@ -38,6 +39,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::c_void;
 use std::sync::Arc;
 
+/// A form of a kernel that must not be chosen: what it computes was found wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExcludedForm {
+    /// The name of the provider.
+    pub provider: String,
+    /// The names of the layers that the kernel runs.
+    pub layers: Vec<String>,
+    /// The form's tactic.
+    pub tactic: u32,
+}
+
 /// What the builder asks of a provider.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -49,6 +61,8 @@ pub struct Settings {
     pub deterministic: bool,
     /// By provider, the names of ops or layers that it must not run.
     pub exclude: BTreeMap<String, Vec<String>>,
+    /// Forms that must not be chosen.
+    pub excluded_forms: Vec<ExcludedForm>,
     /// The ranges of shapes that calls come in; none: those of the network's symbols.
     pub profiles: Vec<Symbols>,
     /// Bytes of scratch memory that one kernel may use; `None`: what is free.
@@ -65,6 +79,7 @@ impl Default for Settings {
             optimization_level: 0,
             deterministic: false,
             exclude: BTreeMap::new(),
+            excluded_forms: vec![],
             profiles: vec![],
             workspace: None,
             watch: Watch::default(),
@@ -439,6 +454,15 @@ pub trait Provider: Send + Sync {
     /// It must be a queue of this device, and live until the call has returned.
     unsafe fn adopt(&self, _raw: *mut c_void) -> Box<dyn Queue> {
         Box::new(AtOnce)
+    }
+
+    /// Lets what goes into a queue from now on wait for what the device's default queue holds: the arrays of a caller who
+    /// names no queue may be written there.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    fn follow_default(&self, _queue: &dyn Queue) -> Result<()> {
+        Ok(())
     }
 
     /// Lets what goes into a queue from now on begin when what is there has ended, and not a moment sooner.

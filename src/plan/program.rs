@@ -97,6 +97,7 @@ impl Program {
             opt,
             cache,
             times: Times::new(),
+            notes: vec![],
         };
         let cover = fit_cover(&mut tuner, banned)?;
         let (edges, numbers) = tuner.edges(&cover.groups)?;
@@ -109,13 +110,13 @@ impl Program {
         }
         tell(settings, steps, steps)?;
         let chosen = choose(&choices, &edges);
-        let times = tuner.times;
+        let Tuner { times, notes, .. } = tuner;
         let mut program = Self {
             steps: vec![],
             slots: vec![],
             outputs: vec![],
             refusals: cover.refusals,
-            notes: cover.notes,
+            notes: [cover.notes, notes].concat(),
             compiled: cover.compiled,
             threads: settings.threads,
             times,

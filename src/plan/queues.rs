@@ -1,6 +1,7 @@
 //! The queues that a program's work goes into: its own, or the caller's.
 
 use crate::error::{Error, Result};
+use crate::plan::boundary::Place;
 use crate::plan::layout::Space;
 use crate::plan::program::Program;
 use crate::plan::stretch::Run;
@@ -146,8 +147,29 @@ impl Entered<'_> {
         match self.foreign.filter(|foreign| foreign.space == provider.space()) {
             // SAFETY: whoever calls vouches for his queue.
             Some(foreign) => Ok(unsafe { provider.adopt(foreign.raw) }),
-            None => provider.queue(),
+            None => {
+                let queue = provider.queue()?;
+                provider.follow_default(&*queue)?;
+                Ok(queue)
+            }
         }
+    }
+
+    /// Lets the work of the call wait for the default queue of each device that holds an array of a caller who names no queue.
+    ///
+    /// # Errors
+    /// If a device refuses.
+    pub fn follow_default(&self, program: &Program, arrays: &[&[Place]]) -> Result<()> {
+        if self.foreign.is_some() {
+            return Ok(());
+        }
+        let holds = |space: Space| arrays.iter().copied().flatten().any(|array| array.space == space);
+        for (provider, own) in program.providers.iter().zip(&self.queues.0) {
+            if let Some(own) = own.as_ref().filter(|_| holds(provider.space())) {
+                provider.follow_default(&*own.queue)?;
+            }
+        }
+        Ok(())
     }
 
     /// Where the work of a provider is recorded.

@@ -1,12 +1,12 @@
 //! The forms of kernels at the shapes to optimise for, with their times.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::dim::Binding;
-use crate::network::{Network, TensorId};
+use crate::network::{LayerId, Network, TensorId};
 use crate::plan::choose::{Choice, Edge};
 use crate::plan::cover::Group;
 use crate::plan::effort::{self, Effort};
-use crate::plan::layout::{Layout, Operand};
+use crate::plan::layout::{Layout, Operand, Space};
 use crate::plan::program::operand;
 use crate::plan::timing::{self, Times, TimingCache};
 use crate::plan::{Alias, Form, Provider, Request, Settings, place};
@@ -22,6 +22,8 @@ pub(super) struct Tuner<'a> {
     pub cache: &'a TimingCache,
     /// What decided.
     pub times: Times,
+    /// What the user should know.
+    pub notes: Vec<String>,
 }
 
 /// Nanoseconds that a kernel is taken to need that must not be run to be timed: as much as it costs to call it.
@@ -104,6 +106,9 @@ impl Tuner<'_> {
         let (mut fit, mut failure) = (vec![], None);
         let mut base = 0;
         for (number, form) in candidate.kernel.forms().into_iter().enumerate() {
+            if self.is_excluded(group, &form) {
+                continue;
+            }
             let made = match Effort::of(self.settings, &form, &fit) {
                 Effort::Time if !candidate.kernel.is_timed() => self.guess(group, number, &form, UNTIMED),
                 Effort::Time => self.time(group, number, &form),
@@ -123,7 +128,9 @@ impl Tuner<'_> {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        if let (true, Some(error)) = (forms.is_empty(), failure) {
+        self.within_workspace(group, &mut forms, &mut times)?;
+        if forms.is_empty() {
+            let error = failure.unwrap_or_else(|| Error::internal("every form of a kernel was found wrong"));
             let names: Vec<_> = candidate.layers.iter().map(|&l| self.network[l].name.clone()).collect();
             return Err(error.layer(names.join(" + ")));
         }
@@ -139,6 +146,61 @@ impl Tuner<'_> {
             inputs: number(&candidate.inputs),
             outputs: number(&candidate.outputs),
         })
+    }
+
+    fn is_excluded(&self, group: &Group, form: &Form) -> bool {
+        let name = |&layer: &LayerId| &*self.network[layer].name;
+        self.settings.excluded_forms.iter().any(|excluded| {
+            excluded.tactic == form.tactic
+                && excluded.provider == self.providers[group.provider].name()
+                && group
+                    .candidate
+                    .layers
+                    .iter()
+                    .map(name)
+                    .eq(excluded.layers.iter().map(String::as_str))
+        })
+    }
+
+    /// Leaves out the forms that need more scratch memory than they may use; where all do, keeps the one that needs least,
+    /// with a note.
+    fn within_workspace(&mut self, group: &Group, forms: &mut Vec<Form>, times: &mut Vec<f64>) -> Result<()> {
+        // A processor's kernels take what they need.
+        let bounded = self.providers[group.provider].space() != Space::Host && !forms.is_empty();
+        let Some(limit) = self.settings.workspace.filter(|_| bounded) else {
+            return Ok(());
+        };
+        let needs = forms.iter().map(|form| self.workspace(group, form));
+        let needs: Vec<usize> = needs.collect::<Result<_>>()?;
+        let least = needs.iter().copied().min().unwrap_or(0);
+        if least > limit {
+            let layers: Vec<_> = group.candidate.layers.iter().map(|&l| &*self.network[l].name).collect();
+            self.notes.push(format!(
+                "{} needs {least} bytes of workspace at least, more than the {limit} of workspace_size",
+                layers.join(" + ")
+            ));
+        }
+        let fits = |number: usize| needs[number] <= limit.max(least);
+        let kept: Vec<usize> = (0..forms.len()).filter(|&number| fits(number)).collect();
+        *times = kept.iter().map(|&number| times[number]).collect();
+        *forms = kept.iter().map(|&number| forms[number].clone()).collect();
+        Ok(())
+    }
+
+    /// Bytes of scratch memory of a form at the shapes to optimise for; none where it can't be had there.
+    fn workspace(&self, group: &Group, form: &Form) -> Result<usize> {
+        let (inputs, outputs) = self.operands(group, form)?;
+        if outputs.iter().all(Operand::is_empty) {
+            return Ok(0);
+        }
+        let (provider, kernel) = (&self.providers[group.provider], &group.candidate.kernel);
+        let mut bytes = 0;
+        let asked = provider.run(self.settings.threads, &mut || {
+            bytes = kernel.instantiate(&self.request(form, &inputs, &outputs))?.workspace();
+            Ok(())
+        });
+        // A form that does not fit these shapes was kept for others.
+        Ok(asked.map_or(0, |()| bytes))
     }
 
     /// The operands of a group at the shapes to optimise for.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,36 @@ def streams(order: tuple[int, ...]) -> list[dict[str, int]]:
     model.synchronize()
     device.close()
     return found
+
+
+@leaves_nothing
+def without_a_stream() -> list[dict[str, int]]:
+    """What calls ask of the default stream: in a stream of the caller, without one, on arrays of the processor."""
+    recorded, device = Recorded(), Arrays()
+    model = optimized(classifier(), optimization_level=0)
+    x, y, stream = device.array(2 * 3 * 16 * 16 * 4), device.array(2 * 8 * 4), device.stream()
+    names = ("points in the default stream", "cuStreamWaitEvent")
+
+    def asked(work: Callable[[], object]) -> dict[str, int]:
+        before = {name: recorded.count(name) for name in names}
+        work()
+        return {name: recorded.count(name) - before[name] for name in names}
+
+    found = [asked(lambda: model._engine.run_at([x], [[2, 3, 16, 16]], [y], stream))]
+    model.synchronize()
+    # The whole call is recorded as a graph at the third one.
+    found += [asked(lambda: model._engine.run_at([x], [[2, 3, 16, 16]], [y], None)) for _ in range(4)]
+    found.append(asked(lambda: model(np.zeros((2, 3, 16, 16), np.float32))))
+    device.close()
+    return found
+
+
+def test_calls_without_a_stream_wait_for_the_default_one(process: Process) -> None:
+    with_stream, *without, on_the_processor = process.run(without_a_stream)
+    for found in (with_stream, on_the_processor):
+        assert found["points in the default stream"] == 0, found
+    for found in without:
+        assert found["points in the default stream"] >= 1 and found["cuStreamWaitEvent"] >= 1, found
 
 
 def test_shapes_in_several_streams_wait_for_each_other(process: Process) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,37 @@ def test_execute_v2_is_done_when_it_returns(engine: trt.ICudaEngine) -> None:
     torch.cuda.synchronize()
     assert context.execute_v2([x.data_ptr(), y.data_ptr()])
     assert close(y, exact(x))
+
+
+def test_execute_v2_waits_for_the_default_stream(engine: trt.ICudaEngine) -> None:
+    context, given = engine.create_execution_context(), torch.randn(2, 3, 16, 16, device="cuda")
+    x = torch.zeros_like(given)
+    y = bound(context, x)
+    large = torch.randn(8192, 8192, device="cuda")
+    torch.cuda.synchronize()
+    for turn in range(10):
+        for _ in range(6):
+            torch.mm(large, large)
+        # What x holds before is not what the call may read.
+        torch.mul(given, turn + 1, out=x)
+        assert context.execute_v2([x.data_ptr(), y.data_ptr()])
+        assert close(y, exact(given * (turn + 1)))
+
+
+def test_execute_v2_breaks_no_capture_of_another_thread(engine: trt.ICudaEngine) -> None:
+    context, x = engine.create_execution_context(), torch.randn(2, 3, 16, 16, device="cuda")
+    y, z = bound(context, x), torch.zeros(4, device="cuda")
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        z.add_(1)
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(context.execute_v2, [x.data_ptr(), y.data_ptr()]).result()
+        z.add_(1)
+    assert close(y, exact(x))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert z.tolist() == [2.0] * 4
 
 
 class OnDevice(trt.IOutputAllocator):

@@ -224,6 +224,12 @@ impl Provider for Cuda {
         Box::new(unsafe { self.gpu.device.adopt(raw) })
     }
 
+    fn follow_default(&self, queue: &dyn Queue) -> Result<()> {
+        let now = self.gpu.device.event(EVENT_UNTIMED)?;
+        now.record_default()?;
+        now.hold(queue)
+    }
+
     /// A kernel that waits for what is before it, as kernels do that are not told otherwise, and gives way to nobody.
     fn part(&self, queue: &dyn Queue) -> Result<()> {
         const NOTHING: &str = "extern \"C\" __global__ void nothing() {}\n";

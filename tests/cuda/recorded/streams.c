@@ -363,6 +363,7 @@ API int cuEventRecord(void* event, void* stream) {
     ENTER(NEEDS_CONTEXT);
     struct Stream* recorded = stream_of(stream, __func__);
     if (!recorded || !recorded_is(event, "event", __func__)) return INVALID_HANDLE;
+    if (recorded == &default_stream) recorded_add("points in the default stream", 1);
     struct Event* set = event;
     set->stream = recorded;
     set->works = recorded->works;

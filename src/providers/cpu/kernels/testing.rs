@@ -1,7 +1,7 @@
 //! Runs every candidate of small networks in every form, and compares with the reference.
 
 use super::scope::{Orders, Scope};
-use super::{candidates, reference, view};
+use super::{candidates, reference};
 use crate::error::Result;
 use crate::network::array::{Array, Buffer};
 use crate::network::attr::Attrs;
@@ -338,45 +338,11 @@ pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Array {
     .unwrap()
 }
 
-/// For each element of a tensor, row-major, its place in memory.
-fn places(operand: &Operand) -> Vec<usize> {
-    let blocked = operand.layout == Layout::Blocked16;
-    let strides = view::strides(operand, &operand.shape, operand.layout).unwrap();
-    let rank = operand.shape.len();
-    let mut places = vec![];
-    let mut index = vec![0; rank];
-    for _ in 0..operand.elements() {
-        let at = match operand.layout {
-            Layout::Plain => (0..rank).map(|a| index[a] * strides[a]).sum(),
-            _ => {
-                let spatial: usize = (2..rank)
-                    .map(|a| index[a] * strides[if blocked { a } else { a - 1 }])
-                    .sum();
-                let channel = if blocked {
-                    index[1] / 16 * strides[1] + index[1] % 16
-                } else {
-                    index[1]
-                };
-                index[0] * strides[0] + spatial + channel
-            }
-        };
-        places.push(at);
-        for axis in (0..rank).rev() {
-            index[axis] += 1;
-            if index[axis] < operand.shape[axis] {
-                break;
-            }
-            index[axis] = 0;
-        }
-    }
-    places
-}
-
 /// An array in the layout of an operand.
 fn pack(array: &Array, operand: &Operand) -> Buffer {
     let size = array.dtype().size();
     let mut buffer = Buffer::zeroed(operand.bytes());
-    for (from, &to) in array.bytes().chunks(size).zip(&places(operand)) {
+    for (from, &to) in array.bytes().chunks(size).zip(&operand.places()) {
         buffer.as_mut_slice()[to * size..][..size].copy_from_slice(from);
     }
     buffer
@@ -387,7 +353,7 @@ fn unpack(buffer: &Buffer, operand: &Operand, what: &str) -> Array {
     let size = operand.dtype.size();
     let mut bytes = (*buffer).as_ref().to_vec();
     let mut packed = vec![];
-    for place in places(operand) {
+    for place in operand.places() {
         packed.extend_from_slice(&(*buffer).as_ref()[place * size..][..size]);
         bytes[place * size..][..size].fill(0);
     }

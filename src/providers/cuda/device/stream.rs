@@ -223,6 +223,14 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
+    /// Moves it to where the legacy default stream is now, behind the work of all streams that synchronise with that one.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn record_default(&self) -> Result<()> {
+        self.record(driver::STREAM_LEGACY)
+    }
+
     fn record(&self, stream: Handle) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: both are alive.

@@ -67,6 +67,8 @@ pub const POINTER_MEMORY_TYPE: c_int = 2;
 pub const POINTER_BUFFER_ID: c_int = 7;
 /// `CU_EVENT_DISABLE_TIMING`.
 pub const EVENT_UNTIMED: c_uint = 2;
+/// `CU_STREAM_LEGACY`.
+pub const STREAM_LEGACY: Handle = std::ptr::without_provenance_mut(1);
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub const OUT_OF_MEMORY: c_int = 2;
 /// The errors of kernels and hardware after which every call in the context fails: `CUDA_ERROR_ILLEGAL_ADDRESS`,

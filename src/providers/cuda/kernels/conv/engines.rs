@@ -61,6 +61,14 @@ fn bare(c: &Convolution) -> Convolution {
     Convolution { y, ..alone(c) }
 }
 
+/// Whether every engine adds the residual that is meant. Those that are not compiled take it to lie as the result does, and read
+/// another place of it where one of them is a slice (seen on an H200 with cuDNN 9.19, in float32 and float16).
+fn residual_lies_as_result(c: &Convolution) -> bool {
+    c.residual
+        .as_ref()
+        .is_none_or(|residual| residual.strides == c.y.strides)
+}
+
 /// The convolution without what follows.
 fn alone(c: &Convolution) -> Convolution {
     Convolution {
@@ -148,7 +156,8 @@ impl Wish {
         }
         for part in [Part::Whole, Part::Bare] {
             let convolution = part.of(&self.convolution);
-            if let Some(plan) = dnn.first(&dnn.problem(&convolution))?
+            if residual_lies_as_result(&convolution)
+                && let Some(plan) = dnn.first(&dnn.problem(&convolution))?
                 && let Some(made) = self.around(part, plan, &convolution)?
             {
                 return Ok(made);
@@ -172,6 +181,9 @@ impl Wish {
             vec![strided, dense]
         };
         for convolution in both {
+            if !engine.compiles && !residual_lies_as_result(&convolution) {
+                continue;
+            }
             let problem = dnn.problem(&convolution);
             for at in alike(dnn.engines(&problem)?, engine) {
                 if let Some(plan) = supported(dnn.plan(&problem, at))? {
@@ -302,13 +314,8 @@ mod tests {
     use super::*;
     use crate::network::dtype::DType;
 
-    #[test]
-    fn a_result_goes_aside_where_a_residual_may_lie_in_its_place() {
-        let y = Tensor {
-            strides: vec![48, 1, 24, 12],
-            ..Tensor::dense(vec![1, 4, 2, 2])
-        };
-        let mut c = Convolution {
+    fn sample(y: Tensor) -> Convolution {
+        Convolution {
             dtype: DType::Float32,
             tf32: false,
             transposed: false,
@@ -322,7 +329,33 @@ mod tests {
             bias: true,
             residual: None,
             activation: None,
+        }
+    }
+
+    #[test]
+    fn a_residual_that_lies_otherwise_than_the_result_is_for_compiled_engines() {
+        let dense = Tensor::dense(vec![1, 4, 2, 2]);
+        let slice = Tensor {
+            strides: vec![48, 1, 24, 12],
+            ..dense.clone()
         };
+        let with = |y: &Tensor, residual: Option<&Tensor>| Convolution {
+            y: y.clone(),
+            residual: residual.cloned(),
+            ..sample(dense.clone())
+        };
+        assert!(residual_lies_as_result(&with(&slice, None)) && residual_lies_as_result(&with(&slice, Some(&slice))));
+        assert!(!residual_lies_as_result(&with(&slice, Some(&dense))));
+        assert!(!residual_lies_as_result(&with(&dense, Some(&slice))));
+    }
+
+    #[test]
+    fn a_result_goes_aside_where_a_residual_may_lie_in_its_place() {
+        let y = Tensor {
+            strides: vec![48, 1, 24, 12],
+            ..Tensor::dense(vec![1, 4, 2, 2])
+        };
+        let mut c = sample(y);
         assert_eq!((bare(&c).is_bare(), bare(&c).y.step()), (true, 12));
         c.residual = Some(c.y.clone());
         assert_eq!((bare(&c).is_bare(), bare(&c).y.step()), (true, 4));

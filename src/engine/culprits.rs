@@ -1,0 +1,164 @@
+//! Which kernels of a plan compute something else than kernels of another family: each is run by itself, on what it reads in
+//! the network, and what it gives is compared.
+
+use crate::engine::config::{BuilderConfig, Precision};
+use crate::engine::every_form::{Bench, Lie, Slice};
+use crate::engine::{builder, verify};
+use crate::error::Result;
+use crate::network::array::Array;
+use crate::network::dim::Binding;
+use crate::network::{Network, Source, TensorId};
+use crate::plan::layout::{Operand, Space};
+use crate::plan::place::{Places, place};
+use crate::plan::program::{Program, Step, operand};
+use crate::plan::regions::Banned;
+use crate::plan::timing::TimingCache;
+use crate::plan::{Alias, Candidate, ExcludedForm, Provider};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A kernel whose results depart.
+pub(super) struct Culprit {
+    /// What must not be chosen again.
+    pub form: ExcludedForm,
+    /// For the report: the kernel, its implementation, and by how much it departs.
+    pub told: String,
+}
+
+/// The kernels of a program that depart from those of `reference`, which run on the processor.
+///
+/// # Errors
+/// If the reference can't be planned or run.
+pub(super) fn find(
+    program: &Program,
+    reference: &[Arc<dyn Provider>],
+    config: &BuilderConfig,
+    precision: Precision,
+    binding: &Binding,
+    inputs: &[Array],
+) -> Result<Vec<Culprit>> {
+    let network = &*program.network;
+    let suspects: Vec<&Step> = program.steps.iter().filter(|step| is_suspect(program, step)).collect();
+    let mut read: Vec<TensorId> = vec![];
+    for slot in suspects.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs)) {
+        let tensor = program.slots[*slot].tensor;
+        if matches!(network[tensor].source, Source::Layer(..) | Source::Symbolic) && !read.contains(&tensor) {
+            read.push(tensor);
+        }
+    }
+    let mut values: HashMap<TensorId, Array> = read
+        .iter()
+        .copied()
+        .zip(tapped(network, &read, reference, config, binding, inputs)?)
+        .collect();
+    values.extend(network.inputs().iter().copied().zip(inputs.iter().cloned()));
+    let operands = program
+        .slots
+        .iter()
+        .map(|slot| operand(network, slot.tensor, slot.layout, binding));
+    let places = place(program, operands.collect::<Result<Vec<_>>>()?);
+    let mut found = vec![];
+    for step in suspects {
+        let bench = Bench {
+            network,
+            provider: &*program.providers[step.provider],
+            binding,
+            values: &values,
+            threads: config.threads,
+        };
+        found.extend(tried(program, step, &places, &bench, precision)?);
+    }
+    Ok(found)
+}
+
+/// Whether a step computes something on a device, in a kernel of ours.
+fn is_suspect(program: &Program, step: &Step) -> bool {
+    let device = program.providers[step.provider].space() != Space::Host;
+    device && !step.layers.is_empty() && !step.kernel.is_foreign() && step.kernel.is_timed()
+}
+
+/// What tensors hold when the reference runs the network.
+fn tapped(
+    network: &Network,
+    tensors: &[TensorId],
+    reference: &[Arc<dyn Provider>],
+    config: &BuilderConfig,
+    binding: &Binding,
+    inputs: &[Array],
+) -> Result<Vec<Array>> {
+    let mut probe = network.clone();
+    let marked = probe.outputs().len();
+    for (number, &tensor) in tensors.iter().enumerate() {
+        probe.mark_output(tensor, &format!("tapped: {number}"))?;
+    }
+    let config = config.untimed();
+    builder::simplify(&mut probe, Precision::FLOAT32, reference, &config)?;
+    let program = Program::build(
+        Arc::new(probe),
+        reference.to_vec(),
+        &config.settings(),
+        binding,
+        &TimingCache::default(),
+        &Banned::new(),
+    )?;
+    let found = verify::run_once(&Arc::new(program), inputs, binding)?;
+    Ok(found.into_iter().skip(marked).collect())
+}
+
+/// A step, if what it gives departs from the values that are known.
+fn tried(
+    program: &Program,
+    step: &Step,
+    places: &Places,
+    bench: &Bench,
+    precision: Precision,
+) -> Result<Option<Culprit>> {
+    let tensors = |slots: &[usize]| slots.iter().map(|&slot| program.slots[slot].tensor).collect();
+    let candidate = Candidate {
+        kernel: step.kernel.clone(),
+        layers: step.layers.clone(),
+        inputs: tensors(&step.inputs),
+        outputs: tensors(&step.outputs),
+    };
+    let slices = |slots: &[usize]| slots.iter().map(|&slot| slice(&places.operands[slot])).collect();
+    let pairs = step.kernel.in_place().into_iter();
+    let mut shared = pairs.filter(|&(i, o)| places.shares(step.inputs[i], step.outputs[o]));
+    let lie = Lie {
+        name: "as planned",
+        inputs: slices(&step.inputs),
+        outputs: slices(&step.outputs),
+        shared: shared.next().filter(|_| step.kernel.alias() == Alias::None),
+    };
+    let outcome = bench.outcome(&candidate, &step.form, &lie)?;
+    let names: Vec<String> = step
+        .layers
+        .iter()
+        .map(|&layer| program.network[layer].name.clone())
+        .collect();
+    let departs = match &outcome.fault {
+        Some(fault) => Some(format!("fails ({}), other than", fault.message())),
+        None => outcome
+            .outputs
+            .iter()
+            .find_map(|(_, got, want)| verify::kernel_departs(got, want, precision)),
+    };
+    Ok(departs.map(|how| Culprit {
+        told: format!(
+            "the kernel {} ({}, tactic {}) of {} {how} from what the processor computes, and was excluded",
+            outcome.kernel,
+            outcome.implementation,
+            step.form.tactic,
+            names.join(" + ")
+        ),
+        form: ExcludedForm {
+            provider: program.providers[step.provider].name().into(),
+            layers: names,
+            tactic: step.form.tactic,
+        },
+    }))
+}
+
+/// What an operand is a slice of.
+fn slice(operand: &Operand) -> Option<Slice> {
+    operand.parent_channels.map(|parent| Slice { start: 0, parent })
+}

@@ -1,0 +1,298 @@
+//! Proves of a program at concrete shapes that each kernel reads what was computed for it: no memory is written anew while
+//! somebody still reads it, views lie where their data does, and runs that touch common memory are ordered.
+//!
+//! Each byte of memory gets a tag that says which byte of which tensor it holds. The steps are gone through in order: what
+//! they read is compared with what they mean to read, what they write gets new tags. Debug builds do so for every program,
+//! others where `NEURENIX_VERIFY=1` asks for it.
+
+use crate::error::{Error, Result};
+use crate::plan::Alias;
+use crate::plan::layout::Space;
+use crate::plan::order;
+use crate::plan::place::{Home, Places};
+use crate::plan::program::{Program, SlotId, Step};
+use crate::plan::stretch::Run;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+/// Programs whose steps touch more bytes than this are not checked.
+const LARGEST: usize = 32 << 20;
+/// The order of more runs than this is not checked: each pair is looked at.
+const LONGEST: usize = 600;
+
+/// An element of a slot.
+type Element = (SlotId, usize);
+
+/// Checks a program whose slots have their places; `scratch` has the offset and the bytes of each step's workspace.
+///
+/// # Errors
+/// The first read of something else than what was computed; names the tensor.
+pub(super) fn check(program: &Program, places: &Places, runs: &[Run], scratch: &[(usize, usize)]) -> Result<()> {
+    let touched = program
+        .steps
+        .iter()
+        .flat_map(|step| step.inputs.iter().chain(&step.outputs));
+    if touched.map(|&slot| places.operands[slot].bytes()).sum::<usize>() > LARGEST {
+        return Ok(());
+    }
+    let mut memory = Memory {
+        program,
+        places,
+        origins: HashMap::new(),
+        tags: HashMap::new(),
+    };
+    let given = |slot: &SlotId| matches!(places.homes[*slot], Home::Input(_)) && places.root(*slot) == *slot;
+    (0..program.slots.len())
+        .filter(given)
+        .for_each(|slot| memory.write(slot));
+    let running: HashSet<usize> = runs.iter().map(|run| run.step).collect();
+    for (number, step) in program.steps.iter().enumerate() {
+        memory.derive(step);
+        if running.contains(&number) {
+            memory.run(step, scratch[number])?;
+        }
+    }
+    program.outputs.iter().try_for_each(|&slot| memory.read(slot))?;
+    ordered(program, places, runs, scratch)
+}
+
+/// What every byte of arenas and of the caller's arrays holds.
+struct Memory<'a> {
+    program: &'a Program,
+    places: &'a Places,
+    /// Of slots whose steps only move data: the element that each element is.
+    origins: HashMap<SlotId, Vec<Element>>,
+    tags: HashMap<Region, Vec<u64>>,
+}
+
+/// Memory that no other one overlaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Region {
+    Arena(Space),
+    Input(usize),
+    Output(usize),
+}
+
+impl Memory<'_> {
+    /// Says of the outputs of a step that only moves data what they hold.
+    fn derive(&mut self, step: &Step) {
+        let same = step.layers.is_empty() || step.kernel.alias() == Alias::Reshape;
+        match step.kernel.alias() {
+            _ if same => {
+                let origins = self.origins_of(step.inputs[0]);
+                self.origins.insert(step.outputs[0], origins);
+            }
+            Alias::Concat(axis) => {
+                let parts: Vec<_> = step.inputs.iter().map(|&slot| (slot, self.origins_of(slot))).collect();
+                let joined = self.join(axis, &parts);
+                self.origins.insert(step.outputs[0], joined);
+            }
+            Alias::Split(axis, ref first) => {
+                let mut start = first
+                    .as_const()
+                    .and_then(|first| usize::try_from(first).ok())
+                    .unwrap_or(0);
+                let whole = self.origins_of(step.inputs[0]);
+                for &output in &step.outputs {
+                    let part = self.part(axis, &whole, step.inputs[0], output, start);
+                    self.origins.insert(output, part);
+                    start += self.places.operands[output].shape[axis];
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn origins_of(&self, slot: SlotId) -> Vec<Element> {
+        let own = || {
+            (0..self.places.operands[slot].elements())
+                .map(|element| (slot, element))
+                .collect()
+        };
+        self.origins.get(&slot).cloned().unwrap_or_else(own)
+    }
+
+    /// Extents before, at and behind an axis.
+    fn around(&self, slot: SlotId, axis: usize) -> [usize; 3] {
+        let shape = &self.places.operands[slot].shape;
+        [
+            shape[..axis].iter().product(),
+            shape[axis],
+            shape[axis + 1..].iter().product(),
+        ]
+    }
+
+    fn join(&self, axis: usize, parts: &[(SlotId, Vec<Element>)]) -> Vec<Element> {
+        let Some([before, ..]) = parts.first().map(|(slot, _)| self.around(*slot, axis)) else {
+            return vec![];
+        };
+        let rows = |row: usize| {
+            parts.iter().flat_map(move |(slot, elements)| {
+                let [_, extent, behind] = self.around(*slot, axis);
+                elements[row * extent * behind..][..extent * behind].iter().copied()
+            })
+        };
+        (0..before).flat_map(rows).collect()
+    }
+
+    fn part(&self, axis: usize, whole: &[Element], from: SlotId, to: SlotId, start: usize) -> Vec<Element> {
+        let [before, all, behind] = self.around(from, axis);
+        let [_, extent, _] = self.around(to, axis);
+        let row = |row: usize| &whole[(row * all + start) * behind..][..extent * behind];
+        (0..before).flat_map(row).copied().collect()
+    }
+
+    /// What a kernel reads must be there; what it works in and what it writes is something else from then on.
+    fn run(&mut self, step: &Step, (offset, bytes): (usize, usize)) -> Result<()> {
+        for &slot in &step.inputs {
+            self.read(slot)?;
+        }
+        let space = self.program.providers[step.provider].space();
+        self.room(Region::Arena(space), offset + bytes)[offset..]
+            .iter_mut()
+            .take(bytes)
+            .for_each(|tag| *tag = 0);
+        step.outputs.iter().for_each(|&slot| self.write(slot));
+        // A kernel may write its outputs in any order.
+        step.outputs.iter().try_for_each(|&slot| self.read(slot))
+    }
+
+    fn region(&self, slot: SlotId) -> Option<(Region, usize)> {
+        let offset = self.places.offsets[slot];
+        match self.places.homes[slot] {
+            Home::Arena(start) => Some((Region::Arena(self.program.slots[slot].space), start + offset)),
+            Home::Input(number) => Some((Region::Input(number), offset)),
+            Home::Output(number) => Some((Region::Output(number), offset)),
+            Home::Fixed => None,
+        }
+    }
+
+    fn room(&mut self, region: Region, bytes: usize) -> &mut Vec<u64> {
+        let tags = self.tags.entry(region).or_default();
+        tags.resize(tags.len().max(bytes), 0);
+        tags
+    }
+
+    /// Each byte of a slot with the tag that it should bear.
+    fn tags_of(&self, slot: SlotId) -> Vec<(Range<usize>, Element)> {
+        let Some((_, start)) = self.region(slot) else {
+            return vec![];
+        };
+        let operand = &self.places.operands[slot];
+        let size = operand.dtype.size();
+        let bytes = operand
+            .places()
+            .into_iter()
+            .map(|place| start + place * size..start + (place + 1) * size);
+        bytes.zip(self.origins_of(slot)).collect()
+    }
+
+    fn write(&mut self, slot: SlotId) {
+        let Some((region, _)) = self.region(slot) else { return };
+        for (bytes, element) in self.tags_of(slot) {
+            let room = self.room(region, bytes.end);
+            for (number, tag) in room[bytes].iter_mut().enumerate() {
+                *tag = tag_of(element, number);
+            }
+        }
+    }
+
+    fn read(&mut self, slot: SlotId) -> Result<()> {
+        let Some((region, _)) = self.region(slot) else {
+            return Ok(());
+        };
+        for (bytes, element) in self.tags_of(slot) {
+            let room = &self.room(region, bytes.end)[bytes.clone()];
+            let holds = |(number, tag): (usize, &u64)| *tag == tag_of(element, number);
+            if !room.iter().enumerate().all(holds) {
+                let name = &self.program.network[self.program.slots[slot].tensor].name;
+                return Err(Error::internal("memory holds something else than what is read from it")
+                    .tensor(name)
+                    .got(format!("bytes {bytes:?} of {region:?}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Never 0, which is what nobody wrote.
+fn tag_of((slot, element): Element, byte: usize) -> u64 {
+    1 + (((slot as u64) << 40) | ((element as u64) << 4) | byte as u64)
+}
+
+/// What a run touches of the arenas, byte by byte.
+struct Bytes {
+    reads: Vec<(Space, Range<usize>)>,
+    writes: Vec<(Space, Range<usize>)>,
+}
+
+impl Bytes {
+    fn of(program: &Program, places: &Places, run: &Run, (offset, bytes): (usize, usize)) -> Self {
+        let step = &program.steps[run.step];
+        let ranges = |slots: &[SlotId]| slots.iter().flat_map(|&slot| rows(program, places, slot)).collect();
+        let mut touched = Self {
+            reads: ranges(&step.inputs),
+            writes: ranges(&step.outputs),
+        };
+        touched
+            .writes
+            .push((program.providers[step.provider].space(), offset..offset + bytes));
+        touched
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        let both = |a: &[(Space, Range<usize>)], b: &[(Space, Range<usize>)]| {
+            a.iter()
+                .any(|(of, a)| b.iter().any(|(at, b)| of == at && a.start < b.end && b.start < a.end))
+        };
+        both(&self.writes, &other.writes) || both(&self.writes, &other.reads) || both(&self.reads, &other.writes)
+    }
+}
+
+/// The bytes of a slot that lies in an arena, run by run.
+fn rows(program: &Program, places: &Places, slot: SlotId) -> Vec<(Space, Range<usize>)> {
+    let Home::Arena(start) = places.homes[slot] else {
+        return vec![];
+    };
+    let (operand, space) = (&places.operands[slot], program.slots[slot].space);
+    let (size, start) = (operand.dtype.size(), start + places.offsets[slot]);
+    let mut at: Vec<usize> = operand.places().into_iter().map(|place| start + place * size).collect();
+    at.sort_unstable();
+    let mut rows: Vec<(Space, Range<usize>)> = vec![];
+    for byte in at {
+        match rows.last_mut() {
+            Some((_, row)) if row.end == byte => row.end += size,
+            _ => rows.push((space, byte..byte + size)),
+        }
+    }
+    rows
+}
+
+/// Runs that touch common bytes wait for each other, directly or through others, when they are recorded.
+fn ordered(program: &Program, places: &Places, runs: &[Run], scratch: &[(usize, usize)]) -> Result<()> {
+    if runs.len() > LONGEST {
+        return Ok(());
+    }
+    let touched: Vec<Bytes> = runs
+        .iter()
+        .map(|run| Bytes::of(program, places, run, scratch[run.step]))
+        .collect();
+    let mut before: Vec<HashSet<usize>> = vec![];
+    for (number, direct) in order::after(runs).into_iter().enumerate() {
+        let mut all: HashSet<usize> = direct.iter().flat_map(|&other| before[other].clone()).collect();
+        all.extend(direct);
+        let free = |other: &usize| !all.contains(other) && touched[number].meets(&touched[*other]);
+        if let Some(other) = (0..number).find(free) {
+            let name = |run: usize| program.steps[runs[run].step].kernel.name();
+            return Err(
+                Error::internal("two kernels that touch common memory may run beside each other").expected(format!(
+                    "{} waits for {}",
+                    name(number),
+                    name(other)
+                )),
+            );
+        }
+        before.push(all);
+    }
+    Ok(())
+}

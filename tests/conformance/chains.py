@@ -1,0 +1,134 @@
+"""Networks of a few layers that a provider may run as one kernel: what one-layer cases do not reach."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+import neurenix as nx
+from tests.conformance.case import Array, dtype_of
+
+FLOATS = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A network with what its inputs are made of; `make` adds its layers and gives the results."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    make: Callable[[Builder], list[nx.Tensor]]
+    dtypes: tuple[str, ...] = FLOATS
+
+    def network(self, dtype: str) -> nx.Network:
+        """The network in a dtype; its inputs are x0, x1, ..."""
+        builder = Builder(self.name, dtype)
+        builder.inputs = [builder.network.add_input(f"x{i}", dtype, list(s)) for i, s in enumerate(self.shapes)]
+        for number, result in enumerate(self.make(builder)):
+            builder.network.mark_output(result, f"y{number}")
+        return builder.network
+
+    def feeds(self, dtype: str, seed: int = 0) -> dict[str, Array]:
+        """Normally distributed inputs."""
+        rng = np.random.default_rng(seed)
+        return {f"x{i}": rng.standard_normal(s).astype(dtype_of(dtype)) for i, s in enumerate(self.shapes)}
+
+
+class Builder:
+    """A network in the making, whose constants are of one dtype."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self.network = nx.Network(name)
+        self.inputs: list[nx.Tensor] = []
+        self._dtype = dtype_of(dtype)
+        self._rng = np.random.default_rng(zlib.crc32(name.encode()))
+
+    def constant(self, *shape: int, scale: float = 1.0) -> nx.Tensor:
+        """Normally distributed numbers."""
+        array = np.asarray(scale * self._rng.standard_normal(shape)).astype(self._dtype)
+        return self.network.add_constant("c", array)
+
+    def op(self, name: str, *inputs: nx.Tensor, **attrs: Any) -> nx.Tensor:
+        """The first output of a layer."""
+        return self.network.add_layer(name, list(inputs), attrs)[0]
+
+    def conv(self, x: nx.Tensor, out: int, kernel: int = 1, *, bias: bool = True, **attrs: Any) -> nx.Tensor:
+        """A convolution of random weights, padded to the same extents where its stride is 1."""
+        rank, group = len(x.shape) - 2, int(attrs.get("group", 1))
+        channels = int(x.shape[1]) // group
+        scale = (channels * kernel**rank) ** -0.5
+        weights = self.constant(out, channels, *[kernel] * rank, scale=scale)
+        given = [x, weights, self.constant(out)] if bias else [x, weights]
+        return self.op("Conv", *given, **{"pads": [kernel // 2] * 2 * rank} | attrs)
+
+
+def convolution(name: str, shape: tuple[int, ...], out: int, kernel: int, **attrs: Any) -> list[Chain]:
+    """A convolution alone, and with what may follow it: an activation, a residual, both."""
+    stride = attrs.get("strides", [1])[0]
+    extents = tuple(-(-extent // stride) for extent in shape[2:])
+    residual = (shape[0], out, *extents)
+    made = []
+    for bias, added, last in product((False, True), (False, True), (None, "Relu", "Silu", "Sigmoid")):
+
+        def make(b: Builder, bias: bool = bias, added: bool = added, last: str | None = last) -> list[nx.Tensor]:
+            y = b.conv(b.inputs[0], out, kernel, bias=bias, **attrs)
+            y = b.op("Add", y, b.inputs[1]) if added else y
+            return [b.op(last, y) if last else y]
+
+        parts = [name, *(["bias"] if bias else []), *(["add"] if added else []), *([last] if last else [])]
+        made.append(Chain("_".join(parts), (shape, residual) if added else (shape,), make))
+    return made
+
+
+def matrices(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
+    """A product with a constant matrix, with bias, residual and activation."""
+    made = []
+    for added, last in product((False, True), (None, "Relu", "Gelu", "Silu")):
+
+        def make(b: Builder, added: bool = added, last: str | None = last) -> list[nx.Tensor]:
+            weights = b.constant(left[-1], columns, scale=left[-1] ** -0.5)
+            y = b.op("Add", b.op("MatMul", b.inputs[0], weights), b.constant(columns))
+            y = b.op(last, y) if last else y
+            return [b.op("Add", y, b.inputs[1]) if added else y]
+
+        shapes = (left, (*left[:-1], columns)) if added else (left,)
+        made.append(Chain("_".join([name, *(["add"] if added else []), *([last] if last else [])]), shapes, make))
+    return made
+
+
+def pointwise() -> list[Chain]:
+    """Two and three pointwise layers, with operands that are broadcast along each sort of axis."""
+    one = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs")
+    two = ("Add", "Mul", "Sub", "Max")
+    sides = {"same": (2, 17, 4, 5), "channel": (1, 17, 1, 1), "row": (5,), "scalar": ()}
+    made = []
+    for number, (first, second, (side, shape)) in enumerate(product(two, one, sides.items())):
+        third = two[number % len(two)]
+
+        def make(b: Builder, first: str = first, second: str = second, third: str = third) -> list[nx.Tensor]:
+            y = b.op(first, b.inputs[0], b.inputs[1])
+            return [b.op(third, b.op(second, y), b.inputs[0])]
+
+        made.append(Chain(f"{first}_{second}_{third}_{side}", ((2, 17, 4, 5), shape), make))
+    return made
+
+
+CHAINS: list[Chain] = [
+    *convolution("conv1x1", (2, 32, 9, 7), 64, 1),
+    *convolution("conv3x3", (2, 32, 9, 7), 64, 3),
+    *convolution("conv3x3_odd", (2, 19, 9, 7), 21, 3),
+    *convolution("conv3x3_stride", (2, 32, 10, 8), 64, 3, strides=[2, 2]),
+    *convolution("conv1x1_stride", (2, 64, 10, 8), 64, 1, strides=[2, 2]),
+    *convolution("depthwise", (2, 32, 9, 7), 32, 3, group=32),
+    *convolution("grouped", (2, 32, 9, 7), 64, 3, group=4),
+    *convolution("stem", (2, 3, 19, 17), 16, 3),
+    *convolution("conv3d", (1, 16, 5, 6, 7), 32, 3),
+    *matrices("matmul", (2, 33, 64), 48),
+    *matrices("matmul_row", (1, 64), 96),
+    *pointwise(),
+]

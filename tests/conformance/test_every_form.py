@@ -1,0 +1,126 @@
+"""Every kernel in every form that the planner may choose: dense, in place and on slices, beside the reference.
+
+Conformance (`test_conformance.py`) runs what the planner chooses for one layer at one shape, and holds the reference
+evaluation to references that are not ours. Here whatever it might choose elsewhere is run: each tactic, each layout.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import neurenix as nx
+from neurenix import _native
+from tests.conformance.case import Array, Case, dtype_of
+from tests.conformance.chains import CHAINS, Chain
+from tests.conformance.providers import PROVIDERS, excepted, exceptions
+from tests.conformance.reference import is_float
+from tests.conformance.test_conformance import MODULES, UNITS, arrays_of, network_of, unit
+
+#: Providers whose kernels are run in every form.
+HELD = [name for name in PROVIDERS if name != "reference"]
+
+
+def marks(provider: str) -> list[Any]:
+    """Where a provider's tests run."""
+    return [pytest.mark.gpu] if provider == "cuda" else []
+
+
+def of_ops() -> list[Any]:
+    """Provider x op x case x dtype."""
+    made = []
+    for provider in HELD:
+        known = exceptions(provider)
+        for op, module in MODULES.items():
+            for case in module.CASES:
+                for dtype in case.dtypes:
+                    if excepted(known, op=op, case=case.name, dtype=dtype) is None:
+                        name = f"{provider}-{op}-{case.name}-{dtype}"
+                        made.append(pytest.param(provider, op, case, dtype, id=name, marks=marks(provider)))
+    return made
+
+
+def of_chains() -> list[Any]:
+    """Provider x chain x dtype, in tf32 besides where the provider rounds."""
+    made = []
+    for provider in HELD:
+        for chain in CHAINS:
+            for dtype in (*chain.dtypes, *(["tf32"] if provider == "cuda" else [])):
+                name = f"{provider}-{chain.name}-{dtype}"
+                made.append(pytest.param(provider, chain, dtype, id=name, marks=marks(provider)))
+    return made
+
+
+@pytest.mark.parametrize(("provider", "op", "case", "dtype"), of_ops())
+def test_each_op(provider: str, op: str, case: Case, dtype: str) -> None:
+    of = dtype_of(dtype)
+    arrays = arrays_of(case, of, zlib.crc32(f"{op} {case.name} {dtype}".encode()))
+    network = network_of(case, op, arrays, [[] if a is None else list(a.shape) for a in arrays])
+    feeds = {
+        f"x{i}": array
+        for i, (given, array) in enumerate(zip(case.inputs, arrays, strict=True))
+        if given is not None and array is not None and not given.constant
+    }
+    hold(_native.run_every_form(network, provider, feeds), case.slack, case.sums)
+
+
+@pytest.mark.parametrize(("provider", "chain", "dtype"), of_chains())
+def test_each_chain(provider: str, chain: Chain, dtype: str) -> None:
+    tf32 = dtype == "tf32"
+    of = "float32" if tf32 else dtype
+    network, feeds = chain.network(of), chain.feeds(of)
+    outcomes = _native.run_every_form(network, provider, feeds, tf32)
+    assert outcomes
+    # Ten binary digits are left of what is multiplied, and 128 summands are the most here.
+    hold(outcomes, 2.0**12 if tf32 else 16.0, sums=True)
+
+
+def hold(outcomes: list[dict[str, Any]], slack: float, sums: bool) -> None:
+    """Every form gives what the reference gives, or says that it does not take these shapes."""
+    wrong = []
+    for outcome in outcomes:
+        fault = outcome["fault"]
+        if fault is not None:
+            # A form that takes no such shapes is passed over by the planner.
+            if not isinstance(fault, (nx.UnsupportedError, nx.ShapeError)):
+                wrong.append(f"{outcome['kernel']} {outcome['form']}: {fault}")
+            continue
+        for name, got, want in outcome["outputs"]:
+            if worst := departure(got, want, slack, sums):
+                found = f"{outcome['implementation']}, output {name!r}: {worst}"
+                wrong.append(f"{outcome['kernel']} {outcome['form']}, {found}")
+    assert not wrong, "\n".join(wrong)
+
+
+def departure(got: Array, want: Array, slack: float, sums: bool) -> str | None:
+    """Where two arrays differ by more than roundings, if they do; what is not finite is not a matter of tactics."""
+    assert got.dtype == want.dtype and got.shape == want.shape
+    if not is_float(want.dtype):
+        count = int((got != want).sum())
+        return f"{count} of {want.size} elements differ" if count else None
+    exact, found = want.astype(np.float64), got.astype(np.float64)
+    finite = np.isfinite(exact)
+    exact, found = exact[finite], found[finite]
+    if exact.size == 0:
+        return None
+    greatest = np.abs(exact).max()
+    units = UNITS[want.dtype.name] * slack * unit(want.dtype)
+    allowed = units * (np.abs(exact) + (greatest if sums else min(greatest, 1.0)))
+    off = ~(np.abs(found - exact) <= allowed)
+    if not off.any():
+        return None
+    first = int(np.argmax(off))
+    return f"{int(off.sum())} of {exact.size} elements, got {found[first]!r}, expected {exact[first]!r}"
+
+
+@pytest.mark.parametrize("slack", [1.0])
+def test_what_departs_is_seen(slack: float) -> None:
+    want = np.ones(4, np.float32)
+    assert departure(want, want, slack, False) is None
+    for other in (np.float32(1.001), np.float32(np.nan)):
+        got = want.copy()
+        got[2] = other
+        assert "1 of 4" in str(departure(got, want, slack, False))
