@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::{Network, Source, TensorId};
-use crate::plan::layout::{Operand, Space};
+use crate::plan::layout::Operand;
 use crate::plan::place::{Places, place};
 use crate::plan::program::{Program, Step, operand};
 use crate::plan::regions::Banned;
@@ -38,7 +38,7 @@ pub(super) fn find(
     inputs: &[Array],
 ) -> Result<Vec<Culprit>> {
     let network = &*program.network;
-    let suspects: Vec<&Step> = program.steps.iter().filter(|step| is_suspect(program, step)).collect();
+    let suspects: Vec<&Step> = program.steps.iter().filter(|step| is_suspect(step)).collect();
     let mut read: Vec<TensorId> = vec![];
     for slot in suspects.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs)) {
         let tensor = program.slots[*slot].tensor;
@@ -71,10 +71,9 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// Whether a step computes something on a device, in a kernel of ours.
-fn is_suspect(program: &Program, step: &Step) -> bool {
-    let device = program.providers[step.provider].space() != Space::Host;
-    device && !step.layers.is_empty() && !step.kernel.is_foreign() && step.kernel.is_timed()
+/// Whether a step runs layers in a kernel of ours.
+fn is_suspect(step: &Step) -> bool {
+    !step.layers.is_empty() && !step.kernel.is_foreign() && step.kernel.is_timed()
 }
 
 /// What tensors hold when the reference runs the network.
@@ -153,7 +152,7 @@ fn tried(
         form: ExcludedForm {
             provider: program.providers[step.provider].name().into(),
             layers: names,
-            tactic: step.form.tactic,
+            form: step.form.clone(),
         },
     }))
 }

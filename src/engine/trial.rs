@@ -110,7 +110,7 @@ impl Exact {
     ) -> Result<Engine> {
         /// A plan is made so often at most.
         const ROUNDS: usize = 8;
-        if self.family.iter().any(|provider| provider.space() != Space::Host) {
+        if !engine.uses_devices() || self.family.iter().any(|provider| provider.space() != Space::Host) {
             return Ok(engine);
         }
         for _ in 0..ROUNDS {
@@ -121,7 +121,7 @@ impl Exact {
             let culprits = culprits::find(program, &self.family, config, precision, &self.binding, &self.inputs)?;
             if culprits.is_empty() {
                 // What a lower precision loses is for the caller to judge.
-                if precision == Precision::FLOAT32 && engine.uses_devices() {
+                if precision == Precision::FLOAT32 {
                     engine.notes.push(format!(
                         "{departure}, though each kernel computes what the processor's do"
                     ));
@@ -131,7 +131,8 @@ impl Exact {
             let mut config = engine.config.clone();
             let (forms, told): (Vec<_>, Vec<_>) = culprits.into_iter().map(|found| (found.form, found.told)).unzip();
             config.excluded_forms.extend(forms);
-            let mut again = builder::plan((*engine.network).clone(), config, providers, cache, &self.banned)?;
+            let again = builder::plan((*engine.network).clone(), config, providers, cache, &self.banned);
+            let mut again = again.map_err(|error| error.hint(told.join("; ")))?;
             again.passes = engine.passes;
             again.notes.extend(
                 engine

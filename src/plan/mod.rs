@@ -46,8 +46,8 @@ pub struct ExcludedForm {
     pub provider: String,
     /// The names of the layers that the kernel runs.
     pub layers: Vec<String>,
-    /// The form's tactic.
-    pub tactic: u32,
+    /// The form.
+    pub form: Form,
 }
 
 /// What the builder asks of a provider.

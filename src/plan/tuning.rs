@@ -151,7 +151,7 @@ impl Tuner<'_> {
     fn is_excluded(&self, group: &Group, form: &Form) -> bool {
         let name = |&layer: &LayerId| &*self.network[layer].name;
         self.settings.excluded_forms.iter().any(|excluded| {
-            excluded.tactic == form.tactic
+            excluded.form == *form
                 && excluded.provider == self.providers[group.provider].name()
                 && group
                     .candidate

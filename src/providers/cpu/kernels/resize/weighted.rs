@@ -52,32 +52,56 @@ struct Weighted {
 
 /// An instance for these axes.
 pub fn instance(axes: Vec<Axis>, dtype: DType) -> Box<dyn Instance> {
-    let last = axes.iter().rposition(|a| a.table.is_some());
-    let resampled = |a: &usize| axes[*a].table.is_some();
-    let mut early: Vec<usize> = (0..axes.len()).filter(resampled).collect();
-    // The last pass takes the last axis and, where it is resampled, the one before.
-    early.retain(|&a| Some(a) != last && Some(a + 1) != last);
-    let mut shape: Vec<usize> = axes.iter().map(|a| a.sizes[0]).collect();
-    let mut passes = vec![];
-    let mut between = 0;
-    for (i, &axis) in early.iter().enumerate() {
-        let mut one = steps(&axes, &mut shape, |a| a == axis);
-        if i == 0 {
-            keep_strides(&mut one, &axes, 0);
+    let plain = Weighted::new(&axes, dtype, [false, false]);
+    // A pass resamples its last two axes. Gaps of a slice can leave others behind the one that it is meant for.
+    let whole = |made: &Weighted| {
+        made.passes
+            .iter()
+            .all(|pass| pass.outer.iter().all(|axis| axis.table.is_none()))
+    };
+    let tried = [[true, false], [false, true]]
+        .into_iter()
+        .map(|dense| Weighted::new(&axes, dtype, dense));
+    let found = std::iter::once(plain).chain(tried).find(whole);
+    Box::new(found.unwrap_or_else(|| Weighted::new(&axes, dtype, [true, true])))
+}
+
+impl Weighted {
+    /// The passes for these axes; `dense`: whether source and target are copied to and from dense tensors.
+    fn new(axes: &[Axis], dtype: DType, dense: [bool; 2]) -> Self {
+        let last = axes.iter().rposition(|a| a.table.is_some());
+        let resampled = |a: &usize| axes[*a].table.is_some();
+        let mut early: Vec<usize> = (0..axes.len()).filter(resampled).collect();
+        // The last pass takes the last axis and, where it is resampled, the one before.
+        early.retain(|&a| Some(a) != last && Some(a + 1) != last);
+        let mut chosen: Vec<Vec<usize>> = early.iter().map(|&axis| vec![axis]).collect();
+        chosen.push((0..axes.len()).filter(|axis| !early.contains(axis)).collect());
+        if dense[0] {
+            chosen.insert(0, vec![]);
         }
-        between = between.max(shape.iter().product::<usize>() * size_of::<f32>());
-        let from = if i == 0 { dtype } else { DType::Float32 };
-        passes.push(Pass::new(one, [from, DType::Float32]));
+        if dense[1] {
+            chosen.push(vec![]);
+        }
+        let mut shape: Vec<usize> = axes.iter().map(|a| a.sizes[0]).collect();
+        let (mut passes, mut between) = (vec![], 0);
+        let end = chosen.len() - 1;
+        for (number, chosen) in chosen.iter().enumerate() {
+            let mut one = steps(axes, &mut shape, |axis| chosen.contains(&axis));
+            let mut dtypes = [DType::Float32; 2];
+            for (side, outermost) in [(0, number == 0), (1, number == end)] {
+                if outermost {
+                    keep_strides(&mut one, axes, side);
+                    dtypes[side] = dtype;
+                }
+            }
+            if number < end {
+                between = between.max(shape.iter().product::<usize>() * size_of::<f32>());
+            }
+            passes.push(Pass::new(one, dtypes));
+        }
+        let between = between.next_multiple_of(64);
+        Self { passes, between }
     }
-    let mut one = steps(&axes, &mut shape, |a| !early.contains(&a));
-    keep_strides(&mut one, &axes, 1);
-    if early.is_empty() {
-        keep_strides(&mut one, &axes, 0);
-    }
-    let from = if early.is_empty() { dtype } else { DType::Float32 };
-    passes.push(Pass::new(one, [from, dtype]));
-    let between = between.next_multiple_of(64);
-    Box::new(Weighted { passes, between })
 }
 
 /// The axes of a pass between dense tensors that resamples the chosen ones; `shape` becomes that of its result.

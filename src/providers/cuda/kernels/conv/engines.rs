@@ -61,8 +61,8 @@ fn bare(c: &Convolution) -> Convolution {
     Convolution { y, ..alone(c) }
 }
 
-/// Whether every engine adds the residual that is meant. Those that are not compiled take it to lie as the result does, and read
-/// another place of it where one of them is a slice (seen on an H200 with cuDNN 9.19, in float32 and float16).
+/// Whether every engine adds the residual that is meant. Those that use no tensor cores take it to lie as the result does, and
+/// add another place of it where one of them is a slice (seen on an H200 with cuDNN 9.19, in float32 and float16).
 fn residual_lies_as_result(c: &Convolution) -> bool {
     c.residual
         .as_ref()
@@ -181,7 +181,7 @@ impl Wish {
             vec![strided, dense]
         };
         for convolution in both {
-            if !engine.compiles && !residual_lies_as_result(&convolution) {
+            if !engine.on_tensor_cores && !residual_lies_as_result(&convolution) {
                 continue;
             }
             let problem = dnn.problem(&convolution);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_residual_that_lies_otherwise_than_the_result_is_for_compiled_engines() {
+    fn a_residual_that_lies_otherwise_than_the_result_is_told_apart() {
         let dense = Tensor::dense(vec![1, 4, 2, 2]);
         let slice = Tensor {
             strides: vec![48, 1, 24, 12],
