@@ -345,7 +345,7 @@ impl Bench<'_> {
             unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
             return Ok(());
         };
-        let run = Operand::dense(DType::UInt8, vec![bytes], Layout::Plain);
+        let run = Operand::dense(DType::UInt8, vec![1, bytes], Layout::Plain);
         let operands = [run];
         let form = transfer.forms().remove(0);
         let mut instance = transfer.instantiate(&Request {
@@ -355,10 +355,11 @@ impl Bench<'_> {
             binding: self.binding,
             threads: self.threads,
         })?;
+        let workspace = self.provider.allocate(instance.workspace())?;
         instance.run(&Call {
             inputs: &[from],
             outputs: &[to],
-            workspace: std::ptr::null_mut(),
+            workspace: workspace.address(),
             queue: queue.raw(),
         })?;
         queue.finish()

@@ -85,16 +85,19 @@ impl Exact {
     /// # Errors
     /// Those of running either.
     pub fn departure(&self, engine: &Engine, precision: Precision) -> Result<Option<String>> {
-        self.departs(&engine.plans[0].program, precision)
+        self.departs(&engine.plans[0].program, precision, verify::FOREIGN)
     }
 
-    fn departs(&self, program: &Arc<Program>, precision: Precision) -> Result<Option<String>> {
-        verify::departure(program, &self.program, &self.inputs, &self.binding, precision)
+    fn departs(&self, program: &Arc<Program>, precision: Precision, least: f64) -> Result<Option<String>> {
+        let others = program.foreign().next().is_some() || program.spaces() != self.program.spaces();
+        let least = if others { least } else { 0.0 };
+        verify::departure(program, &self.program, &self.inputs, &self.binding, precision, least)
     }
 
     /// As [`Exact::departs`]; what does not run at all departs, too.
     fn fault(&self, program: &Arc<Program>, precision: Precision) -> Option<String> {
-        self.departs(program, precision).unwrap_or_else(|e| Some(e.to_string()))
+        self.departs(program, precision, verify::FOREIGN)
+            .unwrap_or_else(|e| Some(e.to_string()))
     }
 
     /// An engine that departs without those kernels of a device that compute something else than the processor's do.
@@ -114,14 +117,17 @@ impl Exact {
             return Ok(engine);
         }
         for _ in 0..ROUNDS {
-            let Some(departure) = self.departure(&engine, precision)? else {
-                break;
-            };
             let (program, config) = (&engine.plans[0].program, &engine.config);
+            if self.departs(program, precision, verify::OTHER_FAMILY)?.is_none() {
+                break;
+            }
             let culprits = culprits::find(program, &self.family, config, precision, &self.binding, &self.inputs)?;
             if culprits.is_empty() {
                 // What a lower precision loses is for the caller to judge.
-                if precision == Precision::FLOAT32 {
+                let departure = self
+                    .departure(&engine, precision)?
+                    .filter(|_| precision == Precision::FLOAT32);
+                if let Some(departure) = departure {
                     engine.notes.push(format!(
                         "{departure}, though each kernel computes what the processor's do"
                     ));

@@ -1,0 +1,479 @@
+//! A provider for tests, which computes with the reference.
+
+#![allow(dead_code)] // each test uses a part of it
+
+use neurenix::engine::Engine;
+use neurenix::error::{Error, Result};
+use neurenix::network::array::{Array, Buffer};
+use neurenix::network::attr::{Attrs, attrs};
+use neurenix::network::dtype::DType;
+use neurenix::network::op::{OpDef, TensorType};
+use neurenix::network::{LayerId, Network, TensorId, reference};
+use neurenix::plan::boundary::Place;
+use neurenix::plan::layout::{Layout, Operand, Space};
+use neurenix::plan::queues::Foreign;
+use neurenix::plan::{Alias, AtOnce, Call, Candidate, Form, Instance, Job, Kernel, Memory, Offer, Provider, Queue};
+use neurenix::plan::{NumberedJob, Recorder, Recording, Refusal, Request, Settings};
+use neurenix::runtime::{ExecutionContext, TensorSpec};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A provider that computes with the reference. A far one has memory of its own, may leave some ops alone, and records.
+#[derive(Clone)]
+pub struct Toy {
+    pub far: bool,
+    /// It leaves nothing alone.
+    pub all: bool,
+    pub room: Arc<Room>,
+    /// What is wrong with the first of its two forms for an op.
+    pub fault: Option<(&'static str, Fault)>,
+}
+
+impl Toy {
+    pub fn new(far: bool, all: bool) -> Self {
+        let room = Arc::default();
+        Self {
+            far,
+            all,
+            room,
+            fault: None,
+        }
+    }
+}
+
+/// The memory that a provider gives out.
+pub struct Room {
+    pub taken: AtomicUsize,
+    pub size: AtomicUsize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            taken: AtomicUsize::new(0),
+            size: AtomicUsize::new(usize::MAX),
+        }
+    }
+}
+
+/// One layer on the reference; with no op it copies, between the memories where it transfers.
+#[derive(Clone)]
+struct ToyKernel {
+    op: Option<&'static OpDef>,
+    attrs: Attrs,
+    constants: Vec<Option<Array>>,
+    inputs: usize,
+    far: bool,
+    transfers: bool,
+    fault: Option<Fault>,
+}
+
+#[derive(Clone)]
+struct ToyInstance {
+    kernel: ToyKernel,
+    inputs: Vec<Operand>,
+    output: Operand,
+}
+
+/// What is added to an address in far memory: nothing can be read there.
+pub const AWAY: usize = 1 << 62;
+
+pub struct ToyMemory {
+    buffer: Buffer,
+    away: usize,
+    room: Arc<Room>,
+}
+
+impl Memory for ToyMemory {
+    fn address(&self) -> *mut u8 {
+        self.buffer.as_ptr().map_addr(|address| address + self.away)
+    }
+    fn bytes(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
+impl Drop for ToyMemory {
+    fn drop(&mut self) {
+        self.room.taken.fetch_sub(self.buffer.len(), Ordering::Relaxed);
+    }
+}
+
+/// What a planted kernel does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// All elements are off by a part of themselves.
+    Scaled,
+    /// Everything lies one element further.
+    Shifted,
+    /// The last elements are not written.
+    LostTail,
+    /// The second half is that of the first.
+    RepeatedHalf,
+    /// One element is not a number.
+    NotANumber,
+    /// What it computes is left out: it gives its first input.
+    Skipped,
+    /// Values are rounded as bfloat16 are.
+    WrongCast,
+    /// Elements of neighbouring channels are swapped.
+    Swapped,
+    /// As [`Fault::Scaled`], and there is no other form.
+    InEveryForm,
+}
+
+impl Fault {
+    /// A float32 result with the fault.
+    fn applied(self, result: &Array, inputs: &[Option<Array>]) -> Result<Array> {
+        let mut values = result.to_f64();
+        let count = values.len();
+        match self {
+            Fault::Scaled | Fault::InEveryForm => values.iter_mut().for_each(|v| *v *= 1.03),
+            Fault::Shifted => values.rotate_right(1),
+            Fault::LostTail => values[count - count.div_ceil(8)..].fill(0.0),
+            Fault::RepeatedHalf => values.copy_within(..count / 2, count - count / 2),
+            Fault::NotANumber => values[count / 2] = f64::NAN,
+            Fault::Skipped => values = inputs[0].as_ref().map_or(values, Array::to_f64),
+            Fault::WrongCast => values
+                .iter_mut()
+                .for_each(|v| *v = f64::from(f32::from_bits((*v as f32).to_bits() & 0xffff_0000))),
+            Fault::Swapped => values.chunks_exact_mut(2).for_each(|pair| pair.swap(0, 1)),
+        }
+        values.resize(count, 0.0);
+        Array::from_f64(result.dtype(), result.shape().to_vec(), &values)
+    }
+}
+
+type Command = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// Runs what comes in at once, or keeps it while it is recorded.
+#[derive(Default)]
+pub struct FarQueue(Mutex<Option<Vec<Command>>>);
+
+impl Queue for FarQueue {
+    fn raw(&self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+    fn recorder(&self) -> Option<&dyn Recorder> {
+        Some(self)
+    }
+}
+
+impl Recorder for FarQueue {
+    /// Keeps the jobs in an order that is far from theirs: the last one comes first of those that wait for nobody.
+    fn record(&self, after: &[Vec<usize>], job: NumberedJob) -> Result<Box<dyn Recording>> {
+        let mut jobs = vec![];
+        for number in 0..after.len() {
+            *self.0.lock().unwrap() = Some(vec![]);
+            job(number, self)?;
+            jobs.push(self.0.lock().unwrap().take().unwrap());
+            RECORDED.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut order: Vec<usize> = vec![];
+        let next = |order: &[usize]| {
+            let ready = |job: &usize| !order.contains(job) && after[*job].iter().all(|other| order.contains(other));
+            (0..after.len()).rev().find(ready)
+        };
+        while let Some(job) = next(&order) {
+            order.push(job);
+        }
+        assert_eq!(order.len(), after.len());
+        let tape = order.into_iter().flat_map(|number| jobs[number].clone()).collect();
+        Ok(Box::new(Tape(tape)))
+    }
+}
+
+pub static RECORDED: AtomicUsize = AtomicUsize::new(0);
+
+struct Tape(Vec<Command>);
+
+impl Recording for Tape {
+    fn replay(&mut self, _: &dyn Queue) -> Result<()> {
+        self.0.iter().try_for_each(|command| command())
+    }
+}
+
+/// A far queue of the caller's.
+struct Adopted(*mut c_void);
+
+// SAFETY: the queue behind it may be used from any thread.
+unsafe impl Send for Adopted {}
+
+impl Queue for Adopted {
+    fn raw(&self) -> *mut c_void {
+        self.0
+    }
+}
+
+impl Provider for Toy {
+    fn name(&self) -> &'static str {
+        if self.far { "far" } else { "toy" }
+    }
+    fn signature(&self, _: &Settings) -> String {
+        "toy".into()
+    }
+    fn space(&self) -> Space {
+        if self.far { Space::Device(0) } else { Space::Host }
+    }
+    fn compute_dtype(&self, dtype: DType) -> DType {
+        dtype
+    }
+    fn candidates(&self, network: &Network, layer: LayerId, _: &Settings) -> Offer {
+        let l = &network[layer];
+        if self.far && !self.all && matches!(l.op.name, "Relu" | "Reshape") {
+            return Err(Refusal {
+                provider: self.name().into(),
+                layer: l.name.clone(),
+                reason: "left to the other".into(),
+                hint: String::new(),
+            });
+        }
+        let constants: Vec<_> = l
+            .inputs
+            .iter()
+            .map(|t| t.and_then(|t| network[t].constant().cloned()))
+            .collect();
+        let inputs: Vec<TensorId> = l
+            .inputs
+            .iter()
+            .flatten()
+            .copied()
+            .filter(|&t| network[t].constant().is_none())
+            .collect();
+        let kernel = ToyKernel {
+            op: Some(l.op),
+            attrs: l.attrs.clone(),
+            constants,
+            inputs: inputs.len(),
+            far: self.far,
+            transfers: false,
+            fault: self.fault.filter(|(op, _)| *op == l.op.name).map(|(_, fault)| fault),
+        };
+        let kernel: Arc<dyn Kernel> = Arc::new(kernel);
+        Ok(vec![Candidate {
+            kernel,
+            layers: vec![layer],
+            inputs,
+            outputs: l.outputs.clone(),
+        }])
+    }
+    fn reorder(&self, _: Layout, _: Layout, _: &TensorType) -> Arc<dyn Kernel> {
+        Arc::new(self.copy(false))
+    }
+    fn transfer(&self) -> Option<Arc<dyn Kernel>> {
+        self.far.then(|| Arc::new(self.copy(true)) as Arc<dyn Kernel>)
+    }
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        let Room { taken, size } = &*self.room;
+        if taken.load(Ordering::Relaxed) + bytes > size.load(Ordering::Relaxed) {
+            return Err(Error::memory("the room is full"));
+        }
+        taken.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Box::new(ToyMemory {
+            buffer: Buffer::try_zeroed(bytes)?,
+            away: if self.far { AWAY } else { 0 },
+            room: self.room.clone(),
+        }))
+    }
+    fn queue(&self) -> Result<Box<dyn Queue>> {
+        Ok(if self.far {
+            Box::new(FarQueue::default())
+        } else {
+            Box::new(AtOnce)
+        })
+    }
+    unsafe fn adopt(&self, raw: *mut c_void) -> Box<dyn Queue> {
+        Box::new(Adopted(raw))
+    }
+    fn time(&self, _: &mut dyn Instance, _: &Request) -> Result<u64> {
+        Ok(1000)
+    }
+    fn run(&self, _: usize, job: Job) -> Result<()> {
+        job()
+    }
+}
+
+impl Toy {
+    fn copy(&self, transfers: bool) -> ToyKernel {
+        ToyKernel {
+            op: None,
+            attrs: attrs([]),
+            constants: vec![None],
+            inputs: 1,
+            far: self.far,
+            transfers,
+            fault: None,
+        }
+    }
+}
+
+impl Kernel for ToyKernel {
+    fn name(&self) -> String {
+        self.op.map_or("copy", |op| op.name).into()
+    }
+    fn identity(&self) -> String {
+        self.name()
+    }
+    fn forms(&self) -> Vec<Form> {
+        let form = |tactic| Form {
+            tactic,
+            inputs: vec![Layout::Plain; self.inputs],
+            outputs: vec![Layout::Plain],
+        };
+        let count = if self.fault.is_some_and(|fault| fault != Fault::InEveryForm) {
+            2
+        } else {
+            1
+        };
+        (0..count).map(form).collect()
+    }
+    fn alias(&self) -> Alias {
+        match self.op.map(|op| op.name) {
+            Some("Concat") => Alias::Concat(1),
+            Some("Reshape") => Alias::Reshape,
+            _ => Alias::None,
+        }
+    }
+    fn in_place(&self) -> Vec<(usize, usize)> {
+        if self.alias() == Alias::None && !self.transfers {
+            (0..self.inputs).map(|i| (i, 0)).collect()
+        } else {
+            vec![]
+        }
+    }
+    fn takes_slices(&self, _: &Form) -> (bool, bool) {
+        let takes = self.alias() != Alias::Reshape && !self.transfers;
+        (takes, takes)
+    }
+    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        Ok(Box::new(ToyInstance {
+            kernel: Self {
+                fault: self.fault.filter(|_| request.form.tactic == 0),
+                ..self.clone()
+            },
+            inputs: request.inputs.to_vec(),
+            output: request.outputs[0].clone(),
+        }))
+    }
+}
+
+/// Bytes of one item of the batch, and bytes from one to the next.
+fn rows(operand: &Operand) -> (usize, usize) {
+    let inner: usize = operand.shape[2..].iter().product::<usize>() * operand.dtype.size();
+    (
+        operand.shape[1] * inner,
+        operand.parent_channels.unwrap_or(operand.shape[1]) * inner,
+    )
+}
+
+impl Instance for ToyInstance {
+    fn implementation(&self) -> String {
+        "reference".into()
+    }
+    fn workspace(&self) -> usize {
+        100
+    }
+    fn capturable(&self) -> bool {
+        !self.kernel.transfers
+    }
+    fn run(&mut self, call: &Call) -> Result<()> {
+        let this = self.clone();
+        let inputs: Vec<_> = call.inputs.iter().map(|&from| self.near(from.addr())).collect();
+        let (output, workspace) = (self.near(call.outputs[0].addr()), self.near(call.workspace.addr()));
+        let command: Command = Arc::new(move || this.compute(&inputs, output, workspace));
+        // SAFETY: a far kernel is run on a far queue, which is alive.
+        let queue = unsafe { call.queue.cast::<FarQueue>().as_ref() };
+        assert_eq!(queue.is_some(), self.kernel.far);
+        if let Some(commands) = queue.and_then(|q| q.0.lock().unwrap().as_mut().map(|c| c as *mut Vec<Command>)) {
+            // SAFETY: nobody else uses the queue.
+            unsafe { (*commands).push(command) };
+            return Ok(());
+        }
+        command()
+    }
+}
+
+impl ToyInstance {
+    /// The true address; that of far memory for a far kernel, and either for a transfer.
+    fn near(&self, address: usize) -> usize {
+        assert!(
+            self.kernel.transfers || (address >= AWAY) == self.kernel.far,
+            "wrong memory"
+        );
+        address % AWAY
+    }
+
+    fn compute(&self, inputs: &[usize], output: usize, workspace: usize) -> Result<()> {
+        let (output, workspace) = (output as *mut u8, workspace as *mut u8);
+        let mut given = self.inputs.iter().zip(inputs).map(|(operand, &from)| {
+            let from = from as *const u8;
+            let (row, pitch) = rows(operand);
+            let mut bytes = vec![0; row * operand.shape[0]];
+            for (n, target) in bytes.chunks_mut(row).enumerate() {
+                // SAFETY: the planner vouches for the operand's memory.
+                target.copy_from_slice(unsafe { std::slice::from_raw_parts(from.add(n * pitch), row) });
+            }
+            Array::from_bytes(operand.dtype, operand.shape.clone(), &bytes)
+        });
+        let inputs: Vec<_> = self
+            .kernel
+            .constants
+            .iter()
+            .map(|c| match c {
+                Some(constant) => Ok(Some(constant.clone())),
+                None => given.next().transpose(),
+            })
+            .collect::<Result<_>>()?;
+        let result = match self.kernel.op {
+            Some(op) => reference::evaluate_op(op, &self.kernel.attrs, &inputs)?.remove(0),
+            None => inputs[0].clone().unwrap(),
+        };
+        let result = match self.kernel.fault {
+            Some(fault) => fault.applied(&result, &inputs)?,
+            None => result,
+        };
+        let (row, pitch) = rows(&self.output);
+        for (n, source) in result.bytes().chunks(row).enumerate() {
+            // SAFETY: as above.
+            unsafe { output.add(n * pitch).copy_from_nonoverlapping(source.as_ptr(), row) };
+        }
+        // SAFETY: a workspace of 100 bytes was asked for; writing it shows whether it overlaps anything.
+        unsafe { workspace.write_bytes(0xab, 100) };
+        Ok(())
+    }
+}
+
+/// Runs an engine on arrays that lie in far memory, or in the processor's.
+pub fn run(engine: Arc<Engine>, inputs: &[Array], far: bool) -> Vec<Array> {
+    let mut context = ExecutionContext::new(engine);
+    let shapes: Vec<_> = inputs.iter().map(|a| (a.dtype(), a.shape())).collect();
+    let specs = context.prepare(&shapes).unwrap().to_vec();
+    let bytes = |s: &TensorSpec| s.shape.iter().product::<usize>() * s.dtype.size();
+    let buffers: Vec<_> = specs.iter().map(|s| Buffer::zeroed(bytes(s))).collect();
+    let place = |near: *const u8| Place {
+        address: near.cast_mut().map_addr(|a| a + if far { AWAY } else { 0 }),
+        space: if far { Space::Device(0) } else { Space::Host },
+    };
+    let from: Vec<_> = inputs.iter().map(|a| place(a.bytes().as_ptr())).collect();
+    let to: Vec<_> = buffers.iter().map(|b| place(b.as_ptr())).collect();
+    let queue = FarQueue::default();
+    let caller = far.then(|| Foreign {
+        space: Space::Device(0),
+        raw: queue.raw(),
+    });
+    // Once as it is, then recorded, then replayed.
+    for _ in 0..4 {
+        buffers.iter().zip(&specs).for_each(|(buffer, spec)| {
+            // SAFETY: the buffers are ours, and as large as the outputs.
+            unsafe { buffer.as_ptr().write_bytes(0xcd, bytes(spec)) };
+        });
+        // SAFETY: the arrays have the shapes that the context was told and gave.
+        unsafe { context.run(&from, &to, caller.as_ref()) }.unwrap();
+    }
+    context.finish().unwrap();
+    let array = |(spec, buffer): (&TensorSpec, &Buffer)| {
+        Array::from_bytes(spec.dtype, spec.shape.clone(), buffer.as_ref()).unwrap()
+    };
+    specs.iter().zip(&buffers).map(array).collect()
+}

@@ -1,0 +1,117 @@
+//! Faults that are planted in the kernels of a device: the build finds the kernel, takes another form, and says so.
+
+use neurenix::engine::{Engine, config::BuilderConfig};
+use neurenix::error::{ErrorKind, Result};
+use neurenix::network::array::Array;
+use neurenix::network::attr::{Attr, attrs};
+use neurenix::network::dtype::DType;
+use neurenix::network::{Network, TensorId, ops, reference};
+use neurenix::plan::Provider;
+use std::sync::Arc;
+
+mod toy;
+use toy::{Fault, Toy};
+
+/// Branches that meet again: sums, activations, a Concat, a product and a Softmax.
+fn network() -> Network {
+    let mut network = Network::new("branches");
+    let x = network
+        .add_input("x", DType::Float32, [2i64, 6, 5].map(Into::into).to_vec())
+        .unwrap();
+    let mut add = |name: &str, op: &str, given: &[TensorId]| {
+        let made = match op {
+            "Concat" => attrs([("axis", Attr::Int(1))]),
+            "Softmax" => attrs([("axis", Attr::Int(-1))]),
+            _ => attrs([]),
+        };
+        let given: Vec<_> = given.iter().copied().map(Some).collect();
+        network.add_layer(name, ops::find(op).unwrap(), made, &given).unwrap()[0]
+    };
+    let gate = add("gate", "Sigmoid", &[x]);
+    let bent = add("bent", "Tanh", &[x]);
+    let gated = add("gated", "Mul", &[bent, gate]);
+    let sum = add("sum", "Add", &[bent, gated]);
+    let both = add("both", "Concat", &[sum, bent]);
+    let last = add("last", "Softmax", &[both]);
+    network.mark_output(last, "y").unwrap();
+    network.mark_output(sum, "z").unwrap();
+    network
+}
+
+fn build(fault: Option<(&'static str, Fault)>) -> Result<Engine> {
+    let far = Toy {
+        fault,
+        ..Toy::new(true, true)
+    };
+    let providers: [Arc<dyn Provider>; 2] = [Arc::new(far), Arc::new(Toy::new(false, true))];
+    let config = BuilderConfig {
+        optimization_level: 0,
+        ..BuilderConfig::default()
+    };
+    Engine::build(network(), config, &providers)
+}
+
+fn answers(engine: Engine) -> Vec<f64> {
+    let values: Vec<f64> = (0..60).map(|i| f64::from(i * 7 % 23) / 11.0 - 1.0).collect();
+    let x = Array::from_f64(DType::Float32, vec![2, 6, 5], &values).unwrap();
+    let exact = reference::evaluate(&network(), std::slice::from_ref(&x)).unwrap();
+    let got = toy::run(Arc::new(engine), &[x], false);
+    let differences = got.iter().zip(&exact).flat_map(|(got, exact)| {
+        let pairs = got.to_f64().into_iter().zip(exact.to_f64());
+        pairs.map(|(got, exact)| (got - exact).abs()).collect::<Vec<_>>()
+    });
+    differences.collect()
+}
+
+#[test]
+fn a_kernel_that_computes_something_else_is_found_and_replaced() {
+    let faults = [
+        Fault::Scaled,
+        Fault::Shifted,
+        Fault::LostTail,
+        Fault::RepeatedHalf,
+        Fault::NotANumber,
+        Fault::Skipped,
+        Fault::WrongCast,
+        Fault::Swapped,
+    ];
+    let layers = [
+        ("Sigmoid", "gate"),
+        ("Mul", "gated"),
+        ("Tanh", "bent"),
+        ("Add", "sum"),
+        ("Softmax", "last"),
+    ];
+    let mut found = 0;
+    for (op, layer) in layers {
+        for fault in faults {
+            let engine = build(Some((op, fault))).unwrap_or_else(|e| panic!("{op} {fault:?}: {e}"));
+            let notes: Vec<_> = engine
+                .notes
+                .iter()
+                .filter(|note| note.contains("was excluded"))
+                .collect();
+            assert_eq!(notes.len(), 1, "{op} {fault:?}: {:?}", engine.notes);
+            assert!(notes[0].contains(&format!("of {layer} ")), "{op} {fault:?}: {notes:?}");
+            let worst = answers(engine).into_iter().fold(0.0, f64::max);
+            assert!(worst < 1e-6, "{op} {fault:?}: {worst}");
+            found += 1;
+        }
+    }
+    assert!(found >= 40);
+}
+
+#[test]
+fn nothing_is_excluded_where_nothing_is_wrong() {
+    let engine = build(None).unwrap();
+    assert!(engine.notes.is_empty(), "{:?}", engine.notes);
+    assert!(answers(engine).into_iter().all(|difference| difference < 1e-6));
+}
+
+#[test]
+fn without_a_form_that_is_right_the_build_fails_and_names_the_layer() {
+    let error = build(Some(("Tanh", Fault::InEveryForm))).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Internal);
+    let text = error.to_string();
+    assert!(text.contains("bent") && text.contains("departs by"), "{text}");
+}
