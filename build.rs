@@ -3,8 +3,9 @@
 //! The headers for plugins are carried in `python/neurenix/_include`.
 //!
 //! oneDNN comes from `$ONEDNN_ROOT`, or else from the PyPI packages `onednn-devel-cpu-gomp` and `onednn-cpu-gomp`
-//! of the Python that builds us (pip's and uv's isolated environments included). Its shared library is carried in
-//! `python/neurenix/_lib`, beside the extension module, and found there through an rpath relative to that module.
+//! of the Python that builds us (pip's and uv's isolated environments included). Its shared library and the compiler's
+//! OpenMP, which it wants, are carried in `python/neurenix/_lib`, beside the extension module, and found there through an
+//! rpath relative to that module.
 
 #[path = "build_tensorrt.rs"]
 mod tensorrt;
@@ -16,6 +17,7 @@ use std::{
 };
 
 const LIBRARY: &str = "libdnnl.so.3";
+const OPENMP: &str = "libgomp.so.1";
 
 /// Asks Python's own record of installed files, which sees through isolated build environments.
 const ASK_PYTHON: &str = r#"
@@ -82,7 +84,7 @@ impl OneDnn {
     /// Carries the library beside the extension module, and in OUT_DIR, which Cargo puts on the library path of
     /// `cargo test` and `cargo run`.
     fn link(&self) -> std::io::Result<()> {
-        let carried = root().join("python/neurenix/_lib");
+        let carried = carried();
         fs::create_dir_all(&carried)?;
         copy_if_newer(&self.library, &carried.join(LIBRARY))?;
         let search = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("lib");
@@ -95,6 +97,25 @@ impl OneDnn {
         println!("cargo:rustc-link-arg-cdylib=-Wl,-rpath,$ORIGIN/_lib");
         Ok(())
     }
+}
+
+fn carried() -> PathBuf {
+    root().join("python/neurenix/_lib")
+}
+
+/// Carries the compiler's OpenMP, which a machine without a compiler may lack. Where the compiler does not say where it
+/// is, that of the system is used.
+fn carry_openmp(compiler: &cc::Tool) -> std::io::Result<()> {
+    let asked = compiler
+        .to_command()
+        .arg(format!("-print-file-name={OPENMP}"))
+        .output()?;
+    let found = PathBuf::from(String::from_utf8_lossy(&asked.stdout).trim());
+    if found.is_absolute() {
+        copy_if_newer(&found, &carried().join(OPENMP))?;
+        println!("cargo:rerun-if-changed={}", carried().join(OPENMP).display());
+    }
+    Ok(())
 }
 
 /// Carries the headers for plugins in C++ beside the Python modules.
@@ -123,6 +144,14 @@ fn copy_if_newer(from: &Path, to: &Path) -> std::io::Result<()> {
     let part = to.with_extension(format!("{}.part", std::process::id()));
     fs::copy(from, &part)?;
     fs::rename(part, to)
+}
+
+/// In an optimised build with debug information, C++ gets what backtraces show, as Rust does, and no more.
+fn line_tables(build: &mut cc::Build) {
+    let is = |variable: &str, value: &str| env::var(variable).is_ok_and(|found| found == value);
+    if is("PROFILE", "release") && !is("DEBUG", "false") {
+        build.debug(false).flag("-g1");
+    }
 }
 
 /// All files below `folder` for which `wanted` holds, in a stable order.
@@ -180,10 +209,12 @@ fn main() {
         .opt_level(3)
         .flag("-fopenmp")
         .flag("-fvisibility=hidden")
-        .flag_if_supported("-Wno-deprecated-declarations")
-        .compile("neurenix_cpp");
+        .flag_if_supported("-Wno-deprecated-declarations");
+    line_tables(&mut build);
+    build.compile("neurenix_cpp");
     onednn
         .link()
         .unwrap_or_else(|error| panic!("\n\ncannot carry {}: {error}\n", onednn.library.display()));
+    carry_openmp(&build.get_compiler()).unwrap_or_else(|error| panic!("\n\ncannot carry {OPENMP}: {error}\n"));
     carry_headers().unwrap_or_else(|error| panic!("\n\ncannot carry the headers for plugins: {error}\n"));
 }

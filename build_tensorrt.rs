@@ -4,7 +4,7 @@
 //! no target has, so that Cargo fetches it and never compiles it. `$TENSORRT_ROOT` names installations of other versions,
 //! with colons between.
 
-use super::{files, root};
+use super::{files, line_tables, root};
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -118,7 +118,8 @@ impl Headers {
         fs::create_dir_all(&stub).unwrap_or_else(|error| panic!("cannot make {}: {error}", stub.display()));
         let header = stub.join("cuda_runtime_api.h");
         fs::write(&header, CUDA_STUB).unwrap_or_else(|error| panic!("cannot write {}: {error}", header.display()));
-        cc::Build::new()
+        let mut build = cc::Build::new();
+        build
             .cpp(true)
             .files(sources())
             .include("cpp")
@@ -134,8 +135,9 @@ impl Headers {
             .std("c++17")
             .opt_level(2)
             .flag("-fvisibility=hidden")
-            .flag_if_supported("-Wno-deprecated-declarations")
-            .compile_intermediates()
+            .flag_if_supported("-Wno-deprecated-declarations");
+        line_tables(&mut build);
+        build.compile_intermediates()
     }
 }
 

@@ -11,6 +11,16 @@ dev:
     cp "${CARGO_TARGET_DIR:-target}/release/libneurenix.so" python/neurenix/_native.abi3.so.part
     mv python/neurenix/_native.abi3.so.part python/neurenix/_native.abi3.so
 
+# Builds the wheel into dist/, stripped, with the tag that auditwheel finds, and its debug information beside it.
+wheel:
+    rm -rf dist target/wheels
+    CARGO_PROFILE_WHEEL_DEBUG=line-tables-only CARGO_PROFILE_WHEEL_STRIP=none \
+        maturin build --interpreter "$PYO3_PYTHON" --compatibility linux --out target/wheels
+    auditwheel repair --strip --wheel-dir dist target/wheels/*.whl
+    objcopy --only-keep-debug "${CARGO_TARGET_DIR:-target}/wheel/libneurenix.so" dist/_native.abi3.so.debug
+    auditwheel show dist/*-manylinux_*.whl
+    ls -l dist
+
 # Rust's tests, without Python.
 test-rust *args:
     cargo test --no-default-features {{ args }}

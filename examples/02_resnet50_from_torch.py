@@ -1,6 +1,6 @@
 """Takes ResNet-50 out of PyTorch, compares its answers, and says what was built.
 
-pip install ".[demo,torch]" && python examples/02_resnet50_from_torch.py
+pip install ".[torch]" torchvision && python examples/02_resnet50_from_torch.py
 """
 
 import time

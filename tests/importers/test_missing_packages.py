@@ -5,8 +5,7 @@ import sys
 import pytest
 
 import neurenix as nx
-
-torch = pytest.importorskip("torch")
+from tests.optional import torch
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxscript"])

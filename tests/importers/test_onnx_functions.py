@@ -10,8 +10,9 @@ from neurenix.hardware.tensorrt import TensorRTBackend
 from neurenix.importers import from_onnx
 
 onnx = pytest.importorskip("onnx")
-torch = pytest.importorskip("torch")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from tests.optional import torch  # noqa: E402
 
 RNG = np.random.default_rng(0)
 BACKEND = TensorRTBackend(threads=1, optimization_level=0, timing_cache=False)

@@ -3,11 +3,9 @@
 from typing import Any
 
 import numpy as np
-import pytest
 
 from neurenix import nn
-
-torch = pytest.importorskip("torch")
+from tests.optional import torch
 
 
 def torch_module(name: str, arguments: dict[str, Any]) -> Any:

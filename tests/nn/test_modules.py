@@ -15,8 +15,7 @@ from neurenix import nn, safetensors
 from neurenix.nn import absent
 from neurenix.nn.functional import products
 from tests.nn.compared import both
-
-torch = pytest.importorskip("torch")
+from tests.optional import torch
 
 IMAGE = (2, 4, 8, 8)
 VOLUME = (1, 2, 4, 5, 6)

@@ -8,8 +8,7 @@ import pytest
 import neurenix as nx
 from neurenix import nn
 from tests.nn.compared import both
-
-torch = pytest.importorskip("torch")
+from tests.optional import torch
 
 
 def numbers(*shape: int, seed: int = 0) -> Any:

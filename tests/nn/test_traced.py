@@ -9,8 +9,7 @@ import pytest
 import neurenix as nx
 import neurenix.nn.functional as F
 from neurenix import nn
-
-torch = pytest.importorskip("torch")
+from tests.optional import torch
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 

@@ -11,9 +11,10 @@ import pytest
 import neurenix as nx
 import neurenix.hardware.tensorrt as trt
 from neurenix.plugins import SHIPPED
+from tests.optional import Lazy, torch
 from tests.plugins.classes import built
 
-torch, ops = pytest.importorskip("torch"), pytest.importorskip("torchvision.ops")
+ops: Any = Lazy("torchvision.ops")
 TOLERANCE = {np.float32: 2e-5, np.float16: 4e-3}
 
 

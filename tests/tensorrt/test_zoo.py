@@ -11,7 +11,6 @@ from neurenix.hardware.tensorrt.plan import build_plan
 from tests.tensorrt.plan_bytes import has_extents, texts
 
 pytest.importorskip("onnx")
-torch = pytest.importorskip("torch")
 
 BATCHES = (1, 4, 8)
 #: The sizes of the dimensions besides.
@@ -27,6 +26,7 @@ NETWORKS: dict[str, dict[str, int]] = {
 def test_the_plan_has_the_inputs_the_outputs_and_the_profile(
     name: str, tmp_path: Path, library: tuple[str, str, str]
 ) -> None:
+    torch = pytest.importorskip("torch")
     pytest.importorskip("torchvision")
     pytest.importorskip("transformers")
     from benchmarks.zoo import export_entry

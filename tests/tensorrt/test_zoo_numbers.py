@@ -12,13 +12,13 @@ from tests.tensorrt.doubled import Process
 from tests.tensorrt.test_zoo import NETWORKS
 
 pytest.importorskip("onnx")
-torch = pytest.importorskip("torch")
 BATCHES = (1, 2, 4)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_plan_computes_what_the_model_says(name: str, tmp_path: Path, process: Process) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
+    torch = pytest.importorskip("torch")
     pytest.importorskip("torchvision")
     pytest.importorskip("transformers")
     from benchmarks.zoo import export_entry

@@ -1,8 +1,7 @@
 """AffineGrid."""
 
-import torch
-
 from tests.conformance.case import F32, Array, case, ints, normal
+from tests.optional import torch
 
 
 def grid(theta: Array, size: Array, align_corners: int = 0) -> Array:

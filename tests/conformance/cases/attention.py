@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-import torch
 
 from tests.conformance.case import Array, case, exact, normal, truths
+from tests.optional import torch
 
 OP = "Attention"
 

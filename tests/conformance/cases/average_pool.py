@@ -1,8 +1,7 @@
 """AveragePool."""
 
-import torch
-
 from tests.conformance.case import F32, Array, case, normal
+from tests.optional import torch
 
 
 def pooled(x: Array, *, count_include_pad: int = 0, **attrs: list[int]) -> Array:

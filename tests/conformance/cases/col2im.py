@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import torch
-
 from tests.conformance.case import F32, Array, Case, Given, case, ints, normal
+from tests.optional import torch
 
 
 def folded(x: Array, image: Array, block: Array, **attrs: Any) -> Array:

@@ -1,11 +1,11 @@
 """ConvInteger."""
 
 import numpy as np
-import torch
 
 from tests.conformance.case import Array, case, constant
 from tests.conformance.cases.dequantize_linear import whole
 from tests.conformance.cases.matmul_integer import of
+from tests.optional import torch
 
 
 def convolution(

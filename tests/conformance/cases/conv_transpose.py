@@ -1,8 +1,7 @@
 """ConvTranspose."""
 
-import torch
-
 from tests.conformance.case import F32, Array, case, constant, normal
+from tests.optional import torch
 
 
 def convolved(x: Array, w: Array, b: Array | None = None, **attrs: object) -> Array:

@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-import torch
 
 from tests.conformance.case import F32, Array, Case, Given, case, normal, uniform
+from tests.optional import torch
 
 
 def deformed(x: Array, w: Array, offset: Array, bias: Any = None, mask: Any = None, **attrs: Any) -> Array:

@@ -1,8 +1,7 @@
 """GatherElements."""
 
-import torch
-
 from tests.conformance.case import BOOL, INTS, NARROW_INTS, Array, case, indices, normal
+from tests.optional import torch
 
 
 def gathered(x: Array, places: Array, axis: int = 0) -> Array:

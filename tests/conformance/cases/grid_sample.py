@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import torch
-
 from tests.conformance.case import F32, SINGLE, Array, Case, Given, case, exact, normal, uniform
+from tests.optional import torch
 
 MODES = {"linear": "bilinear", "cubic": "bicubic"}
 

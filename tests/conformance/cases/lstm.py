@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-import torch
 
 from tests.conformance.case import F32, SINGLE, Array, Case, Given, case, constant, exact, uniform
+from tests.optional import torch
 
 OP = "LSTM"
 

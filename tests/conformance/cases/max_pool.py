@@ -1,8 +1,7 @@
 """MaxPool."""
 
-import torch
-
 from tests.conformance.case import F32, Array, case, distinct, exact, normal, uniform
+from tests.optional import torch
 
 
 def pooled(x: Array, kernel_shape: list[int], strides: list[int] | None = None, **attrs: object) -> Array:

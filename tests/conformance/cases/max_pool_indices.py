@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-import torch
 
 from tests.conformance.case import Array, Case, Given, case, distinct, exact
+from tests.optional import torch
 
 
 def found(x: Array, kernel_shape: list[int], **attrs: Any) -> Array:

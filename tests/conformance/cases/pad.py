@@ -1,8 +1,7 @@
 """Pad."""
 
-import torch
-
 from tests.conformance.case import BOOL, INTS, NARROW_INTS, Array, case, ints, normal, scalar
+from tests.optional import torch
 
 
 def padded(x: Array, pads: Array, value: Array | float = 0.0) -> Array:

@@ -10,9 +10,9 @@ import pytest
 
 import neurenix as nx
 from tests.errors.wrong.common import backend, case
+from tests.optional import torch
 
 onnx = pytest.importorskip("onnx")
-torch = pytest.importorskip("torch")
 
 
 def _model(body: str, opset: int = 21) -> Any:

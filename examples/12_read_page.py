@@ -1,9 +1,10 @@
 """Reads a page: finds the lines of text on a picture, prints what they say, and draws their boxes.
 
-    pip install ".[demo]" && python examples/01_read_page.py
+    pip install ".[ocr]" && python examples/12_read_page.py
 
 The picture is scikit-image's `page`; detector, classifier and recogniser are the PP-OCR models that
-rapidocr-onnxruntime carries. Neurenix runs all three; the same pipeline with ONNX Runtime stands beside it.
+rapidocr-onnxruntime carries. Neurenix runs all three; the same pipeline with ONNX Runtime stands beside it. RapidOCR
+imports OpenCV, whose wheel wants libraries of the system: on Debian 12, `apt install libgl1 libglib2.0-0 libxcb1`.
 """
 
 import time
