@@ -30,7 +30,7 @@ def load(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     """
     if Path(path).suffix == ".safetensors":
         return safetensors.load(path)
-    torch = need("torch", "torch", f"reading {os.fspath(path)}")
+    torch = need("torch", f"reading {os.fspath(path)}")
     if is_torchscript(path):
         raise FormatError(
             "the file is a TorchScript program, not weights",

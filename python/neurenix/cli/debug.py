@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.precision = check("precision", arguments.precision)
     if arguments.tolerance is None:
         arguments.tolerance = BUDGETS[arguments.precision]
-    need("onnx", "onnx", "looking into a model layer by layer")
+    need("onnx", "looking into a model layer by layer")
     from neurenix.cli import layers
 
     with progress.step("running the reference"):

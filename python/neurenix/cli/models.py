@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import platform
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from neurenix import checkpoint, nn
@@ -104,7 +106,7 @@ def _refused(path: Path) -> UnsupportedError:
 
 def _program(path: Path) -> Any:
     """A torch.export program, of which nothing is unpickled but tensors."""
-    torch = need("torch", "torch", "reading a .pt2 file")
+    torch = need("torch", "reading a .pt2 file")
     try:
         with zipfile.ZipFile(path) as archive:
             code = [name for name in archive.namelist() if any(part in name for part in CODE)]
@@ -164,7 +166,7 @@ def _config(path: str) -> Mapping[str, Any]:
         raise FileError(f"the config can't be read: {error.strerror}", got=path) from error
     try:
         if Path(path).suffix == ".toml":
-            content = need("tomllib", "test", "a .toml config (Python 3.11)").loads(data.decode())
+            content = _toml().loads(data.decode())
         else:
             content = json.loads(data)
     except ValueError as error:
@@ -172,6 +174,17 @@ def _config(path: str) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise FormatError("the config is no object of keyword arguments", got=type(content).__name__)
     return content
+
+
+def _toml() -> ModuleType:
+    try:
+        return importlib.import_module("tomllib")
+    except ModuleNotFoundError:
+        raise UnsupportedError(
+            "a .toml config needs Python 3.11 or later",
+            got=f"Python {platform.python_version()}",
+            hint="write the config as .json",
+        ) from None
 
 
 def load_weights(module: Any, path: str) -> None:
@@ -183,7 +196,7 @@ def load_weights(module: Any, path: str) -> None:
     if isinstance(module, nn.Module):
         module.load_state_dict(state)
         return
-    torch = need("torch", "torch", "loading a checkpoint")
+    torch = need("torch", "loading a checkpoint")
     if not isinstance(module, torch.nn.Module):
         raise InvalidArgumentError(
             "--ckpt needs a factory that gives a module", expected="a torch or neurenix module", got=repr(type(module))

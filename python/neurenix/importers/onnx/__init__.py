@@ -21,7 +21,7 @@ __all__ = ["from_onnx"]
 #: So many bytes may a model have by protobuf's own rules.
 LARGEST = (1 << 31) - 1
 
-NEED = ("onnx", "onnx", "reading an ONNX model")
+NEED = ("onnx", "reading an ONNX model")
 
 
 def from_onnx(
