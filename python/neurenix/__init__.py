@@ -2,7 +2,7 @@
 
 __distribution__ = "neurenix-engine"
 
-from neurenix import installed  # isort: skip  # noqa: F401 - it refuses where nothing else would work
+from neurenix import interpreter, installed  # isort: skip  # noqa: F401 - they refuse where nothing else would work
 from neurenix import openmp  # isort: skip  # noqa: F401 - before anything loads the native module
 from neurenix import hardware, importers, nn, plugins, random
 from neurenix._native import Layer, Network, Tensor, __version__
