@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from neurenix import safetensors
+from neurenix import files, safetensors
 from neurenix.errors import FileError, FormatError
 from neurenix.packages import need
 
@@ -28,6 +28,7 @@ def load(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     Raises `FileError` when it can't be read, `FormatError` for what is no state dict or holds more than weights, and
     `MissingPackageError` where torch is needed and not there.
     """
+    files.check(path, "the file of the weights")
     if Path(path).suffix == ".safetensors":
         return safetensors.load(path)
     torch = need("torch", f"reading {os.fspath(path)}")

@@ -7,6 +7,7 @@ mod dim;
 mod dlpack;
 mod engine;
 mod errors;
+mod files;
 mod knobs;
 mod layer;
 mod machine;
@@ -35,6 +36,8 @@ mod _native {
     use super::dlpack::dlpack;
     #[pymodule_export]
     use super::engine::Engine;
+    #[pymodule_export]
+    use super::files::Replacement;
     #[pymodule_export]
     use super::knobs::knobs;
     #[pymodule_export]

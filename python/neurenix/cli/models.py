@@ -16,6 +16,8 @@ from typing import Any
 
 from neurenix import checkpoint, nn
 from neurenix.errors import FileError, FormatError, InvalidArgumentError, UnsupportedError
+from neurenix.files import check as check_file
+from neurenix.files import read as read_file
 from neurenix.importers import from_onnx
 from neurenix.packages import need
 
@@ -107,6 +109,7 @@ def _refused(path: Path) -> UnsupportedError:
 def _program(path: Path) -> Any:
     """A torch.export program, of which nothing is unpickled but tensors."""
     torch = need("torch", "reading a .pt2 file")
+    check_file(path, "the model")
     try:
         with zipfile.ZipFile(path) as archive:
             code = [name for name in archive.namelist() if any(part in name for part in CODE)]
@@ -160,10 +163,7 @@ def look_here() -> None:
 
 
 def _config(path: str) -> Mapping[str, Any]:
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"the config can't be read: {error.strerror}", got=path) from error
+    data = read_file(path, "the config")
     try:
         if Path(path).suffix == ".toml":
             content = _toml().loads(data.decode())

@@ -133,7 +133,7 @@ class IPluginV2:
 
 
 def constructor(cls: type[IPluginV2]) -> inspect.Signature:
-    """What a plugin of this class is made with: the arguments of the `__init__` or `__new__` that is nearest in its MRO.
+    """What a plugin of this class is made with: the arguments of the `__init__` or `__new__` nearest in its MRO.
 
     `inspect.signature(cls)` takes `IPluginV2.__new__` for an inherited `__init__` before Python 3.11.5.
     """
