@@ -7,6 +7,8 @@
 //! OpenMP, which it wants, are carried in `python/neurenix/_lib`, beside the extension module, and found there through an
 //! rpath relative to that module.
 
+#[path = "build_python.rs"]
+mod python;
 #[path = "build_tensorrt.rs"]
 mod tensorrt;
 
@@ -60,8 +62,7 @@ impl OneDnn {
     }
 
     fn in_python() -> Result<Self, String> {
-        let python = ["PYTHON_SYS_EXECUTABLE", "PYO3_PYTHON"].iter().find_map(env::var_os);
-        let python = python.unwrap_or_else(|| "python3".into());
+        let python = python::interpreter();
         let output = Command::new(&python).args(["-c", ASK_PYTHON]).output();
         let output = output.map_err(|error| format!("{python:?} does not run: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -188,6 +189,11 @@ fn main() {
         println!("cargo:rerun-if-env-changed={variable}");
     }
     println!("cargo:rerun-if-changed=cpp");
+    if env::var_os("CARGO_FEATURE_PYTHON").is_some()
+        && let Some(why) = python::refusal(&python::interpreter())
+    {
+        panic!("\n\n{why}\n");
+    }
     let onednn = OneDnn::find().unwrap_or_else(|text| panic!("\n\n{text}\n"));
     let bridges = files(Path::new("src"), |path| path.ends_with("bridge.rs"));
     // What is compiled for each version of TensorRT's headers is no part of the rest.

@@ -2,11 +2,11 @@
 
     python -m benchmarks.tensorrt_zoo --models resnet50 bert --target 8.6
 
-Needs a TensorRT library (`pip install "neurenix[rtx]"`) and, with TensorRT-RTX, no GPU. Each model and exporter is a
-process of its own; every named dimension is dynamic, in a profile that holds the zoo's sizes. What TensorRT refuses is
-cut out of the network, and the rest is built. Prints a table and writes benchmarks/results/tensorrt_zoo.json, where
-other models keep what an earlier run with the same settings found. The last row is a convolution with int8 weights and
-activations.
+Needs a TensorRT library (`pip install "tensorrt-rtx-cu13-libs>=1.7"`) and, with TensorRT-RTX, no GPU. Each model and
+exporter is a process of its own; every named dimension is dynamic, in a profile that holds the zoo's sizes. What
+TensorRT refuses is cut out of the network, and the rest is built. Prints a table and writes
+benchmarks/results/tensorrt_zoo.json, where other models keep what an earlier run with the same settings found. The last
+row is a convolution with int8 weights and activations.
 """
 
 from __future__ import annotations

@@ -10,5 +10,6 @@ pub mod network;
 pub mod passes;
 pub mod plan;
 pub mod providers;
+pub mod replace;
 pub mod runtime;
 pub mod threads;

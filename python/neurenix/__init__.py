@@ -1,5 +1,8 @@
 """Neurenix: takes a trained model and gives the fastest correct inference that the machine at hand can give."""
 
+__distribution__ = "neurenix-engine"
+
+from neurenix import interpreter, installed  # isort: skip  # noqa: F401 - they refuse where nothing else would work
 from neurenix import openmp  # isort: skip  # noqa: F401 - before anything loads the native module
 from neurenix import hardware, importers, nn, plugins, random
 from neurenix._native import Layer, Network, Tensor, __version__

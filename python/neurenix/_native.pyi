@@ -21,6 +21,7 @@ __all__ = [
     "Engine",
     "Layer",
     "Network",
+    "Replacement",
     "Tensor",
     "TensorRTContext",
     "TensorRTEngine",
@@ -414,6 +415,29 @@ class Network:
     def verify(self, /) -> None:
         """
         Checks that the network is well-formed.
+        """
+
+@final
+class Replacement:
+    """
+    An empty file beside the one that it will replace, which is removed unless it is committed.
+    """
+    def __new__(cls, /, path: str | PathLike[str]) -> Replacement:
+        """
+        Creates the file; it has the owner and the rights of the one that is there.
+        """
+    def commit(self, /) -> None:
+        """
+        Puts it into its place.
+        """
+    def discard(self, /) -> None:
+        """
+        Removes it, unless it was committed.
+        """
+    @property
+    def temporary(self, /) -> Path:
+        """
+        The path of the file.
         """
 
 @final

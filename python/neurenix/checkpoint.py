@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from neurenix import safetensors
+from neurenix import files, safetensors
 from neurenix.errors import FileError, FormatError
 from neurenix.packages import need
 
@@ -28,9 +28,10 @@ def load(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     Raises `FileError` when it can't be read, `FormatError` for what is no state dict or holds more than weights, and
     `MissingPackageError` where torch is needed and not there.
     """
+    files.check(path, "the file of the weights")
     if Path(path).suffix == ".safetensors":
         return safetensors.load(path)
-    torch = need("torch", "torch", f"reading {os.fspath(path)}")
+    torch = need("torch", f"reading {os.fspath(path)}")
     if is_torchscript(path):
         raise FormatError(
             "the file is a TorchScript program, not weights",

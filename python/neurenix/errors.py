@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from neurenix import installed  # noqa: F401 - what is not ours says so at once
+
 
 class Error(RuntimeError):
     """What went wrong, where, and the way out.

@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from collections.abc import Sequence
 from types import ModuleType
 
 from neurenix.errors import MissingPackageError
 
+#: What pip is asked for to bring each package, as in the extras of pyproject.toml.
+REQUIREMENTS = {
+    "onnx": "onnx>=1.17",
+    "onnxruntime": "onnxruntime>=1.20",
+    "onnxscript": "onnxscript>=0.3",
+    "openvino": "openvino>=2025.0",
+    "tensorrt": "tensorrt-cu13>=11.4",
+    "tensorrt_rtx": "tensorrt-rtx-cu13-libs>=1.7",
+    "torch": "torch>=2.5",
+}
 
-def need(package: str, extra: str, purpose: str) -> ModuleType:
-    """Imports `package`.
 
-    Raises `MissingPackageError`, which names the extra that brings it, if it is not installed.
+def install(*packages: str) -> str:
+    """The command that installs packages.
+
+    It never names our own distribution: that of the name `neurenix` in the registry is another project.
     """
+    return "pip install " + " ".join(f'"{REQUIREMENTS[package]}"' for package in packages)
+
+
+def need(package: str, purpose: str, beside: Sequence[str] = ()) -> ModuleType:
+    """Imports `package`, or a module of it.
+
+    Raises `MissingPackageError` if it is not installed; its hint installs those of `beside` that are missing too.
+    """
+    top = package.partition(".")[0]
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != package.partition(".")[0]:
+        if error.name is None or error.name.partition(".")[0] != top:
             raise
+        missing = [name for name in beside if name != top and importlib.util.find_spec(name) is None]
         raise MissingPackageError(
-            f"{purpose} needs the package {error.name!r}, which is not installed",
-            hint=f'pip install "neurenix[{extra}]"',
+            f"{purpose} needs the package {error.name!r}, which is not installed", hint=install(top, *missing)
         ) from None

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from neurenix import files
 from neurenix.errors import FileError, FormatError
 
 #: A header longer than this is an attack, not a model.
@@ -37,6 +38,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
 
     Raises `FileError` when it can't be read and `FormatError` for what is damaged or no safetensors file.
     """
+    files.check(path, "the file")
     try:
         data = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as error:

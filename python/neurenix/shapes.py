@@ -12,12 +12,15 @@ from neurenix.errors import InvalidArgumentError, ShapeError
 
 Dims = tuple[int, ...]
 
+#: No dimension has so many elements.
+LIMIT = 1 << 63
+
 
 @dataclass(frozen=True)
 class Shape:
     """The least, expected and greatest shape of an input; `opt` is where the speed is wanted.
 
-    Raises `ShapeError` unless all three have as many dimensions and 0 <= min <= opt <= max in each.
+    Raises `ShapeError` unless all three have as many dimensions and 0 <= min <= opt <= max in each, below 2**63.
     """
 
     min: Dims
@@ -31,6 +34,8 @@ class Shape:
                 object.__setattr__(self, name, _dims(given))
             except TypeError as error:
                 raise ShapeError(f"{name} is no shape", expected="integers", got=repr(given)) from error
+        if any(size >= LIMIT for size in self.max):
+            raise ShapeError("a dimension is too large", expected=f"less than {LIMIT}", got=str(self.max))
         ordered = all(0 <= a <= b <= c for a, b, c in zip(self.min, self.opt, self.max, strict=False))
         if not ordered or len({len(self.min), len(self.opt), len(self.max)}) != 1:
             raise ShapeError(

@@ -8,6 +8,7 @@ mod dlpack;
 mod engine;
 mod errors;
 mod every_form;
+mod files;
 mod knobs;
 mod layer;
 mod machine;
@@ -38,6 +39,7 @@ mod _native {
     use super::engine::Engine;
     #[pymodule_export]
     use super::every_form::run_every_form;
+    use super::files::Replacement;
     #[pymodule_export]
     use super::knobs::knobs;
     #[pymodule_export]

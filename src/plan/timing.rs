@@ -106,9 +106,14 @@ fn line(key: &str, time: u64) -> String {
     format!("{:016x}\t{body}\n", xxh3_64(body.as_bytes()))
 }
 
-/// A file of no more than [`MAX_FILE`] bytes: no pipe, that would wait for somebody, and no device.
+/// A file of no more than [`MAX_FILE`] bytes: no pipe, that would wait for somebody, no device, and no link, by which
+/// whoever may write the folder could have another file of the user's appended to.
 fn reasonable(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
-    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+    let open = options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path);
+    let file = open.map_err(|e| match e.raw_os_error() {
+        Some(libc::ELOOP) => std::io::Error::other("it is a link, which is not followed"),
+        _ => e,
+    })?;
     let there = file.metadata()?;
     let refused = match there.is_file() {
         false => "it is not a file",

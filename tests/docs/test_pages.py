@@ -41,7 +41,7 @@ UNTRIED = {
         "git clone URL neurenix && cd neurenix",
         "python3 -m venv .venv && . .venv/bin/activate",
         "pip install .",
-        'pip install "neurenix[torch]"',
+        'pip install "onnx>=1.17" "onnxscript>=0.3"',
     ],
 }
 #: Pages whose output is that of a processor with bfloat16, which run there alone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import logging
 from typing import Any
@@ -199,6 +200,71 @@ def test_what_is_no_plugin_is_refused_where_it_is_added() -> None:
     assert raised2.value.got == "dict"
     with pytest.raises(nx.InvalidArgumentError, match="at least one tensor"):
         trt.Builder().create_network().add_plugin_v2([], "MyLayer", param=1)
+
+
+@dataclasses.dataclass
+class Scaled(trt.IPluginV2):
+    """Its constructor is the one that dataclasses write."""
+
+    factor: float
+
+    def get_output_shape(self, input_shapes: Any) -> Any:
+        return input_shapes[0]
+
+    def execute(self, inputs: Any, outputs: Any, stream: int) -> None:
+        np.multiply(inputs[0], self.factor, out=outputs[0])
+
+
+class Inherits(Scaled):
+    """Takes what its base takes."""
+
+
+class Factor:
+    """No plugin, but it brings the constructor of one."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+
+class MixedBefore(Factor, Scaled):
+    """Its constructor stands before the plugin's in its MRO."""
+
+
+class MixedBehind(trt.IPluginV2, Factor):
+    """Its constructor stands behind IPluginV2 in its MRO."""
+
+    get_output_shape = Scaled.get_output_shape
+    execute = Scaled.execute
+
+
+class Made(Scaled):
+    """Its __new__ hands on what it is given."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return super().__new__(cls, *args, **kwargs)
+
+    def __init__(self, factor: float) -> None:
+        super().__init__(factor)
+
+
+@pytest.mark.parametrize("cls", [Scaled, Inherits, MixedBefore, MixedBehind, Made])
+def test_the_fields_are_the_arguments_of_the_nearest_constructor(cls: Any) -> None:
+    made = cls(4.0)
+    assert made.serialize() == {"factor": 4.0}
+    trt.register_plugin(cls.__name__, cls)
+    again = trt.Runtime().deserialize_cuda_engine(built(network(made)).serialize())
+    assert again is not None
+    np.testing.assert_array_equal(again.create_execution_context().execute(X), leaky(X) * 4)
+
+
+def test_a_plugin_without_a_constructor_takes_no_arguments() -> None:
+    class Bare(trt.IPluginV2):
+        """Has no fields."""
+
+    assert Bare().serialize() == {}
+    for arguments, fields in (((1,), {}), ((), {"factor": 1})):
+        with pytest.raises(TypeError, match="argument"):
+            Bare(*arguments, **fields)
 
 
 def test_devices_say_where_a_plugin_runs() -> None:

@@ -13,6 +13,7 @@ import neurenix as nx
 from neurenix import nn
 from neurenix.hardware import AsyncQueue, OptimizedModel
 from neurenix.hardware.tensorrt import TensorRTBackend
+from neurenix.packages import install
 
 SHAPE = (2, 3, 16, 16)
 
@@ -139,4 +140,4 @@ def test_strict_takes_no_provider_but_the_preferred_one() -> None:
     for options in ({"strict": True}, {"fallback": False}, {"strict": True, "providers": ["tensorrt", "cpu"]}):
         with pytest.raises(RuntimeError, match=r"tensorrt.*can't run here") as caught:
             TensorRTBackend(**options).initialize()
-        assert 'pip install "neurenix[tensorrt]"' in str(caught.value)
+        assert install("tensorrt") in str(caught.value)

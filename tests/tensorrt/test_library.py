@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from neurenix import _native
+from neurenix.packages import install
 
 DOUBLE = Path(__file__).with_name("double.c")
 #: As getInferLibVersion gives it.
@@ -108,7 +109,8 @@ def test_every_place_stands_in_the_error_and_in_info(make: Make, tmp_path: Path)
         "except neurenix.errors.DeviceError as error:\n    found = [error.message, error.got, error.hint]"
     )
     message, got, hint = ask(code, NEURENIX_TENSORRT_LIB=str(path))
-    assert "TensorRT" in message and str(path) in got and "8601" in got and "neurenix[rtx]" in hint
+    assert "TensorRT" in message and str(path) in got and "8601" in got
+    assert install("tensorrt") in hint and install("tensorrt_rtx") in hint
     info = "from neurenix.cli.info import collect; found = collect()['tensorrt']"
     told = ask(info, NEURENIX_TENSORRT_LIB=str(path))
     assert told["library"] is None and told["tried"][0]["place"] == str(path)

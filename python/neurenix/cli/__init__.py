@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -28,7 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         child.set_defaults(run=command.run)
     arguments = parser.parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        status = int(arguments.run(arguments))
+        # What stdout still holds is part of the work: a full disk shows here.
+        sys.stdout.flush()
+        return status
     except Error as error:
         print(f"neurenix {arguments.command}: {error}", file=sys.stderr)
         parts = ("message", "layer", "tensor", "expected", "got", "hint")
@@ -37,6 +41,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             write_json("-", {"passed": False, "error": {"kind": error.kind} | told})
         return 1
     except BrokenPipeError:
+        _give_up_stdout()
+        return 1
+    except MemoryError as error:
+        print(f"neurenix {arguments.command}: there is not enough memory: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        place = f"\n  got: {error.filename}" if error.filename else ""
+        print(f"neurenix {arguments.command}: {error.strerror or error}{place}", file=sys.stderr)
+        _give_up_stdout()
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _give_up_stdout() -> None:
+    """Drops what stdout could not take, which Python would otherwise try to write again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,7 +14,9 @@ from neurenix import __version__, _native
 from neurenix.cli import plot, progress
 from neurenix.cli.common import (
     add_model_arguments,
+    amount,
     attained,
+    count,
     given_shapes,
     inputs_for,
     optimize,
@@ -31,9 +33,9 @@ from neurenix.hardware.optimized import OptimizedModel, Profile, describe_memory
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_model_arguments(parser)
-    parser.add_argument("--iterations", type=int, help="timed calls, at least 10 (as many as --duration allows)")
-    parser.add_argument("--duration", type=float, default=3.0, help="seconds, without --iterations (3)")
-    parser.add_argument("--warmup", "--warmUp", type=float, default=200, help="milliseconds of untimed calls (200)")
+    parser.add_argument("--iterations", type=count, help="timed calls, at least 10 (as many as --duration allows)")
+    parser.add_argument("--duration", type=amount, default=3.0, help="seconds, without --iterations (3)")
+    parser.add_argument("--warmup", "--warmUp", type=amount, default=200, help="milliseconds of untimed calls (200)")
     parser.add_argument("--percentile", default="90,95,99", metavar="P,...", help="of the latency (90,95,99)")
     parser.add_argument(
         "--load-inputs", "--loadInputs", nargs="+", default=[], metavar="NAME:FILE", help="not random ones"

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from neurenix import shapes
+from neurenix import files, shapes
 from neurenix.cli import progress
 from neurenix.cli.models import add_model, is_engine, look_here
-from neurenix.errors import FileError, InvalidArgumentError
+from neurenix.errors import FileError, InvalidArgumentError, OutOfMemoryError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel, Port
 from neurenix.hardware.options import HINTS, PRECISIONS
@@ -26,6 +26,20 @@ ATTAINED = {"fp32": "float32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "floa
 
 #: How far outputs may be from the original's, relative to their greatest value.
 BUDGETS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 1e-1}
+
+
+def count(text: str) -> int:
+    """argparse's type for a number of things: 0 or more."""
+    if (value := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value
+
+
+def amount(text: str) -> float:
+    """argparse's type for a time or an error: 0 or more."""
+    if not (value := float(text)) >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not 0 or more")
+    return value
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, precision: str | None = "fp32") -> None:
@@ -75,7 +89,7 @@ def add_build_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE",
         help="import it first, or load it (.so): it registers plugins",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of random inputs (0)")
+    parser.add_argument("--seed", type=count, default=0, help="of random inputs (0)")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -187,7 +201,12 @@ def random_inputs(ports: Sequence[Port], given: Any, seed: int) -> Arrays:
                 got=str(list(port.shape)),
                 hint=f"say it: --shapes {port.name}:{example}",
             )
-        arrays[port.name] = random_array(generator, port.dtype, shape)
+        try:
+            arrays[port.name] = random_array(generator, port.dtype, shape)
+        except (MemoryError, OverflowError, ValueError) as error:
+            raise OutOfMemoryError(
+                "there is not enough memory for an input", tensor=port.name, got=f"{port.dtype.name}{list(shape)}"
+            ) from error
     return arrays
 
 
@@ -208,6 +227,7 @@ def load_inputs(given: Sequence[str], ports: Sequence[Port] = ()) -> Arrays:
     arrays: Arrays = {}
     for text in given:
         name, path = ("", text) if Path(text).exists() else ([*re.split("[:=]", text, maxsplit=1), ""])[:2]
+        files.check(path, "the input")
         try:
             if Path(path).suffix == ".bin":
                 arrays[name] = _raw(path, next((port for port in ports if port.name == name), None))
@@ -242,11 +262,15 @@ def write_json(target: str | None, content: Mapping[str, Any]) -> bool:
 
 
 def write_file(path: str, text: str) -> None:
-    """Writes a text file; raises `FileError` when it can't be written."""
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"the file can't be written: {error.strerror}", got=path) from error
+    """Writes a text file, whole or not at all; raises `FileError` when it can't be written."""
+    files.write(path, text, "the file")
+
+
+def write_arrays(path: str, arrays: Arrays) -> None:
+    """Writes an .npz file, whole or not at all; raises `FileError` when it can't be written."""
+    target = path if path.endswith(".npz") else f"{path}.npz"
+    with files.replacing(target, "the file of the arrays") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from neurenix.cli import progress
-from neurenix.cli.common import BUDGETS, add_model_arguments, write_json
+from neurenix.cli.common import BUDGETS, add_model_arguments, amount, write_json
 from neurenix.cli.models import is_engine, load_model
 from neurenix.cli.peers import STATISTICS
 from neurenix.errors import InvalidArgumentError
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "models it is torch",
     )  # fmt: skip
     parser.add_argument(
-        "--tolerance", "--rtol", type=float, metavar="X",
+        "--tolerance", "--rtol", type=amount, metavar="X",
         help="error that may be, over the reference's greatest value (fp32 1e-4, tf32 1e-2, fp16 2e-2, bf16 1e-1)",
     )  # fmt: skip
     parser.add_argument("--check-error-stat", choices=tuple(STATISTICS), default="max", help="which error (max)")
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.precision = check("precision", arguments.precision)
     if arguments.tolerance is None:
         arguments.tolerance = BUDGETS[arguments.precision]
-    need("onnx", "onnx", "looking into a model layer by layer")
+    need("onnx", "looking into a model layer by layer")
     from neurenix.cli import layers
 
     with progress.step("running the reference"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,9 @@ from neurenix.cli.common import (
     Arrays,
     add_build_arguments,
     add_json,
+    amount,
     attained,
+    count,
     given_shapes,
     optimize,
     random_inputs,
@@ -55,20 +58,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dynamic-shapes", action="store_true",
         help="the first dimension of each input may vary from --min-batch to --max-batch; it is fastest at --opt-batch",
     )  # fmt: skip
-    parser.add_argument("--min-batch", type=int, metavar="N", help="the least batch (1)")
-    parser.add_argument("--max-batch", type=int, metavar="N", help="the greatest batch (16)")
-    parser.add_argument("--opt-batch", type=int, metavar="N", help="where the speed is wanted (4)")
+    parser.add_argument("--min-batch", type=count, metavar="N", help="the least batch (1)")
+    parser.add_argument("--max-batch", type=count, metavar="N", help="the greatest batch (16)")
+    parser.add_argument("--opt-batch", type=count, metavar="N", help="where the speed is wanted (4)")
     for word in ("min", "opt", "max"):
         parser.add_argument(f"--{word}-shapes", f"--{word}Shapes", metavar="NAME:SHAPE,...", help="as trtexec has it")
     parser.add_argument("--calibration-data", metavar="DIR", help="for int8, which is not there yet")
-    parser.add_argument("--num-calibration-samples", type=int, metavar="N", help="for int8, which is not there yet")
+    parser.add_argument("--num-calibration-samples", type=count, metavar="N", help="for int8, which is not there yet")
     parser.add_argument("--benchmark", action="store_true", help="measure the engine")
-    parser.add_argument("--benchmark-iterations", type=int, default=100, metavar="N", help="timed calls (100)")
+    parser.add_argument("--benchmark-iterations", type=count, default=100, metavar="N", help="timed calls (100)")
     parser.add_argument(
         "--verify", action="store_true",
         help="open the file and compare it with the original (torch, else ONNX Runtime, else ONNX's reference)",
     )  # fmt: skip
-    parser.add_argument("--tolerance", type=float, metavar="X", help="for --verify: relative to the greatest value")
+    parser.add_argument("--tolerance", type=amount, metavar="X", help="for --verify: relative to the greatest value")
     add_build_arguments(parser)
     add_json(parser)
 
@@ -120,6 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Refuses what can't be had, before anything is read."""
+    _spare(arguments)
     if is_engine(arguments.model):
         raise InvalidArgumentError("the model is an engine file already", got=arguments.model)
     if arguments.precision:
@@ -137,6 +141,23 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InvalidArgumentError(
             f"--{batches[0].replace('_', '-')} means something with --dynamic-shapes alone", hint="add --dynamic-shapes"
         )
+
+
+def _spare(arguments: argparse.Namespace) -> None:
+    """Refuses to put the engine into the place of what it is made of."""
+    for name in ("model", "ckpt", "config"):
+        given = getattr(arguments, name)
+        if arguments.output and given and _is_same(arguments.output, given):
+            raise InvalidArgumentError(
+                "the engine would replace what it is made of", got=arguments.output, hint="give --output another name"
+            )
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
 
 
 def _input_shapes(arguments: argparse.Namespace, source: Any) -> Any:

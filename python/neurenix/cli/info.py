@@ -11,9 +11,10 @@ from neurenix import __version__, _native
 from neurenix.cli.common import write_json
 from neurenix.hardware import get_backend, probe, provider
 from neurenix.hardware.backend import CHAINS
+from neurenix.packages import install
 
-#: Packages that something here can use, and the extra that brings each.
-PACKAGES = {"onnx": "onnx", "torch": "torch", "onnxscript": "torch", "onnxruntime": "bench", "openvino": "bench"}
+#: Packages that something here can use.
+PACKAGES = ("onnx", "torch", "onnxscript", "onnxruntime", "openvino")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +61,7 @@ def _print_tensorrt(found: dict[str, Any]) -> None:
     for attempt in found["tried"]:
         print(f"  not {attempt['place']}: {attempt['reason']}")
     if not library:
-        print('  pip install "neurenix[rtx]" or "neurenix[tensorrt]", or name the file in NEURENIX_TENSORRT_LIB')
+        print(f"  {install('tensorrt')}, or {install('tensorrt_rtx')}, or name the file in NEURENIX_TENSORRT_LIB")
 
 
 def _version(package: str) -> str | None:
@@ -85,8 +86,7 @@ def _print(found: dict[str, Any], knobs: bool) -> None:
     print(f"cache: {found['cache'] or 'off'}")
     print("packages:")
     for name, version in found["packages"].items():
-        missing = f'not installed; pip install "neurenix[{PACKAGES[name]}]"'
-        print(f"  {name}: {version or missing}")
+        print(f"  {name}: {version or f'not installed; {install(name)}'}")
     if knobs:
         print("knobs:")
         for knob in found["knobs"]:

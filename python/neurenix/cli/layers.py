@@ -79,7 +79,7 @@ def subject_of(source: Any, arguments: argparse.Namespace) -> Subject:
         inputs = _inputs(model, arguments)
         values = reference_values(model, inputs, arguments.reference)
         return Subject(model, inputs, inputs | values, arguments.reference)
-    torch = need("torch", "torch", "running a PyTorch model")
+    torch = need("torch", "running a PyTorch model")
     if not isinstance(source, (torch.nn.Module, torch.export.ExportedProgram)):
         raise InvalidArgumentError(
             "only ONNX and torch models can be compared layer by layer", got=type(source).__name__,
@@ -100,7 +100,7 @@ def reference_values(model: onnx.ModelProto, inputs: Arrays, reference: str) -> 
         if reference == "onnx":
             found = ReferenceEvaluator(marked).run(names, inputs)
         else:
-            ort = need("onnxruntime", "bench", "comparing with ONNX Runtime")
+            ort = need("onnxruntime", "comparing with ONNX Runtime")
             settings = ort.SessionOptions()
             settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
             settings.log_severity_level = 3

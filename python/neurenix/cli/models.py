@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import platform
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from neurenix import checkpoint, nn
 from neurenix.errors import FileError, FormatError, InvalidArgumentError, UnsupportedError
+from neurenix.files import check as check_file
+from neurenix.files import read as read_file
 from neurenix.importers import from_onnx
 from neurenix.packages import need
 
@@ -104,7 +108,8 @@ def _refused(path: Path) -> UnsupportedError:
 
 def _program(path: Path) -> Any:
     """A torch.export program, of which nothing is unpickled but tensors."""
-    torch = need("torch", "torch", "reading a .pt2 file")
+    torch = need("torch", "reading a .pt2 file")
+    check_file(path, "the model")
     try:
         with zipfile.ZipFile(path) as archive:
             code = [name for name in archive.namelist() if any(part in name for part in CODE)]
@@ -158,13 +163,10 @@ def look_here() -> None:
 
 
 def _config(path: str) -> Mapping[str, Any]:
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"the config can't be read: {error.strerror}", got=path) from error
+    data = read_file(path, "the config")
     try:
         if Path(path).suffix == ".toml":
-            content = need("tomllib", "test", "a .toml config (Python 3.11)").loads(data.decode())
+            content = _toml().loads(data.decode())
         else:
             content = json.loads(data)
     except ValueError as error:
@@ -172,6 +174,17 @@ def _config(path: str) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise FormatError("the config is no object of keyword arguments", got=type(content).__name__)
     return content
+
+
+def _toml() -> ModuleType:
+    try:
+        return importlib.import_module("tomllib")
+    except ModuleNotFoundError:
+        raise UnsupportedError(
+            "a .toml config needs Python 3.11 or later",
+            got=f"Python {platform.python_version()}",
+            hint="write the config as .json",
+        ) from None
 
 
 def load_weights(module: Any, path: str) -> None:
@@ -183,7 +196,7 @@ def load_weights(module: Any, path: str) -> None:
     if isinstance(module, nn.Module):
         module.load_state_dict(state)
         return
-    torch = need("torch", "torch", "loading a checkpoint")
+    torch = need("torch", "loading a checkpoint")
     if not isinstance(module, torch.nn.Module):
         raise InvalidArgumentError(
             "--ckpt needs a factory that gives a module", expected="a torch or neurenix module", got=repr(type(module))

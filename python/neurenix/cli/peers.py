@@ -97,14 +97,14 @@ def _onnx_file(model: Any, name: str) -> str | bytes:
 
 
 def _reference(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespace) -> Peer:
-    onnx = need("onnx", "onnx", "comparing with ONNX's reference")
-    reference = need("onnx.reference", "onnx", "comparing with ONNX's reference")
+    onnx = need("onnx", "comparing with ONNX's reference")
+    reference = need("onnx.reference", "comparing with ONNX's reference")
     evaluator = reference.ReferenceEvaluator(_onnx_file(model, "onnx"))
     return Peer("onnx", onnx.__version__, lambda: evaluator.run(None, inputs))
 
 
 def _onnxruntime(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespace) -> Peer:
-    ort = need("onnxruntime", "bench", "comparing with ONNX Runtime")
+    ort = need("onnxruntime", "comparing with ONNX Runtime")
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
@@ -115,7 +115,7 @@ def _onnxruntime(model: Any, inputs: Arrays, threads: int, arguments: argparse.N
 
 
 def _openvino(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespace) -> Peer:
-    ov = need("openvino", "bench", "comparing with OpenVINO")
+    ov = need("openvino", "comparing with OpenVINO")
     core = ov.Core()
     read = core.read_model(_onnx_file(model, "openvino"))
     read.reshape({name: list(array.shape) for name, array in inputs.items()})
@@ -130,7 +130,7 @@ def _openvino(model: Any, inputs: Arrays, threads: int, arguments: argparse.Name
 
 
 def _torch(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespace) -> Peer:
-    torch = need("torch", "torch", "comparing with PyTorch")
+    torch = need("torch", "comparing with PyTorch")
     module = load_model(arguments.torch_module) if getattr(arguments, "torch_module", None) else model
     if isinstance(module, torch.export.ExportedProgram):
         module = module.module()

@@ -13,12 +13,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from neurenix import files
 from neurenix.cli import cutting, layers
+from neurenix.cli.common import write_arrays
 from neurenix.cli.cutting import Arrays
 from neurenix.cli.layers import Subject
 from neurenix.cli.peers import STATISTICS
 from neurenix.cli.progress import Tell
-from neurenix.errors import Error, FileError, InvalidArgumentError
+from neurenix.errors import Error, InvalidArgumentError
 
 #: Says how a part fails, in a word that must stay the same; None where it does not. It gets the inputs and the trusted
 #: values of its outputs.
@@ -67,7 +69,7 @@ class Command:
         """Its status, if that is not 0."""
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "model.onnx")
-            _save(model, path)
+            onnx.save(model, path)
             np.savez(path.removesuffix(".onnx") + ".inputs.npz", **inputs)  # type: ignore[arg-type]
             words = [word.replace("{}", path) for word in self.words]
             words += [path] if words == self.words else []
@@ -160,17 +162,11 @@ def write(found: Found, subject: Subject, path: str) -> list[str]:
     Raises `FileError` when they can't be written.
     """
     stem = path.removesuffix(".onnx")
-    files = [path, f"{stem}.inputs.npz", f"{stem}.outputs.npz"]
+    written = [path, f"{stem}.inputs.npz", f"{stem}.outputs.npz"]
     graph = found.model.graph
-    try:
-        _save(found.model, path)
-        for target, ports in zip(files[1:], (graph.input, graph.output), strict=True):
-            known = {port.name: subject.values[port.name] for port in ports if port.name in subject.values}
-            np.savez(target, **known)  # type: ignore[arg-type]
-    except OSError as error:
-        raise FileError(f"the graph can't be written: {error.strerror}", got=path) from error
-    return files
-
-
-def _save(model: onnx.ModelProto, path: str) -> None:
-    onnx.save(model, path)
+    with files.replacing(path, "the graph") as file:
+        file.write(found.model.SerializeToString())
+    for target, ports in zip(written[1:], (graph.input, graph.output), strict=True):
+        known = {port.name: subject.values[port.name] for port in ports if port.name in subject.values}
+        write_arrays(target, known)
+    return written

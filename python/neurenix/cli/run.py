@@ -11,13 +11,15 @@ from neurenix.cli import peers
 from neurenix.cli.common import (
     Arrays,
     add_model_arguments,
+    amount,
     inputs_for,
     load_inputs,
     optimize,
+    write_arrays,
     write_json,
 )
 from neurenix.cli.models import load_model
-from neurenix.errors import FileError, InvalidArgumentError
+from neurenix.errors import InvalidArgumentError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--torch-module", metavar="MODULE", help="for --compare torch: package.module:factory, or a .pt2 file"
     )
     parser.add_argument(
-        "--atol", type=float, default=1e-4, help="error that may be, relative to the greatest value (1e-4)"
+        "--atol", type=amount, default=1e-4, help="error that may be, relative to the greatest value (1e-4)"
     )
     parser.add_argument(
         "--check-error-stat", choices=tuple(peers.STATISTICS), default="max", help="which error that is (max)"
@@ -95,10 +97,7 @@ def _others(arguments: argparse.Namespace, source: Any, inputs: Arrays, outputs:
 
 def _save(path: str | None, arrays: Arrays) -> None:
     if path:
-        try:
-            np.savez(path, **arrays)  # type: ignore[arg-type]
-        except OSError as error:
-            raise FileError(f"the arrays can't be written: {error}", got=path) from error
+        write_arrays(path, arrays)
 
 
 def _describe(array: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from neurenix import Network, __version__, _native
-from neurenix.cli.common import write_json
+from neurenix.cli.common import count, write_json
 from neurenix.cli.peers import relative_error
 from neurenix.cli.selftest_cases import BATCHES, Case, cases
 from neurenix.errors import Error
@@ -50,8 +50,8 @@ class Check:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("what", choices=("tensorrt",), help="the provider to check")
-    parser.add_argument("--device", type=int, default=0, help="the number of the GPU (0)")
-    parser.add_argument("--iterations", type=int, default=50, help="timed calls of each network (50)")
+    parser.add_argument("--device", type=count, default=0, help="the number of the GPU (0)")
+    parser.add_argument("--iterations", type=count, default=50, help="timed calls of each network (50)")
     parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON, to a file or to stdout")
 
 

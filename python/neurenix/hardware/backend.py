@@ -20,13 +20,14 @@ from neurenix.hardware.options import PRECISIONS, Options
 from neurenix.importers import from_onnx
 from neurenix.importers.dispatch import to_network
 from neurenix.log import LOG
+from neurenix.packages import install
 
 #: The providers that each backend tries, the preferred one first.
 CHAINS = {"tensorrt": ("tensorrt", "cuda", "cpu"), "cuda": ("cuda", "cpu"), "cpu": ("cpu",)}
 
 
 #: What providers need that can be installed, where their reasons do not say so.
-INSTALL = {"tensorrt": 'install NVIDIA\'s driver and TensorRT (pip install "neurenix[tensorrt]" or "neurenix[rtx]")'}
+INSTALL = {"tensorrt": f"install NVIDIA's driver and TensorRT ({install('tensorrt')}, or {install('tensorrt_rtx')})"}
 
 
 class DeviceInfo(dict[str, Any]):

@@ -11,7 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from neurenix.errors import FileError, InvalidArgumentError
+from neurenix import files as whole
+from neurenix.errors import InvalidArgumentError
 
 __all__ = ["page", "save"]
 
@@ -29,10 +30,7 @@ def save(report: Mapping[str, Any], path: str | os.PathLike[str], title: str = "
     else:
         raise InvalidArgumentError("a report is a page or JSON", expected="a path that ends with .html or .json",
                                    got=target.name)  # fmt: skip
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"the report can't be written: {error.strerror}", got=str(target)) from error
+    whole.write(target, text, "the report")
 
 
 def page(report: Mapping[str, Any], title: str = "") -> str:

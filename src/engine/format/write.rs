@@ -3,14 +3,14 @@
 use super::{Header, MAGIC, MAX_HEADER, MAX_VALUES, PREAMBLE, WEIGHT_ALIGNMENT, Weight, is_short};
 use crate::error::{Error, Result};
 use crate::network::array::Array;
+use crate::replace::Replacement;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Writes an engine file: beside the target first, then renamed over it, so that a reader sees the old one or the new one.
-/// A link at the target is replaced, and what it points to stays as it is.
+/// A link at the target is replaced, and what it points to stays as it is; a file's rights go over to the new one.
 ///
 /// # Errors
 /// If the disk is full, the folder can't be written, or the target is a folder or a device; an old file stays as it was.
@@ -26,14 +26,13 @@ pub fn save(path: &Path, mut header: Header, weights: &[Array]) -> Result<()> {
         });
         named.hint("check the folder, its rights and the free space; an older file of this name is unchanged")
     };
-    replaceable(path).map_err(refused)?;
-    let temporary = temporary_beside(path);
-    let written = write_all(&temporary, &header, weights).and_then(|()| Ok(std::fs::rename(&temporary, path)?));
-    written.map_err(|e| {
-        // What can't be removed now was never created, or the disk itself fails.
-        let _ = std::fs::remove_file(&temporary);
-        refused(e)
-    })
+    let write = || {
+        replaceable(path)?;
+        let (replacement, file) = Replacement::beside(path, None)?;
+        write_all(file, &header, weights)?;
+        Ok(replacement.commit()?)
+    };
+    write().map_err(refused)
 }
 
 /// A rename would put a file in the place of a device, and fails on a folder late.
@@ -48,14 +47,6 @@ fn replaceable(path: &Path) -> Result<()> {
             .hint("give the path of a file")),
         _ => Ok(()),
     }
-}
-
-/// A name of its own for each save, however long that of the target is.
-fn temporary_beside(path: &Path) -> PathBuf {
-    static SAVES: AtomicU64 = AtomicU64::new(0);
-    let save = SAVES.fetch_add(1, Ordering::Relaxed);
-    let nanoseconds = std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.subsec_nanos());
-    path.with_file_name(format!(".neurenix-{}-{save}-{nanoseconds}.tmp", std::process::id()))
 }
 
 pub(super) fn lay_out(weights: &[Array]) -> Vec<Weight> {
@@ -73,7 +64,7 @@ pub(super) fn lay_out(weights: &[Array]) -> Vec<Weight> {
     weights.iter().map(place).collect()
 }
 
-fn write_all(path: &Path, header: &Header, weights: &[Array]) -> Result<()> {
+fn write_all(file: File, header: &Header, weights: &[Array]) -> Result<()> {
     let text = serde_json::to_vec(header).map_err(|e| Error::internal(format!("the header can't be written: {e}")))?;
     if text.len() as u64 > MAX_HEADER || !is_short(&text) {
         return Err(Error::unsupported("the network has too many layers for an engine file")
@@ -83,7 +74,7 @@ fn write_all(path: &Path, header: &Header, weights: &[Array]) -> Result<()> {
             .got(format!("{} bytes", text.len()))
             .hint("build it from the model at each start, or save parts of it"));
     }
-    let mut file = BufWriter::new(File::create_new(path)?);
+    let mut file = BufWriter::new(file);
     file.write_all(MAGIC)?;
     file.write_all(&header.version().to_le_bytes())?;
     file.write_all(&0u32.to_le_bytes())?;

@@ -4,6 +4,7 @@
 //! begins with the digest of its key and its contents.
 
 use crate::knobs;
+use crate::replace::Replacement;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, Metadata};
 use std::io::{Read, Write};
@@ -101,19 +102,8 @@ impl Kept {
         let Some(folder) = self.folder().map_err(std::io::Error::other)? else {
             return Ok(());
         };
-        // Renamed into place: another process sees all of it or nothing.
-        let part = folder.join(format!("{key}.{}", std::process::id()));
-        // Whatever a process of this number left.
-        let _ = fs::remove_file(&part);
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&part)?;
-        let written = write_all(&mut file, key, code).and_then(|()| fs::rename(&part, folder.join(key)));
-        if written.is_err() {
-            let _ = fs::remove_file(&part);
-        }
+        let (replacement, mut file) = Replacement::beside(&folder.join(key), Some(0o600))?;
+        let written = write_all(&mut file, key, code).and_then(|()| replacement.commit());
         self.make_room(&folder, key);
         written
     }

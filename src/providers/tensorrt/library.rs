@@ -21,6 +21,10 @@ pub const NAMES: [&str; 4] = [
 ];
 /// The packages of PyPI that bring them, by the names of their folders.
 const PACKAGES: [&str; 2] = ["tensorrt_libs", "tensorrt_rtx_libs"];
+/// What pip is asked for to bring TensorRT, as in the extras of pyproject.toml.
+pub const TENSORRT: &str = "tensorrt-cu13>=11.4";
+/// What pip is asked for to bring TensorRT-RTX.
+pub const TENSORRT_RTX: &str = "tensorrt-rtx-cu13-libs>=1.7";
 
 /// An open TensorRT library.
 pub struct Library {
@@ -77,7 +81,7 @@ impl Library {
             .expected(format!("a library for the headers {headers}"))
             .got(lines.join("\n       "))
             .hint(format!(
-                "pip install \"neurenix[rtx]\" or \"neurenix[tensorrt]\", or name the file in {}",
+                "pip install \"{TENSORRT}\", or pip install \"{TENSORRT_RTX}\", or name the file in {}",
                 knobs::TENSORRT_LIB.name
             ))
         })
@@ -201,6 +205,14 @@ pub fn flavours() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hints_install_what_the_extras_install() {
+        let extras = include_str!("../../../pyproject.toml");
+        for requirement in [TENSORRT, TENSORRT_RTX] {
+            assert!(extras.contains(&format!("[\"{requirement}\"]")), "{requirement}");
+        }
+    }
 
     #[test]
     fn what_is_no_library_is_told_place_by_place() {

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::network::{LayerId, Network};
 use crate::plan::Provider;
 use crate::providers::cuda::Cuda;
-use library::Library;
+use library::{Library, TENSORRT};
 use provider::TensorRt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -85,7 +85,7 @@ fn misfit(is_rtx: bool, capability: (i32, i32)) -> Option<Error> {
             "TensorRT-RTX does not run on GPUs of compute capability {major}.{minor}"
         ))
         .expected(known.join(", "))
-        .hint("install TensorRT itself: pip install \"neurenix[tensorrt]\"")
+        .hint(format!("install TensorRT itself: pip install \"{TENSORRT}\""))
     })
 }
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
+from neurenix import files
 from neurenix._native import Network
-from neurenix.errors import FileError, FormatError
+from neurenix.errors import FormatError
 from neurenix.packages import need
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ __all__ = ["from_onnx"]
 #: So many bytes may a model have by protobuf's own rules.
 LARGEST = (1 << 31) - 1
 
-NEED = ("onnx", "onnx", "reading an ONNX model")
+NEED = ("onnx", "reading an ONNX model")
 
 
 def from_onnx(
@@ -60,11 +61,7 @@ def read_model(model: Any) -> tuple[onnx.ModelProto, Path | None]:
     if isinstance(model, (bytes, bytearray, memoryview)):
         return _parse(bytes(model), "the bytes"), None
     path = Path(model)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FileError(f"the model can't be read: {error.strerror}", got=str(path)) from error
-    return _parse(data, str(path)), path.parent
+    return _parse(files.read(path, "the model"), str(path)), path.parent
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:

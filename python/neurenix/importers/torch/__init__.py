@@ -60,5 +60,6 @@ def from_exported_program(program: torch.export.ExportedProgram, refittable: boo
 
 def _need_exporter(purpose: str, dynamo: bool = True) -> None:
     """Raises unless torch and what its exporters import are there."""
-    for package in ("torch", "onnx", "onnxscript") if dynamo else ("torch", "onnx"):
-        need(package, "torch", purpose)
+    packages = ("torch", "onnx", "onnxscript") if dynamo else ("torch", "onnx")
+    for package in packages:
+        need(package, purpose, packages)

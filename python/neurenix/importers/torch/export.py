@@ -133,7 +133,7 @@ def export_program(program: torch.export.ExportedProgram, refittable: bool) -> N
 
 def quiet_export(model: torch.nn.Module | torch.export.ExportedProgram, request: Request | None) -> Any:
     """What torch's dynamo exporter makes of a model: the ONNX model, and the program that it was written from."""
-    need("onnxscript", "torch", "torch's ONNX exporter")
+    need("onnxscript", "torch's ONNX exporter")
     with _silence(), torch.no_grad():
         if request is None:
             return torch.onnx.export(model, dynamo=True, verbose=False)

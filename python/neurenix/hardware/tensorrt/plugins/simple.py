@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import sys
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,8 +70,12 @@ class IPluginV2:
         made = super().__new__(cls)
         # Arguments that do not fit are refused by __init__ in Python's own words.
         with contextlib.suppress(TypeError):
-            made._given = inspect.signature(cls).bind(*args, **kwargs)
+            made._given = constructor(cls).bind(*args, **kwargs)
         return made
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # object.__init__ refuses arguments only where a class below it has an __init__, and beside a __new__ takes any.
+        super().__init__(*args, **kwargs)
 
     def compose(self, layers: Any, inputs: list[Any]) -> Any:
         """Adds layers that there are (`layers.add(op, *inputs, **attributes)`), and gives the outputs of the plugin."""
@@ -105,7 +110,7 @@ class IPluginV2:
         if self._given is None:
             return {}
         fields: dict[str, Any] = {}
-        parameters = inspect.signature(type(self)).parameters
+        parameters = constructor(type(self)).parameters
         for name, value in self._given.arguments.items():
             kind = parameters[name].kind
             if kind is inspect.Parameter.VAR_KEYWORD:
@@ -127,6 +132,18 @@ class IPluginV2:
         return cls(**data)
 
 
+def constructor(cls: type[IPluginV2]) -> inspect.Signature:
+    """What a plugin of this class is made with: the arguments of the `__init__` or `__new__` nearest in its MRO.
+
+    `inspect.signature(cls)` takes `IPluginV2.__new__` for an inherited `__init__` before Python 3.11.5.
+    """
+    for base in cls.__mro__[:-1]:
+        for name in ("__init__", "__new__"):
+            if base is not IPluginV2 and name in vars(base):
+                return inspect.signature(types.MethodType(getattr(base, name), cls))
+    return inspect.Signature()
+
+
 def defines(cls: type, method: str) -> bool:
     """Whether a class has a method of its own."""
     return getattr(cls, method) is not getattr(IPluginV2, method)
@@ -143,11 +160,11 @@ def make(cls: type[IPluginV2], fields: dict[str, Value], phase: str) -> IPluginV
             made = cls.deserialize(values)
     else:
         try:
-            inspect.signature(cls).bind(**values)
+            constructor(cls).bind(**values)
         except TypeError as error:
             raise InvalidArgumentError(
                 f"{cls.__name__} does not take these fields: {error}",
-                expected=", ".join(inspect.signature(cls).parameters) or "none",
+                expected=", ".join(constructor(cls).parameters) or "none",
                 got=", ".join(values) or "none",
             ) from error
         with calling("__init__"):
