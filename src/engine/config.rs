@@ -194,8 +194,8 @@ pub struct InputShape {
 /// The profile that input shapes describe.
 ///
 /// # Errors
-/// If an input is unknown, a rank or a fixed dimension differs, min <= opt <= max does not hold, or two
-/// dimensions of one symbol contradict each other.
+/// If an input is unknown, a rank or a fixed dimension differs, min <= opt <= max does not hold, two dimensions of one
+/// symbol contradict each other, or one exceeds what the network states of it.
 pub fn profile(network: &Network, shapes: &[InputShape]) -> Result<Profile> {
     let mut profile = Profile::new();
     for shape in shapes {
@@ -225,7 +225,9 @@ pub fn profile(network: &Network, shapes: &[InputShape]) -> Result<Profile> {
                 opt: shape.opt[axis],
                 max: shape.max[axis],
             };
-            add_range(&mut profile, dim, range).map_err(|e| e.tensor(format!("{} dimension {axis}", shape.name)))?;
+            check_declared(network, dim, &range)
+                .and_then(|()| add_range(&mut profile, dim, range))
+                .map_err(|e| e.tensor(format!("{} dimension {axis}", shape.name)))?;
         }
     }
     Ok(profile)
@@ -281,6 +283,21 @@ fn check_range(range: &Range) -> Result<()> {
 
 fn describe(range: &Range) -> String {
     format!("min {}, opt {}, max {}", range.min, range.opt, range.max)
+}
+
+/// Checks a range against the greatest size that the network states for a dimension. A least size binds nobody: what
+/// exporters state there is often their own guess.
+fn check_declared(network: &Network, dim: &Dim, range: &Range) -> Result<()> {
+    let declared = dim.as_symbol().and_then(|symbol| network.symbols.get_key_value(symbol));
+    match declared {
+        Some((symbol, known)) if range.max > known.max => Err(Error::shape(
+            "a dimension is given a greater size than the model states for it",
+        )
+        .expected(format!("{symbol} at most {}", known.max))
+        .got(describe(range))
+        .hint("export the model with a wider range")),
+        _ => Ok(()),
+    }
 }
 
 fn add_range(profile: &mut Profile, dim: &Dim, range: Range) -> Result<()> {

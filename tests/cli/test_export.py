@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,6 +162,30 @@ def test_an_exported_program(call: Call, net: str) -> None:
     code, out, _ = call("export", "p.pt2", "--precision", "fp32", "--verify")
     assert code == 0
     assert "verified" in out
+
+
+def test_an_exported_program_s_names_and_ranges(call: Call, folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    class Scaled(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, image: Any, *, scale: Any) -> Any:
+            return {"scaled": image * scale, "mean": image.mean(1)}
+
+    batch = torch.export.Dim("batch", min=1, max=12)
+    given = {"scale": torch.tensor(2.0)}
+    shapes = {"image": {0: batch}, "scale": None}
+    torch.export.save(torch.export.export(Scaled(), (torch.zeros(2, 8),), given, dynamic_shapes=shapes), "s.pt2")
+    code, out, _ = call("export", "s.pt2", "--precision", "fp32", "--verify", "--json")
+    content = json.loads(out)
+    assert (code, list(content["inputs"]), list(content["outputs"])) == (0, ["image", "scale"], ["output", "output_1"])
+    assert [list(profile.values()) for profile in content["profiles"]] == [[[1, 2, 12]]]
+    words = ("export", "s.pt2", "--precision", "fp32", "--dynamic-shapes", "--json")
+    code, out, _ = call(*words, "--min-batch", 2, "--max-batch", 6)
+    assert [list(profile.values()) for profile in json.loads(out)["profiles"]] == [[[2, 4, 6]]]
+    code, _, err = call(*words)
+    assert code == 1
+    assert "a dimension is given a greater size than the model states for it" in err
 
 
 class Evil:

@@ -8,7 +8,7 @@ import pytest
 
 import neurenix as nx
 from neurenix.hardware.tensorrt import TensorRTBackend
-from neurenix.importers import from_exported_program, from_torch
+from neurenix.importers import from_torch
 from neurenix.shapes import Shape
 
 torch = pytest.importorskip("torch")
@@ -73,14 +73,6 @@ def test_what_no_exporter_takes_leaves_stdout_alone(capfd: pytest.CaptureFixture
     assert capfd.readouterr().out == ""
 
 
-def test_an_exported_program_keeps_its_dynamic_dimensions() -> None:
-    batch = torch.export.Dim("batch", min=2, max=8)
-    program = torch.export.export(Small().eval(), (torch.zeros(2, 3, 8, 8),), dynamic_shapes=({0: batch},))
-    (image,) = from_exported_program(program).inputs
-    assert image.name == "input"
-    assert isinstance(image.shape[0], str) and image.shape[1:] == (3, 8, 8)
-
-
 def test_torch_must_be_told_the_inputs() -> None:
     with pytest.raises(nx.InvalidArgumentError, match="give example inputs, or input_shapes"):
         from_torch(Small())
@@ -129,17 +121,6 @@ def test_two_inputs_with_dynamic_dimensions(dynamo: bool) -> None:
         want = Two()(tokens.double(), mask.double()).numpy()
         got = model.run({"tokens": tokens.numpy(), "mask": mask.numpy()})["output"]
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-
-
-def test_an_exported_program_runs_at_every_shape_of_a_profile() -> None:
-    batch, height = torch.export.Dim("batch", min=2, max=8), torch.export.Dim("height", min=4, max=64)
-    module = Small().eval()
-    program = torch.export.export(module, (torch.zeros(2, 3, 8, 8),), dynamic_shapes=({0: batch, 2: height},))
-    model = BACKEND.optimize_model(program, {"input": Shape((2, 3, 4, 8), (2, 3, 8, 8), (8, 3, 64, 8))})
-    for dims in ((2, 3, 8, 8), (8, 3, 64, 8), (3, 3, 5, 8)):
-        x = torch.randn(dims)
-        with torch.no_grad():
-            np.testing.assert_allclose(model.run({"input": x.numpy()})["output"], module(x).numpy(), atol=1e-4)
 
 
 def test_profiles_of_different_ranks_are_refused() -> None:

@@ -46,6 +46,6 @@ def test_results_are_those_of_pytorch(module: type[torch.nn.Module]) -> None:
     for x in (torch.rand(3, 4), -torch.rand(3, 4) if module is Either else torch.rand(3, 4) * 20):
         with torch.no_grad():
             want = model(x)
-        got = optimized.run({"input": x.numpy()}).values()
+        got = optimized.run({"x": x.numpy()}).values()
         for answer, expected in zip(got, want if isinstance(want, tuple) else (want,), strict=True):
             np.testing.assert_allclose(answer, expected.numpy(), rtol=1e-5, atol=1e-6)

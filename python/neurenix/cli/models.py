@@ -218,7 +218,11 @@ def _tensor(torch: Any, value: Any) -> Any:
 
 
 def input_ports(model: Any) -> dict[str, list[Any]]:
-    """The shapes that an ONNX file gives its inputs, of integers and expressions; nothing for other models."""
-    if not isinstance(model, str):
-        return {}
-    return {tensor.name: list(tensor.shape) for tensor in from_onnx(model).inputs}
+    """The shapes that an ONNX file or a torch.export program gives its inputs; nothing for other models."""
+    if isinstance(model, str):
+        return {tensor.name: list(tensor.shape) for tensor in from_onnx(model).inputs}
+    if type(model).__name__ == "ExportedProgram":
+        from neurenix.importers.torch.program import shapes_of
+
+        return shapes_of(model)
+    return {}

@@ -132,24 +132,18 @@ def _openvino(model: Any, inputs: Arrays, threads: int, arguments: argparse.Name
 def _torch(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespace) -> Peer:
     torch = need("torch", "comparing with PyTorch")
     module = load_model(arguments.torch_module) if getattr(arguments, "torch_module", None) else model
-    if isinstance(module, torch.export.ExportedProgram):
-        module = module.module()
-    elif isinstance(module, torch.nn.Module):
+    if isinstance(module, torch.nn.Module):
         module.eval()
-    else:
+    elif not isinstance(module, torch.export.ExportedProgram):
         raise UnsupportedError(
             "torch can't run this model",
             hint="give the module too: --torch-module package.module:factory, or a .pt2 file",
         )
     torch.set_num_threads(threads)
-    tensors = [torch.from_numpy(array) for array in inputs.values()]
+    from neurenix.importers.torch.trying import prepared
 
-    def run() -> Sequence[Any]:
-        with torch.inference_mode():
-            result = module(*tensors)
-        return list(result) if isinstance(result, (tuple, list)) else [result]
-
-    return Peer("torch", torch.__version__, run)
+    call = prepared(module, {name: torch.from_numpy(array) for name, array in inputs.items()})
+    return Peer("torch", torch.__version__, call)
 
 
 _MAKERS: dict[str, Callable[[Any, Arrays, int, argparse.Namespace], Peer]] = {

@@ -31,29 +31,38 @@ def from_torch(
     `{"input": {0: "batch"}}` or `{"input": [0]}`. Without names the inputs are "input", "input_1", ... and the outputs
     "output", "output_1", ...
 
+    Where a shape alone is given, the name says what the array holds, and the module is run to see whether it agrees:
+    int64 for ids (`input_ids`, `position_ids`, `idx`), int64 or bool for masks (`attention_mask`), else the module's
+    own floating-point dtype.
+
     `refittable`: the exporters change no weight (they multiply those of normalisations into others, else), so that
     each keeps its name.
 
     `dynamo=False` uses the TorchScript exporter, which is also tried when the other one fails; the log says why.
 
     Raises `MissingPackageError` where torch, onnx or, with `dynamo`, onnxscript is not installed,
-    `InvalidArgumentError` where the module itself fails on such inputs, `UnsupportedError` with both exporters' reasons
-    when neither can export it, and as `from_onnx`.
+    `InvalidArgumentError` where the module itself fails on such inputs (with the call to write where it needs
+    integers), `UnsupportedError` with both exporters' reasons when neither can export it, and as `from_onnx`.
     """
     _need_exporter("importing a PyTorch module", dynamo)
-    from neurenix.importers.torch.export import Request, export_module
+    from neurenix.importers.torch.export import export_module
+    from neurenix.importers.torch.request import Request
 
     return export_module(module, Request.of(module, inputs, input_shapes, dynamic), dynamo, refittable)
 
 
 def from_exported_program(program: torch.export.ExportedProgram, refittable: bool = False) -> Network:
-    """Imports what `torch.export.export` gave; its dynamic dimensions stay dynamic. `refittable` as in `from_torch`.
+    """Imports what `torch.export.export` gave. `refittable` as in `from_torch`.
+
+    Inputs have the names that the program has for them, outputs are "output", "output_1", ... Dynamic dimensions stay
+    so, in the ranges of their `Dim`, and are optimised for the example that was exported with. They are called as their
+    `Dim`, or, as a file does not keep that, as torch calls them (`s77`).
 
     Raises `MissingPackageError` where torch, onnx or onnxscript is not installed, `UnsupportedError` when torch can't
     write it as ONNX, and as `from_onnx`.
     """
     _need_exporter("importing a torch.export program")
-    from neurenix.importers.torch.export import export_program
+    from neurenix.importers.torch.program import export_program
 
     return export_program(program, refittable)
 

@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
+from torch.utils import _pytree as pytree
 
 from neurenix import arrays
 from neurenix.errors import InvalidArgumentError, UnsupportedError
-from neurenix.importers.torch.export import Request, first_line, quiet_export
+from neurenix.importers.torch.export import quiet_export
+from neurenix.importers.torch.request import Request
+from neurenix.importers.torch.silence import first_line
+from neurenix.importers.torch.trying import check_runs, settled
+from neurenix.log import LOG
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
@@ -49,17 +54,21 @@ def trace(
 ) -> Traced:
     """Exports the model and runs torch on random inputs, or on those that `given` has under the names of the inputs.
 
-    Raises `UnsupportedError` when torch's exporter can't write it.
+    Raises `UnsupportedError` when torch's exporter can't write it, and `InvalidArgumentError` when the module fails.
     """
     if isinstance(model, torch.nn.Module):
-        request = Request.of(model, None, input_shapes, None)
+        request = settled(model, Request.of(model, None, input_shapes, None))
         examples = request.examples
     else:
-        request, examples = None, [t for t in model.example_inputs[0] if isinstance(t, torch.Tensor)]
+        request = None
+        examples = [leaf for leaf in pytree.tree_leaves(model.example_inputs) if isinstance(leaf, torch.Tensor)]
     try:
         program = quiet_export(model, request)
     except Exception as error:
-        raise UnsupportedError(f"torch can't write the model as ONNX: {first_line(error)}") from error
+        LOG.debug("torch's exporter failed", exc_info=error)
+        if isinstance(model, torch.nn.Module) and request is not None:
+            check_runs(model, request)
+        raise UnsupportedError(f"torch can't write the model as ONNX: {first_line(error)}") from None
     proto = program.model_proto
     names = [value.name for value in proto.graph.input]
     if len(names) != len(examples):

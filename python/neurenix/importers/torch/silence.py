@@ -1,0 +1,62 @@
+"""torch's exporters as they are used here: a module in eval mode, and nothing printed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+
+import torch
+
+from neurenix.log import LOG
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@contextlib.contextmanager
+def eval_mode(module: torch.nn.Module) -> Iterator[None]:
+    """Puts every part of the module into eval mode for a while."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Keeps the exporters from printing, and passes on the one warning that matters: a branch that tracing froze."""
+    text = io.StringIO()
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            contextlib.redirect_stdout(text),
+            contextlib.redirect_stderr(text),
+        ):
+            warnings.simplefilter("always")
+            yield
+        for warning in caught:
+            if warning.category.__name__ == "TracerWarning":
+                LOG.warning("%s:%d: %s", warning.filename, warning.lineno, warning.message)
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if text.getvalue():
+            LOG.debug("torch's exporter wrote: %s", text.getvalue())
+
+
+def first_line(error: BaseException) -> str:
+    """What failed at the bottom of a chain of exceptions."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
