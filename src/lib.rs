@@ -5,10 +5,12 @@
 mod bindings;
 pub mod engine;
 pub mod error;
+pub mod interrupt;
 pub mod knobs;
 pub mod network;
 pub mod passes;
 pub mod plan;
 pub mod providers;
 pub mod runtime;
+pub mod shutdown;
 pub mod threads;

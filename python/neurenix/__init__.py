@@ -1,7 +1,9 @@
 """Neurenix: takes a trained model and gives the fastest correct inference that the machine at hand can give."""
 
+import atexit
+
 from neurenix import openmp  # isort: skip  # noqa: F401 - before anything loads the native module
-from neurenix import hardware, importers, nn, plugins, random
+from neurenix import _native, hardware, importers, nn, plugins, random
 from neurenix._native import Layer, Network, Tensor, __version__
 from neurenix.errors import (
     DeviceError,
@@ -18,6 +20,9 @@ from neurenix.errors import (
     UnsupportedError,
 )
 from neurenix.shapes import Shape
+
+# Functions that were registered later run earlier, and may still call engines in other threads.
+atexit.register(_native.end)
 
 __all__ = [
     "DTypeError",
