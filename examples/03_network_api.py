@@ -17,6 +17,7 @@ def main() -> None:
     conv = network.add_convolution(x, 64, (3, 3), kernel=kernel, bias=np.zeros(64, np.float32))
     relu = network.add_activation(conv, trt.ActivationType.RELU)
     pool = network.add_pooling(relu, trt.PoolingType.MAX, (2, 2))
+    pool.stride_nd = (2, 2)
     network.mark_output(pool)
 
     config = builder.create_builder_config()

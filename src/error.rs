@@ -1,6 +1,8 @@
 //! The one error type: what went wrong, where, and the way out.
 
+use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 /// What sort of failure an [`Error`] is; bindings map each kind to one Python exception.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,13 +25,15 @@ pub enum ErrorKind {
     Device,
     /// A plugin failed.
     Plugin,
+    /// Whoever called wants no more of it: a signal, or the end of the process.
+    Interrupted,
     /// A broken invariant of ours; always a defect of Neurenix.
     Internal,
 }
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [ErrorKind; 10] = [
+    pub const ALL: [ErrorKind; 11] = [
         ErrorKind::InvalidArgument,
         ErrorKind::Shape,
         ErrorKind::Type,
@@ -39,6 +43,7 @@ impl ErrorKind {
         ErrorKind::Memory,
         ErrorKind::Device,
         ErrorKind::Plugin,
+        ErrorKind::Interrupted,
         ErrorKind::Internal,
     ];
 }
@@ -56,6 +61,17 @@ struct Detail {
     expected: Option<String>,
     got: Option<String>,
     hint: Option<String>,
+    cause: Option<Cause>,
+}
+
+/// What another language raised: an object of its own, which it gets back as it is.
+#[derive(Clone)]
+struct Cause(Arc<dyn Any + Send + Sync>);
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cause")
+    }
 }
 
 /// `Result` with our [`Error`].
@@ -91,12 +107,14 @@ impl Error {
             expected: None,
             got: None,
             hint: None,
+            cause: None,
         }))
     }
 
     constructors! {
         invalid => InvalidArgument, shape => Shape, dtype => Type, unsupported => Unsupported,
-        format => Format, io => Io, memory => Memory, device => Device, internal => Internal,
+        format => Format, io => Io, memory => Memory, device => Device, interrupted => Interrupted,
+        internal => Internal,
     }
 
     places! {
@@ -111,6 +129,17 @@ impl Error {
     pub fn during(mut self, step: impl fmt::Display) -> Self {
         self.0.message = format!("{step}: {}", self.0.message);
         self
+    }
+
+    /// Keeps what another language raised.
+    pub fn caused_by(mut self, cause: impl Any + Send + Sync) -> Self {
+        self.0.cause = Some(Cause(Arc::new(cause)));
+        self
+    }
+
+    /// What another language raised, where it is of this type.
+    pub fn cause<T: Any>(&self) -> Option<&T> {
+        self.0.cause.as_ref()?.0.downcast_ref()
     }
 
     /// The sort of failure.

@@ -5,6 +5,7 @@
 mod bindings;
 pub mod engine;
 pub mod error;
+pub mod interrupt;
 pub mod knobs;
 pub mod network;
 pub mod passes;
@@ -12,4 +13,5 @@ pub mod plan;
 pub mod providers;
 pub mod replace;
 pub mod runtime;
+pub mod shutdown;
 pub mod threads;

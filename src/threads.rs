@@ -1,29 +1,76 @@
 //! Work that several threads share.
 
+use crate::error::Result;
+use crate::interrupt::{self, Scope};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs jobs by their numbers on as many threads as there are processors.
-pub fn on_threads(jobs: usize, job: impl Fn(usize) + Sync) {
+///
+/// # Errors
+/// If the caller ends the work: jobs that are not begun are left out.
+pub fn on_threads(jobs: usize, job: impl Fn(usize) + Sync) -> Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs);
-    let next = AtomicUsize::new(0);
+    let (next, running) = (AtomicUsize::new(0), AtomicUsize::new(threads));
+    let (scope, caller) = (interrupt::current(), std::thread::current());
     let work = || {
+        let _part = scope.as_ref().map(Scope::join);
+        let _last = OnDrop(|| {
+            if running.fetch_sub(1, Ordering::Release) == 1 {
+                caller.unpark();
+            }
+        });
         while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < jobs) {
+            if interrupt::poll().is_err() {
+                break;
+            }
             job(at);
         }
     };
-    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+    std::thread::scope(|threads_of| {
+        (0..threads).for_each(|_| _ = threads_of.spawn(work));
+        let mut asked = Ok(());
+        while running.load(Ordering::Acquire) > 0 {
+            std::thread::park_timeout(interrupt::EVERY);
+            // What ended the work stays: the threads learn it.
+            asked = asked.and_then(|()| interrupt::poll());
+        }
+        asked
+    })
+}
+
+/// Does something when it goes, after a panic too.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
     use std::sync::atomic::AtomicBool;
 
     #[test]
     fn every_job_is_done_once() {
         let done: Vec<AtomicBool> = (0..9).map(|_| AtomicBool::new(false)).collect();
-        on_threads(done.len(), |at| assert!(!done[at].swap(true, Ordering::Relaxed)));
+        on_threads(done.len(), |at| assert!(!done[at].swap(true, Ordering::Relaxed))).unwrap();
         assert!(done.iter().all(|d| d.load(Ordering::Relaxed)));
-        on_threads(0, |_| unreachable!());
+        on_threads(0, |_| unreachable!()).unwrap();
+    }
+
+    #[test]
+    fn who_called_ends_what_is_not_begun() {
+        let done = AtomicUsize::new(0);
+        let ended = Scope::new(|| Err(Error::interrupted("enough"))).run(|| {
+            on_threads(1000, |_| {
+                std::thread::sleep(interrupt::EVERY);
+                done.fetch_add(1, Ordering::Relaxed);
+            })
+        });
+        assert_eq!(ended.unwrap_err().message(), "enough");
+        assert!(done.into_inner() < 1000);
     }
 }

@@ -1,6 +1,9 @@
 #include "cpu/primitive.h"
 
+#include <optional>
 #include <stdexcept>
+
+#include "cpu/signals.h"
 
 namespace neurenix::cpu {
 
@@ -8,6 +11,7 @@ Primitive::Primitive(const dnnl::primitive_desc_base& desc, const Inputs& inputs
     : primitive_(desc.get()),
       stream_(engine()),
       implementation_(desc.impl_info_str()),
+      moves_stack_pointer_(moves_stack_pointer(implementation_)),
       scratchpad_bytes_(desc.scratchpad_desc().get_size()),
       weights_(std::move(fixed)) {
     for (const auto& [argument, descriptor] : inputs) {
@@ -36,6 +40,8 @@ void Primitive::execute(rust::Slice<const std::size_t> addresses) {
         dnnl_memory_set_data_handle(args_[at].memory, reinterpret_cast<void*>(addresses[at]));
     }
     const auto count = static_cast<int>(args_.size());
+    std::optional<SignalsBlocked> blocked;
+    if (moves_stack_pointer_) blocked.emplace();
     dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream_.get(), count, args_.data()),
                             "could not execute a primitive");
 }

@@ -31,6 +31,7 @@ class Primitive {
     dnnl::primitive primitive_;
     dnnl::stream stream_;
     std::string implementation_;
+    bool moves_stack_pointer_;
     std::size_t scratchpad_bytes_;
     std::shared_ptr<WeightFormat> weights_;
     std::vector<dnnl::memory> memories_;

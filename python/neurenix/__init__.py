@@ -2,9 +2,11 @@
 
 __distribution__ = "neurenix-engine"
 
+import atexit
+
 from neurenix import interpreter, installed  # isort: skip  # noqa: F401 - they refuse where nothing else would work
 from neurenix import openmp  # isort: skip  # noqa: F401 - before anything loads the native module
-from neurenix import hardware, importers, nn, plugins, random
+from neurenix import _native, hardware, importers, nn, plugins, random
 from neurenix._native import Layer, Network, Tensor, __version__
 from neurenix.errors import (
     DeviceError,
@@ -21,6 +23,9 @@ from neurenix.errors import (
     UnsupportedError,
 )
 from neurenix.shapes import Shape
+
+# Functions that were registered later run earlier, and may still call engines in other threads.
+atexit.register(_native.end)
 
 __all__ = [
     "DTypeError",

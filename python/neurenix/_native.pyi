@@ -688,6 +688,11 @@ def dlpack(
     until the consumer is done.
     """
 
+def end() -> None:
+    """
+    Says that the interpreter ends: calls of other threads are ended or waited for, and new ones do nothing.
+    """
+
 def gpu_count() -> int:
     """
     How many GPUs the cuda provider sees; 0 where it can't be had.

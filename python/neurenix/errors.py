@@ -132,6 +132,6 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 
-def from_native(kind: str, message: str, **parts: str) -> Error:
+def from_native(kind: str, message: str, parts: dict[str, str]) -> Error:
     """The exception for an error of the native module, which calls this."""
     return _CLASSES.get(kind, Error)(message, **parts)

@@ -1,6 +1,6 @@
 //! numpy arrays, and whatever can become one, to and from our arrays.
 
-use super::dlpack;
+use super::{calls, dlpack};
 use crate::error::{Error, Result};
 use crate::network::array::{Array, bytes_of};
 use crate::network::dtype::DType;
@@ -115,7 +115,7 @@ pub fn read(object: &Bound<'_, PyAny>) -> Result<Array> {
 pub fn read_as(object: &Bound<'_, PyAny>, dtype: DType) -> Result<Array> {
     if is_plain(object) {
         let numpy = object.py().import(intern!(object.py(), "numpy"))?;
-        let array = numpy.call_method1("asarray", (object, numpy_dtype(object.py(), dtype)?))?;
+        let array = calls::call_method(numpy.as_any(), "asarray", (object, numpy_dtype(object.py(), dtype)?))?;
         return read_numpy(array.cast::<PyUntypedArray>().map_err(PyErr::from)?);
     }
     let array = read(object)?;
@@ -177,13 +177,13 @@ fn read_foreign(object: &Bound<'_, PyAny>) -> Result<Array> {
         }
         let tracked = object.getattr_opt("requires_grad")?;
         let object = match tracked.map(|flag| flag.is_truthy()).transpose()? {
-            Some(true) => object.call_method0("detach")?,
+            Some(true) => calls::call_method(object, "detach", ())?,
             _ => object.clone(),
         };
-        let capsule = object.call_method0(intern!(py, "__dlpack__"))?;
+        let capsule = calls::call_method(&object, intern!(py, "__dlpack__"), ())?;
         return dlpack::import(capsule.cast::<PyCapsule>().map_err(PyErr::from)?);
     }
-    let array = py.import("numpy")?.call_method1("asarray", (object,))?;
+    let array = calls::call_method(py.import("numpy")?.as_any(), "asarray", (object,))?;
     read_numpy(array.cast::<PyUntypedArray>().map_err(PyErr::from)?)
 }
 

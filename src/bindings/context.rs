@@ -1,8 +1,7 @@
 //! `_native.Context`, and how a call crosses from Python to a context.
 
-use super::arrays;
 use super::engine::{Engine, Ports};
-use super::errors::guarded;
+use super::{arrays, calls};
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::network::array::Array;
@@ -113,7 +112,7 @@ pub fn run<'py>(
     inputs: &[Array],
 ) -> PyResult<Bound<'py, PyDict>> {
     if context.is_staged() {
-        let arrays = py.detach(|| guarded(|| context.evaluate(inputs)))?;
+        let arrays = calls::interruptible(py, || context.evaluate(inputs))?;
         let outputs = PyDict::new(py);
         for (name, array) in ports.outputs.iter().zip(&arrays) {
             outputs.set_item(name, arrays::write(py, array)?)?;
@@ -122,7 +121,7 @@ pub fn run<'py>(
     }
     let types = types(inputs);
     if !context.is_ready(&types) {
-        py.detach(|| guarded(|| context.prepare(&types).map(drop)))?;
+        calls::interruptible(py, || context.prepare(&types).map(drop))?;
     }
     let outputs = PyDict::new(py);
     let from = inputs.iter().map(|a| Place::host(a.bytes().as_ptr()));
@@ -132,10 +131,10 @@ pub fn run<'py>(
         outputs.set_item(name, array)?;
         places.1.push(Place::host(data));
     }
-    py.detach(|| {
+    calls::released(py, || {
         let places = places;
         // SAFETY: `inputs` and the new arrays in `outputs` live beyond the call, and have the prepared shapes.
-        guarded(|| unsafe { context.run(&places.0, &places.1, None) })
+        unsafe { context.run(&places.0, &places.1, None) }
     })?;
     Ok(outputs)
 }
@@ -145,7 +144,7 @@ pub type Row = (String, String, u64);
 
 /// Runs a context once on arrays, timing each kernel: its layers, its implementation, nanoseconds.
 pub fn profile(py: Python<'_>, context: &mut ExecutionContext, inputs: &[Array]) -> PyResult<Vec<Row>> {
-    let times = py.detach(|| guarded(|| context.timed(inputs)))?;
+    let times = calls::interruptible(py, || context.timed(inputs))?;
     Ok(rows(times))
 }
 

@@ -1,5 +1,6 @@
 //! Arrays of other frameworks through DLPack, without a copy where they are dense and on the host.
 
+use super::calls;
 use crate::error::{Error, Result};
 use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
@@ -77,7 +78,7 @@ impl AsRef<[u8]> for Owner {
 
 /// The device of an object with `__dlpack_device__`, when it is not the host.
 pub fn foreign_device(object: &Bound<'_, PyAny>) -> Result<Option<String>> {
-    let (kind, id): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
+    let (kind, id): (i32, i32) = calls::call_method(object, "__dlpack_device__", ())?.extract()?;
     let name = match kind {
         kind if HOST.contains(&kind) => return Ok(None),
         2 => "cuda",

@@ -1,14 +1,14 @@
 //! `_native.Engine`.
 
 use super::context::{self, Context};
-use super::errors::guarded;
 use super::network::Network;
 use super::placed::{self, Call, Spot};
 use super::plan::watch;
-use super::{arrays, attrs};
+use super::{arrays, attrs, calls};
 use crate::engine::config::{BuilderConfig, Hint, InputShape, Precision, profile};
 use crate::engine::{self, report};
 use crate::error::{Error, Result};
+use crate::interrupt::Scope;
 use crate::network::TensorId;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
@@ -69,7 +69,7 @@ impl Engine {
     }
 }
 
-fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn Provider>>)> {
+fn config(options: &Bound<'_, PyDict>, scope: &Scope) -> PyResult<(BuilderConfig, Vec<Arc<dyn Provider>>)> {
     let mut config = BuilderConfig::default();
     let (mut chosen, mut device) = (vec![], 0);
     for (name, value) in options {
@@ -84,7 +84,7 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn P
             "exclude" => config.exclude = value.extract()?,
             "timing_cache" => config.timing_cache = value.extract::<Option<PathBuf>>()?,
             "workspace" => config.workspace = value.extract()?,
-            "listener" => config.watch = watch(value.unbind()),
+            "listener" => config.watch = watch(value.unbind(), scope),
             "strict" => config.strict = value.extract()?,
             "verify" => config.verify = value.extract()?,
             "refittable" => config.refittable = value.extract()?,
@@ -120,34 +120,37 @@ impl Engine {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let network = network.try_borrow()?.inner.clone();
-        let (mut config, providers) = config(options)?;
+        let scope = calls::scope();
+        let (mut config, providers) = config(options, &scope)?;
         for shapes in profiles {
             let shape = |(name, (min, opt, max))| InputShape { name, min, opt, max };
             let shapes: Vec<_> = shapes.into_iter().map(shape).collect();
             config.profiles.push(profile(&network, &shapes)?);
         }
-        let engine = py.detach(|| guarded(|| engine::Engine::build(network, config, &providers)))?;
+        let engine = calls::within(py, &scope, || engine::Engine::build(network, config, &providers))?;
         Ok(Self::wrap(py, engine))
     }
 
     /// Opens an engine file, with options as `build` has them.
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let (config, providers) = config(options)?;
-        let engine = py.detach(|| guarded(|| engine::Engine::load(&path, config, &providers)))?;
+        let scope = calls::scope();
+        let (config, providers) = config(options, &scope)?;
+        let engine = calls::within(py, &scope, || engine::Engine::load(&path, config, &providers))?;
         Ok(Self::wrap(py, engine))
     }
 
     /// An engine with other weights, by name; this one stays as it is. `options` as `build` has them.
     fn refit(&self, py: Python<'_>, weights: &Bound<'_, PyDict>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let (config, providers) = config(options)?;
+        let scope = calls::scope();
+        let (config, providers) = config(options, &scope)?;
         let mut arrays = BTreeMap::new();
         for (name, array) in weights {
             let name: String = name.extract()?;
             let array = arrays::read_copy(&array).map_err(|e| e.tensor(&name))?;
             arrays.insert(name, array);
         }
-        let engine = py.detach(|| guarded(|| self.engine.refit(arrays, config, &providers)))?;
+        let engine = calls::within(py, &scope, || self.engine.refit(arrays, config, &providers))?;
         Ok(Self::wrap(py, engine))
     }
 
@@ -175,7 +178,7 @@ impl Engine {
 
     /// Saves the engine to a file, which appears whole or not at all.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        Ok(py.detach(|| guarded(|| self.engine.save(&path)))?)
+        Ok(calls::released(py, || self.engine.save(&path))?)
     }
 
     /// Runs on a dict of arrays by name and gives a dict of new numpy arrays.
@@ -183,7 +186,7 @@ impl Engine {
         let arrays = context::read(py, &self.ports, inputs)?;
         let mut lent = match self.pool.try_lend() {
             Some(context) => context,
-            None => py.detach(|| self.pool.lend()),
+            None => calls::interruptible(py, || self.pool.lend())?,
         };
         let outputs = context::run(py, &mut lent, &self.ports, &arrays)?;
         if lent.profile().is_some_and(|(_, inside)| !inside) {
@@ -223,7 +226,7 @@ impl Engine {
     /// dtype and shape of each output for inputs of these shapes.
     fn specs<'py>(&self, py: Python<'py>, shapes: Vec<Vec<usize>>) -> PyResult<Bound<'py, PyList>> {
         let types = placed::types(self.ports.inputs.iter().map(|(_, dtype)| *dtype), &shapes);
-        let specs = py.detach(|| guarded(|| Ok(self.pool.lend().prepare(&types)?.to_vec())))?;
+        let specs = calls::interruptible(py, || Ok(self.pool.lend()?.prepare(&types)?.to_vec()))?;
         let list = PyList::empty(py);
         for TensorSpec { dtype, shape } in specs {
             list.append((arrays::numpy_dtype(py, dtype)?, shape))?;
@@ -255,13 +258,13 @@ impl Engine {
 
     /// Waits for the work of calls on arrays of a GPU.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| guarded(|| self.pool.finish()))?)
+        Ok(calls::released(py, || self.pool.finish())?)
     }
 
     /// Runs once on a dict of arrays and gives, for each kernel in order: its layers, its implementation, nanoseconds.
     fn profile<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Vec<context::Row>> {
         let arrays = context::read(py, &self.ports, inputs)?;
-        let mut lent = py.detach(|| self.pool.lend());
+        let mut lent = calls::interruptible(py, || self.pool.lend())?;
         context::profile(py, &mut lent, &arrays)
     }
 
@@ -339,17 +342,15 @@ impl Engine {
 
     /// What the engine does at the opt shapes of its first profile, as JSON.
     fn report(&self, py: Python<'_>) -> PyResult<String> {
-        let report = py.detach(|| {
-            guarded(|| {
-                let symbols = self.engine.network.symbols.iter();
-                let profile = self.engine.profiles().next();
-                let pick = |name: &Arc<str>| profile.and_then(|p| p.get(name)).copied();
-                let binding: Binding = symbols
-                    .map(|(name, range)| (name.clone(), pick(name).unwrap_or(*range).opt))
-                    .collect();
-                let report: report::Report = self.engine.report(&binding)?;
-                serde_json::to_string(&report).map_err(|e| Error::internal(e.to_string()))
-            })
+        let report = calls::interruptible(py, || {
+            let symbols = self.engine.network.symbols.iter();
+            let profile = self.engine.profiles().next();
+            let pick = |name: &Arc<str>| profile.and_then(|p| p.get(name)).copied();
+            let binding: Binding = symbols
+                .map(|(name, range)| (name.clone(), pick(name).unwrap_or(*range).opt))
+                .collect();
+            let report: report::Report = self.engine.report(&binding)?;
+            serde_json::to_string(&report).map_err(|e| Error::internal(e.to_string()))
         });
         Ok(report?)
     }
@@ -368,12 +369,10 @@ impl Engine {
             types.push((tensor.ty.dtype, shape.as_slice()));
         }
         let names = network.outputs().iter().map(|output| output.name.clone());
-        let prepared = py.detach(|| {
-            guarded(|| {
-                let mut context = self.pool.lend();
-                let outputs: Vec<_> = context.prepare(&types)?.iter().map(|s| s.shape.clone()).collect();
-                Ok((names.zip(outputs).collect(), context.arena_bytes()))
-            })
+        let prepared = calls::interruptible(py, || {
+            let mut context = self.pool.lend()?;
+            let outputs: Vec<_> = context.prepare(&types)?.iter().map(|s| s.shape.clone()).collect();
+            Ok((names.zip(outputs).collect(), context.arena_bytes()))
         });
         Ok(prepared?)
     }

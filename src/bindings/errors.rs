@@ -1,7 +1,9 @@
 //! Our error as Python's exceptions, and panics as our error.
 
+use super::calls;
 use crate::error::{Error, ErrorKind, Result};
-use pyo3::exceptions::PyMemoryError;
+use crate::interrupt;
+use pyo3::exceptions::{PyException, PyMemoryError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -20,6 +22,7 @@ impl ErrorKind {
             ErrorKind::Memory => "memory",
             ErrorKind::Device => "device",
             ErrorKind::Plugin => "plugin",
+            ErrorKind::Interrupted => "error",
             ErrorKind::Internal => "internal",
         }
     }
@@ -27,22 +30,46 @@ impl ErrorKind {
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        Python::attach(|py| exception(py, &error).map_or_else(|e| e, PyErr::from_value))
+        Python::attach(|py| {
+            let cause = error.cause::<PyErr>().map(|cause| cause.clone_ref(py));
+            match cause {
+                Some(cause) if error.kind() == ErrorKind::Interrupted => cause,
+                cause => {
+                    let raised = exception(py, &error).map_or_else(|e| e, PyErr::from_value);
+                    if cause.is_some() {
+                        raised.set_cause(py, cause);
+                    }
+                    raised
+                }
+            }
+        })
     }
 }
 
-/// What another library raised while it gave us an array, or one of our own errors on its way back.
+/// What another library or a plugin raised, or one of our own errors on its way back. What is no `Exception`, as
+/// `KeyboardInterrupt`, ends the work that it was called from, and is raised there as it is.
 impl From<PyErr> for Error {
     fn from(error: PyErr) -> Self {
         Python::attach(|py| {
             if let Ok(Some(ours)) = ours(error.value(py)) {
-                return ours;
+                return match error.cause(py) {
+                    Some(cause) => ours.caused_by(cause),
+                    None => ours,
+                };
+            }
+            let text = error.value(py).to_string();
+            if !error.is_instance_of::<PyException>(py) {
+                let ended = Error::interrupted(text).caused_by(error);
+                if let Some(scope) = interrupt::current() {
+                    scope.end(ended.clone());
+                }
+                return ended;
             }
             let kind = match error.is_instance_of::<PyMemoryError>(py) {
                 true => ErrorKind::Memory,
                 false => ErrorKind::InvalidArgument,
             };
-            Error::new(kind, error.value(py).to_string())
+            Error::new(kind, text).caused_by(error)
         })
     }
 }
@@ -82,8 +109,8 @@ fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>>
     for (name, text) in error.parts() {
         parts.set_item(name, text)?;
     }
-    MAKE.import(py, "neurenix.errors", "from_native")?
-        .call((error.kind().word(), error.message()), Some(&parts))
+    let make = MAKE.import(py, "neurenix.errors", "from_native")?;
+    calls::call(make, (error.kind().word(), error.message(), parts))
 }
 
 /// Runs `work`; a panic inside becomes an internal error, so that no defect of ours ends the process.

@@ -1,12 +1,13 @@
 //! What there is on this machine: threads, caches, providers.
 
-use super::errors::guarded;
+use super::calls;
 use crate::error::Result;
 use crate::knobs::{self, Describe};
 use crate::network::ops::tf32::TF32;
 use crate::plan::Settings;
 use crate::providers::common::packages;
 use crate::providers::{self, PROVIDERS, cpu, cuda};
+use crate::shutdown;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
@@ -54,13 +55,17 @@ pub fn provider_states(device: u32) -> Vec<(String, Option<String>)> {
 /// have. What goes wrong is found again by a build.
 #[pyfunction]
 pub fn warm_up(py: Python<'_>, names: Vec<String>, device: u32) {
-    _ = py.detach(|| {
-        guarded(|| {
-            let found = names.iter().filter_map(|name| providers::find(name, device).ok());
-            found.for_each(|provider| provider.warm_up());
-            Ok(())
-        })
+    _ = calls::interruptible(py, || {
+        let found = names.iter().filter_map(|name| providers::find(name, device).ok());
+        found.for_each(|provider| provider.warm_up());
+        Ok(())
     });
+}
+
+/// Says that the interpreter ends: calls of other threads are ended or waited for, and new ones do nothing.
+#[pyfunction]
+pub fn end(py: Python<'_>) {
+    py.detach(shutdown::end);
 }
 
 /// How many GPUs the cuda provider sees; 0 where it can't be had.

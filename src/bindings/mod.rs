@@ -2,6 +2,7 @@
 
 mod arrays;
 mod attrs;
+mod calls;
 mod context;
 mod dim;
 mod dlpack;
@@ -46,8 +47,8 @@ mod _native {
     use super::layer::Layer;
     #[pymodule_export]
     use super::machine::{
-        allowed_providers, cache_dir, computes, default_threads, device, gpu_count, gpu_info, look_in, provider_states,
-        warm_up,
+        allowed_providers, cache_dir, computes, default_threads, device, end, gpu_count, gpu_info, look_in,
+        provider_states, warm_up,
     };
     #[pymodule_export]
     use super::network::Network;

@@ -3,7 +3,7 @@
 use super::errors::guarded;
 use super::layer::Layer;
 use super::tensor::Tensor;
-use super::{arrays, attrs, plugin};
+use super::{arrays, attrs, calls, plugin};
 use crate::error::Error;
 use crate::network::attr::Attrs;
 use crate::network::body::OpenBody;
@@ -286,7 +286,7 @@ impl Network {
         }
         let unsupported = unsupported.iter().map(arrays::dtype_from);
         settings.unsupported = unsupported.collect::<crate::error::Result<_>>()?;
-        Ok(py.detach(|| guarded(|| passes::run(&mut self.inner, &settings)))?)
+        Ok(calls::interruptible(py, || passes::run(&mut self.inner, &settings))?)
     }
 
     /// Runs the network op by op in double precision: slow, exact, what tests compare with.
@@ -298,7 +298,7 @@ impl Network {
             let given = given.ok_or_else(|| Error::invalid("an input is missing").tensor(&tensor.name))?;
             arrays.push(arrays::read_as(&given, tensor.ty.dtype).map_err(|e| e.tensor(&tensor.name))?);
         }
-        let results = py.detach(|| guarded(|| reference::evaluate(&self.inner, &arrays)))?;
+        let results = calls::interruptible(py, || reference::evaluate(&self.inner, &arrays))?;
         let dict = PyDict::new(py);
         for (output, array) in self.inner.outputs().iter().zip(&results) {
             dict.set_item(&output.name, arrays::write(py, array)?)?;

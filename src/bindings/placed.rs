@@ -1,7 +1,7 @@
 //! Calls on arrays whose addresses Python knows: those of a GPU among them.
 
+use super::calls;
 use super::context::Crossing;
-use super::errors::guarded;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::boundary::Place;
@@ -54,7 +54,7 @@ impl Call {
         let dtypes: Vec<DType> = dtypes.collect();
         let mut lent = match pool.try_lend() {
             Some(context) => context,
-            None => py.detach(|| pool.lend()),
+            None => calls::interruptible(py, || pool.lend())?,
         };
         let crossing = Crossing(
             self.inputs.iter().map(place).collect(),
@@ -64,26 +64,24 @@ impl Call {
             space: Space::Device(device),
             raw: raw as *mut std::ffi::c_void,
         });
-        py.detach(|| {
+        calls::released(py, || {
             let (crossing, foreign) = (crossing, foreign);
             let context: &mut ExecutionContext = &mut lent;
-            guarded(|| {
-                let outputs = context.prepare(&types(dtypes.into_iter(), &self.shapes))?.len();
-                if (crossing.0.len(), crossing.1.len()) != (self.shapes.len(), outputs) {
-                    return Err(
-                        Error::invalid("each input needs an address and a shape, each output an address")
-                            .expected(format!("{} inputs, {outputs} outputs", self.shapes.len()))
-                            .got(format!("{} inputs, {} outputs", crossing.0.len(), crossing.1.len())),
-                    );
-                }
-                let mut times = vec![];
-                // SAFETY: Python's side keeps the arrays until the work in its stream is done, as frameworks do.
-                match self.timed {
-                    true => times = unsafe { context.profile_run(&crossing.0, &crossing.1) }?,
-                    false => unsafe { context.run(&crossing.0, &crossing.1, foreign.as_ref()) }?,
-                }
-                Ok((context.profile().is_none_or(|(_, inside)| inside), times))
-            })
+            let outputs = context.prepare(&types(dtypes.into_iter(), &self.shapes))?.len();
+            if (crossing.0.len(), crossing.1.len()) != (self.shapes.len(), outputs) {
+                return Err(
+                    Error::invalid("each input needs an address and a shape, each output an address")
+                        .expected(format!("{} inputs, {outputs} outputs", self.shapes.len()))
+                        .got(format!("{} inputs, {} outputs", crossing.0.len(), crossing.1.len())),
+                );
+            }
+            let mut times = vec![];
+            // SAFETY: Python's side keeps the arrays until the work in its stream is done, as frameworks do.
+            match self.timed {
+                true => times = unsafe { context.profile_run(&crossing.0, &crossing.1) }?,
+                false => unsafe { context.run(&crossing.0, &crossing.1, foreign.as_ref()) }?,
+            }
+            Ok((context.profile().is_none_or(|(_, inside)| inside), times))
         })
     }
 }

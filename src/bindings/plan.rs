@@ -1,17 +1,18 @@
 //! `_native.TensorRTPlan`: what TensorRT's builder makes of a network, and the library that does it.
 
-use super::arrays;
-use super::errors::guarded;
 use super::network::Network;
+use super::{arrays, calls};
 use crate::engine::config::{BuilderConfig, InputShape, profile};
 use crate::engine::foreign;
 use crate::error::Error;
+use crate::interrupt::Scope;
 use crate::plan::Refusal;
 use crate::plan::regions::Watch;
 use crate::providers::tensorrt::library::{self, Library};
 use crate::providers::tensorrt::plan::{self, Compatibility, Config};
 use crate::providers::tensorrt::sink::Sink;
 use crate::providers::tensorrt::{self, Description};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::BTreeMap;
@@ -58,13 +59,12 @@ impl TensorRTPlan {
             shared.profiles.push(profile(&network, &shapes)?);
         }
         config.profiles.clone_from(&shared.profiles);
-        let sink = Sink::watched(&watch(listener));
-        let (plan, library) = py.detach(|| {
-            guarded(|| {
-                let library = Library::find()?;
-                let network = foreign::simplified(network, &shared, &tensorrt::keeps_whole)?;
-                Ok((plan::build(&network, &library, &config, sink)?, library))
-            })
+        let scope = calls::scope();
+        let sink = Sink::watched(&watch(listener, &scope));
+        let (plan, library) = calls::within(py, &scope, || {
+            let library = Library::find()?;
+            let network = foreign::simplified(network, &shared, &tensorrt::keeps_whole)?;
+            Ok((plan::build(&network, &library, &config, sink)?, library))
         })?;
         Ok(Self { plan, library })
     }
@@ -121,7 +121,7 @@ impl TensorRTPlan {
 /// it; every place that was looked at before, with what is wrong there; and the headers of this build.
 #[pyfunction]
 pub fn tensorrt_library(py: Python<'_>) -> PyResult<Search> {
-    let (library, tried) = py.detach(|| guarded(Library::search))?;
+    let (library, tried) = calls::released(py, Library::search)?;
     let tried = tried.into_iter().map(|attempt| (attempt.place, attempt.reason));
     Ok((library.as_deref().map(found), tried.collect(), library::flavours()))
 }
@@ -170,24 +170,28 @@ fn compatibility(name: &str) -> PyResult<Compatibility> {
     }
 }
 
-/// Hands on to a Python object; what that raises is told by Python and ends the build.
-pub(super) fn watch(listener: Py<PyAny>) -> Watch {
+/// Hands on to a Python object. What its steps raise ends the work of the scope and is raised there; what it raises about
+/// a message is told by Python, if it is an `Exception`.
+pub(super) fn watch(listener: Py<PyAny>, scope: &Scope) -> Watch {
     let listener = Arc::new(listener);
     let steps = listener.clone();
+    let (of_say, of_step) = (scope.clone(), scope.clone());
     let say = move |severity: &str, text: &str| {
         Python::attach(|py| {
-            if let Err(error) = listener.call_method1(py, "say", (severity, text)) {
-                error.write_unraisable(py, None);
+            let Err(error) = calls::call_method(listener.bind(py), "say", (severity, text)) else {
+                return;
+            };
+            match error.is_instance_of::<PyException>(py) {
+                true => error.write_unraisable(py, None),
+                false => of_say.end(raised(error)),
             }
         });
     };
     let step = move |phase: &str, done: i32, all: i32| {
         Python::attach(|py| {
-            let goes_on = steps
-                .call_method1(py, "step", (phase, done, all))
-                .and_then(|told| told.is_truthy(py));
-            goes_on.unwrap_or_else(|error| {
-                error.write_unraisable(py, None);
+            let goes_on = calls::call_method(steps.bind(py), "step", (phase, done, all));
+            goes_on.and_then(|told| told.is_truthy()).unwrap_or_else(|error| {
+                of_step.end(raised(error));
                 false
             })
         })
@@ -196,4 +200,8 @@ pub(super) fn watch(listener: Py<PyAny>) -> Watch {
         say: Arc::new(say),
         step: Arc::new(step),
     }
+}
+
+fn raised(error: PyErr) -> Error {
+    Error::interrupted(error.to_string()).caused_by(error)
 }

@@ -2,7 +2,7 @@
 //!
 //! What they are here are the adapters of `neurenix.hardware.tensorrt.plugins.adapter`: those know the classes of users.
 
-use super::{arrays, attrs, dim};
+use super::{arrays, attrs, calls, dim};
 use crate::error::{Error, Result};
 use crate::network::attr::{Attr, Attrs};
 use crate::network::op::TensorType;
@@ -99,7 +99,7 @@ pub fn register_plugin(name: Name, creator: &Bound<'_, PyAny>) -> PyResult<()> {
 #[pyfunction]
 pub fn load_plugin_library(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Name>> {
     // What the library does when it is opened may take its time.
-    let identities = py.detach(|| library::load(&path))?;
+    let identities = calls::released(py, || library::load(&path))?;
     Ok(identities.into_iter().map(name).collect())
 }
 
@@ -145,7 +145,7 @@ impl plugin::Creator for PythonCreator {
                 Phase::Runtime => "runtime",
             };
             let arguments = (layer, write_fields(py, fields)?, phase);
-            let made = self.object.bind(py).call_method1("create", arguments)?;
+            let made = calls::call_method(self.object.bind(py), "create", arguments)?;
             Ok(Arc::new(PythonPlugin::new(&made)?) as Arc<dyn Plugin>)
         })
     }
@@ -233,15 +233,13 @@ impl Plugin for PythonPlugin {
     }
 
     fn fields(&self) -> Result<Fields> {
-        Python::attach(|py| read_fields(self.object.bind(py).call_method0("fields")?.extract()?))
+        Python::attach(|py| read_fields(calls::call_method(self.object.bind(py), "fields", ())?.extract()?))
     }
 
     fn infer(&self, inputs: &[TensorType], shape_inputs: usize) -> Result<Vec<TensorType>> {
         Python::attach(|py| {
-            let given = self
-                .object
-                .bind(py)
-                .call_method1("infer", (types(py, inputs)?, shape_inputs))?;
+            let arguments = (types(py, inputs)?, shape_inputs);
+            let given = calls::call_method(self.object.bind(py), "infer", arguments)?;
             let mut outputs = vec![];
             for output in given.try_iter()? {
                 let (dtype, shape): (Bound<'_, PyAny>, Bound<'_, PyAny>) = output?.extract()?;
@@ -257,7 +255,7 @@ impl Plugin for PythonPlugin {
         }
         Python::attach(|py| {
             let arguments = (at, types(py, all)?, inputs);
-            Ok(self.object.bind(py).call_method1("supports", arguments)?.extract()?)
+            Ok(calls::call_method(self.object.bind(py), "supports", arguments)?.extract()?)
         })
     }
 
@@ -272,7 +270,7 @@ impl Plugin for PythonPlugin {
     fn source(&self, inputs: &[Shaped], outputs: &[Shaped]) -> Result<Source> {
         Python::attach(|py| {
             let arguments = (described(py, inputs)?, described(py, outputs)?);
-            let launch: Launch = self.object.bind(py).call_method1("source", arguments)?.extract()?;
+            let launch: Launch = calls::call_method(self.object.bind(py), "source", arguments)?.extract()?;
             let numbers = launch.arguments.iter().map(number).collect::<PyResult<_>>()?;
             Ok(Source {
                 code: launch.code,
@@ -294,7 +292,7 @@ impl Plugin for PythonPlugin {
                 Device::Cuda(ordinal) => Some(ordinal),
             };
             let arguments = (ordinal, described(py, inputs)?, described(py, outputs)?);
-            let made = self.object.bind(py).call_method1("prepare", arguments)?;
+            let made = calls::call_method(self.object.bind(py), "prepare", arguments)?;
             Ok(Box::new(PythonPrepared::new(&made)?) as Box<dyn Prepared>)
         })
     }
@@ -338,7 +336,7 @@ impl Prepared for PythonPrepared {
             let addresses = (PyTuple::new(py, inputs)?, PyTuple::new(py, outputs)?);
             let places = (call.workspace as usize, call.stream as usize);
             let arguments = (addresses.0, addresses.1, places.0, places.1);
-            self.run.bind(py).call1(arguments).map(drop).map_err(Error::from)
+            calls::call(self.run.bind(py), arguments).map(drop).map_err(Error::from)
         })
     }
 }

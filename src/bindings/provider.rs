@@ -1,7 +1,7 @@
 //! Providers that are Python objects: they work in the processor's memory, layer by layer.
 
-use super::attrs;
 use super::plugin::{PythonPrepared, described, types};
+use super::{attrs, calls};
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
@@ -54,7 +54,7 @@ impl PythonProvider {
                 types(py, &tys(&inputs))?,
                 types(py, &tys(&layer.outputs))?,
             );
-            let found = self.object.bind(py).call_method1("offer", arguments)?;
+            let found = calls::call_method(self.object.bind(py), "offer", arguments)?;
             match found.cast::<PyString>() {
                 Ok(reason) => Ok(Err(reason.to_string())),
                 Err(_) => Ok(Ok(found.unbind())),
@@ -143,7 +143,7 @@ impl Kernel for PythonKernel {
         Python::attach(|py| {
             let (inputs, outputs) = (shaped(request.inputs), shaped(request.outputs));
             let arguments = (py.None(), described(py, &inputs)?, described(py, &outputs)?);
-            let made = self.object.bind(py).call_method1("prepare", arguments)?;
+            let made = calls::call_method(self.object.bind(py), "prepare", arguments)?;
             let instance = PythonInstance {
                 name: self.name.clone(),
                 prepared: PythonPrepared::new(&made)?,

@@ -2,9 +2,9 @@
 //!
 //! Addresses are integers, as TensorRT's own Python package has them, and as unsafe: whoever gives one knows what is there.
 
-use super::arrays;
 use super::errors::guarded;
 use super::plan::watch;
+use super::{arrays, calls};
 use crate::error::Result;
 use crate::providers::tensorrt::library::Library;
 use crate::providers::tensorrt::runtime::{Allocator, Bounds, Context, Engine, IoTensor};
@@ -28,9 +28,10 @@ impl TensorRTEngine {
     #[staticmethod]
     #[pyo3(signature = (plan, listener=None))]
     fn open(py: Python<'_>, plan: &[u8], listener: Option<Py<PyAny>>) -> PyResult<Self> {
-        let sink = listener.map_or_else(Sink::silent, |listener| Sink::watched(&watch(listener)));
-        let open = || guarded(|| Engine::open(&Library::find()?, plan, sink));
-        Ok(Self(py.detach(open)?))
+        let scope = calls::scope();
+        let sink = listener.map_or_else(Sink::silent, |listener| Sink::watched(&watch(listener, &scope)));
+        let open = || Engine::open(&Library::find()?, plan, sink);
+        Ok(Self(calls::within(py, &scope, open)?))
     }
 
     /// The inputs and outputs: name, dtype, shape, whether it is an input, whether it lies in the processor's memory,
@@ -48,12 +49,12 @@ impl TensorRTEngine {
 
     /// The bytes of the GPU's memory that a context needs besides inputs and outputs, for all shapes of a profile.
     fn device_memory(&self, py: Python<'_>, profile: usize) -> PyResult<usize> {
-        Ok(py.detach(|| guarded(|| self.0.device_memory(profile)))?)
+        Ok(calls::released(py, || self.0.device_memory(profile))?)
     }
 
     /// What TensorRT's inspector says, as JSON.
     fn layers(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(py.detach(|| guarded(|| self.0.layers()))?)
+        Ok(calls::released(py, || self.0.layers())?)
     }
 
     /// The bytes of weights that need not stay on the GPU.
@@ -65,7 +66,7 @@ impl TensorRTEngine {
     /// Lets weights take so many bytes of the GPU's memory; None is all of them.
     #[pyo3(signature = (bytes=None))]
     fn set_weight_budget(&self, py: Python<'_>, bytes: Option<usize>) -> PyResult<()> {
-        Ok(py.detach(|| guarded(|| self.0.set_weight_budget(bytes)))?)
+        Ok(calls::released(py, || self.0.set_weight_budget(bytes))?)
     }
 
     /// The names of the weights that can be replaced.
@@ -78,12 +79,12 @@ impl TensorRTEngine {
     fn refit(&self, py: Python<'_>, weights: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<()> {
         let read = |(name, array): (String, Bound<'_, PyAny>)| Ok((name, arrays::read(&array)?));
         let weights = weights.into_iter().map(read).collect::<Result<Vec<_>>>()?;
-        Ok(py.detach(|| guarded(|| self.0.refit(&weights)))?)
+        Ok(calls::released(py, || self.0.refit(&weights))?)
     }
 
     /// A context.
     fn context(&self, py: Python<'_>) -> PyResult<TensorRTContext> {
-        let context = py.detach(|| guarded(|| Context::new(&self.0)))?;
+        let context = calls::released(py, || Context::new(&self.0))?;
         Ok(TensorRTContext(Mutex::new(context)))
     }
 }
@@ -95,7 +96,9 @@ pub struct TensorRTContext(Mutex<Context>);
 impl TensorRTContext {
     fn with<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut Context) -> Result<R> + Send) -> PyResult<R> {
         // What a panic leaves behind is what TensorRT has: nothing of ours is half done.
-        Ok(py.detach(|| guarded(|| call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))))?)
+        Ok(calls::released(py, || {
+            call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        })?)
     }
 }
 
@@ -187,8 +190,8 @@ impl Allocator for Callbacks {
     fn allocate(&mut self, current: *mut c_void, bytes: usize, alignment: usize, stream: *mut c_void) -> *mut c_void {
         let arguments = (current as usize, bytes, alignment, stream as usize);
         Python::attach(|py| {
-            let given = self.allocate.call1(py, arguments);
-            let given = given.and_then(|address| address.extract::<usize>(py));
+            let given = calls::call(self.allocate.bind(py), arguments);
+            let given = given.and_then(|address| address.extract::<usize>());
             given.unwrap_or_else(|error| {
                 error.write_unraisable(py, None);
                 0
@@ -198,7 +201,7 @@ impl Allocator for Callbacks {
 
     fn shape(&mut self, dims: &[i64]) {
         Python::attach(|py| {
-            if let Err(error) = self.shape.call1(py, (dims.to_vec(),)) {
+            if let Err(error) = calls::call(self.shape.bind(py), (dims.to_vec(),)) {
                 error.write_unraisable(py, None);
             }
         });

@@ -1,6 +1,7 @@
 //! What an op is: its declaration, and the contexts in which its rules run.
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::network::array::{Array, bytes_of};
 use crate::network::attr::{AttrDef, Attrs, Read};
 use crate::network::dim::{Binding, Dim, Symbols};
@@ -319,7 +320,11 @@ impl Evaluate<'_> {
     }
 
     /// Runs the network that an attribute holds.
+    ///
+    /// # Errors
+    /// As that network, and if the caller ends the work.
     pub fn run(&self, attr: &str, inputs: &[Array]) -> Result<Vec<Array>> {
+        interrupt::poll()?;
         match self.runner {
             Some(runner) => runner.run(attr, inputs),
             None => reference::evaluate(&self.attrs.body(attr).0, inputs),

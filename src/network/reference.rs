@@ -1,6 +1,7 @@
 //! The reference: runs a network op by op in double precision. Slow and exact; folding and tests use it.
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::network::array::{Array, Buffer, bytes_of};
 use crate::network::attr::Attrs;
 use crate::network::dim::{Binding, Dim, Symbols};
@@ -185,6 +186,7 @@ impl<'n> State<'n> {
     /// # Errors
     /// If the inputs do not fit the op; names the layer.
     pub fn evaluate(&mut self, id: LayerId, runner: Option<&dyn Runner>) -> Result<()> {
+        interrupt::poll()?;
         let layer = &self.network[id];
         let inputs = self.inputs(id)?;
         let attrs = at(&layer.attrs, &self.binding)?;

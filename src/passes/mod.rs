@@ -37,6 +37,7 @@ mod random;
 pub(crate) mod testing;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::interrupt;
 use crate::knobs;
 use crate::network::dtype::DType;
 use crate::network::patch::{Change, Patch};
@@ -201,6 +202,7 @@ impl<'s> Runner<'s> {
     }
 
     fn run(&mut self, network: &mut Network, pass: &Pass) -> Result<usize> {
+        interrupt::poll()?;
         let during = |e: Error| e.during(format!("in pass {}", pass.name));
         self.dump(network, pass, true)?;
         let count = (pass.apply)(network, self.settings).map_err(during)?;
@@ -269,6 +271,7 @@ pub fn rewrite_with(network: &mut Network, rule: impl Rule) -> Result<usize> {
     let most = MAX_PATCHES_PER_LAYER * (network.layer_count() + 1);
     let mut count = 0;
     while let Some(id) = pending.pop_front() {
+        interrupt::poll()?;
         waiting.remove(&id);
         let Some(layer) = network.get_layer(id) else { continue };
         // The size has the layer's name: under another one it would be another size.

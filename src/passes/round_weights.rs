@@ -81,7 +81,7 @@ fn all(network: &Network, jobs: BTreeSet<Job>) -> Result<BTreeMap<Job, Array>> {
         let (job, array) = arrays[at];
         let array = rounded(array, job.1);
         found.lock().expect("no thread fails").insert(job, array);
-    });
+    })?;
     let found = found.into_inner().expect("no thread fails");
     found.into_iter().map(|(job, array)| Ok((job, array?))).collect()
 }

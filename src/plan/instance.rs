@@ -1,6 +1,7 @@
 //! A program at concrete shapes: kernels instantiated, addresses decided. Owned by one context.
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::knobs;
 use crate::network::dim::Binding;
 use crate::plan::arena::Placed;
@@ -81,6 +82,7 @@ impl ProgramInstance {
         let fixed = fixed_slots(&program, &places, binding, threads)?;
         let mut instances = vec![];
         for step in (0..program.steps.len()).filter(|&s| !is_ahead(&program, s)) {
+            interrupt::poll()?;
             let made = instantiate(&program, step, &places, binding, threads)
                 .map_err(|e| e.layer(describe(&program, &program.steps[step])))?;
             instances.extend(made.map(|instance| (step, instance)));

@@ -1,6 +1,7 @@
 //! The program: kernels in order, each in its form, with reorders between them. Made once, at build.
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::network::array::{bytes_of, require};
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, TensorId};
@@ -127,6 +128,7 @@ impl Program {
         };
         let mut emit = Emit::new(&mut program);
         for ((group, choice), form) in cover.groups.into_iter().zip(choices).zip(chosen) {
+            interrupt::poll()?;
             let timed = Some(choice.times[form]).filter(|&time| time < timing::NAIVE as f64);
             emit.kernel(group, choice.forms[form].clone(), timed.unwrap_or_default())?;
         }

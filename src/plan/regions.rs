@@ -1,6 +1,7 @@
 //! Regions: many layers at once, of which a compiler that is not ours makes one kernel.
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::network::LayerId;
 use crate::plan::{Candidate, Refusal};
 use std::collections::BTreeMap;
@@ -51,8 +52,9 @@ impl Watch {
     /// Tells how far a phase is.
     ///
     /// # Errors
-    /// If who follows wants the build to end.
+    /// If who follows, or who called, wants the build to end.
     pub fn told(&self, phase: &str, done: usize, steps: usize) -> Result<()> {
+        interrupt::poll()?;
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         if (self.step)(phase, number(done), number(steps)) {
             return Ok(());

@@ -1,6 +1,7 @@
 //! Neighbouring runs of one queue, which go into its queue together: recorded and replayed where it can record.
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::plan::instance::{StepTime, describe};
 use crate::plan::linking::{Bases, Spots};
 use crate::plan::order::{self, Touched};
@@ -60,6 +61,7 @@ impl Run {
     }
 
     fn run(&mut self, program: &Program, queue: &dyn Queue) -> Result<()> {
+        interrupt::poll()?;
         let call = Call {
             inputs: &self.inputs,
             outputs: &self.outputs,

@@ -5,6 +5,7 @@
 //! nothing worse.
 
 use crate::error::Result;
+use crate::interrupt;
 use crate::network::array::{Buffer, require};
 use crate::plan::layout::Operand;
 use crate::plan::{Call, Form, Instance, Kernel, Provider, Request};
@@ -194,6 +195,7 @@ pub fn unless_naive(
     request: &Request,
     time: impl Fn(&mut dyn Instance) -> Result<u64> + Sync,
 ) -> Result<u64> {
+    interrupt::poll()?;
     let mut found = NAIVE;
     provider.run(request.threads, &mut || {
         let mut instance = kernel.instantiate(request)?;
@@ -240,12 +242,14 @@ pub fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {
         queue: std::ptr::null_mut(),
     };
     instance.run(&call)?;
+    interrupt::poll()?;
     let start = Instant::now();
     let mut best = u64::MAX;
     for run in 0..MOST_RUNS {
         let began = Instant::now();
         instance.run(&call)?;
         best = best.min(began.elapsed().as_nanos() as u64);
+        interrupt::poll()?;
         if run + 1 >= FEWEST_RUNS && start.elapsed() > BUDGET {
             break;
         }

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::interrupt;
 use crate::runtime::ExecutionContext;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -52,13 +53,19 @@ impl ContextPool {
     }
 
     /// A context; waits until one is free.
-    pub fn lend(&self) -> Lent<'_> {
+    ///
+    /// # Errors
+    /// If the caller ends the wait.
+    pub fn lend(&self) -> Result<Lent<'_>> {
         let mut state = self.lock();
         loop {
-            match self.take(&mut state) {
-                Some(lent) => return lent,
-                None => state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner),
+            if let Some(lent) = self.take(&mut state) {
+                return Ok(lent);
             }
+            let waited = self.returned.wait_timeout(state, interrupt::EVERY);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            interrupt::poll()?;
+            state = self.lock();
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::stages::{End, Stage};
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::network::Layer;
 use crate::network::array::Array;
 use crate::network::body;
@@ -66,6 +67,7 @@ impl StagedContext {
     ) -> Result<Vec<Array>> {
         let mut state = State::new(&engine.network, inputs)?;
         for (stage, contexts) in engine.stages.iter().zip(&mut self.stages) {
+            interrupt::poll()?;
             if let Some(context) = &mut contexts.own {
                 let feeds = stage.feeds.iter().map(|&t| state.value_of(t));
                 let feeds = feeds.chain([sizes(stage, &state)]).collect::<Result<Vec<_>>>()?;

@@ -5,7 +5,6 @@ import sys
 import pytest
 
 import neurenix as nx
-from tests.optional import torch
 from neurenix import packages
 
 

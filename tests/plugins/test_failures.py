@@ -143,3 +143,49 @@ def test_an_error_of_ours_in_a_plugin_keeps_its_kind_and_parts() -> None:
     with pytest.raises(nx.DTypeError) as told:
         network(Strict(), shape=(2, 4))
     assert (told.value.expected, told.value.got, told.value.hint) == ("a", "b", "c")
+
+
+class Leaves(trt.IPluginV2):
+    """Raises what ends a program, where it is told to."""
+
+    error: BaseException
+    at = "execute"
+
+    def get_output_shape(self, input_shapes: Any) -> Any:
+        self._leave("get_output_shape")
+        return input_shapes[0]
+
+    def get_workspace_size(self, *shapes: Any) -> int:
+        self._leave("get_workspace_size")
+        return 0
+
+    def execute(self, inputs: Any, outputs: Any, stream: Any) -> None:
+        self._leave("execute")
+        outputs[0][...] = inputs[0]
+
+    def _leave(self, method: str) -> None:
+        if method == Leaves.at:
+            raise Leaves.error
+
+
+class Own(BaseException):
+    """Somebody's own."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt("mine"), SystemExit(3), Own(1, 2)], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("at", ["get_output_shape", "get_workspace_size", "execute"])
+def test_what_ends_a_program_comes_out_as_it_is(error: BaseException, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trt.register_plugin("Leaves", Leaves)
+    monkeypatch.setattr(Leaves, "error", error, raising=False)
+    monkeypatch.setattr(Leaves, "at", at)
+    with pytest.raises(type(error)) as raised:
+        built(network("Leaves")).create_execution_context().execute(X)
+    assert raised.value is error
+    monkeypatch.setattr(Leaves, "at", "")
+    assert np.array_equal(built(network("Leaves")).create_execution_context().execute(X), leaky(X))
+
+
+def test_what_a_plugin_raised_stands_behind_its_error() -> None:
+    with pytest.raises(nx.PluginError) as raised:
+        built(network("Broken", method="execute")).create_execution_context().execute(X)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import threading
 import time
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +178,97 @@ def test_a_hundred_thousand_requests_leak_nothing(model: OptimizedModel) -> None
     # Each request makes an array of 32 bytes, a dict and a future: kept, they would be some 100 MB.
     assert after - before < 8 << 20
     assert not [t for t in threading.enumerate() if t.name == "neurenix-async"]
+
+
+def held(model: OptimizedModel, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Requests wait until it is set."""
+    gate, run = threading.Event(), model.run
+
+    def slow(inputs: Any, stream: Any = None) -> dict[str, Any]:
+        gate.wait(30)
+        return run(inputs, stream)
+
+    monkeypatch.setattr(model, "run", slow)
+    return gate
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_cancelled_future_takes_its_request_back(
+    model: OptimizedModel, monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    gate, called = held(model, monkeypatch), list[int]()
+    queue = AsyncQueue(model, 2, callback=lambda outputs, number: called.append(number), ordered=ordered)
+    running = [queue.start_async(numbered(i), i) for i in range(2)]
+    while not all(future.running() for future in running):
+        time.sleep(0.001)
+    assert not running[0].cancel(), "it runs already"
+    # Those of a callback wait for no place: such a request waits behind the others.
+    monkeypatch.setattr(queue._own, "inside", True, raising=False)
+    waiting = [queue.start_async(numbered(i), i) for i in range(2, 6)]
+    monkeypatch.setattr(queue._own, "inside", False)
+    assert waiting[0].cancel() and waiting[2].cancel()
+    gate.set()
+    queue.wait_all()
+    assert sorted(called) == [0, 1, 3, 5] and (not ordered or called == sorted(called))
+    with pytest.raises(CancelledError):
+        waiting[0].result()
+    queue.close()
+
+
+def test_requests_that_asyncio_no_longer_waits_for(model: OptimizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = held(model, monkeypatch)
+
+    async def impatient(queue: AsyncQueue) -> None:
+        for i in range(20):
+            future = asyncio.wrap_future(queue.start_async(numbered(i)))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(future, 0.001)
+            gate.set()
+
+    with AsyncQueue(model, 2) as queue:
+        asyncio.run(impatient(queue))
+        queue.wait_all()
+        assert queue.start_async(numbered(3)).result(30)["output"][0, 0] == 6
+
+
+def test_what_ends_a_thread_is_raised_by_wait_all(model: OptimizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(outputs: Any, userdata: Any) -> None:
+        raise SystemExit(3)
+
+    queue = AsyncQueue(model, 1, callback=leave)
+    for _ in range(3):
+        queue.start_async(numbered(1))
+    with pytest.raises(SystemExit):
+        queue.wait_all()
+    queue.set_callback(None)
+    gate = held(model, monkeypatch)
+    queue.start_async(numbered(1)).add_done_callback(lambda future: leave(future, None))
+    gate.set()
+    assert queue.start_async(numbered(2)).result(30)["output"][0, 0] == 4
+    with pytest.raises(SystemExit):
+        queue.close()
+
+
+def test_a_queue_that_is_dropped_does_what_was_started_and_ends(model: OptimizedModel) -> None:
+    class Keeper:
+        """Its queue calls it, and it has the queue."""
+
+        def __init__(self) -> None:
+            self.queue = AsyncQueue(model, 2, callback=self.keep)
+            self.threads = self.queue._threads
+
+        def keep(self, outputs: Any, userdata: Any) -> None:
+            seen.append(userdata)
+
+    seen: list[int] = []
+    keeper = Keeper()
+    future, threads = keeper.queue.start_async(numbered(4), 4), keeper.threads
+    del keeper
+    gc.collect()
+    assert future.result(30)["output"][0, 0] == 8
+    end = time.monotonic() + 30
+    while any(thread.is_alive() for thread in threads) and time.monotonic() < end:
+        gc.collect()
+        time.sleep(0.01)
+    assert not any(thread.is_alive() for thread in threads)
+    assert seen == [4]

@@ -75,14 +75,16 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[], Any]]] = {
         lambda: F.max_pool2d(T, 3, 2, 1),
     ),
     "max pooling, rounded up": (
-        lambda n, x: tune(n.add_pooling(x, P.MAX, (2, 3)), padding_mode=trt.PaddingMode.EXPLICIT_ROUND_UP),
-        lambda: F.max_pool2d(T, (2, 3), ceil_mode=True),
+        lambda n, x: tune(
+            n.add_pooling(x, P.MAX, (2, 3)), stride_nd=(1, 2), padding_mode=trt.PaddingMode.EXPLICIT_ROUND_UP
+        ),
+        lambda: F.max_pool2d(T, (2, 3), (1, 2), ceil_mode=True),
     ),
     "average pooling": (
         lambda n, x: tune(
             n.add_pooling_nd(x, P.AVERAGE, (3, 3)), padding_nd=(1, 1), average_count_excludes_padding=False
         ),
-        lambda: F.avg_pool2d(T, 3, 3, 1),
+        lambda: F.avg_pool2d(T, 3, 1, 1),
     ),
     "relu": (lambda n, x: n.add_activation(x, A.RELU), lambda: T.relu()),
     "leaky relu": (lambda n, x: tune(n.add_activation(x, A.LEAKY_RELU), alpha=0.3), lambda: F.leaky_relu(T, 0.3)),
@@ -207,7 +209,7 @@ def test_the_code_block_of_the_documentation(caplog: pytest.LogCaptureFixture) -
     )
     context = engine.create_execution_context()
     y = context.execute(nx.random.randn(1, 3, 224, 224))
-    assert y.shape == (1, 64, 111, 111)
+    assert y.shape == (1, 64, 221, 221)
     assert config.get_memory_pool_limit(trt.MemoryPoolType.WORKSPACE) == 1 << 30
     assert [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)] == ["input", "Pooling_0_output"]
     again = trt.Runtime(trt.Logger(trt.Logger.WARNING)).deserialize_cuda_engine(engine.serialize())
@@ -242,6 +244,8 @@ def test_a_layer_may_change_until_the_build() -> None:
     x = network.add_input("x", trt.float32, (1, 3, 8, 8))
     conv = network.add_convolution(x, 4, 3, np.ones((4, 3, 3, 3), np.float32))
     pool = network.add_pooling(conv, trt.PoolingType.MAX, 2)
+    assert pool.stride_nd == (1, 1) and pool.get_output(0).shape == (1, 4, 5, 5)
+    pool.stride_nd = (2, 2)
     assert pool.get_output(0).shape == (1, 4, 3, 3)
     conv.padding_nd = (1, 1)
     conv.name = "stem"

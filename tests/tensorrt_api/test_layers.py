@@ -39,6 +39,17 @@ K, V = (RNG.standard_normal((2, 3, 7, 4)).astype(np.float32) for _ in range(2))
 MASK = RNG.random((2, 3, 5, 7)) > 0.3
 MASK[..., 0] = True
 SCALES = np.linspace(0.02, 0.05, 4, dtype=np.float32)
+
+
+def ramp(network: trt.INetworkDefinition, shape: tuple[int, ...], start: float | None, steps: list[float]) -> Any:
+    """A LINSPACE whose start, if there is one, and steps are tensors."""
+    fill = network.add_fill(shape, trt.FillOperation.LINSPACE)
+    if start is not None:
+        fill.set_input(1, constant(network, start))
+    fill.set_input(2, constant(network, steps))
+    return fill
+
+
 GRID = RNG.uniform(-1.2, 1.2, (2, 3, 3, 2)).astype(np.float32)
 
 
@@ -120,7 +131,7 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[], Any], np.ndarray]
     ),
     "blended pooling": (
         lambda n, x: tune(n.add_pooling_nd(x, trt.PoolingType.MAX_AVERAGE_BLEND, (2, 2)), blend_factor=0.25),
-        lambda: (0.75 * F.max_pool2d(T, 2) + 0.25 * F.avg_pool2d(T, 2)).numpy(),
+        lambda: (0.75 * F.max_pool2d(T, 2, 1) + 0.25 * F.avg_pool2d(T, 2, 1)).numpy(),
         X,
     ),
     "slice beyond the ends, filled": (
@@ -139,6 +150,18 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[], Any], np.ndarray]
             trt.ElementWiseOperation.SUM,
         ),
         lambda: X + (2 + 0.5 * np.arange(8, dtype=np.float32)),
+        X,
+    ),
+    "linspace of tensors": (
+        lambda n, x: n.add_elementwise(ramp(n, (1, 1, 6, 8), 2.0, [0, 0, -1.5, 0.5]), x, trt.ElementWiseOperation.SUM),
+        lambda: X + (2 - 1.5 * np.arange(6, dtype=np.float32)[:, None] + 0.5 * np.arange(8, dtype=np.float32)),
+        X,
+    ),
+    "linspace of one tensor": (
+        lambda n, x: n.add_elementwise(
+            tune(ramp(n, (1, 1, 1, 8), None, [0, 0, 0, 3]), alpha=-1.0), x, trt.ElementWiseOperation.SUM
+        ),
+        lambda: X + (3 * np.arange(8, dtype=np.float32) - 1),
         X,
     ),
     "top k with 64-bit indices": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -24,8 +25,6 @@ class _Request(NamedTuple):
     #: The caller's stream, where the inputs lie on a GPU.
     stream: Any
     future: Future[dict[str, Any]]
-    #: Whether it holds one of the places.
-    placed: bool
 
 
 class AsyncQueue:
@@ -35,11 +34,13 @@ class AsyncQueue:
     userdata)` is called on a thread of the queue when a request is done; with `ordered=True` one call after another, in
     the order in which the requests were started. The arrays of a request must stay as they are until it is done.
 
-    What a request or the callback raises is raised by `wait_all`, the first of it; a failed request has no callback.
+    What a request or the callback raises is raised by `wait_all`, the first of it; a failed request has no callback. A
+    future that is cancelled before its request runs takes the request back: it neither runs nor has a callback.
     `jobs` 0 takes as many as keep the processor busy: two, so that one is prepared while the other runs, and with
     `hint="throughput"` one for each of the model's threads.
 
-    Used in a `with`, it waits at the end. Any thread may call it.
+    Used in a `with`, it waits at the end. A queue that is dropped does what was started; then its threads end. Any
+    thread may call it.
     """
 
     def __init__(
@@ -60,18 +61,23 @@ class AsyncQueue:
         self._ordered = ordered
         self.jobs = jobs or model.jobs
         self._free = threading.Semaphore(self.jobs)
-        self._waiting: SimpleQueue[_Request | None] = SimpleQueue()
+        self._waiting: SimpleQueue[_Item] = SimpleQueue()
         self._state = threading.Condition()
-        self._started = self._open = 0
+        self._started = 0
+        # By number: what is started and not done, and what holds one of the places.
+        self._open: set[int] = set()
+        self._placed: set[int] = set()
         self._failure: BaseException | None = None
         self._closed = False
         self._done: dict[int, tuple[_Request, Any]] = {}
         self._next = 0
         self._delivering = False
         self._own = threading.local()
-        self._threads = [threading.Thread(target=self._work, daemon=True, name=NAME) for _ in range(self.jobs)]
+        serve = (self._waiting, self._own)
+        self._threads = [threading.Thread(target=_serve, args=serve, daemon=True, name=NAME) for _ in range(self.jobs)]
         for thread in self._threads:
             thread.start()
+        weakref.finalize(self, _dismiss, self._waiting, self.jobs).atexit = False
 
     def set_callback(self, callback: Callback | None) -> None:
         """What is called when a request is done; requests that are on their way call the new one."""
@@ -96,11 +102,26 @@ class AsyncQueue:
                 if place:
                     self._free.release()
                 raise InvalidArgumentError("the queue is closed", hint="make another one")
-            request = _Request(self._started, given, userdata, stream, Future(), place)
+            request = _Request(self._started, given, userdata, stream, Future())
             self._started += 1
-            self._open += 1
-        self._waiting.put(request)
+            try:
+                self._open.add(request.number)
+                if place:
+                    self._placed.add(request.number)
+                self._waiting.put((self, request))
+            except BaseException:
+                # A signal came between: nobody may wait for what nobody serves.
+                self._leave(request.number)
+                self._open.discard(request.number)
+                raise
         return request.future
+
+    def _leave(self, number: int) -> None:
+        """Gives the place of a request back, if it holds one."""
+        with self._state:
+            if number in self._placed:
+                self._placed.discard(number)
+                self._free.release()
 
     def _by_name(self, inputs: Any) -> Mapping[str, Any]:
         if isinstance(inputs, Mapping):
@@ -131,7 +152,7 @@ class AsyncQueue:
         if getattr(self._own, "inside", False):
             raise InvalidArgumentError("a callback can't wait for its own queue", hint="wait where it was made")
         with self._state:
-            self._state.wait_for(lambda: self._open == 0)
+            self._state.wait_for(lambda: not self._open)
             self._closed = self._closed or close
             failure, self._failure = self._failure, None
         if close:
@@ -144,8 +165,7 @@ class AsyncQueue:
         self._wait(close=True)
 
     def _end(self) -> None:
-        for _ in self._threads:
-            self._waiting.put(None)
+        _dismiss(self._waiting, len(self._threads))
         for thread in self._threads:
             thread.join()
         self._threads = []
@@ -163,18 +183,16 @@ class AsyncQueue:
             if error is None:
                 raise
 
-    def _work(self) -> None:
-        self._own.inside = True
-        while (request := self._waiting.get()) is not None:
-            outcome: Any
+    def _answer(self, request: _Request) -> None:
+        outcome: Any = _CANCELLED
+        if request.future.set_running_or_notify_cancel():
             try:
                 outcome = self._model.run(request.inputs, request.stream)
                 if request.stream is not None:
                     self._model.synchronize()
             except BaseException as error:
                 outcome = error
-            self._finish(request, outcome)
-            del request, outcome
+        self._finish(request, outcome)
 
     def _finish(self, request: _Request, outcome: Any) -> None:
         if not self._ordered:
@@ -195,25 +213,47 @@ class AsyncQueue:
             self._deliver(*found)
 
     def _deliver(self, request: _Request, outcome: Any) -> None:
-        if request.placed:
-            self._free.release()
-        failure = outcome if isinstance(outcome, BaseException) else None
-        if failure is None:
-            request.future.set_result(outcome)
-            try:
+        self._leave(request.number)
+        failure: BaseException | None = None
+        try:
+            if isinstance(outcome, BaseException):
+                failure = outcome
+                request.future.set_exception(outcome)
+            elif outcome is not _CANCELLED:
+                request.future.set_result(outcome)
                 if self._callback is not None:
                     self._callback(outcome, request.userdata)
-            except BaseException as error:
-                failure = error
-        else:
-            request.future.set_exception(failure)
+        # Nothing may end a thread of the queue: SystemExit of a callback, the future's own too, is for who waits.
+        except BaseException as error:
+            failure = failure or error
         with self._state:
             self._failure = self._failure or failure
-            self._open -= 1
-            if self._open == 0:
+            self._open.discard(request.number)
+            if not self._open:
                 self._state.notify_all()
 
 
+#: What a thread of a queue does next; None is the end.
+_Item = tuple[AsyncQueue, _Request] | None
+
+
+def _serve(waiting: SimpleQueue[_Item], own: threading.local) -> None:
+    """Works for a queue. Between requests it does not hold the queue, which may then be dropped."""
+    own.inside = True
+    while (item := waiting.get()) is not None:
+        queue, request = item
+        queue._answer(request)
+        del item, queue, request
+
+
+def _dismiss(waiting: SimpleQueue[_Item], threads: int) -> None:
+    """Ends the threads of a queue when they have done what is waiting."""
+    for _ in range(threads):
+        waiting.put(None)
+
+
+#: The outcome of a request that was taken back.
+_CANCELLED = object()
 #: What its threads are called.
 NAME = "neurenix-async"
 #: More threads are a mistake.

@@ -70,7 +70,7 @@ pub fn run<T: Send>(threads: usize, work: impl FnOnce() -> Result<T> + Send) -> 
     if threads <= 1 {
         return run_alone(work);
     }
-    let turn = gate().enter(threads);
+    let turn = gate().enter(threads)?;
     if leader::is_leader() {
         let _member = Member::of(threads);
         seats::leave_to_leader(threads)?;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, ClassVar
 
 from neurenix import _native
 from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
@@ -34,11 +34,19 @@ class Builder(Scoped):
     #: There is no DLA.
     num_DLA_cores = 0
     max_DLA_batch_size = 0
+    _REFUSED: ClassVar = {"gpu_allocator": "memory comes from the provider that runs a layer"}
+
+    logger: Any
+    error_recorder: IErrorRecorder | None
+    #: As TensorRT 7 has it; networks say their batch themselves.
+    max_batch_size: int
+    _threads: int | None
+    _own: IBuilderConfig
+    _own_set: set[str]
 
     def __init__(self, logger: Any = None) -> None:
         self.logger = checked(logger)
-        self._threads: int | None = None
-        self.error_recorder: IErrorRecorder | None = None
+        self.reset()
 
     def create_network(self, flags: int = 0) -> INetworkDefinition:
         """An empty network; it is explicit and strongly typed whatever the flags are.
@@ -90,7 +98,7 @@ class Builder(Scoped):
 
     def build_engine(self, network: Given, config: IBuilderConfig | None = None) -> ICudaEngine:
         """Builds an engine. Raises as `TensorRTBackend.optimize_model`."""
-        config = config or IBuilderConfig()
+        config = self._configuration(config)
         given = network.to_network() if isinstance(network, INetworkDefinition) else network
         _check_flags(network, config)
         follower = Follower(config.progress_monitor) if config.progress_monitor is not None else None
@@ -105,10 +113,6 @@ class Builder(Scoped):
                 engine = self._build(given, config, options)
             built = True
             return engine
-        except Error:
-            if follower is not None and follower.failure is not None:
-                raise follower.failure from None
-            raise
         finally:
             if follower is not None:
                 follower.end(built)
@@ -138,7 +142,7 @@ class Builder(Scoped):
         self, network: Given, config: IBuilderConfig | None = None, kernel_text: Any = None
     ) -> IHostMemory | None:
         """Builds an engine and gives it as bytes; None, after logging the error, where that fails."""
-        engine = self.build_engine_with_config(network, config or IBuilderConfig())
+        engine = self.build_engine_with_config(network, self._configuration(config))
         return None if engine is None else engine.serialize()
 
     def build_serialized_network_to_stream(self, network: Given, config: IBuilderConfig, writer: Any) -> bool:
@@ -169,6 +173,71 @@ class Builder(Scoped):
         """Makes everything as it was at first."""
         self._threads = None
         self.error_recorder = None
+        self.max_batch_size = 1
+        # What the properties below say, for builds without a configuration.
+        self._own = IBuilderConfig()
+        self._own_set = set()
+
+    def _configuration(self, given: IBuilderConfig | None) -> IBuilderConfig:
+        """The configuration of a build: the one that is given, or else what was set of the builder itself."""
+        if given is None:
+            return self._own
+        if self._own_set and given is not self._own:
+            names = ", ".join(f"builder.{name}" for name in sorted(self._own_set))
+            self.logger.log(Severity.WARNING, f"{names}: counts for builds without an IBuilderConfig alone")
+        return given
+
+    def _set_own(self, name: str, flag: BuilderFlag, on: bool) -> None:
+        (self._own.set_flag if on else self._own.clear_flag)(flag)
+        self._own_set.add(name)
+
+    # As TensorRT 7 has them, for `build_cuda_engine(network)`.
+
+    @property
+    def fp16_mode(self) -> bool:
+        """Whether builds without a configuration compute in fp16, as TensorRT 7 has it."""
+        return self._own.get_flag(BuilderFlag.FP16)
+
+    @fp16_mode.setter
+    def fp16_mode(self, on: bool) -> None:
+        self._set_own("fp16_mode", BuilderFlag.FP16, on)
+
+    @property
+    def int8_mode(self) -> bool:
+        """Whether builds without a configuration compute in int8 where the network says how, as TensorRT 7 has it."""
+        return self._own.get_flag(BuilderFlag.INT8)
+
+    @int8_mode.setter
+    def int8_mode(self, on: bool) -> None:
+        self._set_own("int8_mode", BuilderFlag.INT8, on)
+
+    @property
+    def strict_type_constraints(self) -> bool:
+        """Whether builds without a configuration keep the precision of single layers, as TensorRT 7 has it."""
+        return self._own.get_flag(BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
+
+    @strict_type_constraints.setter
+    def strict_type_constraints(self, on: bool) -> None:
+        self._set_own("strict_type_constraints", BuilderFlag.OBEY_PRECISION_CONSTRAINTS, on)
+
+    @property
+    def refittable(self) -> bool:
+        """Whether builds without a configuration keep weights that can be replaced, as TensorRT 7 has it."""
+        return self._own.get_flag(BuilderFlag.REFIT)
+
+    @refittable.setter
+    def refittable(self, on: bool) -> None:
+        self._set_own("refittable", BuilderFlag.REFIT, on)
+
+    @property
+    def max_workspace_size(self) -> int:
+        """Bytes that kernels may use beside their operands in builds without a configuration, as TensorRT 7 has it."""
+        return self._own.workspace_size or 0
+
+    @max_workspace_size.setter
+    def max_workspace_size(self, size: int) -> None:
+        self._own.workspace_size = size
+        self._own_set.add("max_workspace_size")
 
 
 def _cache(config: IBuilderConfig, options: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:

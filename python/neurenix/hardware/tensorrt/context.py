@@ -36,6 +36,15 @@ class IExecutionContext(Scoped):
     does, or where the sizes of outputs depend on data: `engine.get_tensor_location(name)` says which.
     """
 
+    engine: ICudaEngine
+    name: str
+    debug_sync: bool
+    enqueue_emits_profile: bool
+    persistent_cache_limit: int
+    nvtx_verbosity: ProfilingVerbosity
+    error_recorder: IErrorRecorder | None
+    temporary_allocator: Any
+
     def __init__(self, engine: ICudaEngine) -> None:
         self.engine = engine
         self.name = ""
@@ -43,8 +52,8 @@ class IExecutionContext(Scoped):
         self.enqueue_emits_profile = True
         self.persistent_cache_limit = 0
         self.nvtx_verbosity = ProfilingVerbosity.DETAILED
-        self.error_recorder: IErrorRecorder | None = None
-        self.temporary_allocator: Any = None
+        self.error_recorder = None
+        self.temporary_allocator = None
         self._profiler: IProfiler | None = None
         self._listener: IDebugListener | None = None
         self._made = engine._engine

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.hardware.tensorrt.layer import ILayer, ITensor
+from neurenix.hardware.tensorrt.strict import Strict
 
 if TYPE_CHECKING:
     from neurenix.hardware.tensorrt.graph import Definition
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from neurenix.hardware.tensorrt.layers.loop import ILoop
 
 
-class Block(ABC):
+class Block(Strict, ABC):
     """What a loop and a conditional share."""
+
+    #: Its name, which its layer in the engine has.
+    name: str
 
     def __init__(self, network: Definition, name: str) -> None:
         self._network = network
-        #: Its name, which its layer in the engine has.
         self.name = name
 
     def _own(self, layer: ILayer) -> Any:

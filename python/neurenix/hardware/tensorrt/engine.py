@@ -23,9 +23,10 @@ from neurenix.hardware.tensorrt.memory import IHostMemory
 from neurenix.hardware.tensorrt.plugins.describe import TensorFormat
 from neurenix.hardware.tensorrt.ports import Port, Ranges, ports_of, unknown
 from neurenix.hardware.tensorrt.scoped import Scoped
+from neurenix.hardware.tensorrt.strict import Strict
 
 
-class IRuntimeConfig:
+class IRuntimeConfig(Strict):
     """How a context is made."""
 
     def __init__(self) -> None:
@@ -42,8 +43,10 @@ class IRuntimeConfig:
         return self._strategy
 
 
-class ISerializationConfig:
+class ISerializationConfig(Strict):
     """What an engine file shall hold."""
+
+    flags: int
 
     def __init__(self) -> None:
         self.flags = 0
@@ -78,6 +81,9 @@ class ICudaEngine(Scoped):
     hardware_compatibility_level = e.HardwareCompatibilityLevel.NONE
     tactic_sources = (1 << len(e.TacticSource)) - 1
 
+    profiling_verbosity: e.ProfilingVerbosity
+    error_recorder: IErrorRecorder | None
+
     def __init__(
         self,
         engine: _native.Engine,
@@ -91,7 +97,7 @@ class ICudaEngine(Scoped):
         self._ports = ports_of(engine)
         self._told: dict[str, Any] | None = None
         self.profiling_verbosity = profiling_verbosity
-        self.error_recorder: IErrorRecorder | None = None
+        self.error_recorder = None
 
     def _report(self) -> dict[str, Any]:
         if self._told is None:
@@ -186,10 +192,15 @@ class ICudaEngine(Scoped):
         port = self._port(name)
         return port.profile_shapes(self._profile(profile_index)) if port.mode is e.TensorIOMode.INPUT else []
 
-    def get_tensor_profile_values(self, name: str, profile_index: int) -> list[list[int]]:
-        """An empty list: no input tells shapes by its elements alone."""
-        self._port(name)
-        self._profile(profile_index)
+    def get_tensor_profile_values(self, name: int | str, profile_index: str | int) -> list[list[int]]:
+        """An empty list: no input tells shapes by its elements alone.
+
+        TensorRT takes the number of the profile first and the tensor second, under each other's names; here both orders
+        will do.
+        """
+        tensor, profile = (profile_index, name) if isinstance(profile_index, str) else (name, profile_index)
+        self._port(str(tensor))
+        self._profile(int(profile))
         return []
 
     def is_shape_inference_io(self, name: str) -> bool:

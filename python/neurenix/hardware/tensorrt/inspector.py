@@ -13,6 +13,7 @@ from neurenix.hardware.tensorrt.build_enums import (
 )
 from neurenix.hardware.tensorrt.enums import Dims, as_data_type
 from neurenix.hardware.tensorrt.interfaces import IErrorRecorder
+from neurenix.hardware.tensorrt.strict import Strict
 
 if TYPE_CHECKING:
     from neurenix.hardware.tensorrt.context import IExecutionContext
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
     from neurenix.hardware.tensorrt.ports import Port
 
 
-class EngineInspector:
+class EngineInspector(Strict):
     """Tells of the kernels of an engine: their layers, their nodes in the model, what runs them, how long that took."""
+
+    #: The context whose shapes count; kernels are the same for all.
+    execution_context: IExecutionContext | None
+    error_recorder: IErrorRecorder | None
 
     def __init__(self, engine: ICudaEngine) -> None:
         self._engine = engine
-        #: The context whose shapes count; kernels are the same for all.
-        self.execution_context: IExecutionContext | None = None
-        self.error_recorder: IErrorRecorder | None = None
+        self.execution_context = None
+        self.error_recorder = None
 
     def get_layer_information(self, layer_index: int, format: LayerInformationFormat) -> str:
         """One kernel: a JSON object, or a line. Raises `InvalidArgumentError` where there is none of this number."""

@@ -13,6 +13,7 @@ from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
 from neurenix.hardware.tensorrt.build_enums import TensorLocation
 from neurenix.hardware.tensorrt.enums import DataType, Dims, as_data_type, as_dtype
 from neurenix.hardware.tensorrt.layer_enums import LayerType
+from neurenix.hardware.tensorrt.strict import Strict
 
 if TYPE_CHECKING:
     from neurenix.hardware.tensorrt.graph import Definition
@@ -23,7 +24,7 @@ Emit = Callable[["ILayer", "Scope"], "list[Tensor]"]
 _KINDS = {kind.op: kind for kind in LayerType}
 
 
-class ITensor:
+class ITensor(Strict):
     """A tensor of a network in the making."""
 
     #: Formats are row-major here: the bit of TensorFormat.LINEAR.

@@ -45,6 +45,7 @@ class ILogger(Scoped):
 class Logger(ILogger):
     """TensorRT's logger: messages up to a severity go to Python's logging, logger "neurenix"."""
 
+    min_severity: _Severity
     _LEVELS = (logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
     def __init__(self, min_severity: _Severity = Severity.WARNING) -> None:

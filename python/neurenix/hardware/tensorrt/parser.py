@@ -16,6 +16,7 @@ from neurenix.hardware.tensorrt.layer import ITensor
 from neurenix.hardware.tensorrt.layers import INetworkDefinition
 from neurenix.hardware.tensorrt.logger import checked, report
 from neurenix.hardware.tensorrt.scoped import Scoped
+from neurenix.hardware.tensorrt.strict import Strict
 
 if TYPE_CHECKING:
     import onnx
@@ -92,6 +93,8 @@ class OnnxParser(Scoped):
     `parse` and its kin give False where a model can't be read, after the whole error went to the logger; `get_error`
     and `trt.last_error()` have it.
     """
+
+    flags: int
 
     def __init__(self, network: INetworkDefinition, logger: Any = None) -> None:
         if not isinstance(network, INetworkDefinition):
@@ -264,7 +267,7 @@ def _pieces(proto: onnx.ModelProto) -> Iterator[tuple[list[int], bool]]:
         yield piece, before
 
 
-class OnnxParserRefitter:
+class OnnxParserRefitter(Strict):
     """Gives the weights of an ONNX model to a `Refitter`, by their names."""
 
     def __init__(self, refitter: Any, logger: Any = None) -> None:

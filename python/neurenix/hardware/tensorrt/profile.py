@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.tensorrt.enums import Dims
+from neurenix.hardware.tensorrt.strict import Strict
 from neurenix.shapes import Shape
 
 
-class IOptimizationProfile:
+class IOptimizationProfile(Strict):
     """The shapes to optimise for."""
 
     def __init__(self) -> None:

@@ -9,23 +9,15 @@ WHOLE = "Building the engine"
 
 
 class Follower:
-    """Tells a monitor of a build; what the monitor raises ends the build, and `failure` keeps it."""
+    """Tells a monitor of a build; what the monitor raises ends the build, which raises it."""
 
     def __init__(self, monitor: IProgressMonitor) -> None:
         self._monitor = monitor
         self._phase: str | None = None
-        self.failure: BaseException | None = None
         monitor.phase_start(WHOLE, None, 1)
 
     def __call__(self, phase: str, done: int, steps: int) -> bool:
         """Whether the build goes on."""
-        try:
-            return self._step(phase, done, steps)
-        except BaseException as error:  # Nothing may pass through the native module; `Builder` raises it.
-            self.failure = error
-            return False
-
-    def _step(self, phase: str, done: int, steps: int) -> bool:
         if self._phase != phase or done == 0:
             self._finish()
             self._phase = phase

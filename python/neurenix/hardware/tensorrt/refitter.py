@@ -26,6 +26,12 @@ class Refitter(Scoped):
     Raises `InvalidArgumentError` for an engine that was not built so.
     """
 
+    engine: ICudaEngine
+    logger: Any
+    error_recorder: IErrorRecorder | None
+    max_threads: int
+    weights_validation: bool
+
     def __init__(self, engine: ICudaEngine, logger: Any = None) -> None:
         if not engine.refittable:
             raise InvalidArgumentError(
@@ -34,11 +40,12 @@ class Refitter(Scoped):
             )
         self.engine = engine
         self.logger = checked(logger)
-        self.error_recorder: IErrorRecorder | None = None
+        self.error_recorder = None
         self.max_threads = _native.default_threads()
         self.weights_validation = True
         self._types = {name: (np.dtype(dtype), tuple(shape)) for name, dtype, shape in engine._engine.weights}
-        self._given: dict[str, np.ndarray[Any, Any]] = {}
+        #: What was given for them, read when the engine is refitted.
+        self._given: dict[str, Any] = {}
 
     def get_all_weights(self) -> list[str]:
         """The names of all weights."""
@@ -62,20 +69,14 @@ class Refitter(Scoped):
     def set_named_weights(self, name: str, weights: Any, location: TensorLocation = TensorLocation.HOST) -> bool:
         """Gives new elements for a weight: an array or Weights of as many elements of its dtype.
 
+        They are read by `refit_cuda_engine`: the array must be there until then, and may still change.
+
         False, after logging why, where there is no such weight or they don't fit.
         """
 
         def keep() -> None:
-            dtype, shape = self._type(name)
-            array = weights.array if isinstance(weights, Weights) else arrays.to_numpy(weights)
-            if array.dtype != dtype or array.size != int(np.prod(shape, dtype=np.int64)):
-                raise ShapeError(
-                    "a weight has another dtype or number of elements than the one that it replaces",
-                    tensor=name,
-                    expected=f"{dtype}{list(shape)}",
-                    got=f"{array.dtype}{list(array.shape)}",
-                )
-            self._given[name] = np.array(array, copy=True).reshape(shape)
+            self._read(name, weights)
+            self._given[name] = weights
 
         return self._tried(keep)
 
@@ -87,7 +88,7 @@ class Refitter(Scoped):
         """The elements that were set, or those that the engine has."""
         self._type(weights_name)
         given = self._given.get(weights_name)
-        return Weights(self.engine._engine.weight(weights_name) if given is None else given)
+        return Weights(self.engine._engine.weight(weights_name) if given is None else self._read(weights_name, given))
 
     def get_weights_prototype(self, weights_name: str) -> Weights:
         """A weight's dtype and shape, with zeros."""
@@ -107,7 +108,8 @@ class Refitter(Scoped):
         """Puts the new elements into the engine, all or none; False, after logging the error, where that fails."""
 
         def refit() -> None:
-            self.engine._replace(self.engine._engine.refit(self._given, self.engine._options))
+            given = {name: self._read(name, weights) for name, weights in self._given.items()}
+            self.engine._replace(self.engine._engine.refit(given, self.engine._options))
             self._given.clear()
 
         return self._tried(refit)
@@ -115,6 +117,19 @@ class Refitter(Scoped):
     def refit_cuda_engine_async(self, stream_handle: int) -> bool:
         """As `refit_cuda_engine`; it is done when this returns."""
         return self.refit_cuda_engine()
+
+    def _read(self, name: str, weights: Any) -> np.ndarray[Any, Any]:
+        """The elements as they are now; raises where they don't fit."""
+        dtype, shape = self._type(name)
+        array = weights.array if isinstance(weights, Weights) else arrays.to_numpy(weights)
+        if array.dtype != dtype or array.size != int(np.prod(shape, dtype=np.int64)):
+            raise ShapeError(
+                "a weight has another dtype or number of elements than the one that it replaces",
+                tensor=name,
+                expected=f"{dtype}{list(shape)}",
+                got=f"{array.dtype}{list(array.shape)}",
+            )
+        return array.reshape(shape)
 
     def _type(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
         if name not in self._types:

@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from neurenix import _native
 from neurenix.errors import Error, FileError, InvalidArgumentError, UnsupportedError
@@ -26,14 +26,23 @@ class Runtime(Scoped):
 
     num_DLA_cores = 0
     DLA_core = -1
+    _REFUSED: ClassVar = {
+        "DLA_core": "there is no DLA",
+        "gpu_allocator": "memory comes from the provider that runs a layer",
+    }
+
+    logger: Any
+    error_recorder: IErrorRecorder | None
+    #: Engines hold no code, whatever is allowed.
+    engine_host_code_allowed: bool
+    temporary_directory: str | None
 
     def __init__(self, logger: Any = None) -> None:
         self.logger = checked(logger)
         self._threads: int | None = None
-        self.error_recorder: IErrorRecorder | None = None
-        #: Engines hold no code, whatever is allowed.
+        self.error_recorder = None
         self.engine_host_code_allowed = False
-        self.temporary_directory: str | None = None
+        self.temporary_directory = None
 
     @property
     def max_threads(self) -> int:

@@ -9,12 +9,13 @@ from types import TracebackType
 
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.tensorrt.memory import IHostMemory
+from neurenix.hardware.tensorrt.strict import Strict
 
 #: A time: its checksum, nanoseconds, and what was timed (the kernel, the device, the libraries).
 _LINE = re.compile(rb"[0-9a-f]{16}\t[0-9]+\t[^\t]")
 
 
-class ITimingCache:
+class ITimingCache(Strict):
     """Times that builds measured: each names its device and its libraries, so that caches of several machines mix.
 
     `config.create_timing_cache(b"")` makes one; a build after `config.set_timing_cache(cache, False)` fills it.

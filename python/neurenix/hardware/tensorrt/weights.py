@@ -12,12 +12,15 @@ from neurenix import arrays
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.tensorrt.enums import DataType, as_data_type, as_dtype
 
+#: Element types of which TensorRT has two in a byte, where an array has one in each.
+_HALVES = ("int4", "float4_e2m1fn")
+
 
 class Weights:
     """An array of weights: `Weights(array)`, `Weights(dtype)` for none, `Weights(dtype, pointer, count)`.
 
     A pointer is the address of `count` elements in the processor's memory, which must stay as they are while the
-    Weights are in use.
+    Weights are in use. Elements of 4 bits lie there two to a byte, the first one in the lower half; they are copied.
     """
 
     def __init__(self, a: Any = np.float32, ptr: int | None = None, count: int | None = None) -> None:
@@ -44,8 +47,8 @@ class Weights:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return int(self.array.nbytes)
+        """Bytes of all elements, as TensorRT holds them."""
+        return (self.size + 1) // 2 if self.array.dtype.name in _HALVES else int(self.array.nbytes)
 
     def __len__(self) -> int:
         return self.size
@@ -56,7 +59,10 @@ def _at(address: int | None, count: int, dtype: np.dtype[Any]) -> np.ndarray[Any
         return np.empty(0, dtype)
     if not address:
         raise InvalidArgumentError("the weights have elements and no address", got=f"count {count}, pointer {address}")
-    return memory_at(address, (count,), dtype)
+    if dtype.name not in _HALVES:
+        return memory_at(address, (count,), dtype)
+    pairs = memory_at(address, ((count + 1) // 2,), np.dtype(np.uint8))
+    return np.stack([pairs & 0xF, pairs >> 4], axis=-1).ravel()[:count].view(dtype)
 
 
 def memory_at(address: int, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -10,6 +10,7 @@ use std::{
 
 use super::worker::Worker;
 use crate::error::Result;
+use crate::interrupt;
 
 /// Lets no more than `capacity` threads run at a time.
 pub(super) struct Gate {
@@ -43,7 +44,10 @@ impl Gate {
     }
 
     /// Waits for its turn to run `threads` threads.
-    pub(super) fn enter(&self, threads: usize) -> Turn<'_> {
+    ///
+    /// # Errors
+    /// If the caller ends the wait.
+    pub(super) fn enter(&self, threads: usize) -> Result<Turn<'_>> {
         let share = threads.min(self.capacity);
         let mut state = self.lock();
         if state.queue.is_empty() && state.free >= share {
@@ -58,10 +62,19 @@ impl Gate {
             state.queue.push_back(waiter.clone());
             drop(state);
             while !waiter.granted.load(Ordering::Acquire) {
-                thread::park();
+                thread::park_timeout(interrupt::EVERY);
+                interrupt::poll().inspect_err(|_| self.leave(&waiter))?;
             }
         }
-        Turn { gate: self, share }
+        Ok(Turn { gate: self, share })
+    }
+
+    /// Waits no longer; gives back what was granted meanwhile.
+    fn leave(&self, waiter: &Arc<Waiter>) {
+        let mut state = self.lock();
+        state.queue.retain(|other| !Arc::ptr_eq(other, waiter));
+        let granted = waiter.granted.load(Ordering::Acquire);
+        state.give_back(if granted { waiter.threads } else { 0 });
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -91,13 +104,19 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut state = self.gate.lock();
-        state.free += self.share;
-        while let Some(next) = state.queue.front()
-            && next.threads <= state.free
-            && let Some(next) = state.queue.pop_front()
+        self.gate.lock().give_back(self.share);
+    }
+}
+
+impl State {
+    /// Frees threads, and lets those run who wait for no more than are free.
+    fn give_back(&mut self, threads: usize) {
+        self.free += threads;
+        while let Some(next) = self.queue.front()
+            && next.threads <= self.free
+            && let Some(next) = self.queue.pop_front()
         {
-            state.free -= next.threads;
+            self.free -= next.threads;
             next.granted.store(true, Ordering::Release);
             next.thread.unpark();
         }

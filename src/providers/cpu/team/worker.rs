@@ -12,6 +12,7 @@ use std::{
 
 use super::{Member, seats};
 use crate::error::{Error, Result};
+use crate::interrupt::{self, Scope};
 
 /// How often a waiting thread looks before it parks: a few microseconds, since its core is wanted by the team.
 const SPINS: usize = 50;
@@ -52,8 +53,15 @@ impl Worker {
         self.threads
     }
 
-    /// Hands `work`, which must not panic, to the worker and waits until it is done. One caller at a time.
+    /// Hands `work`, which must not panic, to the worker and waits until it is done. One caller at a time. The worker is part
+    /// of what the caller does, and the caller looks now and then whether that is to end.
     pub(super) fn execute(&self, work: &mut Work<'_>) {
+        let scope = interrupt::current();
+        let mut work = || {
+            let _part = scope.as_ref().map(Scope::join);
+            work();
+        };
+        let work: &mut Work<'_> = &mut work;
         // SAFETY: only the lifetime changes, and this call returns after the worker is through with `work`.
         let work = unsafe { transmute::<*mut Work<'_>, *mut Work<'static>>(work) };
         let job = Job {
@@ -65,13 +73,22 @@ impl Worker {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
-        wait(|| job.done.load(Ordering::Acquire).then_some(()));
+        let done = || job.done.load(Ordering::Acquire).then_some(());
+        match scope.is_some() {
+            true => wait(done, || {
+                thread::park_timeout(interrupt::EVERY);
+                // What ends the work stays: the worker learns it.
+                _ = interrupt::poll();
+            }),
+            false => wait(done, thread::park),
+        }
     }
 
     fn serve(&self) {
         let _member = Member::of(self.threads);
         loop {
-            let job = wait(|| ptr::NonNull::new(self.mailbox.swap(ptr::null_mut(), Ordering::Acquire)));
+            let mail = || ptr::NonNull::new(self.mailbox.swap(ptr::null_mut(), Ordering::Acquire));
+            let job = wait(mail, thread::park);
             // Only a panic is reported here, and it costs time alone.
             let _ = seats::leave_to_leader(self.threads);
             // SAFETY: `execute` keeps the job alive until `done`, and `work` is its caller's closure, used here alone.
@@ -87,7 +104,7 @@ impl Worker {
 }
 
 /// Waits until `ready` gives something: looks a while, then parks between looks.
-fn wait<T>(ready: impl Fn() -> Option<T>) -> T {
+fn wait<T>(ready: impl Fn() -> Option<T>, park: impl Fn()) -> T {
     for _ in 0..SPINS {
         if let Some(found) = ready() {
             return found;
@@ -98,6 +115,6 @@ fn wait<T>(ready: impl Fn() -> Option<T>) -> T {
         if let Some(found) = ready() {
             return found;
         }
-        thread::park();
+        park();
     }
 }

@@ -77,7 +77,8 @@ pub fn fulfil() {
 fn build(wishes: &[Arc<dyn Wish>]) {
     let open: Vec<_> = wishes.iter().filter(|wish| wish.is_open()).collect();
     if open.len() > 1 {
-        on_threads(open.len(), |at| open[at].build());
+        // What ended it stays for the next who polls; a wish that is left out is fulfilled by who asks.
+        _ = on_threads(open.len(), |at| open[at].build());
     }
 }
 

@@ -46,11 +46,13 @@ class INetworkDefinition(
 
     has_implicit_batch_dimension = False
 
+    error_recorder: IErrorRecorder | None
+
     def __init__(self, name: str = "network", flags: int = 0, builder: Builder | None = None) -> None:
         super().__init__(name)
         self._flags = flags
         self._builder = builder
-        self.error_recorder: IErrorRecorder | None = None
+        self.error_recorder = None
 
     @property
     def flags(self) -> int:

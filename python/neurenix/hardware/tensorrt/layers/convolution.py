@@ -136,7 +136,7 @@ class ConvolutionLayers(Definition):
     def add_pooling_nd(self, input: Any, type: e.PoolingType, window_size: Ints) -> ILayer:
         """Pooling.
 
-        Properties: type, window_size_nd, stride_nd (the window's size at first), padding_nd, pre_padding, post_padding,
+        Properties: type, window_size_nd, stride_nd (1 at first), padding_nd, pre_padding, post_padding,
         padding_mode, average_count_excludes_padding, blend_factor (of the average, for MAX_AVERAGE_BLEND).
         """
         x = self._resolve(input)
@@ -146,7 +146,7 @@ class ConvolutionLayers(Definition):
             **_WINDOW,
             "type": type,
             "window_size_nd": tuple(spread(window_size, rank, "window_size")),
-            "stride_nd": tuple(spread(window_size, rank)),
+            "stride_nd": (1,) * rank,
             "average_count_excludes_padding": True,
             "blend_factor": 0.0,
         }

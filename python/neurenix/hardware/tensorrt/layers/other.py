@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from neurenix._native import Tensor
-from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.hardware.tensorrt import layer_enums as e
 from neurenix.hardware.tensorrt.enums import as_dtype
 from neurenix.hardware.tensorrt.graph import Definition
@@ -21,6 +21,9 @@ def _fill(layer: ILayer, scope: Scope) -> list[Tensor]:
         raise UnsupportedError("random numbers are not supported", got=str(layer.operation))
     dtype = as_dtype(layer.to_type)
     count = scope.integers(0, None)
+    given = [scope.get(i) for i in (1, 2)]
+    if count is None and any(tensor is not None for tensor in given):
+        return [_ramp(layer, scope, dtype)]
     if count is None:
         shape = tuple(int(d) for d in layer.shape)
         steps = np.broadcast_to(np.asarray(layer.beta, np.float64), (len(shape),))
@@ -31,12 +34,31 @@ def _fill(layer: ILayer, scope: Scope) -> list[Tensor]:
     stop = scope.add("Reshape", count, scope.constant([], np.int64))
     places = scope.add("Range", scope.constant(0, np.int64), stop, scope.constant(1, np.int64))
     places = scope.add("Cast", places, to=dtype)
-    given = [scope.get(i) for i in (1, 2)]
     start, step = (
         scope.constant(value, dtype) if tensor is None else scope.add("Cast", tensor, to=dtype)
         for tensor, value in zip(given, (layer.alpha, layer.beta), strict=True)
     )
     return [scope.add("Add", scope.add("Mul", places, step), start)]
+
+
+def _ramp(layer: ILayer, scope: Scope, dtype: np.dtype[Any]) -> Tensor:
+    """start + step * index summed over the axes, where tensors tell the start or the steps."""
+    shape = tuple(int(d) for d in layer.shape)
+    start, steps = scope.get(1), scope.get(2)
+    if steps is not None and tuple(steps.shape) != (len(shape),):
+        raise ShapeError(
+            "the steps of a Fill are one for each dimension", expected=f"[{len(shape)}]", got=str(list(steps.shape))
+        )
+    if start is not None and tuple(start.shape) not in ((), (1,)):
+        raise ShapeError("the start of a Fill is one number", expected="[]", got=str(list(start.shape)))
+    if steps is None:
+        steps = scope.constant(np.broadcast_to(np.asarray(layer.beta), (len(shape),)).astype(dtype))
+    places = np.moveaxis(np.indices(shape), 0, -1).astype(dtype)
+    moved = scope.add("Mul", scope.constant(places), scope.add("Cast", steps, to=dtype))
+    total = scope.add("ReduceSum", moved, axes=[-1], keepdims=0)
+    if start is None:
+        return scope.add("Add", total, scope.constant(layer.alpha, dtype))
+    return scope.add("Add", total, scope.add("Cast", start, to=dtype))
 
 
 class OtherLayers(Definition):

@@ -23,6 +23,7 @@ from neurenix.hardware.tensorrt.plugins.interfaces import (
 )
 from neurenix.hardware.tensorrt.plugins.libraries import load_plugin_library
 from neurenix.hardware.tensorrt.plugins.simple import IPluginV2
+from neurenix.hardware.tensorrt.strict import Strict
 
 LOG = logging.getLogger("neurenix")
 
@@ -81,18 +82,21 @@ class _Foreign:
         return adapter(made, self._identity)
 
 
-class IPluginRegistry:
+class IPluginRegistry(Strict):
     """All creators, of Python and of libraries in C++. There is one registry: `get_plugin_registry()`.
 
     `parent_search_enabled` says in TensorRT whether registries above are asked too: there are none here. An
     `error_recorder` is told what goes wrong by its `report_error(code, text)`.
     """
 
+    parent_search_enabled: bool
+    error_recorder: Any
+
     def __init__(self) -> None:
         self._creators: dict[Identity, Any] = {}
         self._resources: dict[str, tuple[Any, int]] = {}
         self.parent_search_enabled = True
-        self.error_recorder: Any = None
+        self.error_recorder = None
 
     def register_creator(self, creator: Any, plugin_namespace: str = "") -> bool:
         """Adds a creator; False, with the reason in the log, where there is one of its name, version and namespace."""

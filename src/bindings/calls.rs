@@ -1,0 +1,96 @@
+//! How calls cross: from Python into work of ours, and from there into functions of Python's.
+
+use super::errors::guarded;
+use crate::error::{Error, Result};
+use crate::interrupt::Scope;
+use crate::shutdown;
+use pyo3::BoundObject;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use std::mem;
+use std::thread;
+use std::time::Duration;
+
+/// Runs `work` without the GIL; the end of the process waits for it.
+///
+/// # Errors
+/// Those of the work.
+pub fn released<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    py.detach(|| shutdown::call(|| guarded(work)))
+}
+
+/// As [`released`], for work that may take long: where it polls, handlers of signals run, and what they raise ends it.
+///
+/// # Errors
+/// Those of the work, and what ended it.
+pub fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    within(py, &scope(), work)
+}
+
+/// As [`interruptible`], with a scope that others may end, too.
+///
+/// # Errors
+/// As [`interruptible`].
+pub fn within<T: Send>(py: Python<'_>, scope: &Scope, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    released(py, || scope.run(work))
+}
+
+/// Work that signals and the end of the process end.
+pub fn scope() -> Scope {
+    Scope::new(|| {
+        shutdown::poll()?;
+        Python::attach(|py| py.check_signals()).map_err(Error::from)
+    })
+}
+
+/// Calls a function of Python's. Where the interpreter ends meanwhile, the thread stops in there for good.
+///
+/// # Errors
+/// What it raises.
+pub fn call<'py>(
+    function: &Bound<'py, PyAny>,
+    arguments: impl IntoPyObject<'py, Target = PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = function.py();
+    let arguments = arguments.into_pyobject(py).map_err(Into::into)?.into_bound();
+    let stay = Stay;
+    // SAFETY: both are alive; null stands for no keywords.
+    let result = unsafe { PyObject_Call(function.as_ptr(), arguments.as_ptr(), std::ptr::null_mut()) };
+    mem::forget(stay);
+    // SAFETY: the result is ours, or null where an exception is set.
+    unsafe { Bound::from_owned_ptr_or_err(py, result) }
+}
+
+/// Calls a method of an object of Python's, as [`call`].
+///
+/// # Errors
+/// What it raises.
+pub fn call_method<'py>(
+    object: &Bound<'py, PyAny>,
+    name: impl IntoPyObject<'py, Target = PyString>,
+    arguments: impl IntoPyObject<'py, Target = PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    call(&object.getattr(name)?, arguments)
+}
+
+unsafe extern "C-unwind" {
+    /// As PyO3 declares it, but that it may unwind: an interpreter before 3.14 that ends takes down the stack of each other
+    /// thread that asks for the GIL, and frames of Rust's would end the process.
+    fn PyObject_Call(
+        function: *mut ffi::PyObject,
+        arguments: *mut ffi::PyObject,
+        keywords: *mut ffi::PyObject,
+    ) -> *mut ffi::PyObject;
+}
+
+/// Where a stack that is taken down stops.
+struct Stay;
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        loop {
+            thread::sleep(Duration::from_secs(3600));
+        }
+    }
+}
