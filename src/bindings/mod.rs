@@ -40,6 +40,7 @@ mod _native {
     use super::engine::Engine;
     #[pymodule_export]
     use super::every_form::run_every_form;
+    #[pymodule_export]
     use super::files::Replacement;
     #[pymodule_export]
     use super::knobs::knobs;
