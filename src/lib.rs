@@ -6,6 +6,7 @@ mod bindings;
 pub mod engine;
 pub mod error;
 pub mod knobs;
+pub mod nearest;
 pub mod network;
 pub mod passes;
 pub mod plan;

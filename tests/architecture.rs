@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the top; `providers` of one kind do not know each other, and `bindings` is used by nobody.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 10] = [
     "error",
+    "nearest",
     "knobs",
     "threads",
     "network",

@@ -36,7 +36,7 @@ mod _native {
     #[pymodule_export]
     use super::engine::Engine;
     #[pymodule_export]
-    use super::knobs::knobs;
+    use super::knobs::{knob, knobs};
     #[pymodule_export]
     use super::layer::Layer;
     #[pymodule_export]
