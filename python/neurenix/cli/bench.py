@@ -31,7 +31,7 @@ from neurenix.hardware.optimized import OptimizedModel, Profile, describe_memory
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_model_arguments(parser)
-    parser.add_argument("--iterations", type=int, help="timed calls, at least 10 (as many as --duration allows)")
+    parser.add_argument("--iterations", type=int, help="timed calls (as many as --duration allows, at least 10)")
     parser.add_argument("--duration", type=float, default=3.0, help="seconds, without --iterations (3)")
     parser.add_argument("--warmup", "--warmUp", type=float, default=200, help="milliseconds of untimed calls (200)")
     parser.add_argument("--percentile", default="90,95,99", metavar="P,...", help="of the latency (90,95,99)")
@@ -51,11 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures and prints; 1 when what was asked for did not come about."""
     percentiles = _percentiles(arguments.percentile)
+    _check(arguments)
     source = load_model(arguments.model, arguments.ckpt, arguments.config)
     begin = time.perf_counter()
     model = optimize(arguments, source)
     built = time.perf_counter() - begin
-    inputs = inputs_for(arguments, model.inputs)
+    inputs = inputs_for(arguments, model)
     begin = time.perf_counter()
     outputs = model(inputs)
     first = time.perf_counter() - begin
@@ -80,6 +81,14 @@ def run(arguments: argparse.Namespace) -> int:
             print(profile)
         print(f"&&&& {'PASSED' if content['passed'] else 'FAILED'} neurenix bench {arguments.model}")
     return 0 if content["passed"] else 1
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuses numbers that nothing can be measured with."""
+    for name, least in (("iterations", 1), ("duration", 0), ("warmup", 0)):
+        value = getattr(arguments, name)
+        if value is not None and not value >= least:
+            raise InvalidArgumentError(f"--{name} is too small", expected=f"{least} or more", got=f"{value:g}")
 
 
 def _percentiles(text: str) -> Sequence[float]:
@@ -158,8 +167,6 @@ def _print(content: dict[str, Any], ours: Times) -> None:
     print("Providers: " + ", ".join(f"{name} ({count} layers)" for name, count in content["providers"].items()))
     if not content["passed"]:
         print(f"Error: no layer computes in {content['precision']}")
-    for note in content["notes"]:
-        print(f"Note: {note}")
     print(
         f"Memory: weights {describe_memory(memory['weights'])}, activations {describe_memory(memory['activations'])} "
         f"({memory['reuse']:.0%} saved by reuse), peak host {describe_memory(memory['peak_host_rss'])}"
