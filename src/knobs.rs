@@ -160,7 +160,7 @@ pub static LOG: Knob<LogLevel> = Knob::new(
     "NEURENIX_LOG",
     "warning",
     |text| {
-        Some(match text {
+        Some(match text.to_lowercase().as_str() {
             "off" => LogLevel::Off,
             "error" => LogLevel::Error,
             "warning" => LogLevel::Warning,
@@ -169,7 +169,8 @@ pub static LOG: Knob<LogLevel> = Knob::new(
             _ => return None,
         })
     },
-    "how much is said on stderr: off, error, warning, info or debug",
+    "how much is said through Python's logger \"neurenix\", on stderr where the program sets up no logging: off, error, \
+     warning, info or debug",
 );
 
 /// Every knob.

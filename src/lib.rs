@@ -7,6 +7,7 @@ pub mod engine;
 pub mod error;
 pub mod interrupt;
 pub mod knobs;
+pub mod nearest;
 pub mod network;
 pub mod passes;
 pub mod plan;

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the top; `providers` of one kind do not know each other, and `bindings` is used by nobody.
-const ORDER: [&str; 12] = [
+const ORDER: [&str; 13] = [
     "error",
     "interrupt",
     "shutdown",
+    "nearest",
     "knobs",
     "replace",
     "threads",

@@ -703,6 +703,11 @@ def gpu_info(device: SupportsIndex) -> dict[str, Any]:
     What is known of the GPU of this number.
     """
 
+def knob(name: str) -> str | None:
+    """
+    What is set for the environment variable of this name, or None.
+    """
+
 def knobs() -> list[dict[str, Any]]:
     """
     Every environment variable that is read, with its default, its doc, and what is set now (or None).
@@ -720,7 +725,8 @@ def look_in(paths: Sequence[str | PathLike[str]]) -> None:
 
 def nearest(name: str, names: Sequence[str]) -> str | None:
     """
-    The word among `names` that is nearest to `name` (Levenshtein), or None where there are no words.
+    The one of `names` that is meant by `name`: the same in other letters, a synonym, one that is a few typing errors
+    away, one of more or fewer words, or a longer or shorter form; None where it is none of these.
     """
 
 def ops() -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neurenix._native import nearest
+from neurenix import names as naming
 from neurenix.errors import InvalidArgumentError, ShapeError
 
 Dims = tuple[int, ...]
@@ -92,9 +92,8 @@ def _profile(given: Any, names: Sequence[str]) -> Profile:
         given = {names[0]: given}
     for name in given:
         if name not in names:
-            close = nearest(str(name), list(names))
             raise InvalidArgumentError(
-                f"the model has no input {name!r}", expected=", ".join(names), hint=f"the nearest name is {close!r}"
+                f"the model has no input {name!r}", expected=", ".join(names), hint=naming.hint(name, names)
             )
     return {name: shape(value, name) for name, value in given.items()}
 

@@ -5,7 +5,6 @@ use super::{arrays, dim, plugin};
 use crate::error::Error;
 use crate::network::attr::{Attr, Attrs};
 use crate::network::dim::Dim;
-use crate::network::ops;
 use numpy::PyArrayDescr;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -122,8 +121,9 @@ pub fn write_one<'py>(py: Python<'py>, value: &Attr) -> PyResult<Bound<'py, PyAn
     }
 }
 
-/// The word among `names` that is nearest to `name` (Levenshtein), or None where there are no words.
+/// The one of `names` that is meant by `name`: the same in other letters, a synonym, one that is a few typing errors
+/// away, one of more or fewer words, or a longer or shorter form; None where it is none of these.
 #[pyfunction]
 pub fn nearest(name: &str, names: Vec<String>) -> Option<String> {
-    names.into_iter().min_by_key(|other| ops::distance(name, other))
+    crate::nearest::nearest(name, names.iter().map(String::as_str)).map(str::to_string)
 }

@@ -6,7 +6,6 @@ use crate::engine;
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::dtype::DType;
-use crate::network::ops;
 use crate::plan::boundary::Place;
 use crate::runtime::{ExecutionContext, LayerTime};
 use pyo3::prelude::*;
@@ -88,8 +87,8 @@ fn unfit(message: &str, py: Python<'_>, ports: &Ports, inputs: &Bound<'_, PyDict
     };
     let error = Error::invalid(message).expected(list(&names)).got(list(&given));
     let stray = given.iter().find(|name| !names.contains(name));
-    match stray.and_then(|stray| names.iter().min_by_key(|name| ops::distance(stray, name))) {
-        Some(near) => error.hint(format!("the nearest name is {near:?}")),
+    match stray {
+        Some(stray) => error.nearest(stray, names.iter().map(String::as_str)),
         None => error,
     }
 }

@@ -43,7 +43,7 @@ mod _native {
     #[pymodule_export]
     use super::files::Replacement;
     #[pymodule_export]
-    use super::knobs::knobs;
+    use super::knobs::{knob, knobs};
     #[pymodule_export]
     use super::layer::Layer;
     #[pymodule_export]

@@ -478,7 +478,7 @@ fn computes(providers: &[Arc<dyn Provider>], dtype: DType) -> bool {
     providers.iter().any(|p| p.compute_dtype(dtype) == dtype)
 }
 
-/// The precision that was asked for, or a wider one, with a note, where nobody computes in it.
+/// The precision of the engine, or a wider one, with a note, where nobody here computes in it.
 fn precision(config: &BuilderConfig, providers: &[Arc<dyn Provider>], notes: &mut Vec<String>) -> Precision {
     let asked = config.precision();
     let dtype = match providers.first() {
@@ -490,7 +490,7 @@ fn precision(config: &BuilderConfig, providers: &[Arc<dyn Provider>], notes: &mu
     if found != asked {
         let names: Vec<_> = providers.iter().map(|p| p.name()).collect();
         notes.push(format!(
-            "{asked} was asked for; {} has no arithmetic for it here, so {found} is computed",
+            "{} has no arithmetic for {asked} here: {found} is computed instead",
             names.join(", ")
         ));
     }

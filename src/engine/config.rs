@@ -2,6 +2,7 @@
 
 use crate::engine::Profile;
 use crate::error::{Error, Result};
+use crate::nearest::nearest;
 use crate::network::dim::{Dim, Range};
 use crate::network::dtype::DType;
 use crate::network::{Network, ops};
@@ -243,13 +244,9 @@ impl BuilderConfig {
         let unknown = self.exclude.values().flatten().filter(|name| !known(name));
         let note = |name: &String| {
             let layers = network.layers().map(|(_, layer)| layer.name.as_str());
-            let near = ops::OPS
-                .iter()
-                .map(|op| op.name)
-                .chain(layers)
-                .min_by_key(|other| ops::distance(name, other));
-            let near = near.unwrap_or_default();
-            format!("exclude: {name:?} is neither an op nor a layer of this model; the nearest name is {near:?}")
+            let near = nearest(name, ops::OPS.iter().map(|op| op.name).chain(layers));
+            let near = near.map_or(String::new(), |near| format!("; the nearest name is {near:?}"));
+            format!("exclude: {name:?} is neither an op nor a layer of this model{near}")
         };
         unknown.map(note).collect()
     }

@@ -5,7 +5,7 @@ use crate::engine::config::BuilderConfig;
 use crate::engine::{Engine, builder};
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::{Network, Tensor, ops};
+use crate::network::{Network, Tensor};
 use crate::plan::Provider;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,14 +66,8 @@ fn replaced(source: &Network, weights: BTreeMap<String, Array>) -> Result<Networ
 
 fn unknown(source: &Network, name: &str) -> Error {
     let constants = source.tensors().filter(|(_, tensor)| tensor.constant().is_some());
-    let near = constants
-        .map(|(_, t)| t.name.as_str())
-        .min_by_key(|n| ops::distance(name, n));
-    let error = Error::invalid(format!("the engine has no weight {name:?}"));
-    match near {
-        Some(near) => error.hint(format!("the nearest name is {near:?}")),
-        None => error,
-    }
+    let names = constants.map(|(_, tensor)| tensor.name.as_str());
+    Error::invalid(format!("the engine has no weight {name:?}")).nearest(name, names)
 }
 
 fn check(tensor: &Tensor, array: &Array) -> Result<()> {

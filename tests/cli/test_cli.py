@@ -1,6 +1,9 @@
 """The command line: what it prints, writes and exits with."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +51,10 @@ def test_run_with_files_and_validation(capsys: pytest.CaptureFixture[str], model
     assert out.startswith("y: dtype float32, shape 1x4, min 1.0, max 4.0, mean 2.5, not_finite 0\n")
     assert np.array_equal(np.load(saved)["y"], x)
     np.save(tmp_path / "x.npy", -x)
+    # The only input need not be named.
+    assert call(capsys, "run", model, "--load-inputs", str(tmp_path / "x.npy"))[1].startswith(
+        "y: dtype float32, shape 1x4"
+    )
     code, out, _ = call(capsys, "run", model, *load, "--validate")
     assert code == 1
     assert out.endswith("FAILED: z\n")
@@ -75,6 +82,64 @@ def test_run_compares(capsys: pytest.CaptureFixture[str], model: str) -> None:
     assert code == (0 if content["passed"] else 1)
 
 
+def test_an_engine_runs_at_the_shapes_that_it_was_made_for(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    words = ("--min-shapes", "x:1x4", "--opt-shapes", "x:3x4", "--max-shapes", "x:5x4")
+    engine = model.replace(".onnx", ".engine")
+    assert call(capsys, "export", model, "-o", engine, *words)[0] == 0
+    assert ", shape 3x4, " in call(capsys, "run", engine)[1]
+    assert ", shape 2x4, " in call(capsys, "run", engine, "--shapes", "2x4")[1]
+    assert call(capsys, "bench", engine, "--iterations", "3", "--warmup", "0")[0] == 0
+    code, out, _ = call(capsys, "export", model, "-o", engine)
+    assert code == 0 and "profile: n of any size, best at " in out
+    assert "say it: --shapes x:1x4" in call(capsys, "run", engine)[2]
+
+
+@pytest.mark.parametrize("peer", ["onnxruntime", "onnx", "openvino"])
+def test_an_engine_is_compared_with_what_was_kept(capsys: pytest.CaptureFixture[str], model: str, peer: str) -> None:
+    pytest.importorskip(peer)
+    engine = model.replace(".onnx", ".engine")
+    assert call(capsys, "export", model, "-o", engine, "--shapes", "x:2x4", "--precision", "fp32")[0] == 0
+    for command in (("run", engine, "--compare", peer), ("bench", engine, "--against", peer)):
+        code, out, err = call(capsys, *command)
+        assert (code, out) == (1, "")
+        assert "an engine file has no original to compare with" in err and "--load-outputs O.npz" in err
+    kept = [model.replace("m.onnx", name) for name in ("I.npz", "O.npz")]
+    saved = ("--shapes", "x:2x4", "--save-inputs", kept[0], "--save-outputs", kept[1])
+    assert call(capsys, "run", model, *saved)[0] == 0
+    assert call(capsys, "run", engine, "--load-inputs", kept[0], "--load-outputs", kept[1])[0] == 0
+
+
+def test_a_missing_plugin_is_said_in_the_words_of_the_command_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18, "mine" : 1]> m (float[4] x) => (float[4] y) { y = mine.Doubles(x) }'
+    )
+    onnx.save(proto, tmp_path / "p.onnx")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "doubling.py").write_text(
+        "import neurenix.hardware.tensorrt as trt\n"
+        "@trt.register_plugin('Doubles')\n"
+        "class Doubles(trt.IPluginV2):\n"
+        "    def get_output_shape(self, shapes): return shapes[0]\n"
+        "    def execute(self, inputs, outputs, stream): outputs[0][...] = 2 * inputs[0]\n"
+    )
+    code, out, err = call(capsys, "run", "p.onnx")
+    assert (code, out) == (1, "") and "--plugins" in err
+    script = "import sys; from neurenix.cli import main; sys.exit(main(sys.argv[1:]))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def alone(*words: str) -> tuple[int, str]:
+        done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, env=environment)
+        return done.returncode, done.stderr
+
+    plugins = ("--plugins", "doubling")
+    assert alone("export", "p.onnx", "--precision", "fp32", *plugins)[0] == 0
+    code, err = alone("run", "p.engine")
+    assert code == 1 and "plugin Doubles version 1 is not registered" in err and "--plugins" in err
+    assert alone("run", "p.engine", *plugins)[0] == 0
+
+
 def test_a_dynamic_shape_must_be_said(capsys: pytest.CaptureFixture[str], model: str) -> None:
     code, out, err = call(capsys, "run", model)
     assert (code, out) == (1, "")
@@ -91,9 +156,11 @@ def test_bench_prints_the_words_of_trtexec(capsys: pytest.CaptureFixture[str], m
         "Throughput: ",
         "Latency: min = ",
         "percentile(99%) = ",
-        "H2D Latency: ",
+        "Total Host Walltime: ",
     ):
         assert word in out
+    # What was not measured has no line.
+    assert not [word for word in ("GPU", "Enqueue", "H2D", "D2H", " = 0 ms") if word in out]
     assert out.splitlines()[-1] == f"&&&& PASSED neurenix bench {model}"
 
 
@@ -128,6 +195,10 @@ def test_engines_take_turns() -> None:
         (("run", "{model}", "--shapes", "x:1xq"), "the shapes can't be read"),
         (("run", "{model}", "--shapes", "X:1x4"), "the nearest name is 'x'"),
         (("run", "nowhere.onnx"), "the model can't be read"),
+        (
+            ("run", "{model}", "--load-inputs", "x:nowhere.npy"),
+            "the input can't be read: No such file or directory\n  got: nowhere.npy\n",
+        ),
         (("run", "no.such.module:factory"), "there is no factory 'no.such.module:factory'"),
     ],
 )

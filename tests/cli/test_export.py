@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neurenix.cli import export
 from neurenix.hardware.tensorrt import TensorRTBackend
 from tests.cli.conftest import Answer
 
@@ -107,8 +108,29 @@ def test_what_was_asked_for_and_can_not_be_had_is_an_error(call: Call, model: Pa
     code, out, _ = call("export", model, *shape, "-o", "h.engine", "--json")
     assert code == 0
     content = json.loads(out)
-    assert content["precision"] == {"asked": "fp16 (by default)", "got": "fp32"}
-    assert any("float16 was asked for" in note for note in content["notes"])
+    why = "the default of export is fp16, for which this machine has no arithmetic"
+    assert content["precision"] == {"asked": None, "got": "fp32", "why": why}
+    assert content["notes"] == []
+    # The engine is one of float32, and is what it says wherever it is opened.
+    code, out, err = call("export", model, *shape, "-o", "h.engine")
+    assert (code, err) == (0, "") and f"precision: fp32 ({why})\n" in out
+    assert call("bench", "h.engine", "--duration", 0)[0] == 0
+
+
+def test_the_default_precision_is_said_once_with_the_way_to_float32(
+    call: Call, model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a machine that computes in float16, which this one need not do."""
+    if "fp16" not in TensorRTBackend().get_device_info(0).precisions:
+        monkeypatch.setattr(export, "PRECISION", "bf16")
+        if "bf16" not in TensorRTBackend().get_device_info(0).precisions:
+            pytest.skip("this processor has neither float16 nor bfloat16 arithmetic")
+    code, out, err = call("export", model, "--input-shape", 3, 4)
+    assert code == 0
+    line = f"precision: {export.PRECISION} (the default of export; --precision fp32 keeps float32)"
+    assert out.splitlines().count(line) == 1 and "fp32" not in out.replace(line, "") + err + caplog.text
+    out = call("export", model, "--input-shape", 3, 4, "--precision", "fp32")[1]
+    assert "precision: fp32 (as asked for)\n" in out
 
 
 def test_bf16_is_verified_within_its_own_budget(call: Call, model: Path) -> None:
@@ -248,17 +270,26 @@ def test_an_engine_file_keeps_its_precision(call: Call, model: Path) -> None:
     code, out, err = call("run", "a.engine", "--precision", "bf16")
     assert (code, out) == (1, "")
     assert "an engine file keeps the precision it was built for" in err
-    assert "export MODEL --precision bf16" in err
+    for precision in ("bf16", "fp16"):
+        err = call("run", "a.engine", "--precision", precision)[2]
+        can = precision in TensorRTBackend().get_device_info(0).precisions
+        way = (
+            f"export MODEL --precision {precision}" if can else "leave --precision out: this machine has arithmetic for"
+        )
+        assert way in err
+    assert "the nearest name is 'fp32'" in call("run", "a.engine", "--precision", "float32")[2]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("saved",), "there is no importer for TensorFlow yet"),
+        (("saved",), "export it to ONNX: python -m tf2onnx.convert --saved-model saved --output saved.onnx"),
         (("{model}", "--calibration-data", "folder"), "--calibration-data is for int8: quantisation is not there yet"),
         (("{model}", "--num-calibration-samples", "9"), "--num-calibration-samples is for int8"),
         (("{model}", "--precision", "int8"), "precision 'int8' is not supported: quantisation is not there yet"),
-        (("{model}", "--precision", "fp61"), "the option 'precision' can't have this value"),
+        (("{model}", "--precision", "fp61"), "the nearest name is 'fp16'"),
+        (("{model}", "--precision", "FP32"), "the nearest name is 'fp32'\n"),
+        (("{model}", "-o", "m.onnx"), "an engine file is no .onnx file"),
         (("{model}", "--max-batch", "4"), "--max-batch means something with --dynamic-shapes alone"),
         (("{model}", "--shapes", "x:1x4", "--input-shape", "1", "4"), "the shapes are given twice"),
         (("{model}", "--min-shapes", "x:1x4"), "the ranges of the inputs are not whole"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
 import time
 
@@ -21,6 +22,9 @@ class Terminal(io.StringIO):
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE", 0.05)
     monkeypatch.setattr(progress, "PERIOD", 0.02)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def shown(seconds: float, stderr: io.StringIO, fails: bool = False) -> str:
@@ -47,6 +51,27 @@ def test_on_a_terminal_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\rthinking 25% 0 s 3 of 12" in text
     # The line is wiped in the end.
     assert text.rpartition("\r")[2] == "" and not text.split("\r")[-2].strip()
+
+
+@pytest.mark.parametrize("terminal", ["dumb", "unknown", "", None])
+def test_a_terminal_that_takes_nothing_back_gets_one_line(
+    terminal: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if terminal is None:
+        monkeypatch.delenv("TERM")
+    else:
+        monkeypatch.setenv("TERM", terminal)
+    assert shown(0.5, Terminal()) == "thinking ...\n"
+
+
+def test_no_color_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    # Numbers from 30 on set a colour.
+    coloured = re.compile(r"\x1b\[[\d;]*\b(3|4|9|10)\d[\d;]*m")
+    assert coloured.search(shown(1.0, Terminal()))
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = shown(1.0, Terminal())
+    assert "thinking" in text and not coloured.search(text)
 
 
 def test_what_is_soon_over_is_not_told_of() -> None:

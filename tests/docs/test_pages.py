@@ -22,7 +22,6 @@ LANGUAGES = {"console", "cpp", "python", "text", "toml"}
 MARKED = {
     "docs/cli.md": ["it needs a GPU that TensorRT supports"],
     "docs/first-hour.md": [
-        "a line that programs print on a machine without a GPU",
         "the tests have these packages; tests/importers/test_missing_packages.py sees the message",
         "tests/errors/ sees the message",
     ],

@@ -214,10 +214,27 @@ def test_all_unknown_nodes_stand_in_one_error() -> None:
     assert str(caught.value) == (
         "the model has 3 nodes of 2 ops that can't be imported\n"
         "  got: StringSplit (opset 20): first, b; com.acme::Strange: second\n"
-        "  hint: the nearest op that can be imported is 'Split'; plugins run what you register before the "
-        "import: trt.register_plugin('StringSplit', YourClass), trt.register_plugin('Strange', YourClass) "
+        "  hint: plugins run what you register before the import: trt.register_plugin('StringSplit', YourClass), "
+        "trt.register_plugin('Strange', YourClass), in a module that `plugins=` or --plugins on the command line names "
         "(docs/plugins.md); a function of that name in the model (onnx.FunctionProto) may say it in ONNX's own ops"
     )
+
+
+@pytest.mark.parametrize(
+    ("op", "near"),
+    [
+        # What ONNX has is no typing error of something else.
+        ("StringNormalizer", None), ("StringConcat", None), ("ConcatFromSequence", None), ("ImageDecoder", None),
+        ("Gru", "GRU"), ("Sofmax", "Softmax"), ("Frobnicate", None),
+        # Random numbers are refused, too.
+        ("RandomNormalLik", None),
+    ],
+)  # fmt: skip
+def test_a_hint_names_what_can_be_imported(op: str, near: str | None) -> None:
+    with pytest.raises(nx.UnsupportedError) as caught:
+        from_onnx(model(f"y = {op}(x)"))
+    hint = str(caught.value.hint)
+    assert hint.startswith(f"the nearest op that can be imported is {near!r}; " if near else "plugins run what you")
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,28 @@ class Broken(trt.IPluginV2):
         return returned.get(self.how)
 
 
+class Leaves(trt.IPluginV2):
+    """Two outputs, of which it writes those that its fields say."""
+
+    calls = 0
+
+    def __init__(self, how: str, byte: int = 0) -> None:
+        self.how, self.byte = how, byte
+
+    def get_output_shape(self, input_shapes: list[tuple[Any, ...]]) -> Any:
+        return [input_shapes[0], input_shapes[0]]
+
+    def execute(self, inputs: list[Any], outputs: list[Any], stream: int) -> None:
+        Leaves.calls += 1
+        if self.how == "first alone":
+            outputs[0][...] = inputs[0]
+        elif self.how == "bytes":
+            for output in outputs:
+                output.view(np.uint8)[...] = self.byte
+        elif self.how == "rebinds":
+            outputs = [inputs[0], inputs[0]]
+
+
 class Scratch(trt.IPluginV2):
     """A sum by way of its workspace."""
 

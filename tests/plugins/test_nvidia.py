@@ -81,6 +81,18 @@ class SecondPad(Shared, trt.IPluginV2DynamicExt):
         return cloned
 
 
+class Idle(SecondPad):
+    """It puts nothing into its stream."""
+
+    def enqueue(self, *given: Any) -> None:
+        pass
+
+    def clone(self) -> Any:
+        cloned = Idle()
+        cloned.__dict__.update(self.__dict__)
+        return cloned
+
+
 class SecondCreator(trt.IPluginCreator):
     def __init__(self) -> None:
         trt.IPluginCreator.__init__(self)
@@ -282,3 +294,12 @@ def test_what_fails_is_named() -> None:
     assert (raised.value.got, raised.value.layer) == ("5", "PluginV2_0")
     with pytest.raises(nx.InvalidArgumentError, match="add_plugin_v3"):
         made.add_plugin_v2([x], ThirdPad(FIELDS))
+
+
+def test_an_enqueue_that_writes_nothing_is_an_error() -> None:
+    made = trt.Builder().create_network()
+    pads = trt.PluginFieldCollection([trt.PluginField("pads", PADS, trt.PluginFieldType.INT32)])
+    made.mark_output(made.add_plugin_v2([made.add_input("x", trt.float32, X.shape)], Idle(pads)).get_output(0))
+    with pytest.raises(nx.PluginError, match="enqueue wrote nothing to output 0 of 1") as raised:
+        built(made).create_execution_context().execute(X)
+    assert raised.value.hint == "write to the addresses in its argument `outputs`"

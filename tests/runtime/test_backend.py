@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import neurenix as nx
-from neurenix import nn
+from neurenix import _native, nn
 from neurenix.hardware import backend as backends
 from neurenix.hardware import options, probe
 from neurenix.hardware.options import Options
-from neurenix.hardware.tensorrt import TensorRTBackend, is_tensorrt_available
+from neurenix.hardware.tensorrt import TensorRTBackend
 
 
 @pytest.fixture
@@ -209,14 +209,17 @@ def test_device_info(backend: TensorRTBackend) -> None:
         _ = info.nothing
 
 
-@pytest.mark.skipif(is_tensorrt_available(), reason="TensorRT is here")
-def test_a_fall_back_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    probe._told.clear()
-    with caplog.at_level(logging.WARNING, "neurenix"):
-        for _ in range(2):
-            TensorRTBackend().initialize()
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("running on cpu; not on tensorrt: ")
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_a_device_that_is_not_there_is_refused(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native, "gpu_count", lambda: gpus)
+    backend = TensorRTBackend(device=2)
+    for use in (backend.initialize, lambda: backend.optimize_model(nn.ReLU(), (2, 3))):
+        with pytest.raises(nx.InvalidArgumentError, match="there is no such device") as caught:
+            use()
+        assert caught.value.expected == ("0 to 1" if gpus else "0, the processor") and caught.value.got == "2"
+        assert str(caught.value.hint).startswith("no GPU can be used here: ") is not bool(gpus)
+    with pytest.raises(nx.InvalidArgumentError, match="there is no such device"):
+        nx.hardware.get_backend("cpu", device=1).initialize()
 
 
 def test_what_is_missing_and_what_to_do_about_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import neurenix as nx
 from neurenix import nn
-from neurenix.hardware import AsyncQueue, OptimizedModel
+from neurenix.hardware import AsyncQueue, OptimizedModel, probe
 from neurenix.hardware.tensorrt import TensorRTBackend
 from neurenix.packages import install
 
@@ -125,12 +125,61 @@ def test_memory_is_asked_for_in_the_words_of_shapes() -> None:
         ({"target": "8.6"}, "an engine file is planned anew where it is opened"),
         ({"calibration": []}, "int8 and fp8 are not there yet"),
         ({"metric": "rms"}, "mixed"),
-        ({"throughput": True}, "the nearest name is"),
+        ({"throughput": True}, 'it is a value: hint="throughput"'),
+        ({"fp16": True}, 'it is a value: precision="fp16"'),
+        ({"calibrator": []}, "the nearest name is 'calibration', which is not supported: int8 and fp8 are not there"),
+        ({"calib": []}, "the nearest name is 'calibration', which is not supported"),
+        ({"max_workspace_size": 1}, "the nearest name is 'workspace_size'"),
+        ({"num_threads": 1}, "the nearest name is 'threads'"),
+        ({"opt_level": 1}, "the nearest name is 'optimization_level'"),
+        ({"precision": "INT8"}, "quantisation is not there yet"),
+        ({"hint": "LATENCY"}, "the nearest name is 'latency'"),
+        ({"io_dtype": "FP32"}, "the nearest name is 'fp32'"),
     ],
 )
 def test_options_that_are_refused_say_why(option: dict[str, Any], message: str) -> None:
     with pytest.raises(nx.Error, match=message):
         TensorRTBackend(**option)
+
+
+def test_an_argument_of_the_backend_is_no_option() -> None:
+    with pytest.raises(nx.InvalidArgumentError, match=r"it belongs to the backend: TensorRTBackend\(device=...\)"):
+        TensorRTBackend().optimize_model(network(), SHAPE, device=1)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("float16", "fp16"), ("half", "fp16"), ("FP16", "fp16"), (np.float16, "fp16"), ("torch.float16", "fp16"),
+        ("FP32", "fp32"), ("float32", "fp32"), ("single", "fp32"), (np.dtype("f4"), "fp32"), ("bfloat16", "bf16"),
+        ("openvino", None), ("int4", None),
+    ],
+)  # fmt: skip
+def test_precisions_are_hinted_at_by_their_other_names(word: Any, meant: str | None) -> None:
+    with pytest.raises(nx.InvalidArgumentError, match="the option 'precision' can't have this value") as caught:
+        TensorRTBackend(precision=word)
+    hint = caught.value.hint
+    assert hint is None if meant is None else str(hint).startswith(f"the nearest name is {meant!r}")
+    # What the machine can't compute in is not recommended without a word on that.
+    can = meant in TensorRTBackend().get_device_info(0).precisions
+    assert meant is None or can is not (", but this machine has arithmetic for fp32" in str(hint))
+
+
+@pytest.mark.parametrize(
+    ("name", "near", "runs"),
+    [
+        ("gpu", "cuda", False), ("trt", "tensorrt", False), ("CUDAExecutionProvider", "cuda", False),
+        ("CPU", "cpu", True), ("cup", "cpu", True), ("openvino", None, True),
+    ],
+)  # fmt: skip
+def test_providers_are_hinted_at_with_what_can_run(
+    name: str, near: str | None, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "state", lambda name, device=0: probe.State(name, None if name == "cpu" else "no GPU"))
+    with pytest.raises(nx.InvalidArgumentError, match=f"there is no provider {name!r}") as caught:
+        TensorRTBackend(providers=[name])
+    way = "" if runs else ", which can't run here (no GPU); 'cpu' can"
+    assert caught.value.hint == (near and f"the nearest name is {near!r}{way}")
 
 
 @pytest.mark.skipif("tensorrt" in nx.hardware.backends(), reason="TensorRT is here: nothing falls back to another one")

@@ -388,7 +388,7 @@ def test_the_short_way_updates_weights_all_or_nothing() -> None:
     network = network_of(trt.Builder()).to_network()
     model = TensorRTBackend().optimize_model(network, optimization_level=0, refittable=True)
     with pytest.raises(nx.InvalidArgumentError, match="the nearest name is"):
-        model.update_weights({"stem.weight": NEW, "stem.nothing": BIAS})
+        model.update_weights({"stem.weight": NEW, "stem.bais": BIAS})
     with pytest.raises(nx.ShapeError, match="another dtype or shape"):
         model.update_weights({"stem.weight": NEW, "stem.bias": BIAS[:2]})
     close(model(X), wanted())

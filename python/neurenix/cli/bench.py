@@ -53,11 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures and prints; 1 when what was asked for did not come about."""
     percentiles = _percentiles(arguments.percentile)
+    _check(arguments)
     source = load_model(arguments.model, arguments.ckpt, arguments.config)
     begin = time.perf_counter()
     model = optimize(arguments, source)
     built = time.perf_counter() - begin
-    inputs = inputs_for(arguments, model.inputs)
+    inputs = inputs_for(arguments, model)
     begin = time.perf_counter()
     outputs = model(inputs)
     first = time.perf_counter() - begin
@@ -82,6 +83,14 @@ def run(arguments: argparse.Namespace) -> int:
             print(profile)
         print(f"&&&& {'PASSED' if content['passed'] else 'FAILED'} neurenix bench {arguments.model}")
     return 0 if content["passed"] else 1
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuses numbers that nothing can be measured with."""
+    for name, least in (("iterations", 1), ("duration", 0), ("warmup", 0)):
+        value = getattr(arguments, name)
+        if value is not None and not value >= least:
+            raise InvalidArgumentError(f"--{name} is too small", expected=f"{least} or more", got=f"{value:g}")
 
 
 def _percentiles(text: str) -> Sequence[float]:
@@ -160,8 +169,6 @@ def _print(content: dict[str, Any], ours: Times) -> None:
     print("Providers: " + ", ".join(f"{name} ({count} layers)" for name, count in content["providers"].items()))
     if not content["passed"]:
         print(f"Error: no layer computes in {content['precision']}")
-    for note in content["notes"]:
-        print(f"Note: {note}")
     print(
         f"Memory: weights {describe_memory(memory['weights'])}, activations {describe_memory(memory['activations'])} "
         f"({memory['reuse']:.0%} saved by reuse), peak host {describe_memory(memory['peak_host_rss'])}"

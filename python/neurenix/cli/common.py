@@ -17,12 +17,15 @@ from neurenix.cli.models import add_model, is_engine, look_here
 from neurenix.errors import FileError, InvalidArgumentError, OutOfMemoryError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel, Port
-from neurenix.hardware.options import HINTS, PRECISIONS
+from neurenix.hardware.options import HINTS, PRECISIONS, check, no_arithmetic
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 #: Names of dtypes in the precisions that ask for them.
 ATTAINED = {"fp32": "float32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "float16"}
+
+#: The greatest size of a dimension of which nobody gave a range.
+ANY_SIZE = 2**31 - 1
 
 #: How far outputs may be from the original's, relative to their greatest value.
 BUDGETS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 1e-1}
@@ -66,7 +69,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, precision: str | None =
 def add_build_arguments(parser: argparse.ArgumentParser) -> None:
     """How to optimise, but for shapes and precision."""
     parser.add_argument("--threads", type=int, help="of the CPU (NEURENIX_THREADS, else all cores)")
-    parser.add_argument("--backend", choices=("tensorrt", "cuda", "cpu"), help="the preferred one (tensorrt)")
+    parser.add_argument("--backend", metavar="NAME", help="the preferred one: tensorrt, cuda or cpu (tensorrt)")
     parser.add_argument("--optimization-level", type=int, default=3, help="0 (no timing) to 5 (3)")
     parser.add_argument(
         "--hint", choices=HINTS, default=HINTS[0], help="whether one call is to be fast, or many beside each other"
@@ -106,15 +109,20 @@ def given_shapes(arguments: argparse.Namespace) -> Any:
     if words and arguments.shapes:
         raise InvalidArgumentError("the shapes are given twice", expected="--shapes or --input-shape, not both")
     if arguments.shapes:
-        return shapes.parse(arguments.shapes)
+        return _parsed(arguments.shapes)
     if not words:
         return None
     if all(word.isdecimal() for word in words):
         return tuple(map(int, words))
-    alone = words[0].split("x")
-    if len(words) == 1 and len(alone) > 1 and all(word.isdecimal() for word in alone):
+    return _parsed(",".join(words))
+
+
+def _parsed(text: str) -> Any:
+    """Shapes by name, or the one of the only input."""
+    alone = text.split("x")
+    if len(alone) > 1 and all(word.isdecimal() for word in alone):
         return tuple(map(int, alone))
-    return shapes.parse(",".join(words))
+    return shapes.parse(text)
 
 
 def options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -163,12 +171,16 @@ def optimize(arguments: argparse.Namespace, model: Any, **more: Any) -> Optimize
 def _of_precision(model: OptimizedModel, asked: str) -> OptimizedModel:
     """The engine, if it was built for the precision that was asked for; fp32 is what stands there where nobody asks."""
     built = model.report()["precision"]
+    check("precision", asked)
     if asked not in ("fp32", built):
+        lacking = no_arithmetic(asked)
         raise InvalidArgumentError(
             "an engine file keeps the precision it was built for",
             expected=built,
             got=asked,
-            hint=f"export its model anew: neurenix export MODEL --precision {asked}",
+            hint=f"leave --precision out: {lacking}"
+            if lacking
+            else f"export its model anew: neurenix export MODEL --precision {asked}",
         )
     return model
 
@@ -178,11 +190,20 @@ def attained(model: OptimizedModel, precision: str) -> bool:
     return precision == "fp32" or model.report()["layers_per_dtype"].get(ATTAINED[precision], 0) > 0
 
 
-def inputs_for(arguments: argparse.Namespace, ports: Sequence[Port]) -> Arrays:
+def inputs_for(arguments: argparse.Namespace, model: OptimizedModel) -> Arrays:
     """The arrays of files, and random ones for the inputs that have none."""
+    ports = model.inputs
     loaded = load_inputs(getattr(arguments, "load_inputs", None) or [], ports)
     rest = [port for port in ports if port.name not in loaded]
-    return random_inputs(rest, given_shapes(arguments) if rest else None, arguments.seed) | loaded
+    given = given_shapes(arguments) if rest else None
+    if given is None and is_engine(arguments.model) and _has_ranges(model):
+        given = {port.name: model.example()[port.name].shape for port in rest}
+    return random_inputs(rest, given, arguments.seed) | loaded
+
+
+def _has_ranges(model: OptimizedModel) -> bool:
+    """Whether somebody said for which shapes the engine is best."""
+    return all(high < ANY_SIZE for profile in model.profiles for _, _, high in profile.values())
 
 
 def random_inputs(ports: Sequence[Port], given: Any, seed: int) -> Arrays:
@@ -225,8 +246,10 @@ def load_inputs(given: Sequence[str], ports: Sequence[Port] = ()) -> Arrays:
     trtexec's name=file is understood too. Raises `FileError` for a file that can't be read.
     """
     arrays: Arrays = {}
+    # The only input need not be named.
+    alone = ports[0].name if len(ports) == 1 else ""
     for text in given:
-        name, path = ("", text) if Path(text).exists() else ([*re.split("[:=]", text, maxsplit=1), ""])[:2]
+        name, path = (alone, text) if Path(text).exists() else ([*re.split("[:=]", text, maxsplit=1), ""])[:2]
         files.check(path, "the input")
         try:
             if Path(path).suffix == ".bin":
@@ -234,7 +257,8 @@ def load_inputs(given: Sequence[str], ports: Sequence[Port] = ()) -> Arrays:
                 continue
             loaded = np.load(path, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise FileError(f"the input can't be read: {error}", got=path) from error
+            reason = getattr(error, "strerror", None) or error
+            raise FileError(f"the input can't be read: {reason}", got=path or text) from error
         arrays |= dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {name: loaded}
     return arrays
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from neurenix.cli import progress
 from neurenix.cli.common import BUDGETS, add_model_arguments, amount, write_json
-from neurenix.cli.models import is_engine, load_model
+from neurenix.cli.models import is_engine, load_model, no_original
 from neurenix.cli.peers import STATISTICS
-from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.options import check
 from neurenix.packages import need
 
@@ -56,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """1 when something departs."""
     if is_engine(arguments.model):
-        raise InvalidArgumentError(
-            "an engine file has no original to compare with", expected="the model it was made of"
-        )
+        raise no_original(arguments.model)
     arguments.precision = check("precision", arguments.precision)
     if arguments.tolerance is None:
         arguments.tolerance = BUDGETS[arguments.precision]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from neurenix import shapes
 from neurenix.cli import peers, progress
 from neurenix.cli.common import (
+    ANY_SIZE,
     BUDGETS,
     Arrays,
     add_build_arguments,
@@ -30,7 +31,8 @@ from neurenix.cli.models import add_model, input_ports, is_engine, load_model
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import PRECISIONS, PRECISIONS_LATER, check
+from neurenix.hardware.options import PRECISIONS, PRECISIONS_LATER, check, computed
+from neurenix.importers.files import check_engine_name
 from neurenix.shapes import Shape
 
 #: What a model that was exported without a word about it computes in.
@@ -82,26 +84,24 @@ def run(arguments: argparse.Namespace) -> int:
     source = load_model(arguments.model, arguments.ckpt, arguments.config)
     given = _input_shapes(arguments, source)
     target = Path(arguments.output or f"{_stem(arguments.model)}.engine")
+    precision = _precision(arguments)
     begin = time.perf_counter()
     model = optimize(
-        arguments, source, input_shapes=given, precision=arguments.precision or PRECISION,
+        arguments, source, input_shapes=given, precision=precision,
         workspace_size=int(arguments.workspace_size * 2**30),
     )  # fmt: skip
     built = time.perf_counter() - begin
     report = model.report()
     got = report["precision"] if attained(model, report["precision"]) else "fp32"
     if arguments.precision and got != arguments.precision:
-        raise UnsupportedError(
-            f"no layer computes in {arguments.precision}, and no file was written",
-            got="; ".join(report["notes"]) or "a model without such layers",
-            hint=f"leave --precision out, or ask for another: {', '.join(_precisions(arguments))}",
-        )
+        reason = "; ".join(report["notes"]) or "a model without such layers"
+        raise _unattained(arguments.precision, reason, ["fp32"])
     model.save(target)
     content: dict[str, Any] = {
         "model": arguments.model,
         "output": str(target),
         "bytes": target.stat().st_size,
-        "precision": {"asked": arguments.precision or f"{PRECISION} (by default)", "got": got},
+        "precision": {"asked": arguments.precision, "got": got, "why": _why(arguments.precision, precision, got)},
         "inputs": {port.name: {"dtype": port.dtype.name, "shape": list(port.shape)} for port in model.inputs},
         "outputs": {port.name: {"dtype": port.dtype.name, "shape": list(port.shape)} for port in model.outputs},
         "profiles": model.profiles,
@@ -121,9 +121,40 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if content["passed"] else 1
 
 
+def _precision(arguments: argparse.Namespace) -> str:
+    """What is built: what was asked for, else `PRECISION`, or float32 where nothing here has arithmetic for that."""
+    providers = get_backend(arguments.backend).native_options(**build_options(arguments))["providers"]
+    found = {precision for provider in providers for precision in computed(provider)}
+    asked = arguments.precision
+    if asked and asked not in found:
+        raise _unattained(asked, f"{', '.join(providers)} has no arithmetic for it here", found)
+    return asked or (PRECISION if PRECISION in found else "fp32")
+
+
+def _unattained(precision: str, reason: str, others: Collection[str]) -> UnsupportedError:
+    return UnsupportedError(
+        f"no layer computes in {precision}, and no file was written",
+        got=reason,
+        hint=f"leave --precision out, or ask for another: {', '.join(p for p in PRECISIONS if p in others)}",
+    )
+
+
+def _why(asked: str | None, chosen: str, got: str) -> str:
+    """Where the precision of the file comes from."""
+    if asked:
+        return "as asked for"
+    if got == PRECISION:
+        return "the default of export; --precision fp32 keeps float32"
+    if chosen != PRECISION:
+        return f"the default of export is {PRECISION}, for which this machine has no arithmetic"
+    return f"no layer computes in {PRECISION}, the default of export"
+
+
 def _check(arguments: argparse.Namespace) -> None:
     """Refuses what can't be had, before anything is read."""
     _spare(arguments)
+    if arguments.output:
+        check_engine_name(Path(arguments.output))
     if is_engine(arguments.model):
         raise InvalidArgumentError("the model is an engine file already", got=arguments.model)
     if arguments.precision:
@@ -132,7 +163,7 @@ def _check(arguments: argparse.Namespace) -> None:
         if getattr(arguments, name) is not None:
             raise UnsupportedError(
                 f"--{name.replace('_', '-')} is for int8: {PRECISIONS_LATER['int8']}",
-                hint=f"--precision {PRECISION} needs no calibration",
+                hint="leave it out",
             )
     if not arguments.workspace_size >= 0:
         raise InvalidArgumentError("the workspace has a negative size", got=f"{arguments.workspace_size} GB")
@@ -215,10 +246,6 @@ def _stem(model: str) -> str:
     return model.rpartition(":")[2] if ":" in model and not Path(model).exists() else Path(model).stem
 
 
-def _precisions(arguments: argparse.Namespace) -> list[str]:
-    return list(get_backend(arguments.backend).get_device_info(0).precisions)
-
-
 def _verify(arguments: argparse.Namespace, source: Any, target: Path, inputs: Arrays, precision: str) -> dict[str, Any]:
     """The file as another process would open it, beside what it was made of."""
     opened = get_backend(arguments.backend).load(target, **build_options(arguments))
@@ -240,6 +267,12 @@ def _measure(arguments: argparse.Namespace, model: OptimizedModel, inputs: Array
     return Times.of(times["neurenix"], batch)
 
 
+def _range(name: str, sizes: tuple[int, int, int]) -> str:
+    low, opt, high = sizes
+    span = str(low) if low == high else f"{low} to {high}" if high < ANY_SIZE else "of any size"
+    return f"{name} {span}" + ("" if low == high else f", best at {opt}")
+
+
 def _print(content: Mapping[str, Any], times: Times | None) -> None:
     precision = content["precision"]
     print(f"Engine built in {content['build_s']:.3f} sec.")
@@ -248,11 +281,8 @@ def _print(content: Mapping[str, Any], times: Times | None) -> None:
         for name, port in content[kind].items():
             print(f"{kind[:-1]} {name}: {port['dtype']}[{', '.join(map(str, port['shape']))}]")
     for profile in filter(None, content["profiles"]):
-        print("profile: " + ", ".join(f"{name} {low} to {high}, best at {opt}"
-                                       for name, (low, opt, high) in profile.items()))  # fmt: skip
-    print(f"precision: {precision['got']}, asked for: {precision['asked']}")
-    for note in content["notes"]:
-        print(f"note: {note}")
+        print("profile: " + ", ".join(map(_range, profile, profile.values())))
+    print(f"precision: {precision['got']} ({precision['why']})")
     if verify := content.get("verify"):
         for name, error in verify["errors"].items():
             print(f"{name}: differs from {verify['reference']} by {error:.2e}, at most {verify['tolerance']:.0e}")

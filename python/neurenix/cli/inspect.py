@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     profile = None
     if arguments.profile:
         with progress.step("measuring"):
-            profile = model.profile(inputs_for(arguments, model.inputs))
+            profile = model.profile(inputs_for(arguments, model))
     report = model.report(profile)
     if arguments.html:
         reports.save(report, arguments.html, arguments.model)

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
+import os
 import platform
 import sys
+import traceback
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from neurenix import checkpoint, nn
-from neurenix.errors import FileError, FormatError, InvalidArgumentError, UnsupportedError
+from neurenix.errors import Error, FileError, FormatError, InvalidArgumentError, UnsupportedError
 from neurenix.files import check as check_file
 from neurenix.files import read as read_file
-from neurenix.importers import from_onnx
+from neurenix.importers import files, from_onnx
 from neurenix.packages import need
 
-#: What engine files are called.
-ENGINES = (".engine", ".plan", ".trt")
-#: What torch's files are called.
-TORCH = (".pt", ".pth", ".ts", ".jit", ".ckpt", ".bin", ".safetensors")
 #: Parts of a .pt2 archive that are code, or that only unpickling opens.
 CODE = ("/aotinductor/", "/custom_obj", "/opaque_obj", "/torchbind")
 
@@ -45,7 +44,18 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def is_engine(text: str) -> bool:
     """Whether this is the path of an engine file."""
-    return Path(text).suffix in ENGINES
+    return Path(text).suffix in files.ENGINES
+
+
+def no_original(path: str | os.PathLike[str]) -> InvalidArgumentError:
+    """The error where a model is needed and an engine file is given."""
+    return InvalidArgumentError(
+        "an engine file has no original to compare with",
+        expected="the model it was made of",
+        got=os.fspath(path),
+        hint="give that model; an engine is compared with outputs of the model that were kept: neurenix run MODEL "
+        "--save-inputs I.npz --save-outputs O.npz, neurenix run ENGINE --load-inputs I.npz --load-outputs O.npz",
+    )
 
 
 def load_model(text: str, ckpt: str | None = None, config: str | None = None) -> Any:
@@ -69,41 +79,24 @@ def load_model(text: str, ckpt: str | None = None, config: str | None = None) ->
 
 def _file(path: Path) -> Any:
     if path.is_dir():
-        saved = (path / "saved_model.pb").exists() or (path / "saved_model.pbtxt").exists()
-        raise UnsupportedError(
-            "a SavedModel can't be opened: there is no importer for TensorFlow yet"
-            if saved
-            else "the model is a folder that nothing here knows",
-            expected=KINDS,
-            got=str(path),
-            hint=f"python -m tf2onnx.convert --saved-model {path} --output {path.name}.onnx" if saved else None,
-        )
+        raise files.refuse_folder(path, KINDS)
     if path.suffix == ".pt2":
         return _program(path)
-    if path.suffix in TORCH:
-        raise _refused(path)
-    if path.suffix not in ("", ".onnx", *ENGINES):
+    if path.suffix in files.TORCH:
+        raise files.refuse_torch(
+            path,
+            KINDS,
+            "give the module that it was scripted from as package.module:factory with --ckpt, "
+            "or save it with torch.export.save (.pt2) or torch.onnx.export (.onnx)",
+            f"name what makes the module: package.module:factory --ckpt {path}",
+        )
+    if path.suffix in files.TENSORFLOW and path.exists():
+        raise files.refuse_tensorflow(path, KINDS)
+    if path.suffix not in ("", ".onnx", *files.ENGINES):
         if not path.exists():
             raise FileError("there is no such file", expected=KINDS, got=str(path))
         raise UnsupportedError("files of this kind are not models", expected=KINDS, got=str(path))
     return str(path)
-
-
-def _refused(path: Path) -> UnsupportedError:
-    if checkpoint.is_torchscript(path) if path.exists() else path.suffix in (".ts", ".jit"):
-        return UnsupportedError(
-            "TorchScript is not imported: it is a program, which torch itself does not develop any further",
-            expected=KINDS,
-            got=str(path),
-            hint="give the module that it was scripted from as package.module:factory with --ckpt, "
-            "or save it with torch.export.save (.pt2) or torch.onnx.export (.onnx)",
-        )
-    return UnsupportedError(
-        "the file holds weights, not a model",
-        expected=KINDS,
-        got=str(path),
-        hint=f"name what makes the module: package.module:factory --ckpt {path}",
-    )
 
 
 def _program(path: Path) -> Any:
@@ -142,18 +135,46 @@ def _weights_only(torch: Any) -> Iterator[None]:
 
 
 def _made(text: str, keywords: Mapping[str, Any]) -> Any:
-    name, _, attribute = text.rpartition(":")
-    look_here()
+    factory = _factory(text)
     try:
-        factory = getattr(importlib.import_module(name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgumentError(f"there is no factory {text!r}: {error}") from error
-    try:
-        return factory(**keywords)
+        inspect.signature(factory).bind(**keywords)
     except TypeError as error:
         raise InvalidArgumentError(
             f"the factory {text!r} does not take what --config says: {error}", got=", ".join(keywords) or "no config"
         ) from error
+    except ValueError:
+        # What is written in C may not say what it takes.
+        pass
+    try:
+        return factory(**keywords)
+    except Error:
+        raise
+    except Exception as error:
+        raise _raised(f"the factory {text!r}", error) from error
+
+
+def _factory(text: str) -> Callable[..., Any]:
+    name, _, attribute = text.rpartition(":")
+    look_here()
+    try:
+        found = getattr(importlib.import_module(name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgumentError(f"there is no factory {text!r}: {error}") from error
+    except Error:
+        raise
+    except Exception as error:
+        raise _raised(f"the module {name!r}", error) from error
+    if not callable(found):
+        raise InvalidArgumentError(
+            f"{text!r} is no factory", expected="a class or a function that gives a module", got=repr(found)
+        )
+    return cast(Callable[..., Any], found)
+
+
+def _raised(what: str, error: Exception) -> InvalidArgumentError:
+    """The error for code of the user's that raises; the last place in it is where he looks first."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return InvalidArgumentError(f"{what} raised {type(error).__name__}: {error} ({last.filename}, line {last.lineno})")
 
 
 def look_here() -> None:

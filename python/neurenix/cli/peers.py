@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from neurenix import __version__, _native, arrays, nn
+from neurenix import __version__, _native, arrays, names, nn
 from neurenix.cli.common import Arrays
-from neurenix.cli.models import is_engine, load_model
+from neurenix.cli.models import is_engine, load_model, no_original
 from neurenix.errors import InvalidArgumentError, MissingPackageError, UnsupportedError
 from neurenix.importers.dispatch import to_network
 from neurenix.packages import need
@@ -33,7 +33,9 @@ class Peer:
         `UnsupportedError` for one that can't run this kind of model.
         """
         if name not in _MAKERS:
-            raise InvalidArgumentError(f"there is no peer {name!r}", expected=", ".join(_MAKERS))
+            raise InvalidArgumentError(
+                f"there is no peer {name!r}", expected=", ".join(_MAKERS), hint=names.hint(name, _MAKERS)
+            )
         threads = arguments.threads or _native.default_threads()
         return _MAKERS[name](model, inputs, threads, arguments)
 
@@ -91,7 +93,9 @@ STATISTICS: dict[str, Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], flo
 
 
 def _onnx_file(model: Any, name: str) -> str | bytes:
-    if isinstance(model, (str, os.PathLike)) and not is_engine(os.fspath(model)):
+    if isinstance(model, (str, os.PathLike)):
+        if is_engine(os.fspath(model)):
+            raise no_original(model)
         return os.fspath(model)
     raise UnsupportedError(f"{name} needs the model as a file", expected="a path of an .onnx file")
 
@@ -136,7 +140,7 @@ def _torch(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespa
         module.eval()
     elif not isinstance(module, torch.export.ExportedProgram):
         raise UnsupportedError(
-            "torch can't run this model",
+            "torch can't run a file of this kind",
             hint="give the module too: --torch-module package.module:factory, or a .pt2 file",
         )
     torch.set_num_threads(threads)

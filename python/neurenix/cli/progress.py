@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -12,6 +13,9 @@ from contextlib import contextmanager
 PATIENCE = 2.0
 #: Seconds between two looks.
 PERIOD = 0.2
+
+#: Terminals on which nothing that was written can be taken back: they get one line, which stays.
+DUMB = ("", "dumb", "unknown")
 
 #: Says how far the work is: from 0 to 1, and in words.
 Tell = Callable[[float, str], None]
@@ -50,6 +54,10 @@ class _Line:
 
     def show(self) -> None:
         if self.over.wait(PATIENCE):
+            return
+        if os.environ.get("TERM", "dumb").lower() in DUMB:
+            sys.stderr.write(f"{self.title} ...\n")
+            sys.stderr.flush()
             return
         try:
             self._show_with_rich()

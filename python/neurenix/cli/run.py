@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the model; 1 when a comparison or validation fails."""
     source = load_model(arguments.model, arguments.ckpt, arguments.config)
     model = optimize(arguments, source)
-    inputs = inputs_for(arguments, model.inputs)
+    inputs = inputs_for(arguments, model)
     outputs: Arrays = model(inputs)
     rows = {name: _describe(array) for name, array in outputs.items()}
     failed = [name for name, row in rows.items() if arguments.validate and row["not_finite"]]

@@ -302,7 +302,8 @@ def _refused(case: Case, device: int) -> dict[str, Any]:
 def _quiet() -> Iterator[None]:
     """Without the warnings that are wanted."""
     before = LOG.level
-    LOG.setLevel(logging.ERROR)
+    if not LOG.isEnabledFor(logging.INFO):
+        LOG.setLevel(max(before, logging.ERROR))
     try:
         yield
     finally:

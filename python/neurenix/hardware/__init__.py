@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from neurenix import _native
+from neurenix import names
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware import probe
 from neurenix.hardware.async_queue import AsyncQueue
-from neurenix.hardware.backend import Backend, CudaBackend, DeviceInfo
+from neurenix.hardware.backend import DEFAULT, Backend, CudaBackend, DeviceInfo
 from neurenix.hardware.dry_run import DryRun
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.tensorrt.backend import TensorRTBackend
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _CLASSES: dict[str, type[Backend]] = {"tensorrt": TensorRTBackend, "cuda": CudaBackend, "cpu": Backend}
-_default = "tensorrt"
+_default = DEFAULT
 _used: ContextVar[str | None] = ContextVar("backend", default=None)
 
 
@@ -69,7 +69,6 @@ def use(name: str) -> Iterator[Backend]:
 def _known(name: str) -> str:
     if isinstance(name, str) and name in _CLASSES:
         return name
-    near = _native.nearest(str(name), list(_CLASSES))
     raise InvalidArgumentError(
-        f"there is no backend {name!r}", expected=", ".join(_CLASSES), hint=f"the nearest name is {near!r}"
+        f"there is no backend {name!r}", expected=", ".join(_CLASSES), hint=names.hint(name, _CLASSES)
     )

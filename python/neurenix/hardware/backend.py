@@ -16,15 +16,16 @@ from neurenix.errors import DeviceError, Error, InvalidArgumentError, ShapeError
 from neurenix.hardware import probe
 from neurenix.hardware.dry_run import DryRun
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import PRECISIONS, Options
+from neurenix.hardware.options import BUILT_IN, Options, computed
 from neurenix.importers import from_onnx
 from neurenix.importers.dispatch import to_network
 from neurenix.log import LOG
 from neurenix.packages import install
 
 #: The providers that each backend tries, the preferred one first.
-CHAINS = {"tensorrt": ("tensorrt", "cuda", "cpu"), "cuda": ("cuda", "cpu"), "cpu": ("cpu",)}
-
+CHAINS = {"tensorrt": BUILT_IN, "cuda": ("cuda", "cpu"), "cpu": ("cpu",)}
+#: The backend of everyday calls, which asks for the best provider that there is rather than for one of a name.
+DEFAULT = "tensorrt"
 
 #: What providers need that can be installed, where their reasons do not say so.
 INSTALL = {"tensorrt": f"install NVIDIA's driver and TensorRT ({install('tensorrt')}, or {install('tensorrt_rtx')})"}
@@ -43,6 +44,8 @@ class DeviceInfo(dict[str, Any]):
 class Backend:
     """Optimises models and runs them, on the GPU of the number `device` where there are several.
 
+    A provider that can't run here is passed over for the next one, and `report()` says why. So does the log: a warning
+    where the provider was named (`providers=`, the backend "cuda") or where a GPU stays idle, else information.
     `fallback=False` uses the provider of the backend's name and no other. `options` are those of `optimize_model`, and
     its defaults.
     """
@@ -67,10 +70,8 @@ class Backend:
         return True
 
     def _choose(self, options: Options) -> tuple[list[str], list[probe.State]]:
-        if self._gpus() and not 0 <= self.device < self._gpus():
-            raise InvalidArgumentError(
-                "there is no such device", expected=f"0 to {self._gpus() - 1}", got=str(self.device)
-            )
+        if self.device >= self.get_device_count():
+            raise self._no_such_device(self.device)
         allowed = _native.allowed_providers()
         chain = CHAINS[self.name] if self.fallback else CHAINS[self.name][:1]
         wanted = [p for p in options.providers or chain if p in allowed]
@@ -87,7 +88,8 @@ class Backend:
                 got="; ".join(s.cause for s in refused) or f"NEURENIX_PROVIDERS={','.join(allowed)}",
                 hint="; or ".join(_ways_out(refused, options.strict)),
             )
-        probe.tell(chosen, refused)
+        named = options.providers is not None or self.name != DEFAULT
+        probe.tell(chosen, refused, wanted[0] if named else None)
         return chosen, refused
 
     def get_device_count(self) -> int:
@@ -95,8 +97,17 @@ class Backend:
         return self._gpus() or 1
 
     def _gpus(self) -> int:
-        seen = "cuda" in CHAINS[self.name] and "cuda" in _native.allowed_providers()
+        seen = {"tensorrt", "cuda"}.intersection(CHAINS[self.name], _native.allowed_providers())
         return _native.gpu_count() if seen else 0
+
+    def _no_such_device(self, index: object) -> InvalidArgumentError:
+        gpus = self._gpus()
+        return InvalidArgumentError(
+            "there is no such device",
+            expected=f"0 to {gpus - 1}" if gpus else "0, the processor",
+            got=repr(index),
+            hint=None if gpus or self.name == "cpu" else f"no GPU can be used here: {probe.state('cuda').cause}",
+        )
 
     def get_device_info(self, index: int = 0) -> DeviceInfo:
         """What is known of a device.
@@ -105,9 +116,7 @@ class Backend:
         be used.
         """
         if not isinstance(index, int) or not 0 <= index < self.get_device_count():
-            raise InvalidArgumentError(
-                "there is no such device", expected=f"0 to {self.get_device_count() - 1}", got=repr(index)
-            )
+            raise self._no_such_device(index)
         provider = "cuda" if self._gpus() else "cpu"
         state = probe.state("tensorrt", index)
         found = _native.gpu_info(index) if provider == "cuda" else _processor_info()
@@ -115,9 +124,7 @@ class Backend:
             **found | {"libraries": found["libraries"] | {"neurenix": _native.__version__}},
             provider=provider,
             threads=_native.default_threads(),
-            precisions=[
-                p for p, dtype in PRECISIONS.items() if _native.computes(provider, p if p == "tf32" else dtype)
-            ],
+            precisions=computed(provider),
             supports_tensorrt=state.available,
             reason=state.reason,
         )
@@ -227,7 +234,7 @@ class Backend:
 def _ways_out(refused: Sequence[probe.State], strict: bool) -> list[str]:
     hints = [state.hint or INSTALL.get(state.provider, "") for state in refused]
     allow = "allow the cpu provider, which runs everywhere"
-    return [*filter(None, hints), f"{allow}, and fall backs (strict=False)" if strict else allow]
+    return [*filter(None, hints), f"{allow}, and fall backs, without `strict`" if strict else allow]
 
 
 class CudaBackend(Backend):

@@ -7,6 +7,7 @@ import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from neurenix import _native, arrays, checkpoint, reports
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware import placed
 from neurenix.hardware.probe import State
+from neurenix.importers import files
 from neurenix.log import LOG
 from neurenix.shapes import profiles
 
@@ -236,7 +238,12 @@ class OptimizedModel:
         self._placed = placed.Caller(self._engine)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Saves the engine to a file, which appears whole or not at all; `TensorRTBackend.load` opens it."""
+        """Saves the engine to a file, which appears whole or not at all; `TensorRTBackend.load` opens it.
+
+        Raises `InvalidArgumentError` for the ending of a model (.onnx, .pt, ...), and `FileError` when it can't be
+        written.
+        """
+        files.check_engine_name(Path(path))
         self._engine.save(os.fspath(path))
 
     def __repr__(self) -> str:

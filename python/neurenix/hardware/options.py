@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neurenix import _native
+from neurenix import names as naming
 from neurenix.errors import InvalidArgumentError, UnsupportedError
-from neurenix.hardware import provider
+from neurenix.hardware import probe, provider
 from neurenix.log import LOG
 
 #: What each precision means for float32 layers.
@@ -21,6 +22,9 @@ PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": 
 
 #: What inputs and outputs may be, and numpy's and ml_dtypes' names of that.
 IO_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+#: The providers of this package, the preferred one first.
+BUILT_IN = ("tensorrt", "cuda", "cpu")
 
 #: What an engine may be made for.
 HINTS = ("latency", "throughput")
@@ -181,14 +185,18 @@ def names() -> list[str]:
     return [f.name for f in fields(Options)]
 
 
+def computed(provider: str) -> list[str]:
+    """The precisions that a provider has arithmetic for on this machine."""
+    return [p for p, dtype in PRECISIONS.items() if _native.computes(provider, p if p == "tf32" else dtype)]
+
+
 def check(name: str, value: Any) -> Any:
     """The value of an option in its final form; raises as `Options.of`."""
     if name in LATER:
         raise UnsupportedError(f"the option {name!r} is not supported: {LATER[name]}", hint="leave it out")
     if name not in _CHECKS:
-        near = _native.nearest(name, [*_CHECKS, *LATER])
         raise InvalidArgumentError(
-            f"there is no option {name!r}", expected=", ".join(_CHECKS), hint=f"the nearest name is {near!r}"
+            f"there is no option {name!r}", expected=", ".join(_CHECKS), hint=_meant_option(name)
         )
     expected, convert = _CHECKS[name]
     try:
@@ -196,17 +204,51 @@ def check(name: str, value: Any) -> Any:
     except (TypeError, ValueError) as error:
         if isinstance(error, (InvalidArgumentError, UnsupportedError)):
             raise
+        hint = naming.hint(_word(value), *_WORDS[name]) if name in _WORDS else None
         raise InvalidArgumentError(
-            f"the option {name!r} can't have this value", expected=expected, got=repr(value)
+            f"the option {name!r} can't have this value", expected=expected, got=repr(value), hint=hint
         ) from error
 
 
+def _meant_option(name: str) -> str | None:
+    """What an error says of a name that no option has."""
+    if name in ("device", "fallback"):
+        return f"it belongs to the backend: TensorRTBackend({name}=...)"
+    found = naming.hint(
+        name, [*_CHECKS, *LATER], lambda near: f"which is not supported: {LATER[near]}" if near in LATER else None
+    )
+    if found:
+        return found
+    values = ((option, _native.nearest(name, list(words))) for option, (words, _) in _WORDS.items())
+    return next((f'it is a value: {option}="{word}"' for option, word in values if word), None)
+
+
+def _word(value: Any) -> str:
+    """A value as somebody would write it: dtypes by their names alone."""
+    return str(getattr(value, "__name__", value)).rpartition(".")[2]
+
+
 def _precision(value: Any) -> str:
-    if value in PRECISIONS_LATER:
+    word = _word(value).lower()
+    if word in PRECISIONS_LATER:
         raise UnsupportedError(
-            f"precision {value!r} is not supported: {PRECISIONS_LATER[value]}", expected=", ".join(PRECISIONS)
+            f"precision {value!r} is not supported: {PRECISIONS_LATER[word]}", expected=", ".join(PRECISIONS)
         )
     return str(_one_of(*PRECISIONS)(value))
+
+
+def no_arithmetic(precision: str) -> str | None:
+    """Why a precision is of no use on this machine; None where it is of use."""
+    able = [set(computed(name)) for name in BUILT_IN if probe.state(name).available]
+    here = [name for name in PRECISIONS if any(name in found for found in able)]
+    return None if precision in here else f"this machine has arithmetic for {', '.join(here)} alone"
+
+
+def _cannot_run(name: str) -> str | None:
+    """Why a provider can't run here, and who can."""
+    reason = probe.state(name).cause
+    able = [repr(other) for other in BUILT_IN if probe.state(other).available]
+    return f"which can't run here ({reason}); {' and '.join(able)} can" if reason else None
 
 
 def _io_dtype(value: Any) -> str:
@@ -241,15 +283,11 @@ def _or_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _providers(value: Any) -> tuple[str, ...]:
     chosen = (value,) if isinstance(value, str) else tuple(value)
-    known = ("tensorrt", "cuda", "cpu")
     for name in chosen:
-        if name not in known and not provider.is_known(name):
-            others = [*dict(_native.provider_states()), *provider.entries()]
-            expected = ", ".join(dict.fromkeys([*known, *others]))
-            near = _native.nearest(str(name), expected.split(", "))
-            raise InvalidArgumentError(
-                f"there is no provider {name!r}", expected=expected, hint=f"the nearest name is {near!r}"
-            )
+        if name not in BUILT_IN and not provider.is_known(name):
+            known = list(dict.fromkeys([*BUILT_IN, *dict(_native.provider_states()), *provider.entries()]))
+            hint = naming.hint(name, known, lambda near: _cannot_run(near) if near in BUILT_IN else None)
+            raise InvalidArgumentError(f"there is no provider {name!r}", expected=", ".join(known), hint=hint)
     if not chosen:
         raise ValueError(value)
     return chosen
@@ -293,6 +331,12 @@ def _callable(value: Any) -> Any:
     return value
 
 
+#: The words that an option may have, and why one of them is of no use.
+_WORDS: dict[str, tuple[Sequence[str], Callable[[str], str | None]]] = {
+    "precision": (tuple(PRECISIONS), lambda near: (lacking := no_arithmetic(near)) and f"but {lacking}"),
+    "io_dtype": (tuple(IO_DTYPES), lambda _: None),
+    "hint": (HINTS, lambda _: None),
+}
 _flag = _one_of(True, False)
 #: For each option: what may be given, and how it is checked.
 _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {

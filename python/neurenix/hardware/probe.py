@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -46,14 +48,25 @@ def choose(wanted: Sequence[str], device: int = 0) -> tuple[list[str], list[Stat
     return [s.provider for s in states if s.available], [s for s in states if not s.available]
 
 
-_told: set[tuple[str, ...]] = set()
+_told: set[tuple[int, str, tuple[State, ...]]] = set()
 
 
-def tell(chosen: Sequence[str], refused: Sequence[State]) -> None:
-    """Logs a fall back, once."""
-    key = tuple(s.provider for s in refused)
-    if not refused or not chosen or key in _told:
+def tell(chosen: Sequence[str], refused: Sequence[State], asked: str | None) -> None:
+    """Logs a fall back, once: as a warning where `asked`, the provider that the user named first, is not the one that
+    runs, or where a GPU that is there stays idle; else as information.
+    """
+    if not refused or not chosen:
+        return
+    lost = asked not in (None, chosen[0]) or (chosen[0] == "cpu" and has_gpu())
+    level = logging.WARNING if lost else logging.INFO
+    key = (level, chosen[0], tuple(refused))
+    if key in _told or not LOG.isEnabledFor(level):
         return
     _told.add(key)
     reasons = ", ".join(f"not on {s.provider}: {s.cause}" for s in refused)
-    LOG.warning("running on %s; %s", chosen[0], reasons)
+    LOG.log(level, "running on %s; %s", chosen[0], reasons)
+
+
+def has_gpu() -> bool:
+    """Whether this machine has a GPU of NVIDIA's, be it one that nothing here can use."""
+    return _native.gpu_count() > 0 or os.path.exists("/dev/nvidiactl")

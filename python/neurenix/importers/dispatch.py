@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from neurenix import nn
 from neurenix._native import Network
-from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.errors import FileError, InvalidArgumentError, UnsupportedError
+from neurenix.importers import files
 from neurenix.importers.onnx import from_onnx
 from neurenix.importers.torch import from_exported_program, from_torch
 from neurenix.shapes import parse, union
@@ -19,6 +21,8 @@ KINDS = (
     "a path of an .onnx file, its bytes, an onnx.ModelProto, a torch.nn.Module, a torch.export.ExportedProgram, "
     "a neurenix.nn.Module, or a neurenix.Network"
 )
+#: What a path may name.
+PATHS = ".onnx"
 
 
 def to_network(
@@ -61,16 +65,15 @@ def to_network(
         raise UnsupportedError(
             "TensorFlow and Keras models are not imported yet", hint="export the model to ONNX with tf2onnx"
         )
-    raise InvalidArgumentError("this is no model", expected=KINDS, got=type(model).__name__, hint=_hint(model))
-
-
-def _hint(model: Any) -> str | None:
-    """What somebody who gave this may have meant."""
     if isinstance(model, Mapping):
-        return "a state dict is weights alone: load it into its module, and give that"
-    if isinstance(model, type):
-        return "this is a class: give an object of it"
-    return None
+        raise InvalidArgumentError(
+            "this is a dict, as of weights, and no model",
+            expected=KINDS,
+            got=f"{type(model).__name__} with {', '.join(map(repr, islice(model, 3))) or 'nothing in it'}",
+            hint="load a state dict into its module, module.load_state_dict(weights), and give the module",
+        )
+    hint = "this is a class: give an object of it" if isinstance(model, type) else None
+    raise InvalidArgumentError("this is no model", expected=KINDS, got=type(model).__name__, hint=hint)
 
 
 def _given(shapes: Any) -> Any:
@@ -82,17 +85,29 @@ def _given(shapes: Any) -> Any:
 
 
 def _from_path(path: Path, values: Mapping[str, Any] | None) -> Network:
+    if path.is_dir():
+        raise files.refuse_folder(path, PATHS)
+    if path.suffix != ".onnx" and not path.exists():
+        raise FileError("the model can't be read: No such file or directory", expected=PATHS, got=str(path))
+    if path.suffix in files.TENSORFLOW:
+        raise files.refuse_tensorflow(path, PATHS)
+    if path.suffix in files.TORCH:
+        load = "safetensors.torch.load_file" if path.suffix == ".safetensors" else "torch.load"
+        raise files.refuse_torch(
+            path,
+            PATHS,
+            "give the module that it was scripted from, or save it with torch.onnx.export (.onnx)",
+            f"give the torch.nn.Module that they belong to, after module.load_state_dict({load}({str(path)!r}))",
+        )
     if path.suffix in (".onnx", ""):
         return from_onnx(path, input_values=values)
     hints = {
-        ".pt": "load the module with torch.load and give it",
-        ".pth": "load the module with torch.load and give it",
         ".pt2": "load it with torch.export.load and give the program",
         ".engine": "open it with TensorRTBackend().load(path)",
         ".plan": "TensorRT's own plans run only in TensorRT; give the ONNX model they were built from",
     }
     hint = hints.get(path.suffix, "export the model to ONNX")
-    raise UnsupportedError("files of this kind are not models", expected=".onnx", got=path.name, hint=hint)
+    raise UnsupportedError("files of this kind are not models", expected=PATHS, got=path.name, hint=hint)
 
 
 def is_onnx(model: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neurenix._native import nearest
+from neurenix import names
 
 #: Parts of names, and what is said of modules that have them.
 _REASONS = {
@@ -19,4 +19,5 @@ _REASONS = {
 def why(name: str, known: Sequence[str]) -> str:
     """What an AttributeError says of a name."""
     reason = next((reason for part, reason in _REASONS.items() if part in name), None)
-    return f"neurenix.nn has no {name}: {reason or f'the nearest name is {nearest(name, list(known))!r}'}"
+    said = reason or names.hint(name, known)
+    return f"neurenix.nn has no {name}" + (f": {said}" if said else "")

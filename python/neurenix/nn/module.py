@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from neurenix import arrays, checkpoint
-from neurenix._native import nearest
+from neurenix import arrays, checkpoint, names
 from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.nn.tracing import current
 
@@ -129,8 +128,8 @@ class Module:
         for name, module in self.named_modules():
             if name == target:
                 return module
-        near = nearest(target, [name for name, _ in self.named_modules()])
-        raise InvalidArgumentError(f"there is no module {target!r}", hint=f"the nearest name is {near!r}")
+        known = (name for name, _ in self.named_modules())
+        raise InvalidArgumentError(f"there is no module {target!r}", hint=names.hint(target, known))
 
     def apply(self: M, fn: Callable[[Module], Any]) -> M:
         """Calls a function with each module below, and with this one last."""

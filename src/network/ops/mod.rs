@@ -345,30 +345,11 @@ pub static OPS: &[&OpDef] = &[
 /// The op of a name.
 ///
 /// # Errors
-/// If there is none; the nearest name is the hint.
+/// If there is none; the nearest name, if there is one, is the hint.
 pub fn find(name: &str) -> Result<&'static OpDef> {
     OPS.iter().copied().find(|op| op.name == name).ok_or_else(|| {
-        let nearest = OPS
-            .iter()
-            .min_by_key(|op| distance(name, op.name))
-            .map_or("", |op| op.name);
-        Error::unsupported(format!("there is no op {name:?}")).hint(format!("the nearest name is {nearest:?}"))
+        Error::unsupported(format!("there is no op {name:?}")).nearest(name, OPS.iter().map(|op| op.name))
     })
-}
-
-/// Levenshtein's edit distance.
-pub fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + (x != *y) as usize;
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Offsets of all elements of a `shape`, row-major, in a buffer with these element `strides`.

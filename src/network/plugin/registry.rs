@@ -113,8 +113,9 @@ fn missing(wanted: &[Identity]) -> Error {
         .expected("registered plugins")
         .got(registered)
         .hint(
-            "register them first: import what defines them, or call trt.register_plugin(name, class), with the version \
-             and namespace, or trt.load_plugin_library(path); Neurenix imports nothing by itself",
+            "register them first: name the module or the library (.so) that brings them in plugins=, or with --plugins on \
+             the command line; or call trt.register_plugin(name, class), with the version and namespace, or \
+             trt.load_plugin_library(path)",
         )
 }
 

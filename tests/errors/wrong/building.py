@@ -35,7 +35,7 @@ def option_that_is_not_there_yet(folder: Path) -> None:
 
 @case
 def unknown_provider(folder: Path) -> None:
-    optimised(providers=["gpu"])
+    optimised(providers=["openvino"])
 
 
 @case

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 from fuzz.engine_file import File
@@ -23,6 +24,41 @@ def model_file_of_another_kind(folder: Path) -> None:
 def model_file_of_torch(folder: Path) -> None:
     (folder / "model.pt").write_bytes(b"PK\3\4" + bytes(100))
     backend().optimize_model(folder / "model.pt", SHAPES)
+
+
+@case
+def model_file_of_torchscript(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "model.pt", "w") as archive:
+        archive.writestr("model/constants.pkl", b"")
+    backend().optimize_model(folder / "model.pt", SHAPES)
+
+
+@case
+def model_file_of_keras(folder: Path) -> None:
+    (folder / "model.keras").touch()
+    backend().optimize_model(folder / "model.keras", SHAPES)
+
+
+@case
+def model_file_of_torch_missing(folder: Path) -> None:
+    backend().optimize_model(folder / "missing.pt", SHAPES)
+
+
+@case
+def model_folder_of_tensorflow(folder: Path) -> None:
+    (folder / "saved").mkdir()
+    (folder / "saved" / "saved_model.pb").touch()
+    backend().optimize_model(folder / "saved", SHAPES)
+
+
+@case
+def model_folder_of_nobody(folder: Path) -> None:
+    backend().optimize_model(folder, SHAPES)
+
+
+@case
+def engine_file_under_the_ending_of_a_model(folder: Path) -> None:
+    model().save(folder / "model.onnx")
 
 
 @case

@@ -7,12 +7,17 @@ from typing import Any
 
 import neurenix as nx
 from neurenix.hardware.tensorrt import TensorRTBackend
-from tests.errors.wrong.common import backend, case
+from tests.errors.wrong.common import case
 
 
 @case
 def unknown_backend(folder: Path) -> None:
     nx.hardware.get_backend("tensort")
+
+
+@case
+def unknown_backend_of_another_project(folder: Path) -> None:
+    nx.hardware.get_backend("openvino")
 
 
 @case
@@ -35,10 +40,15 @@ def device_by_a_name(folder: Path) -> None:
 
 @case
 def device_that_is_not_there(folder: Path) -> None:
-    backend().get_device_info(99)
+    nx.hardware.get_backend("cpu").get_device_info(99)
 
 
 @case
 def device_number_as_text(folder: Path) -> None:
     index: Any = "0"
-    backend().get_device_info(index)
+    nx.hardware.get_backend("cpu").get_device_info(index)
+
+
+@case
+def device_beside_the_processor(folder: Path) -> None:
+    nx.hardware.get_backend("cpu", device=1).initialize()

@@ -29,6 +29,11 @@ class Divides(NeverRuns):
         outputs[0][...] = 1 // 0
 
 
+class WritesNothing(NeverRuns):
+    def execute(self, inputs: Any, outputs: Any, stream: Any) -> None:
+        outputs = [inputs[0] * 2]  # noqa: F841
+
+
 def _built(name: str, cls: type | None) -> Any:
     builder = trt.Builder()
     made = builder.create_network()
@@ -41,6 +46,11 @@ def _built(name: str, cls: type | None) -> Any:
 @case
 def plugin_that_fails(folder: Path) -> None:
     _built("Divides", Divides).create_execution_context().execute(np.ones(2, np.float32))
+
+
+@case
+def plugin_that_writes_nothing(folder: Path) -> None:
+    _built("WritesNothing", WritesNothing).create_execution_context().execute(np.ones(2, np.float32))
 
 
 @case

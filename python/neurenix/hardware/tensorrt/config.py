@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neurenix import _native
+from neurenix import names
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import options
 from neurenix.hardware.tensorrt import build_enums as e
@@ -112,8 +112,8 @@ class IBuilderConfig(Scoped):
         name = self._ALIASES.get(name, name)
         if name.startswith("_") or name not in options.names():
             known = [*options.names(), *_PLAIN]
-            near = _native.nearest(name, known)
-            raise AttributeError(f"IBuilderConfig has no attribute {name!r}; the nearest name is {near!r}")
+            hint = names.hint(name, known)
+            raise AttributeError(f"IBuilderConfig has no attribute {name!r}" + (f"; {hint}" if hint else ""))
         return self._options.get(name, getattr(options.Options(), name))
 
     def set_memory_pool_limit(self, pool: MemoryPoolType, pool_size: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neurenix import _native
+from neurenix import names
 from neurenix._native import Network, Tensor
 from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
 from neurenix.hardware.tensorrt.build_enums import TensorLocation
@@ -364,12 +364,11 @@ class ILayer:
         elif name in self._COMMON:
             self._set_common(name, value)
         else:
-            near = _native.nearest(name, list(self._properties))
             raise InvalidArgumentError(
                 f"{self._kind} has no property {name!r}",
                 layer=self.name,
                 expected=", ".join(self._properties) or "none",
-                hint=f"the nearest name is {near!r}" if near else None,
+                hint=names.hint(name, self._properties),
             )
         self._network._changed(self)
 

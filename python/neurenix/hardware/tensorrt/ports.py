@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neurenix import _native
+from neurenix import names as naming
 from neurenix.errors import InvalidArgumentError, ShapeError
 from neurenix.hardware.tensorrt.build_enums import TensorIOMode
 from neurenix.hardware.tensorrt.enums import Dims
@@ -79,7 +80,6 @@ def ports_of(engine: _native.Engine) -> dict[str, Port]:
 
 def unknown(name: Any, names: Sequence[str]) -> InvalidArgumentError:
     """The error for a name that no input or output has."""
-    near = _native.nearest(str(name), list(names))
     return InvalidArgumentError(
-        f"the engine has no tensor {name!r}", expected=", ".join(names), hint=f"the nearest name is {near!r}"
+        f"the engine has no tensor {name!r}", expected=", ".join(names), hint=naming.hint(name, names)
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from neurenix import _native, arrays
+from neurenix import _native, arrays, names
 from neurenix.errors import Error, InvalidArgumentError, ShapeError
 from neurenix.hardware.tensorrt.build_enums import TensorLocation, WeightsRole
 from neurenix.hardware.tensorrt.engine import ICudaEngine
@@ -133,8 +133,7 @@ class Refitter(Scoped):
 
     def _type(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
         if name not in self._types:
-            near = _native.nearest(str(name), list(self._types))
-            raise InvalidArgumentError(f"the engine has no weight {name!r}", hint=f"the nearest name is {near!r}")
+            raise InvalidArgumentError(f"the engine has no weight {name!r}", hint=names.hint(name, self._types))
         return self._types[name]
 
     def _tried(self, action: Any) -> bool:

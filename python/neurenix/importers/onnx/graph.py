@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from neurenix import _native
+from neurenix import names as naming
 from neurenix._native import Network, Tensor
 from neurenix.errors import Error, FormatError, InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx import check, plugin, rules, schema
@@ -197,9 +197,10 @@ class Graph:
         ports = {port.name: port.type.tensor_type for port in inputs}
         for name, value in values.items():
             if name not in ports:
-                near = _nearest(name, list(ports))
                 raise InvalidArgumentError(
-                    f"the model has no input {name!r}, of which a value is given", expected=", ".join(ports), hint=near
+                    f"the model has no input {name!r}, of which a value is given",
+                    expected=", ".join(ports),
+                    hint=naming.hint(name, ports),
                 )
             self.constants[name] = _fitting(name, value, ports[name])
 
@@ -210,7 +211,7 @@ class Graph:
         for name in shapes:
             if name not in names:
                 raise InvalidArgumentError(
-                    f"the model has no input {name!r}", expected=", ".join(names), hint=_nearest(name, names)
+                    f"the model has no input {name!r}", expected=", ".join(names), hint=naming.hint(name, names)
                 )
         for proto in wanted:
             self.add_input(proto, shapes.get(proto.name))
@@ -343,11 +344,6 @@ def _check_count(proto: onnx.GraphProto, given: int) -> None:
             expected=str(given),
             got=", ".join(port.name for port in proto.input) or "none",
         )
-
-
-def _nearest(name: str, names: Sequence[str]) -> str | None:
-    nearest = _native.nearest(name, list(names))
-    return None if nearest is None else f"the nearest name is {nearest!r}"
 
 
 def _fitting(name: str, value: ArrayLike, port: onnx.TypeProto.Tensor) -> Array:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+import onnx
+
 from neurenix import _native
 from neurenix.importers.onnx import (
     activation,
@@ -78,9 +80,15 @@ def hint(kinds: list[str], plugins: list[str]) -> str:
     """The way out for ops that no rule knows, for which these plugins would have to be registered."""
     ways = []
     domain, _, name = kinds[0].rpartition("::")
-    nearest = _native.nearest(name.partition(" ")[0], sorted(DOMAINS.get(domain, {})))
+    name = name.partition(" ")[0]
+    able = [op for op in sorted(DOMAINS.get(domain, {})) if known(domain, op) and op not in random.RULES]
+    # An op that ONNX has is no typing error of another one.
+    nearest = None if onnx.defs.has(name, domain) else _native.nearest(name, able)
     if nearest is not None:
         ways.append(f"the nearest op that can be imported is {nearest!r}")
-    ways.append(f"plugins run what you register before the import: {', '.join(plugins)} (docs/plugins.md)")
+    ways.append(
+        f"plugins run what you register before the import: {', '.join(plugins)}, in a module that `plugins=` or "
+        "--plugins on the command line names (docs/plugins.md)"
+    )
     ways.append("a function of that name in the model (onnx.FunctionProto) may say it in ONNX's own ops")
     return "; ".join(ways)

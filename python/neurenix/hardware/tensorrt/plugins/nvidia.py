@@ -22,22 +22,37 @@ from neurenix.hardware.tensorrt.plugins.dims import IExprBuilder, expressions, e
 from neurenix.hardware.tensorrt.plugins.fields import SERIALIZED, Value, collection, pack, pack_all
 from neurenix.hardware.tensorrt.plugins.interfaces import IPluginV2DynamicExt, IPluginV3
 from neurenix.hardware.tensorrt.plugins.simple import workspace
+from neurenix.hardware.tensorrt.plugins.written import Watch
 
 
 class Ready:
     """An `enqueue` at concrete shapes, of one context."""
 
     def __init__(
-        self, runtime: Any, capturable: bool, inputs: Sequence[Shaped], outputs: Sequence[Shaped], size: int
+        self,
+        runtime: Any,
+        ordinal: int | None,
+        capturable: bool,
+        inputs: Sequence[Shaped],
+        outputs: Sequence[Shaped],
+        size: int,
     ) -> None:
         self.workspace = size
         self.capturable = capturable
         self._enqueue = runtime.enqueue
         self._inputs = describe(inputs)
         self._outputs = describe(outputs)
+        self._watch = Watch(ordinal, outputs)
 
     def run(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         """Runs it on the arrays at these addresses."""
+        if self._watch.over:
+            self._run(inputs, outputs, workspace, stream)
+            return
+        way = "write to the addresses in its argument `outputs`"
+        self._watch.run(lambda: self._run(inputs, outputs, workspace, stream), outputs, "enqueue", way)
+
+    def _run(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         with calling("enqueue"):
             status = self._enqueue(self._inputs, self._outputs, list(inputs), list(outputs), workspace, stream)
         if isinstance(status, int) and status != 0:
@@ -91,7 +106,7 @@ class Second:
             plugin.initialize()
         with calling("get_workspace_size"):
             size = workspace(plugin.get_workspace_size(describe(inputs), describe(outputs)))
-        return Ready(plugin, bool(self.plugin.capturable), inputs, outputs, size)
+        return Ready(plugin, ordinal, bool(self.plugin.capturable), inputs, outputs, size)
 
 
 class Third:
@@ -166,7 +181,7 @@ class Third:
             runtime.on_shape_change(describe(inputs), describe(outputs))
         with calling("get_workspace_size"):
             size = workspace(build.get_workspace_size(_ranges(inputs), _ranges(outputs)))
-        return Ready(runtime, bool(self.plugin.capturable), inputs, outputs, size)
+        return Ready(runtime, ordinal, bool(self.plugin.capturable), inputs, outputs, size)
 
 
 def _ranges(tensors: Sequence[Shaped]) -> list[DynamicPluginTensorDesc]:

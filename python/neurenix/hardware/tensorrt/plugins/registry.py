@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from neurenix import _native
@@ -24,8 +24,7 @@ from neurenix.hardware.tensorrt.plugins.interfaces import (
 from neurenix.hardware.tensorrt.plugins.libraries import load_plugin_library
 from neurenix.hardware.tensorrt.plugins.simple import IPluginV2
 from neurenix.hardware.tensorrt.strict import Strict
-
-LOG = logging.getLogger("neurenix")
+from neurenix.log import LOG
 
 
 def adapter(plugin: Any, identity: Identity | None = None) -> simple.Simple | nvidia.Second | nvidia.Third:
@@ -269,8 +268,8 @@ def register_plugin(
 def register_all(plugins: Iterable[str | tuple[str, type]]) -> None:
     """Registers classes under their names, imports modules, which do so themselves, and loads libraries (`.so`).
 
-    Raises as `register_plugin` and `load_plugin_library`, and `InvalidArgumentError` for a module that can't be
-    imported.
+    Raises as `register_plugin` and `load_plugin_library`, `InvalidArgumentError` for a module that can't be imported,
+    and `PluginError` for one that raises then.
     """
     for plugin in plugins:
         if isinstance(plugin, tuple):
@@ -284,7 +283,15 @@ def register_all(plugins: Iterable[str | tuple[str, type]]) -> None:
         except ImportError as error:
             raise InvalidArgumentError(
                 f"the module {plugin!r}, which has plugins, can't be imported: {error}",
-                hint="name it as an import statement would; its folder must be on sys.path",
+                hint=f"name it as an import statement would: {Path(plugin).stem}"
+                if plugin.endswith(".py")
+                else "name it as an import statement would; its folder must be on sys.path",
+            ) from error
+        except Error:
+            raise
+        except Exception as error:
+            raise PluginError(
+                f"the module {plugin!r}, which has plugins, raised {type(error).__name__} at its import: {error}"
             ) from error
 
 

@@ -22,6 +22,7 @@ from neurenix.hardware.tensorrt.plugins.describe import PluginTensorDesc, Shaped
 from neurenix.hardware.tensorrt.plugins.dims import extent
 from neurenix.hardware.tensorrt.plugins.fields import SERIALIZED, Value, pack_all, unpack
 from neurenix.hardware.tensorrt.plugins.memory import Views
+from neurenix.hardware.tensorrt.plugins.written import Watch
 
 DEVICES = ("cpu", "cuda")
 
@@ -275,9 +276,17 @@ class Ready:
         self._scratch = Views(ordinal, scratch, True)
         self._takes_workspace = takes_workspace
         self._streams: dict[int, Any] = {}
+        self._watch = Watch(ordinal, outputs)
 
     def run(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         """Runs it on the arrays at these addresses."""
+        if self._watch.over:
+            self._run(inputs, outputs, workspace, stream)
+            return
+        way = "write into the arrays that it is given (outputs[0][...] = result), or return the result"
+        self._watch.run(lambda: self._run(inputs, outputs, workspace, stream), outputs, "execute", way)
+
+    def _run(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         own = self._outputs.at(outputs)
         given = list(own)
         scratch = self._scratch.at((workspace,)) if self._takes_workspace else []
