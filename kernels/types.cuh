@@ -103,30 +103,41 @@ __device__ __forceinline__ void complain(int64* flag, int64 what) { *(volatile i
 
 #define FUNCTION template <typename W> __device__ __forceinline__ W
 
+// What the 16 bits of T hold in the place of a number.
+template <typename T>
+__device__ __forceinline__ float f_round(float x) {
+    return widen(Narrow<T>::from(x));
+}
+
+// A product that is rounded by itself: the compiler makes no fused multiply-add of it and a sum that a model wrote behind it.
+__device__ __forceinline__ float f_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double f_product(double a, double b) { return __dmul_rn(a, b); }
+
 FUNCTION f_relu(W x) { return x < (W)0 ? (W)0 : x; }
-FUNCTION f_leaky_relu(W x, W a) { return x < (W)0 ? a * x : x; }
+FUNCTION f_leaky_relu(W x, W a) { return x < (W)0 ? f_product(a, x) : x; }
 FUNCTION f_thresholded_relu(W x, W a) { return x > a ? x : (W)0; }
 FUNCTION f_sigmoid(W x) { return (W)1 / ((W)1 + exp(-x)); }
 FUNCTION f_silu(W x) { return x / ((W)1 + exp(-x)); }
-FUNCTION f_elu(W x, W a) { return x < (W)0 ? a * expm1(x) : x; }
-FUNCTION f_selu(W x, W a, W g) { return g * f_elu(x, a); }
-FUNCTION f_celu(W x, W a) { return x < (W)0 ? a * expm1(x / a) : x; }
+FUNCTION f_elu(W x, W a) { return x < (W)0 ? f_product(a, expm1(x)) : x; }
+FUNCTION f_selu(W x, W a, W g) { return f_product(g, f_elu(x, a)); }
+FUNCTION f_celu(W x, W a) { return x < (W)0 ? f_product(a, expm1(x / a)) : x; }
 // Not by way of 1 + erf(x), which far below zero has nothing but rounding errors left.
-FUNCTION f_gelu(W x) { return (W)0.5 * x * erfc(x * (W)-0.70710678118654752440); }
+FUNCTION f_gelu(W x) { return f_product((W)0.5 * x, erfc(x * (W)-0.70710678118654752440)); }
 FUNCTION f_gelu_tanh(W x) { return x / ((W)1 + exp((W)-1.59576912160573071176 * (x + (W)0.044715 * x * x * x))); }
 FUNCTION f_softplus(W x) { return fmax(x, (W)0) + log1p(exp(-fabs(x))); }
-FUNCTION f_mish(W x) { return x * tanh(f_softplus(x)); }
+FUNCTION f_mish(W x) { return f_product(x, tanh(f_softplus(x))); }
 FUNCTION f_softsign(W x) { return x / ((W)1 + fabs(x)); }
 FUNCTION f_sign(W x) { return x > (W)0 ? (W)1 : (x < (W)0 ? (W)-1 : x); }
 FUNCTION f_reciprocal(W x) { return (W)1 / x; }
-FUNCTION f_rsqrt(W x) { return (W)1 / sqrt(x); }
+// x to the power of 0.5, where -0 and minus infinity have other ones than roots.
+FUNCTION f_power_of_half(W x) { return x < (W)0 && x + x == x ? -x : sqrt(x + (W)0); }
 FUNCTION f_square(W x) { return x * x; }
 // A NaN stays one, as numpy's maximum has it.
 FUNCTION f_max(W a, W b) { return a >= b || a != a ? a : b; }
 FUNCTION f_min(W a, W b) { return a <= b || a != a ? a : b; }
 FUNCTION f_clip(W x, W low, W high) { return f_min(f_max(x, low), high); }
 FUNCTION f_hard_sigmoid(W x, W a, W b) { return f_clip(a * x + b, (W)0, (W)1); }
-FUNCTION f_hard_swish(W x) { return x * f_hard_sigmoid(x, (W)(1.0 / 6.0), (W)0.5); }
+FUNCTION f_hard_swish(W x) { return f_product(x, f_hard_sigmoid(x, (W)(1.0 / 6.0), (W)0.5)); }
 
 // A number to divide by, prepared: numbers below 2^31 are divided by a multiplication.
 struct Divisor {

@@ -162,10 +162,9 @@ impl Precision {
     /// Half the distance between 1 and the next number.
     pub fn rounding(self) -> f64 {
         match self.dtype {
-            DType::BFloat16 => 2f64.powi(-8),
-            DType::Float16 => 2f64.powi(-11),
-            _ if self.tf32 => 2f64.powi(-11),
-            _ => 2f64.powi(-24),
+            // tf32 has the range of float32 and the digits of float16.
+            DType::Float32 if self.tf32 => DType::Float16.rounding(),
+            dtype => dtype.rounding(),
         }
     }
 }

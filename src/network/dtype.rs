@@ -81,6 +81,31 @@ impl DType {
         }
     }
 
+    /// How many bits a float has from its first one that is not 0 to its last one.
+    pub const fn significant_bits(self) -> u32 {
+        match self {
+            DType::Float64 => 53,
+            DType::Float16 => 11,
+            DType::BFloat16 => 8,
+            _ => 24,
+        }
+    }
+
+    /// The least and the greatest number that a float holds with all its digits, without a sign.
+    pub fn normal_range(self) -> (f64, f64) {
+        match self {
+            DType::Float64 => (f64::MIN_POSITIVE, f64::MAX),
+            DType::Float16 => (f64::from(half::f16::MIN_POSITIVE), f64::from(half::f16::MAX)),
+            DType::BFloat16 => (f64::from(half::bf16::MIN_POSITIVE), f64::from(half::bf16::MAX)),
+            _ => (f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)),
+        }
+    }
+
+    /// The greatest error of a float that is rounded to nearest, relative to it.
+    pub fn rounding(self) -> f64 {
+        2f64.powi(-(self.significant_bits() as i32))
+    }
+
     /// What the codes mean of a dtype that is only stored: tensors of it are moved and converted, not computed with.
     pub const fn narrow(self) -> Option<Narrow> {
         Some(match self {
@@ -167,4 +192,11 @@ impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+/// Whether a float of this dtype has an inverse that is exact, so that a division by it is a product: powers of two.
+pub fn has_exact_inverse(value: f64, dtype: DType) -> bool {
+    let (least, _) = dtype.normal_range();
+    // The exponent of the inverse is the same with the other sign.
+    let is_power_of_two = value.to_bits() << 12 == 0;
+    is_power_of_two && (least..=1.0 / least).contains(&value.abs())
 }

@@ -363,8 +363,66 @@ pub struct OpDef {
     pub evaluate: fn(&Evaluate) -> Result<Vec<Array>>,
     /// How one element is computed, for an op that works element by element with broadcasting.
     pub pointwise: Option<Pointwise>,
+    /// What becomes of it where a network computes in floats of 16 bits.
+    pub lowering: Lowering,
     /// Whether and how it is given by smaller ops.
     pub decomposition: Decomposition,
+}
+
+/// How an op takes floats of 16 bits, for the pass that lowers precision.
+#[derive(Debug, Clone, Copy)]
+pub struct Lowering {
+    /// Whether it may compute in them.
+    pub lowers: bool,
+    /// Where the numbers that it gives come from.
+    pub gives: Gives,
+    /// Inputs in which a small error is a large one in the result: angles, exponents, what is rounded or compared.
+    pub exact: &'static [usize],
+}
+
+/// Where the numbers that an op gives come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gives {
+    /// It moves those that it gets.
+    Moved,
+    /// It computes with those that it gets, one by one.
+    Computed,
+    /// It sums products; of one alone, that is computed.
+    Summed,
+    /// It counts: positions, whatever they are counted from.
+    Counted,
+    /// They are its own: sums, averages, or what is bounded.
+    New,
+}
+
+impl Lowering {
+    /// Moves elements.
+    pub const MOVES: Self = Self::of(true, Gives::Moved);
+    /// Arithmetic that hands the error of its operands on as it is.
+    pub const COMPUTES: Self = Self::of(true, Gives::Computed);
+    /// A product of matrices.
+    pub const SUMS: Self = Self::of(true, Gives::Summed);
+    /// Sums in wider numbers, or bounds what it gives.
+    pub const BEARS: Self = Self::of(true, Gives::New);
+    /// Leaves the range of 16 bits, or lets errors grow: it stays float32.
+    pub const WIDE: Self = Self::of(false, Gives::Computed);
+    /// As [`Self::WIDE`], and what it gives is its own.
+    pub const BOUNDED: Self = Self::of(false, Gives::New);
+    /// As [`Self::WIDE`], and it counts.
+    pub const COUNTS: Self = Self::of(false, Gives::Counted);
+
+    const fn of(lowers: bool, gives: Gives) -> Self {
+        Self {
+            lowers,
+            gives,
+            exact: &[],
+        }
+    }
+
+    /// The same, where these inputs must be exact.
+    pub const fn exact(self, inputs: &'static [usize]) -> Self {
+        Self { exact: inputs, ..self }
+    }
 }
 
 /// Writes a layer in smaller ops.

@@ -1,63 +1,67 @@
 //! Makes a lower precision explicit: layers that bear it compute in it, between Casts.
 
 use super::build::Build;
-use super::matching::{given_by, input, is_constant, is_pointwise};
-use super::{Found, Pass, Settings, rewrite_with, rule_if};
+use super::exactness::{self, MASK};
+use super::matching::{given_by, input, is_constant};
+use super::{Found, Pass, rewrite_with, rule_if};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::Attr;
 use crate::network::dtype::DType;
 use crate::network::patch::Patch;
-use crate::network::{Layer, LayerId, Network, TensorId};
+use crate::network::{Layer, LayerId, Network};
 use std::collections::BTreeMap;
 
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "assign_precision",
     doc: "float32 layer that bears Settings::compute => Casts -> layer -> Cast; inputs and outputs of the network keep \
-          their dtypes, delicate layers stay float32, and so does the bias of a Conv that gives an output",
+          their dtypes; delicate layers stay float32, and with them the exact numbers that they read (positions, times, \
+          masks out of range) and the bias of a Conv that gives an output",
     apply: |network, settings| {
-        if !matches!(settings.compute, DType::Float16 | DType::BFloat16) {
+        let low = settings.compute;
+        if !matches!(low, DType::Float16 | DType::BFloat16) {
             return Ok(0);
         }
+        let lowered = exactness::lowered(network, low)?;
         rewrite_with(network, |network, id| {
-            Ok(rule(network, id, settings)?.map(Patch::finish))
+            rule_if!(lowered.layers.contains(&id));
+            let found = match lowered.masks.contains(&id) {
+                true => with_mask_in_range(network, id, low),
+                false => rule(network, id, low),
+            };
+            Ok(found?.map(Patch::finish))
         })
     },
 };
 
 const CONVOLUTIONS: [&str; 2] = ["Conv", "ConvTranspose"];
 
-/// Pointwise ops whose result moves far when the argument moves a little, or leaves the range.
-#[rustfmt::skip]
-const DELICATE: &[&str] = &[
-    "Acosh", "Asinh", "Atanh", "Cast", "Ceil", "Cos", "Cosh", "DequantizeLinear", "Div", "Exp", "Floor", "Log", "Mod",
-    "Pow", "Reciprocal", "Round", "Sin", "Sinh", "Sqrt", "Tan",
-];
-
-/// Ops beside the pointwise ones that bear it: they sum in wider numbers, or move elements.
-#[rustfmt::skip]
-const BEARERS: &[&str] = &[
-    // Products and pooling.
-    "Attention", "AveragePool", "Conv", "ConvTranspose", "Einsum", "GlobalAveragePool", "GlobalMaxPool", "GRU",
-    "GridSample", "LpPool", "LSTM", "MatMul", "MaxPool", "Resize", "RNN",
-    // Norms and reductions to a mean or an element.
-    "BatchNormalization", "Gelu", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LogSoftmax",
-    "LRN", "ReduceMax", "ReduceMean", "ReduceMin", "RMSNormalization", "Softmax",
-    // Moves.
-    "Concat", "DepthToSpace", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "ScatterElements",
-    "ScatterND", "Slice", "SpaceToDepth", "Split", "Tile", "Transpose", "Trilu", "Where",
-];
-
-fn rule<'n>(network: &'n Network, id: LayerId, settings: &Settings) -> Found<'n> {
+fn rule(network: &Network, id: LayerId, low: DType) -> Found<'_> {
     let layer = &network[id];
-    let is_float32 = |t: &TensorId| network[*t].ty.dtype == DType::Float32;
-    rule_if!(layer.outputs.iter().all(is_float32) && bears(network, layer, settings.compute));
     rule_if!(!adds_last_bias(network, layer));
     if let Some(bias) = last_bias(network, layer) {
-        return bias_behind(network, layer, bias, settings.compute);
+        return bias_behind(network, layer, bias, low);
     }
-    between_casts(network, layer, DType::Float32, settings.compute)
+    between_casts(network, layer, DType::Float32, low)
+}
+
+/// Attention with a mask of -3.4e38 or so => Attention in 16 bits with the lowest number that they have: rounded, it would be
+/// infinite, and a query that sees no key would give NaN.
+fn with_mask_in_range(network: &Network, id: LayerId, low: DType) -> Found<'_> {
+    let (layer, mut patch) = (&network[id], Patch::new(network));
+    let mut inputs = layer.inputs.clone();
+    if let Some(mask) = input(layer, MASK) {
+        let (_, most) = low.normal_range();
+        inputs[MASK] = Some(patch.clip(mask, (-most, most))?);
+    }
+    for tensor in inputs.iter_mut().flatten() {
+        *tensor = patch.placed_cast(*tensor, low)?;
+    }
+    let new = patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?[0];
+    let back = patch.placed_cast(new, network[layer.outputs[0]].ty.dtype)?;
+    patch.shunt(layer.outputs[0], back)?;
+    Ok(Some(patch))
 }
 
 /// The constant bias of a convolution that gives a result of the network.
@@ -72,10 +76,10 @@ fn last_bias<'n>(network: &'n Network, layer: &Layer) -> Option<&'n Array> {
 fn bias_behind<'n>(network: &'n Network, layer: &Layer, bias: &Array, to: DType) -> Found<'n> {
     let (mut patch, output) = (Patch::new(network), layer.outputs[0]);
     let operands = layer.inputs[..2].iter().flatten();
-    let operands = operands.map(|&t| Ok(Some(patch.cast(t, to)?)));
+    let operands = operands.map(|&t| Ok(Some(patch.placed_cast(t, to)?)));
     let operands = operands.collect::<Result<Vec<_>>>()?;
     let sums = patch.add_named("", layer.op, layer.attrs.clone(), &operands)?[0];
-    let sums = patch.cast(sums, network[output].ty.dtype)?;
+    let sums = patch.placed_cast(sums, network[output].ty.dtype)?;
     let mut channels = vec![1; network[output].ty.rank()];
     channels[1] = bias.len();
     let bias = patch.constant(bias.reshaped(channels)?);
@@ -99,49 +103,23 @@ fn is_last(network: &Network, layer: &Layer) -> bool {
     network.is_output(output) && network[output].users.is_empty()
 }
 
-fn bears(network: &Network, layer: &Layer, low: DType) -> bool {
-    let by_kind = BEARERS.contains(&layer.op.name) || (is_pointwise(layer) && !DELICATE.contains(&layer.op.name));
-    by_kind && cast_inputs(layer).all(|t| is_representable(network, t, low))
-}
-
-/// The inputs whose elements the layer computes with; the rest (scales of a Resize, ...) say how.
-fn cast_inputs(layer: &Layer) -> impl Iterator<Item = TensorId> {
-    let count = if layer.op.name == "Resize" {
+/// How many inputs, from the first on, the layer computes with; the rest (scales of a Resize) say how.
+fn how_many_computed(layer: &Layer) -> usize {
+    if layer.op.name == "Resize" {
         1
     } else {
         layer.inputs.len()
-    };
-    layer.inputs.iter().take(count).copied().flatten()
-}
-
-/// Whether no number of a constant leaves the range, and a single one does not vanish.
-fn is_representable(network: &Network, tensor: TensorId, low: DType) -> bool {
-    let Some(array) = network[tensor].constant() else {
-        return true;
-    };
-    if low != DType::Float16 || array.dtype() != DType::Float32 {
-        return true;
-    }
-    let fits = |v: f32| !v.is_finite() || v.abs() <= 65504.0;
-    let vanishes = |v: f32| v != 0.0 && v.abs() < 6e-8;
-    let mut values = array
-        .bytes()
-        .chunks_exact(4)
-        .map(|c| f32::from_ne_bytes([c[0], c[1], c[2], c[3]]));
-    match array.len() {
-        1 => values.all(|v| fits(v) && !vanishes(v)),
-        _ => values.all(fits),
     }
 }
 
 /// The layer with inputs and outputs of one dtype computed in another. Does not apply where it has none of them.
 pub(super) fn between_casts<'n>(network: &'n Network, layer: &Layer, from: DType, to: DType) -> Found<'n> {
     let mut patch = Patch::new(network);
-    let cast: Vec<_> = cast_inputs(layer).collect();
+    let cast = how_many_computed(layer);
     let mut inputs = vec![];
-    for &tensor in &layer.inputs {
+    for (at, &tensor) in layer.inputs.iter().enumerate() {
         inputs.push(match tensor {
-            Some(t) if network[t].ty.dtype == from && cast.contains(&t) => Some(patch.cast(t, to)?),
+            Some(t) if network[t].ty.dtype == from && at < cast => Some(patch.placed_cast(t, to)?),
             tensor => tensor,
         });
     }
@@ -151,7 +129,7 @@ pub(super) fn between_casts<'n>(network: &'n Network, layer: &Layer, from: DType
     rule_if!(inputs != layer.inputs);
     let outputs = patch.add_named("", layer.op, attrs, &inputs)?;
     for (&old, new) in layer.outputs.iter().zip(outputs) {
-        let back = patch.cast(new, network[old].ty.dtype)?;
+        let back = patch.placed_cast(new, network[old].ty.dtype)?;
         rule_if!(patch.ty(back).shape == network[old].ty.shape);
         patch.shunt(old, back)?;
     }
@@ -173,7 +151,7 @@ pub fn share(network: &Network) -> BTreeMap<DType, usize> {
 mod tests {
     use super::*;
     use crate::passes::testing::Graph;
-    use crate::passes::{clean_casts, fold_constants};
+    use crate::passes::{Settings, clean_casts, fold_constants};
 
     fn low(compute: DType) -> Settings {
         Settings {
@@ -195,10 +173,10 @@ mod tests {
             &[&PASS, &clean_casts::PASS, &fold_constants::PASS],
             &low(DType::BFloat16),
             "
-            %MatMul: bfloat16[n, 2, 4] = Cast(%x) {round_mode=up, saturate=1, to=bfloat16}
+            %MatMul: bfloat16[n, 2, 4] = Cast(%x) {elidable=1, round_mode=up, saturate=1, to=bfloat16}
             %MatMul~1: bfloat16[n, 2, 3] = MatMul(%MatMul, bfloat16[4, 3](...)) {transA=0, transB=0}
             %Relu: bfloat16[n, 2, 3] = Relu(%MatMul~1)
-            %Relu~1: float32[n, 2, 3] = Cast(%Relu) {round_mode=up, saturate=1, to=float32}
+            %Relu~1: float32[n, 2, 3] = Cast(%Relu) {elidable=1, round_mode=up, saturate=1, to=float32}
             %Exp: float32[n, 2, 3] = Exp(%Relu~1)",
         );
         assert_eq!(share(&g.network), [(DType::Float32, 1), (DType::BFloat16, 2)].into());
@@ -216,10 +194,10 @@ mod tests {
             &[&PASS, &clean_casts::PASS, &fold_constants::PASS],
             &low(DType::Float16),
             "
-            %Conv: float16[n, 4, 6, 6] = Cast(%x) {round_mode=up, saturate=1, to=float16}
+            %Conv: float16[n, 4, 6, 6] = Cast(%x) {elidable=1, round_mode=up, saturate=1, to=float16}
             %Conv~1: float16[n, 4, 4, 4] = Conv(%Conv, float16[4, 4, 3, 3](...), float16[4](...)) {auto_pad=NOTSET, dilations=[], group=1, pads=[], strides=[]}
             %Conv~2: float16[n, 4, 2, 2] = Conv(%Conv~1, float16[4, 4, 3, 3](...)) {auto_pad=NOTSET, dilations=[], group=1, pads=[], strides=[]}
-            %Conv~3: float32[n, 4, 2, 2] = Cast(%Conv~2) {round_mode=up, saturate=1, to=float32}
+            %Conv~3: float32[n, 4, 2, 2] = Cast(%Conv~2) {elidable=1, round_mode=up, saturate=1, to=float32}
             %Conv~4: float32[n, 4, 2, 2] = Add(%Conv~3, float32[1, 4, 1, 1](...))",
         );
     }

@@ -5,7 +5,7 @@ use crate::network::TensorId;
 use crate::network::attr::{Attr, Attrs, attrs};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::ops;
+use crate::network::ops::{self, cast};
 use crate::network::patch::Patch;
 
 /// Ops by name on a [`Patch`].
@@ -18,13 +18,15 @@ pub trait Build {
     fn op_full(&mut self, op: &str, attrs: Attrs, inputs: &[Option<TensorId>]) -> Result<Vec<TensorId>>;
     /// The tensor as another dtype; itself if it has that.
     fn cast(&mut self, x: TensorId, to: DType) -> Result<TensorId>;
+    /// As [`Build::cast`], of ours: a kernel may go on with numbers that are not rounded (see [`cast::elidable`]).
+    fn placed_cast(&mut self, x: TensorId, to: DType) -> Result<TensorId>;
     /// The tensor under another shape; itself if it has that. -1 stands for what is left.
     fn reshape(&mut self, x: TensorId, shape: &[Dim]) -> Result<TensorId>;
     /// The tensor with its axes in another order.
     fn transpose(&mut self, x: TensorId, perm: &[usize]) -> Result<TensorId>;
     /// An int64 vector that holds these dimensions.
     fn dims(&mut self, dims: &[Dim]) -> TensorId;
-    /// Clip to these bounds, or Relu; infinite bounds are left out.
+    /// Clip to these bounds, or Relu; a bound that bounds nothing is left out.
     fn clip(&mut self, x: TensorId, bounds: (f64, f64)) -> Result<TensorId>;
 }
 
@@ -46,6 +48,13 @@ impl Build for Patch<'_> {
             return Ok(x);
         }
         self.op_with("Cast", attrs([("to", Attr::Type(to))]), &[x])
+    }
+
+    fn placed_cast(&mut self, x: TensorId, to: DType) -> Result<TensorId> {
+        if self.ty(x).dtype == to {
+            return Ok(x);
+        }
+        self.op_with("Cast", cast::elidable(to), &[x])
     }
 
     fn reshape(&mut self, x: TensorId, shape: &[Dim]) -> Result<TensorId> {
@@ -73,8 +82,8 @@ impl Build for Patch<'_> {
             return self.op("Relu", &[x]);
         }
         let dtype = self.ty(x).dtype;
-        let mut bound = |value: f64| value.is_finite().then(|| self.scalar(dtype, value));
-        let bounds = [Some(x), bound(low), bound(high)];
+        let mut bound = |value: f64, open: f64| (value != open).then(|| self.scalar(dtype, value));
+        let bounds = [Some(x), bound(low, f64::NEG_INFINITY), bound(high, f64::INFINITY)];
         Ok(self.op_full("Clip", Attrs::new(), &bounds)?[0])
     }
 }

@@ -1,12 +1,13 @@
 //! Removes casts that change nothing, and brings those together that follow one another.
 
-use super::matching::{given_by, input};
+use super::matching::{given_by, input, is_pointwise};
 use super::simplify::replace;
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::narrow::Format;
+use crate::network::ops::cast;
 use crate::network::ops::values::lowest;
 use crate::network::patch::Patch;
 use crate::network::{Layer, LayerId, Network, TensorId};
@@ -26,30 +27,41 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     if network[x].ty.dtype == to {
         return replace(network, layer, |_| Ok(Some(x)));
     }
-    rule_if_some!(source = given_by(network, x, "Cast").and_then(|inner| input(inner, 0)));
+    rule_if_some!(inner = given_by(network, x, "Cast"));
+    rule_if_some!(source = input(inner, 0));
     rule_if!(holds(network[x].ty.dtype, network[source].ty.dtype));
-    replace(network, layer, |patch| recast(patch, layer, source).map(Some))
+    // A kernel may have computed it in more digits than it has, and what the model casts has no more.
+    let rounds = [layer, inner].iter().all(|cast| cast::rounds(&cast.attrs));
+    rule_if!(!rounds || network[source].ty.dtype != to || is_rounded(network, source));
+    replace(network, layer, |patch| recast(patch, layer, inner, source).map(Some))
 }
 
-/// A Cast, with its way of rounding, of another tensor; that tensor if it has the dtype.
-pub fn recast(patch: &mut Patch<'_>, layer: &Layer, x: TensorId) -> Result<TensorId> {
+/// Whether a tensor holds just what its dtype does, also within the kernel that gives it.
+fn is_rounded(network: &Network, tensor: TensorId) -> bool {
+    let dtype = network[tensor].ty.dtype;
+    match network.producer(tensor) {
+        Some((_, layer)) if layer.op.name == "Cast" => cast::rounds(&layer.attrs),
+        Some((_, layer)) => !is_pointwise(layer) || !dtype.is_float() || dtype.size() >= 4,
+        None => true,
+    }
+}
+
+/// Two Casts as one, with the last one's way of rounding, of what the first one takes; that tensor if it has the dtype.
+pub fn recast(patch: &mut Patch<'_>, layer: &Layer, inner: &Layer, x: TensorId) -> Result<TensorId> {
     if patch.ty(x).dtype == layer.attrs.dtype("to") {
         return Ok(x);
     }
-    patch.add(layer.op, layer.attrs.clone(), &[x])
+    let attrs = match cast::rounds(&inner.attrs) {
+        true => cast::rounding_always(layer.attrs.clone()),
+        false => layer.attrs.clone(),
+    };
+    patch.add(layer.op, attrs, &[x])
 }
 
 /// Whether a dtype holds every value of another.
 fn holds(wide: DType, narrow: DType) -> bool {
     use DType::*;
     let signed = |d| matches!(d, Int8 | Int16 | Int32 | Int64);
-    // How many bits of an integer a float holds.
-    let exact_bits = |d| match d {
-        Float64 => 53,
-        Float32 => 24,
-        Float16 => 11,
-        _ => 8,
-    };
     if let Some(stored) = narrow.narrow() {
         return match stored.format {
             _ if wide == narrow => true,
@@ -65,7 +77,7 @@ fn holds(wide: DType, narrow: DType) -> bool {
         (Bool, _) => false,
         (Float64, b) if b.is_float() => true,
         (Float32, Float16 | BFloat16) => true,
-        (a, b) if a.is_float() && b.is_int() => b.size() * 8 - signed(b) as usize <= exact_bits(a),
+        (a, b) if a.is_float() && b.is_int() => b.bits() - u32::from(signed(b)) <= a.significant_bits(),
         (a, b) if a.is_int() && b.is_int() => {
             (signed(a) == signed(b) && a.size() >= b.size()) || (signed(a) && a.size() > b.size())
         }
@@ -94,6 +106,25 @@ mod tests {
         let y = g.op("Relu", &[y]);
         g.output(y);
         g.becomes(&PASS, "%Relu: bfloat16[n] = Relu(%x)");
+    }
+
+    #[test]
+    fn a_detour_that_the_model_makes_rounds_what_a_kernel_computed() {
+        for (own, left) in [(true, 4), (false, 2)] {
+            let mut g = Graph::new();
+            let x = g.input_of("x", DType::BFloat16, "n");
+            let y = g.op("Sigmoid", &[x]);
+            let go = |g: &mut Graph, x, to| match own {
+                true => cast(g, x, to),
+                false => g.op_with("Cast", cast::elidable(to), &[x]),
+            };
+            let y = go(&mut g, y, DType::Float32);
+            let y = go(&mut g, y, DType::BFloat16);
+            let y = g.op("Tanh", &[y]);
+            g.output(y);
+            (PASS.apply)(&mut g.network, &Default::default()).unwrap();
+            assert_eq!(g.network.layer_count(), left);
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Moves scales and offsets per channel into the weights beside them.
 //!
-//! The new weights are written as layers on constants; `fold_constants` computes them and keeps the recipe.
+//! The new weights are written as layers on constants; `fold_constants` computes them and keeps the recipe. Nothing moves
+//! that would overflow, vanish, or take part of what it is added to with it.
 
 use super::build::Build;
-use super::matching::{input, is_constant, only_given_by, output_type};
+use super::matching::{input, is_bias, is_constant, only_given_by, output_type, scales_within_range};
 use super::simplify::{has_shape, replace};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::error::Result;
@@ -17,9 +18,10 @@ use crate::network::{Layer, LayerId, Network, TensorId};
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "fold_batch_norm",
-    doc: "BatchNormalization => Mul -> Add; Conv, ConvTranspose, MatMul -> Mul by a constant per output channel => \
-          Conv, ...; Conv, ConvTranspose -> Add => Conv with bias; MatMul -> Add -> Mul => MatMul -> Add; \
-          Mul -> Conv => Conv; Add -> Conv without padding => Conv",
+    doc: "BatchNormalization => Mul -> Add; Conv, ConvTranspose, MatMul -> Mul or Div by a constant per output \
+          channel => Conv, ...; Conv, ConvTranspose -> Add => Conv with bias; MatMul -> Add -> Mul, Div or Add => MatMul -> \
+          Add; \
+          Mul or Div -> Conv => Conv; Add -> Conv without padding => Conv",
     apply: |network, _| rewrite(network, rule),
 };
 
@@ -27,7 +29,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
     match layer.op.name {
         "BatchNormalization" => batch_norm(network, id),
-        "Mul" | "Add" => after(network, id),
+        "Mul" | "Div" | "Add" => after(network, id),
         "Conv" => before(network, layer),
         _ => Ok(None),
     }
@@ -78,26 +80,38 @@ fn weighted(network: &Network, output: TensorId) -> Option<Weighted<'_>> {
     })
 }
 
-/// Conv -> Mul => Conv; Conv -> Add => Conv; MatMul -> Mul => MatMul; MatMul -> Add -> Mul => MatMul -> Add.
+/// Conv -> Mul => Conv; Conv -> Add => Conv; MatMul -> Mul => MatMul; MatMul -> Add -> Mul => MatMul -> Add; Div as Mul.
 fn after(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
     rule_if_some!((y, constant) = input(layer, 0).zip(input(layer, 1)));
     rule_if!(is_constant(network, constant) && network[y].ty.dtype.is_float());
-    if let (Some(shifted), "Mul") = (only_given_by(network, y, "Add"), layer.op.name) {
-        return after_add(network, layer, shifted, constant);
+    let scale = Some(layer.op.name).filter(|&op| op != "Add");
+    if let Some(shifted) = only_given_by(network, y, "Add") {
+        return match scale {
+            Some(op) => after_add(network, layer, shifted, op, constant),
+            None => both_offsets(network, layer, shifted, constant),
+        };
     }
     rule_if_some!(inner = weighted(network, y));
     rule_if!(is_per_channel(network, constant, id, inner.axis));
-    rule_if!(layer.op.name == "Mul" || inner.layer.op.name != "MatMul");
+    rule_if!(match scale {
+        Some(op) => scales_within_range(network, inner.weights, op, constant),
+        None =>
+            inner.layer.op.name != "MatMul"
+                && [Some(constant), inner.bias]
+                    .iter()
+                    .flatten()
+                    .all(|&b| is_bias(network, b)),
+    });
     replace(network, layer, |patch| {
         if let Some((inner, _)) = network.producer(y) {
             patch.absorb(inner);
         }
         let (mut weights, mut bias) = (inner.weights, inner.bias);
-        if layer.op.name == "Mul" {
-            weights = scale_outputs(patch, &inner, constant)?;
+        if let Some(op) = scale {
+            weights = scale_outputs(patch, &inner, op, constant)?;
             let flat = channels(patch, constant)?;
-            bias = bias.map(|b| combine(patch, "Mul", b, flat)).transpose()?;
+            bias = bias.map(|b| combine(patch, op, b, flat)).transpose()?;
         } else {
             let flat = channels(patch, constant)?;
             let count = network[y].ty.shape[1].clone();
@@ -118,16 +132,30 @@ fn after(network: &Network, id: LayerId) -> Found<'_> {
     })
 }
 
-/// (y + b) * c => y * c + b * c, where the product can go into the weights that give y.
-fn after_add<'n>(network: &'n Network, layer: &Layer, shifted: &Layer, c: TensorId) -> Found<'n> {
+/// (y + b) * c => y * c + b * c, where the product can go into the weights that give y; the same for a quotient.
+fn after_add<'n>(network: &'n Network, layer: &Layer, shifted: &Layer, op: &str, c: TensorId) -> Found<'n> {
     rule_if_some!((y, b) = input(shifted, 0).zip(input(shifted, 1)));
     rule_if_some!(inner = weighted(network, y));
     let (rank, axis) = (network[y].ty.rank(), inner.axis);
-    rule_if!(is_constant(network, b) && has_shape(network, c, rank, |a| a == axis));
+    rule_if!(is_constant(network, b) && is_bias(network, b) && has_shape(network, c, rank, |a| a == axis));
+    rule_if!(scales_within_range(network, inner.weights, op, c) && scales_within_range(network, b, op, c));
     replace(network, layer, |patch| {
-        let scaled = patch.op("Mul", &[y, c])?;
-        let shift = combine(patch, "Mul", b, c)?;
+        let scaled = patch.op(op, &[y, c])?;
+        let shift = combine(patch, op, b, c)?;
         patch.op("Add", &[scaled, shift]).map(Some)
+    })
+}
+
+/// (y + b) + c => y + (b + c), where a product gives y, whose bias that is then.
+fn both_offsets<'n>(network: &'n Network, layer: &Layer, shifted: &Layer, c: TensorId) -> Found<'n> {
+    rule_if_some!((y, b) = input(shifted, 0).zip(input(shifted, 1)));
+    rule_if_some!(inner = weighted(network, y));
+    let (rank, axis) = (network[y].ty.rank(), inner.axis);
+    let fits = |t: TensorId| is_bias(network, t) && has_shape(network, t, rank, |a| a == axis);
+    rule_if!(fits(b) && fits(c));
+    replace(network, layer, |patch| {
+        let both = combine(patch, "Add", b, c)?;
+        patch.op("Add", &[y, both]).map(Some)
     })
 }
 
@@ -150,8 +178,8 @@ fn combine(patch: &mut Patch, op: &str, a: TensorId, b: TensorId) -> Result<Tens
     patch.cast(result, dtype)
 }
 
-/// The weights with each output channel multiplied by its constant.
-fn scale_outputs(patch: &mut Patch, inner: &Weighted, constant: TensorId) -> Result<TensorId> {
+/// The weights with each output channel multiplied or divided by its constant.
+fn scale_outputs(patch: &mut Patch, inner: &Weighted, op: &str, constant: TensorId) -> Result<TensorId> {
     let flat = channels(patch, constant)?;
     let shape = patch.ty(inner.weights).shape.clone();
     let count = patch.ty(flat).shape[0].clone();
@@ -163,11 +191,11 @@ fn scale_outputs(patch: &mut Patch, inner: &Weighted, constant: TensorId) -> Res
             } else {
                 flat
             };
-            combine(patch, "Mul", inner.weights, factor)
+            combine(patch, op, inner.weights, factor)
         }
         "Conv" => {
             let factor = patch.reshape(flat, &axis_shape(shape.len(), 0, count))?;
-            combine(patch, "Mul", inner.weights, factor)
+            combine(patch, op, inner.weights, factor)
         }
         // [C, M/group, kernel...]: the groups lie along C.
         _ => {
@@ -181,7 +209,7 @@ fn scale_outputs(patch: &mut Patch, inner: &Weighted, constant: TensorId) -> Res
                 factor_shape[0] = group;
             }
             let factor = patch.reshape(flat, &factor_shape)?;
-            let scaled = combine(patch, "Mul", weights, factor)?;
+            let scaled = combine(patch, op, weights, factor)?;
             patch.reshape(scaled, &shape)
         }
     }
@@ -201,10 +229,14 @@ fn grouped(shape: &[Dim], group: &Dim) -> Vec<Dim> {
     split
 }
 
-/// Mul -> Conv => Conv; Add -> Conv without padding => Conv.
+/// Mul or Div -> Conv => Conv; Add -> Conv without padding => Conv.
 fn before<'n>(network: &'n Network, conv: &Layer) -> Found<'n> {
     rule_if_some!((x, w) = input(conv, 0).zip(input(conv, 1)));
-    rule_if_some!(layer = ["Mul", "Add"].iter().find_map(|op| only_given_by(network, x, op)));
+    rule_if_some!(
+        layer = ["Mul", "Div", "Add"]
+            .iter()
+            .find_map(|op| only_given_by(network, x, op))
+    );
     rule_if_some!((inner, constant) = input(layer, 0).zip(input(layer, 1)));
     let (rank, channels_in) = (network[x].ty.rank(), network[x].ty.shape[1].clone());
     rule_if!(is_constant(network, constant) && is_constant(network, w));
@@ -217,7 +249,11 @@ fn before<'n>(network: &'n Network, conv: &Layer) -> Found<'n> {
         "VALID" => true,
         _ => false,
     };
-    rule_if!(layer.op.name == "Mul" || padded_with_nothing);
+    let scale = Some(layer.op.name).filter(|&op| op != "Add");
+    rule_if!(match scale {
+        Some(op) => scales_within_range(network, w, op, constant),
+        None => padded_with_nothing && is_bias(network, constant),
+    });
     replace(network, conv, |patch| {
         let shape = patch.ty(w).shape.clone();
         let group = Dim::from(conv.attrs.int("group").max(1));
@@ -231,9 +267,9 @@ fn before<'n>(network: &'n Network, conv: &Layer) -> Found<'n> {
         }
         let factor = patch.reshape(flat, &factor_shape)?;
         let weights = patch.reshape(w, &split)?;
-        let scaled = combine(patch, "Mul", weights, factor)?;
+        let scaled = combine(patch, scale.unwrap_or("Mul"), weights, factor)?;
         let mut inputs = vec![Some(inner), Some(w), input(conv, 2)];
-        if layer.op.name == "Mul" {
+        if scale.is_some() {
             inputs[1] = Some(patch.reshape(scaled, &shape)?);
         } else {
             let axes = (2..split.len() as i64).collect();

@@ -1,5 +1,6 @@
 //! How rules look at the network: short questions about tensors and the layers that give them.
 
+use crate::network::array::Array;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
@@ -45,6 +46,37 @@ pub fn either_order(layer: &Layer) -> Vec<(TensorId, TensorId)> {
         (Some(a), Some(b)) => vec![(a, b), (b, a)],
         _ => vec![],
     }
+}
+
+/// Whether a constant may become a bias, which is added in another order: adding and taking off one so large that it rounds
+/// what it is added to, to integers or further, is a way to round.
+pub fn is_bias(network: &Network, constant: TensorId) -> bool {
+    let array = network[constant].constant();
+    let least = |array: &Array| 2f64.powi(array.dtype().significant_bits() as i32 - 2);
+    array.is_some_and(|array| array.to_f64().into_iter().all(|v| v.abs() < least(array)))
+}
+
+/// Whether weights that are multiplied or divided (`op`) by a constant stay within the range of their dtype, the greatest of
+/// them with all their digits.
+pub fn scales_within_range(network: &Network, weights: TensorId, op: &str, constant: TensorId) -> bool {
+    let values = |t: TensorId| network[t].constant().map(|array| (array.dtype(), array.to_f64()));
+    let Some(((dtype, weights), (_, factors))) = values(weights).zip(values(constant)) else {
+        return false;
+    };
+    let greatest = weights.iter().fold(0.0, |greatest: f64, w| greatest.max(w.abs()));
+    let (least, most) = dtype.normal_range();
+    let scaled = |factor: f64| {
+        if op == "Div" {
+            greatest / factor
+        } else {
+            greatest * factor
+        }
+    };
+    let fits = |factor: f64| match scaled(factor.abs()) {
+        0.0 => greatest == 0.0 || factor == 0.0,
+        scaled => (2.0 * least..=most).contains(&scaled),
+    };
+    weights.iter().all(|w| w.is_finite()) && factors.into_iter().all(fits)
 }
 
 /// A layer that multiplies by one number: `x * c`, `c * x` or `x / c`. Gives x and the factor.
@@ -112,18 +144,15 @@ fn is_product(network: &Network, layer: &Layer) -> bool {
     layer.op.name == "Mul" || scaled(network, layer).is_some()
 }
 
-/// Whether a number in the model is meant to be `want`, given how the model rounds numbers.
+/// Whether a number in the model is `want`, as rounded as the product of a few numbers of its dtype is.
 pub fn near(value: f64, want: f64, dtype: DType) -> bool {
-    let tolerance = match dtype {
-        DType::Float32 | DType::Float64 => 1e-5,
-        _ => 4e-3,
-    };
-    (value - want).abs() <= tolerance * want.abs()
+    (value - want).abs() <= 2.0 * dtype.rounding() * want.abs()
 }
 
-/// The bounds of a Relu or a Clip with constant bounds.
+/// The bounds of a Relu or a Clip with constant bounds, neither of them NaN.
 pub fn clip_bounds(network: &Network, layer: &Layer) -> Option<(f64, f64)> {
-    let bound = |index, open| input(layer, index).map_or(Some(open), |t| uniform(network, t));
+    let given = |t| uniform(network, t).filter(|bound| !bound.is_nan());
+    let bound = |index, open| input(layer, index).map_or(Some(open), given);
     match layer.op.name {
         "Relu" => Some((0.0, f64::INFINITY)),
         "Clip" => Some((bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)),

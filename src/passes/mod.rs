@@ -2,8 +2,24 @@
 //!
 //! Most are one local rule: it looks at a layer and gives a [`Patch`] or nothing, and [`rewrite`] walks it over the
 //! network. Fusion is no pass: what one kernel runs is for the planner to choose.
+//!
+//! # Floats are not algebra
+//! A rule may not change the value of a float expression beyond the rounding of the same operations. `(x + c) - c` rounds x,
+//! and is meant to; `x * 0` is NaN where x is infinite; `x + 0` is 0 where x is -0; `x / 3` is not `x * (1 / 3)`; `x ** 0.5`
+//! is infinite where x is minus infinity. Nothing is moved past a sum or a product that a model wrote, and NaN, infinities
+//! and the sign of zeros come out as the ops say one by one. Of Max, Min, Clip and Relu the sign of a zero is open.
+//!
+//! Exempt are:
+//! - constants that go into the weights and the bias of a convolution, a product or a normalization behind or before which
+//!   they stand, as far as nothing overflows or vanishes and no bias is so large that it rounds what it is added to;
+//! - composite ops that are recognised: they compute the formula that was written, with errors that are no larger. Numbers of
+//!   the model that stand in it may differ from the op's by their rounding. Attention scales its scores after the product,
+//!   and adds masks to each other first where that rounds nothing else;
+//! - intermediates of 16 bits: within a kernel they may be wider than the graph says, never narrower. But a Cast that the
+//!   model itself has rounds always; those that passes place bear a mark ([`cast::elidable`](crate::network::ops::cast)).
 
 mod build;
+mod exactness;
 mod matching;
 mod scores;
 
@@ -266,6 +282,13 @@ pub fn rewrite(network: &mut Network, rule: for<'n> fn(&'n Network, LayerId) -> 
 /// # Errors
 /// As [`rewrite`].
 pub fn rewrite_with(network: &mut Network, rule: impl Rule) -> Result<usize> {
+    // A rule that writes layers which their ops refuse is a defect. Whoever builds a model does without its rewrite: a patch
+    // is applied as a whole or not at all.
+    rewrite_as(network, rule, cfg!(debug_assertions) || knobs::VERIFY.get()?)
+}
+
+/// As [`rewrite_with`]; unless `strict`, a rule whose layers are refused leaves its layer as it is.
+fn rewrite_as(network: &mut Network, rule: impl Rule, strict: bool) -> Result<usize> {
     let mut pending = VecDeque::from(network.order()?);
     let mut waiting: HashSet<LayerId> = pending.iter().copied().collect();
     let most = MAX_PATCHES_PER_LAYER * (network.layer_count() + 1);
@@ -279,9 +302,11 @@ pub fn rewrite_with(network: &mut Network, rule: impl Rule) -> Result<usize> {
             continue;
         }
         let change = match rule(network, id) {
-            // A rule that writes layers which their ops refuse is a defect; whoever builds a model does without it.
-            Err(e) if !cfg!(debug_assertions) && matches!(e.kind(), ErrorKind::Shape | ErrorKind::Type) => continue,
-            found => found.map_err(|e| e.layer(&layer.name))?,
+            Err(e) if !strict && matches!(e.kind(), ErrorKind::Shape | ErrorKind::Type) => continue,
+            found => found.map_err(|e| {
+                e.layer(&layer.name)
+                    .during(format!("in a rewrite of layer {}", layer.name))
+            })?,
         };
         let Some(change) = change else { continue };
         count += 1;
@@ -318,6 +343,7 @@ pub(crate) use {rule_if, rule_if_some};
 mod tests {
     use super::*;
     use crate::network::attr::{Attr, attrs};
+    use crate::network::ops;
     use std::collections::BTreeSet;
     use testing::Graph;
 
@@ -404,6 +430,44 @@ mod tests {
         decompose::without_kernel(&mut g.network, &|_, _| false).unwrap();
         tidy(&mut g.network, &Settings::default()).unwrap();
         assert!(g.network.layers().all(|(_, l)| l.op.name != "Silu"));
+    }
+
+    /// Relu => Sigmoid; for the layer named "wrong" a Reshape of what can't be reshaped so comes first.
+    fn some_rule(network: &Network, id: LayerId) -> Result<Option<Change>> {
+        let layer = &network[id];
+        rule_if!(layer.op.name == "Relu");
+        rule_if_some!(x = matching::input(layer, 0));
+        let mut patch = Patch::new(network);
+        let x = match layer.name.as_str() {
+            "wrong" => build::Build::reshape(&mut patch, x, &[7i64.into()])?,
+            _ => x,
+        };
+        let new = build::Build::op(&mut patch, "Sigmoid", &[x])?;
+        patch.shunt(layer.outputs[0], new)?;
+        Ok(Some(patch.finish()))
+    }
+
+    #[test]
+    fn a_rule_that_fails_leaves_its_layer_alone_and_is_told_of_where_asked() {
+        let mut g = Graph::new();
+        let x = g.input("x", "2 3");
+        let relu = ops::find("Relu").unwrap();
+        let y = g
+            .network
+            .add_layer("wrong", relu, Default::default(), &[Some(x)])
+            .unwrap()[0];
+        let z = g.op("Relu", &[y]);
+        g.output(z);
+        let mut strict = g.network.clone();
+        let error = rewrite_as(&mut strict, some_rule, true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Shape);
+        assert!(error.to_string().contains("wrong"), "{error}");
+        assert_eq!(rewrite_as(&mut g.network, some_rule, false).unwrap(), 1);
+        g.network.verify().unwrap();
+        assert_eq!(
+            testing::layers_of(&g.network),
+            "%wrong: float32[2, 3] = Relu(%x)\n%Relu: float32[2, 3] = Sigmoid(%wrong)"
+        );
     }
 
     #[test]

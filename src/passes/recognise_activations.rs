@@ -43,6 +43,8 @@ fn hard_sigmoid<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     rule_if_some!((ax, beta) = shifted(network, sum.1));
     let factor = network.sole_user(ax).and(network.producer(ax));
     rule_if_some!((x, alpha) = factor.and_then(|(_, inner)| scaled(network, inner)));
+    // A sum with a large number rounds what it is added to, and so may be meant.
+    rule_if!(beta.abs() <= 1.0);
     replace(network, layer, |patch| {
         patch
             .op_with("HardSigmoid", hard_sigmoid_attrs(alpha, beta), &[x])
@@ -69,7 +71,8 @@ fn shifted_clip(network: &Network, clip: TensorId) -> Option<(TensorId, f64, f64
     let sum = input(clip, 0)?;
     let (_, sum) = network.sole_user(sum).and(network.producer(sum))?;
     let (x, shift) = shifted(network, sum)?;
-    (low == 0.0 && high.is_finite() && high > 0.0).then_some((x, shift, high))
+    // The shift is divided before it is added then: of one as large as the numbers that are left, that is the same rounding.
+    (low == 0.0 && high.is_finite() && shift.abs() <= high).then_some((x, shift, high))
 }
 
 /// x times a gate of x => the activation.

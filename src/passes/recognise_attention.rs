@@ -84,6 +84,9 @@ fn without_guard(network: &Network, weights: TensorId) -> (TensorId, Guard) {
     guarded().unwrap_or((weights, Guard::None))
 }
 
+/// The scales of attention, the least and the greatest.
+const SCALES: (f64, f64) = (1e-6, 1e6);
+
 struct Attention<'n> {
     layer: &'n Layer,
     v: TensorId,
@@ -120,7 +123,8 @@ impl<'n> Attention<'n> {
         rule_if_some!(merged = Merged::new(&mut patch, &self.found.masks, &shape, dtype)?);
         let mask = merged.mask(&mut patch, dtype)?;
         let scale = self.found.scale * by * and_by;
-        rule_if!(scale != 0.0 && scale.is_finite());
+        // The scores are scaled after the product: where nothing overflows or vanishes, that is the same rounding.
+        rule_if!((SCALES.0..=SCALES.1).contains(&scale.abs()));
         let given = attrs([
             ("scale", Attr::Float(scale)),
             ("softcap", Attr::Float(self.found.softcap)),

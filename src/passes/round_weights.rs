@@ -13,7 +13,7 @@ use super::{Pass, rewrite_with, rule_if, rule_if_some};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
-use crate::network::ops::tf32;
+use crate::network::ops::{cast, tf32};
 use crate::network::patch::{Change, Patch};
 use crate::network::{LayerId, Network, TensorId};
 use crate::threads::on_threads;
@@ -54,7 +54,11 @@ fn job(network: &Network, id: LayerId) -> Option<Job> {
     let weights = input(layer, 1).filter(|_| layer.op.name == "Conv")?;
     let dtype = network[weights].ty.dtype;
     let source = match dtype {
-        DType::Float16 | DType::BFloat16 => input(given_by(network, weights, "Cast")?, 0)?,
+        DType::Float16 | DType::BFloat16 => {
+            // A Cast of the model's own rounds to the nearest.
+            let placed = given_by(network, weights, "Cast").filter(|cast| !cast::rounds(&cast.attrs))?;
+            input(placed, 0)?
+        }
         DType::Float32 if tf32::is_allowed(layer) && is_matrix(network, id, weights) => weights,
         _ => return None,
     };
@@ -262,11 +266,11 @@ mod tests {
             &[&PASS, &clean_casts::PASS, &fold_constants::PASS],
             &settings,
             "
-            %Conv: float16[n, 4, 6, 6] = Cast(%x) {round_mode=up, saturate=1, to=float16}
+            %Conv: float16[n, 4, 6, 6] = Cast(%x) {elidable=1, round_mode=up, saturate=1, to=float16}
             %Conv~1: float16[n, 4, 4, 4] = Conv(%Conv, float16[4, 4, 3, 3](...)) {auto_pad=NOTSET, dilations=[], group=1, pads=[], strides=[]}
             %Conv~2: float16[n, 4, 2, 2] = Conv(%Conv~1, float16[4, 1, 3, 3](...)) {auto_pad=NOTSET, dilations=[], group=4, pads=[], strides=[]}
             %MatMul: float16[n, 4, 2, 3] = MatMul(%Conv~2, float16[2, 3](...)) {transA=0, transB=0}
-            %MatMul~1: float32[n, 4, 2, 3] = Cast(%MatMul) {round_mode=up, saturate=1, to=float32}",
+            %MatMul~1: float32[n, 4, 2, 3] = Cast(%MatMul) {elidable=1, round_mode=up, saturate=1, to=float32}",
         );
     }
 

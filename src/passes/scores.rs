@@ -42,6 +42,8 @@ pub struct Scores<'n> {
 
 /// A number this low hides a score behind any other. It may stand for minus infinity only where it is added.
 const HIDING: f64 = -1e9;
+/// To a number this low nothing is left of a score that is added: the sum is as if it were put in its place.
+const ABSORBING: f64 = -1e30;
 /// More layers than this never stood between the product and the softmax.
 const LONGEST: usize = 12;
 
@@ -163,6 +165,9 @@ impl Merged {
     /// If a layer can't be made.
     pub fn new(patch: &mut Patch, masks: &[Mask], scores: &[Dim], dtype: DType) -> Result<Option<Self>> {
         let mut merged = Self::default();
+        if !may_be_merged(patch, masks) {
+            return Ok(None);
+        }
         for mask in masks {
             match mask.what {
                 What::Kept(t) => {
@@ -188,7 +193,8 @@ impl Merged {
                     let Some(t) = fitted(patch, t, &mask.shape, scores)? else {
                         return Ok(None);
                     };
-                    let (low, zero) = (patch.scalar(dtype, low), patch.scalar(dtype, 0.0));
+                    // A query that sees nothing has scores that are all alike, however low.
+                    let (low, zero) = (patch.scalar(dtype, low.min(ABSORBING)), patch.scalar(dtype, 0.0));
                     let [yes, no] = if where_true { [low, zero] } else { [zero, low] };
                     let numbers = patch.op("Where", &[t, yes, no])?;
                     merged.added = Some(both(patch, "Add", merged.added, numbers)?);
@@ -209,6 +215,59 @@ impl Merged {
         let hidden = patch.scalar(dtype, f64::NEG_INFINITY);
         patch.op("Where", &[kept, added, hidden]).map(Some)
     }
+}
+
+/// Whether masks may be added to each other before they are added to the scores: where at most one of them does anything but
+/// hide, or where they are known and do not cancel out.
+fn may_be_merged(patch: &Patch, masks: &[Mask]) -> bool {
+    let adds = |mask: &&Mask| !matches!(mask.what, What::Kept(_));
+    let added: Vec<&Mask> = masks.iter().filter(adds).collect();
+    if added.len() < 2 {
+        return true;
+    }
+    let others = added.iter().filter(|mask| !only_hides(patch, mask)).count();
+    let bounded = |mask: &&Mask| match mask.what {
+        What::Added(t) => patch.tensor(t).constant().is_some_and(is_harmless),
+        _ => false,
+    };
+    others < 2 || added.iter().all(|mask| only_hides(patch, mask) || bounded(mask))
+}
+
+/// Whether a mask adds 0 or what absorbs every score.
+fn only_hides(patch: &Patch, mask: &Mask) -> bool {
+    let hides = |v: f64| v == 0.0 || v <= ABSORBING;
+    let constant = |t: TensorId| {
+        patch
+            .tensor(t)
+            .constant()
+            .is_some_and(|a| a.len() <= LARGEST && a.to_f64().into_iter().all(hides))
+    };
+    match mask.what {
+        What::Kept(_) => true,
+        What::Lowered(_, _, low) => low <= ABSORBING,
+        What::Added(t) => constant(t) || patch.producer(t).is_some_and(|layer| hides_by_layer(patch, layer)),
+    }
+}
+
+/// Where(condition, 0, low), and c * low, which may be 0 and else is low for every c that is a truth value.
+fn hides_by_layer(patch: &Patch, layer: &Layer) -> bool {
+    let value = |at: usize| input(layer, at).and_then(|t| patch.tensor(t).constant()?.uniform());
+    let hides = |v: Option<f64>| v.is_some_and(|v| v == 0.0 || v <= ABSORBING);
+    match layer.op.name {
+        "Where" => hides(value(1)) && hides(value(2)),
+        "Mul" => [0, 1].into_iter().any(|at| value(at).is_some_and(|v| v <= ABSORBING)),
+        _ => false,
+    }
+}
+
+/// Whether the numbers of a mask are such that scores keep their digits beside them: biases, and the -100 of windows.
+fn is_harmless(mask: &Array) -> bool {
+    const LIMIT: f64 = 1e4;
+    mask.len() <= LARGEST
+        && mask
+            .to_f64()
+            .into_iter()
+            .all(|v| v.abs() <= LIMIT || v == f64::NEG_INFINITY)
 }
 
 /// The truth values of which these are the conjunction.

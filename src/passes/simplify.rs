@@ -3,18 +3,16 @@
 use super::build::Build;
 use super::matching::{clip_bounds, given_by, input, is_constant, only_given_by, output_type, padded, uniform};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
-use crate::network::dtype::DType;
+use crate::network::dtype::has_exact_inverse;
 use crate::network::patch::Patch;
 use crate::network::{Layer, LayerId, Network, TensorId};
 
-/// See [`Pass::doc`].
-///
-/// `x / c` becomes `x * (1 / c)`, which rounds once more, in float32 and float64 alone; in narrower types only if c is
-/// a power of two. Constants that follow one another are brought together, which rounds elsewhere.
+/// See [`Pass::doc`]. All of it is exact, for every float: NaN, infinities and zeros of either sign.
 pub static PASS: Pass = Pass {
     name: "simplify",
-    doc: "x*1, x+0, x/1, x**1 => x; c+x => x+c; x-c => x+(-c); x/c => x*(1/c); x**2 => x*x; x**0.5 => Sqrt; \
-          (x*a)*b => x*(a*b); (x+a)+b => x+(a+b); Where of a constant condition => x or y; Relu, Clip of Relu, Clip => one; Neg(Neg(x)) => x",
+    doc: "x*1, x/1, x**1, x+(-0), x-0, sum of products + 0 => x; c+x => x+c; x-c => x+(-c); x/c => x*(1/c) where c is a \
+          power of two; x**2 => x*x; x**-1 => Reciprocal; of integers also (x*a)*b => x*(a*b), (x+a)+b => x+(a+b); Where of \
+          a constant condition => x or y; Relu, Clip of Relu, Clip => one; Neg(Neg(x)) => x",
     apply: |network, _| rewrite(network, rule),
 };
 
@@ -58,25 +56,38 @@ pub(super) fn replace<'n>(
     Ok(Some(patch))
 }
 
-/// x+0, 0+x, x-0, x*1, 1*x, x/1 => x, where that has the shape already.
+/// x*1, 1*x, x/1, x-0, and x+0 where it adds nothing to a zero either => x, where that has the shape already.
 fn neutral(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
-    let nothing = if ["Add", "Sub"].contains(&layer.op.name) {
-        0.0
-    } else {
-        1.0
-    };
     let commutes = ["Add", "Mul"].contains(&layer.op.name);
     let (a, b) = (input(layer, 0), input(layer, 1));
-    let is_nothing = |t: Option<TensorId>| t.and_then(|t| uniform(network, t)) == Some(nothing);
-    let rest = if is_nothing(b) {
+    let changes_nothing = |constant: Option<TensorId>, x: Option<TensorId>| {
+        let (constant, x) = constant.zip(x)?;
+        let value = uniform(network, constant)?;
+        // -0 + 0 is 0.
+        Some(match layer.op.name {
+            "Add" => value == 0.0 && (value.is_sign_negative() || !may_be_negative_zero(network, x)),
+            "Sub" => value == 0.0 && (value.is_sign_positive() || !may_be_negative_zero(network, x)),
+            _ => value == 1.0,
+        })
+    };
+    let rest = if changes_nothing(b, a) == Some(true) {
         a
-    } else if commutes && is_nothing(a) {
+    } else if commutes && changes_nothing(a, b) == Some(true) {
         b
     } else {
         None
     };
     replace(network, layer, |_| Ok(rest))
+}
+
+/// Integers have one zero, and sums of products that begin with 0 give no other.
+fn may_be_negative_zero(network: &Network, x: TensorId) -> bool {
+    let sums = ["Conv", "ConvTranspose", "MatMul"];
+    let is_sum = network
+        .producer(x)
+        .is_some_and(|(_, layer)| sums.contains(&layer.op.name));
+    network[x].ty.dtype.is_float() && !is_sum
 }
 
 /// Where(true, x, y) => x, Where(false, x, y) => y, where that has the shape already.
@@ -86,7 +97,7 @@ fn decided<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     replace(network, layer, |_| Ok(chosen))
 }
 
-/// c+x => x+c; (x+a)+b => x+(a+b); the same for products.
+/// c+x => x+c; of integers (x+a)+b => x+(a+b); the same for products. Floats of these round after each step.
 fn constants_last<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     rule_if_some!((a, b) = input(layer, 0).zip(input(layer, 1)));
     rule_if!(is_constant(network, a) != is_constant(network, b));
@@ -95,6 +106,7 @@ fn constants_last<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
             patch.add(layer.op, layer.attrs.clone(), &[b, a]).map(Some)
         });
     }
+    rule_if!(!network[a].ty.dtype.is_float());
     rule_if_some!(inner = only_given_by(network, a, layer.op.name));
     rule_if_some!((x, c) = input(inner, 0).zip(input(inner, 1)));
     rule_if!(is_constant(network, c) && !is_constant(network, x));
@@ -114,23 +126,14 @@ fn subtraction<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     })
 }
 
-/// x/c => x*(1/c).
+/// x/c => x*(1/c), where c is a power of two: other numbers have an inverse that is rounded.
 fn division<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     rule_if_some!((x, c) = input(layer, 0).zip(input(layer, 1)));
     rule_if!(!is_constant(network, x));
     rule_if_some!(divisor = network[c].constant());
     let dtype = divisor.dtype();
-    let wide = matches!(dtype, DType::Float32 | DType::Float64);
-    // The inverse must be a normal number: no zero, nothing near the ends of the range.
-    let fits = |v: f64| (1e-30..1e30).contains(&v.abs());
-    let exact = |v: f64| v.abs().log2().fract() == 0.0 && (1e-4..1e4).contains(&v.abs());
-    rule_if!(dtype.is_float());
-    rule_if!(
-        divisor
-            .to_f64()
-            .into_iter()
-            .all(|v| if wide { fits(v) } else { exact(v) })
-    );
+    let exact = |v: f64| has_exact_inverse(v, dtype);
+    rule_if!(dtype.is_float() && divisor.to_f64().into_iter().all(exact));
     replace(network, layer, |patch| {
         let one = patch.scalar(dtype, 1.0);
         let inverse = patch.op("Div", &[one, c])?;
@@ -138,7 +141,8 @@ fn division<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     })
 }
 
-/// x**1 => x; x**2 => x*x; x**3 => x*x*x; x**0.5 => Sqrt(x); x**-1 => 1/x.
+/// x**1 => x; x**2 => x*x; x**3 => x*x*x, which is what libraries compute; x**-1 => 1/x. Not x**0.5 => Sqrt(x): it is
+/// infinite for minus infinity, where there is no root.
 fn power(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
     rule_if_some!((x, exponent) = input(layer, 0).zip(input(layer, 1)));
@@ -152,7 +156,6 @@ fn power(network: &Network, id: LayerId) -> Found<'_> {
                 let square = patch.op("Mul", &[x, x])?;
                 patch.op("Mul", &[square, x])?
             }
-            0.5 => patch.op("Sqrt", &[x])?,
             -1.0 => patch.op("Reciprocal", &[x])?,
             _ => return Ok(None),
         }))
@@ -194,6 +197,7 @@ mod tests {
     use super::*;
     use crate::network::array::Array;
     use crate::network::attr::Attrs;
+    use crate::network::dtype::DType;
     use crate::passes::fold_constants;
     use crate::passes::testing::Graph;
 
@@ -223,7 +227,7 @@ mod tests {
 
     #[test]
     fn neutral_elements_vanish() {
-        for (op, value) in [("Add", 0.0), ("Sub", 0.0), ("Mul", 1.0), ("Div", 1.0), ("Pow", 1.0)] {
+        for (op, value) in [("Add", -0.0), ("Sub", 0.0), ("Mul", 1.0), ("Div", 1.0), ("Pow", 1.0)] {
             simplified(
                 |g, x| {
                     let c = g.scalar(value);
@@ -249,30 +253,75 @@ mod tests {
     }
 
     #[test]
-    fn constants_come_together() {
+    fn a_zero_that_may_change_a_sign_stays_but_behind_a_product() {
         simplified(
             |g, x| {
-                let (two, four) = (g.scalar(2.0), g.scalar(4.0));
-                let y = g.op("Mul", &[two, x]);
-                g.op("Div", &[y, four])
+                let zero = g.scalar(0.0);
+                g.op("Add", &[x, zero])
             },
-            "%Div: float32[n, 2] = Mul(%Sigmoid, float32[](0.5))",
+            "%Add: float32[n, 2] = Add(%Sigmoid, float32[](0))",
         );
         simplified(
             |g, x| {
-                let (two, w) = (g.scalar(2.0), g.weights(&[2]));
-                let y = g.op("Add", &[x, w]);
-                g.op("Sub", &[y, two])
+                let (w, zero) = (g.weights(&[2, 2]), g.scalar(0.0));
+                let y = g.op("MatMul", &[x, w]);
+                g.op("Add", &[y, zero])
             },
-            "%Sub: float32[n, 2] = Add(%Sigmoid, float32[2](...))",
+            "%MatMul: float32[n, 2] = MatMul(%Sigmoid, float32[2, 2](...)) {transA=0, transB=0}",
         );
     }
 
     #[test]
-    fn powers_become_products_and_roots() {
+    fn floats_round_after_each_step() {
+        // Rounds to integers: 12,582,912 is 1.5 times 2 to the power of 23.
+        simplified(
+            |g, x| {
+                let magic = g.scalar(12_582_912.0);
+                let y = g.op("Add", &[x, magic]);
+                g.op("Sub", &[y, magic])
+            },
+            "%Add: float32[n, 2] = Add(%Sigmoid, float32[](12582912))
+             %Sub: float32[n, 2] = Add(%Add, float32[](-12582912))",
+        );
+        simplified(
+            |g, x| {
+                let (two, three) = (g.scalar(2.0), g.scalar(3.0));
+                let y = g.op("Mul", &[two, x]);
+                g.op("Div", &[y, three])
+            },
+            "%Mul: float32[n, 2] = Mul(%Sigmoid, float32[](2))
+             %Div: float32[n, 2] = Div(%Mul, float32[](3))",
+        );
+    }
+
+    #[test]
+    fn powers_of_two_are_divided_by_as_multiplied() {
+        simplified(
+            |g, x| {
+                let eight = g.scalar(8.0);
+                g.op("Div", &[x, eight])
+            },
+            "%Div: float32[n, 2] = Mul(%Sigmoid, float32[](0.125))",
+        );
+    }
+
+    #[test]
+    fn constants_of_integers_come_together() {
+        let mut g = Graph::new();
+        let x = g.input_of("x", DType::Int64, "n");
+        let (one, two) = (g.ints(&[1]), g.ints(&[2]));
+        let y = g.op("Add", &[x, one]);
+        let y = g.op("Add", &[two, y]);
+        g.output(y);
+        let layers = "%Add: int64[n] = Add(%x, int64[1](3))";
+        g.becomes_by(&[&PASS, &fold_constants::PASS], &Default::default(), layers);
+    }
+
+    #[test]
+    fn powers_become_products_and_not_roots() {
         for (exponent, layers) in [
             (2.0, "%Pow: float32[n, 2] = Mul(%Sigmoid, %Sigmoid)"),
-            (0.5, "%Pow: float32[n, 2] = Sqrt(%Sigmoid)"),
+            (0.5, "%Pow: float32[n, 2] = Pow(%Sigmoid, float32[](0.5))"),
             (-1.0, "%Pow: float32[n, 2] = Reciprocal(%Sigmoid)"),
         ] {
             let build = |g: &mut Graph, x| {

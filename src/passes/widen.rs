@@ -6,14 +6,15 @@ use super::matching::{given_by, input};
 use super::simplify::replace;
 use super::{Found, Pass, Settings, rewrite_with, rule_if, rule_if_some};
 use crate::network::dtype::DType;
+use crate::network::ops::cast;
 use crate::network::patch::Patch;
 use crate::network::{LayerId, Network};
 
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "widen",
-    doc: "layer in a dtype of Settings::unsupported => Casts -> float32 layer -> Cast; Cast to such a dtype -> Cast to \
-          float32 => nothing",
+    doc: "layer in a dtype of Settings::unsupported => Casts -> float32 layer -> Cast; Cast of ours to such a \
+          dtype -> Cast to float32 => nothing",
     apply: |network, settings| {
         if settings.unsupported.is_empty() {
             return Ok(0);
@@ -30,9 +31,11 @@ fn rule<'n>(network: &'n Network, id: LayerId, settings: &Settings) -> Found<'n>
     if layer.op.name == "Cast" {
         rule_if_some!(x = input(layer, 0));
         rule_if!(is_unsupported(network[x].ty.dtype));
-        rule_if_some!(source = given_by(network, x, "Cast").and_then(|inner| input(inner, 0)));
-        rule_if!(network[source].ty.dtype == DType::Float32);
-        return replace(network, layer, |patch| recast(patch, layer, source).map(Some));
+        // What the model itself casts is rounded.
+        rule_if_some!(inner = given_by(network, x, "Cast").filter(|inner| !cast::rounds(&inner.attrs)));
+        rule_if_some!(source = input(inner, 0));
+        rule_if!(network[source].ty.dtype == DType::Float32 && !cast::rounds(&layer.attrs));
+        return replace(network, layer, |patch| recast(patch, layer, inner, source).map(Some));
     }
     // Its result depends on the width of the elements, and it computes nothing.
     rule_if!(layer.op.name != "BitCast");
@@ -68,10 +71,10 @@ mod tests {
         assert_eq!(
             crate::passes::testing::layers_of(&g.network),
             "\
-%Relu: float32[n] = Cast(%x) {round_mode=up, saturate=1, to=float32}
+%Relu: float32[n] = Cast(%x) {elidable=1, round_mode=up, saturate=1, to=float32}
 %Relu~1: float32[n] = Relu(%Relu)
 %Sigmoid: float32[n] = Sigmoid(%Relu~1)
-%Sigmoid~1: float16[n] = Cast(%Sigmoid) {round_mode=up, saturate=1, to=float16}"
+%Sigmoid~1: float16[n] = Cast(%Sigmoid) {elidable=1, round_mode=up, saturate=1, to=float16}"
         );
         crate::passes::testing::assert_same_within(&before, &g.network, 1e-2);
     }

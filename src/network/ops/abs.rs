@@ -1,6 +1,6 @@
 //! Abs.
 
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `|x|`; integers wrap (ONNX Abs).
@@ -15,6 +15,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| v[0].abs(),
         int: Some(|_, v| v[0].wrapping_abs()),
     }),
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

@@ -1,6 +1,6 @@
 //! ArgMin.
 
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::arg;
 
 /// The index of the least element along an axis (ONNX ArgMin).
@@ -12,5 +12,6 @@ pub static DEF: OpDef = OpDef {
     infer: arg::infer,
     evaluate: |e| arg::evaluate(e, false),
     pointwise: None,
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };

@@ -5,7 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{Attr, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::pointwise::{self, broadcast_places};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{
@@ -46,6 +46,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{pool, spatial};
 
 /// The mean of each window (ONNX AveragePool).
@@ -35,6 +35,7 @@ pub static DEF: OpDef = OpDef {
         })
     },
     pointwise: None,
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::None,
 };
 

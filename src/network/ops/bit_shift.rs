@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
 /// The bits of an integer moved (ONNX BitShift).
@@ -17,6 +17,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: Some(SIGNED),
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };
 

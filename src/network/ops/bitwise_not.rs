@@ -1,6 +1,6 @@
 //! BitwiseNot.
 
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// The other bits of an integer (ONNX BitwiseNot).
@@ -15,6 +15,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| !(v[0] as i64) as f64,
         int: Some(|_, v| !v[0]),
     }),
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

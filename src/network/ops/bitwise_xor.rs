@@ -1,6 +1,6 @@
 //! BitwiseXor.
 
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// The bits of two integers combined by exclusive or, with broadcasting (ONNX BitwiseXor).
@@ -15,6 +15,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| (v[0] as i64 ^ v[1] as i64) as f64,
         int: Some(|_, v| v[0] ^ v[1]),
     }),
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

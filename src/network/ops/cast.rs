@@ -2,11 +2,11 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::attr::{Attrs, Preset, Read, attr};
+use crate::network::attr::{Attr, AttrDef, Attrs, Preset, Read, attr, attrs};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::narrow::{Mode, Rounding};
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::values;
 
 /// The same values as another dtype (ONNX Cast).
@@ -26,12 +26,38 @@ pub static DEF: OpDef = OpDef {
             Preset::Text("up"),
             "to float8_e8m0fnu: up, down or nearest, from between two powers of two",
         ),
+        ELIDABLE,
     ],
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::WIDE.exact(&[0]),
     decomposition: Decomposition::None,
 };
+
+/// The mark of a Cast that a pass placed. The casts of the model itself round what they are given, always; between these and
+/// the layers beside them a kernel may go on in wider numbers.
+const ELIDABLE: AttrDef = attr(
+    "elidable",
+    Preset::Mark,
+    "placed by a pass: within a kernel the numbers may stay as wide as they are",
+);
+
+/// The attributes of a Cast to a dtype whose rounding may be left out within a kernel.
+pub fn elidable(to: DType) -> Attrs {
+    attrs([("to", Attr::Type(to)), (ELIDABLE.name, Attr::Int(1))])
+}
+
+/// Whether a Cast must round to the floats of 16 bits that it takes or gives, even where a kernel computes in wider ones.
+pub fn rounds(cast: &Attrs) -> bool {
+    !cast.is_marked(ELIDABLE.name)
+}
+
+/// Without the mark of [`elidable`].
+pub fn rounding_always(mut cast: Attrs) -> Attrs {
+    cast.remove(ELIDABLE.name);
+    cast
+}
 
 /// How numbers are rounded by a layer with `saturate` and, perhaps, `round_mode`.
 ///

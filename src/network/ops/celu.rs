@@ -1,7 +1,7 @@
 //! Celu.
 
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `max(0, x) + min(0, alpha * (exp(x / alpha) - 1))` (ONNX Celu).
@@ -22,6 +22,7 @@ pub static DEF: OpDef = OpDef {
         },
         int: None,
     }),
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

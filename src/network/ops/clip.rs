@@ -1,7 +1,7 @@
 //! Clip.
 
 use crate::error::{Error, Result};
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise::{self, greater, lesser};
 
 /// `min(max(x, min), max)`; a bound that is left out is none (ONNX Clip).
@@ -22,6 +22,7 @@ pub static DEF: OpDef = OpDef {
             if v[2] == i64::MIN { low } else { low.min(v[2]) }
         }),
     }),
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

@@ -1,6 +1,6 @@
 //! CumProd.
 
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::cumulative::{self, Fold};
 
 /// Products of all elements up to each along an axis (ONNX CumProd).
@@ -12,6 +12,7 @@ pub static DEF: OpDef = OpDef {
     infer: cumulative::infer,
     evaluate: |e| cumulative::evaluate(e, &FOLD),
     pointwise: None,
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::{pointwise, quantize_linear};
 
 /// The numbers that quantized integers stand for (ONNX DequantizeLinear).
@@ -18,6 +18,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| (v[0] - if v[2].is_nan() { 0.0 } else { v[2] }) * v[1],
         int: None,
     }),
+    lowering: Lowering::BOUNDED,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

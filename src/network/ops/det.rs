@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 
 /// The determinants of square matrices (ONNX Det).
 pub static DEF: OpDef = OpDef {
@@ -13,6 +13,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };
 

@@ -1,7 +1,7 @@
 //! Div.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::{pointwise, values};
 
 /// `a / b` with broadcasting; integers truncate towards zero, and by 0 give 0 (ONNX Div).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| v[0] / v[1],
         int: Some(|_, v| if v[1] == 0 { 0 } else { v[0].wrapping_div(v[1]) }),
     }),
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

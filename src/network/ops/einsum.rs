@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Preset, Read, attr};
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{matmul, places, pointwise, reduce_sum, strides, tf32, trilu};
 use crate::network::patch::Patch;
@@ -28,6 +28,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 

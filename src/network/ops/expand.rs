@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::network::array::Array;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{indexing, pointwise, values};
 
 /// The input broadcast together with a shape (ONNX Expand).
@@ -14,6 +14,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::MOVES,
     decomposition: Decomposition::None,
 };
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::attr::{Attrs, Preset, Read, attr};
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{add, erf, mul, pointwise, tanh};
 use crate::network::patch::Patch;
@@ -33,6 +33,7 @@ pub static DEF: OpDef = OpDef {
         },
         int: None,
     }),
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 pointwise::pointwise_evaluate!();

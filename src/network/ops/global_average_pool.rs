@@ -1,6 +1,6 @@
 //! GlobalAveragePool.
 
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::{pool, reduce_mean};
 
 /// The average over all spatial axes of each channel, kept as 1 (ONNX GlobalAveragePool).
@@ -12,5 +12,6 @@ pub static DEF: OpDef = OpDef {
     infer: pool::infer_global,
     evaluate: |e| pool::evaluate_global(&reduce_mean::DEF, e),
     pointwise: None,
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::Always(|network, id| pool::decompose_global(&reduce_mean::DEF, network, id)),
 };

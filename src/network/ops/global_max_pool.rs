@@ -1,6 +1,6 @@
 //! GlobalMaxPool.
 
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::{pool, reduce_max};
 
 /// The max over all spatial axes of each channel, kept as 1 (ONNX GlobalMaxPool).
@@ -12,5 +12,6 @@ pub static DEF: OpDef = OpDef {
     infer: pool::infer_global,
     evaluate: |e| pool::evaluate_global(&reduce_max::DEF, e),
     pointwise: None,
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::Always(|network, id| pool::decompose_global(&reduce_max::DEF, network, id)),
 };

@@ -1,7 +1,7 @@
 //! Greater.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
 /// `a > b` with broadcasting, as bool (ONNX Greater).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| f64::from(v[0] > v[1]),
         int: Some(|_, v| i64::from(v[0] > v[1])),
     }),
+    lowering: Lowering::WIDE.exact(&[0, 1]),
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

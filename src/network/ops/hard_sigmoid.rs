@@ -1,7 +1,7 @@
 //! HardSigmoid.
 
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `max(0, min(1, alpha * x + beta))` (ONNX HardSigmoid).
@@ -19,6 +19,7 @@ pub static DEF: OpDef = OpDef {
         float: |a, v| (a.float("alpha") * v[0] + a.float("beta")).clamp(0.0, 1.0),
         int: None,
     }),
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::network::attr::Attr;
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{hard_sigmoid, mul, pointwise};
 use crate::network::patch::Patch;
@@ -20,6 +20,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| v[0] * (v[0] / 6.0 + 0.5).clamp(0.0, 1.0),
         int: None,
     }),
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 pointwise::pointwise_evaluate!();

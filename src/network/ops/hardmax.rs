@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::Read;
-use crate::network::op::{Decomposition, Evaluate, OpDef};
+use crate::network::op::{Decomposition, Evaluate, Lowering, OpDef};
 use crate::network::ops::{arg, reduce, softmax};
 
 /// 1 at the first greatest element along an axis, 0 elsewhere (ONNX Hardmax).
@@ -15,6 +15,7 @@ pub static DEF: OpDef = OpDef {
     infer: softmax::infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::BOUNDED,
     decomposition: Decomposition::None,
 };
 

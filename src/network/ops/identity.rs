@@ -1,6 +1,6 @@
 //! Identity.
 
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::rewrite::Rewrite;
 
 /// The input as it is (ONNX Identity).
@@ -12,6 +12,7 @@ pub static DEF: OpDef = OpDef {
     infer: |infer| Ok(vec![infer.input(0)?.clone()]),
     evaluate: |e| Ok(vec![e.input(0)?.clone()]),
     pointwise: None,
+    lowering: Lowering::MOVES,
     decomposition: Decomposition::Always(|network, id| {
         let rewrite = Rewrite::of(network, id);
         let x = rewrite.input(0)?;

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::Read;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::normalization;
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::patch::Patch;
@@ -19,6 +19,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 

@@ -1,7 +1,7 @@
 //! IsInf.
 
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// Whether elements are infinite (ONNX IsInf).
@@ -26,6 +26,7 @@ pub static DEF: OpDef = OpDef {
         },
         int: None,
     }),
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

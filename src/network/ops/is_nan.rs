@@ -1,6 +1,6 @@
 //! IsNaN.
 
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// Whether elements are no numbers (ONNX IsNaN).
@@ -15,6 +15,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| f64::from(v[0].is_nan()),
         int: None,
     }),
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

@@ -1,7 +1,7 @@
 //! LayerNormalization.
 
 use crate::network::attr::{Preset, attr};
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::normalization;
 
 /// The trailing dimensions brought to mean 0 and variance 1, then scaled and shifted (ONNX LayerNormalization).
@@ -18,6 +18,7 @@ pub static DEF: OpDef = OpDef {
     infer: normalization::infer_trailing,
     evaluate: |e| normalization::evaluate_trailing(e, true),
     pointwise: None,
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(|network, id| normalization::decompose_trailing(network, id, true)),
 };
 

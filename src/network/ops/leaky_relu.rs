@@ -1,7 +1,7 @@
 //! LeakyRelu.
 
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `x` above 0, `alpha * x` below (ONNX LeakyRelu).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         float: |a, v| if v[0] < 0.0 { a.float("alpha") * v[0] } else { v[0] },
         int: None,
     }),
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{attention, pointwise};
 
 /// Attention that keeps a matrix per head instead of all keys (ONNX LinearAttention).
@@ -35,6 +35,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::BOUNDED,
     decomposition: Decomposition::None,
 };
 

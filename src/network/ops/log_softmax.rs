@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::network::attr::Read;
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{exp, log, reduce_max, reduce_sum, softmax, sub};
 use crate::network::patch::Patch;
@@ -21,6 +21,7 @@ pub static DEF: OpDef = OpDef {
         })
     },
     pointwise: None,
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 

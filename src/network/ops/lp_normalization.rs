@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{add, div, equal, reduce, reduce_l1, reduce_l2, softmax};
 use crate::network::patch::Patch;
@@ -28,6 +28,7 @@ pub static DEF: OpDef = OpDef {
         })
     },
     pointwise: None,
+    lowering: Lowering::BOUNDED,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 

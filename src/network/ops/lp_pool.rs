@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{pool, spatial};
 
 /// The p-norm of each window (ONNX LpPool).
@@ -27,6 +27,7 @@ pub static DEF: OpDef = OpDef {
         })
     },
     pointwise: None,
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::None,
 };
 

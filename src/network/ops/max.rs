@@ -1,7 +1,7 @@
 //! Max.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::{pointwise, values};
 
 /// The greater of two, NaN if either is, with broadcasting (ONNX Max).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| pointwise::greater(v[0], v[1]),
         int: Some(|_, v| v[0].max(v[1])),
     }),
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

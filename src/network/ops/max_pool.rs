@@ -1,6 +1,6 @@
 //! MaxPool.
 
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::{pointwise, pool, spatial};
 
 /// The greatest element of each window (ONNX MaxPool, without its second output).
@@ -24,6 +24,7 @@ pub static DEF: OpDef = OpDef {
         })
     },
     pointwise: None,
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::None,
 };
 

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::Attrs;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::spatial::Window;
 use crate::network::ops::{indexing, pool, spatial, strides, values};
 
@@ -18,6 +18,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };
 

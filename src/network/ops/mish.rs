@@ -1,7 +1,7 @@
 //! Mish.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{mul, pointwise, softplus, tanh};
 use crate::network::patch::Patch;
@@ -19,6 +19,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| v[0] * (v[0].max(0.0) + (-v[0].abs()).exp().ln_1p()).tanh(),
         int: None,
     }),
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 pointwise::pointwise_evaluate!();

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::{pointwise, values};
 
 /// What division leaves, with the sign of the divisor or of the dividend (ONNX Mod).
@@ -37,6 +37,7 @@ pub static DEF: OpDef = OpDef {
             }
         }),
     }),
+    lowering: Lowering::WIDE.exact(&[0, 1]),
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

@@ -1,7 +1,7 @@
 //! Mul.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
 /// `a * b` with broadcasting; integers wrap (ONNX Mul).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| v[0] * v[1],
         int: Some(|_, v| v[0].wrapping_mul(v[1])),
     }),
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

@@ -1,7 +1,7 @@
 //! Neg.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
 /// `-x`; integers wrap (ONNX Neg).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| -v[0],
         int: Some(|_, v| v[0].wrapping_neg()),
     }),
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

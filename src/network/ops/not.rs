@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
 /// The other truth value (ONNX Not).
@@ -17,6 +17,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| f64::from(v[0] == 0.0),
         int: Some(|_, v| 1 - v[0]),
     }),
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

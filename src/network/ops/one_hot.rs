@@ -5,7 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::indexing;
 
 /// A new axis with one value at each index and another elsewhere (ONNX OneHot).
@@ -18,6 +18,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::BOUNDED,
     decomposition: Decomposition::None,
 };
 

@@ -5,7 +5,7 @@ use crate::network::Layer;
 use crate::network::array::{Array, Buffer, bytes_of};
 use crate::network::attr::{Attr, Attrs, Preset, attr};
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::plugin::{Device, Held, Run, Shaped, blame};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::BOUNDED,
     decomposition: Decomposition::None,
 };
 

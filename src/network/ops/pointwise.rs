@@ -310,6 +310,9 @@ pub(crate) use pointwise_evaluate;
 /// Declares an op on one floating-point tensor without attributes, by its function of one number.
 macro_rules! unary_float {
     ($name:literal, $doc:literal, $float:expr) => {
+        $crate::network::ops::pointwise::unary_float!($name, $doc, $float, $crate::network::op::Lowering::BEARS);
+    };
+    ($name:literal, $doc:literal, $float:expr, $lowering:expr) => {
         #[doc = $doc]
         pub static DEF: $crate::network::op::OpDef = $crate::network::op::OpDef {
             name: $name,
@@ -325,6 +328,7 @@ macro_rules! unary_float {
                 },
                 int: None,
             }),
+            lowering: $lowering,
             decomposition: $crate::network::op::Decomposition::None,
         };
         $crate::network::ops::pointwise::pointwise_evaluate!();

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
 /// `x` to the power of `y`, with broadcasting; the dtype is that of `x` (ONNX Pow).
@@ -17,6 +17,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| v[0].powf(v[1]),
         int: Some(|_, v| power(v[0], v[1])),
     }),
+    lowering: Lowering::WIDE.exact(&[1]),
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

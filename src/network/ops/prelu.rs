@@ -1,6 +1,6 @@
 //! PRelu.
 
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `x` above 0, `slope * x` below (ONNX PRelu).
@@ -15,6 +15,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| if v[0] < 0.0 { v[1] * v[0] } else { v[0] },
         int: Some(|_, v| if v[0] < 0 { v[1].wrapping_mul(v[0]) } else { v[0] }),
     }),
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

@@ -1,7 +1,7 @@
 //! ReduceLogSum.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{log, reduce, reduce_sum};
 use crate::network::patch::Patch;
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
     infer: reduce::infer_float,
     evaluate: |e| reduce::evaluate(e, |v| v.iter().sum::<f64>().ln(), None),
     pointwise: None,
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{add, clip, exp, log, pointwise, reduce, reduce_max, reduce_sum, sub};
 use crate::network::patch::Patch;
@@ -24,6 +24,7 @@ pub static DEF: OpDef = OpDef {
         reduce::evaluate(e, log_sum, None)
     },
     pointwise: None,
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 

@@ -1,6 +1,6 @@
 //! ReduceProd.
 
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::reduce;
 
 /// The product over axes; integers wrap (ONNX ReduceProd).
@@ -18,5 +18,6 @@ pub static DEF: OpDef = OpDef {
         )
     },
     pointwise: None,
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };

@@ -1,6 +1,6 @@
 //! ReduceSum.
 
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::reduce;
 
 /// The sum over axes; integers wrap (ONNX ReduceSum).
@@ -18,5 +18,6 @@ pub static DEF: OpDef = OpDef {
         )
     },
     pointwise: None,
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };

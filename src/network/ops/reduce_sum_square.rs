@@ -1,7 +1,7 @@
 //! ReduceSumSquare.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{mul, reduce, reduce_sum};
 use crate::network::patch::Patch;
@@ -22,6 +22,7 @@ pub static DEF: OpDef = OpDef {
         )
     },
     pointwise: None,
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 

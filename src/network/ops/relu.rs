@@ -1,6 +1,6 @@
 //! Relu.
 
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `max(x, 0)` (ONNX Relu).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| if v[0] < 0.0 { 0.0 } else { v[0] },
         int: Some(|_, v| v[0].max(0)),
     }),
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

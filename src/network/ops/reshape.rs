@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::values;
 use crate::network::patch::Patch;
@@ -23,6 +23,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::MOVES,
     decomposition: Decomposition::None,
 };
 

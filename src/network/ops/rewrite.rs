@@ -141,12 +141,12 @@ impl<'n> Rewrite<'n> {
         self.reshape(x, shape)
     }
 
-    /// The same values as another dtype.
+    /// The same values as another dtype; within a kernel they need not be rounded.
     pub fn cast(&mut self, x: TensorId, dtype: DType) -> Result<TensorId> {
         if self.ty(x).dtype == dtype {
             return Ok(x);
         }
-        self.apply_with(&cast::DEF, [("to", Attr::Type(dtype))], &[x])
+        self.patch.add(&cast::DEF, cast::elidable(dtype), &[x])
     }
 
     /// The same values, 16-bit floats as float32.

@@ -1,7 +1,7 @@
 //! RMSNormalization.
 
 use crate::network::attr::{Preset, attr};
-use crate::network::op::{Decomposition, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::normalization;
 
 /// The trailing dimensions divided by their root mean square, then scaled (ONNX RMSNormalization).
@@ -17,5 +17,6 @@ pub static DEF: OpDef = OpDef {
     infer: normalization::infer_trailing,
     evaluate: |e| normalization::evaluate_trailing(e, false),
     pointwise: None,
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(|network, id| normalization::decompose_trailing(network, id, false)),
 };

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType, axis_of};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType, axis_of};
 use crate::network::ops::control::{self, Inside};
 
 /// A network on one slice after another (ONNX Scan, from opset 9 on).
@@ -36,6 +36,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::BOUNDED,
     decomposition: Decomposition::None,
 };
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{gather, gather_nd, scatter};
 
 /// The input with updates at the slices that index vectors name (ONNX ScatterND).
@@ -14,6 +14,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::MOVES,
     decomposition: Decomposition::None,
 };
 

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::patch::Patch;
 use crate::network::{LayerId, Network};
@@ -25,6 +25,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     pointwise: None,
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::Always(decompose),
 };
 

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{add, greater, less, pointwise, r#where};
 use crate::network::patch::Patch;
@@ -35,6 +35,7 @@ pub static DEF: OpDef = OpDef {
         },
         int: None,
     }),
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 pointwise::pointwise_evaluate!();

@@ -1,6 +1,6 @@
 //! Sign.
 
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// -1, 0 or 1 as x is below, at or above 0; NaN stays (ONNX Sign).
@@ -15,6 +15,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| if v[0] == 0.0 { 0.0 } else { v[0].signum() },
         int: Some(|_, v| v[0].signum()),
     }),
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

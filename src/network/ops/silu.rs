@@ -1,7 +1,7 @@
 //! Silu.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{mul, pointwise, sigmoid};
 use crate::network::patch::Patch;
@@ -19,6 +19,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| v[0] / (1.0 + (-v[0]).exp()),
         int: None,
     }),
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
 };
 pointwise::pointwise_evaluate!();

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::shape;
 
 /// The number of elements, as an int64 scalar (ONNX Size).
@@ -15,6 +15,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate: |e| Ok(vec![Array::ints(&[e.input(0)?.len() as i64]).reshaped(vec![])?]),
     pointwise: None,
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::Always(shape::decompose),
 };
 

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::{AttrDef, Preset, Read, attr};
-use crate::network::op::{Decomposition, Evaluate, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{normalization, pointwise, reduce};
 
 /// `axis`, the last one by default.
@@ -22,6 +22,7 @@ pub static DEF: OpDef = OpDef {
         })
     },
     pointwise: None,
+    lowering: Lowering::BEARS,
     decomposition: Decomposition::None,
 };
 

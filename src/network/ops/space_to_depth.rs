@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::attr::{Attrs, Preset, Read, attr};
-use crate::network::op::{Decomposition, OpDef, TensorType};
+use crate::network::op::{Decomposition, Lowering, OpDef, TensorType};
 use crate::network::ops::blocks::{self, Plan};
 
 /// Blocks of height and width gathered in channels (ONNX SpaceToDepth).
@@ -21,6 +21,7 @@ pub static DEF: OpDef = OpDef {
     infer: |infer| blocks::infer(infer, plan),
     evaluate: |e| blocks::evaluate(e, plan),
     pointwise: None,
+    lowering: Lowering::MOVES,
     decomposition: Decomposition::Always(|network, id| blocks::decompose(network, id, plan)),
 };
 

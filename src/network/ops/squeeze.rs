@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Infer, OpDef, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{reduce, reshape};
 
 /// The input without dimensions of extent 1 (ONNX Squeeze).
@@ -18,6 +18,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate: reshape::evaluate,
     pointwise: None,
+    lowering: Lowering::MOVES,
     decomposition: Decomposition::Always(reshape::decompose),
 };
 

@@ -1,7 +1,7 @@
 //! ThresholdedRelu.
 
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, OpDef, Pointwise};
+use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `x` above alpha, else 0 (ONNX ThresholdedRelu).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         float: |a, v| if v[0] > a.float("alpha") { v[0] } else { 0.0 },
         int: None,
     }),
+    lowering: Lowering::COMPUTES,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

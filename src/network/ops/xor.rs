@@ -1,7 +1,7 @@
 //! Xor.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, OpDef, Pointwise, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
 /// `a xor b` of bool tensors, with broadcasting (ONNX Xor).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| f64::from((v[0] != 0.0) ^ (v[1] != 0.0)),
         int: Some(|_, v| v[0] ^ v[1]),
     }),
+    lowering: Lowering::WIDE,
     decomposition: Decomposition::None,
 };
 pointwise::pointwise_evaluate!();

@@ -5,7 +5,7 @@ use super::primitive::Argument;
 use super::scope::Scope;
 use crate::error::Result;
 use crate::network::dim::Dim;
-use crate::network::dtype::DType;
+use crate::network::dtype::{DType, has_exact_inverse};
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::{Layout, Operand};
 use crate::providers::cpu::handle::{Binary, Desc, Eltwise, PostOp};
@@ -142,8 +142,6 @@ fn two_sided(network: &Network, user: LayerId, tensor: TensorId, axis: usize) ->
     let binary = match layer.op.name {
         "Add" => Binary::Add,
         "Mul" => Binary::Mul,
-        "Max" => Binary::Max,
-        "Min" => Binary::Min,
         "Sub" if first => Binary::Sub,
         "Div" if first => Binary::Div,
         _ => return None,
@@ -164,10 +162,18 @@ fn linear(op: &str, first: bool, s: f32) -> Option<Eltwise> {
         ("Add", _) => linear(1.0, s),
         ("Sub", true) => linear(1.0, -s),
         ("Sub", false) => linear(-1.0, s),
-        ("Mul", _) => linear(s, 0.0),
-        ("Div", true) if s != 0.0 => linear(1.0 / s, 0.0),
-        ("Max", _) => Eltwise::Clip { low: s, high: f32::MAX },
-        ("Min", _) => Eltwise::Clip { low: f32::MIN, high: s },
+        // Of a product that is -0, the sum with 0 would be 0.
+        ("Mul", _) => linear(s, -0.0),
+        // Of other numbers the inverse is rounded, too.
+        ("Div", true) if has_exact_inverse(f64::from(s), DType::Float32) => linear(1.0 / s, -0.0),
+        ("Max", _) if !s.is_nan() => Eltwise::Clip {
+            low: s,
+            high: f32::INFINITY,
+        },
+        ("Min", _) if !s.is_nan() => Eltwise::Clip {
+            low: f32::NEG_INFINITY,
+            high: s,
+        },
         _ => return None,
     })
 }
@@ -191,10 +197,7 @@ fn eltwise(function: Unary) -> Option<Eltwise> {
     Some(match function {
         Unary::Relu => Eltwise::Relu { slope: 0.0 },
         Unary::LeakyRelu(slope) => Eltwise::Relu { slope },
-        Unary::Clip(low, high) => Eltwise::Clip {
-            low: low.max(f32::MIN),
-            high: high.min(f32::MAX),
-        },
+        Unary::Clip(low, high) if low <= high => Eltwise::Clip { low, high },
         Unary::Silu => Eltwise::Swish { alpha: 1.0 },
         Unary::HardSwish => Eltwise::HardSwish {
             alpha: 1.0 / 6.0,

@@ -183,12 +183,31 @@ multiversion! {
     }
 }
 
-/// f32 to the f32 that a narrow dtype holds in their place.
+/// As [`round_to`], for float16 and bfloat16.
+///
+/// # Safety
+/// As [`round_to`].
+unsafe fn round_to_short(dtype: DType, n: usize, from: *const f32, to: *mut f32) {
+    let mut short = [0u16; 512];
+    for start in (0..n).step_by(short.len()) {
+        let count = short.len().min(n - start);
+        // SAFETY: the caller's promise; there is room for `count` numbers of 16 bits.
+        unsafe {
+            from_f32(dtype, from.add(start), short.as_mut_ptr().cast(), count);
+            to_f32(dtype, short.as_ptr().cast(), to.add(start), count);
+        }
+    }
+}
+
+/// f32 to the f32 that a dtype of 16 bits or fewer holds in their place.
 ///
 /// # Safety
 /// `n` f32 must be readable at `from` and writable at `to`, which may be `from`.
 pub unsafe fn round_to(dtype: DType, rounding: Rounding, n: usize, from: *const f32, to: *mut f32) {
-    let Some(narrow) = dtype.narrow() else { return };
+    let Some(narrow) = dtype.narrow() else {
+        // SAFETY: the caller's promise.
+        return unsafe { round_to_short(dtype, n, from, to) };
+    };
     let (numbers, mut codes) = (numbers(dtype), [0u8; 512]);
     for start in (0..n).step_by(codes.len()) {
         let count = codes.len().min(n - start);

@@ -112,7 +112,8 @@ multiversion! {
             Unary::Neg => map1!(V, n, a, out, |x| s(-0.0) - x),
             Unary::Abs => map1!(V, n, a, out, |x| V::abs(x)),
             Unary::Sqrt => map1!(V, n, a, out, |x| V::sqrt(x)),
-            Unary::Rsqrt => map1!(V, n, a, out, |x| s(1.0) / x.sqrt()),
+            Unary::PowHalf => map1!(V, n, a, out, |x| power_of_half(x)),
+            Unary::PowMinusHalf => map1!(V, n, a, out, |x| s(1.0) / power_of_half(x)),
             Unary::Reciprocal => map1!(V, n, a, out, |x| s(1.0) / x),
             Unary::Square => map1!(V, n, a, out, |x| x * x),
             Unary::Exp => map1!(V, n, a, out, |x| math::exp(x)),
@@ -153,6 +154,12 @@ multiversion! {
             Unary::Not => map1!(V, n, a, out, |x| V::select(x.eq(s(0.0)), s(1.0), s(0.0))),
         }
     }
+}
+
+#[inline(always)]
+fn power_of_half<V: Vector>(x: V) -> V {
+    let infinite = x.eq(V::splat(f32::NEG_INFINITY));
+    V::select(infinite, x.abs(), (x + V::splat(0.0)).sqrt())
 }
 
 #[inline(always)]

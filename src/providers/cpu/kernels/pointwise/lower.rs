@@ -32,6 +32,11 @@ pub fn is_pointwise(network: &Network, layer: &Layer) -> bool {
         && layer.inputs.iter().flatten().chain(&layer.outputs).all(classed)
 }
 
+/// Whether a dtype is a float of 16 bits, which is computed in 32.
+fn is_short(dtype: DType) -> bool {
+    matches!(dtype, DType::Float16 | DType::BFloat16)
+}
+
 /// A program with the tensors that it reads.
 pub struct Lowered {
     /// The program.
@@ -60,6 +65,7 @@ pub fn lower(network: &Network, layers: &[LayerId], outputs: &[TensorId]) -> Low
             given_on => lowering.copy(given_on),
         };
         lowering.program.outputs.push(value);
+        lowering.round_once(value, network[*tensor].ty.dtype);
     }
     Lowered {
         program: lowering.program,
@@ -145,9 +151,34 @@ impl Lowering<'_> {
     }
 
     fn cast(&mut self, value: Value, to: DType, layer: &Layer) -> Value {
+        let from = layer.inputs.iter().flatten().map(|&t| self.network[t].ty.dtype);
+        let value = from.fold(value, |value, from| self.as_rounded(value, from, layer));
         if to.narrow().is_some() {
             return self.narrow(value, to, layer);
         }
+        let cast = self.converted(value, to);
+        self.as_rounded(cast, to, layer)
+    }
+
+    /// What a Cast of the model takes or gives, rounded where it has 16 bits; memory holds it so.
+    fn as_rounded(&mut self, value: Value, dtype: DType, layer: &Layer) -> Value {
+        let computed = matches!(value, Value::Result(_)) || self.network[layer.outputs[0]].ty.dtype == dtype;
+        if !is_short(dtype) || !computed || !cast::rounds(&layer.attrs) {
+            return value;
+        }
+        self.push(Op::Narrow(dtype, PLAIN), &[value])
+    }
+
+    /// A rounding right before a result is stored, which rounds it, need not be done by itself.
+    fn round_once(&mut self, output: Value, dtype: DType) {
+        let Value::Result(at) = output else { return };
+        let rounds = matches!(self.program.instrs[at].op, Op::Narrow(to, _) if to == dtype && is_short(dtype));
+        if rounds && self.program.last_read(output).is_none() {
+            self.program.instrs[at].op = Op::Unary(Unary::Copy);
+        }
+    }
+
+    fn converted(&mut self, value: Value, to: DType) -> Value {
         match (self.program.class(value), to) {
             (Class::Float, DType::Bool) => self.push(Op::Unary(Unary::Truth), &[value]),
             (Class::Int, DType::Bool) => self.push(Op::IntTruth, &[value]),
@@ -340,8 +371,8 @@ pub fn unary(network: &Network, layer: &Layer) -> Option<Unary> {
         "Pow" => match scalar(network, layer, 1)? {
             1.0 => Unary::Copy,
             2.0 => Unary::Square,
-            0.5 => Unary::Sqrt,
-            -0.5 => Unary::Rsqrt,
+            0.5 => Unary::PowHalf,
+            -0.5 => Unary::PowMinusHalf,
             -1.0 => Unary::Reciprocal,
             _ => return None,
         },

@@ -15,7 +15,10 @@ pub enum Unary {
     Neg,
     Abs,
     Sqrt,
-    Rsqrt,
+    /// x^0.5: a square root, but 0 of -0 and infinity of minus infinity.
+    PowHalf,
+    /// x^-0.5, likewise.
+    PowMinusHalf,
     Reciprocal,
     Square,
     Exp,
@@ -103,7 +106,7 @@ pub enum Op {
     ToFloat,
     /// i64 wrapped to a dtype.
     Wrap(DType),
-    /// f32 to the f32 that a narrow float of this dtype holds in its place.
+    /// f32 to the f32 that a float of this dtype, of 16 bits or fewer, holds in its place.
     Narrow(DType, Rounding),
     /// i64 to f32: 1 where the value is not 0.
     IntTruth,

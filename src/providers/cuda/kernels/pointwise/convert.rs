@@ -60,9 +60,15 @@ fn rounded(x: &str, from: DType, to: DType, narrow: Narrow, Rounding { saturate,
     format!("{ty}::of({value}, {saturate}).number()")
 }
 
-/// Cast.
+/// Cast. One of the model's own rounds to the 16 bits that it takes or gives, though they are computed in float32.
 pub fn cast(x: &str, from: DType, to: DType, attrs: &Attrs) -> Option<String> {
-    Some(converted(x, from, to, cast::rounding(attrs).ok()?))
+    let rounds = |dtype| matches!(dtype, DType::Float16 | DType::BFloat16) && cast::rounds(attrs);
+    let rounded = |x: String, dtype: DType| match element(dtype).filter(|_| rounds(dtype)) {
+        Some(ty) => format!("f_round<{ty}>({x})"),
+        None => x,
+    };
+    let x = rounded(x.into(), from);
+    Some(rounded(converted(&x, from, to, cast::rounding(attrs).ok()?), to))
 }
 
 /// QuantizeLinear; the division is one of float32 unless the scale is a double.
@@ -99,12 +105,28 @@ pub fn dequantize(arguments: [Option<&String>; 3], from: DType, scale: DType) ->
         Some(zero) => format!("(({ty}){x} - ({ty}){zero})"),
         None => x.clone(),
     };
-    Some(format!("({ty}){centred} * {by}"))
+    Some(match scale {
+        DType::Float32 | DType::Float64 => format!("f_product(({ty}){centred}, {by})"),
+        _ => format!("({ty}){centred} * {by}"),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::attr::{Attr, attrs, complete};
+
+    #[test]
+    fn casts_of_the_model_round_and_ours_need_not() {
+        let own = complete(cast::DEF.attrs, attrs([("to", Attr::Type(DType::BFloat16))])).unwrap();
+        let ours = complete(cast::DEF.attrs, cast::elidable(DType::BFloat16)).unwrap();
+        let text = |attrs| cast("x", DType::Float32, DType::BFloat16, attrs).unwrap();
+        assert_eq!(text(&own), "f_round<bfloat16>((float)x)");
+        assert_eq!(text(&ours), "(float)x");
+        let back = complete(cast::DEF.attrs, attrs([("to", Attr::Type(DType::Float32))])).unwrap();
+        let text = cast("x", DType::Float16, DType::Float32, &back).unwrap();
+        assert_eq!(text, "(float)f_round<float16>(x)");
+    }
 
     #[test]
     fn what_has_more_digits_than_a_float_is_rounded_once() {

@@ -100,7 +100,9 @@ impl Terms<'_> {
             "Neg" => Some(format!("-{x}")),
             "Add" => between("+"),
             "Sub" => between("-"),
-            "Mul" => between("*"),
+            // Of 16 bits it may go on wider, and be one step with a sum behind it.
+            "Mul" if self.rounds() => between("*"),
+            "Mul" => two("f_product"),
             "Div" => between("/"),
             "Max" => two("f_max"),
             "Min" => two("f_min"),
@@ -170,10 +172,10 @@ impl Terms<'_> {
         let (x, exponent) = (self.argument(0)?, self.argument(1)?);
         Some(match self.exponent() {
             Some(1.0) => x.clone(),
-            Some(2.0) => format!("f_square({x})"),
-            Some(3.0) => format!("f_square({x}) * {x}"),
-            Some(0.5) => format!("sqrt({x})"),
-            Some(-0.5) => format!("f_rsqrt({x})"),
+            Some(2.0) => format!("f_product({x}, {x})"),
+            Some(3.0) => format!("f_product(f_product({x}, {x}), {x})"),
+            Some(0.5) => format!("f_power_of_half({x})"),
+            Some(-0.5) => format!("f_reciprocal(f_power_of_half({x}))"),
             Some(-1.0) => format!("f_reciprocal({x})"),
             // A float does not hold every such exponent.
             _ if self.dtype(1)?.size() > 4 => format!("pow((double){x}, (double){exponent})"),
