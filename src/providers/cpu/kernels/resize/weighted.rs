@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
-use crate::providers::cpu::kernels::scratch;
+use crate::providers::cpu::kernels::scratch::Scratch;
 use crate::providers::cpu::simd::{Vector, convert, multiversion};
 use std::ops::Range;
 
@@ -42,6 +42,8 @@ struct Pass {
     run: usize,
     rows: usize,
     grain: usize,
+    /// The ring, a row of the result and a row of the source.
+    scratch: Scratch,
 }
 
 struct Weighted {
@@ -51,7 +53,7 @@ struct Weighted {
 }
 
 /// An instance for these axes.
-pub fn instance(axes: Vec<Axis>, dtype: DType) -> Box<dyn Instance> {
+pub fn instance(axes: Vec<Axis>, dtype: DType, threads: usize) -> Box<dyn Instance> {
     let last = axes.iter().rposition(|a| a.table.is_some());
     let resampled = |a: &usize| axes[*a].table.is_some();
     let mut early: Vec<usize> = (0..axes.len()).filter(resampled).collect();
@@ -67,7 +69,7 @@ pub fn instance(axes: Vec<Axis>, dtype: DType) -> Box<dyn Instance> {
         }
         between = between.max(shape.iter().product::<usize>() * size_of::<f32>());
         let from = if i == 0 { dtype } else { DType::Float32 };
-        passes.push(Pass::new(one, [from, DType::Float32]));
+        passes.push(Pass::new(one, [from, DType::Float32], threads));
     }
     let mut one = steps(&axes, &mut shape, |a| !early.contains(&a));
     keep_strides(&mut one, &axes, 1);
@@ -75,7 +77,7 @@ pub fn instance(axes: Vec<Axis>, dtype: DType) -> Box<dyn Instance> {
         keep_strides(&mut one, &axes, 0);
     }
     let from = if early.is_empty() { dtype } else { DType::Float32 };
-    passes.push(Pass::new(one, [from, dtype]));
+    passes.push(Pass::new(one, [from, dtype], threads));
     let between = between.next_multiple_of(64);
     Box::new(Weighted { passes, between })
 }
@@ -102,7 +104,7 @@ fn keep_strides(pass: &mut [Axis], axes: &[Axis], side: usize) {
 }
 
 impl Pass {
-    fn new(mut axes: Vec<Axis>, dtypes: [DType; 2]) -> Pass {
+    fn new(mut axes: Vec<Axis>, dtypes: [DType; 2], threads: usize) -> Pass {
         let run = dense_tail(&mut axes);
         let single = Axis {
             sizes: [1, 1],
@@ -114,10 +116,13 @@ impl Pass {
         let down = axes.pop().unwrap_or(single);
         let rows = axes.iter().map(|a| a.sizes[1]).product::<usize>() * down.sizes[1];
         let row = run * along.sizes[1];
+        let (blend, spread) = (table(&down), table(&along));
+        let held = (blend.taps + 1) * run * spread.out + run * along.sizes[0];
         Pass {
             dtypes,
-            blend: table(&down),
-            spread: table(&along),
+            scratch: Scratch::new(held * size_of::<f32>(), threads, rows),
+            blend,
+            spread,
             rows: if row == 0 { 0 } else { rows },
             grain: (GRAIN / (row * size_of::<f32>()).max(1)).max(1),
             outer: axes,
@@ -147,12 +152,10 @@ impl Pass {
     /// Computes rows of the result.
     ///
     /// # Safety
-    /// The operands of the pass must lie at the addresses.
-    unsafe fn rows(&self, source: *const u8, target: *mut u8, range: Range<usize>) {
-        let (width, input) = (self.width(), self.run * self.along.sizes[0]);
-        let slots = self.blend.taps;
-        let bytes = ((slots + 1) * width + input) * size_of::<f32>();
-        scratch::with(bytes, |scratch| {
+    /// The operands of the pass must lie at the addresses, and its scratch memory at `workspace`.
+    unsafe fn rows(&self, [source, target, workspace]: [*mut u8; 3], range: Range<usize>) {
+        let (source, width, slots) = (source.cast_const(), self.width(), self.blend.taps);
+        self.scratch.with(workspace, |scratch| {
             let ring = scratch.cast::<f32>();
             // SAFETY: the scratch memory holds the ring, a row of the result and a row of the source, in this order.
             let (whole, packed) = unsafe { (ring.add(slots * width), ring.add((slots + 1) * width)) };
@@ -317,7 +320,8 @@ multiversion! {
 
 impl Instance for Weighted {
     fn workspace(&self) -> usize {
-        self.between * 2
+        let scratch = self.passes.iter().map(|pass| pass.scratch.workspace());
+        self.between * 2 + scratch.max().unwrap_or(0)
     }
 
     fn implementation(&self) -> String {
@@ -332,14 +336,15 @@ impl Instance for Weighted {
                 let call = call.get();
                 let buffer = |i: usize| call.workspace.wrapping_add(i % 2 * between);
                 let source = if i == 0 {
-                    call.inputs[0]
+                    call.inputs[0].cast_mut()
                 } else {
-                    buffer(i - 1).cast_const()
+                    buffer(i - 1)
                 };
                 let target = if i == last { call.outputs[0] } else { buffer(i) };
+                let scratch = call.workspace.wrapping_add(2 * between);
                 // SAFETY: the planner gives addresses that hold the operands of the request, and the workspace two of
-                // the largest tensors between passes.
-                unsafe { pass.rows(source, target, range) }
+                // the largest tensors between passes, then the scratch memory of one pass.
+                unsafe { pass.rows([source, target, scratch], range) }
             })?;
         }
         Ok(())
