@@ -75,6 +75,14 @@ pub struct DumpPoint {
     pub path: Option<String>,
 }
 
+/// On which side of a buffer the page lies that no access may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Placement {
+    Behind,
+    Before,
+}
+
 /// How much is said on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
@@ -173,6 +181,22 @@ pub static LOG: Knob<LogLevel> = Knob::new(
      warning, info or debug",
 );
 
+/// `NEURENIX_GUARD_PAGES`.
+pub static GUARD_PAGES: Knob<Option<Placement>> = Knob::new(
+    "NEURENIX_GUARD_PAGES",
+    "off",
+    |text| {
+        Some(match text {
+            "off" => None,
+            "behind" => Some(Placement::Behind),
+            "before" => Some(Placement::Before),
+            _ => return None,
+        })
+    },
+    "for finding accesses outside of buffers: behind or before puts a page that nobody may touch on that side of every \
+     buffer of the processor, copies of the caller's arrays among them; slow, and takes much memory; off",
+);
+
 /// Every knob.
 pub static KNOBS: &[&dyn Describe] = &[
     &DUMP,
@@ -184,6 +208,7 @@ pub static KNOBS: &[&dyn Describe] = &[
     &CUDA_LIBRARIES,
     &TENSORRT_LIB,
     &LOG,
+    &GUARD_PAGES,
 ];
 
 /// Where caches are kept; `None` where they are switched off.
@@ -250,6 +275,7 @@ mod tests {
         CACHE.read(CACHE.default).unwrap();
         CACHE_DIR.read(CACHE_DIR.default).unwrap();
         LOG.read(LOG.default).unwrap();
+        GUARD_PAGES.read(GUARD_PAGES.default).unwrap();
     }
 
     #[test]

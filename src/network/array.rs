@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::network::free_memory;
+use crate::network::guard_pages::{self, Fenced};
 use crate::network::narrow::{self, Narrow, PLAIN, Rounding};
 use half::{bf16, f16};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -54,8 +55,15 @@ pub fn require(bytes: usize) -> Result<()> {
 pub struct Buffer {
     pointer: NonNull<u8>,
     bytes: usize,
+    block: Block,
+}
+
+/// What holds the bytes of a buffer.
+enum Block {
     /// What the allocator gave: the bytes begin up to [`ALIGNMENT`] behind it.
-    block: NonNull<u8>,
+    Heap(NonNull<u8>),
+    /// Behind [`guard_pages`], the bytes are aligned as their number is.
+    Fenced(#[allow(dead_code)] Fenced),
 }
 
 // SAFETY: a Buffer owns its memory; shared references only read it.
@@ -80,13 +88,25 @@ impl Buffer {
             return Err(refuse());
         }
         require(bytes)?;
+        if let Some(placement) = guard_pages::placement() {
+            let fenced = Fenced::new(bytes, placement).ok_or_else(refuse)?;
+            return Ok(Self {
+                pointer: fenced.first(),
+                bytes,
+                block: Block::Fenced(fenced),
+            });
+        }
         // The allocator is asked for little alignment: only then does it leave the zeros of fresh pages to the system.
         // SAFETY: the layout has a size of at least ALIGNMENT.
         let block = NonNull::new(unsafe { alloc_zeroed(Self::layout(bytes)) }).ok_or_else(refuse)?;
         let beyond = block.align_offset(ALIGNMENT);
         // SAFETY: the block is ALIGNMENT bytes longer than what is asked for.
         let pointer = unsafe { block.add(beyond) };
-        Ok(Self { pointer, bytes, block })
+        Ok(Self {
+            pointer,
+            bytes,
+            block: Block::Heap(block),
+        })
     }
 
     /// The address of the first byte; writing through it needs exclusive use of the buffer.
@@ -111,7 +131,7 @@ impl Buffer {
     }
 
     fn layout(bytes: usize) -> Layout {
-        // Whole cache lines: kernels may write a register beyond the last element.
+        // Whole cache lines: no other buffer shares one.
         let padded = bytes.max(1).div_ceil(ALIGNMENT) * ALIGNMENT;
         Layout::from_size_align(padded + ALIGNMENT, align_of::<usize>()).expect("buffer size fits isize")
     }
@@ -126,8 +146,10 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated in `try_zeroed` with this very layout.
-        unsafe { dealloc(self.block.as_ptr(), Self::layout(self.bytes)) }
+        if let Block::Heap(block) = self.block {
+            // SAFETY: allocated in `try_zeroed` with this very layout.
+            unsafe { dealloc(block.as_ptr(), Self::layout(self.bytes)) }
+        }
     }
 }
 
@@ -185,6 +207,14 @@ impl Array {
         let mut buffer = Buffer::try_zeroed(bytes.len())?;
         buffer.as_mut_slice().copy_from_slice(bytes);
         Self::new(dtype, shape, Arc::new(buffer), 0)
+    }
+
+    /// The same elements in memory of their own.
+    ///
+    /// # Errors
+    /// If there is not so much.
+    pub fn copied(&self) -> Result<Self> {
+        Self::from_bytes(self.dtype, self.shape.clone(), self.bytes())
     }
 
     /// An array of `dtype` with these values, each rounded to the nearest.

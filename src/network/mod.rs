@@ -11,6 +11,7 @@ mod edit;
 mod ends;
 mod free_memory;
 pub mod graph;
+pub mod guard_pages;
 pub mod narrow;
 pub mod op;
 pub mod ops;
@@ -18,6 +19,7 @@ pub mod part;
 pub mod patch;
 pub mod plugin;
 pub mod reference;
+mod unsigned;
 mod verify;
 
 use crate::error::{Error, Result};
@@ -206,6 +208,9 @@ impl Network {
 
     /// Adds a constant.
     pub fn add_constant(&mut self, name: &str, array: Array) -> TensorId {
+        // Elsewhere weights lie in the caller's arrays, or in a file.
+        let fenced = guard_pages::placement().and_then(|_| array.copied().ok());
+        let array = fenced.unwrap_or(array);
         let constant = Constant {
             array,
             name: name.into(),

@@ -2,13 +2,13 @@
 
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::network::array::{Array, bytes_of};
+use crate::network::array::{Array, bytes_of, require};
 use crate::network::attr::{AttrDef, Attrs, Read};
-use crate::network::dim::{Binding, Dim, Symbols};
+use crate::network::dim::{self, Binding, Dim, Symbols};
 use crate::network::dtype::DType;
 use crate::network::narrow::is_taken;
 use crate::network::patch::Patch;
-use crate::network::{LayerId, Network, reference};
+use crate::network::{LayerId, Network, reference, unsigned};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 
@@ -59,6 +59,9 @@ impl TensorType {
             return Err(Error::shape("a tensor has too many dimensions")
                 .expected(format!("at most {HIGHEST_RANK}"))
                 .got(self.rank().to_string()));
+        }
+        if self.shape.iter().any(Dim::is_too_long) {
+            return Err(dim::too_long());
         }
         if let Some(bad) = self.shape.iter().find(|d| d.as_const().is_some_and(|v| v < 0)) {
             return Err(Error::shape("a dimension is negative").got(format!("{bad} in {}", self.describe())));
@@ -270,6 +273,34 @@ impl Infer<'_> {
         Ok(result)
     }
 
+    /// The shape of `to` with `side` broadcast to it: `to` itself never grows, whatever its symbols turn out to be.
+    pub fn broadcast_onto(&self, to: &[Dim], side: &[Dim]) -> Result<Vec<Dim>> {
+        let lead = to.len().checked_sub(side.len()).ok_or_else(|| grown(to, side))?;
+        let mut result = to.to_vec();
+        for (slot, dim) in result[lead..].iter_mut().zip(side) {
+            if dim.is(1) || dim == slot {
+                continue;
+            }
+            match (slot.as_const(), dim.as_const()) {
+                (Some(_), Some(_)) | (Some(1), None) => return Err(grown(to, side)),
+                (Some(_), None) => self.guard(dim, slot, true, "broadcast"),
+                (None, _) => {
+                    self.guard(
+                        slot,
+                        dim,
+                        false,
+                        "an input is broadcast to the first one, which has its extents",
+                    );
+                    *slot = match dim.as_const() {
+                        Some(_) => dim.clone(),
+                        None => slot.min_of(dim).clone(),
+                    };
+                }
+            }
+        }
+        Ok(result)
+    }
+
     /// A fresh dimension that the elements of the inputs tell; the same name at every run of the rule.
     pub fn fresh(&self, index: usize) -> Dim {
         Dim::symbol(format!("{}.{index}", self.layer))
@@ -279,6 +310,16 @@ impl Infer<'_> {
     pub fn counted(&self, index: usize) -> Dim {
         Dim::symbol(format!("{}#{index}", self.layer))
     }
+}
+
+fn grown(to: &[Dim], side: &[Dim]) -> Error {
+    let shown = |shape: &[Dim]| {
+        let dims: Vec<_> = shape.iter().map(Dim::to_string).collect();
+        format!("[{}]", dims.join(", "))
+    };
+    Error::shape("an input can't be broadcast to the tensor that it is to go with")
+        .expected(format!("{}, with 1 in any place, or fewer dimensions", shown(to)))
+        .got(shown(side))
 }
 
 /// Whether a symbol that depends on data is one that [`Infer::counted`] made.
@@ -469,12 +510,37 @@ impl OpDef {
         if let Some(ty) = infer.inputs.iter().flatten().find(|ty| !taken(ty)) {
             return refuse("take", ty);
         }
-        let outputs = (self.infer)(infer)?;
-        outputs.iter().try_for_each(TensorType::check_size)?;
-        match outputs.iter().find(|ty| !taken(ty)) {
-            Some(ty) => refuse("give", ty),
-            None => Ok(outputs),
+        let mut outputs = (self.infer)(infer)?;
+        for ty in &mut outputs {
+            // Elements that no expression holds are computed at run time, as those that depend on data are.
+            ty.value = ty.value.take().filter(|value| !value.iter().any(Dim::is_too_long));
+            ty.check_size()?;
         }
+        let guards = infer.guards.borrow();
+        if guards
+            .iter()
+            .any(|guard| guard.left.is_too_long() || guard.right.is_too_long())
+        {
+            return Err(dim::too_long());
+        }
+        if let Some(ty) = outputs.iter().find(|ty| !taken(ty)) {
+            return refuse("give", ty);
+        }
+        unsigned::check(self.name, infer.attrs, infer.inputs.iter().flatten().chain(&outputs))?;
+        Ok(outputs)
+    }
+
+    /// What the reference gives.
+    ///
+    /// # Errors
+    /// As the op; or if there is not so much memory as the doubles take that it works in.
+    pub fn evaluated(&self, e: &Evaluate) -> Result<Vec<Array>> {
+        if self.pointwise.is_none() {
+            let given = e.inputs.iter().flatten().map(Array::len);
+            let made = e.outputs.iter().map(|(_, shape)| shape.iter().product());
+            require(given.chain(made).sum::<usize>().saturating_mul(size_of::<f64>()))?;
+        }
+        (self.evaluate)(e)
     }
 
     /// Checks how many inputs there are and that required ones are there.

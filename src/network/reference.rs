@@ -57,7 +57,7 @@ fn evaluate_with(
         // The evaluation holds an output in double precision. Asked here, a size that is too large is no crash there.
         Buffer::try_zeroed(bytes_of(DType::Float64, shape)?)?;
     }
-    (op.evaluate)(&Evaluate {
+    op.evaluated(&Evaluate {
         attrs,
         inputs,
         outputs: &outputs,

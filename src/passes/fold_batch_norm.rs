@@ -199,7 +199,7 @@ fn scale_outputs(patch: &mut Patch, inner: &Weighted, op: &str, constant: Tensor
         }
         // [C, M/group, kernel...]: the groups lie along C.
         _ => {
-            let group = Dim::from(attrs.int("group").max(1));
+            let group = Dim::from(attrs.int("group"));
             let split = grouped(&shape, &group);
             let weights = patch.reshape(inner.weights, &split)?;
             let mut factor_shape = axis_shape(split.len(), 2, shape[1].clone());
@@ -256,7 +256,7 @@ fn before<'n>(network: &'n Network, conv: &Layer) -> Found<'n> {
     });
     replace(network, conv, |patch| {
         let shape = patch.ty(w).shape.clone();
-        let group = Dim::from(conv.attrs.int("group").max(1));
+        let group = Dim::from(conv.attrs.int("group"));
         let split = grouped(&shape, &group);
         // [group, M/group, C/group, kernel...]: the input channels are group x C/group.
         let mut factor_shape = vec![Dim::from(1i64); split.len()];

@@ -1,5 +1,7 @@
 //! Offsets in one block of memory for buffers that live at different times.
 
+use crate::knobs::Placement;
+use crate::network::guard_pages;
 use crate::plan::layout::Space;
 use crate::plan::program::SlotId;
 
@@ -29,6 +31,12 @@ pub struct Placed {
 
 /// Offsets are multiples of this: what CUDA's libraries ask for, and some cache lines.
 const ALIGNMENT: usize = 256;
+
+/// As [`assign`], each block with pages of its own: see [`guard_pages`].
+pub fn assign_apart(blocks: &[Block], placement: Placement) -> (Vec<usize>, usize) {
+    let sizes: Vec<_> = blocks.iter().map(|block| block.bytes).collect();
+    guard_pages::apart(&sizes, placement)
+}
 
 /// Gives each block an offset so that no two that are alive at once overlap; also gives the size of the whole.
 ///

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
+use crate::network::guard_pages;
 use crate::plan::layout::{Layout, Operand, Space};
 use crate::plan::place::{Home, Places};
 use crate::plan::program::{Program, SlotId};
@@ -308,7 +309,7 @@ impl Port {
 
     fn stands_in(&self) -> bool {
         match self.place.map(|place| place.space) {
-            Some(Space::Host) => !self.touched && self.bytes < SMALL,
+            Some(Space::Host) => guard_pages::placement().is_some() || (!self.touched && self.bytes < SMALL),
             Some(Space::Device(_)) => self.touched,
             None => false,
         }

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::knobs;
 use crate::network::dim::Binding;
+use crate::network::guard_pages;
 use crate::plan::arena::Placed;
 use crate::plan::boundary::{Boundary, Place};
 use crate::plan::fixed::{Fixed, fixed_slots};
@@ -197,6 +198,26 @@ impl ProgramInstance {
 
     /// Takes its place in the arenas as they are now, which grow if they are too small.
     fn settle(&mut self, held: &mut Held) -> Result<()> {
+        self.move_in(held)?;
+        if guard_pages::placement().is_some() {
+            self.fence(held);
+        }
+        Ok(())
+    }
+
+    /// Closes what lies between its blocks in the processor's arena, which other programs use too.
+    fn fence(&self, held: &Held) {
+        let host = self.blocks.iter().filter(|placed| placed.space == Space::Host);
+        let open: Vec<_> = host
+            .map(|placed| placed.offset..placed.offset + placed.block.bytes)
+            .collect();
+        if let Some(arena) = held.arena(Space::Host, 1) {
+            // SAFETY: an arena of whole pages; the ground is locked, so that nobody else works in it.
+            unsafe { guard_pages::fence(arena.address(), arena.bytes(), &open) };
+        }
+    }
+
+    fn move_in(&mut self, held: &mut Held) -> Result<()> {
         let stays = |(&(space, bytes), before): (&(Space, usize), &Weak<dyn Memory>)| {
             let same = |arena: &Arc<dyn Memory>| std::ptr::addr_eq(Arc::as_ptr(arena), before.as_ptr());
             held.arena(space, bytes).is_some_and(same)

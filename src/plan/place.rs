@@ -1,6 +1,7 @@
 //! Where each slot lies: which share memory, so that Reshape, Concat and Split cost nothing, and how long each lives.
 
-use crate::network::Source;
+use crate::network::array::ALIGNMENT;
+use crate::network::{Source, guard_pages};
 use crate::plan::Alias;
 use crate::plan::arena::{self, Block, Placed};
 use crate::plan::layout::{Layout, Operand, Space};
@@ -424,7 +425,16 @@ impl Places {
         let mut offsets = vec![0; blocks.len()];
         for space in program.spaces() {
             let own: Vec<usize> = (0..blocks.len()).filter(|&block| spaces[block] == space).collect();
-            let (places, total) = arena::assign(&own.iter().map(|&block| blocks[block]).collect::<Vec<_>>());
+            let mut own_blocks: Vec<_> = own.iter().map(|&block| blocks[block]).collect();
+            let (places, total) = match guard_pages::placement().filter(|_| space == Space::Host) {
+                Some(placement) => {
+                    // An operand is aligned as its elements are; a workspace as all memory of ours is.
+                    let workspaces = own_blocks.iter_mut().zip(&own).filter(|(_, number)| **number >= count);
+                    workspaces.for_each(|(block, _)| block.bytes = block.bytes.next_multiple_of(ALIGNMENT));
+                    arena::assign_apart(&own_blocks, placement)
+                }
+                None => arena::assign(&own_blocks),
+            };
             own.into_iter()
                 .zip(places)
                 .for_each(|(block, place)| offsets[block] = place);

@@ -18,6 +18,8 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 SINGLE = ("float32", "float16", "bfloat16")
 INTS = ("int32", "int64")
 NARROW_INTS = ("int8", "uint8", "int16", "uint16", "uint32", "uint64")
+#: Those that are told apart from signed ones where order or value matters: of uint64 such ops are refused.
+ORDERED_INTS = ("int8", "uint8", "int16", "uint16", "uint32")
 BOOL = ("bool",)
 #: Every dtype that data may have, for ops that only move elements.
 ANY = (*FLOATS, *INTS, *NARROW_INTS, *BOOL)

@@ -55,6 +55,23 @@ def chain(header: dict[str, Any], count: int) -> None:
     network["outputs"] = [["y", 1]]
 
 
+def growing(header: dict[str, Any]) -> None:
+    """A size that is a third of the one before and that one, forty times over."""
+    network = header["network"]
+    network["inputs"][0].update(shape=["n", 64])
+    network["constants"], header["weights"] = [], []
+    network["symbolic"] = [{"name": "three", "ty": {"dtype": "int64", "shape": [1], "value": [3]}}]
+    step = network["layers"][1] | {"attrs": {}, "outputs": 1, "sources": []}
+    layers = [step | {"name": "s", "op": "Shape", "inputs": [0]}]
+    for i in range(40):
+        last = 1 + len(layers)
+        layers.append(step | {"name": f"d{i}", "op": "Div", "inputs": [last, 1]})
+        layers.append(step | {"name": f"g{i}", "op": "Add", "inputs": [last + 1, last]})
+    layers.append(step | {"name": "c", "op": "ConstantOfShape", "inputs": [1 + len(layers)]})
+    network["layers"] = layers
+    network["outputs"] = [["y", 1 + len(layers)]]
+
+
 def guard(text: str) -> dict[str, Any]:
     return {"left": text, "right": 1, "or_one": False, "reason": ""}
 
@@ -76,6 +93,7 @@ BOMBS: dict[str, tuple[Change, str]] = {
     "outputs": (lambda h: h["network"].update(outputs=[[f"y{i}", 0] for i in range(30_000)]), "too many inputs"),
     "a large tensor": (lambda h: h["network"]["inputs"][0].update(shape=[1 << 40, 1 << 40]), "too large"),
     "depth": (lambda h: h.update(times=nested(900)), "invalid type"),
+    "an expression that grows with each layer": (growing, ""),
     "readers of one tensor": (lambda h: chain(h, 20_000), ""),
 }  # fmt: skip
 

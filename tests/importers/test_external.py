@@ -24,7 +24,7 @@ def write(folder: Path, opset: int = 21, dims: tuple[int, ...] = (4,), **entries
         weight.external_data.add(key=key, value=value)
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, dims) for n in "xy")
     graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [x], [y], [weight])
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "m.onnx"
     path.write_bytes(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8).SerializeToString()
@@ -109,6 +109,22 @@ def test_the_model_itself_may_be_a_link(tmp_path: Path) -> None:
     np.ones(4, np.float32).tofile(path.parent / "data")
     (tmp_path / "link").symlink_to(path.parent)
     assert np.array_equal(weight_of(tmp_path / "link" / "m.onnx"), np.ones(4))
+
+
+def test_links_out_of_the_folder_are_followed_when_asked_for(tmp_path: Path) -> None:
+    """As in a Hugging Face cache: a snapshot holds links to the files, which lie elsewhere under their hashes."""
+    path = write(tmp_path / "snapshots" / "1", location="data")
+    (tmp_path / "blobs").mkdir()
+    np.full(4, 3, np.float32).tofile(tmp_path / "blobs" / "2c26")
+    (path.parent / "data").symlink_to("../../blobs/2c26")
+    with pytest.raises(nx.FileError, match="follow_links=True") as caught:
+        from_onnx(path)
+    assert "without links out of its folder" in str(caught.value)
+    network = from_onnx(path, follow_links=True)
+    assert np.array_equal(network.evaluate({"x": np.zeros(4, np.float32)})["y"], np.full(4, 3))
+    for location in ("../blobs/2c26", str(tmp_path / "blobs" / "2c26")):
+        with pytest.raises(nx.FileError, match="only in the model's folder"):
+            from_onnx(write(tmp_path / "other", location=location), follow_links=True)
 
 
 def test_weights_are_mapped_and_not_copied(tmp_path: Path) -> None:

@@ -71,9 +71,10 @@ impl Atom {
     fn build<A: Algebra>(&self, algebra: &mut A) -> Result<A::Value> {
         match self {
             Atom::Symbol(name) => algebra.symbol(name),
-            Atom::Call(function, a, b) => {
-                let (a, b) = (a.build(algebra)?, b.build(algebra)?);
-                let step = match function {
+            Atom::TooLong => Err(super::too_long()),
+            Atom::Call(call) => {
+                let (a, b) = (call.a.build(algebra)?, call.b.build(algebra)?);
+                let step = match call.function {
                     Function::FloorDiv => Step::FloorDivide,
                     Function::CeilDiv => Step::CeilDivide,
                     Function::Min => Step::Min,

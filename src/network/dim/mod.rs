@@ -8,6 +8,7 @@ pub mod build;
 mod text;
 
 use crate::error::{Error, Result};
+use crate::network::array::LARGEST;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +29,13 @@ pub struct Range {
 
 /// The greatest dimension that is taken for granted where nothing is known.
 pub const UNBOUNDED: i64 = i32::MAX as i64;
+
+/// What a symbol without a range may be: no tensor has a greater dimension.
+const ANY: Range = Range {
+    min: 0,
+    opt: 1,
+    max: LARGEST as i64,
+};
 
 impl Default for Range {
     fn default() -> Self {
@@ -76,8 +84,44 @@ impl Function {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Atom {
     Symbol(Arc<str>),
-    Call(Function, Dim, Dim),
+    Call(Arc<Call>),
+    /// Stands for an expression beyond [`MOST_ATOMS`] or [`MOST_DEPTH`], and for all that would be computed from one.
+    TooLong,
 }
+
+/// A function of two dims, shared by all expressions that it stands in.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Call {
+    function: Function,
+    a: Dim,
+    b: Dim,
+    /// The symbols and functions in it, itself among them.
+    atoms: usize,
+    /// How many functions stand in one another, itself among them.
+    depth: usize,
+}
+
+impl Atom {
+    fn atoms(&self) -> usize {
+        match self {
+            Atom::Symbol(_) | Atom::TooLong => 1,
+            Atom::Call(call) => call.atoms,
+        }
+    }
+
+    fn depth(&self) -> usize {
+        match self {
+            Atom::Symbol(_) | Atom::TooLong => 0,
+            Atom::Call(call) => call.depth,
+        }
+    }
+}
+
+/// The symbols and functions that an expression may have, each counted as often as it stands there: more than any real
+/// one has, and few enough that each can be walked through.
+pub const MOST_ATOMS: usize = 1 << 12;
+/// How many functions may stand in one another: shallow enough for the stack.
+const MOST_DEPTH: usize = 64;
 
 type Monomial = Vec<Atom>;
 
@@ -116,10 +160,48 @@ impl Dim {
     }
 
     fn call(function: Function, a: Dim, b: Dim) -> Self {
-        match (a.as_const(), b.as_const()) {
-            (Some(x), Some(y)) if function.apply(x, y).is_some() => function.apply(x, y).unwrap_or_default().into(),
-            _ => Self::atom(Atom::Call(function, a, b)),
+        if let (Some(x), Some(y)) = (a.as_const(), b.as_const())
+            && let Some(value) = function.apply(x, y)
+        {
+            return value.into();
         }
+        let (atoms, depth) = (1 + a.atoms() + b.atoms(), 1 + a.depth().max(b.depth()));
+        if a.is_too_long() || b.is_too_long() || atoms > MOST_ATOMS || depth > MOST_DEPTH {
+            return Self::too_long();
+        }
+        Self::atom(Atom::Call(Arc::new(Call {
+            function,
+            a,
+            b,
+            atoms,
+            depth,
+        })))
+    }
+
+    fn too_long() -> Self {
+        Self::atom(Atom::TooLong)
+    }
+
+    /// Whether the expression was too long and was given up: it has no value.
+    pub fn is_too_long(&self) -> bool {
+        let first = self.0.keys().next().and_then(|monomial| monomial.first());
+        matches!(first, Some(Atom::TooLong))
+    }
+
+    /// Gives the expression up if it is too long.
+    fn bounded(self) -> Self {
+        if self.atoms() > MOST_ATOMS {
+            return Self::too_long();
+        }
+        self
+    }
+
+    fn add_term(&mut self, monomial: Monomial, factor: i64) {
+        let sum = self.0.get(&monomial).copied().unwrap_or(0).saturating_add(factor);
+        match sum {
+            0 => self.0.remove(&monomial),
+            sum => self.0.insert(monomial, sum),
+        };
     }
 
     /// The value, when no symbol is in it.
@@ -149,6 +231,9 @@ impl Dim {
 
     /// `floor(self / divisor)`.
     pub fn floordiv(&self, divisor: &Dim) -> Dim {
+        if self.is_too_long() {
+            return Self::too_long();
+        }
         let Some(c) = divisor.as_const().filter(|&c| c > 0) else {
             return self
                 .quotient(divisor)
@@ -174,10 +259,17 @@ impl Dim {
         let constant = self.0.get(&vec![]).copied().unwrap_or(0);
         let inner = self.clone() - constant.into();
         if let Some((monomial, 1)) = inner.0.iter().next().map(|(m, &f)| (m, f))
-            && let ([Atom::Call(Function::FloorDiv, x, a)], 1) = (monomial.as_slice(), inner.0.len())
+            && let ([Atom::Call(call)], 1) = (monomial.as_slice(), inner.0.len())
+            && let Call {
+                function: Function::FloorDiv,
+                a: x,
+                b: a,
+                ..
+            } = &**call
             && let Some(a) = a.as_const()
+            && let (Some(shift), Some(divisor)) = (constant.checked_mul(a), a.checked_mul(c))
         {
-            return (x.clone() + (constant * a).into()).floordiv(&(a * c).into());
+            return (x.clone() + shift.into()).floordiv(&divisor.into());
         }
         Self::call(Function::FloorDiv, self, c.into())
     }
@@ -224,6 +316,9 @@ impl Dim {
 
     /// The exact quotient by a one-term divisor, when every term is divisible by it.
     pub fn quotient(&self, divisor: &Dim) -> Option<Dim> {
+        if self.is_too_long() || divisor.is_too_long() {
+            return None;
+        }
         let (by, &factor) = divisor.0.iter().next().filter(|_| divisor.0.len() == 1)?;
         let mut result = Dim::default();
         for (monomial, &f) in &self.0 {
@@ -264,7 +359,7 @@ impl Dim {
         Error::shape("dimension does not fit 64 bits").got(self.to_string())
     }
 
-    /// The least and greatest value over the ranges of its symbols.
+    /// The least and greatest value over the ranges of its symbols; one without a range is any dimension.
     pub fn bounds(&self, symbols: &Symbols) -> (i64, i64) {
         let mut total = (0i64, 0i64);
         for (monomial, &factor) in &self.0 {
@@ -282,21 +377,22 @@ impl Dim {
         for atom in self.0.keys().flatten() {
             match atom {
                 Atom::Symbol(name) => visit(name),
-                Atom::Call(_, a, b) => {
-                    a.visit_symbols(visit);
-                    b.visit_symbols(visit);
+                Atom::Call(call) => {
+                    call.a.visit_symbols(visit);
+                    call.b.visit_symbols(visit);
                 }
+                Atom::TooLong => {}
             }
         }
     }
 
     /// The number of symbols and functions in the expression, each as often as it stands there.
     pub fn atoms(&self) -> usize {
-        let inside = |atom: &Atom| match atom {
-            Atom::Symbol(_) => 1,
-            Atom::Call(_, a, b) => 1 + a.atoms() + b.atoms(),
-        };
-        self.0.keys().flatten().map(inside).sum()
+        self.0.keys().flatten().map(Atom::atoms).sum()
+    }
+
+    fn depth(&self) -> usize {
+        self.0.keys().flatten().map(Atom::depth).max().unwrap_or(0)
     }
 
     /// The names of the symbols in the expression.
@@ -323,31 +419,35 @@ impl Atom {
             Atom::Symbol(name) => binding.get(name).copied().ok_or_else(|| {
                 Error::shape(format!("dimension {name:?} has no value yet")).hint("give the shape of every input")
             }),
-            Atom::Call(function, a, b) => {
-                let (a, b) = (a.eval(binding)?, b.eval(binding)?);
-                function.apply(a, b).ok_or_else(|| {
-                    Error::shape(format!("{}({a}, {b}) has no value", function.name())).expected("a divisor above zero")
+            Atom::Call(call) => {
+                let (a, b) = (call.a.eval(binding)?, call.b.eval(binding)?);
+                call.function.apply(a, b).ok_or_else(|| {
+                    Error::shape(format!("{}({a}, {b}) has no value", call.function.name()))
+                        .expected("a divisor above zero")
                 })
             }
+            Atom::TooLong => Err(too_long()),
         }
     }
 
     fn bounds(&self, symbols: &Symbols) -> (i64, i64) {
         match self {
             Atom::Symbol(name) => {
-                let range = symbols.get(name).copied().unwrap_or_default();
+                let range = symbols.get(name).copied().unwrap_or(ANY);
                 (range.min, range.max)
             }
-            Atom::Call(function, a, b) => call_bounds(*function, a.bounds(symbols), b.bounds(symbols)),
+            Atom::Call(call) => call_bounds(call.function, call.a.bounds(symbols), call.b.bounds(symbols)),
+            Atom::TooLong => (i64::MIN, i64::MAX),
         }
     }
 
     fn substitute(&self, replace: &dyn Fn(&str) -> Option<Dim>) -> Dim {
         match self {
             Atom::Symbol(name) => replace(name).unwrap_or_else(|| Dim::symbol(name.clone())),
-            Atom::Call(function, a, b) => {
-                let (a, b) = (a.substitute(replace), b.substitute(replace));
-                match function {
+            Atom::TooLong => Dim::too_long(),
+            Atom::Call(call) => {
+                let (a, b) = (call.a.substitute(replace), call.b.substitute(replace));
+                match call.function {
                     Function::FloorDiv => a.floordiv(&b),
                     Function::CeilDiv => a.ceildiv(&b),
                     Function::Min => a.least(&b),
@@ -356,6 +456,15 @@ impl Atom {
             }
         }
     }
+}
+
+/// What a dimension whose expression was given up leads to.
+pub fn too_long() -> Error {
+    Error::shape("the expression of a dimension is too long")
+        .expected(format!(
+            "at most {MOST_ATOMS} symbols and functions in it, {MOST_DEPTH} in one another"
+        ))
+        .hint("give numbers for the dimensions of the inputs that need not change")
 }
 
 fn multiply_bounds(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
@@ -389,15 +498,13 @@ fn call_bounds(function: Function, a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
 impl std::ops::Add for Dim {
     type Output = Dim;
     fn add(mut self, other: Dim) -> Dim {
-        for (monomial, factor) in other.0 {
-            let sum = self.0.get(&monomial).copied().unwrap_or(0).saturating_add(factor);
-            if sum == 0 {
-                self.0.remove(&monomial)
-            } else {
-                self.0.insert(monomial, sum)
-            };
+        if self.is_too_long() || other.is_too_long() {
+            return Dim::too_long();
         }
-        self
+        for (monomial, factor) in other.0 {
+            self.add_term(monomial, factor);
+        }
+        self.bounded()
     }
 }
 
@@ -419,17 +526,23 @@ impl std::ops::Sub for Dim {
 impl std::ops::Mul for Dim {
     type Output = Dim;
     fn mul(self, other: Dim) -> Dim {
+        // What cancels out again may take some more on the way.
+        const MOST_BETWEEN: usize = 64 * MOST_ATOMS;
+        let [(terms, atoms), (others, further)] = [&self, &other].map(|dim| (dim.0.len(), dim.atoms()));
+        if self.is_too_long() || other.is_too_long() || terms * further + others * atoms > MOST_BETWEEN {
+            return Dim::too_long();
+        }
         let terms = self
             .0
             .iter()
             .flat_map(|left| other.0.iter().map(move |right| (left, right)));
-        terms
-            .map(|((left, &f), (right, &g))| {
-                let mut monomial: Monomial = left.iter().chain(right).cloned().collect();
-                monomial.sort();
-                Dim::term(monomial, f.saturating_mul(g))
-            })
-            .fold(Dim::default(), std::ops::Add::add)
+        let mut product = Dim::default();
+        for ((left, &f), (right, &g)) in terms {
+            let mut monomial: Monomial = left.iter().chain(right).cloned().collect();
+            monomial.sort();
+            product.add_term(monomial, f.saturating_mul(g));
+        }
+        product.bounded()
     }
 }
 
@@ -457,6 +570,37 @@ mod tests {
             assert_eq!(dim(&a), dim(b), "{a} = {b}");
         }
         assert_ne!(dim("floordiv(h, 2)*2"), dim("h"));
+    }
+
+    /// Twenty times its own third added: 3 to the power of 20 symbols, were it written out.
+    #[test]
+    fn an_expression_that_doubles_is_given_up_and_stays_so() {
+        let grow = |step: &dyn Fn(Dim) -> Dim| (0..80).fold(dim("n"), |g, _| step(g));
+        let third = |g: &Dim| (g.clone() - 1i64.into()).ceildiv(&dim("m"));
+        let steps: [&dyn Fn(Dim) -> Dim; 5] = [
+            &|g| g.floordiv(&3i64.into()) + g,
+            &|g| g.clone() * g,
+            &|g| third(&g).least(&(g * 2i64.into())),
+            &|g| (g.clone() + dim("k")) * (g + dim("l")),
+            &|g| g.least(&dim("k")) + 1i64.into(),
+        ];
+        for (number, step) in steps.into_iter().enumerate() {
+            let long = grow(step);
+            assert!(long.is_too_long(), "{number}: {}", long.atoms());
+            let one: Dim = 1i64.into();
+            let further = [
+                long.clone() - long.clone(),
+                long.floordiv(&long),
+                long.floordiv(&one),
+                one.ceildiv(&long),
+                long.greatest(&one),
+                -long.clone(),
+                long.substitute(&|_| Some(7i64.into())),
+            ];
+            assert!(further.iter().all(Dim::is_too_long), "{number}: {further:?}");
+            assert!(long.eval(&Binding::from([("n".into(), 1)])).is_err());
+            assert_eq!(long.bounds(&Symbols::new()), (i64::MIN, i64::MAX));
+        }
     }
 
     #[test]

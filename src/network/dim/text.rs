@@ -1,6 +1,6 @@
 //! Dims as text: `2*width + 1`, as files and users have them.
 
-use super::{Atom, Dim};
+use super::{Atom, Dim, MOST_DEPTH};
 use crate::error::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -34,7 +34,8 @@ impl fmt::Display for Atom {
         match self {
             Atom::Symbol(name) if is_plain(name) => f.write_str(name),
             Atom::Symbol(name) => write!(f, "'{name}'"),
-            Atom::Call(function, a, b) => write!(f, "{}({a}, {b})", function.name()),
+            Atom::Call(call) => write!(f, "{}({}, {})", call.function.name(), call.a, call.b),
+            Atom::TooLong => f.write_str("..."),
         }
     }
 }
@@ -101,11 +102,6 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// Deep enough for every real expression, shallow enough for the stack.
-const MAX_DEPTH: usize = 64;
-/// Atoms in more than any real expression. A short text may stand for a long one: mod has its first argument twice.
-const MAX_ATOMS: usize = 1 << 12;
-
 impl<'a> Parser<'a> {
     fn error(&self, expected: &str) -> Error {
         Error::shape(format!(
@@ -135,16 +131,17 @@ impl<'a> Parser<'a> {
         &rest[..end]
     }
 
-    fn require_short(&self, atoms: usize) -> Result<()> {
-        match atoms <= MAX_ATOMS {
-            true => Ok(()),
-            false => Err(self.error("a shorter expression")),
+    /// A short text may stand for a long expression: mod has its first argument twice.
+    fn require_short(&self, dim: Dim) -> Result<Dim> {
+        match dim.is_too_long() {
+            false => Ok(dim),
+            true => Err(self.error("a shorter expression")),
         }
     }
 
     fn sum(&mut self) -> Result<Dim> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
+        if self.depth > MOST_DEPTH + 1 {
             return Err(self.error("an expression less deep"));
         }
         let negative = self.accept('-');
@@ -154,9 +151,11 @@ impl<'a> Parser<'a> {
         }
         loop {
             if self.accept('+') {
-                total = total + self.product()?;
+                let further = self.product()?;
+                total = self.require_short(total + further)?;
             } else if self.accept('-') {
-                total = total - self.product()?;
+                let further = self.product()?;
+                total = self.require_short(total - further)?;
             } else {
                 self.depth -= 1;
                 return Ok(total);
@@ -168,8 +167,7 @@ impl<'a> Parser<'a> {
         let mut total = self.factor()?;
         while self.accept('*') {
             let factor = self.factor()?;
-            self.require_short(total.atoms().saturating_mul(factor.atoms()))?;
-            total = total * factor;
+            total = self.require_short(total * factor)?;
         }
         Ok(total)
     }
@@ -212,8 +210,7 @@ impl<'a> Parser<'a> {
             "max" => a.greatest(&b),
             _ => return Err(self.error("floordiv, ceildiv, mod, min or max")),
         };
-        self.require_short(called.atoms())?;
-        Ok(called)
+        self.require_short(called)
     }
 }
 
@@ -250,6 +247,25 @@ mod tests {
             assert_eq!(serde_json::from_str::<Dim>(&written).unwrap(), dim(&text));
             let short = serde_json::from_str::<Dim>(&format!("{text:?}"));
             assert!(short.unwrap_err().to_string().contains("normal form"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_longest_and_deepest_expressions_are_read_back() {
+        let (mut deep, mut long) = (Dim::symbol("n"), Dim::symbol("n"));
+        for i in 0.. {
+            let next = (deep.clone() + 1i64.into()).least(&Dim::symbol(format!("m{i}")));
+            if next.is_too_long() {
+                break;
+            }
+            deep = next;
+        }
+        for i in 0..super::super::MOST_ATOMS - 1 {
+            long = long + Dim::symbol(format!("n{i}"));
+        }
+        for dim in [deep, long] {
+            assert!(!dim.is_too_long());
+            assert_eq!(dim.to_string().parse::<Dim>().unwrap(), dim);
         }
     }
 

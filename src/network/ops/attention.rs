@@ -116,10 +116,7 @@ fn check_mask(infer: &Infer, mask: &TensorType, q: &TensorType, k: &TensorType) 
             .hint("insert a Cast"));
     }
     let scores = [&q.shape[..3], &k.shape[2..3]].concat();
-    let both = infer.broadcast(&[&scores, &mask.shape])?;
-    let scores = TensorType::new(q.dtype, scores);
-    pointwise::broadcast_to(&scores, vec![TensorType::new(q.dtype, both)])?;
-    Ok(())
+    infer.broadcast_onto(&scores, &mask.shape).map(drop)
 }
 
 fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {

@@ -33,7 +33,7 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
             return Err(Error::shape("a bound must be a scalar").got(bound.describe()));
         }
     }
-    pointwise::one_way(infer, pointwise::infer_same(infer)?)
+    pointwise::one_way(infer, pointwise::common_number(infer)?)
 }
 
 #[cfg(test)]

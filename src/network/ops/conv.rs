@@ -52,6 +52,19 @@ pub(super) fn check_operands(x: &TensorType, w: &TensorType, weights: &str) -> R
     Ok(())
 }
 
+/// The number of groups, which channels of the input and of the weights must divide into.
+///
+/// # Errors
+/// If it is no number of groups.
+pub(super) fn groups(infer: &Infer) -> Result<i64> {
+    match infer.attrs.int("group") {
+        group @ 1.. => Ok(group),
+        group => Err(Error::invalid("group is no number of groups")
+            .expected("1 or more")
+            .got(group.to_string())),
+    }
+}
+
 /// Checks that channels divide into groups.
 pub(super) fn check_groups(infer: &Infer, channels: &Dim, group: i64) -> Result<()> {
     let rest = channels.modulo(&group.into());
@@ -75,7 +88,7 @@ pub(super) fn check_bias(infer: &Infer, channels: &Dim) -> Result<()> {
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (x, w) = (infer.input(0)?, infer.input(1)?);
     check_operands(x, w, "[M, C/group, kernel...]")?;
-    let group = infer.attrs.int("group").max(1);
+    let group = groups(infer)?;
     infer.require_equal(
         &(w.shape[1].clone() * group.into()),
         &x.shape[1],
@@ -100,7 +113,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     let shape = &e.outputs[0].1;
     let kernel: Vec<Dim> = w.shape().iter().map(|&d| d.into()).collect();
     let window = window(e.attrs, &kernel)?;
-    let group = e.attrs.int("group").max(1) as usize;
+    let group = e.attrs.int("group") as usize;
     let (channels, per_group) = (w.shape()[1], shape[1] / group);
     let taps = indexing::positions(&w.shape()[2..]);
     let (xs, ws) = (x.to_f64(), w.to_f64());

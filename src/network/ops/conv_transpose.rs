@@ -77,7 +77,7 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (x, w) = (infer.input(0)?, infer.input(1)?);
     conv::check_operands(x, w, "[C, M/group, kernel...]")?;
     infer.require_equal(&w.shape[0], &x.shape[1], "weights and input differ in channels")?;
-    let group = infer.attrs.int("group").max(1);
+    let group = conv::groups(infer)?;
     conv::check_groups(infer, &w.shape[0], group)?;
     let channels = w.shape[1].clone() * group.into();
     conv::check_bias(infer, &channels)?;
@@ -95,7 +95,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     let dims = |shape: &[usize]| shape.iter().map(|&d| Dim::from(d)).collect::<Vec<_>>();
     let (window, _, cuts) = geometry(e.attrs, &dims(w.shape()), &dims(&x.shape()[2..]))?;
     let cuts: Vec<_> = cuts.iter().map(|d| d.as_const().unwrap_or(0)).collect();
-    let group = e.attrs.int("group").max(1) as usize;
+    let group = e.attrs.int("group") as usize;
     let (channels, per_group) = (x.shape()[1], w.shape()[1]);
     let (xs, ws, out_strides) = (x.to_f64(), w.to_f64(), strides(shape));
     let taps = indexing::positions(&w.shape()[2..]);

@@ -96,7 +96,7 @@ fn inside(infer: &Infer, values: Attr) -> Result<Vec<TensorType>> {
 
 fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     let (op, attrs) = inner(e.attrs, attr_of(e.input(0)?))?;
-    (op.evaluate)(&Evaluate {
+    op.evaluated(&Evaluate {
         attrs: &attrs,
         inputs: &e.inputs[1..],
         ..*e

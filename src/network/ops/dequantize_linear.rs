@@ -38,7 +38,7 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
             .expected(x.dtype.name())
             .got(zero.dtype.name()));
     }
-    quantize_linear::broadcast(infer, scale.dtype)
+    pointwise::one_way(infer, scale.dtype)
 }
 
 #[cfg(test)]

@@ -41,8 +41,8 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
         return Ok(vec![product]);
     };
     pointwise::same_dtype(&[a, c])?;
-    let shape = infer.broadcast(&[&product.shape, &c.shape])?;
-    pointwise::broadcast_to(&product, vec![TensorType::new(a.dtype, shape)])
+    let shape = infer.broadcast_onto(&product.shape, &c.shape)?;
+    Ok(vec![TensorType::new(a.dtype, shape)])
 }
 
 fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {

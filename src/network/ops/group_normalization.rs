@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
+use crate::network::dim::Dim;
 use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::normalization;
 use crate::network::ops::rewrite::Rewrite;
@@ -31,11 +32,16 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     normalization::check_parameters(infer)?;
     (1..3).try_for_each(|i| normalization::check_channels(infer, i))?;
     let (x, groups) = (infer.input(0)?, infer.attrs.int("num_groups"));
-    if groups < 1 || x.shape[1].as_const().is_some_and(|channels| channels % groups != 0) {
-        return Err(Error::shape("channels do not divide into the groups")
-            .expected(format!("a divisor of {}", x.shape[1]))
-            .got(groups.to_string()));
+    let undivided = |e: Error| {
+        e.expected(format!("a divisor of {}", x.shape[1]))
+            .got(groups.to_string())
+    };
+    const WHY: &str = "channels do not divide into the groups";
+    if groups < 1 {
+        return Err(undivided(Error::shape(WHY)));
     }
+    let rest = x.shape[1].modulo(&groups.into());
+    infer.require_equal(&rest, &Dim::default(), WHY).map_err(undivided)?;
     Ok(vec![normalization::same_float(infer)?])
 }
 

@@ -53,7 +53,7 @@ pub fn check_parameters(infer: &Infer) -> Result<()> {
 pub fn infer_trailing(infer: &Infer) -> Result<Vec<TensorType>> {
     let x = same_float(infer)?;
     x.axis(infer.attrs.int("axis"))?;
-    pointwise::one_way(infer, pointwise::infer_float(infer)?)
+    pointwise::one_way(infer, pointwise::common_float(infer)?)
 }
 
 /// The reference of normalisations of all dimensions from `axis` on.

@@ -11,12 +11,12 @@ use crate::network::ops::{self, values};
 
 /// Output: the broadcast shape and the common dtype of all inputs, which must be numbers.
 pub fn infer_same(infer: &Infer) -> Result<Vec<TensorType>> {
-    infer_where(infer, "numbers", |dtype| dtype != DType::Bool)
+    broadcast_all(infer, common_number(infer)?)
 }
 
 /// As [`infer_same`], and the dtype must be a floating-point one.
 pub fn infer_float(infer: &Infer) -> Result<Vec<TensorType>> {
-    infer_where(infer, "floating-point tensors", DType::is_float)
+    broadcast_all(infer, common_float(infer)?)
 }
 
 /// As [`infer_same`], and the dtype must be an integer or floating-point one with a sign.
@@ -53,6 +53,25 @@ pub fn infer_test(infer: &Infer) -> Result<Vec<TensorType>> {
 }
 
 fn infer_where(infer: &Infer, works_on: &str, accepts: impl Fn(DType) -> bool) -> Result<Vec<TensorType>> {
+    broadcast_all(infer, common_dtype(infer, works_on, accepts)?)
+}
+
+fn broadcast_all(infer: &Infer, dtype: DType) -> Result<Vec<TensorType>> {
+    let shapes: Vec<_> = infer.inputs.iter().flatten().map(|t| t.shape.as_slice()).collect();
+    Ok(vec![TensorType::new(dtype, infer.broadcast(&shapes)?)])
+}
+
+/// The dtype of all inputs, which must be one of numbers.
+pub fn common_number(infer: &Infer) -> Result<DType> {
+    common_dtype(infer, "numbers", |dtype| dtype != DType::Bool)
+}
+
+/// The dtype of all inputs, which must be a floating-point one.
+pub fn common_float(infer: &Infer) -> Result<DType> {
+    common_dtype(infer, "floating-point tensors", DType::is_float)
+}
+
+fn common_dtype(infer: &Infer, works_on: &str, accepts: impl Fn(DType) -> bool) -> Result<DType> {
     let dtype = infer.input(0)?.dtype;
     if !accepts(dtype) {
         return Err(Error::dtype(format!("the op works on {works_on}"))
@@ -61,8 +80,7 @@ fn infer_where(infer: &Infer, works_on: &str, accepts: impl Fn(DType) -> bool) -
     }
     let inputs: Vec<_> = infer.inputs.iter().flatten().collect();
     same_dtype(&inputs)?;
-    let shapes: Vec<_> = inputs.iter().map(|t| t.shape.as_slice()).collect();
-    Ok(vec![TensorType::new(dtype, infer.broadcast(&shapes)?)])
+    Ok(dtype)
 }
 
 /// Refuses tensors of different dtypes.
@@ -76,27 +94,13 @@ pub fn same_dtype(inputs: &[&TensorType]) -> Result<()> {
     }
 }
 
-/// Refuses an input that is broadcast beyond the shape of the first one.
-pub fn one_way(infer: &Infer, outputs: Vec<TensorType>) -> Result<Vec<TensorType>> {
-    broadcast_to(infer.input(0)?, outputs)
-}
-
-/// Refuses outputs, broadcast from `x` with others, that are larger than `x`.
-pub fn broadcast_to(x: &TensorType, outputs: Vec<TensorType>) -> Result<Vec<TensorType>> {
-    let fits = outputs[0].rank() == x.rank();
-    let grown = outputs[0]
-        .shape
-        .iter()
-        .zip(&x.shape)
-        .find(|(out, dim)| dim.is(1) && !out.is(1));
-    if fits && grown.is_none() {
-        return Ok(outputs);
+/// Output: the shape of the first input, to which the others are broadcast, in this dtype.
+pub fn one_way(infer: &Infer, dtype: DType) -> Result<Vec<TensorType>> {
+    let mut shape = infer.input(0)?.shape.clone();
+    for side in infer.inputs[1..].iter().flatten() {
+        shape = infer.broadcast_onto(&shape, &side.shape)?;
     }
-    Err(
-        Error::shape("an input is larger than the tensor that it is broadcast to")
-            .expected(x.describe())
-            .got(outputs[0].describe()),
-    )
+    Ok(vec![TensorType::new(dtype, shape)])
 }
 
 /// Elements of a symbolic value, computed from those of the inputs.

@@ -32,6 +32,15 @@ const MOST_TAPS: i64 = 1 << 22;
 /// If an attribute does not fit, or the window is larger than any that is meant.
 pub fn window(attrs: &Attrs) -> Result<Window> {
     let window = Window::read(attrs, attrs.ints("kernel_shape").to_vec())?;
+    let around = |(axis, pad): (usize, &i64)| *pad >= window.reach(axis % window.kernel.len());
+    if window.begin.iter().chain(&window.end).enumerate().any(around) {
+        return Err(
+            Error::shape("the padding is as large as the window, which would lie in nothing else")
+                .expected(format!("less than the window, {:?}, on each side", window.kernel))
+                .got(format!("pads {:?}", [&window.begin[..], &window.end].concat()))
+                .hint("put a Pad with the value that is meant before it"),
+        );
+    }
     let taps = window.kernel.iter().try_fold(1i64, |taps, &k| taps.checked_mul(k));
     match taps.filter(|&taps| taps <= MOST_TAPS) {
         Some(_) => Ok(window),

@@ -9,7 +9,7 @@ pub static DEF: OpDef = OpDef {
     doc: "x above 0, slope * x below; slope is broadcast to x (ONNX PRelu)",
     inputs: &["x", "slope"],
     attrs: &[],
-    infer: |infer| pointwise::one_way(infer, pointwise::infer_same(infer)?),
+    infer: |infer| pointwise::one_way(infer, pointwise::common_number(infer)?),
     evaluate,
     pointwise: Some(Pointwise {
         float: |_, v| if v[0] < 0.0 { v[1] * v[0] } else { v[0] },

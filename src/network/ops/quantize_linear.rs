@@ -100,14 +100,7 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
             .expected(to.name())
             .got(zero.dtype.name()));
     }
-    broadcast(infer, to)
-}
-
-/// The type of an input to which scale and zero point are broadcast, as another dtype.
-pub(super) fn broadcast(infer: &Infer, to: DType) -> Result<Vec<TensorType>> {
-    let shapes: Vec<_> = infer.inputs.iter().flatten().map(|t| t.shape.as_slice()).collect();
-    let outputs = vec![TensorType::new(to, infer.broadcast(&shapes)?)];
-    pointwise::broadcast_to(infer.input(0)?, outputs)
+    pointwise::one_way(infer, to)
 }
 
 #[cfg(test)]

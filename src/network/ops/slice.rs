@@ -57,9 +57,10 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
         }
         shape[axis] = match (starts, ends) {
             (Some(starts), Some(ends)) => {
+                let end = until_the_end(infer, &ends[i], &shape[axis], step)?;
                 let ends = [
                     counted(infer, &starts[i], &shape[axis])?,
-                    counted(infer, &ends[i], &shape[axis])?,
+                    counted(infer, &end, &shape[axis])?,
                 ];
                 extent(&starts[i], ends, &shape[axis], step)
             }
@@ -85,6 +86,21 @@ fn counted(infer: &Infer, place: &Dim, size: &Dim) -> Result<Dim> {
         )?;
     }
     Ok(place.clone())
+}
+
+/// The end of an axis that no int32 counts beyond is what exporters write for all of it: a longer axis is refused, so that
+/// the extent stays free of it.
+fn until_the_end(infer: &Infer, end: &Dim, size: &Dim, step: i64) -> Result<Dim> {
+    let most = Dim::from(i64::from(i32::MAX));
+    if *end != most || step < 0 || size.as_const().is_some() {
+        return Ok(end.clone());
+    }
+    infer.require_at_most(
+        size,
+        &most,
+        "a slice ends at 2^31 - 1, which is taken to be the end of its axis",
+    )?;
+    Ok(i64::MAX.into())
 }
 
 /// The number of elements between two places.
@@ -142,7 +158,12 @@ mod tests {
     use crate::network::dtype::DType;
     use crate::network::reference::evaluate_op;
 
-    const CASES: [[i64; 3]; 10] = [
+    const LONG: i64 = i32::MAX as i64;
+    const CASES: [[i64; 3]; 14] = [
+        [LONG, i64::MAX, 1],
+        [0, LONG, 1],
+        [3, LONG, 2],
+        [LONG, 0, -1],
         [-7, i64::MIN, -3],
         [-3, -9, -1],
         [0, i64::MAX, 2],
@@ -173,6 +194,25 @@ mod tests {
                 assert_eq!(got[0].len() as i64, want, "[{start}:{end}:{step}] of {n}");
             }
         }
+    }
+
+    #[test]
+    fn an_axis_may_be_longer_than_an_int32_counts() {
+        let slice = |start: i64, end: i64, step: i64| {
+            let mut network = Network::new("");
+            let x = network.add_input("x", DType::Int8, vec![Dim::symbol("n")]).unwrap();
+            let parts = [start, end, 0, step].map(|v| Some(network.add_constant("", Array::ints(&[v]))));
+            let inputs = [&[Some(x)], &parts[..]].concat();
+            let out = network.add_layer("s", &DEF, Attrs::new(), &inputs).unwrap()[0];
+            let binding = Binding::from([("n".into(), LONG + 10)]);
+            network.check_guards(&binding)?;
+            network[out].ty.shape[0].eval(&binding)
+        };
+        assert_eq!(slice(LONG, i64::MAX, 1).unwrap(), 10);
+        assert_eq!(slice(LONG - 1, LONG + 2, 1).unwrap(), 3);
+        assert_eq!(slice(LONG + 4, LONG, -2).unwrap(), 2);
+        let refused = slice(0, LONG, 1).unwrap_err().to_string();
+        assert!(refused.contains("2^31 - 1"), "{refused}");
     }
 
     #[test]

@@ -129,7 +129,9 @@ impl Seen {
                 let &[index] = index.to_i64().as_slice() else {
                     return None;
                 };
-                if shape.len() + 1 != self.shape.len() {
+                // Of an extent that only a call tells, the layer itself says whether the place is inside.
+                let inside = self.shape[axis].as_const().is_some_and(|size| (-size..size).contains(&index));
+                if shape.len() + 1 != self.shape.len() || !inside {
                     return None;
                 }
                 let place = if index < 0 {

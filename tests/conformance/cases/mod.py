@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from tests.conformance.case import INTS, NARROW_INTS, case, exact, nonzero, normal, special, uniform
+from tests.conformance.case import INTS, ORDERED_INTS, case, exact, nonzero, normal, special, uniform
 
 OP = "Mod"
 CASES = [
-    case("ints", normal(4, 33), nonzero(33), dtypes=[*INTS, *NARROW_INTS]),
+    case("ints", normal(4, 33), nonzero(33), dtypes=[*INTS, *ORDERED_INTS]),
     case("ints_fmod", normal(4, 33), nonzero(33), dtypes=INTS, fmod=1),
     case("floats", exact([5.5, -5.5, 5.5, -5.5, 0.0]), exact([2.0, 2.0, -2.0, -2.0, 3.0]), fmod=1),
     case("random", uniform(-9, 9, 3, 37), nonzero(37), fmod=1),

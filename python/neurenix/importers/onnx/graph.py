@@ -35,12 +35,13 @@ def import_model(
     input_shapes: dict[str, Sequence[int | str]],
     names: Mapping[str, str] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
+    follow_links: bool = False,
 ) -> Network:
     """The network of a model. `folder` is where external data lies, `names` says what to call inputs and outputs.
 
-    `values` are the elements of inputs that become constants.
+    `values` are the elements of inputs that become constants; with `follow_links`, links in the folder may lead out of it.
     """
-    return import_graph(model, folder, input_shapes, names, values).network
+    return import_graph(model, folder, input_shapes, names, values, follow_links).network
 
 
 def import_graph(
@@ -49,10 +50,11 @@ def import_graph(
     input_shapes: dict[str, Sequence[int | str]],
     names: Mapping[str, str] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
+    follow_links: bool = False,
 ) -> Graph:
     """As `import_model`, with what the names of the model stand for."""
     with check.only_our_errors():
-        return _import(model, Weights(folder), input_shapes, names or {}, values or {})
+        return _import(model, Weights(folder, follow_links), input_shapes, names or {}, values or {})
 
 
 def _import(

@@ -80,9 +80,11 @@ def dtype_of(number: int) -> np.dtype[Any]:
 class Weights:
     """The tensors of one model, and the files beside it that hold some of them."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, follow_links: bool = False) -> None:
         #: Where the model lies; None for one that came as bytes.
         self.folder = folder
+        #: Whether links may lead out of the folder.
+        self.follow_links = follow_links
         self._files: dict[Path, mmap.mmap | bytes] = {}
 
     def read(self, proto: onnx.TensorProto) -> Array:
@@ -167,7 +169,7 @@ class Weights:
         return memoryview(file)[offset : offset + length]
 
     def _mapped(self, folder: Path, location: str) -> mmap.mmap | bytes:
-        path = _inside(folder, location)
+        path = _inside(folder, location, self.follow_links)
         if path not in self._files:
             try:
                 self._files[path] = _map(path)
@@ -190,24 +192,31 @@ def _naming(tensor: str) -> Iterator[None]:
         raise
 
 
-def _inside(folder: Path, location: str) -> Path:
+def _inside(folder: Path, location: str, follow_links: bool) -> Path:
     """Where a file beside the model lies; a model may name no other file."""
     windows = PureWindowsPath(location)
     # A path of either system is refused on both: what a model may read must not depend on where it is opened.
     parts = {*windows.parts, *PurePosixPath(location).parts}
-    bad = not location or "\0" in location or windows.drive or windows.root or ".." in parts
-    if not bad:
-        root = folder.resolve()
-        path = (root / location).resolve()
-        bad = not path.is_relative_to(root)
-    if bad:
-        raise FileError(
-            "the weights of the model can't be read: they may lie only in the model's folder",
-            expected="a path relative to the model, without '..' and without links out of its folder",
-            got=repr(location),
-            hint="copy the file beside the model",
+    if not location or "\0" in location or windows.drive or windows.root or ".." in parts:
+        raise _outside(location, "copy the file beside the model")
+    root = folder.resolve()
+    path = (root / location).resolve()
+    if not follow_links and not path.is_relative_to(root):
+        raise _outside(
+            location,
+            "copy the file beside the model, or import the model with from_onnx(..., follow_links=True) if whoever made "
+            "the links is trusted: a Hugging Face cache keeps its files behind such",
         )
     return path
+
+
+def _outside(location: str, hint: str) -> FileError:
+    return FileError(
+        "the weights of the model can't be read: they may lie only in the model's folder",
+        expected="a path relative to the model, without '..' and without links out of its folder",
+        got=repr(location),
+        hint=hint,
+    )
 
 
 def _map(path: Path) -> mmap.mmap | bytes:

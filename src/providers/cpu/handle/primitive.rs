@@ -132,8 +132,8 @@ impl WeightFormat {
                 .got(weights.len().to_string()));
         }
         let mut packer = Primitive::new(self.0.packer(threads))?;
-        let packed = Buffer::zeroed(self.packed_bytes());
-        let workspace = Buffer::zeroed(packer.workspace());
+        let packed = Buffer::try_zeroed(self.packed_bytes())?;
+        let workspace = Buffer::try_zeroed(packer.workspace())?;
         team::run(threads, || {
             let weights = weights.as_ptr();
             // SAFETY: source and target have the sizes that the formats ask for, and the target is new.

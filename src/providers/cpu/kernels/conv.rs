@@ -177,7 +177,7 @@ impl Kernel for Conv {
         let options = self.weighted.options(request, &dst.shape)?;
         let weights = Weights {
             shape: self.weighted.weights_shape(request).to_vec(),
-            groups: self.attrs.int("group").max(1) as usize,
+            groups: self.attrs.int("group") as usize,
         };
         let spec = self.spec(src, weights, dst, self.geometry(&src.shape, &dst.shape)?)?;
         let primitive = spec.create(self.weighted.weights.format().as_ref(), &options)?;

@@ -3,7 +3,7 @@
 use super::attention::product::{Matrix, PANEL, Panels, product};
 use super::parallel::{self, Shared};
 use super::scope::{Scope, uniform_forms};
-use super::scratch;
+use super::scratch::Scratch;
 use super::{Answer, Why};
 use crate::error::Result;
 use crate::network::array::Buffer;
@@ -70,8 +70,12 @@ impl Kernel for Deformed {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        let w = &request.inputs[1];
+        let (w, out) = (&request.inputs[1], &request.outputs[0].shape);
+        let taps = self.window.kernel.iter().product::<i64>() as usize;
+        let rows = request.inputs[0].shape[1] * taps + out[1];
+        let blocks = out[0] * (out[2] * out[3]).div_ceil(PLACES);
         Ok(Box::new(DeformedInstance {
+            scratch: Scratch::new(rows * PLACES * 4, request.threads, blocks),
             rule: self.clone(),
             inputs: request.inputs.to_vec(),
             out: request.outputs[0].shape.clone(),
@@ -86,6 +90,8 @@ struct DeformedInstance {
     inputs: Vec<Operand>,
     out: Vec<usize>,
     weights: Buffer,
+    /// A row for each tap of each channel, then one for each output.
+    scratch: Scratch,
 }
 
 /// The neighbours of a block of places, and how much each counts.
@@ -143,6 +149,10 @@ impl Instance for DeformedInstance {
         "what the taps read as a matrix".into()
     }
 
+    fn workspace(&self) -> usize {
+        self.scratch.workspace()
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         let weights = match self.weights.len() {
             0 => call.inputs[1].cast(),
@@ -180,7 +190,7 @@ impl DeformedInstance {
     fn block(&self, call: &Call, weights: *const f32, [image, first, count]: [usize; 3], near: &mut Near) {
         let (channels, outputs) = (self.inputs[0].shape[1], self.out[1]);
         let rows = channels * self.taps();
-        scratch::with((rows + outputs) * PLACES * 4, |scratch| {
+        self.scratch.with(call.workspace, |scratch| {
             let read = scratch.cast::<f32>();
             // SAFETY: the scratch has a row for each tap of each channel, then one for each output; the weights of a group
             // lie behind those before it.

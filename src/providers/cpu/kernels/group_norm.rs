@@ -1,10 +1,11 @@
 //! GroupNormalization and InstanceNormalization: a group at a time, while its channels are in the cache.
 
+use super::Answer;
 use super::norm::sum_of;
 use super::parallel::{self, Shared};
 use super::scope::{Scope, uniform_forms};
-use super::{Answer, scratch};
-use crate::error::Result;
+use super::scratch::Scratch;
+use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
@@ -70,10 +71,22 @@ impl Kernel for GroupNorm {
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let x = request.inputs[0].clone();
         let channels = x.shape[1];
+        let groups = self.groups.unwrap_or(channels);
+        if !channels.is_multiple_of(groups.max(1)) || self.sides.iter().any(|side| side.len() != channels) {
+            return Err(Error::internal("channels and parameters of a normalization differ"));
+        }
+        let places: usize = x.shape[2..].iter().product();
+        let narrow = x.dtype != DType::Float32;
+        let bytes = if narrow {
+            channels / groups.max(1) * places * 4
+        } else {
+            0
+        };
         Ok(Box::new(GroupNormInstance {
-            groups: self.groups.unwrap_or(channels),
+            groups,
             norm: self.clone(),
-            places: x.shape[2..].iter().product(),
+            places,
+            scratch: Scratch::new(bytes, request.threads, x.shape[0] * groups),
             x,
         }))
     }
@@ -85,11 +98,17 @@ struct GroupNormInstance {
     x: Operand,
     /// Places of each channel.
     places: usize,
+    /// A group in f32, where it lies in another dtype.
+    scratch: Scratch,
 }
 
 impl Instance for GroupNormInstance {
     fn implementation(&self) -> String {
         format!("groups {:?}", Isa::here())
+    }
+
+    fn workspace(&self) -> usize {
+        self.scratch.workspace()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
@@ -102,17 +121,18 @@ impl Instance for GroupNormInstance {
         parallel::over(this.x.shape[0] * this.groups, grain, |range| {
             let call = call.get();
             // SAFETY: the planner gives addresses that hold the operands of the request.
-            unsafe { this.work(range, each, call.inputs[0], call.outputs[0]) }
+            unsafe { this.work(range, each, call) }
         })
     }
 }
 
 impl GroupNormInstance {
-    unsafe fn work(&self, range: Range<usize>, each: usize, from: *const u8, to: *mut u8) {
+    unsafe fn work(&self, range: Range<usize>, each: usize, call: &Call) {
+        let (from, to) = (call.inputs[0], call.outputs[0]);
         let (dtype, n) = (self.x.dtype, each * self.places);
         let [scale, bias] = [0, 1].map(|i| self.norm.sides[i].bytes().as_ptr().cast::<f32>());
         let narrow = dtype != DType::Float32;
-        scratch::with(if narrow { n * 4 } else { 0 }, |scratch| {
+        self.scratch.with(call.workspace, |scratch| {
             for group in range {
                 // SAFETY: the group lies within the operands; scale and bias have a number for each channel.
                 unsafe {

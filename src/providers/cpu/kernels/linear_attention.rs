@@ -2,7 +2,8 @@
 
 use super::parallel::{self, Shared};
 use super::scope::{Scope, uniform_forms};
-use super::{Answer, Why, scratch};
+use super::scratch::Scratch;
+use super::{Answer, Why};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
@@ -77,6 +78,11 @@ impl Kernel for LinearAttention {
             rule: self.rule,
             // Without numbers in a key the results are 0, whatever they are multiplied by.
             scale: attention::scale(self.scale, extents.size.max(1) as i64) as f32,
+            scratch: Scratch::new(
+                Lines::bytes(&extents),
+                request.threads,
+                state.shape[0] * extents.shared * extents.v_size.div_ceil(COLUMNS),
+            ),
             extents,
             operands,
             y: y.clone(),
@@ -88,6 +94,7 @@ impl Kernel for LinearAttention {
 struct LinearAttentionInstance {
     rule: Rule,
     extents: Extents,
+    scratch: Scratch,
     scale: f32,
     operands: [Option<(usize, Operand)>; 6],
     y: Operand,
@@ -137,15 +144,20 @@ impl Instance for LinearAttentionInstance {
         format!("columns of states {:?}", Isa::here())
     }
 
+    fn workspace(&self) -> usize {
+        self.scratch.workspace()
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         let (this, call, x) = (&*self, Shared(call), self.extents);
         let blocks = x.v_size.div_ceil(COLUMNS);
         let work = x.tokens.max(1) * x.size.max(1) * COLUMNS;
         parallel::over(self.state.shape[0] * x.shared * blocks, GRAIN / work, |range| {
-            scratch::with(Lines::bytes(&this.extents), |scratch| {
+            let call = call.get();
+            this.scratch.with(call.workspace, |scratch| {
                 let lines = Lines::new(scratch, &this.extents);
                 // SAFETY: the planner gives addresses that hold the operands of the request.
-                unsafe { this.work(range, call.get(), &lines) }
+                unsafe { this.work(range, call, &lines) }
             });
         })
     }

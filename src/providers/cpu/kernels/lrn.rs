@@ -1,8 +1,9 @@
 //! LRN: columns of channels, a block of places at a time.
 
+use super::Answer;
 use super::parallel::{self, Shared};
 use super::scope::Scope;
-use super::{Answer, scratch};
+use super::scratch::Scratch;
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::plan::layout::{Layout, Operand};
@@ -64,9 +65,16 @@ impl Kernel for Lrn {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let x = request.inputs[0].clone();
+        let (channels, places) = (x.shape[1], x.shape[2..].iter().product::<usize>());
         Ok(Box::new(LrnInstance {
             lrn: *self,
-            x: request.inputs[0].clone(),
+            scratch: Scratch::new(
+                channels * PLACES * 4,
+                request.threads,
+                x.shape[0] * places.div_ceil(PLACES),
+            ),
+            x,
         }))
     }
 }
@@ -74,11 +82,17 @@ impl Kernel for Lrn {
 struct LrnInstance {
     lrn: Lrn,
     x: Operand,
+    /// The squares of all channels in a block of places.
+    scratch: Scratch,
 }
 
 impl Instance for LrnInstance {
     fn implementation(&self) -> String {
         "columns of channels".into()
+    }
+
+    fn workspace(&self) -> usize {
+        self.scratch.workspace()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
@@ -89,7 +103,7 @@ impl Instance for LrnInstance {
         parallel::over(this.x.shape[0] * blocks, grain, |range| {
             let call = call.get();
             // SAFETY: the planner gives addresses that hold the operands of the request.
-            unsafe { this.work(range, call.inputs[0], call.outputs[0]) }
+            unsafe { this.work(range, call) }
         })
     }
 }
@@ -100,11 +114,12 @@ impl LrnInstance {
         (self.x.shape[1], self.x.shape[2..].iter().product())
     }
 
-    unsafe fn work(&self, range: Range<usize>, from: *const u8, to: *mut u8) {
+    unsafe fn work(&self, range: Range<usize>, call: &Call) {
+        let (from, to) = (call.inputs[0], call.outputs[0]);
         let (dtype, size) = (self.x.dtype, self.x.dtype.size());
         let (channels, places) = self.image();
         let blocks = places.div_ceil(PLACES);
-        scratch::with(channels * PLACES * 4, |squares| {
+        self.scratch.with(call.workspace, |squares| {
             let squares = squares.cast::<f32>();
             for unit in range {
                 let first = unit % blocks * PLACES;

@@ -47,8 +47,9 @@ impl Kernel for Grams {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        // Each thread counts in a row of its own.
-        require(self.pool.width().saturating_mul(size_of::<f64>() * request.threads))?;
+        // Each thread counts in a row of its own, and holds one of the input's.
+        let row = request.inputs[0].shape.last().copied().unwrap_or(1) + self.pool.width();
+        require(row.saturating_mul(size_of::<f64>() * request.threads))?;
         Ok(Box::new(Counting {
             pool: self.pool.clone(),
             x: request.inputs[0].clone(),

@@ -1,13 +1,14 @@
 //! LayerNormalization and RMSNormalization over trailing axes, with the residual that is added before.
 
+use super::Answer;
 use super::parallel::{self, Shared};
 use super::scope::{Scope, uniform_forms};
-use super::{Answer, scratch};
-use crate::error::Result;
+use super::scratch::Scratch;
+use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
-use crate::plan::layout::Layout;
+use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::cpu::simd::{Isa, Vector, convert, map1, map2, multiversion};
 use std::ops::Range;
@@ -107,8 +108,15 @@ impl Kernel for Norm {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let whole = request.outputs[0].elements();
+        let fits = |operand: &Operand| operand.elements() == whole;
+        if !request.inputs.iter().all(fits) || !whole.is_multiple_of(self.length.max(1)) {
+            return Err(Error::internal("the operands of a normalization differ in shape"));
+        }
+        let rows = whole / self.length.max(1);
         Ok(Box::new(NormInstance {
-            rows: request.outputs[0].elements() / self.length.max(1),
+            rows,
+            scratch: Scratch::new(self.length * 8, request.threads, rows),
             length: self.length,
             dtype: request.outputs[0].dtype,
             epsilon: self.epsilon,
@@ -122,6 +130,8 @@ impl Kernel for Norm {
 
 struct NormInstance {
     rows: usize,
+    /// Two rows of f32.
+    scratch: Scratch,
     length: usize,
     dtype: DType,
     epsilon: f32,
@@ -139,12 +149,17 @@ impl Instance for NormInstance {
         format!("rows {:?}", Isa::here())
     }
 
+    fn workspace(&self) -> usize {
+        self.scratch.workspace()
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         let (call, this) = (Shared(call), &*self);
         parallel::over(this.rows, GRAIN / this.length.max(1), |range| {
+            let call = call.get();
             // SAFETY: the planner gives addresses that hold the operands of the request.
-            scratch::with(this.length * 8, |scratch| unsafe {
-                this.work(range, call.get(), scratch.cast())
+            this.scratch.with(call.workspace, |scratch| unsafe {
+                this.work(range, call, scratch.cast())
             });
         })
     }

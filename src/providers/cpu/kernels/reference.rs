@@ -129,7 +129,7 @@ impl Instance for ReferenceInstance {
         for present in &self.present {
             inputs.push(if *present { next(present)? } else { None });
         }
-        let results = (self.op.evaluate)(&Evaluate {
+        let results = self.op.evaluated(&Evaluate {
             attrs: &self.attrs,
             inputs: &inputs,
             outputs: &self.outputs,

@@ -2,7 +2,8 @@
 
 use super::parallel::{self, Shared};
 use super::scope::{Scope, uniform_forms};
-use super::{Answer, scratch, view};
+use super::scratch::Scratch;
+use super::{Answer, view};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
@@ -68,10 +69,16 @@ impl Kernel for Softmax {
             (_, axis) => axis,
         };
         let space = view::space(&operand.shape, layout);
+        let (outer, length) = (space[..at].iter().product::<usize>(), space[at]);
+        let inner: usize = space[at + 1..].iter().product();
+        let direct = inner == 1 && operand.dtype == DType::Float32;
+        let bytes = if direct { 0 } else { length * inner.min(COLUMNS) * 4 };
         Ok(Box::new(SoftmaxInstance {
-            outer: space[..at].iter().product(),
-            length: space[at],
-            inner: space[at + 1..].iter().product(),
+            outer,
+            length,
+            inner,
+            direct,
+            scratch: Scratch::new(bytes, request.threads, outer * inner.div_ceil(COLUMNS)),
             dtype: operand.dtype,
             logarithm: self.logarithm,
         }))
@@ -83,6 +90,10 @@ struct SoftmaxInstance {
     length: usize,
     /// From one element of the axis to the next.
     inner: usize,
+    /// Rows are worked on where they lie.
+    direct: bool,
+    /// A tile of columns in f32.
+    scratch: Scratch,
     dtype: DType,
     logarithm: bool,
 }
@@ -98,6 +109,10 @@ impl Instance for SoftmaxInstance {
         format!("{how} {:?}", Isa::here())
     }
 
+    fn workspace(&self) -> usize {
+        self.scratch.workspace()
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         let (call, this) = (Shared(call), &*self);
         let blocks = this.inner.div_ceil(COLUMNS);
@@ -105,22 +120,17 @@ impl Instance for SoftmaxInstance {
         parallel::over(this.outer * blocks, grain, |range| {
             let call = call.get();
             // SAFETY: the planner gives addresses that hold the operands of the request.
-            unsafe { this.work(range, call.inputs[0], call.outputs[0]) }
+            unsafe { this.work(range, call) }
         })
     }
 }
 
 impl SoftmaxInstance {
-    unsafe fn work(&self, range: Range<usize>, from: *const u8, to: *mut u8) {
+    unsafe fn work(&self, range: Range<usize>, call: &Call) {
+        let (from, to) = (call.inputs[0], call.outputs[0]);
         let size = self.dtype.size();
         let blocks = self.inner.div_ceil(COLUMNS);
-        let direct = self.inner == 1 && self.dtype == DType::Float32;
-        let bytes = if direct {
-            0
-        } else {
-            self.length * self.inner.min(COLUMNS) * 4
-        };
-        scratch::with(bytes, |scratch| {
+        self.scratch.with(call.workspace, |scratch| {
             let tile = scratch.cast::<f32>();
             for unit in range {
                 let column = unit % blocks * COLUMNS;
@@ -129,7 +139,7 @@ impl SoftmaxInstance {
                 // SAFETY: rows and columns stay within the operands, and the tile holds `length * width` elements.
                 unsafe {
                     let (from, to) = (from.add(start), to.add(start));
-                    if direct {
+                    if self.direct {
                         row(self.length, from.cast(), to.cast(), self.logarithm);
                         continue;
                     }

@@ -11,7 +11,7 @@ mod tests;
 use super::Answer;
 use super::parallel::{self, Shared};
 use super::scope::{Scope, uniform_forms};
-use super::scratch;
+use super::scratch::Scratch;
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dim::Dim;
@@ -180,7 +180,10 @@ impl Kernel for Attention {
             scale: attention::scale(self.rule.scale as f64, size) as f32,
             ..self.rule
         };
+        let sizes = [size as usize, operands[2].strided.shape[3]];
+        let tasks = y.shape[0] * y.shape[1] * y.shape[2].div_ceil(chunk);
         Ok(Box::new(AttentionInstance {
+            scratch: Scratch::new(scratch_bytes(chunk, sizes), request.threads, tasks),
             rule,
             operands,
             mask,
@@ -227,11 +230,16 @@ struct AttentionInstance {
     y: Strided,
     /// Queries of one task.
     chunk: usize,
+    scratch: Scratch,
 }
 
 impl Instance for AttentionInstance {
     fn implementation(&self) -> String {
         format!("blocks of keys {:?}", Isa::here())
+    }
+
+    fn workspace(&self) -> usize {
+        self.scratch.workspace()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
@@ -254,7 +262,7 @@ impl AttentionInstance {
         let (heads, queries) = (self.y.shape[1], self.y.shape[2]);
         let group = heads / k.strided.shape[1].max(1);
         let chunks = queries.div_ceil(self.chunk);
-        scratch::with(scratch_bytes(self.chunk, sizes), |scratch| {
+        self.scratch.with(call.workspace, |scratch| {
             for unit in range {
                 let (batch, head) = (unit / chunks / heads, unit / chunks % heads);
                 let first = unit % chunks * self.chunk;

@@ -33,7 +33,7 @@ impl Kernel for Gather {
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let (x, indices) = (&request.inputs[0], &request.inputs[1]);
         Ok(Box::new(Gathering {
-            places: Places::new(self.rule, x, indices)?,
+            places: Places::new(self.rule, x, indices),
             size: x.dtype.size(),
         }))
     }
@@ -44,13 +44,20 @@ struct Gathering {
     size: usize,
 }
 
-impl Gathering {
+/// The places of a call.
+struct Runs<'a> {
+    of: &'a Gathering,
+    starts: &'a [usize],
+}
+
+impl Runs<'_> {
     /// Copies numbered runs.
     ///
     /// # Safety
     /// The operands of the request must lie at the addresses.
     unsafe fn copy(&self, source: *const u8, target: *mut u8, runs: Range<usize>) {
-        let bytes = self.places.run * self.size;
+        let size = self.of.size;
+        let bytes = self.of.places.run * size;
         // SAFETY: the caller's promise; the starts are those of runs in the source.
         unsafe {
             match bytes {
@@ -60,7 +67,7 @@ impl Gathering {
                 8 => self.typed::<u64>(source, target, runs),
                 _ => {
                     for run in runs {
-                        let from = source.add(self.start(run) * self.size);
+                        let from = source.add(self.start(run) * size);
                         std::ptr::copy_nonoverlapping(from, target.add(run * bytes), bytes);
                     }
                 }
@@ -70,15 +77,15 @@ impl Gathering {
 
     /// Where a run starts in the source.
     fn start(&self, run: usize) -> usize {
-        let starts = &self.places.starts;
-        run / starts.len() * self.places.repeats[1] + starts[run % starts.len()]
+        let count = self.starts.len();
+        run / count * self.of.places.repeats[1] + self.starts[run % count]
     }
 
     unsafe fn typed<T: Copy>(&self, source: *const u8, target: *mut u8, runs: Range<usize>) {
         for run in runs {
             // SAFETY: the caller's promise; runs of several narrow elements need not be aligned.
             unsafe {
-                let element = source.add(self.start(run) * self.size).cast::<T>().read_unaligned();
+                let element = source.add(self.start(run) * self.of.size).cast::<T>().read_unaligned();
                 target.cast::<T>().add(run).write_unaligned(element);
             }
         }
@@ -90,20 +97,24 @@ impl Instance for Gathering {
         "indexed copy".into()
     }
 
+    fn workspace(&self) -> usize {
+        self.places.workspace()
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
-        // SAFETY: the planner gives addresses that hold the operands of the request.
-        unsafe { self.places.resolve(call.inputs[1])? };
-        let (this, call) = (&*self, Shared(call));
-        let bytes = this.places.run * this.size;
+        // SAFETY: the planner gives addresses that hold the operands of the request, and the workspace.
+        let starts = unsafe { self.places.resolve(call.inputs[1], call.workspace)? };
+        let (all, call) = (Runs { of: self, starts }, Shared(call));
+        let bytes = self.places.run * self.size;
         let runs = if bytes == 0 {
             0
         } else {
-            this.places.repeats[0] * this.places.starts.len()
+            self.places.repeats[0] * starts.len()
         };
         parallel::over(runs, GRAIN / bytes.max(1), |runs| {
             let call = call.get();
             // SAFETY: as above.
-            unsafe { this.copy(call.inputs[0], call.outputs[0], runs) }
+            unsafe { all.copy(call.inputs[0], call.outputs[0], runs) }
         })
     }
 }

@@ -1,92 +1,135 @@
 //! Where in a row-major tensor the runs start that indices name.
 
 use crate::error::Result;
-use crate::network::array::Buffer;
 use crate::network::dtype::DType;
 use crate::network::ops::{indexing, strides};
 use crate::plan::layout::Operand;
 use crate::providers::common::indexed::Rule;
 use crate::providers::cpu::simd::convert;
 
-/// The starts of all runs, for one set of shapes.
+/// The starts of all runs, for one set of shapes: they lie in the workspace, as a `usize` each.
 pub struct Places {
     dtype: DType,
     /// Elements of a run.
     pub run: usize,
     /// How often the same places come again, and how far on each time.
     pub repeats: [usize; 2],
-    /// Where each would start if its indices were 0; empty: all at 0.
-    bases: Vec<usize>,
+    /// The number of starts.
+    pub count: usize,
+    /// Extents and strides by which the runs go on where their indices are 0; empty: each starts at 0.
+    base: Vec<[usize; 2]>,
     /// Extent and stride of the dimensions that the numbers of one index count along.
     along: Vec<[usize; 2]>,
-    indices: Vec<i64>,
-    /// The starts that [`Places::resolve`] found.
-    pub starts: Vec<usize>,
 }
+
+/// Walks through a tensor of some extents, and by these strides through another one.
+struct Walk<'a> {
+    base: &'a [[usize; 2]],
+    index: Vec<usize>,
+    at: usize,
+}
+
+impl Walk<'_> {
+    fn step(&mut self) {
+        for (index, &[extent, stride]) in self.index.iter_mut().zip(self.base).rev() {
+            (*index, self.at) = (*index + 1, self.at + stride);
+            if *index < extent {
+                return;
+            }
+            (*index, self.at) = (0, self.at - stride * extent);
+        }
+    }
+}
+
+/// Indices that are read at a time.
+const BLOCK: usize = 512;
 
 impl Places {
     /// Prepares for these shapes.
-    ///
-    /// # Errors
-    /// If there is not enough memory for as many places as there are indices.
-    pub fn new(rule: Rule, x: &Operand, indices: &Operand) -> Result<Places> {
-        /// Vectors that are as long as there are indices.
-        const TABLES: usize = 3;
-        // Asked as a whole before the vectors are made, which end the process where there is no memory.
-        Buffer::try_zeroed(TABLES * size_of::<usize>() * indices.elements())?;
-        let (shape, strides) = (x.shape.as_slice(), strides(&x.shape));
+    pub fn new(rule: Rule, x: &Operand, indices: &Operand) -> Places {
+        let (shape, steps) = (x.shape.as_slice(), strides(&x.shape));
         let inside = |axis: usize| shape[axis..].iter().product::<usize>();
-        let mut places = Places {
-            dtype: indices.dtype,
-            run: 1,
-            repeats: [1, 0],
-            bases: vec![],
-            along: vec![],
-            indices: vec![0; indices.elements()],
-            starts: vec![],
-        };
+        let (dtype, count) = (indices.dtype, indices.elements());
         match rule {
-            Rule::Axis(axis) => {
-                places.run = inside(axis + 1);
-                places.repeats = [shape[..axis].iter().product(), inside(axis)];
-                places.along = vec![[shape[axis], strides[axis]]];
-            }
-            Rule::Elements(axis) => {
-                let mut own = strides.clone();
-                own[axis] = 0;
-                places.bases = crate::network::ops::places(&indices.shape, &own);
-                places.along = vec![[shape[axis], strides[axis]]];
-            }
+            Rule::Axis(axis) => Places {
+                dtype,
+                run: inside(axis + 1),
+                repeats: [shape[..axis].iter().product(), inside(axis)],
+                count,
+                base: vec![],
+                along: vec![[shape[axis], steps[axis]]],
+            },
+            Rule::Elements(axis) => Places {
+                dtype,
+                run: 1,
+                repeats: [1, 0],
+                count,
+                base: (0..shape.len())
+                    .map(|a| [indices.shape[a], if a == axis { 0 } else { steps[a] }])
+                    .collect(),
+                along: vec![[shape[axis], steps[axis]]],
+            },
             Rule::Vectors(batch) => {
-                let length = indices.shape.last().copied().unwrap_or(1);
-                let per_batch: usize = indices.shape[batch..indices.shape.len() - 1].iter().product();
-                let count: usize = indices.shape[..indices.shape.len() - 1].iter().product();
-                places.run = inside(batch + length);
-                places.bases = (0..count).map(|i| i / per_batch * inside(batch)).collect();
-                places.along = (batch..batch + length).map(|a| [shape[a], strides[a]]).collect();
+                let (&length, vectors) = indices.shape.split_last().unwrap_or((&1, &[]));
+                Places {
+                    dtype,
+                    run: inside(batch + length),
+                    repeats: [1, 0],
+                    count: vectors.iter().product(),
+                    base: vec![
+                        [vectors[..batch].iter().product(), inside(batch)],
+                        [vectors[batch..].iter().product(), 0],
+                    ],
+                    along: (batch..batch + length).map(|a| [shape[a], steps[a]]).collect(),
+                }
             }
         }
-        Ok(places)
+    }
+
+    /// Bytes of the starts.
+    pub fn workspace(&self) -> usize {
+        self.count * size_of::<usize>()
     }
 
     /// Finds the starts that these indices name.
     ///
     /// # Safety
-    /// The indices of the operand must be readable.
+    /// The indices of the operand must be readable, and the bytes of [`Places::workspace`] be there, aligned for a `usize`,
+    /// and nobody else's as long as the starts are used.
     ///
     /// # Errors
     /// If one is out of range.
-    pub unsafe fn resolve(&mut self, indices: *const u8) -> Result<()> {
-        // SAFETY: the caller's promise; the buffer was made for as many.
-        unsafe { convert::to_i64(self.dtype, indices, self.indices.as_mut_ptr(), self.indices.len()) };
-        self.starts.clear();
-        for (i, index) in self.indices.chunks_exact(self.along.len()).enumerate() {
-            let mut start = self.bases.get(i).copied().unwrap_or(0);
-            for (&number, &[size, stride]) in index.iter().zip(&self.along) {
-                start += indexing::index(number, size)? * stride;
-            }
-            self.starts.push(start);
+    pub unsafe fn resolve<'a>(&self, indices: *const u8, workspace: *mut u8) -> Result<&'a [usize]> {
+        if self.count == 0 {
+            return Ok(&[]);
         }
-        Ok(())
+        let (starts, length) = (workspace.cast::<usize>(), self.along.len());
+        let mut walk = Walk {
+            base: &self.base,
+            index: vec![0; self.base.len()],
+            at: 0,
+        };
+        let mut numbers = [0i64; BLOCK];
+        let at_once = (BLOCK / length.max(1)).max(1);
+        for first in (0..self.count).step_by(at_once) {
+            let count = at_once.min(self.count - first);
+            let numbers = &mut numbers[..count * length];
+            // SAFETY: the caller's promise.
+            unsafe {
+                let from = indices.add(first * length * self.dtype.size());
+                convert::to_i64(self.dtype, from, numbers.as_mut_ptr(), numbers.len());
+            }
+            for i in 0..count {
+                let mut start = walk.at;
+                for (&number, &[size, stride]) in numbers[i * length..].iter().zip(&self.along) {
+                    start += indexing::index(number, size)? * stride;
+                }
+                // SAFETY: the caller's promise.
+                unsafe { starts.add(first + i).write(start) };
+                walk.step();
+            }
+        }
+        // SAFETY: the caller's promise; each start was written.
+        Ok(unsafe { std::slice::from_raw_parts(starts, self.count) })
     }
 }

@@ -55,7 +55,7 @@ impl Kernel for Scatter {
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let (x, indices) = (&request.inputs[0], &request.inputs[1]);
         Ok(Box::new(Scattering {
-            places: Places::new(self.rule, x, indices)?,
+            places: Places::new(self.rule, x, indices),
             dtype: x.dtype,
             bytes: x.bytes(),
             fold: self.fold,
@@ -75,17 +75,21 @@ impl Instance for Scattering {
         "indexed updates".into()
     }
 
+    fn workspace(&self) -> usize {
+        self.places.workspace()
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         let (x, updates, target) = (call.inputs[0], call.inputs[2], call.outputs[0]);
         // SAFETY: the planner gives addresses that hold the operands of the request; the starts are those of runs.
         unsafe {
-            self.places.resolve(call.inputs[1])?;
+            let starts = self.places.resolve(call.inputs[1], call.workspace)?;
             if x != target {
                 std::ptr::copy_nonoverlapping(x, target, self.bytes);
             }
             let (run, size) = (self.places.run, self.dtype.size());
             // One after another: where two updates meet, the later one counts.
-            for (i, start) in self.places.starts.iter().enumerate() {
+            for (i, start) in starts.iter().enumerate() {
                 let (from, to) = (updates.add(i * run * size), target.add(start * size));
                 match self.fold {
                     None => std::ptr::copy_nonoverlapping(from, to, run * size),

@@ -1,7 +1,7 @@
 //! Sums and products of all elements up to each.
 
-use super::Tile;
 use super::number::Number;
+use super::{TILE, Tile};
 
 /// Which way to combine, whether without the element itself, and whether from the back.
 #[derive(Debug, Clone, Copy)]
@@ -11,41 +11,51 @@ pub struct How {
     pub reverse: bool,
 }
 
-/// Replaces the elements of each lane of a tile by the sums or products up to them.
-///
-/// # Safety
-/// The tile must be readable and writable.
-pub unsafe fn run<T: Number>(numbers: *mut T, tile: &Tile, how: How) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if how.product {
-            lanes(numbers, tile, how, T::ONE, T::times);
-        } else {
-            lanes(numbers, tile, how, T::Sum::default(), T::add);
-        }
-    }
+/// Sums or products so far, one for each lane of a tile.
+pub struct Totals<T: Number> {
+    how: How,
+    totals: [T::Sum; TILE],
 }
 
-/// # Safety
-/// The tile must be readable and writable.
-#[inline(always)]
-unsafe fn lanes<T: Number>(
-    numbers: *mut T,
-    tile: &Tile,
-    how: How,
-    start: T::Sum,
-    combine: impl Fn(T::Sum, T) -> T::Sum,
-) {
-    let mut totals = [start; super::TILE];
-    for i in 0..tile.length {
-        let row = if how.reverse { tile.length - 1 - i } else { i };
-        for (lane, total) in totals.iter_mut().enumerate().take(tile.width) {
-            // SAFETY: the caller's promise.
-            unsafe {
-                let place = numbers.add(row * tile.width + lane);
-                let before = *total;
-                *total = combine(before, *place);
-                *place = T::of(if how.exclusive { before } else { *total });
+impl<T: Number> Totals<T> {
+    /// Of no elements.
+    pub fn new(how: How) -> Self {
+        let start = if how.product { T::ONE } else { T::Sum::default() };
+        Self {
+            how,
+            totals: [start; TILE],
+        }
+    }
+
+    /// Replaces the elements of each lane of a tile by the sums or products up to them.
+    ///
+    /// # Safety
+    /// The tile must be readable and writable.
+    pub unsafe fn take(&mut self, numbers: *mut T, tile: &Tile) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.how.product {
+                true => self.lanes(numbers, tile, T::times),
+                false => self.lanes(numbers, tile, T::add),
+            }
+        }
+    }
+
+    /// # Safety
+    /// The tile must be readable and writable.
+    #[inline(always)]
+    unsafe fn lanes(&mut self, numbers: *mut T, tile: &Tile, combine: impl Fn(T::Sum, T) -> T::Sum) {
+        let how = self.how;
+        for i in 0..tile.length {
+            let row = if how.reverse { tile.length - 1 - i } else { i };
+            for (lane, total) in self.totals.iter_mut().enumerate().take(tile.width) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let place = numbers.add(row * tile.width + lane);
+                    let before = *total;
+                    *total = combine(before, *place);
+                    *place = T::of(if how.exclusive { before } else { *total });
+                }
             }
         }
     }

@@ -12,16 +12,21 @@ use super::{Answer, Why};
 use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
+use crate::network::ops::arg::compare;
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Form, Instance, Kernel, Request};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
-use crate::providers::cpu::kernels::scratch;
-use cumulative::How;
+use crate::providers::cpu::kernels::scratch::Scratch;
+use cumulative::{How, Totals};
 use number::Number;
+use std::cmp::Ordering;
 use std::ops::Range;
+use top_k::{Best, Candidate};
 
 /// Lanes that are computed together where lines do not lie along memory.
 const TILE: usize = 64;
+/// Bytes of a tile that is loaded at once: what stays in the cache.
+const LOADED: usize = 64 << 10;
 /// Bytes that a thread should at least read.
 const GRAIN: usize = 32 << 10;
 
@@ -109,11 +114,13 @@ impl Kernel for Lines {
             inner,
             kept,
         };
-        let rule = self.rule;
+        let (rule, threads) = (self.rule, request.threads);
         Ok(match x.dtype {
-            DType::Float32 | DType::Float16 | DType::BFloat16 => Box::new(Along::<f32>::new(rule, grid, x.dtype)),
-            DType::Float64 => Box::new(Along::<f64>::new(rule, grid, x.dtype)),
-            _ => Box::new(Along::<i64>::new(rule, grid, x.dtype)),
+            DType::Float32 | DType::Float16 | DType::BFloat16 => {
+                Box::new(Along::<f32>::new(rule, grid, x.dtype, threads))
+            }
+            DType::Float64 => Box::new(Along::<f64>::new(rule, grid, x.dtype, threads)),
+            _ => Box::new(Along::<i64>::new(rule, grid, x.dtype, threads)),
         })
     }
 }
@@ -141,7 +148,7 @@ struct Grid {
     kept: usize,
 }
 
-/// Neighbouring lines: `width` of them, element `i` of lane `j` at `i * width + j`.
+/// Rows of neighbouring lines: `width` lanes, element `i` of lane `j` at `i * width + j`.
 struct Tile {
     length: usize,
     width: usize,
@@ -151,89 +158,201 @@ struct Along<T> {
     rule: Rule,
     grid: Grid,
     dtype: DType,
-    tiles: usize,
+    /// Lines that are computed together.
+    lanes: usize,
+    /// Rows of them that are loaded at once, however long the lines are.
+    rows: usize,
+    scratch: Scratch,
     number: std::marker::PhantomData<T>,
 }
 
+/// Neighbouring lines of one place along the outer axes.
+struct Unit {
+    outer: usize,
+    first: usize,
+    width: usize,
+}
+
 impl<T: Number> Along<T> {
-    fn new(rule: Rule, grid: Grid, dtype: DType) -> Self {
+    fn new(rule: Rule, grid: Grid, dtype: DType, threads: usize) -> Self {
+        let Grid {
+            outer,
+            length,
+            inner,
+            kept,
+        } = grid;
+        let line = match rule {
+            Rule::TopK { .. } => top_k::room(kept, length) * size_of::<Candidate<T>>(),
+            _ => 0,
+        };
+        let lanes = (LOADED / line.max(1)).clamp(1, TILE).min(inner.max(1));
+        let rows = (LOADED / (lanes * size_of::<T>())).clamp(1, length.max(1));
+        let behind = lanes * line;
         Self {
             rule,
             grid,
             dtype,
-            tiles: grid.inner.div_ceil(TILE),
+            lanes,
+            rows,
+            scratch: Scratch::new(
+                behind + rows * lanes * size_of::<T>(),
+                threads,
+                outer * inner.div_ceil(lanes),
+            ),
             number: std::marker::PhantomData,
         }
     }
 
-    /// Runs numbered tiles.
+    /// Runs numbered units.
     ///
     /// # Safety
     /// The operands of the request must lie at the addresses.
-    unsafe fn tiles(&self, call: &Call, tiles: Range<usize>) {
-        let Grid { length, inner, .. } = self.grid;
-        let most = length * inner.min(TILE);
-        let behind = (most * size_of::<T>()).next_multiple_of(align_of::<u64>());
-        scratch::with(behind + length * size_of::<u64>(), |scratch| {
-            let numbers = scratch.cast::<T>();
-            for unit in tiles {
-                let (outer, first) = (unit / self.tiles, unit % self.tiles * TILE);
-                let tile = Tile {
-                    length,
-                    width: (inner - first).min(TILE),
+    unsafe fn units(&self, call: &Call, units: Range<usize>) {
+        let Grid {
+            inner, kept, length, ..
+        } = self.grid;
+        let across = inner.div_ceil(self.lanes);
+        self.scratch.with(call.workspace, |scratch| {
+            for unit in units {
+                let first = unit % across * self.lanes;
+                let unit = Unit {
+                    outer: unit / across,
+                    first,
+                    width: (inner - first).min(self.lanes),
                 };
-                let at = outer * length * inner + first;
-                // SAFETY: the caller's promise; the scratch memory holds a tile and an order of a line.
+                // SAFETY: the caller's promise; the scratch memory holds the candidates of all lanes, and behind them the
+                // rows that are loaded at once.
                 unsafe {
-                    let source = call.inputs[0].add(at * self.dtype.size());
-                    tile.load(self.dtype, source, inner, numbers);
-                    let order = scratch.add(behind).cast::<u64>();
-                    self.tile(call, &tile, (outer, first), numbers, order);
+                    match self.rule {
+                        Rule::Arg { greatest, last } => self.arg(call, &unit, (greatest, last), scratch.cast()),
+                        Rule::Cumulative(how) => self.cumulate(call, &unit, how, scratch.cast()),
+                        Rule::TopK { .. } if kept == 0 => {}
+                        Rule::TopK { greatest } => {
+                            let room = top_k::room(kept, length);
+                            let candidates = scratch.cast::<Candidate<T>>();
+                            let loaded = candidates.add(room * self.lanes).cast();
+                            self.top_k(call, &unit, greatest, (candidates, room), loaded);
+                        }
+                    }
                 }
             }
         });
     }
 
-    /// Runs one tile that was loaded.
-    ///
+    /// Where a unit begins in a tensor whose axis has so many elements.
+    fn start(&self, unit: &Unit, length: usize) -> usize {
+        unit.outer * length * self.grid.inner + unit.first
+    }
+
+    /// The rows of a line that are loaded at once, from the front.
+    fn blocks(&self) -> impl DoubleEndedIterator<Item = Range<usize>> + use<T> {
+        let (length, rows) = (self.grid.length, self.rows);
+        (0..length.div_ceil(rows)).map(move |block| block * rows..((block + 1) * rows).min(length))
+    }
+
     /// # Safety
-    /// As [`Along::tiles`]; `numbers` must hold the tile, and `order` be as long as a line.
-    unsafe fn tile(&self, call: &Call, tile: &Tile, (outer, first): (usize, usize), numbers: *mut T, order: *mut u64) {
+    /// As [`Along::units`]; `to` must hold the rows.
+    unsafe fn load(&self, call: &Call, unit: &Unit, rows: &Range<usize>, to: *mut T) -> Tile {
+        let Grid { length, inner, .. } = self.grid;
+        let tile = Tile {
+            length: rows.len(),
+            width: unit.width,
+        };
+        let at = self.start(unit, length) + rows.start * inner;
+        // SAFETY: the caller's promise.
+        unsafe { tile.load(self.dtype, call.inputs[0].add(at * self.dtype.size()), inner, to) };
+        tile
+    }
+
+    /// # Safety
+    /// As [`Along::load`].
+    unsafe fn arg(&self, call: &Call, unit: &Unit, (greatest, last): (bool, bool), numbers: *mut T) {
+        let mut best: Option<([T; TILE], [i64; TILE])> = None;
+        for rows in self.blocks() {
+            let mut places = [0i64; TILE];
+            // SAFETY: the caller's promise; the place of each lane lies within the tile.
+            unsafe {
+                let tile = self.load(call, unit, &rows, numbers);
+                T::arg(numbers, &tile, (greatest, last), places.as_mut_ptr());
+                let (values, kept) = best.get_or_insert(([*numbers; TILE], [-1; TILE]));
+                for lane in 0..unit.width {
+                    let value = *numbers.add(places[lane] as usize * tile.width + lane);
+                    let order = compare(&value, &values[lane], greatest);
+                    if kept[lane] < 0 || order == Ordering::Less || (last && order == Ordering::Equal) {
+                        (values[lane], kept[lane]) = (value, rows.start as i64 + places[lane]);
+                    }
+                }
+            }
+        }
+        let Some((_, places)) = best else { return };
+        // SAFETY: the caller's promise.
+        unsafe {
+            let to = call.outputs[0].cast::<i64>().add(self.start(unit, 1));
+            std::ptr::copy_nonoverlapping(places.as_ptr(), to, unit.width);
+        }
+    }
+
+    /// # Safety
+    /// As [`Along::load`].
+    unsafe fn cumulate(&self, call: &Call, unit: &Unit, how: How, numbers: *mut T) {
+        let Grid { length, inner, .. } = self.grid;
+        let mut totals = Totals::new(how);
+        let mut next = |rows: Range<usize>| {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let tile = self.load(call, unit, &rows, numbers);
+                totals.take(numbers, &tile);
+                let at = self.start(unit, length) + rows.start * inner;
+                tile.store(self.dtype, numbers, call.outputs[0].add(at * self.dtype.size()), inner);
+            }
+        };
+        match how.reverse {
+            true => self.blocks().rev().for_each(&mut next),
+            false => self.blocks().for_each(&mut next),
+        }
+    }
+
+    /// # Safety
+    /// As [`Along::load`]; there must be room for so many candidates of each lane.
+    unsafe fn top_k(
+        &self,
+        call: &Call,
+        unit: &Unit,
+        greatest: bool,
+        (candidates, room): (*mut Candidate<T>, usize),
+        numbers: *mut T,
+    ) {
         let Grid {
             length, inner, kept, ..
         } = self.grid;
-        let at = |length: usize| outer * length * inner + first;
         let size = self.dtype.size();
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.rule {
-                Rule::Arg { greatest, last } => {
-                    T::arg(
-                        numbers,
-                        tile,
-                        (greatest, last),
-                        call.outputs[0].cast::<i64>().add(at(1)),
-                    );
-                }
-                Rule::Cumulative(how) => {
-                    cumulative::run(numbers, tile, how);
-                    tile.store(self.dtype, numbers, call.outputs[0].add(at(length) * size), inner);
-                }
-                Rule::TopK { greatest } => {
-                    let order = std::slice::from_raw_parts_mut(order, length);
-                    let to = (
-                        call.outputs[0].add(at(kept) * size),
-                        call.outputs[1].cast::<i64>().add(at(kept)),
-                    );
-                    let from = call.inputs[0].add(at(length) * size);
-                    let pick = top_k::Pick {
-                        kept,
-                        greatest,
-                        inner,
-                        size,
-                    };
-                    (0..tile.width).for_each(|lane| pick.lane(numbers, tile, lane, order, from, to));
-                }
+        let pick = top_k::Pick {
+            kept,
+            greatest,
+            inner,
+            size,
+        };
+        // SAFETY: the caller's promise; candidates are plain numbers, of which any bits are some.
+        let held = |lane: usize| unsafe { std::slice::from_raw_parts_mut(candidates.add(lane * room), room) };
+        let mut best: [Option<Best<T>>; TILE] =
+            std::array::from_fn(|lane| (lane < unit.width).then(|| Best::new(pick, held(lane))));
+        for rows in self.blocks() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let tile = self.load(call, unit, &rows, numbers);
+                let lanes = best.iter_mut().flatten().enumerate();
+                lanes.for_each(|(lane, best)| best.take(numbers, &tile, lane, rows.start));
+            }
+        }
+        let (from, to) = (self.start(unit, length), self.start(unit, kept));
+        for (lane, best) in best.into_iter().flatten().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let to = (
+                    call.outputs[0].add((to + lane) * size),
+                    call.outputs[1].cast::<i64>().add(to + lane),
+                );
+                best.write(call.inputs[0].add((from + lane) * size), to);
             }
         }
     }
@@ -288,12 +407,17 @@ impl<T: Number> Instance for Along<T> {
         "line by line".into()
     }
 
+    fn workspace(&self) -> usize {
+        self.scratch.workspace()
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         let (this, call) = (&*self, Shared(call));
-        let bytes = this.grid.length * this.grid.inner.min(TILE) * this.dtype.size();
-        parallel::over(this.grid.outer * this.tiles, GRAIN / bytes.max(1), |tiles| {
+        let bytes = this.grid.length * this.lanes * this.dtype.size();
+        let units = this.grid.outer * this.grid.inner.div_ceil(this.lanes);
+        parallel::over(units, GRAIN / bytes.max(1), |units| {
             // SAFETY: the planner gives addresses that hold the operands of the request.
-            unsafe { this.tiles(call.get(), tiles) }
+            unsafe { this.units(call.get(), units) }
         })
     }
 }

@@ -1,6 +1,7 @@
+use super::*;
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Attrs, attrs};
-use crate::network::dtype::DType;
+use crate::plan::layout::Operand;
 use crate::providers::cpu::kernels::testing::Case;
 
 const DTYPES: [DType; 6] = [
@@ -117,4 +118,103 @@ fn speed() {
         };
         case.output(y).report_speed(&format!("{op} {shape} axis {axis}"));
     }
+}
+
+/// Lines that are loaded in several parts.
+#[test]
+fn long_lines() {
+    let sorted = |outs: &[crate::network::TensorId], case: &mut Case| {
+        for &out in outs {
+            case.output(out);
+        }
+    };
+    for dtype in [DType::Float32, DType::BFloat16, DType::Int64] {
+        for shape in ["h", "2 h 3", "h 70"] {
+            for flag in [0, 1] {
+                let axis = shape.split(' ').position(|d| d == "h").unwrap() as i64;
+                let h = [("h", if shape == "h" { 40_000 } else { 9_000 })];
+                let mut case = Case::new(dtype);
+                let x = case.input(shape);
+                let how = flags([("axis", axis), ("select_last_index", flag)]);
+                let best = case.layer("ArgMax", how, &[x]);
+                let along = case.constant(Array::ints(&[axis]));
+                let running = case.layer("CumSum", flags([("reverse", flag), ("exclusive", flag)]), &[x, along]);
+                sorted(&[best, running], &mut case);
+                for k in [3, 8_000] {
+                    let k = case.constant(Array::ints(&[k]));
+                    let how = flags([("axis", axis), ("largest", flag)]);
+                    let outs = case.layer_of("TopK", how, &[Some(x), Some(k)]);
+                    sorted(&outs, &mut case);
+                }
+                case.check_fast(&h);
+            }
+        }
+    }
+}
+
+#[test]
+fn nan_is_the_best_wherever_it_is_loaded() {
+    for at in [[0, 39_999], [5, 20_000], [16_383, 16_384]] {
+        for last in [0, 1] {
+            let mut values = vec![1.0; 40_000];
+            at.into_iter().for_each(|i| values[i] = f64::NAN);
+            let mut case = Case::new(DType::Float32);
+            let x = case.constant(Array::from_f64(DType::Float32, vec![40_000], &values).unwrap());
+            let y = case.layer("ArgMin", flags([("select_last_index", last)]), &[x]);
+            let k = case.constant(Array::ints(&[3]));
+            let outs = case.layer_of("TopK", flags([("largest", last)]), &[Some(x), Some(k)]);
+            case.output(y).output(outs[0]).output(outs[1]).check_fast(&[]);
+        }
+    }
+}
+
+/// What a thread holds does not grow with its lines: a thousand million elements abort no process.
+#[test]
+fn lines_of_any_length_take_little_memory() {
+    let request = |shape: Vec<usize>, kept: usize, run: &dyn Fn(&Request)| {
+        let form = Form {
+            tactic: 0,
+            inputs: vec![Layout::Plain],
+            outputs: vec![Layout::Plain; 2],
+        };
+        let inputs = [Operand::dense(DType::Float32, shape.clone(), Layout::Plain)];
+        let outputs = [DType::Float32, DType::Int64].map(|dtype| {
+            let shape = [&[kept], &shape[1..]].concat();
+            Operand::dense(dtype, shape, Layout::Plain)
+        });
+        run(&Request {
+            form: &form,
+            inputs: &inputs,
+            outputs: &outputs,
+            binding: &Default::default(),
+            threads: 4,
+        });
+    };
+    let how = How {
+        product: false,
+        exclusive: false,
+        reverse: false,
+    };
+    let workspace = |rule: Rule, request: &Request| {
+        let rank = request.inputs[0].shape.len();
+        let lines = Lines {
+            name: "",
+            rule,
+            axis: 0,
+            rank,
+        };
+        lines.instantiate(request).unwrap().workspace()
+    };
+    for shape in [vec![1 << 30], vec![1 << 24, 64]] {
+        request(shape, 100, &|request| {
+            let [greatest, last] = [true, false];
+            assert_eq!(workspace(Rule::Arg { greatest, last }, request), 0);
+            assert_eq!(workspace(Rule::Cumulative(how), request), 0);
+            assert_eq!(workspace(Rule::TopK { greatest }, request), 0);
+        });
+    }
+    // What is sorted whole lies in the workspace, which the plan counts.
+    request(vec![1 << 24], 1 << 24, &|request| {
+        assert!(workspace(Rule::TopK { greatest: true }, request) >= 16 << 24);
+    });
 }

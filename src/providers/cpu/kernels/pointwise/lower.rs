@@ -3,7 +3,7 @@
 use super::fetch::Class;
 use super::program::{Binary, Feed, Instr, IntBinary, Op, Program, Unary, Value};
 use crate::network::array::Array;
-use crate::network::attr::Read;
+use crate::network::attr::{Attrs, Read};
 use crate::network::dtype::DType;
 use crate::network::narrow::{Narrow, PLAIN};
 use crate::network::ops::{cast, quantize_linear};
@@ -24,8 +24,16 @@ pub fn is_pointwise(network: &Network, layer: &Layer) -> bool {
         && dtype(layer.outputs.first()) == Some(DType::Float8E8M0);
     // A register holds the bits of 64 without a sign: their sign bit would move in from the left.
     let shifts_a_sign = layer.op.name == "BitShift" && dtype(layer.outputs.first()) == Some(DType::UInt64);
+    // f32 does not hold every integer of more bits, nor an integer register a float: what mixes them is in `power_of`.
+    let mixes_wide = layer.op.name == "Pow" && {
+        let [x, y] = [0, 1].map(|i| dtype(layer.inputs.get(i).and_then(Option::as_ref)));
+        let wide = |dtype: Option<DType>| dtype.is_some_and(|dtype| dtype.is_int() && dtype.size() >= 4);
+        let mixed = x.map(DType::is_int) != y.map(DType::is_int);
+        mixed && (x.is_some_and(DType::is_int) || wide(y)) && scalar(network, layer, 1).is_none()
+    };
     known
         && !rounds_twice
+        && !mixes_wide
         && !shifts_a_sign
         && layer.inputs.len() <= 3
         && layer.outputs.len() == 1
@@ -146,8 +154,18 @@ impl Lowering<'_> {
                 self.push(op, &present)
             }
             _ if int => self.int_layer(layer, to, &args, &present),
+            "Pow" if to.is_int() => self.power_of(layer, to, present[0]),
             _ => self.float_layer(layer, &args, &present),
         }
+    }
+
+    /// An integer to the power of a float that is the same everywhere (`is_pointwise` lets no other in): in double
+    /// precision, as the reference does.
+    fn power_of(&mut self, layer: &Layer, to: DType, x: Value) -> Value {
+        let exponent = self.exponent(layer).unwrap_or(f64::NAN);
+        let bits = self.feed(Feed::Constant(Array::ints(&[exponent.to_bits() as i64])), Class::Int);
+        let rule = |_: &Attrs, v: &[i64]| (v[0] as f64).powf(f64::from_bits(v[1] as u64)) as i64;
+        self.push(Op::Int(rule, Arc::new(layer.attrs.clone()), to), &[x, bits])
     }
 
     fn cast(&mut self, value: Value, to: DType, layer: &Layer) -> Value {

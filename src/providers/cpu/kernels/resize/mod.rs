@@ -99,7 +99,7 @@ impl Kernel for Resize {
         let axes = self.axes(from, to, request.binding)?;
         Ok(match self.nearest {
             true => nearest::instance(axes, to.dtype.size()),
-            false => weighted::instance(axes, to.dtype),
+            false => weighted::instance(axes, to.dtype, request.threads),
         })
     }
 }

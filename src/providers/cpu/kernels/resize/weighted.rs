@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
-use crate::providers::cpu::kernels::scratch;
+use crate::providers::cpu::kernels::scratch::Scratch;
 use crate::providers::cpu::simd::{Vector, convert, multiversion};
 use std::ops::Range;
 
@@ -42,6 +42,8 @@ struct Pass {
     run: usize,
     rows: usize,
     grain: usize,
+    /// The ring, a row of the result and a row of the source.
+    scratch: Scratch,
 }
 
 struct Weighted {
@@ -51,8 +53,8 @@ struct Weighted {
 }
 
 /// An instance for these axes.
-pub fn instance(axes: Vec<Axis>, dtype: DType) -> Box<dyn Instance> {
-    let plain = Weighted::new(&axes, dtype, [false, false]);
+pub fn instance(axes: Vec<Axis>, dtype: DType, threads: usize) -> Box<dyn Instance> {
+    let plain = Weighted::new(&axes, dtype, [false, false], threads);
     // A pass resamples its last two axes. Gaps of a slice can leave others behind the one that it is meant for.
     let whole = |made: &Weighted| {
         made.passes
@@ -61,14 +63,14 @@ pub fn instance(axes: Vec<Axis>, dtype: DType) -> Box<dyn Instance> {
     };
     let tried = [[true, false], [false, true]]
         .into_iter()
-        .map(|dense| Weighted::new(&axes, dtype, dense));
+        .map(|dense| Weighted::new(&axes, dtype, dense, threads));
     let found = std::iter::once(plain).chain(tried).find(whole);
-    Box::new(found.unwrap_or_else(|| Weighted::new(&axes, dtype, [true, true])))
+    Box::new(found.unwrap_or_else(|| Weighted::new(&axes, dtype, [true, true], threads)))
 }
 
 impl Weighted {
     /// The passes for these axes; `dense`: whether source and target are copied to and from dense tensors.
-    fn new(axes: &[Axis], dtype: DType, dense: [bool; 2]) -> Self {
+    fn new(axes: &[Axis], dtype: DType, dense: [bool; 2], threads: usize) -> Self {
         let last = axes.iter().rposition(|a| a.table.is_some());
         let resampled = |a: &usize| axes[*a].table.is_some();
         let mut early: Vec<usize> = (0..axes.len()).filter(resampled).collect();
@@ -97,7 +99,7 @@ impl Weighted {
             if number < end {
                 between = between.max(shape.iter().product::<usize>() * size_of::<f32>());
             }
-            passes.push(Pass::new(one, dtypes));
+            passes.push(Pass::new(one, dtypes, threads));
         }
         let between = between.next_multiple_of(64);
         Self { passes, between }
@@ -126,7 +128,7 @@ fn keep_strides(pass: &mut [Axis], axes: &[Axis], side: usize) {
 }
 
 impl Pass {
-    fn new(mut axes: Vec<Axis>, dtypes: [DType; 2]) -> Pass {
+    fn new(mut axes: Vec<Axis>, dtypes: [DType; 2], threads: usize) -> Pass {
         let run = dense_tail(&mut axes);
         let single = Axis {
             sizes: [1, 1],
@@ -138,10 +140,13 @@ impl Pass {
         let down = axes.pop().unwrap_or(single);
         let rows = axes.iter().map(|a| a.sizes[1]).product::<usize>() * down.sizes[1];
         let row = run * along.sizes[1];
+        let (blend, spread) = (table(&down), table(&along));
+        let held = (blend.taps + 1) * run * spread.out + run * along.sizes[0];
         Pass {
             dtypes,
-            blend: table(&down),
-            spread: table(&along),
+            scratch: Scratch::new(held * size_of::<f32>(), threads, rows),
+            blend,
+            spread,
             rows: if row == 0 { 0 } else { rows },
             grain: (GRAIN / (row * size_of::<f32>()).max(1)).max(1),
             outer: axes,
@@ -171,12 +176,10 @@ impl Pass {
     /// Computes rows of the result.
     ///
     /// # Safety
-    /// The operands of the pass must lie at the addresses.
-    unsafe fn rows(&self, source: *const u8, target: *mut u8, range: Range<usize>) {
-        let (width, input) = (self.width(), self.run * self.along.sizes[0]);
-        let slots = self.blend.taps;
-        let bytes = ((slots + 1) * width + input) * size_of::<f32>();
-        scratch::with(bytes, |scratch| {
+    /// The operands of the pass must lie at the addresses, and its scratch memory at `workspace`.
+    unsafe fn rows(&self, [source, target, workspace]: [*mut u8; 3], range: Range<usize>) {
+        let (source, width, slots) = (source.cast_const(), self.width(), self.blend.taps);
+        self.scratch.with(workspace, |scratch| {
             let ring = scratch.cast::<f32>();
             // SAFETY: the scratch memory holds the ring, a row of the result and a row of the source, in this order.
             let (whole, packed) = unsafe { (ring.add(slots * width), ring.add((slots + 1) * width)) };
@@ -341,7 +344,8 @@ multiversion! {
 
 impl Instance for Weighted {
     fn workspace(&self) -> usize {
-        self.between * 2
+        let scratch = self.passes.iter().map(|pass| pass.scratch.workspace());
+        self.between * 2 + scratch.max().unwrap_or(0)
     }
 
     fn implementation(&self) -> String {
@@ -356,14 +360,15 @@ impl Instance for Weighted {
                 let call = call.get();
                 let buffer = |i: usize| call.workspace.wrapping_add(i % 2 * between);
                 let source = if i == 0 {
-                    call.inputs[0]
+                    call.inputs[0].cast_mut()
                 } else {
-                    buffer(i - 1).cast_const()
+                    buffer(i - 1)
                 };
                 let target = if i == last { call.outputs[0] } else { buffer(i) };
+                let scratch = call.workspace.wrapping_add(2 * between);
                 // SAFETY: the planner gives addresses that hold the operands of the request, and the workspace two of
-                // the largest tensors between passes.
-                unsafe { pass.rows(source, target, range) }
+                // the largest tensors between passes, then the scratch memory of one pass.
+                unsafe { pass.rows([source, target, scratch], range) }
             })?;
         }
         Ok(())

@@ -45,7 +45,7 @@ impl Geometry {
         let (Ok(window), false) = (conv::window(&self.attrs, &self.weights), self.transposed) else {
             return Traits::default();
         };
-        let group = self.attrs.int("group").max(1);
+        let group = self.attrs.int("group");
         let ones = |list: &[i64]| list.iter().all(|&n| n == 1);
         let padded = window.begin.iter().chain(&window.end).any(|&n| n != 0);
         let explicit = matches!(self.attrs.text("auto_pad"), "NOTSET" | "VALID");
