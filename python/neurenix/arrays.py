@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from neurenix.errors import DTypeError
+from neurenix.errors import DTypeError, InvalidArgumentError
 
 Array = NDArray[Any]
 #: The dtypes that torch and ml_dtypes have, but numpy does not; both call them so.
@@ -17,10 +17,13 @@ SHARED = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8
 
 
 def to_numpy(value: Any) -> Array:
-    """The same elements as numpy (bfloat16 and narrower as ml_dtypes), without a copy where memory is the CPU's."""
+    """The same elements as numpy (bfloat16 and narrower as ml_dtypes), without a copy where memory is the CPU's.
+
+    Raises `InvalidArgumentError` for a torch tensor without elements.
+    """
     if is_torch(value):
         torch = sys.modules["torch"]
-        value = value.detach().cpu()
+        value = settled(value).detach().cpu()
         name = str(value.dtype).removeprefix("torch.")
         if name in SHARED:
             bits = torch.int16 if value.element_size() == 2 else torch.int8
@@ -33,6 +36,23 @@ def is_torch(value: Any) -> bool:
     """Whether this is a torch tensor; torch is not imported to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def settled(tensor: Any) -> Any:
+    """A torch tensor whose memory has its elements as they are: conjugation and signs that torch left open are done.
+
+    Raises `InvalidArgumentError` for a tensor without elements.
+    """
+    if tensor.is_meta:
+        raise InvalidArgumentError(
+            "the tensor has no elements: it lies on torch's meta device",
+            expected="a tensor in memory",
+            got="device meta",
+            hint='make it on a device, for example with torch.zeros_like(x, device="cpu")',
+        )
+    if tensor.is_conj() or tensor.is_neg():
+        return tensor.resolve_conj().resolve_neg()
+    return tensor
 
 
 def like(array: Array, kind: Any) -> Any:

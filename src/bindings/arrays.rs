@@ -111,24 +111,40 @@ pub fn read(object: &Bound<'_, PyAny>) -> Result<Array> {
     }
 }
 
-/// As [`read`]; numbers and lists take the wanted dtype, everything else must have it.
+/// As [`read`]; numbers and lists take the wanted dtype, unless that would cut digits off, everything else must have it.
 pub fn read_as(object: &Bound<'_, PyAny>, dtype: DType) -> Result<Array> {
     if is_plain(object) {
-        let numpy = object.py().import(intern!(object.py(), "numpy"))?;
-        let array = calls::call_method(numpy.as_any(), "asarray", (object, numpy_dtype(object.py(), dtype)?))?;
-        return read_numpy(array.cast::<PyUntypedArray>().map_err(PyErr::from)?);
+        return read_plain(object, dtype);
     }
     let array = read(object)?;
     if array.dtype() == dtype {
         return Ok(array);
     }
+    let wanted = dtype.name();
     Err(Error::dtype("the array has the wrong dtype")
-        .expected(dtype.name())
+        .expected(wanted)
         .got(array.dtype().name())
-        .hint(format!(
-            "convert it first, for example with x.astype({:?})",
-            dtype.name()
-        )))
+        .hint(match object.hasattr(intern!(object.py(), "astype"))? {
+            true => format!("convert it first, for example with x.astype({wanted:?})"),
+            false => format!("convert it first, for example with x.to(torch.{wanted})"),
+        }))
+}
+
+fn read_plain(object: &Bound<'_, PyAny>, dtype: DType) -> Result<Array> {
+    let py = object.py();
+    let numpy = py.import(intern!(py, "numpy"))?;
+    let given = calls::call_method(numpy.as_any(), "asarray", (object,))?;
+    let wanted = numpy_dtype(py, dtype)?;
+    let is_float = given.getattr("dtype")?.getattr("kind")?.extract::<char>()? == 'f';
+    let is_empty = given.getattr("size")?.extract::<usize>()? == 0;
+    if is_float && !is_empty && (dtype.is_int() || dtype == DType::Bool) {
+        return Err(Error::dtype("the numbers have the wrong dtype")
+            .expected(dtype.name())
+            .got("floating-point numbers")
+            .hint("give integers: nothing is rounded here"));
+    }
+    let array = py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "asarray"), (object, wanted))?;
+    read_numpy(array.cast::<PyUntypedArray>().map_err(PyErr::from)?)
 }
 
 /// A copy that nobody else can change.
@@ -169,18 +185,32 @@ fn read_numpy(array: &Bound<'_, PyUntypedArray>) -> Result<Array> {
 fn read_foreign(object: &Bound<'_, PyAny>) -> Result<Array> {
     let py = object.py();
     if object.hasattr(intern!(py, "__dlpack__"))? {
+        let is_meta = object.getattr_opt(intern!(py, "is_meta"))?;
+        if is_meta.is_some_and(|flag| flag.is_truthy().unwrap_or(false)) {
+            return Err(Error::invalid("the tensor has no elements: it lies on torch's meta device")
+                .expected("a tensor in memory")
+                .got("device meta")
+                .hint("make it on a device, for example with torch.zeros_like(x, device=\"cpu\")"));
+        }
         if let Some(device) = dlpack::foreign_device(object)? {
             return Err(Error::invalid("the array is not in the processor's memory")
                 .expected("an array on the CPU")
                 .got(device)
                 .hint("copy it first, for example with x.cpu()"));
         }
-        let tracked = object.getattr_opt("requires_grad")?;
-        let object = match tracked.map(|flag| flag.is_truthy()).transpose()? {
+        let tracked = object.getattr_opt(intern!(py, "requires_grad"))?;
+        let mut object = match tracked.map(|flag| flag.is_truthy()).transpose()? {
             Some(true) => calls::call_method(object, "detach", ())?,
             _ => object.clone(),
         };
-        let capsule = calls::call_method(&object, intern!(py, "__dlpack__"), ())?;
+        // torch leaves conjugation and signs open until somebody computes; DLPack does not carry them.
+        for (asks, settles) in [("is_conj", "resolve_conj"), ("is_neg", "resolve_neg")] {
+            let is_open = object.getattr_opt(asks)?.map(|ask| ask.call0()?.is_truthy()).transpose()?;
+            if is_open == Some(true) {
+                object = calls::call_method(&object, settles, ())?;
+            }
+        }
+        let capsule = calls::call_method(&object, "__dlpack__", ())?;
         return dlpack::import(capsule.cast::<PyCapsule>().map_err(PyErr::from)?);
     }
     let array = calls::call_method(py.import("numpy")?.as_any(), "asarray", (object,))?;

@@ -193,12 +193,23 @@ fn element_type(dtype: DType) -> Result<ElementType> {
 struct Lent {
     managed: Managed,
     extents: Vec<i64>,
-    _owner: Py<PyAny>,
+    owner: Py<PyAny>,
 }
 
+/// Consumers call this from any thread, with the GIL or without: torch frees tensors after it released it, below calls of
+/// ours, where PyO3 takes it for held.
 unsafe extern "C" fn give_back(managed: *mut Managed) {
     // SAFETY: `dlpack` made it out of a box whose address is the context, and consumers call this once.
-    drop(unsafe { Box::from_raw((*managed).context.cast::<Lent>()) });
+    let lent = unsafe { Box::from_raw((*managed).context.cast::<Lent>()) };
+    let owner = lent.owner.into_ptr();
+    // SAFETY: the reference was the box's; what is left when the interpreter ends is not given back.
+    unsafe {
+        if pyo3::ffi::Py_IsInitialized() != 0 {
+            let state = pyo3::ffi::PyGILState_Ensure();
+            pyo3::ffi::Py_DECREF(owner);
+            pyo3::ffi::PyGILState_Release(state);
+        }
+    }
 }
 
 unsafe extern "C" fn unused(capsule: *mut pyo3::ffi::PyObject) {
@@ -240,7 +251,7 @@ pub fn dlpack<'py>(
             context: std::ptr::null_mut(),
             deleter: Some(give_back),
         },
-        _owner: owner.clone().unbind(),
+        owner: owner.clone().unbind(),
     });
     lent.managed.view.shape = lent.extents.as_ptr();
     lent.managed.view.strides = lent.extents[shape.len()..].as_ptr();

@@ -1,5 +1,7 @@
 """A short run of each fuzz target, the same at every run; CONTRIBUTING.md says how to run them for longer."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -39,6 +41,19 @@ def test_random_networks_give_what_the_reference_does(tmp_path: Path, number: in
     for case in range(12 * number, 12 * (number + 1)):
         word = run(case, tmp_path)
         assert not word.startswith("bad"), f"{word}\npython -m fuzz.networks --first {case} --cases 1"
+
+
+def test_random_networks_at_the_ends_of_their_symbols_behind_guard_pages(tmp_path: Path) -> None:
+    """In processes of their own: what is read when the first buffer is made can't be changed here, and a crash is a finding."""
+    for placement, first in (("behind", 0), ("before", 18)):
+        found = subprocess.run(
+            [sys.executable, "-m", "fuzz.corners", "--first", str(first), "--cases", "18", "--out", str(tmp_path)],
+            env={**os.environ, "NEURENIX_GUARD_PAGES": placement},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert found.returncode == 0 and "'fine': 18" in found.stdout, found.stdout + found.stderr[-2000:]
 
 
 def test_every_op_can_be_in_a_random_network() -> None:

@@ -153,3 +153,14 @@ def test_a_module_that_gives_its_cache_is_refused_with_the_way_out() -> None:
     for line in hint.rpartition(": ")[2].split("; "):
         exec(line, {"module": module})
     assert from_torch(module, input_shapes={"x": (1, 4)}, dynamo=False).outputs["output"].shape == (1, 4)
+
+
+def test_weights_and_examples_on_the_meta_device_are_refused() -> None:
+    with torch.device("meta"):
+        module = torch.nn.Linear(3, 2)
+    with pytest.raises(nx.InvalidArgumentError, match="weights of the module have no elements") as caught:
+        from_torch(module, input_shapes={"x": (1, 3)})
+    assert caught.value.tensor == "weight, bias"
+    with pytest.raises(nx.InvalidArgumentError, match="the tensor has no elements") as caught:
+        from_torch(torch.nn.Linear(3, 2), {"input": torch.zeros(1, 3, device="meta")})
+    assert caught.value.tensor == "input"

@@ -85,6 +85,41 @@ def test_a_call_on_addresses(engine: trt.ICudaEngine) -> None:
     np.testing.assert_array_equal(y, 2 * x)
 
 
+def two_of_each(network: trt.INetworkDefinition) -> Any:
+    a, b = (network.add_input(name, trt.float32, (8,)) for name in "ab")
+    found = []
+    for name, operation in (("sum", trt.ElementWiseOperation.SUM), ("product", trt.ElementWiseOperation.PROD)):
+        found.append(network.add_elementwise(a, b, operation).get_output(0))
+        found[-1].name = name
+    return found
+
+
+def test_an_output_that_shares_memory_is_refused_by_name(logger: Kept) -> None:
+    context = engine_of(two_of_each, logger=logger).create_execution_context()
+    memory = np.arange(64, dtype=np.float32)
+    at = [memory[16 * i :].ctypes.data for i in range(4)]
+    assert context.execute_v2(at)
+    np.testing.assert_array_equal(memory[32:40], memory[:8] + memory[16:24])
+    # Two inputs may be one, and neighbours touch.
+    assert context.execute_v2([at[0], at[0], at[0] + 32, at[0] + 64])
+    before = memory.copy()
+    for bindings, names in (
+        ([at[0], at[1], at[0], at[3]], "a, sum"),
+        ([at[0], at[1], at[2], at[1] + 28], "b, product"),
+        ([at[0], at[1] + 4, at[2], at[1]], "product, b"),
+        ([at[0], at[1], at[2], at[2] + 16], "sum, product"),
+    ):
+        assert not context.execute_v2(bindings)
+        assert "the memory of an output overlaps that of another tensor" in logger.errors[-1]
+        assert set(f"{trt.last_error().tensor}".split(", ")) == set(names.split(", "))
+    np.testing.assert_array_equal(memory, before)
+    for name, address in zip(("a", "b", "sum", "product"), at, strict=True):
+        assert context.set_tensor_address(name, address)
+    assert context.execute_async_v3(0)
+    context.set_tensor_address("sum", at[1])
+    assert not context.execute_async_v3(0)
+
+
 def test_torch_brings_pointers_too(engine: trt.ICudaEngine) -> None:
     torch = pytest.importorskip("torch")
     context = engine.create_execution_context()

@@ -142,7 +142,7 @@ class OptimizedModel:
             if found is not None and found[1] in self._placed.devices and self._placed.fits(inputs):
                 outputs = self._placed.run(*found, inputs, stream)
             else:
-                outputs = self._run({name: _on_host(value) for name, value in inputs.items()})
+                outputs = self._run({name: _on_host(value, name) for name, value in inputs.items()})
                 outputs = {name: arrays.like(array, kind) for name, array in outputs.items()}
         if not self._warned and self._engine.outside:
             self._warned = True
@@ -175,7 +175,7 @@ class OptimizedModel:
 
     def profile(self, inputs: Mapping[str, Any] | None = None, iterations: int = 10) -> Profile:
         """The time of each kernel over some runs on `inputs`, or on zeros of the opt shapes: print it, or read it."""
-        given = {name: _on_host(value) for name, value in (self.example() if inputs is None else inputs).items()}
+        given = {name: _on_host(value, name) for name, value in (self.example() if inputs is None else inputs).items()}
         self._engine.profile(given)
         runs = [self._engine.profile(given) for _ in range(max(1, iterations))]
         total = sum(nanoseconds for run in runs for _, _, nanoseconds in run) or 1
@@ -251,10 +251,16 @@ class OptimizedModel:
         return f"OptimizedModel({inputs} -> {outputs})"
 
 
-def _on_host(value: Any) -> Any:
+def _on_host(value: Any, name: str) -> Any:
     """Arrays of a GPU are copied: the model may run elsewhere."""
     if arrays.is_torch(value):
-        return value.detach().cpu() if value.device.type != "cpu" else value
+        if value.device.type == "cpu":
+            return value
+        try:
+            return arrays.settled(value).detach().cpu()
+        except InvalidArgumentError as error:
+            error.tensor = name
+            raise
     return value.get() if hasattr(value, "__cuda_array_interface__") and hasattr(value, "get") else value
 
 

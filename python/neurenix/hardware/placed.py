@@ -69,6 +69,7 @@ class Torch:
                 got=got,
                 hint=f"convert it first, for example with x.to(torch.{dtype.name})",
             )
+        value = arrays.settled(value)
         if not value.is_contiguous():
             value = value.detach().contiguous()
         return Spot(value.data_ptr(), value.get_device() if value.is_cuda else None, value.shape), value

@@ -134,7 +134,7 @@ class _Ready:
     capturable = False
 
     def __init__(self, kernel: Kernel, present: Sequence[bool], inputs: Any, outputs: Any) -> None:
-        from neurenix.hardware.tensorrt.plugins.memory import Views
+        from neurenix.hardware.tensorrt.plugins.memory import Loan, Views
         from neurenix.hardware.tensorrt.plugins.written import Watch
 
         self._kernel = kernel
@@ -142,13 +142,16 @@ class _Ready:
         self._inputs = Views(None, inputs, False)
         self._outputs = Views(None, outputs, True)
         self._watch = Watch(None, outputs)
+        self._loan = Loan("its kernel", inputs=self._inputs, outputs=self._outputs)
 
     def run(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
-        if self._watch.over:
-            self._run(inputs, outputs)
-        else:
-            way = "write into the arrays of its second argument"
-            self._watch.run(lambda: self._run(inputs, outputs), outputs, "its kernel", way)
+        # The names of arrays end with the inner call.
+        with self._loan:
+            if self._watch.over:
+                self._run(inputs, outputs)
+            else:
+                way = "write into the arrays of its second argument"
+                self._watch.run(lambda: self._run(inputs, outputs), outputs, "its kernel", way)
 
     def _run(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         from neurenix.hardware.tensorrt.plugins.calling import calling

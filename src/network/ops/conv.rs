@@ -149,3 +149,35 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     }
     e.output(&out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Network;
+    use crate::network::attr::{Attr, attrs};
+    use crate::network::dtype::DType;
+    use crate::network::ops::find;
+
+    #[test]
+    fn a_convolution_has_one_group_at_least() {
+        for op in ["Conv", "ConvTranspose", "ConvInteger", "DeformConv"] {
+            for group in [0, -1, i64::MIN] {
+                let mut network = Network::new("");
+                let dtype = if op == "ConvInteger" {
+                    DType::UInt8
+                } else {
+                    DType::Float32
+                };
+                let mut input = |name: &str, shape: [i64; 4]| {
+                    let shape = shape.map(Dim::from).to_vec();
+                    Some(network.add_input(name, dtype, shape).unwrap())
+                };
+                let mut inputs = vec![input("x", [1, 4, 8, 8]), input("w", [4, 4, 1, 1])];
+                inputs.extend((op == "DeformConv").then(|| input("offset", [1, 2, 8, 8])));
+                let given = attrs([("group", Attr::Int(group))]);
+                let refused = network.add_layer("c", find(op).unwrap(), given, &inputs).unwrap_err();
+                assert!(refused.to_string().contains("group"), "{op}: {refused}");
+            }
+        }
+    }
+}

@@ -132,3 +132,35 @@ pub fn decompose_global<'n>(reduction: &'static OpDef, network: &'n Network, id:
     let result = rewrite.reduce(reduction, x, &axes)?;
     rewrite.finish(result)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::dtype::DType;
+    use crate::network::ops::find;
+
+    #[test]
+    fn a_window_lies_in_more_than_padding() {
+        let refused = |op: &str, pads: [i64; 4], dilation: i64| {
+            let mut network = Network::new("");
+            let shape = [1i64, 1, 8, 8].map(Into::into).to_vec();
+            let x = network.add_input("x", DType::Float32, shape).unwrap();
+            let ints = |values: &[i64]| Attr::Ints(values.to_vec());
+            let given = attrs([
+                ("kernel_shape", ints(&[2, 3])),
+                ("dilations", ints(&[dilation; 2])),
+                ("pads", ints(&pads)),
+            ]);
+            let added = network.add_layer("p", find(op).unwrap(), given, &[Some(x)]);
+            added.err().map(|e| e.to_string())
+        };
+        for op in ["MaxPool", "AveragePool", "LpPool"] {
+            assert_eq!(refused(op, [1, 2, 1, 2], 1), None);
+            assert_eq!(refused(op, [2, 4, 2, 4], 2), None);
+            for pads in [[2, 0, 0, 0], [0, 0, 2, 0], [0, 3, 0, 0], [0, 0, 0, 3]] {
+                let message = refused(op, pads, 1).unwrap_or_default();
+                assert!(message.contains("as large as the window"), "{op} {pads:?}: {message}");
+            }
+        }
+    }
+}

@@ -118,6 +118,12 @@ impl Group<'_> {
     fn closes_cycle(&self, layer: LayerId) -> bool {
         let network = self.scope.network;
         let positions = &self.positions;
+        // Mostly nobody else reads the group's results before the layer, and no way back is to be looked for.
+        let others = |id: &LayerId| *id != layer && !self.layers.contains(id) && positions[id] < positions[&layer];
+        let results = self.layers.iter().flat_map(|&l| &network[l].outputs);
+        if !results.flat_map(|&t| &network[t].users).any(others) {
+            return false;
+        }
         let first = self.layers.iter().map(|l| positions[l]).min().unwrap_or(0);
         let mut pending: Vec<LayerId> = self.producers(layer).filter(|l| !self.layers.contains(l)).collect();
         let mut seen: HashSet<LayerId> = pending.iter().copied().collect();

@@ -130,7 +130,9 @@ impl Seen {
                     return None;
                 };
                 // Of an extent that only a call tells, the layer itself says whether the place is inside.
-                let inside = self.shape[axis].as_const().is_some_and(|size| (-size..size).contains(&index));
+                let inside = self.shape[axis]
+                    .as_const()
+                    .is_some_and(|size| (-size..size).contains(&index));
                 if shape.len() + 1 != self.shape.len() || !inside {
                     return None;
                 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,31 @@ def address_of(memory: Any, name: str) -> int:
         ) from error
 
 
+class Span(NamedTuple):
+    """The bytes of a tensor."""
+
+    begin: int
+    end: int
+    name: str
+    is_output: bool
+
+    @classmethod
+    def of(cls, port: Port, address: int, shape: Dims) -> Span:
+        """Those of a port."""
+        end = address + math.prod(shape) * port.dtype.itemsize
+        return cls(address, end, port.name, port.mode is TensorIOMode.OUTPUT)
+
+
+def _overlap(*spans: Span) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "the memory of an output overlaps that of another tensor",
+        tensor=", ".join(span.name for span in spans),
+        expected="memory of its own for each output",
+        got=", ".join(f"{span.name} at {span.begin:#x} to {span.end:#x}" for span in spans),
+        hint="give the output another address, and copy after the call",
+    )
+
+
 class Call:
     """Shapes, addresses and allocators by name."""
 
@@ -53,6 +79,8 @@ class Call:
         self.shapes: dict[str, Dims] = {}
         self.addresses: dict[str, int] = {}
         self.allocators: dict[str, IOutputAllocator] = {}
+        #: Addresses and shapes that were found to be apart.
+        self._apart: tuple[Any, ...] | None = None
         self.forget_shapes()
 
     def forget_shapes(self) -> None:
@@ -115,6 +143,7 @@ class Call:
             return self._run_stages(engine, context, outputs, timed, stream or 0)
         device = engine.devices[0] if engine.devices else None
         places = {port.name: self._place(port, outputs[port.name], stream or 0) for port in self._outputs}
+        self._check_apart(outputs, self._outputs)
         times = engine.run_at(
             [(self.addresses.get(port.name, ALIGNMENT), device) for port in self._inputs],
             list(self.shape_key()),
@@ -125,6 +154,27 @@ class Call:
         for name, allocator in self.allocators.items():
             allocator.notify_shape(name, outputs[name])
         return times
+
+    def _check_apart(self, outputs: dict[str, Dims], written: Iterable[Port]) -> None:
+        """Raises `InvalidArgumentError` where an output shares bytes with an input or with another output.
+
+        Kernels run in an order of the engine's own: an input may be read after any of the outputs was written.
+        """
+        key = (tuple(self.addresses.items()), self.shape_key())
+        if key == self._apart:
+            return
+        shapes = {**self.shapes, **outputs}
+        spans = [Span.of(port, self.addresses.get(port.name, 0), shapes[port.name]) for port in self._inputs]
+        spans += [Span.of(port, self.addresses.get(port.name, 0), shapes[port.name]) for port in written]
+        # Of those before, in the order of memory: the one that reaches furthest, and the output that does.
+        furthest = output = Span(0, 0, "", False)
+        for span in sorted(span for span in spans if span.begin and span.begin < span.end):
+            before = furthest if span.is_output else output
+            if span.begin < before.end:
+                raise _overlap(before, span)
+            furthest = span if span.end > furthest.end else furthest
+            output = span if span.is_output and span.end > output.end else output
+        self._apart = key
 
     def _place(self, port: Port, shape: Dims, stream: int) -> int:
         """The address of an output, from its allocator where it has one."""
@@ -153,6 +203,7 @@ class Call:
                 tensor=", ".join(lost),
                 hint="give an allocator with context.set_output_allocator",
             )
+        self._check_apart(outputs, fixed)
         given = {
             port.name: memory_at(self.addresses.get(port.name, 0), self.shapes[port.name], port.dtype).copy()
             for port in self._inputs

@@ -14,7 +14,7 @@ from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.torch.request import Request, default_name
 from neurenix.importers.torch.silence import eval_mode, first_line, silence
-from neurenix.importers.torch.trying import check_runs, settled
+from neurenix.importers.torch.trying import check_loaded, check_runs, settled
 from neurenix.log import LOG
 from neurenix.packages import need
 
@@ -24,6 +24,7 @@ SCRIPT_OPSET = 17
 
 def export_module(module: torch.nn.Module, request: Request, dynamo: bool, refittable: bool) -> Network:
     """The network of a module, by the first exporter that can write it; with `refittable` as its weights are."""
+    check_loaded((*module.named_parameters(), *module.named_buffers()))
     request = settled(module, request)
     refusals: list[str] = []
     for exporter in (_dynamo, _script) if dynamo else (_script,):

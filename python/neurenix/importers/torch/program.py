@@ -13,6 +13,7 @@ from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.torch.export import input_ports, output_names
 from neurenix.importers.torch.silence import first_line, silence
+from neurenix.importers.torch.trying import check_loaded
 from neurenix.log import LOG
 
 #: What the greatest dimension is taken to be where nobody states one.
@@ -33,6 +34,7 @@ class Dimension:
 
 def export_program(program: torch.export.ExportedProgram, refittable: bool) -> Network:
     """The network of an exported program; with `refittable` as its weights are."""
+    check_loaded(program.state_dict.items())
     try:
         with silence():
             exported = torch.onnx.export(program, dynamo=True, verbose=False, optimize=not refittable)

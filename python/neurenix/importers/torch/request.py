@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from neurenix import shapes
+from neurenix.arrays import settled
 from neurenix.errors import InvalidArgumentError
 from neurenix.importers.torch import guesses
 
@@ -51,7 +52,7 @@ class Request:
         for name in dynamic:
             if name not in named:
                 raise InvalidArgumentError(f"there is no input {name!r}", expected=", ".join(named))
-        examples = [_tensor(module, value) for value in named.values()]
+        examples = [_tensor(module, name, value) for name, value in named.items()]
         return cls(list(named), examples, [_axes(name, dynamic.get(name, {})) for name in named], positional)
 
     @classmethod
@@ -73,14 +74,16 @@ class Request:
             dynamic.append(axes)
         device, floating = _place(module)
         kinds = _kinds(module, list(given))
+        # An array stands for itself, not for its shape alone.
+        arrays = {name: _tensor(module, name, value) for name, value in given.items() if hasattr(value, "dtype")}
         candidates = [
             [
-                _tensor(module, value) if hasattr(value, "dtype") else guesses.example(kind, dtype, dims, device)
-                for value, kind, dtype, dims in zip(given.values(), kinds, dtypes, sizes, strict=True)
+                arrays[name] if name in arrays else guesses.example(kind, dtype, dims, device)
+                for name, kind, dtype, dims in zip(given, kinds, dtypes, sizes, strict=True)
             ]
             for dtypes in guesses.dtypes(kinds, floating)
         ]
-        is_guessed = not all(hasattr(value, "dtype") for value in given.values())
+        is_guessed = len(arrays) < len(given)
         return cls(list(given), candidates[0], dynamic, positional, candidates[1:] if is_guessed else [], is_guessed)
 
     @property
@@ -177,5 +180,11 @@ def _place(module: torch.nn.Module) -> tuple[torch.device, torch.dtype]:
     return torch.device("cpu"), torch.float32
 
 
-def _tensor(module: torch.nn.Module, value: Any) -> torch.Tensor:
-    return (value if isinstance(value, torch.Tensor) else torch.as_tensor(value)).detach().to(_place(module)[0])
+def _tensor(module: torch.nn.Module, name: str, value: Any) -> torch.Tensor:
+    tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    try:
+        found: torch.Tensor = settled(tensor).detach().to(_place(module)[0])
+    except InvalidArgumentError as error:
+        error.tensor = name
+        raise
+    return found

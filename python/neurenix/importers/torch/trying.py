@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -34,6 +34,19 @@ def settled(module: torch.nn.Module, request: Request) -> Request:
             return candidate
         errors.append(error)
     raise _refusal(module, request, errors[0])
+
+
+def check_loaded(weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Raises `InvalidArgumentError` for weights without elements, which a model made on torch's meta device has."""
+    empty = [name for name, tensor in weights if tensor.is_meta or type(tensor).__name__ == "FakeTensor"]
+    if empty:
+        raise InvalidArgumentError(
+            "weights of the module have no elements: they lie on torch's meta device",
+            tensor=", ".join(empty[:3]) + (f" and {len(empty) - 3} more" if len(empty) > 3 else ""),
+            expected="tensors in memory",
+            got="device meta",
+            hint="load them, for example with module.load_state_dict(state, assign=True)",
+        )
 
 
 def check_runs(module: torch.nn.Module, request: Request) -> None:

@@ -21,7 +21,7 @@ from neurenix.hardware.tensorrt.plugins.calling import calling
 from neurenix.hardware.tensorrt.plugins.describe import PluginTensorDesc, Shaped, Typed, describe
 from neurenix.hardware.tensorrt.plugins.dims import extent
 from neurenix.hardware.tensorrt.plugins.fields import SERIALIZED, Value, pack_all, unpack
-from neurenix.hardware.tensorrt.plugins.memory import Views
+from neurenix.hardware.tensorrt.plugins.memory import Loan, Views
 from neurenix.hardware.tensorrt.plugins.written import Watch
 
 DEVICES = ("cpu", "cuda")
@@ -275,16 +275,19 @@ class Ready:
         scratch = [(np.dtype(np.uint8), (workspace,))] if takes_workspace else []
         self._scratch = Views(ordinal, scratch, True)
         self._takes_workspace = takes_workspace
+        self._loan = Loan("execute", inputs=self._inputs, outputs=self._outputs, workspace=self._scratch)
         self._streams: dict[int, Any] = {}
         self._watch = Watch(ordinal, outputs)
 
     def run(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         """Runs it on the arrays at these addresses."""
-        if self._watch.over:
-            self._run(inputs, outputs, workspace, stream)
-            return
-        way = "write into the arrays that it is given (outputs[0][...] = result), or return the result"
-        self._watch.run(lambda: self._run(inputs, outputs, workspace, stream), outputs, "execute", way)
+        # The names of arrays end with the inner call.
+        with self._loan:
+            if self._watch.over:
+                self._run(inputs, outputs, workspace, stream)
+                return
+            way = "write into the arrays that it is given (outputs[0][...] = result), or return the result"
+            self._watch.run(lambda: self._run(inputs, outputs, workspace, stream), outputs, "execute", way)
 
     def _run(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         own = self._outputs.at(outputs)

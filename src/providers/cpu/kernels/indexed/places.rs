@@ -24,14 +24,37 @@ pub struct Places {
 
 /// Walks through a tensor of some extents, and by these strides through another one.
 struct Walk<'a> {
-    base: &'a [[usize; 2]],
+    outer: &'a [[usize; 2]],
+    last: [usize; 2],
     index: Vec<usize>,
+    /// Steps to the end of the last axis.
+    left: usize,
     at: usize,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(base: &'a [[usize; 2]]) -> Self {
+        let (&last, outer) = base.split_last().unwrap_or((&[usize::MAX, 0], &[]));
+        Self {
+            outer,
+            last,
+            index: vec![0; outer.len()],
+            left: last[0],
+            at: 0,
+        }
+    }
+
+    #[inline(always)]
     fn step(&mut self) {
-        for (index, &[extent, stride]) in self.index.iter_mut().zip(self.base).rev() {
+        (self.left, self.at) = (self.left - 1, self.at + self.last[1]);
+        if self.left == 0 {
+            self.carry();
+        }
+    }
+
+    fn carry(&mut self) {
+        (self.left, self.at) = (self.last[0], self.at - self.last[0] * self.last[1]);
+        for (index, &[extent, stride]) in self.index.iter_mut().zip(self.outer).rev() {
             (*index, self.at) = (*index + 1, self.at + stride);
             if *index < extent {
                 return;
@@ -104,11 +127,7 @@ impl Places {
             return Ok(&[]);
         }
         let (starts, length) = (workspace.cast::<usize>(), self.along.len());
-        let mut walk = Walk {
-            base: &self.base,
-            index: vec![0; self.base.len()],
-            at: 0,
-        };
+        let mut walk = Walk::new(&self.base);
         let mut numbers = [0i64; BLOCK];
         let at_once = (BLOCK / length.max(1)).max(1);
         for first in (0..self.count).step_by(at_once) {

@@ -132,3 +132,41 @@ fn nothing_is_computed_for_no_elements() {
     let y = case.op("Exp", &[x]);
     case.output(y).check_fast(&[("n", 0)]);
 }
+
+/// The bits of a float came out as an integer.
+#[test]
+fn integers_to_the_power_of_floats_in_a_chain() {
+    for dtype in [DType::Int64, DType::Int32, DType::Int8, DType::UInt8] {
+        for exponent in [0.5, 1.0, 1.5, 2.0, 3.0, -1.0] {
+            let mut case = Case::new(dtype);
+            let (x, condition) = (case.input("2 h"), case.input_of(DType::Bool, "2 h"));
+            let exponent = case.constant(Array::scalar(DType::Float32, exponent));
+            let power = case.op("Pow", &[x, exponent]);
+            let chosen = case.op("Where", &[condition, x, power]);
+            let sum = case.op("Add", &[chosen, x]);
+            case.output(power).output(sum);
+            let names = case.check(&[("h", 40)]);
+            assert!(names.contains(&"Pow+Where+Add".into()), "{names:?}");
+        }
+    }
+}
+
+/// An f32 holds neither all integers nor all exponents.
+#[test]
+fn what_mixes_wide_integers_with_floats_is_exact() {
+    let large = Array::ints(&[(1 << 40) + 1, 3_i64.pow(20), 1 << 53]);
+    for (dtype, other) in [(DType::Int64, DType::Float32), (DType::Float32, DType::Int64)] {
+        let mut case = Case::new(dtype);
+        let (x, y) = (case.input_of(dtype, "h"), case.input_of(other, "h"));
+        let power = case.op("Pow", &[x, y]);
+        let sum = case.op("Add", &[power, x]);
+        case.output(sum).check(&[("h", 7)]);
+    }
+    let mut case = Case::new(DType::Int64);
+    let (x, one) = (case.input("3"), case.constant(Array::scalar(DType::Float32, 1.0)));
+    let offset = case.constant(large);
+    let sum = case.op("Add", &[x, offset]);
+    let power = case.op("Pow", &[sum, one]);
+    let doubled = case.op("Add", &[power, sum]);
+    case.output(doubled).check_fast(&[]);
+}
