@@ -14,6 +14,7 @@ use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::plan::Provider;
 use crate::plan::layout::Space;
+use crate::plan::regions::Watch;
 use crate::providers;
 use crate::runtime::{ContextPool, TensorSpec};
 use pyo3::prelude::*;
@@ -69,8 +70,8 @@ impl Engine {
     }
 }
 
-fn config(options: &Bound<'_, PyDict>) -> PyResult<(BuilderConfig, Vec<Arc<dyn Provider>>)> {
-    let mut config = BuilderConfig::default();
+/// Options over those of `config`.
+fn config(options: &Bound<'_, PyDict>, mut config: BuilderConfig) -> PyResult<(BuilderConfig, Vec<Arc<dyn Provider>>)> {
     let (mut chosen, mut device) = (vec![], 0);
     for (name, value) in options {
         match name.extract::<String>()?.as_str() {
@@ -120,7 +121,7 @@ impl Engine {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let network = network.try_borrow()?.inner.clone();
-        let (mut config, providers) = config(options)?;
+        let (mut config, providers) = config(options, BuilderConfig::default())?;
         for shapes in profiles {
             let shape = |(name, (min, opt, max))| InputShape { name, min, opt, max };
             let shapes: Vec<_> = shapes.into_iter().map(shape).collect();
@@ -130,17 +131,22 @@ impl Engine {
         Ok(Self::wrap(py, engine))
     }
 
-    /// Opens an engine file, with options as `build` has them.
+    /// Opens an engine file, with options as `build` has them; what they leave out is as the file says.
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let (config, providers) = config(options)?;
-        let engine = py.detach(|| guarded(|| engine::Engine::load(&path, config, &providers)))?;
+        let saved = py.detach(|| guarded(|| engine::Saved::open(&path)))?;
+        let (config, providers) = config(options, saved.config())?;
+        let engine = py.detach(|| guarded(|| saved.plan(config, &providers)))?;
         Ok(Self::wrap(py, engine))
     }
 
-    /// An engine with other weights, by name; this one stays as it is. `options` as `build` has them.
+    /// An engine with other weights, by name; this one stays as it is. `options` as `load` has them.
     fn refit(&self, py: Python<'_>, weights: &Bound<'_, PyDict>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let (config, providers) = config(options)?;
+        let before = BuilderConfig {
+            watch: Watch::default(),
+            ..self.engine.config.clone()
+        };
+        let (config, providers) = config(options, before)?;
         let mut arrays = BTreeMap::new();
         for (name, array) in weights {
             let name: String = name.extract()?;

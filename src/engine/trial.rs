@@ -96,7 +96,7 @@ impl Exact {
                 cache,
                 &banned,
             )?;
-            again.passes = engine.passes;
+            (again.passes, again.portable) = (engine.passes, engine.portable);
             engine = again;
         }
         Ok(engine)

@@ -78,6 +78,13 @@ impl TensorType {
             .collect()
     }
 
+    /// Drops the value where a symbol in the shape may make it one of another number of elements.
+    fn forget_uncertain_value(&mut self) {
+        if self.concrete().is_none() {
+            self.value = None;
+        }
+    }
+
     /// The number of elements.
     pub fn elements(&self) -> Dim {
         self.shape
@@ -406,7 +413,8 @@ impl OpDef {
         if let Some(ty) = infer.inputs.iter().flatten().find(|ty| !taken(ty)) {
             return refuse("take", ty);
         }
-        let outputs = (self.infer)(infer)?;
+        let mut outputs = (self.infer)(infer)?;
+        outputs.iter_mut().for_each(TensorType::forget_uncertain_value);
         outputs.iter().try_for_each(TensorType::check_size)?;
         match outputs.iter().find(|ty| !taken(ty)) {
             Some(ty) => refuse("give", ty),
