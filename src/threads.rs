@@ -1,8 +1,32 @@
-//! Work that several threads share.
+//! Work that several threads share, and how many there may be.
 
 use crate::error::Result;
 use crate::interrupt::{self, Scope};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many threads a plan uses when nobody says: `NEURENIX_THREADS`, else `OMP_NUM_THREADS`, else as many cores as
+/// the affinity mask and the cgroup's quota leave.
+pub fn default_threads() -> usize {
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(|| {
+        let said = ["NEURENIX_THREADS", "OMP_NUM_THREADS"]
+            .iter()
+            .find_map(|name| first_number(name));
+        said.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    })
+}
+
+/// `OMP_NUM_THREADS` may be a list, one number per nesting level; the first one counts.
+fn first_number(variable: &str) -> Option<usize> {
+    let text = std::env::var(variable).ok()?;
+    text.split(',')
+        .next()?
+        .trim()
+        .parse()
+        .ok()
+        .filter(|&threads| threads > 0)
+}
 
 /// Runs jobs by their numbers on as many threads as there are processors.
 ///

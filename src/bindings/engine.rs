@@ -14,6 +14,7 @@ use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::plan::Provider;
 use crate::plan::layout::Space;
+use crate::plan::regions::Watch;
 use crate::providers;
 use crate::runtime::{ContextPool, TensorSpec};
 use pyo3::prelude::*;
@@ -69,8 +70,12 @@ impl Engine {
     }
 }
 
-fn config(options: &Bound<'_, PyDict>, scope: &Scope) -> PyResult<(BuilderConfig, Vec<Arc<dyn Provider>>)> {
-    let mut config = BuilderConfig::default();
+/// Options over those of `config`.
+fn config(
+    options: &Bound<'_, PyDict>,
+    mut config: BuilderConfig,
+    scope: &Scope,
+) -> PyResult<(BuilderConfig, Vec<Arc<dyn Provider>>)> {
     let (mut chosen, mut device) = (vec![], 0);
     for (name, value) in options {
         match name.extract::<String>()?.as_str() {
@@ -121,7 +126,7 @@ impl Engine {
     ) -> PyResult<Self> {
         let network = network.try_borrow()?.inner.clone();
         let scope = calls::scope();
-        let (mut config, providers) = config(options, &scope)?;
+        let (mut config, providers) = config(options, BuilderConfig::default(), &scope)?;
         for shapes in profiles {
             let shape = |(name, (min, opt, max))| InputShape { name, min, opt, max };
             let shapes: Vec<_> = shapes.into_iter().map(shape).collect();
@@ -131,19 +136,24 @@ impl Engine {
         Ok(Self::wrap(py, engine))
     }
 
-    /// Opens an engine file, with options as `build` has them.
+    /// Opens an engine file, with options as `build` has them; what they leave out is as the file says.
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let scope = calls::scope();
-        let (config, providers) = config(options, &scope)?;
-        let engine = calls::within(py, &scope, || engine::Engine::load(&path, config, &providers))?;
+        let saved = calls::within(py, &scope, || engine::Saved::open(&path))?;
+        let (config, providers) = config(options, saved.config(), &scope)?;
+        let engine = calls::within(py, &scope, || saved.plan(config, &providers))?;
         Ok(Self::wrap(py, engine))
     }
 
-    /// An engine with other weights, by name; this one stays as it is. `options` as `build` has them.
+    /// An engine with other weights, by name; this one stays as it is. `options` as `load` has them.
     fn refit(&self, py: Python<'_>, weights: &Bound<'_, PyDict>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let scope = calls::scope();
-        let (config, providers) = config(options, &scope)?;
+        let before = BuilderConfig {
+            watch: Watch::default(),
+            ..self.engine.config.clone()
+        };
+        let (config, providers) = config(options, before, &scope)?;
         let mut arrays = BTreeMap::new();
         for (name, array) in weights {
             let name: String = name.extract()?;

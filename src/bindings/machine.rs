@@ -6,7 +6,7 @@ use crate::knobs::{self, Describe};
 use crate::network::ops::tf32::TF32;
 use crate::plan::Settings;
 use crate::providers::common::packages;
-use crate::providers::{self, PROVIDERS, cpu, cuda};
+use crate::providers::{self, PROVIDERS, cuda};
 use crate::shutdown;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// The threads that the CPU provider uses when nobody says how many.
 #[pyfunction]
 pub fn default_threads() -> usize {
-    cpu::team::default_threads()
+    crate::threads::default_threads()
 }
 
 /// Where caches are kept; None where they are switched off.
@@ -94,7 +94,7 @@ pub fn gpu_info<'py>(py: Python<'py>, device: u32) -> PyResult<Bound<'py, PyDict
 pub fn device(provider: &str) -> PyResult<String> {
     let signature = |name: &str| -> Result<String> {
         let settings = Settings {
-            threads: cpu::team::default_threads(),
+            threads: default_threads(),
             ..Settings::default()
         };
         Ok(providers::find(name, 0)?.signature(&settings))

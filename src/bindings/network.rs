@@ -286,7 +286,8 @@ impl Network {
         }
         let unsupported = unsupported.iter().map(arrays::dtype_from);
         settings.unsupported = unsupported.collect::<crate::error::Result<_>>()?;
-        Ok(calls::interruptible(py, || passes::run(&mut self.inner, &settings))?)
+        let simplify = || passes::simplify(&mut self.inner, &settings, &|_, _| true);
+        Ok(calls::interruptible(py, simplify)?)
     }
 
     /// Runs the network op by op in double precision: slow, exact, what tests compare with.

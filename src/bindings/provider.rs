@@ -68,8 +68,10 @@ impl Provider for PythonProvider {
         self.name
     }
 
-    fn signature(&self, settings: &Settings) -> String {
-        format!("{} {} {}", self.name, self.version, self.host.signature(settings))
+    fn conditions(&self, settings: &Settings) -> Vec<(String, String)> {
+        let mut found = vec![("version".into(), self.version.to_string())];
+        found.extend(self.host.conditions(settings));
+        found
     }
 
     fn space(&self) -> Space {

@@ -1,15 +1,17 @@
 //! From a network to an engine: passes, then a plan per profile.
 
+use crate::engine::built::{Built, why_anew};
 use crate::engine::config::{BuilderConfig, Hint, Precision, check_profiles};
+use crate::engine::format::Header;
 use crate::engine::stages::{self, Cut, Stage};
 use crate::engine::trial::{Exact, another_family, layered};
 use crate::engine::{Engine, Plan, Profile, likely};
 use crate::error::{Error, Result};
-use crate::network::Network;
 use crate::network::body::Body;
 use crate::network::dim::{Binding, Range};
 use crate::network::dtype::DType;
 use crate::network::graph::Graph;
+use crate::network::{LayerId, Network};
 use crate::passes;
 use crate::plan::instance;
 use crate::plan::layout::Space;
@@ -47,16 +49,17 @@ pub fn build_with(
         network.cast_ends(dtype)?;
     }
     widen_ranges(&mut network, &config.profiles)?;
-    likely::settle(&mut network);
+    let assumed = likely::assume(&mut network)?;
     let cache = config
         .timing_cache
         .clone()
         .map_or_else(TimingCache::default, TimingCache::open);
-    cache.extend(times);
+    cache.put(times);
     let original = config.refittable.then(|| Arc::new(network.clone()));
     let misspelt = config.misspelt(&network);
     let mut engine = compile(network, config, providers, &cache)?;
     engine.notes.extend(misspelt);
+    engine.notes.extend(assumed);
     engine.source = Some(source);
     engine.original = original;
     engine.notes.extend(idle_hint(&engine));
@@ -146,6 +149,7 @@ fn staged(
     let mut told = HashSet::new();
     let parts = stages.iter().flat_map(Stage::engines).flat_map(|engine| &engine.notes);
     notes.extend(parts.filter(|note| told.insert(note.as_str())).cloned());
+    let built = Built::of(&config, providers);
     notes.push(format!(
         "sizes or control flow depend on data ({}{}): planned in {} stages, with copies between them, and optimised for \
          {} where nobody knows a size",
@@ -156,7 +160,9 @@ fn staged(
     ));
     Ok(Engine {
         network: Arc::new(network),
+        portable: None,
         config,
+        built,
         plans: vec![],
         spare: None,
         stages,
@@ -224,56 +230,77 @@ fn build_in(
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
-    let counts = simplify(&mut network, precision, providers, config)?;
-    let mut engine = plan(network, config.clone(), providers, cache, &Banned::new())?;
-    engine.passes = counts
-        .into_iter()
-        .map(|(name, count)| (name.to_string(), count))
-        .collect();
+    let tell = |done| config.watch.told("Simplifying the network", done, 1);
+    tell(0)?;
+    let counts = passes::run(&mut network, &pass_settings(precision, providers))?;
+    let mut engine = lower_and_plan(network, precision, config, providers, cache)?;
+    engine.count(counts);
     Ok(engine)
 }
 
-/// Brings a network into the form that the providers read.
-pub(super) fn simplify(
-    network: &mut Network,
+/// Brings a network that the passes for all providers are done with into the form that these providers read, and plans it.
+fn lower_and_plan(
+    mut network: Network,
     precision: Precision,
-    providers: &[Arc<dyn Provider>],
     config: &BuilderConfig,
-) -> Result<passes::Counts> {
+    providers: &[Arc<dyn Provider>],
+    cache: &TimingCache,
+) -> Result<Engine> {
+    let portable = network.clone();
+    let settings = pass_settings(precision, providers);
+    let counts = passes::lower(&mut network, &settings, &has_kernel(config, providers))?;
+    config.watch.told("Simplifying the network", 1, 1)?;
+    let mut engine = plan(network, config.clone(), providers, cache, &Banned::new())?;
+    let lowered = counts.values().any(|&count| count > 0);
+    engine.portable = lowered.then(|| Arc::new(portable));
+    engine.count(counts);
+    Ok(engine)
+}
+
+/// A network as these providers read it.
+///
+/// # Errors
+/// As the passes.
+pub(super) fn simplified(
+    mut network: Network,
+    precision: Precision,
+    config: &BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+) -> Result<Network> {
+    let settings = pass_settings(precision, providers);
+    passes::simplify(&mut network, &settings, &has_kernel(config, providers))?;
+    Ok(network)
+}
+
+/// What the passes may do for these providers.
+fn pass_settings(precision: Precision, providers: &[Arc<dyn Provider>]) -> passes::Settings {
     let unsupported = [DType::Float16, DType::BFloat16]
         .into_iter()
-        .filter(|&d| !computes(providers, d))
-        .collect();
-    let settings = passes::Settings {
+        .filter(|&dtype| !computes(providers, dtype));
+    passes::Settings {
         compute: precision.dtype,
         tf32: precision.tf32,
-        unsupported,
+        unsupported: unsupported.collect(),
         refittable: false,
         ..Default::default()
-    };
-    let tell = |done| config.watch.told("Simplifying the network", done, 1);
-    tell(0)?;
-    let mut counts = passes::run(network, &settings)?;
-    let plan_settings = config.settings();
-    let has_kernel = |network: &Network, id| {
-        let runs = |p: &Arc<dyn Provider>| p.candidates(network, id, &plan_settings).is_ok();
-        providers.iter().any(runs)
-    };
-    if passes::decompose::without_kernel(network, &has_kernel)? > 0 {
-        for (name, count) in passes::tidy(network, &settings)? {
-            *counts.entry(name).or_default() += count;
-        }
     }
-    tell(1)?;
-    Ok(counts)
+}
+
+/// Whether some provider has a kernel for a layer.
+fn has_kernel(config: &BuilderConfig, providers: &[Arc<dyn Provider>]) -> impl Fn(&Network, LayerId) -> bool {
+    let settings = config.settings();
+    move |network, layer| {
+        let runs = |p: &Arc<dyn Provider>| p.candidates(network, layer, &settings).is_ok();
+        providers.iter().any(runs)
+    }
 }
 
 /// What an engine should compute: the float32 network on another family of kernels, planned without timing; on those of the
 /// same family where another one can't run it.
 fn exact(engine: &Engine, original: Network, providers: &[Arc<dyn Provider>]) -> Result<Option<Exact>> {
     let config = engine.config.untimed();
-    let planned = |mut network: Network, family: Vec<Arc<dyn Provider>>| {
-        simplify(&mut network, Precision::FLOAT32, &family, &config)?;
+    let planned = |network: Network, family: Vec<Arc<dyn Provider>>| {
+        let network = simplified(network, Precision::FLOAT32, &config, &family)?;
         Exact::of(network, engine, family)
     };
     let family = another_family(engine, providers);
@@ -296,24 +323,23 @@ fn held_to_ours(
     }
 }
 
-/// A plan per profile for a network that an engine file brought, with the times that stood beside it.
+/// A plan per profile for a network that an engine file brought, with the times that stand in its header.
 pub fn plan_again(
     network: Network,
     config: BuilderConfig,
     providers: &[Arc<dyn Provider>],
-    times: Times,
-    notes: Vec<String>,
+    header: &Header,
 ) -> Result<Engine> {
     let start = Instant::now();
     let cache = config
         .timing_cache
         .clone()
         .map_or_else(TimingCache::default, TimingCache::open);
-    cache.extend(&times);
+    cache.put(&header.times);
     let mut engine = match stages::cut(&network)? {
         Some(cuts) => staged(network, cuts, config, providers, &cache)?,
         None => {
-            let engine = plan(network, config, providers, &cache, &Banned::new())?;
+            let engine = lower_and_plan(network, config.precision(), &config, providers, &cache)?;
             let compiled: usize = engine.plans.iter().map(|plan| plan.program.compiled).sum();
             match compiled > 0 && engine.config.verify {
                 true => {
@@ -326,12 +352,12 @@ pub fn plan_again(
             }
         }
     };
-    let foreign = engine.times().keys().any(|key| !times.contains_key(key));
-    let news: Vec<_> = notes.into_iter().filter(|note| !engine.notes.contains(note)).collect();
-    engine.notes.extend(news);
-    if foreign {
-        let note = "the engine was built for another device, thread count or library version: planned anew";
-        engine.notes.push(note.into());
+    let timed = engine.times().keys().any(|key| !header.times.contains_key(key));
+    let known = header.notes.iter().filter(|note| !engine.notes.contains(note));
+    let known: Vec<String> = known.cloned().collect();
+    engine.notes.extend(known);
+    if timed {
+        engine.notes.push(why_anew(header, &engine.built));
     }
     engine.build_seconds = start.elapsed().as_secs_f64();
     Ok(engine)
@@ -393,7 +419,9 @@ pub(super) fn plan(
         notes.push(format!("the timing cache was not written: {}", e.message()));
     }
     Ok(Engine {
+        built: Built::of(&config, providers),
         network,
+        portable: None,
         config,
         plans,
         spare,

@@ -8,6 +8,7 @@ use crate::network::dtype::DType;
 use crate::network::{Network, ops};
 use crate::plan::regions::Watch;
 use crate::plan::{ExcludedForm, Settings};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -58,7 +59,8 @@ pub struct BuilderConfig {
 }
 
 /// What an engine is made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Hint {
     /// One call uses all threads.
     #[default]

@@ -91,7 +91,7 @@ fn tapped(
         probe.mark_output(tensor, &format!("tapped: {number}"))?;
     }
     let config = config.untimed();
-    builder::simplify(&mut probe, Precision::FLOAT32, reference, &config)?;
+    let probe = builder::simplified(probe, Precision::FLOAT32, &config, reference)?;
     let program = Program::build(
         Arc::new(probe),
         reference.to_vec(),

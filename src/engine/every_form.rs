@@ -2,7 +2,7 @@
 //! larger tensors, beside the reference evaluation. Conformance holds every provider to it: whatever the planner may choose
 //! is run here, whatever it would choose.
 
-use crate::engine::builder::simplify;
+use crate::engine::builder::simplified;
 use crate::engine::config::{BuilderConfig, Precision};
 use crate::error::{Error, ErrorKind, Result};
 use crate::network::array::Array;
@@ -42,14 +42,14 @@ const RUNS: usize = 2;
 ///
 /// # Errors
 /// If the inputs do not fit the network, or the reference can't evaluate it; what a kernel fails with stands in its outcome.
-pub fn run(mut network: Network, provider: &Arc<dyn Provider>, inputs: &[Array], tf32: bool) -> Result<Vec<Outcome>> {
+pub fn run(network: Network, provider: &Arc<dyn Provider>, inputs: &[Array], tf32: bool) -> Result<Vec<Outcome>> {
     let binding = reference::bind(&network, &|i| inputs[i].shape().to_vec())?;
     let config = BuilderConfig::default();
     let precision = Precision {
         tf32,
         ..Precision::FLOAT32
     };
-    simplify(&mut network, precision, std::slice::from_ref(provider), &config)?;
+    let network = simplified(network, precision, &config, std::slice::from_ref(provider))?;
     let values = values(&network, inputs)?;
     let bench = Bench {
         values: &values,

@@ -34,10 +34,7 @@ fn simplify(
         refittable: false,
         ..Default::default()
     };
-    passes::run(&mut network, &settings)?;
-    if passes::decompose::without_kernel(&mut network, keeps_whole)? > 0 {
-        passes::tidy(&mut network, &settings)?;
-    }
+    passes::simplify(&mut network, &settings, keeps_whole)?;
     let ranges = network.symbols.clone();
     network.change_bodies(|mut body| {
         body.take_ranges(|name| ranges.get(name).copied());

@@ -1,9 +1,151 @@
-//! Sizes to optimise for where nobody says any.
+//! Default dims: sizes to optimise for where nobody says any.
 
-use crate::network::Network;
+use crate::error::Result;
 use crate::network::dim::{Binding, Dim, Range};
-use std::collections::BTreeSet;
+use crate::network::op::TensorType;
+use crate::network::{Layer, Network, TensorId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// What a size is for, by what reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Height or width of an image.
+    Image,
+    /// An extent of a volume or a film.
+    Volume,
+    /// Samples of one or two channels, as of sound.
+    Signal,
+    /// Tokens, frames, boxes: whatever stands in a row.
+    Sequence,
+}
+
+impl Role {
+    /// Its default, and what is tried in its place, in turn, where that does not fit the network.
+    fn sizes(self) -> &'static [i64] {
+        match self {
+            Self::Image => &[224, 256, 320, 384, 512, 640, 299, 192, 128, 64, 32],
+            Self::Volume => &[64, 96, 128, 32, 16],
+            Self::Signal => &[16_000, 4_000, 1_024],
+            Self::Sequence => &[128, 64, 32, 16],
+        }
+    }
+}
+
+/// Defaults that make a larger tensor are not taken.
+const MOST_ELEMENTS: i64 = 1 << 27;
+
+/// Gives default dims to the sizes of inputs that nobody said, by what they are for; a batch stays 1. Gives a note with the
+/// line that says them, if there are any.
+pub fn assume(network: &mut Network) -> Result<Option<String>> {
+    let roles = roles(network)?;
+    let before = network.symbols.clone();
+    let attempts = roles.values().map(|role| role.sizes().len()).max().unwrap_or(0);
+    for attempt in 0..attempts {
+        for (name, role) in &roles {
+            let sizes = role.sizes();
+            network.symbols.entry(name.clone()).or_default().opt = sizes[attempt.min(sizes.len() - 1)];
+        }
+        agree(network);
+        if fits(network) {
+            return Ok(Some(note(network, roles.keys())));
+        }
+        network.symbols = before.clone();
+    }
+    settle(network);
+    Ok((!roles.is_empty()).then(|| note(network, roles.keys())))
+}
+
+/// The sizes of inputs that nobody said, each with what it is for, as the first layer tells that knows.
+fn roles(network: &Network) -> Result<BTreeMap<Arc<str>, Role>> {
+    let mut open: BTreeSet<Arc<str>> = network
+        .inputs()
+        .iter()
+        .flat_map(|&input| network[input].ty.shape.iter().flat_map(Dim::symbols))
+        .filter(|name| network.symbols.get(name).is_some_and(is_unsaid))
+        .collect();
+    let mut roles = BTreeMap::new();
+    for id in network.order()? {
+        let layer = &network[id];
+        let input = layer.inputs.first().copied().flatten().filter(|_| is_spatial(layer));
+        let Some((shape, role)) = input.and_then(|input| spatial_role(&network[input].ty.shape)) else {
+            continue;
+        };
+        for name in shape.iter().flat_map(Dim::symbols).filter(|name| open.remove(name)) {
+            roles.insert(name, role);
+        }
+    }
+    let batch = |input: &TensorId| network[*input].ty.shape.first().map(Dim::symbols);
+    for name in network.inputs().iter().filter_map(batch).flatten() {
+        open.remove(&name);
+    }
+    roles.extend(open.into_iter().map(|name| (name, Role::Sequence)));
+    Ok(roles)
+}
+
+/// Whether input 0 of a layer has places behind batch and channels.
+fn is_spatial(layer: &Layer) -> bool {
+    let name = layer.op.name;
+    name.contains("Conv") || name.ends_with("Pool") || name == "Resize"
+}
+
+/// The places in a shape, and what their extents are.
+fn spatial_role(shape: &[Dim]) -> Option<(&[Dim], Role)> {
+    /// More channels than a sound has are features.
+    const SOUND: i64 = 2;
+    let places = shape.get(2..)?;
+    let role = match places.len() {
+        1 if shape[1].as_const().is_some_and(|channels| channels <= SOUND) => Role::Signal,
+        1 => Role::Sequence,
+        2 => Role::Image,
+        3 => Role::Volume,
+        _ => return None,
+    };
+    Some((places, role))
+}
+
+/// Whether the network runs at its sizes to optimise for, in tensors of a reasonable size.
+fn fits(network: &Network) -> bool {
+    let opt = opt(network);
+    let sound = |ty: &TensorType| {
+        let extents = ty.shape.iter().map(|dim| dim.eval(&opt));
+        let elements = extents.map(|extent| extent.unwrap_or(1)).try_fold(1i64, |all, extent| {
+            all.checked_mul(extent)
+                .filter(|&all| extent > 0 && all <= MOST_ELEMENTS)
+        });
+        elements.is_some()
+    };
+    let dynamic = |ty: &&TensorType| ty.concrete().is_none();
+    let mut types = network.tensors().map(|(_, tensor)| &tensor.ty).filter(dynamic);
+    network.check_guards(&opt).is_ok() && types.all(sound)
+}
+
+/// What a user should know of default dims.
+fn note<'a>(network: &Network, names: impl Iterator<Item = &'a Arc<str>>) -> String {
+    let opt = opt(network);
+    let names: Vec<&str> = names.map(|name| &**name).collect();
+    let dynamic = |input: &&TensorId| network[**input].ty.concrete().is_none();
+    let line = |input: &TensorId| {
+        let tensor = &network[*input];
+        let dims = tensor
+            .ty
+            .shape
+            .iter()
+            .map(|dim| dim.eval(&opt).unwrap_or(1).to_string());
+        let dims: Vec<String> = dims.collect();
+        let comma = if dims.len() == 1 { "," } else { "" };
+        format!("{:?}: ({}{comma})", tensor.name, dims.join(", "))
+    };
+    let lines: Vec<String> = network.inputs().iter().filter(dynamic).map(line).collect();
+    format!(
+        "{ASSUMED} {}: other sizes run in kernels that were chosen for these; say yours: input_shapes={{{}}}",
+        names.join(", "),
+        lines.join(", ")
+    )
+}
+
+/// How that note begins. It is of one build, and stands in no file.
+pub const ASSUMED: &str = "default sizes were taken for";
 
 /// What a size is taken to be in turn, as long as tensors would be empty.
 const GUESSES: [i64; 4] = [16, 64, 256, 1024];
@@ -81,13 +223,19 @@ fn is_free(range: &Range) -> bool {
     (range.min, range.max) == (min, max)
 }
 
+/// Whether nobody said anything of a size.
+fn is_unsaid(range: &Range) -> bool {
+    *range == Range::default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::network::array::Array;
-    use crate::network::attr::attrs;
+    use crate::network::attr::{Attr, attrs};
     use crate::network::dtype::DType;
     use crate::network::ops;
+    use crate::passes::testing::Graph;
 
     #[test]
     fn sizes_grow_until_a_convolution_has_a_result() {
@@ -103,5 +251,82 @@ mod tests {
         settle(&mut network);
         let opt: Vec<_> = ["n", "h", "w"].iter().map(|name| network.symbols[*name].opt).collect();
         assert_eq!(opt, [1, 64, 16]);
+    }
+
+    fn opt_of(network: &Network, names: &[&str]) -> Vec<i64> {
+        names.iter().map(|&name| network.symbols[name].opt).collect()
+    }
+
+    /// A network with one convolution over the named places of its input, turned to have its channels second.
+    fn convolution(dims: &[&str], turned: bool) -> Network {
+        let mut g = Graph::new();
+        let mut x = g.input("x", &dims.join(" "));
+        let rank = dims.len() as i64;
+        if turned {
+            let perm = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+            x = g.op_with("Transpose", attrs([("perm", Attr::Ints(perm))]), &[x]);
+        }
+        let channels = g.network[x].ty.shape[1].as_const().unwrap() as usize;
+        let mut weights = vec![4, channels];
+        weights.resize(dims.len(), 3);
+        let w = g.weights(&weights);
+        let y = g.op("Conv", &[x, w]);
+        g.output(y);
+        g.network
+    }
+
+    #[test]
+    fn sizes_are_taken_by_what_they_are_for() {
+        for (dims, turned, sizes) in [
+            (&["n", "3", "h", "w"][..], false, &[1, 224, 224][..]),
+            (&["n", "h", "w", "3"], true, &[1, 224, 224]),
+            (&["n", "1", "d", "h", "w"], false, &[1, 64, 64, 64]),
+            (&["n", "1", "s"], false, &[1, 16_000]),
+            (&["n", "80", "s"], false, &[1, 128]),
+        ] {
+            let mut network = convolution(dims, turned);
+            let names: Vec<&str> = dims.iter().copied().filter(|dim| dim.parse::<i64>().is_err()).collect();
+            assert!(assume(&mut network).unwrap().is_some());
+            assert_eq!(opt_of(&network, &names), sizes, "{dims:?}");
+        }
+    }
+
+    #[test]
+    fn rows_without_places_are_sequences_and_a_batch_stays_one() {
+        let mut g = Graph::new();
+        let (ids, mask) = (g.input("ids", "batch length"), g.input("mask", "batch length"));
+        let y = g.op("Mul", &[ids, mask]);
+        g.output(y);
+        let note = assume(&mut g.network).unwrap().unwrap();
+        assert_eq!(opt_of(&g.network, &["batch", "length"]), [1, 128]);
+        assert!(
+            note.ends_with(r#"input_shapes={"ids": (1, 128), "mask": (1, 128)}"#),
+            "{note}"
+        );
+        let mut batch = Graph::new();
+        let x = batch.input("x", "batch 8");
+        batch.output(x);
+        assert_eq!(assume(&mut batch.network).unwrap(), None);
+    }
+
+    #[test]
+    fn what_somebody_said_or_the_network_wants_holds() {
+        let mut said = convolution(&["n", "3", "h", "w"], false);
+        let range = Range {
+            min: 1,
+            opt: 48,
+            max: 64,
+        };
+        said.set_range("h", range).unwrap();
+        assume(&mut said).unwrap();
+        assert_eq!(opt_of(&said, &["h", "w"]), [48, 224]);
+        let mut g = Graph::new();
+        let x = g.input("x", "n 3 h h");
+        let (w, table) = (g.weights(&[4, 3, 16, 16]), g.weights(&[4, 24, 24]));
+        let y = g.op_with("Conv", attrs([("strides", Attr::Ints(vec![16, 16]))]), &[x, w]);
+        let y = g.op("Add", &[y, table]);
+        g.output(y);
+        assume(&mut g.network).unwrap();
+        assert_eq!(opt_of(&g.network, &["h"]), [384]);
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod arithmetic;
 mod builder;
+pub mod built;
 pub mod config;
 mod culprits;
 pub mod every_form;
@@ -10,21 +11,23 @@ pub mod format;
 mod likely;
 mod refit;
 pub mod report;
+mod saved;
 pub mod stages;
 mod trial;
 mod verify;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::network::Network;
 use crate::network::dim::{Binding, Symbols};
-use crate::network::document::Document;
 use crate::network::graph::Graph;
+use crate::passes;
 use crate::plan::Provider;
 use crate::plan::program::Program;
 use crate::plan::timing::Times;
+use built::Built;
 use config::{BuilderConfig, FEWEST_CALLS};
+pub use saved::Saved;
 use stages::Stage;
-use std::path::Path;
 use std::sync::Arc;
 
 /// An optimisation profile: the least, expected and greatest value of each symbol.
@@ -34,8 +37,12 @@ pub type Profile = Symbols;
 pub struct Engine {
     /// The simplified network.
     pub network: Arc<Network>,
+    /// The network before it was lowered for the providers at hand, where that changed it: what a file keeps.
+    pub portable: Option<Arc<Network>>,
     /// How it was built.
     pub config: BuilderConfig,
+    /// What its times depend on.
+    pub built: Built,
     /// The profiles, each with its program; none where there are stages.
     pub plans: Vec<Plan>,
     /// What runs shapes outside of all profiles where the programs serve those alone.
@@ -135,69 +142,20 @@ impl Engine {
             .or_else(|| inner.find_map(|engine| engine.setback()))
     }
 
+    /// Adds how often passes rewrote something.
+    fn count(&mut self, counts: passes::Counts) {
+        for (name, count) in counts {
+            match self.passes.iter_mut().find(|(known, _)| known == name) {
+                Some((_, total)) => *total += count,
+                None => self.passes.push((name.into(), count)),
+            }
+        }
+        self.passes.sort();
+    }
+
     /// The times that decided.
     fn times(&self) -> Times {
         let plans = self.parts().into_iter().flat_map(|engine| &engine.plans);
         plans.flat_map(|plan| plan.program.times.clone()).collect()
-    }
-
-    /// Saves the engine to a file.
-    ///
-    /// # Errors
-    /// If the file can't be written; an older one of this name stays as it was.
-    pub fn save(&self, path: &Path) -> Result<()> {
-        let (network, mut weights) = Document::write(&self.network)?;
-        let source = self.original.as_deref().map(Document::write).transpose()?;
-        let source = source.map(|(document, originals)| {
-            weights.extend(originals);
-            document
-        });
-        let header = format::Header {
-            producer: format::PRODUCER.into(),
-            network,
-            source,
-            compute: self.config.compute,
-            tf32: self.config.tf32,
-            deterministic: self.config.deterministic,
-            profiles: self.profiles().cloned().collect(),
-            times: self.times(),
-            notes: self.notes.clone(),
-            weights: vec![],
-        };
-        format::save(path, header, &weights)
-    }
-
-    /// Loads an engine from a file. What was timed on another device or library is planned anew, with a note.
-    ///
-    /// # Errors
-    /// If the file is no engine, is damaged or newer than this code, or some layer runs on no provider here.
-    pub fn load(path: &Path, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Self> {
-        let (header, mut weights) = format::open(path)?;
-        let producer = header.producer.clone();
-        let refused = |e: Error| format::refused(path, &format::of_another(e, &producer));
-        config::check_profiles(&header.profiles).map_err(refused)?;
-        let originals = weights.split_off(header.network.constant_count());
-        let network = header.network.read(weights).map_err(refused)?;
-        let source = header.source.map(|source| source.read(originals).map_err(refused));
-        let source = source.transpose()?.map(Arc::new);
-        let config = BuilderConfig {
-            compute: header.compute,
-            tf32: header.tf32,
-            deterministic: header.deterministic || config.deterministic,
-            profiles: header.profiles,
-            refittable: source.is_some(),
-            // Where the build timed nothing, opening it does not begin to.
-            optimization_level: if header.times.is_empty() {
-                0
-            } else {
-                config.optimization_level
-            },
-            ..config
-        };
-        let engine = builder::plan_again(network, config, providers, header.times, header.notes).map_err(refused)?;
-        Ok(Self {
-            original: source,
-            ..engine
-        })
     }
 }

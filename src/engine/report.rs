@@ -203,6 +203,7 @@ impl Report {
             Err(_) if guessed => None,
             made => Some(made?),
         };
+        let program = instance.as_ref().map_or(program, ProgramInstance::program);
         let implementations = instance.iter().flat_map(|i| i.implementations());
         let implementations: BTreeMap<_, _> = implementations.collect();
         let kernel = |(i, step): (usize, &Step)| KernelReport {

@@ -139,7 +139,7 @@ impl Exact {
             config.excluded_forms.extend(forms);
             let again = builder::plan((*engine.network).clone(), config, providers, cache, &self.banned);
             let mut again = again.map_err(|error| error.hint(told.join("; ")))?;
-            again.passes = engine.passes;
+            (again.passes, again.portable) = (engine.passes, engine.portable);
             again.notes.extend(
                 engine
                     .notes
@@ -181,7 +181,7 @@ impl Exact {
                 cache,
                 &banned,
             )?;
-            again.passes = engine.passes;
+            (again.passes, again.portable) = (engine.passes, engine.portable);
             engine = again;
         }
         self.banned = banned;

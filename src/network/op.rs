@@ -82,6 +82,13 @@ impl TensorType {
             .collect()
     }
 
+    /// Drops the value where a symbol in the shape may make it one of another number of elements.
+    fn forget_uncertain_value(&mut self) {
+        if self.concrete().is_none() {
+            self.value = None;
+        }
+    }
+
     /// The number of elements.
     pub fn elements(&self) -> Dim {
         self.shape
@@ -511,6 +518,7 @@ impl OpDef {
             return refuse("take", ty);
         }
         let mut outputs = (self.infer)(infer)?;
+        outputs.iter_mut().for_each(TensorType::forget_uncertain_value);
         for ty in &mut outputs {
             // Elements that no expression holds are computed at run time, as those that depend on data are.
             ty.value = ty.value.take().filter(|value| !value.iter().any(Dim::is_too_long));

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::network::attr::attrs;
     use crate::passes::testing::Graph;
-    use crate::passes::{Settings, decompose, run, tidy};
+    use crate::passes::{Settings, decompose, lower, run};
 
     fn settings() -> Settings {
         Settings {
@@ -126,8 +126,7 @@ mod tests {
         let mixed = g.op_with("Einsum", equation, &[a, b]);
         g.output(mixed);
         run(&mut g.network, &settings()).unwrap();
-        decompose::without_kernel(&mut g.network, &|_, _| false).unwrap();
-        tidy(&mut g.network, &settings()).unwrap();
+        lower(&mut g.network, &settings(), &|_, _| false).unwrap();
         let found = allowed(&g.network);
         assert!(
             found.iter().any(|(name, _)| name.starts_with("MatMulInteger")),

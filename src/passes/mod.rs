@@ -135,7 +135,7 @@ static CLEAN: &[&Pass] = &[
     &clean_casts::PASS,
 ];
 
-/// Every pass, in the order in which they run.
+/// The passes whose results any provider reads, in the order in which they run. An engine file keeps the network behind them.
 pub static PIPELINE: &[Step] = &[
     // Other ways to write the same go first, so that the rules below know one way only.
     Once(&decompose::PASS),
@@ -144,13 +144,15 @@ pub static PIPELINE: &[Step] = &[
     Once(&assign_precision::PASS),
     Once(&allow_tf32::PASS),
     Once(&round_weights::PASS),
-    Once(&widen::PASS),
     // The casts that precision brought fold into weights and cancel.
     UntilStable(CLEAN),
     // Behind merge_transposes, which would turn them back.
     Once(&align_weights::PASS),
     Once(&fold_constants::PASS),
 ];
+
+/// The passes behind [`PIPELINE`] that ask what the providers at hand can do; [`lower`] runs them.
+pub static LOWERING: &[&Pass] = &[&widen::PASS];
 
 /// A pipeline that has not settled after so many rounds is a defect.
 const MAX_ROUNDS: usize = 32;
@@ -161,6 +163,27 @@ const MAX_PATCHES_PER_LAYER: usize = 64;
 /// How often each pass rewrote something, by name.
 pub type Counts = BTreeMap<&'static str, usize>;
 
+/// Adds counts to others.
+pub fn add(counts: &mut Counts, more: Counts) {
+    for (name, count) in more {
+        *counts.entry(name).or_default() += count;
+    }
+}
+
+/// Runs all passes: [`run`], then [`lower`].
+///
+/// # Errors
+/// As [`run`].
+pub fn simplify(
+    network: &mut Network,
+    settings: &Settings,
+    has_kernel: &dyn Fn(&Network, LayerId) -> bool,
+) -> Result<Counts> {
+    let mut counts = run(network, settings)?;
+    add(&mut counts, lower(network, settings, has_kernel)?);
+    Ok(counts)
+}
+
 /// Runs [`PIPELINE`].
 ///
 /// # Errors
@@ -169,19 +192,27 @@ pub fn run(network: &mut Network, settings: &Settings) -> Result<Counts> {
     run_steps(network, settings, PIPELINE)
 }
 
-/// Brings a network into its simplest form again after composite ops were written in smaller ones: as [`run`], but
-/// no pass that recognises composite ops undoes that.
+/// Writes what [`run`] left in the dtypes and ops for which the providers at hand have kernels. A network that was lowered
+/// for others may be lowered again.
 ///
 /// # Errors
 /// As [`run`].
-pub fn tidy(network: &mut Network, settings: &Settings) -> Result<Counts> {
-    let passes: Vec<_> = CLEAN
-        .iter()
-        .copied()
-        .filter(|pass| !pass.name.starts_with("recognise"))
-        .collect();
+pub fn lower(
+    network: &mut Network,
+    settings: &Settings,
+    has_kernel: &dyn Fn(&Network, LayerId) -> bool,
+) -> Result<Counts> {
     let mut runner = Runner::new(settings)?;
-    runner.until_stable(network, &passes)?;
+    for pass in LOWERING {
+        if runner.run(network, pass)? > 0 {
+            runner.until_stable(network, CLEAN)?;
+        }
+    }
+    let decomposed = decompose::without_kernel(network, has_kernel)?;
+    if decomposed > 0 {
+        *runner.counts.entry(decompose::PASS.name).or_default() += decomposed;
+        runner.tidy(network)?;
+    }
     Ok(runner.counts)
 }
 
@@ -241,6 +272,14 @@ impl<'s> Runner<'s> {
         }
         let names: Vec<_> = passes.iter().map(|p| p.name).collect();
         Err(Error::internal(format!("the passes did not settle in {MAX_ROUNDS} rounds")).got(names.join(", ")))
+    }
+
+    /// Brings a network into its simplest form again after composite ops were written in smaller ones: no pass that
+    /// recognises composite ops undoes that.
+    fn tidy(&mut self, network: &mut Network) -> Result<()> {
+        let recognises = |pass: &&&Pass| pass.name.starts_with("recognise");
+        let passes: Vec<_> = CLEAN.iter().filter(|pass| !recognises(pass)).copied().collect();
+        self.until_stable(network, &passes)
     }
 
     fn dump(&self, network: &Network, pass: &Pass, before: bool) -> Result<()> {
@@ -352,7 +391,7 @@ mod tests {
             Once(pass) => std::slice::from_ref(pass),
             UntilStable(passes) => passes,
         });
-        passes.copied().collect()
+        passes.chain(LOWERING).copied().collect()
     }
 
     #[test]
@@ -427,8 +466,7 @@ mod tests {
         let x = g.input("x", "n");
         let y = g.op("Silu", &[x]);
         g.output(y);
-        decompose::without_kernel(&mut g.network, &|_, _| false).unwrap();
-        tidy(&mut g.network, &Settings::default()).unwrap();
+        lower(&mut g.network, &Settings::default(), &|_, _| false).unwrap();
         assert!(g.network.layers().all(|(_, l)| l.op.name != "Silu"));
     }
 

@@ -43,6 +43,14 @@ pub(super) fn keys(key: &str, rounds: u32) -> impl Iterator<Item = String> {
     })
 }
 
+/// All keys under which times of the kernel of a key may stand.
+pub(super) fn alike(key: &str) -> impl Iterator<Item = String> {
+    let same = ROUNDS
+        .iter()
+        .find_map(|rounds| key.strip_suffix(&format!("|{rounds} rounds")));
+    keys(same.unwrap_or(key), ROUNDS[0])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +86,6 @@ mod tests {
     fn a_more_thorough_time_serves() {
         assert_eq!(keys("k", 3).collect::<Vec<_>>(), ["k|10 rounds", "k|3 rounds"]);
         assert_eq!(keys("k", 1).last().as_deref(), Some("k"));
+        assert!(alike("k|3 rounds").eq(["k|10 rounds", "k|3 rounds", "k"]));
     }
 }

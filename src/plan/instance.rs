@@ -1,10 +1,10 @@
 //! A program at concrete shapes: kernels instantiated, addresses decided. Owned by one context.
 
 use crate::error::{Error, Result};
-use crate::interrupt;
 use crate::knobs;
 use crate::network::dim::Binding;
 use crate::network::guard_pages;
+use crate::plan::Memory;
 use crate::plan::arena::Placed;
 use crate::plan::boundary::{Boundary, Place};
 use crate::plan::fixed::{Fixed, fixed_slots};
@@ -13,12 +13,12 @@ use crate::plan::hazards;
 use crate::plan::layout::{Operand, Space};
 use crate::plan::linking::{Bases, Linking};
 use crate::plan::order;
-use crate::plan::place::{Places, is_ahead, place};
+use crate::plan::place::place;
+use crate::plan::prepare::{Prepared, instantiate, prepare};
 use crate::plan::program::{Program, Step, operand};
 use crate::plan::queues::Foreign;
 use crate::plan::repeat::Repeats;
 use crate::plan::stretch::{Run, Running, Stretch};
-use crate::plan::{Alias, Instance, Memory, Request};
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
@@ -64,30 +64,19 @@ pub struct StepTime {
     pub implementation: String,
 }
 
-/// A program that took less than this when it was tuned runs on the caller's thread: handing over costs more.
-const SMALL: f64 = 15_000.0;
-
 impl ProgramInstance {
     /// Instantiates every kernel at these shapes. The arenas are made at the first run.
     ///
     /// # Errors
     /// If a kernel can't serve these shapes; names the layer.
     pub fn new(program: Arc<Program>, binding: &Binding, ground: &Ground) -> Result<Self> {
-        let operands = program
-            .slots
-            .iter()
-            .map(|slot| operand(&program.network, slot.tensor, slot.layout, binding));
-        let operands = operands.collect::<Result<Vec<_>>>()?;
-        let threads = threads_for(&program, &operands);
-        let mut places = place(&program, operands);
+        let Prepared {
+            program,
+            mut places,
+            instances,
+            threads,
+        } = prepare(program, binding)?;
         let fixed = fixed_slots(&program, &places, binding, threads)?;
-        let mut instances = vec![];
-        for step in (0..program.steps.len()).filter(|&s| !is_ahead(&program, s)) {
-            interrupt::poll()?;
-            let made = instantiate(&program, step, &places, binding, threads)
-                .map_err(|e| e.layer(describe(&program, &program.steps[step])))?;
-            instances.extend(made.map(|instance| (step, instance)));
-        }
         for (step, instance) in &instances {
             let named = |e: Error| e.layer(describe(&program, &program.steps[*step]));
             instance.ready().map_err(named)?;
@@ -144,6 +133,11 @@ impl ProgramInstance {
             _fixed: fixed.into_iter().flatten().collect(),
             program,
         })
+    }
+
+    /// The program that it runs: the one that it was made of, perhaps in other forms.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
     }
 
     /// dtype and shape of each result.
@@ -384,74 +378,4 @@ pub fn describe(program: &Program, step: &Step) -> String {
     } else {
         names.join(" + ")
     }
-}
-
-/// One thread for a program that is over before others could help.
-fn threads_for(program: &Program, operands: &[Operand]) -> usize {
-    let time: f64 = program.steps.iter().map(|s| s.time).sum();
-    /// Elements that a kernel goes through in about the time of a hand-over.
-    const FEW: usize = 4096;
-    // Reorders and what only moves data are not timed; the sizes of their operands tell enough.
-    let timed = |step: &Step| step.time > 0.0 || step.layers.is_empty() || step.kernel.alias() != Alias::None;
-    let timed = program.steps.iter().all(timed);
-    let short = timed && time < SMALL && operands.iter().all(|o| o.elements() <= FEW);
-    if short { 1 } else { program.threads }
-}
-
-/// Instantiates a step; `None` if there is nothing to do: no element to compute, or operands that lie in one another.
-fn instantiate(
-    program: &Program,
-    step: usize,
-    places: &Places,
-    binding: &Binding,
-    threads: usize,
-) -> Result<Option<Box<dyn Instance>>> {
-    let step = &program.steps[step];
-    let mut inputs: Vec<_> = step.inputs.iter().map(|&s| places.operands[s].clone()).collect();
-    let mut outputs: Vec<_> = step.outputs.iter().map(|&s| places.operands[s].clone()).collect();
-    if outputs.iter().all(Operand::is_empty) {
-        return Ok(None);
-    }
-    match step.kernel.alias() {
-        Alias::Reshape if places.shares(step.inputs[0], step.outputs[0]) => return Ok(None),
-        Alias::Concat(_) => {
-            for (operand, &slot) in inputs.iter_mut().zip(&step.inputs) {
-                operand.in_place = places.shares(slot, step.outputs[0]);
-            }
-            if inputs.iter().all(|o| o.in_place) {
-                return Ok(None);
-            }
-        }
-        Alias::Split(..) => {
-            for (operand, &slot) in outputs.iter_mut().zip(&step.outputs) {
-                operand.in_place = places.shares(slot, step.inputs[0]);
-            }
-            if outputs.iter().all(|o| o.in_place) {
-                return Ok(None);
-            }
-        }
-        _ => {
-            for (i, o) in step.kernel.in_place() {
-                inputs[i].in_place = places.shares(step.inputs[i], step.outputs[o]);
-            }
-        }
-    }
-    let request = Request {
-        form: &step.form,
-        inputs: &inputs,
-        outputs: &outputs,
-        binding,
-        threads,
-    };
-    create(program, step, &request).map(Some)
-}
-
-/// Instantiates a kernel where its provider wants it made.
-pub(super) fn create(program: &Program, step: &Step, request: &Request) -> Result<Box<dyn Instance>> {
-    let mut instance = None;
-    program.providers[step.provider].run(request.threads, &mut || {
-        instance = Some(step.kernel.instantiate(request)?);
-        Ok(())
-    })?;
-    instance.ok_or_else(|| Error::internal("the provider did not run the job"))
 }

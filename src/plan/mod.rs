@@ -16,10 +16,12 @@ pub mod layout;
 mod linking;
 pub mod order;
 pub mod place;
+mod prepare;
 pub mod program;
 pub mod queues;
 pub mod regions;
 mod repeat;
+mod reselect;
 mod rivals;
 mod stretch;
 mod tape;
@@ -235,6 +237,12 @@ pub trait Instance: Send {
         false
     }
 
+    /// Whether it is what its library falls back on where nothing better fits. It may have won at the shapes at which it was
+    /// timed; far from them forms are chosen again.
+    fn fallback(&self) -> bool {
+        false
+    }
+
     /// Whether its queue may record it: it does nothing but put work there.
     fn capturable(&self) -> bool {
         true
@@ -387,8 +395,15 @@ pub trait Provider: Send + Sync {
     /// Its name in options and reports.
     fn name(&self) -> &'static str;
 
-    /// What timings depend on: device, instruction set, threads, library versions.
-    fn signature(&self, settings: &Settings) -> String;
+    /// What timings depend on, by name: device, instruction sets, threads, versions of libraries.
+    fn conditions(&self, settings: &Settings) -> Vec<(String, String)>;
+
+    /// Its name and its conditions in one line, for the timing cache.
+    fn signature(&self, settings: &Settings) -> String {
+        let conditions = self.conditions(settings).into_iter();
+        let all: Vec<_> = conditions.map(|(name, value)| format!("{name} {value}")).collect();
+        format!("{} {}", self.name(), all.join(" "))
+    }
 
     /// Where its operands live.
     fn space(&self) -> Space;

@@ -6,16 +6,17 @@ use crate::network::array::{bytes_of, require};
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::choose::choose;
-use crate::plan::cover::{Cover, cover};
+use crate::plan::cover::{Cover, Group, cover};
 use crate::plan::emit::Emit;
 use crate::plan::layout::{Layout, Operand, Space};
 use crate::plan::regions::Banned;
+use crate::plan::reselect::kernels;
 use crate::plan::rivals::unfit;
 use crate::plan::timing::{self, Times, TimingCache};
 use crate::plan::tuning::Tuner;
-use crate::plan::{Form, Kernel, Memory, Provider, Refusal, Settings};
+use crate::plan::{Candidate, Form, Kernel, Memory, Provider, Refusal, Settings};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// Names a slot of one program.
 pub type SlotId = usize;
@@ -69,12 +70,16 @@ pub struct Program {
     pub compiled: usize,
     /// Threads of a CPU.
     pub threads: usize,
+    /// The shapes at which its forms were chosen.
+    pub(super) opt: Binding,
     /// The times that decided, for the engine file.
     pub times: Times,
     /// Constants that were brought to another layout or memory: all instances share them.
     pub(super) kept: Mutex<HashMap<SlotId, Weak<dyn Memory>>>,
+    /// The program in other forms, for shapes that the chosen ones do not suit.
+    variants: Mutex<Vec<(Vec<Form>, Weak<Program>)>>,
     /// Why calls are slower than they could be, once one found that.
-    pub setback: OnceLock<String>,
+    pub setback: Arc<OnceLock<String>>,
 }
 
 impl Program {
@@ -120,11 +125,13 @@ impl Program {
             notes: [cover.notes, notes].concat(),
             compiled: cover.compiled,
             threads: settings.threads,
+            opt: opt.clone(),
             times,
             network: network.clone(),
             providers,
             kept: Mutex::default(),
-            setback: OnceLock::new(),
+            variants: Mutex::default(),
+            setback: Arc::default(),
         };
         let mut emit = Emit::new(&mut program);
         for ((group, choice), form) in cover.groups.into_iter().zip(choices).zip(chosen) {
@@ -135,6 +142,58 @@ impl Program {
         emit.results()?;
         program.fetch_inputs_first();
         Ok(program)
+    }
+
+    /// The same kernels in other forms: one for each step that runs layers. Whoever asks for the same gets the same.
+    ///
+    /// # Errors
+    /// If a tensor can't be brought to where it is read.
+    pub(super) fn in_forms(&self, forms: Vec<Form>) -> Result<Arc<Self>> {
+        let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        variants.retain(|(_, variant)| variant.strong_count() > 0);
+        let known = variants.iter().find(|(known, _)| *known == forms);
+        if let Some(variant) = known.and_then(|(_, variant)| variant.upgrade()) {
+            return Ok(variant);
+        }
+        let mut made = Self {
+            network: self.network.clone(),
+            providers: self.providers.clone(),
+            steps: vec![],
+            slots: vec![],
+            outputs: vec![],
+            refusals: self.refusals.clone(),
+            notes: self.notes.clone(),
+            compiled: self.compiled,
+            threads: self.threads,
+            opt: self.opt.clone(),
+            times: self.times.clone(),
+            kept: Mutex::default(),
+            variants: Mutex::default(),
+            setback: self.setback.clone(),
+        };
+        let mut emit = Emit::new(&mut made);
+        for (step, form) in kernels(self).zip(&forms) {
+            emit.kernel(self.group(step), form.clone(), step.time)?;
+        }
+        emit.results()?;
+        made.fetch_inputs_first();
+        let made = Arc::new(made);
+        variants.push((forms, Arc::downgrade(&made)));
+        Ok(made)
+    }
+
+    /// What the cover chose for a step.
+    pub(super) fn group(&self, step: &Step) -> Group {
+        let tensors = |slots: &[SlotId]| slots.iter().map(|&slot| self.slots[slot].tensor).collect();
+        Group {
+            provider: step.provider,
+            candidate: Candidate {
+                kernel: step.kernel.clone(),
+                layers: step.layers.clone(),
+                inputs: tensors(&step.inputs),
+                outputs: tensors(&step.outputs),
+            },
+        }
     }
 
     /// The steps that compilers of others made.

@@ -7,6 +7,7 @@
 use crate::error::Result;
 use crate::interrupt;
 use crate::network::array::{Buffer, require};
+use crate::plan::effort;
 use crate::plan::layout::Operand;
 use crate::plan::{Call, Form, Instance, Kernel, Provider, Request};
 use std::collections::BTreeMap;
@@ -54,9 +55,13 @@ impl TimingCache {
         }
     }
 
-    /// Adds times that came with an engine file.
-    pub fn extend(&self, times: &Times) {
-        lock(&self.times).extend(times.iter().map(|(k, &v)| (k.clone(), v)));
+    /// Puts times in the place of all that are known of the same kernels, however often those were timed.
+    pub fn put(&self, times: &Times) {
+        let mut known = lock(&self.times);
+        for key in times.keys().flat_map(|key| effort::alike(key)) {
+            known.remove(&key);
+        }
+        known.extend(times.iter().map(|(key, &time)| (key.clone(), time)));
     }
 
     /// The time of a key, measured if it is not known yet.

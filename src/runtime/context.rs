@@ -249,9 +249,9 @@ impl ExecutionContext {
     pub unsafe fn profile_run(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Vec<LayerTime>> {
         // SAFETY: the caller vouches for the addresses.
         let times = unsafe { self.current()?.profile(inputs, outputs) }?;
-        let program = self.engine.program(self.profile().unwrap_or_default());
+        let program = self.current()?.program().clone();
         let named = |time: StepTime| LayerTime {
-            layers: describe(program, &program.steps[time.step]),
+            layers: describe(&program, &program.steps[time.step]),
             implementation: time.implementation,
             nanoseconds: time.nanoseconds,
         };

@@ -116,6 +116,22 @@ def optimized(network: nx.Network, batch: int = 2, **options: Any) -> Any:
     return get_backend("cuda", fallback=given.pop("fallback", True)).optimize_model(network, profile, **given)
 
 
+def gate_weights() -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Those of the convolution of `gated`."""
+    return np.random.default_rng(0).standard_normal((3, 3, 3, 3)).astype(np.float32) / 5
+
+
+def gated() -> nx.Network:
+    """A convolution, an activation that is given by smaller ops, a sum with what came in, at any batch."""
+    made = nx.Network("gated")
+    x = made.add_input("x", "float32", ["batch", 3, 16, 16])
+    y = made.add_layer("Conv", [x, made.add_constant("w", gate_weights())], {"pads": [1, 1, 1, 1]})[0]
+    y = made.add_layer("Silu", [y])[0]
+    y = made.add_layer("Add", [y, x])[0]
+    made.mark_output(made.add_layer("Softmax", [y], {"axis": -1})[0], "y")
+    return made
+
+
 def call(model: Any, batch: int = 2) -> None:
     """Runs it on zeros, and sees that shapes and dtypes are right: the numbers are not."""
     inputs = {p.name: np.zeros((batch, *p.shape[1:]), p.dtype) for p in model.inputs}
@@ -144,6 +160,18 @@ def leaves_nothing(job: Callable[Given, Found]) -> Callable[Given, Found]:
         return found
 
     return watched
+
+
+@leaves_nothing
+def saved(path: Path, precision: str) -> None:
+    """Builds an engine for the recorded device, without looking at its numbers, and saves it."""
+    optimized(gated(), precision=precision, verify=False).save(path)
+
+
+@leaves_nothing
+def opened(path: Path) -> list[Row]:
+    """The kernels of an engine file on the recorded device."""
+    return kernels(get_backend("cuda").load(path, timing_cache=False))
 
 
 def _gauges(recorded: Recorded) -> dict[str, int]:

@@ -12,6 +12,7 @@ import pytest
 
 import neurenix as nx
 from neurenix import _native
+from neurenix.hardware.tensorrt import TensorRTBackend
 
 pytest.importorskip("xxhash")
 from fuzz.engine_file import MAGIC, PREAMBLE, File, assembled
@@ -144,8 +145,16 @@ class TestForgedFiles:
     def test_fields_unknown_missing_or_of_a_newer_version(self, forged: Any, refused: Refused) -> None:
         refused(forged(lambda file: file.header.update(run="rm -rf /")))
         refused(forged(lambda file: file.header.pop("network")))
-        message = refused(forged(lambda file: file.header.update(source=file.header["network"])))
+        message = refused(forged(lambda file: setattr(file, "version", 2)))
         assert "what its format version has not" in message
+
+    def test_options_that_no_build_has(self, forged: Any, refused: Refused, tmp_path: Path) -> None:
+        for wrong in ({"threads": 0}, {"threads": -1}, {"optimization_level": 6}, {"hint": "best"}, {"clock": 1}):
+            refused(forged(lambda file, wrong=wrong: file.header["built"].update(wrong)))
+        path = tmp_path / "many.engine"
+        path.write_bytes(forged(lambda file: file.header["built"].update(threads=1 << 60)))
+        opened = TensorRTBackend(timing_cache=False).load(path)
+        assert opened.report()["threads"]["call"] == _native.default_threads()
 
     def test_what_only_the_neurenix_that_wrote_it_knows(self, forged: Any, refused: Refused) -> None:
         """A field, an op or an attribute that came later: the message says which Neurenix that was."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,20 @@ pytest.importorskip("onnx")
 pytest.importorskip("xxhash")
 from fuzz.engine_file import File
 from tests.engine.sound import backend
-from tests.engine.versions import BIAS, DATA, FILES, WEIGHTS, expected, sample
+from tests.engine.versions import BIAS, DATA, FILES, OLDER, WEIGHTS, expected, sample
 
 #: The newest format version.
-NEWEST = 2
+NEWEST = 3
 
 
 def test_a_file_of_every_version_is_kept() -> None:
     kept = {path.name: File.read(path.read_bytes()).version for path in DATA.glob("*.engine")}
-    assert set(kept) == set(FILES) and set(kept.values()) == set(range(1, NEWEST + 1))
+    assert set(kept) == {*FILES, *OLDER} and set(kept.values()) == set(range(1, NEWEST + 1))
+    assert {kept[name] for name in FILES} == {NEWEST}
     assert all(name.startswith(f"engine-{version}") for name, version in kept.items())
 
 
-@pytest.mark.parametrize("name", ["engine-1.engine", "engine-2.engine"])
+@pytest.mark.parametrize("name", ["engine-1.engine", "engine-2.engine", "engine-3.engine"])
 def test_plain_engines_open(name: str) -> None:
     opened = backend().load(DATA / name)
     assert opened.profiles[0]["n"] == (1, 2, 4) and opened.profiles[1]["m"] == (2, 6, 8)
@@ -38,21 +40,30 @@ def test_plain_engines_open(name: str) -> None:
         opened({"x": sample(3)["x"], "z": sample(2)["z"]})
 
 
-def test_an_engine_with_networks_in_its_layers_opens() -> None:
-    opened = backend().load(DATA / "engine-1-stages.engine")
+@pytest.mark.parametrize("name", ["engine-1-stages.engine", "engine-3-stages.engine"])
+def test_an_engine_with_networks_in_its_layers_opens(name: str) -> None:
+    opened = backend().load(DATA / name)
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     for flag, want in ((True, x + x), (False, x - 1)):
         np.testing.assert_array_equal(opened({"c": np.array(flag), "x": x})["y"], want)
 
 
-def test_times_of_another_machine_are_said_and_measured_anew(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("name", "said"), [
+    ("engine-1.engine", "cpu of nobody, .*, here cpu "),
+    ("engine-3.engine", "processor of nobody, .*, here "),
+])  # fmt: skip
+def test_times_of_another_machine_are_said_and_measured_anew(
+    name: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "neurenix"):
-        backend().load(DATA / "engine-1.engine", optimization_level=1)
-    assert [r for r in caplog.records if "planned anew" in r.getMessage()]
+        backend().load(DATA / name, optimization_level=1)
+    told = [r.getMessage() for r in caplog.records if "planned anew" in r.getMessage()]
+    assert len(told) == 1 and re.search(said, told[0]), told
 
 
-def test_an_engine_that_keeps_its_source_is_refitted() -> None:
-    opened = backend().load(DATA / "engine-2.engine")
+@pytest.mark.parametrize("name", ["engine-2.engine", "engine-3.engine"])
+def test_an_engine_that_keeps_its_source_is_refitted(name: str) -> None:
+    opened = backend().load(DATA / name)
     opened.update_weights({"w": 2 * WEIGHTS, "b": 2 * BIAS})
     given = sample(2)
     doubled = expected(given) * 2 - given["z"].reshape(-1, 2)
@@ -74,6 +85,6 @@ def fields(value: Any, path: str = "") -> set[str]:
         return {field for item in value for field in fields(item, path + "[]")}
     if not isinstance(value, dict):
         return set()
-    named = path.endswith(("/times", "/profiles[]", "/symbols", "/attrs", "/bodies"))
+    named = path.endswith(("/times", "/profiles[]", "/symbols", "/attrs", "/bodies", "/exclude", "/devices[][]"))
     found = {path + "/*" if named else f"{path}/{key}" for key in value}
     return found | {f for key, item in value.items() for f in fields(item, path + "/*" if named else f"{path}/{key}")}

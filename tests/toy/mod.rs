@@ -210,8 +210,8 @@ impl Provider for Toy {
     fn name(&self) -> &'static str {
         if self.far { "far" } else { "toy" }
     }
-    fn signature(&self, _: &Settings) -> String {
-        "toy".into()
+    fn conditions(&self, _: &Settings) -> Vec<(String, String)> {
+        vec![]
     }
     fn space(&self) -> Space {
         if self.far { Space::Device(0) } else { Space::Host }

@@ -212,14 +212,20 @@ class Backend:
         return ready.run(inputs)
 
     def load(self, path: str | os.PathLike[str], **options: Any) -> OptimizedModel:
-        """Opens a saved engine; what was tuned on another device is planned anew, with one warning.
+        """Opens a saved engine.
+
+        Precision, `deterministic` and profiles are those of the build, and so are `threads` (as many as there are here
+        at most), `hint`, `optimization_level`, `exclude` and `workspace_size` unless `options`, or those of the backend,
+        say otherwise. Nothing is timed where the device and the versions of its libraries are those of the build; else the
+        engine is planned anew, with one warning that says what differs.
 
         Raises `FileError` when the file can't be read, `FormatError` when it is damaged, newer, or no engine.
         """
-        wanted = Options.of(**dict(self._options) | options)
+        given = dict(self._options) | options
+        wanted = Options.of(**given)
         wanted.register_plugins()
         chosen, refused = self._choose(wanted)
-        native = wanted.native(chosen, self.device)
+        native = wanted.opening(given, chosen, self.device)
         _warm_up(native)
         engine = _native.Engine.load(os.fspath(path), native)
         for note in engine.notes:

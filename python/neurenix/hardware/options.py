@@ -20,6 +20,15 @@ from neurenix.log import LOG
 #: What each precision means for float32 layers.
 PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
+#: The options that an engine file keeps, and what the native module calls them.
+KEPT = {
+    "threads": "threads",
+    "hint": "hint",
+    "optimization_level": "optimization_level",
+    "exclude": "exclude",
+    "workspace_size": "workspace",
+}
+
 #: What inputs and outputs may be, and numpy's and ml_dtypes' names of that.
 IO_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -146,6 +155,11 @@ class Options:
             "listener": Listener(self.progress),
             "providers": [*providers, "cpu"] if alone else list(providers),
         }
+
+    def opening(self, given: Mapping[str, Any], providers: Sequence[str], device: int = 0) -> dict[str, Any]:
+        """As `native`, for an engine file: of what the file says of its build, that alone which is `given`."""
+        kept = {native for option, native in KEPT.items() if given.get(option) is None}
+        return {name: value for name, value in self.native(providers, device).items() if name not in kept}
 
     def _timing_cache(self) -> str | None:
         if isinstance(self.timing_cache, str):

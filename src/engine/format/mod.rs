@@ -12,6 +12,7 @@ pub use read::{of_another, open, parse, refused};
 pub use write::save;
 
 use crate::engine::Profile;
+use crate::engine::built::Built;
 use crate::network::document::Document;
 use crate::network::dtype::DType;
 use crate::plan::timing::Times;
@@ -22,7 +23,7 @@ pub const MAGIC: &[u8; 8] = b"NRNXENG\x1a";
 /// Which Neurenix writes files.
 pub const PRODUCER: &str = concat!("neurenix ", env!("CARGO_PKG_VERSION"));
 /// The newest format version that this code reads. It writes the oldest that has what the engine needs.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Weights start at multiples of this.
 pub const WEIGHT_ALIGNMENT: usize = 256;
 /// A longer header can't be ours.
@@ -41,7 +42,7 @@ const _: () = assert!(cfg!(target_endian = "little"), "engine files are little-e
 pub struct Header {
     /// Which Neurenix wrote it. It stands in headers of every version.
     pub producer: String,
-    /// The simplified network.
+    /// The simplified network, before it is lowered for providers.
     pub network: Document,
     /// The network as it came, where its weights can be replaced; their places stand behind those of the other. From
     /// version 2 on.
@@ -55,6 +56,9 @@ pub struct Header {
     /// Whether nothing may be timed when it is opened either, so that it computes the same. From version 2 on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deterministic: bool,
+    /// The build for which the times hold. From version 3 on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub built: Option<Built>,
     /// The ranges of shapes that it is optimised for.
     pub profiles: Vec<Profile>,
     /// Times of kernels by key; the key names the device.
@@ -68,10 +72,10 @@ pub struct Header {
 impl Header {
     /// The oldest format version that has all its fields.
     fn version(&self) -> u32 {
-        if self.source.is_some() || self.deterministic {
-            2
-        } else {
-            1
+        match self {
+            Self { built: Some(_), .. } => 3,
+            _ if self.source.is_some() || self.deterministic => 2,
+            _ => 1,
         }
     }
 }

@@ -25,14 +25,13 @@ impl Provider for Cpu {
         "cpu"
     }
 
-    fn signature(&self, settings: &Settings) -> String {
-        let onednn = handle::onednn_version();
-        format!(
-            "cpu {} {} threads {} onednn {onednn}",
-            model(),
-            features(),
-            settings.threads
-        )
+    fn conditions(&self, settings: &Settings) -> Vec<(String, String)> {
+        vec![
+            ("processor".into(), model().into()),
+            ("instructions".into(), features()),
+            ("threads".into(), settings.threads.to_string()),
+            ("onednn".into(), handle::onednn_version()),
+        ]
     }
 
     fn space(&self) -> Space {

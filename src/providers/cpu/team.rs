@@ -16,7 +16,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
     sync::{
-        Mutex, Once, OnceLock, PoisonError,
+        Mutex, Once, PoisonError,
         atomic::{AtomicPtr, Ordering},
     },
 };
@@ -24,6 +24,7 @@ use std::{
 use self::gate::Gate;
 use super::bridge::ffi;
 use crate::error::{Error, Result};
+use crate::threads::default_threads;
 
 thread_local! {
     /// How many threads share the work that the current thread was given; 0 outside of any.
@@ -32,29 +33,6 @@ thread_local! {
 
 /// The process's gate. A forked child starts with a new one, since no team survives a fork.
 static GATE: AtomicPtr<Gate> = AtomicPtr::new(ptr::null_mut());
-
-/// How many threads a plan uses when nobody says: `NEURENIX_THREADS`, else `OMP_NUM_THREADS`, else as many cores as
-/// the affinity mask and the cgroup's quota leave.
-pub fn default_threads() -> usize {
-    static THREADS: OnceLock<usize> = OnceLock::new();
-    *THREADS.get_or_init(|| {
-        let said = ["NEURENIX_THREADS", "OMP_NUM_THREADS"]
-            .iter()
-            .find_map(|name| first_number(name));
-        said.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
-    })
-}
-
-/// `OMP_NUM_THREADS` may be a list, one number per nesting level; the first one counts.
-fn first_number(variable: &str) -> Option<usize> {
-    let text = std::env::var(variable).ok()?;
-    text.split(',')
-        .next()?
-        .trim()
-        .parse()
-        .ok()
-        .filter(|&threads| threads > 0)
-}
 
 /// How many threads [`parallel_for`] would use here.
 pub fn size() -> usize {

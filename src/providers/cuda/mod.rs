@@ -152,14 +152,18 @@ impl Provider for Cuda {
         "cuda"
     }
 
-    fn signature(&self, _settings: &Settings) -> String {
+    fn conditions(&self, _settings: &Settings) -> Vec<(String, String)> {
         let device = &self.gpu.device;
-        let (name, sms, driver) = (&device.name, device.multiprocessors, device.driver_version);
-        let libraries = self.gpu.libraries().into_iter();
-        let libraries: Vec<_> = libraries.map(|(name, version)| format!("{name} {version}")).collect();
         // Kernels that are generated come with the version, those in files with their digest.
-        let ours = concat!(env!("CARGO_PKG_VERSION"), " kernels ", env!("NEURENIX_KERNELS"));
-        format!("cuda {ours} {name} {sms} SMs driver {driver} {}", libraries.join(" "))
+        let mut found = vec![
+            ("neurenix".into(), env!("CARGO_PKG_VERSION").into()),
+            ("kernels".into(), env!("NEURENIX_KERNELS").into()),
+            ("GPU".into(), device.name.clone()),
+            ("SMs".into(), device.multiprocessors.to_string()),
+            ("driver".into(), device.driver_version.to_string()),
+        ];
+        found.extend(self.gpu.libraries());
+        found
     }
 
     fn space(&self) -> Space {

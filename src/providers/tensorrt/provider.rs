@@ -52,8 +52,8 @@ impl Provider for TensorRt {
         NAME
     }
 
-    fn signature(&self, _settings: &Settings) -> String {
-        self.compiler.signature.clone()
+    fn conditions(&self, _settings: &Settings) -> Vec<(String, String)> {
+        vec![("compiler".into(), self.compiler.signature.clone())]
     }
 
     fn space(&self) -> Space {

@@ -63,6 +63,11 @@ impl Primitive {
         self.implementation().contains("ref")
     }
 
+    /// Whether it writes its windows one beside the other and multiplies matrices.
+    pub fn is_by_gemm(&self) -> bool {
+        self.implementation().contains("gemm")
+    }
+
     /// The format that the weights must be in; none where the primitive has no constant weights.
     pub fn weight_format(&self) -> Option<WeightFormat> {
         let format = self.raw.weight_format();

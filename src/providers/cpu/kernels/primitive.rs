@@ -163,6 +163,10 @@ impl Instance for PrimitiveInstance {
         self.primitive.is_reference()
     }
 
+    fn fallback(&self) -> bool {
+        self.primitive.is_by_gemm()
+    }
+
     fn run(&mut self, call: &Call) -> Result<()> {
         self.addresses.clear();
         for argument in &mut self.arguments {

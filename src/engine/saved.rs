@@ -1,0 +1,132 @@
+//! Engines in files.
+
+use crate::engine::built::{ANEW, Built};
+use crate::engine::config::BuilderConfig;
+use crate::engine::format::{self, Header};
+use crate::engine::likely::ASSUMED;
+use crate::engine::{Engine, builder, config};
+use crate::error::{Error, Result};
+use crate::network::Network;
+use crate::network::array::Array;
+use crate::network::document::Document;
+use crate::plan::Provider;
+use crate::threads::default_threads;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An engine file that was read, and is not planned yet.
+pub struct Saved {
+    path: PathBuf,
+    header: Header,
+    weights: Vec<Array>,
+}
+
+impl Saved {
+    /// Reads an engine file; its weights are mapped.
+    ///
+    /// # Errors
+    /// If the file is no engine, is damaged or newer than this code.
+    pub fn open(path: &Path) -> Result<Self> {
+        let (header, weights) = format::open(path)?;
+        let saved = Self {
+            path: path.into(),
+            header,
+            weights,
+        };
+        let sound = config::check_profiles(&saved.header.profiles);
+        let sound = sound.and_then(|()| saved.header.built.as_ref().map_or(Ok(()), Built::check));
+        sound.map_err(|e| saved.refused(e))?;
+        Ok(saved)
+    }
+
+    /// How it was built, as far as the file says: the options that hold unless the caller says otherwise.
+    pub fn config(&self) -> BuilderConfig {
+        let known = self.header.built.as_ref().map(Built::config);
+        let config = known.unwrap_or_else(|| BuilderConfig {
+            threads: default_threads(),
+            ..BuilderConfig::default()
+        });
+        BuilderConfig {
+            // Where the build timed nothing, opening it does not begin to.
+            optimization_level: match self.header.times.is_empty() {
+                true => 0,
+                false => config.optimization_level,
+            },
+            ..config
+        }
+    }
+
+    /// Plans the engine. Precision and profiles are those of the build; what was timed otherwise is planned anew, with a note.
+    ///
+    /// # Errors
+    /// If the network is damaged, or some layer runs on no provider here.
+    pub fn plan(mut self, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
+        let (network, source) = self.networks().map_err(|e| self.refused(e))?;
+        let header = &self.header;
+        let config = BuilderConfig {
+            compute: header.compute,
+            tf32: header.tf32,
+            deterministic: header.deterministic || config.deterministic,
+            profiles: header.profiles.clone(),
+            refittable: source.is_some(),
+            ..config
+        };
+        let engine = builder::plan_again(network, config, providers, header).map_err(|e| self.refused(e))?;
+        Ok(Engine {
+            original: source,
+            ..engine
+        })
+    }
+
+    /// The network, and the one as it came where its weights can be replaced.
+    fn networks(&mut self) -> Result<(Network, Option<Arc<Network>>)> {
+        let network = std::mem::take(&mut self.header.network);
+        let mut weights = std::mem::take(&mut self.weights);
+        let originals = weights.split_off(network.constant_count());
+        let source = self.header.source.take().map(|source| source.read(originals));
+        Ok((network.read(weights)?, source.transpose()?.map(Arc::new)))
+    }
+
+    fn refused(&self, error: Error) -> Error {
+        format::refused(&self.path, &format::of_another(error, &self.header.producer))
+    }
+}
+
+impl Engine {
+    /// Saves the engine to a file.
+    ///
+    /// # Errors
+    /// If the file can't be written; an older one of this name stays as it was.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let (network, mut weights) = Document::write(self.portable.as_ref().unwrap_or(&self.network))?;
+        let source = self.original.as_deref().map(Document::write).transpose()?;
+        let source = source.map(|(document, originals)| {
+            weights.extend(originals);
+            document
+        });
+        let passing = |note: &&String| note.starts_with(ANEW) || note.starts_with(ASSUMED);
+        let lasting = self.notes.iter().filter(|note| !passing(note));
+        let header = Header {
+            producer: format::PRODUCER.into(),
+            network,
+            source,
+            compute: self.config.compute,
+            tf32: self.config.tf32,
+            deterministic: self.config.deterministic,
+            built: Some(self.built.clone()),
+            profiles: self.profiles().cloned().collect(),
+            times: self.times(),
+            notes: lasting.cloned().collect(),
+            weights: vec![],
+        };
+        format::save(path, header, &weights)
+    }
+
+    /// Opens an engine file with these options.
+    ///
+    /// # Errors
+    /// As [`Saved::open`] and [`Saved::plan`].
+    pub fn load(path: &Path, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Self> {
+        Saved::open(path)?.plan(config, providers)
+    }
+}

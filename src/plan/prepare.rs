@@ -1,0 +1,134 @@
+//! The kernels of a program at concrete shapes, before they have memory.
+
+use crate::error::{Error, Result};
+use crate::interrupt;
+use crate::network::dim::Binding;
+use crate::plan::instance::describe;
+use crate::plan::layout::Operand;
+use crate::plan::place::{Places, is_ahead, place};
+use crate::plan::program::{Program, Step, operand};
+use crate::plan::reselect::Reselect;
+use crate::plan::{Alias, Instance, Request};
+use std::sync::Arc;
+
+/// A program at concrete shapes: where its operands lie, and the instance of each step that has something to do.
+pub(super) struct Prepared {
+    pub program: Arc<Program>,
+    pub places: Places,
+    pub instances: Vec<(usize, Box<dyn Instance>)>,
+    pub threads: usize,
+}
+
+/// Instantiates the kernels of a program. Where some have a reference implementation alone in the forms that were chosen at
+/// other shapes, forms are chosen again.
+///
+/// # Errors
+/// If a kernel can't serve these shapes; names the layer.
+pub(super) fn prepare(program: Arc<Program>, binding: &Binding) -> Result<Prepared> {
+    let mut prepared = as_it_is(program, binding)?;
+    let mut reselect = Reselect::new(binding);
+    while let Some(program) = reselect.better(&prepared)? {
+        match as_it_is(program, binding) {
+            Ok(other) => prepared = other,
+            // What was chosen by rules alone need not fit the shapes; slow kernels that do are at hand.
+            Err(_) => break,
+        }
+    }
+    Ok(prepared)
+}
+
+fn as_it_is(program: Arc<Program>, binding: &Binding) -> Result<Prepared> {
+    let operands = program
+        .slots
+        .iter()
+        .map(|slot| operand(&program.network, slot.tensor, slot.layout, binding));
+    let operands = operands.collect::<Result<Vec<_>>>()?;
+    let threads = threads_for(&program, &operands);
+    let places = place(&program, operands);
+    let mut instances = vec![];
+    for step in (0..program.steps.len()).filter(|&step| !is_ahead(&program, step)) {
+        interrupt::poll()?;
+        let made = instantiate(&program, step, &places, binding, threads)
+            .map_err(|e| e.layer(describe(&program, &program.steps[step])))?;
+        instances.extend(made.map(|instance| (step, instance)));
+    }
+    Ok(Prepared {
+        program,
+        places,
+        instances,
+        threads,
+    })
+}
+
+/// A program that took less than this when it was tuned runs on the caller's thread: handing over costs more.
+const SMALL: f64 = 15_000.0;
+
+/// One thread for a program that is over before others could help.
+fn threads_for(program: &Program, operands: &[Operand]) -> usize {
+    let time: f64 = program.steps.iter().map(|s| s.time).sum();
+    /// Elements that a kernel goes through in about the time of a hand-over.
+    const FEW: usize = 4096;
+    // Reorders and what only moves data are not timed; the sizes of their operands tell enough.
+    let timed = |step: &Step| step.time > 0.0 || step.layers.is_empty() || step.kernel.alias() != Alias::None;
+    let timed = program.steps.iter().all(timed);
+    let short = timed && time < SMALL && operands.iter().all(|o| o.elements() <= FEW);
+    if short { 1 } else { program.threads }
+}
+
+/// Instantiates a step; `None` if there is nothing to do: no element to compute, or operands that lie in one another.
+pub(super) fn instantiate(
+    program: &Program,
+    step: usize,
+    places: &Places,
+    binding: &Binding,
+    threads: usize,
+) -> Result<Option<Box<dyn Instance>>> {
+    let step = &program.steps[step];
+    let mut inputs: Vec<_> = step.inputs.iter().map(|&s| places.operands[s].clone()).collect();
+    let mut outputs: Vec<_> = step.outputs.iter().map(|&s| places.operands[s].clone()).collect();
+    if outputs.iter().all(Operand::is_empty) {
+        return Ok(None);
+    }
+    match step.kernel.alias() {
+        Alias::Reshape if places.shares(step.inputs[0], step.outputs[0]) => return Ok(None),
+        Alias::Concat(_) => {
+            for (operand, &slot) in inputs.iter_mut().zip(&step.inputs) {
+                operand.in_place = places.shares(slot, step.outputs[0]);
+            }
+            if inputs.iter().all(|o| o.in_place) {
+                return Ok(None);
+            }
+        }
+        Alias::Split(..) => {
+            for (operand, &slot) in outputs.iter_mut().zip(&step.outputs) {
+                operand.in_place = places.shares(slot, step.inputs[0]);
+            }
+            if outputs.iter().all(|o| o.in_place) {
+                return Ok(None);
+            }
+        }
+        _ => {
+            for (i, o) in step.kernel.in_place() {
+                inputs[i].in_place = places.shares(step.inputs[i], step.outputs[o]);
+            }
+        }
+    }
+    let request = Request {
+        form: &step.form,
+        inputs: &inputs,
+        outputs: &outputs,
+        binding,
+        threads,
+    };
+    create(program, step, &request).map(Some)
+}
+
+/// Instantiates a kernel where its provider wants it made.
+pub(super) fn create(program: &Program, step: &Step, request: &Request) -> Result<Box<dyn Instance>> {
+    let mut instance = None;
+    program.providers[step.provider].run(request.threads, &mut || {
+        instance = Some(step.kernel.instantiate(request)?);
+        Ok(())
+    })?;
+    instance.ok_or_else(|| Error::internal("the provider did not run the job"))
+}
