@@ -143,7 +143,9 @@ fn read_plain(object: &Bound<'_, PyAny>, dtype: DType) -> Result<Array> {
             .got("floating-point numbers")
             .hint("give integers: nothing is rounded here"));
     }
-    let array = py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "asarray"), (object, wanted))?;
+    let array = py
+        .import(intern!(py, "numpy"))?
+        .call_method1(intern!(py, "asarray"), (object, wanted))?;
     read_numpy(array.cast::<PyUntypedArray>().map_err(PyErr::from)?)
 }
 
@@ -187,10 +189,12 @@ fn read_foreign(object: &Bound<'_, PyAny>) -> Result<Array> {
     if object.hasattr(intern!(py, "__dlpack__"))? {
         let is_meta = object.getattr_opt(intern!(py, "is_meta"))?;
         if is_meta.is_some_and(|flag| flag.is_truthy().unwrap_or(false)) {
-            return Err(Error::invalid("the tensor has no elements: it lies on torch's meta device")
-                .expected("a tensor in memory")
-                .got("device meta")
-                .hint("make it on a device, for example with torch.zeros_like(x, device=\"cpu\")"));
+            return Err(
+                Error::invalid("the tensor has no elements: it lies on torch's meta device")
+                    .expected("a tensor in memory")
+                    .got("device meta")
+                    .hint("make it on a device, for example with torch.zeros_like(x, device=\"cpu\")"),
+            );
         }
         if let Some(device) = dlpack::foreign_device(object)? {
             return Err(Error::invalid("the array is not in the processor's memory")
@@ -205,7 +209,10 @@ fn read_foreign(object: &Bound<'_, PyAny>) -> Result<Array> {
         };
         // torch leaves conjugation and signs open until somebody computes; DLPack does not carry them.
         for (asks, settles) in [("is_conj", "resolve_conj"), ("is_neg", "resolve_neg")] {
-            let is_open = object.getattr_opt(asks)?.map(|ask| ask.call0()?.is_truthy()).transpose()?;
+            let is_open = object
+                .getattr_opt(asks)?
+                .map(|ask| ask.call0()?.is_truthy())
+                .transpose()?;
             if is_open == Some(true) {
                 object = calls::call_method(&object, settles, ())?;
             }

@@ -113,6 +113,7 @@ impl<'a> Reselect<'a> {
             opt: self.binding,
             cache: &TimingCache::default(),
             times: Default::default(),
+            notes: vec![],
         };
         let groups: Vec<Group> = kernels(program).map(|step| program.group(step)).collect();
         let (edges, numbers) = tuner.edges(&groups)?;
