@@ -44,7 +44,7 @@ def test_random_networks_give_what_the_reference_does(tmp_path: Path, number: in
 
 
 def test_random_networks_at_the_ends_of_their_symbols_behind_guard_pages(tmp_path: Path) -> None:
-    """In processes of their own: what is read when the first buffer is made can't be changed here, and a crash is a finding."""
+    """In processes of their own: what the first buffer reads can't be changed here, and a crash is a finding."""
     for placement, first in (("behind", 0), ("before", 18)):
         found = subprocess.run(
             [sys.executable, "-m", "fuzz.corners", "--first", str(first), "--cases", "18", "--out", str(tmp_path)],

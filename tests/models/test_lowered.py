@@ -1,4 +1,4 @@
-"""Positions to 1,023, times to 999 and masks in bf16 and fp16: no further from double precision than PyTorch is in them."""
+"""Positions to 1,023, times to 999 and masks in bf16 and fp16: no further from double precision than PyTorch is."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Speech(torch.nn.Module):
         config = transformers.WhisperConfig(
             d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
             encoder_ffn_dim=128, decoder_ffn_dim=128, vocab_size=500, num_mel_bins=16, max_source_positions=100,
-            max_target_positions=LENGTH, pad_token_id=1, bos_token_id=0, eos_token_id=1, decoder_start_token_id=1, attn_implementation="eager",
-            init_std=0.2,
+            max_target_positions=LENGTH, pad_token_id=1, bos_token_id=0, eos_token_id=1, decoder_start_token_id=1,
+            attn_implementation="eager", init_std=0.2,
         )  # fmt: skip
         self.inner = transformers.WhisperModel(config)
 

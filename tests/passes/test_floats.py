@@ -198,8 +198,10 @@ def masked(how: str) -> Network:
         "bool": "b = Cast<to = 9>(mask)\nm = Where(b, zero, low)",
     }[how]
     text = (
-        '<ir_version: 10, opset_import: ["" : 21]> m (float[2, 4, 7, 8] q, int64[2, 1, 1, 7] mask) => (float[2, 4, 7, 8] y)'
-        f"{{ {nodes}\nt = Transpose<perm = [0, 1, 3, 2]>(q)\ns = MatMul(q, t)\nu = Add(s, m)\nw = Softmax(u)\ny = MatMul(w, q) }}"
+        '<ir_version: 10, opset_import: ["" : 21]> '
+        "m (float[2, 4, 7, 8] q, int64[2, 1, 1, 7] mask) => (float[2, 4, 7, 8] y)"
+        f"{{ {nodes}\nt = Transpose<perm = [0, 1, 3, 2]>(q)\n"
+        "s = MatMul(q, t)\nu = Add(s, m)\nw = Softmax(u)\ny = MatMul(w, q) }"
     )
     model = parser.parse_model(text)
     low = np.finfo(F32).min

@@ -1,4 +1,4 @@
-"""uint64: what moves, wraps or compares bits is exact from 2^63 on; where the sign would matter the op is refused by name."""
+"""uint64: what moves, wraps or compares bits is exact from 2^63 on; where the sign matters the op is refused by name."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ REFUSED = {
     "ArgMax": "z = ArgMax(x)",
     "TopK": "k = Constant<value = int64[1] {1}>() z, i = TopK(x, k)",
     "Unique": "z = Unique(x)",
-    "ScatterElements": 'i = Constant<value = int64[1] {1}>() u = Gather(y, i) z = ScatterElements<reduction = "max">(x, i, u)',
+    "ScatterElements": "i = Constant<value = int64[1] {1}>() u = Gather(y, i) "
+    'z = ScatterElements<reduction = "max">(x, i, u)',
 }  # fmt: skip
 
 

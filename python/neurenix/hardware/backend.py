@@ -215,9 +215,9 @@ class Backend:
         """Opens a saved engine.
 
         Precision, `deterministic` and profiles are those of the build, and so are `threads` (as many as there are here
-        at most), `hint`, `optimization_level`, `exclude` and `workspace_size` unless `options`, or those of the backend,
-        say otherwise. Nothing is timed where the device and the versions of its libraries are those of the build; else the
-        engine is planned anew, with one warning that says what differs.
+        at most), `hint`, `optimization_level`, `exclude` and `workspace_size` unless `options`, or those of the
+        backend, say otherwise. Nothing is timed where the device and the versions of its libraries are those of the
+        build; else the engine is planned anew, with one warning that says what differs.
 
         Raises `FileError` when the file can't be read, `FormatError` when it is damaged, newer, or no engine.
         """

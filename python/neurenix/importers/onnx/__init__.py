@@ -41,10 +41,9 @@ def from_onnx(
     own. `input_shapes` says otherwise for the inputs that it names: integers fix a dimension, texts name it.
     `input_values` says what is always given for the inputs that it names, such as axes and sizes: they become
     constants, and are no inputs of the network any more. An input with a default value (a weight that is listed among
-    the inputs) is a constant too, unless `input_shapes` names it. `follow_links` lets links in the model's folder lead out of
-    it to the files of weights, as those of a Hugging Face cache do: a model that others may write to could then read any
-    file. A model older than opset 7 goes through ONNX's
-    version converter first.
+    the inputs) is a constant too, unless `input_shapes` names it. `follow_links` lets links in the model's folder lead
+    out of it to the files of weights, as those of a Hugging Face cache do: a model that others may write to could then
+    read any file. A model older than opset 7 goes through ONNX's version converter first.
 
     Raises `FormatError` for what is no ONNX model, `FileError` for a file that can't be read, `UnsupportedError` with
     all nodes that can't be imported, and `ShapeError` or `DTypeError` with the node that does not fit its inputs.
@@ -53,7 +52,9 @@ def from_onnx(
     from neurenix.importers.onnx.graph import import_model
 
     proto, folder = read_model(model)
-    return import_model(proto, folder, dict(input_shapes or {}), values=dict(input_values or {}), follow_links=follow_links)
+    return import_model(
+        proto, folder, dict(input_shapes or {}), values=dict(input_values or {}), follow_links=follow_links
+    )
 
 
 def read_model(model: Any) -> tuple[onnx.ModelProto, Path | None]:

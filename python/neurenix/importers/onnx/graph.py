@@ -39,7 +39,8 @@ def import_model(
 ) -> Network:
     """The network of a model. `folder` is where external data lies, `names` says what to call inputs and outputs.
 
-    `values` are the elements of inputs that become constants; with `follow_links`, links in the folder may lead out of it.
+    `values` are the elements of inputs that become constants; with `follow_links`, links in the folder may lead out
+    of it.
     """
     return import_graph(model, folder, input_shapes, names, values, follow_links).network
 

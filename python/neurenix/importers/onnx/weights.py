@@ -204,8 +204,8 @@ def _inside(folder: Path, location: str, follow_links: bool) -> Path:
     if not follow_links and not path.is_relative_to(root):
         raise _outside(
             location,
-            "copy the file beside the model, or import the model with from_onnx(..., follow_links=True) if whoever made "
-            "the links is trusted: a Hugging Face cache keeps its files behind such",
+            "copy the file beside the model, or import the model with from_onnx(..., follow_links=True) if whoever "
+            "made the links is trusted: a Hugging Face cache keeps its files behind such",
         )
     return path
 
