@@ -1,4 +1,4 @@
-"""uint64: what moves, wraps or compares bits is exact from 2^63 on; where the sign matters the op is refused by name."""
+"""uint64: what moves, wraps or compares bits is exact from 2^63 on; where a sign matters the op is refused by name."""
 
 from __future__ import annotations
 
