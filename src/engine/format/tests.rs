@@ -28,6 +28,7 @@ fn sample() -> (Header, Vec<Array>) {
         compute: DType::Float32,
         tf32: false,
         deterministic: false,
+        built: None,
         profiles: vec![Symbols::new()],
         times: Times::new(),
         notes: vec![],
