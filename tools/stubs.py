@@ -93,6 +93,9 @@ def generate() -> str:
             "maturin",
             "generate-stubs",
             "--quiet",
+            # That of wheels has no symbols, in which PyO3 keeps what it knows.
+            "--profile",
+            "dev",
             "--out",
             folder,
             "--target-dir",

@@ -115,7 +115,7 @@ impl Analysis<'_> {
             Gives::Counted => Kind::Counted,
             Gives::Moved if counted => Kind::Counted,
             _ if !hands_on(self.network, layer) => Kind::Features,
-            _ if layer.op.name == "Cast" && operands.is_empty() => self.from_integers(layer),
+            _ if layer.op.name == "Cast" && operands.is_empty() => self.kind_of_integers(layer),
             // Of features and exact numbers come features.
             _ => kinds().max().unwrap_or(Kind::Given),
         };
@@ -123,7 +123,7 @@ impl Analysis<'_> {
     }
 
     /// Of what kind the floats are that a Cast makes of integers.
-    fn from_integers(&self, cast: &Layer) -> Kind {
+    fn kind_of_integers(&self, cast: &Layer) -> Kind {
         // Up to this a float holds every integer.
         let most = 1i64 << self.low.significant_bits();
         match input(cast, 0).and_then(|t| magnitude(self.network, t, DEEPEST)) {

@@ -44,7 +44,7 @@ fn hard_sigmoid<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     let factor = network.sole_user(ax).and(network.producer(ax));
     rule_if_some!((x, alpha) = factor.and_then(|(_, inner)| scaled(network, inner)));
     // A sum with a large number rounds what it is added to, and so may be meant.
-    rule_if!(beta.abs() <= 1.0);
+    rule_if!((-1.0..=1.0).contains(&beta));
     replace(network, layer, |patch| {
         patch
             .op_with("HardSigmoid", hard_sigmoid_attrs(alpha, beta), &[x])
