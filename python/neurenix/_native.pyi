@@ -35,8 +35,10 @@ __all__ = [
     "deregister_plugin",
     "device",
     "dlpack",
+    "end",
     "gpu_count",
     "gpu_info",
+    "knob",
     "knobs",
     "load_plugin_library",
     "look_in",
@@ -48,6 +50,7 @@ __all__ = [
     "register_provider",
     "registered_plugins",
     "resolve_plugin",
+    "run_every_form",
     "tensorrt_library",
     "warm_up",
 ]
@@ -155,7 +158,7 @@ class Engine:
     @staticmethod
     def load(path: str | PathLike[str], options: dict[str, Any]) -> Engine:
         """
-        Opens an engine file, with options as `build` has them.
+        Opens an engine file, with options as `build` has them; what they leave out is as the file says.
         """
     @property
     def name(self, /) -> str:
@@ -197,7 +200,7 @@ class Engine:
         """
     def refit(self, /, weights: dict[str, Any], options: dict[str, Any]) -> Engine:
         """
-        An engine with other weights, by name; this one stays as it is. `options` as `build` has them.
+        An engine with other weights, by name; this one stays as it is. `options` as `load` has them.
         """
     @property
     def refittable(self, /) -> bool:
@@ -759,6 +762,15 @@ def registered_plugins() -> list[tuple[str, str, str]]:
 def resolve_plugin(name: str, version: str | None = None, namespace: str = "") -> tuple[str, str, str]:
     """
     Which plugin a name stands for: without a version that of version "1", or the only one that there is.
+    """
+
+def run_every_form(
+    network: Network, provider: str, inputs: dict, tf32: bool = False, device: SupportsIndex = 0
+) -> list:
+    """
+    Runs each kernel that a provider offers for a network in every form, on a dict of arrays by name, beside the reference
+    evaluation. A dict for each: kernel, form, tactic, implementation, outputs (name, what it gave, what the reference gives)
+    and fault, an exception or None.
     """
 
 def tensorrt_library() -> tuple[tuple[str, str, str] | None, list[tuple[str, str]], list[str]]:

@@ -7,7 +7,7 @@ use crate::engine::{builder, verify};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dim::Binding;
-use crate::network::{Network, Source, TensorId};
+use crate::network::{LayerId, Network, Source, TensorId};
 use crate::plan::layout::Operand;
 use crate::plan::place::{Places, place};
 use crate::plan::program::{Program, Step, operand};
@@ -21,6 +21,8 @@ use std::sync::Arc;
 pub(super) struct Culprit {
     /// What must not be chosen again.
     pub form: ExcludedForm,
+    /// The layers that it runs.
+    pub layers: Vec<LayerId>,
     /// For the report: the kernel, its implementation, and by how much it departs.
     pub told: String,
 }
@@ -57,6 +59,7 @@ pub(super) fn find(
         .iter()
         .map(|slot| operand(network, slot.tensor, slot.layout, binding));
     let places = place(program, operands.collect::<Result<Vec<_>>>()?);
+    let rounding = verify::rounding(network, precision);
     let mut found = vec![];
     for step in suspects {
         let bench = Bench {
@@ -66,7 +69,7 @@ pub(super) fn find(
             values: &values,
             threads: config.threads,
         };
-        found.extend(tried(program, step, &places, &bench, precision)?);
+        found.extend(tried(program, step, &places, &bench, rounding)?);
     }
     Ok(found)
 }
@@ -105,13 +108,7 @@ fn tapped(
 }
 
 /// A step, if what it gives departs from the values that are known.
-fn tried(
-    program: &Program,
-    step: &Step,
-    places: &Places,
-    bench: &Bench,
-    precision: Precision,
-) -> Result<Option<Culprit>> {
+fn tried(program: &Program, step: &Step, places: &Places, bench: &Bench, rounding: f64) -> Result<Option<Culprit>> {
     let tensors = |slots: &[usize]| slots.iter().map(|&slot| program.slots[slot].tensor).collect();
     let candidate = Candidate {
         kernel: step.kernel.clone(),
@@ -139,9 +136,10 @@ fn tried(
         None => outcome
             .outputs
             .iter()
-            .find_map(|(_, got, want)| verify::kernel_departs(got, want, precision)),
+            .find_map(|(_, got, want)| verify::kernel_departs(got, want, rounding)),
     };
     Ok(departs.map(|how| Culprit {
+        layers: step.layers.clone(),
         told: format!(
             "the kernel {} ({}, tactic {}) of {} {how} from what the processor computes, and was excluded",
             outcome.kernel,

@@ -103,9 +103,9 @@ impl Exact {
     /// An engine that departs without those kernels of a device that compute something else than the processor's do.
     ///
     /// # Errors
-    /// As a build: if every form of some kernel is wrong.
+    /// As a build: if every form of some kernel is wrong, and no other provider runs its layers.
     pub fn without_culprits(
-        &self,
+        &mut self,
         mut engine: Engine,
         precision: Precision,
         providers: &[Arc<dyn Provider>],
@@ -135,10 +135,22 @@ impl Exact {
                 break;
             }
             let mut config = engine.config.clone();
-            let (forms, told): (Vec<_>, Vec<_>) = culprits.into_iter().map(|found| (found.form, found.told)).unzip();
-            config.excluded_forms.extend(forms);
-            let again = builder::plan((*engine.network).clone(), config, providers, cache, &self.banned);
-            let mut again = again.map_err(|error| error.hint(told.join("; ")))?;
+            config
+                .excluded_forms
+                .extend(culprits.iter().map(|found| found.form.clone()));
+            let network = || (*engine.network).clone();
+            let mut again = match builder::plan(network(), config, providers, cache, &self.banned) {
+                Ok(again) => again,
+                // No form is left of some kernel: the next provider runs its layers.
+                Err(_) => {
+                    for found in &culprits {
+                        let refused = self.banned.entry(found.form.provider.clone()).or_default();
+                        refused.extend(found.layers.iter().map(|&layer| (layer, found.told.clone())));
+                    }
+                    builder::plan(network(), engine.config.clone(), providers, cache, &self.banned)?
+                }
+            };
+            let told = culprits.into_iter().map(|found| found.told);
             (again.passes, again.portable) = (engine.passes, engine.portable);
             again.notes.extend(
                 engine

@@ -34,7 +34,7 @@ pub fn departure(
     least: f64,
 ) -> Result<Option<String>> {
     let (got, want) = (run_once(lowered, inputs, binding)?, run_once(exact, inputs, binding)?);
-    let budget = (BUDGET * precision.rounding()).max(least);
+    let budget = (BUDGET * rounding(&lowered.network, precision)).max(least);
     for ((output, got), want) in exact.network.outputs().iter().zip(&got).zip(&want) {
         let (got, want) = (got.to_f64(), want.to_f64());
         let broken = got
@@ -66,16 +66,26 @@ pub fn departure(
     Ok(None)
 }
 
+/// What a network's numbers are rounded to: the precision that was asked for, or what the model itself computes in.
+pub fn rounding(network: &Network, precision: Precision) -> f64 {
+    let of_dtype = |dtype| Precision { dtype, tf32: false }.rounding();
+    let floats = network
+        .tensors()
+        .map(|(_, tensor)| tensor.ty.dtype)
+        .filter(|dtype| dtype.is_float());
+    floats.map(of_dtype).fold(precision.rounding(), f64::max)
+}
+
 /// By how much what a kernel gives departs from the same by a kernel of another family, if that is more than the precision of
-/// its network explains.
-pub fn kernel_departs(got: &Array, want: &Array, precision: Precision) -> Option<String> {
+/// its network explains, given what the numbers of its network are rounded to.
+pub fn kernel_departs(got: &Array, want: &Array, rounding: f64) -> Option<String> {
     if !want.dtype().is_float() {
         return None;
     }
     let (got, want) = (got.to_f64(), want.to_f64());
     let broken = got.iter().zip(&want).any(|(g, w)| !g.is_finite() && w.is_finite());
     let error = relative_rms(&got, &want);
-    let budget = (BUDGET * precision.rounding()).max(OTHER_FAMILY);
+    let budget = (BUDGET * rounding).max(OTHER_FAMILY);
     (broken || error > budget).then(|| match broken {
         true => "gives numbers that are not finite, other than".into(),
         false => format!("departs by {:.3} %", error * 100.0),
