@@ -7,7 +7,7 @@ use crate::engine::{builder, verify};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dim::Binding;
-use crate::network::{LayerId, Network, Source, TensorId};
+use crate::network::{Network, Source, TensorId};
 use crate::plan::layout::Operand;
 use crate::plan::place::{Places, place};
 use crate::plan::program::{Program, Step, operand};
@@ -21,8 +21,6 @@ use std::sync::Arc;
 pub(super) struct Culprit {
     /// What must not be chosen again.
     pub form: ExcludedForm,
-    /// The layers that it runs.
-    pub layers: Vec<LayerId>,
     /// For the report: the kernel, its implementation, and by how much it departs.
     pub told: String,
 }
@@ -139,7 +137,6 @@ fn tried(program: &Program, step: &Step, places: &Places, bench: &Bench, roundin
             .find_map(|(_, got, want)| verify::kernel_departs(got, want, rounding)),
     };
     Ok(departs.map(|how| Culprit {
-        layers: step.layers.clone(),
         told: format!(
             "the kernel {} ({}, tactic {}) of {} {how} from what the processor computes, and was excluded",
             outcome.kernel,

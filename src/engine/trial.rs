@@ -12,7 +12,7 @@ use crate::plan::layout::Space;
 use crate::plan::program::Program;
 use crate::plan::regions::Banned;
 use crate::plan::timing::TimingCache;
-use crate::plan::{Provider, Settings};
+use crate::plan::{ExcludedForm, Provider, Settings};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ impl Exact {
     /// # Errors
     /// As a build: if every form of some kernel is wrong, and no other provider runs its layers.
     pub fn without_culprits(
-        &mut self,
+        &self,
         mut engine: Engine,
         precision: Precision,
         providers: &[Arc<dyn Provider>],
@@ -143,11 +143,12 @@ impl Exact {
                 Ok(again) => again,
                 // No form is left of some kernel: the next provider runs its layers.
                 Err(_) => {
-                    for found in &culprits {
-                        let refused = self.banned.entry(found.form.provider.clone()).or_default();
-                        refused.extend(found.layers.iter().map(|&layer| (layer, found.told.clone())));
+                    let mut config = engine.config.clone();
+                    for ExcludedForm { provider, layers, .. } in culprits.iter().map(|found| &found.form) {
+                        let excluded = config.exclude.entry(provider.clone()).or_default();
+                        excluded.extend(layers.iter().cloned());
                     }
-                    builder::plan(network(), engine.config.clone(), providers, cache, &self.banned)?
+                    builder::plan(network(), config, providers, cache, &self.banned)?
                 }
             };
             let told = culprits.into_iter().map(|found| found.told);
