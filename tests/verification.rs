@@ -125,7 +125,7 @@ fn without_a_form_that_is_right_another_provider_runs_the_layer() {
             .filter(|step| program.providers[step.provider].name() == provider);
         steps.filter(|step| !step.layers.is_empty()).count()
     };
-    assert_eq!((runs("toy"), runs("far")), (1, 4));
+    assert_eq!((runs("toy"), runs("far")), (1, 5));
     assert!(
         engine.notes.iter().any(|note| note.contains("of bent departs by")),
         "{:?}",
