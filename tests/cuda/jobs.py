@@ -428,7 +428,12 @@ def error_of(job: Callable[[], Any]) -> nx.Error | None:
     try:
         job()
     except nx.Error as error:
-        return error.with_traceback(None)
+        raised: BaseException | None = error
+        while raised is not None:
+            # Frames keep what they worked on, those of what an error came from too.
+            raised.__traceback__ = None
+            raised = raised.__cause__ or raised.__context__
+        return error
     return None
 
 
