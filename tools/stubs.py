@@ -83,6 +83,7 @@ EXACT = {
     ("", "gpu_info"): {"-> dict": "-> dict[str, Any]"},
     ("", "knobs"): {"-> list": "-> list[dict[str, Any]]"},
     ("", "ops"): {"-> list": "-> list[dict[str, Any]]"},
+    ("", "run_every_form"): {"inputs: dict": "inputs: dict[str, Any]", "-> list": "-> list[dict[str, Any]]"},
 }
 
 

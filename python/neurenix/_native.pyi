@@ -765,12 +765,12 @@ def resolve_plugin(name: str, version: str | None = None, namespace: str = "") -
     """
 
 def run_every_form(
-    network: Network, provider: str, inputs: dict, tf32: bool = False, device: SupportsIndex = 0
-) -> list:
+    network: Network, provider: str, inputs: dict[str, Any], tf32: bool = False, device: SupportsIndex = 0
+) -> list[dict[str, Any]]:
     """
-    Runs each kernel that a provider offers for a network in every form, on a dict of arrays by name, beside the reference
-    evaluation. A dict for each: kernel, form, tactic, implementation, outputs (name, what it gave, what the reference gives)
-    and fault, an exception or None.
+    Runs each kernel that a provider offers for a network in every form, on a dict of arrays by name, beside the
+    reference evaluation. A dict for each: kernel, form, tactic, implementation, outputs (name, what it gave, what the
+    reference gives) and fault, an exception or None.
     """
 
 def tensorrt_library() -> tuple[tuple[str, str, str] | None, list[tuple[str, str]], list[str]]:

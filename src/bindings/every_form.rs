@@ -9,9 +9,9 @@ use crate::providers;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-/// Runs each kernel that a provider offers for a network in every form, on a dict of arrays by name, beside the reference
-/// evaluation. A dict for each: kernel, form, tactic, implementation, outputs (name, what it gave, what the reference gives)
-/// and fault, an exception or None.
+/// Runs each kernel that a provider offers for a network in every form, on a dict of arrays by name, beside the
+/// reference evaluation. A dict for each: kernel, form, tactic, implementation, outputs (name, what it gave, what the
+/// reference gives) and fault, an exception or None.
 #[pyfunction]
 #[pyo3(signature = (network, provider, inputs, tf32 = false, device = 0))]
 pub fn run_every_form<'py>(
