@@ -1,4 +1,5 @@
 use crate::network::array::Array;
+use crate::network::array::Buffer;
 use crate::network::attr::{Attr, Attrs, attrs};
 use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand};
@@ -104,13 +105,14 @@ fn an_index_out_of_range_is_an_error() {
         threads: 1,
     };
     let mut instance = candidate.kernel.instantiate(&request).unwrap();
+    let workspace = Buffer::zeroed(instance.workspace());
     let (data, mut out) = ([0f32; 8], [0f32; 6]);
     for bad in [4, -5, i64::MIN, i64::MAX] {
         let indices = [0, bad, 1];
         let error = instance.run(&Call {
             inputs: &[data.as_ptr().cast(), indices.as_ptr().cast()],
             outputs: &[out.as_mut_ptr().cast()],
-            workspace: std::ptr::null_mut(),
+            workspace: workspace.as_ptr(),
             queue: std::ptr::null_mut(),
         });
         assert!(error.unwrap_err().to_string().contains("out of range"));
