@@ -118,10 +118,6 @@ algorithm binary_algorithm(PostKind kind) {
             return algorithm::binary_mul;
         case PostKind::Div:
             return algorithm::binary_div;
-        case PostKind::Max:
-            return algorithm::binary_max;
-        case PostKind::Min:
-            return algorithm::binary_min;
         default:
             return algorithm::undef;
     }

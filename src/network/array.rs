@@ -370,7 +370,8 @@ impl Array {
     fn cast_block(&self, dtype: DType, rounding: Rounding, first: usize, into: &mut [u8]) {
         let count = into.len() / dtype.size();
         let narrow = dtype.narrow().filter(|narrow| !narrow.is_int());
-        if self.dtype.is_float() || self.dtype.narrow().or(narrow).is_some() {
+        let unsigned = self.dtype == DType::UInt64 && dtype.is_float();
+        if self.dtype.is_float() || unsigned || self.dtype.narrow().or(narrow).is_some() {
             let mut values = [0.0; BLOCK];
             self.load_f64s(first, &mut values[..count]);
             match narrow {

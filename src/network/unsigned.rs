@@ -65,13 +65,12 @@ const SAME_BITS: [&str; 52] = [
 ///
 /// # Errors
 /// If it takes or gives uint64 and would take it for int64.
-pub fn check<'a>(op: &str, attrs: &Attrs, mut types: impl Iterator<Item = &'a TensorType> + Clone) -> Result<()> {
+pub fn check<'a>(op: &str, attrs: &Attrs, mut types: impl Iterator<Item = &'a TensorType>) -> Result<()> {
     let unsigned = |ty: &&TensorType| ty.dtype == DType::UInt64;
-    let Some(found) = types.clone().find(unsigned) else {
+    let Some(found) = types.find(unsigned) else {
         return Ok(());
     };
     let ordered = match op {
-        "Cast" => types.any(|ty| !ty.dtype.is_int() && ty.dtype != DType::Bool),
         "ScatterElements" | "ScatterND" => matches!(attrs.text("reduction"), "max" | "min"),
         _ => !SAME_BITS.contains(&op),
     };

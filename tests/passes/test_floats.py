@@ -108,6 +108,31 @@ def test_casts_of_the_model_round_in_a_longer_chain(to: int) -> None:
         same(run(made, EDGES), np.abs(EDGES.astype(SHORT[to]).astype(F32) * F32(3)))
 
 
+@pytest.mark.parametrize("to", SHORT)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_integers_are_rounded_once(dtype: Any, to: int) -> None:
+    """Those next to the middle between two floats of 16 bits are that in float32."""
+    tie = 2**24 + 2**16 if to == 16 else 2049
+    x = np.array([tie, tie + 1, tie - 1, -tie - 1, 3 * tie, 2**30 + 2**22 + 1, 2**30 + 2**22, 65519, 65520], dtype)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        [helper.make_node("Cast", ["x"], ["s"], to=to), helper.make_node("Cast", ["s"], ["y"], to=1)],
+        "rounded",
+        [helper.make_tensor_value_info("x", kind, [len(x)])],
+        [helper.make_tensor_value_info("y", 1, [len(x)])],
+    )
+    made = from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    # Double precision holds them all, and numpy rounds it once; ml_dtypes goes by float32.
+    exact = x.astype(np.float64)
+    if to == 10:
+        with np.errstate(over="ignore"):
+            want = exact.astype(np.float16).astype(F32)
+    else:
+        unit = 2.0 ** (np.floor(np.log2(np.abs(exact))) - 7)
+        want = (np.rint(exact / unit) * unit).astype(F32)
+    same(run(made, x), want)
+
+
 #: Behind a convolution by 1: the layers of a chain, and what they make of plus and minus infinity.
 CHAINS = {
     "Clip(c, low)": (np.inf, -5.0),

@@ -34,8 +34,6 @@ pub(super) mod ffi {
         Sub,
         Mul,
         Div,
-        Max,
-        Min,
         Relu,
         Clip,
         Swish,

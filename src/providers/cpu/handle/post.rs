@@ -32,8 +32,6 @@ pub enum Binary {
     Sub,
     Mul,
     Div,
-    Max,
-    Min,
 }
 
 /// A function of one number.
@@ -152,8 +150,6 @@ impl Binary {
             Binary::Sub => PostKind::Sub,
             Binary::Mul => PostKind::Mul,
             Binary::Div => PostKind::Div,
-            Binary::Max => PostKind::Max,
-            Binary::Min => PostKind::Min,
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::network::attr::Attrs;
 use crate::network::dtype::DType;
 use crate::network::op::Pointwise;
 use crate::providers::cpu::simd::{Vector, convert, map1, map2, math, multiversion};
+use std::cmp::Ordering;
 
 /// Runs an instruction on `n` elements; `out` may be one of `args`.
 ///
@@ -37,7 +38,11 @@ pub unsafe fn execute(op: &Op, n: usize, args: &[*const u8], out: *mut u8) {
                 each(n, out, |i| compare(*int(0).add(i), *int(1).add(i)) as u8 as f32);
             }
             Op::ToInt(dtype) => each(n, out, |i| wrap(*dtype, *float(0).add(i) as i64)),
+            Op::ToUnsigned => convert::from_f32(DType::UInt64, float(0), out, n),
             Op::ToFloat => each(n, out, |i| *int(0).add(i) as f32),
+            Op::UnsignedToFloat => each(n, out, |i| *int(0).add(i) as u64 as f32),
+            Op::ToOdd => each(n, out, |i| odd((*int(0).add(i)).into())),
+            Op::UnsignedToOdd => each(n, out, |i| odd((*int(0).add(i) as u64).into())),
             Op::Narrow(dtype, rounding) => convert::round_to(*dtype, *rounding, n, float(0), out.cast()),
             Op::Wrap(dtype) => each(n, out, |i| wrap(*dtype, *int(0).add(i))),
             Op::IntTruth => each(n, out, |i| (*int(0).add(i) != 0) as u8 as f32),
@@ -54,6 +59,18 @@ pub unsafe fn execute(op: &Op, n: usize, args: &[*const u8], out: *mut u8) {
                 }
             }
         }
+    }
+}
+
+/// An integer as f32; where that is not exact, cut towards 0 with the last bit set.
+#[inline]
+fn odd(v: i128) -> f32 {
+    let nearest = v as f32;
+    let away = (nearest as i128).unsigned_abs();
+    match away.cmp(&v.unsigned_abs()) {
+        Ordering::Equal => nearest,
+        Ordering::Greater => f32::from_bits((nearest.to_bits() - 1) | 1),
+        Ordering::Less => f32::from_bits(nearest.to_bits() | 1),
     }
 }
 

@@ -169,13 +169,31 @@ impl Lowering<'_> {
     }
 
     fn cast(&mut self, value: Value, to: DType, layer: &Layer) -> Value {
-        let from = layer.inputs.iter().flatten().map(|&t| self.network[t].ty.dtype);
-        let value = from.fold(value, |value, from| self.as_rounded(value, from, layer));
+        let Some(from) = layer.inputs.iter().flatten().map(|&t| self.network[t].ty.dtype).next() else {
+            return value;
+        };
+        let value = self.as_rounded(value, from, layer);
+        let value = match to.is_float() || to.narrow().is_some_and(|narrow| !narrow.is_int()) {
+            true => self.as_float(value, from, to),
+            false => value,
+        };
         if to.narrow().is_some() {
             return self.narrow(value, to, layer);
         }
         let cast = self.converted(value, to);
         self.as_rounded(cast, to, layer)
+    }
+
+    /// A value that is to be a float of this dtype, which may have fewer digits than f32.
+    fn as_float(&mut self, value: Value, from: DType, to: DType) -> Value {
+        let op = match (from == DType::UInt64, to.size() >= 4) {
+            _ if self.program.class(value) == Class::Float => return value,
+            (false, true) => Op::ToFloat,
+            (false, false) => Op::ToOdd,
+            (true, true) => Op::UnsignedToFloat,
+            (true, false) => Op::UnsignedToOdd,
+        };
+        self.push(op, &[value])
     }
 
     /// What a Cast of the model takes or gives, rounded where it has 16 bits; memory holds it so.
@@ -200,10 +218,10 @@ impl Lowering<'_> {
         match (self.program.class(value), to) {
             (Class::Float, DType::Bool) => self.push(Op::Unary(Unary::Truth), &[value]),
             (Class::Int, DType::Bool) => self.push(Op::IntTruth, &[value]),
+            (Class::Float, DType::UInt64) => self.push(Op::ToUnsigned, &[value]),
             (Class::Float, to) if to.is_int() => self.push(Op::ToInt(to), &[value]),
             (Class::Int, to) if to.is_int() => self.push(Op::Wrap(to), &[value]),
-            (Class::Int, _) => self.push(Op::ToFloat, &[value]),
-            (Class::Float, _) => value,
+            _ => value,
         }
     }
 

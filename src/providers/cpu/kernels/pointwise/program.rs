@@ -104,6 +104,14 @@ pub enum Op {
     ToInt(DType),
     /// i64 to f32.
     ToFloat,
+    /// i64 to f32 that is rounded further: one that is not exact has an odd last bit, so that it is no tie then.
+    ToOdd,
+    /// The bits of u64 to f32, as `ToOdd`.
+    UnsignedToOdd,
+    /// The bits of u64 to f32.
+    UnsignedToFloat,
+    /// f32 to the bits of u64, truncated.
+    ToUnsigned,
     /// i64 wrapped to a dtype.
     Wrap(DType),
     /// f32 to the f32 that a float of this dtype, of 16 bits or fewer, holds in its place.
@@ -120,7 +128,7 @@ impl Op {
     /// The class of the result.
     pub fn class(&self) -> Class {
         match self {
-            Op::SelectInt | Op::IntBinary(..) | Op::ToInt(_) | Op::Wrap(_) => Class::Int,
+            Op::SelectInt | Op::IntBinary(..) | Op::ToInt(_) | Op::ToUnsigned | Op::Wrap(_) => Class::Int,
             Op::Int(_, _, dtype) if *dtype != DType::Bool => Class::Int,
             _ => Class::Float,
         }
