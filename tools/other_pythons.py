@@ -150,7 +150,7 @@ def find(named: Sequence[str]) -> list[Python]:
 
 def build(folder: Path) -> Path:
     """The wheel of this checkout, which serves every Python (abi3)."""
-    command = [sys.executable, "-m", "maturin", "build", "--release", "--out", str(folder)]
+    command = [sys.executable, "-m", "maturin", "build", "--out", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True)
     return next(folder.glob("*.whl"))
 
