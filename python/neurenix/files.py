@@ -75,7 +75,8 @@ def replacing(path: Path, what: str) -> Iterator[IO[bytes]]:
         finally:
             replacement.discard()
     except FileError as error:
-        raise _unwritten(path, what, error.message) from error
+        # Without the number that Rust adds, as Python words the same.
+        raise _unwritten(path, what, error.message.partition(" (os error ")[0]) from error
     except OSError as error:
         raise _unwritten(path, what, error.strerror) from error
     except ValueError as error:
