@@ -88,7 +88,7 @@ class Broken(trt.IPluginV2):
         return returned.get(self.how)
 
 
-class Leaves(trt.IPluginV2):
+class Unwritten(trt.IPluginV2):
     """Two outputs, of which it writes those that its fields say."""
 
     calls = 0
@@ -100,7 +100,7 @@ class Leaves(trt.IPluginV2):
         return [input_shapes[0], input_shapes[0]]
 
     def execute(self, inputs: list[Any], outputs: list[Any], stream: int) -> None:
-        Leaves.calls += 1
+        Unwritten.calls += 1
         if self.how == "first alone":
             outputs[0][...] = inputs[0]
         elif self.how == "bytes":

@@ -10,7 +10,7 @@ import pytest
 import neurenix as nx
 import neurenix.hardware.tensorrt as trt
 from neurenix.hardware.tensorrt.plugins.written import PATTERNS
-from tests.plugins.classes import Broken, Leaves, built, in_threads, leaky, network, runs
+from tests.plugins.classes import Broken, Unwritten, built, in_threads, leaky, network, runs
 
 X = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
 NAMED = "plugin Broken version 1"
@@ -54,8 +54,8 @@ def test_what_does_not_fit_is_refused_where_the_layer_is_added(how: str, kind: t
 @pytest.mark.parametrize(("how", "left"), [("nothing", 0), ("rebinds", 0), ("first alone", 1)])
 def test_a_plugin_that_leaves_an_output_alone_is_named(how: str, left: int) -> None:
     with pytest.raises(nx.PluginError) as raised:
-        built(network("Leaves", how=how)).create_execution_context().execute(X)
-    assert raised.value.message == f"plugin Leaves version 1: execute wrote nothing to output {left} of 2"
+        built(network("Unwritten", how=how)).create_execution_context().execute(X)
+    assert raised.value.message == f"plugin Unwritten version 1: execute wrote nothing to output {left} of 2"
     assert "outputs[0][...] = result" in str(raised.value.hint)
     assert str(raised.value.layer).startswith(("mine", "PluginV2_0"))
 
@@ -63,18 +63,18 @@ def test_a_plugin_that_leaves_an_output_alone_is_named(how: str, left: int) -> N
 @pytest.mark.parametrize("byte", PATTERNS)
 def test_bytes_that_a_watch_writes_too_are_an_answer(byte: int) -> None:
     """The outputs of the first call are filled with a pattern, and one may really be that."""
-    got = built(network("Leaves", how="bytes", byte=byte)).create_execution_context().execute(X)
+    got = built(network("Unwritten", how="bytes", byte=byte)).create_execution_context().execute(X)
     assert all(set(np.asarray(array).tobytes()) == {byte} for array in got)
 
 
 def test_a_plugin_is_watched_at_its_first_call_alone() -> None:
-    Leaves.calls = 0
-    context = built(network("Leaves", how="bytes", byte=7)).create_execution_context()
+    Unwritten.calls = 0
+    context = built(network("Unwritten", how="bytes", byte=7)).create_execution_context()
     context.execute(X)
-    first = Leaves.calls
+    first = Unwritten.calls
     for _ in range(3):
         context.execute(X)
-    assert Leaves.calls == first + 3
+    assert Unwritten.calls == first + 3
 
 
 def test_no_size_is_no_workspace() -> None:
@@ -172,7 +172,7 @@ def test_an_error_of_ours_in_a_plugin_keeps_its_kind_and_parts() -> None:
     assert (told.value.expected, told.value.got, told.value.hint) == ("a", "b", "c")
 
 
-class Quits(trt.IPluginV2):
+class Leaves(trt.IPluginV2):
     """Raises what ends a program, where it is told to."""
 
     error: BaseException
@@ -191,8 +191,8 @@ class Quits(trt.IPluginV2):
         outputs[0][...] = inputs[0]
 
     def _leave(self, method: str) -> None:
-        if method == Quits.at:
-            raise Quits.error
+        if method == Leaves.at:
+            raise Leaves.error
 
 
 class Own(BaseException):
@@ -202,14 +202,14 @@ class Own(BaseException):
 @pytest.mark.parametrize("error", [KeyboardInterrupt("mine"), SystemExit(3), Own(1, 2)], ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("at", ["get_output_shape", "get_workspace_size", "execute"])
 def test_what_ends_a_program_comes_out_as_it_is(error: BaseException, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    trt.register_plugin("Quits", Quits)
-    monkeypatch.setattr(Quits, "error", error, raising=False)
-    monkeypatch.setattr(Quits, "at", at)
+    trt.register_plugin("Leaves", Leaves)
+    monkeypatch.setattr(Leaves, "error", error, raising=False)
+    monkeypatch.setattr(Leaves, "at", at)
     with pytest.raises(type(error)) as raised:
-        built(network("Quits")).create_execution_context().execute(X)
+        built(network("Leaves")).create_execution_context().execute(X)
     assert raised.value is error
-    monkeypatch.setattr(Quits, "at", "")
-    assert np.array_equal(built(network("Quits")).create_execution_context().execute(X), leaky(X))
+    monkeypatch.setattr(Leaves, "at", "")
+    assert np.array_equal(built(network("Leaves")).create_execution_context().execute(X), leaky(X))
 
 
 def test_what_a_plugin_raised_stands_behind_its_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from neurenix import _native
+from neurenix import names
 from neurenix.errors import UnsupportedError
 
 _OURS = __name__.partition(".")[0]
@@ -33,9 +33,9 @@ class Strict:
                 raise UnsupportedError(f"{cls.__name__}.{name} can't be set: {self._REFUSED[name]}", got=repr(value))
             if hasattr(cls, name):
                 raise AttributeError(f"{cls.__name__}.{name} can't be set")
-            near = _native.nearest(name, sorted(declared(cls)))
-            nearest = f"; the nearest name is {near!r}" if near else ""
-            raise AttributeError(f"{cls.__name__} has no attribute {name!r} that can be set{nearest}")
+            hint = names.hint(name, sorted(declared(cls)))
+            way = f"; {hint}" if hint else ""
+            raise AttributeError(f"{cls.__name__} has no attribute {name!r} that can be set{way}")
 
 
 @functools.cache
