@@ -3,6 +3,8 @@
 pub mod array;
 pub mod attr;
 pub mod body;
+mod broadcast;
+pub mod buffer;
 pub mod dim;
 pub mod document;
 pub mod dtype;
