@@ -21,7 +21,6 @@ Call = Callable[..., Answer]
 
 FACTORY = """
 import torch
-from neurenix import nn
 
 class Net(torch.nn.Module):
     def __init__(self, width=4):
@@ -34,6 +33,9 @@ class Net(torch.nn.Module):
 def make(width=4):
     torch.manual_seed(0)
     return Net(width).eval()
+"""
+OURS = """
+from neurenix import nn
 
 def ours(width=4):
     return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 3))
@@ -42,10 +44,12 @@ def ours(width=4):
 
 @pytest.fixture
 def net(folder: Path) -> Iterator[str]:
-    """The name of a factory in the folder."""
+    """The name of a factory in the folder; `our_net:ours` is one that needs no PyTorch."""
     (folder / "exported_net.py").write_text(FACTORY)
+    (folder / "our_net.py").write_text(OURS)
     yield "exported_net:make"
-    sys.modules.pop("exported_net", None)
+    for name in ("exported_net", "our_net"):
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture
@@ -167,7 +171,7 @@ def test_a_factory_of_ours_with_safetensors(call: Call, net: str, folder: Path) 
     weights |= {"2.weight": np.ones((3, 4), np.float32), "2.bias": np.arange(3, dtype=np.float32)}
     numpy.save_file(weights, folder / "w.safetensors")
     given = ("--ckpt", "w.safetensors", "--input-shape", 2, 8, "--precision", "fp32", "--verify")
-    code, out, _ = call("export", "exported_net:ours", *given, "-o", "o.engine")
+    code, out, _ = call("export", "our_net:ours", *given, "-o", "o.engine")
     assert code == 0
     assert "differs from float64 evaluation" in out
     np.testing.assert_array_equal(
@@ -296,8 +300,8 @@ def test_an_engine_file_keeps_its_precision(call: Call, model: Path) -> None:
         (("{model}", "--input-shape", "z:1x4"), "the nearest name is 'x'"),
         (("{model}", "--ckpt", "w.pt"), "--ckpt and --config belong to a factory"),
         (("{net}", "--config", "bad.json"), "the config can't be read"),
-        (("{net}", "--config", "wrong.json"), "does not take what --config says"),
-        (("{net}",), "the shapes of the inputs must be known to trace a module"),
+        (("our_net:ours", "--config", "wrong.json"), "does not take what --config says"),
+        (("our_net:ours",), "the shapes of the inputs must be known to trace a module"),
         (("m.engine",), "the model is an engine file already"),
         (("missing.onxx",), "there is no such file"),
         (("bad.json",), "files of this kind are not models"),
