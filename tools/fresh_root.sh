@@ -6,7 +6,8 @@
 # The root is made by debootstrap out of Debian's packages: python3-venv, g++ and git. Debian 12's Rust is too old for us,
 # so this machine's toolchain is shown in it, read-only, as rustup would have brought it. The last commit of this checkout
 # is cloned into it; crates and wheels come from the registries anew, by the settings of this machine. Each command gets a
-# root of its own, and what it took is printed: seconds, and the MB that the environment, the build and the downloads hold.
+# root of its own, and what it took is printed: seconds by the clock and of processors' work (which other programs do not
+# change), and the MB that the environment, the build and the downloads hold.
 #
 # Where it can't run (not root, no debootstrap) it says "skipped: ..." and ends with 0. FRESH_ROOT names the folder to work
 # in (a few GB, deleted at the end), FRESH_SUITE and FRESH_MIRROR another Debian.
@@ -67,17 +68,24 @@ megabytes() {
     du -smc "$@" 2>/dev/null | tail -n 1 | cut -f 1
 }
 
+# Seconds of processors' work that ended children of this shell have done.
+work() {
+    local fields
+    read -r -a fields <"/proc/$$/stat"
+    echo $(((fields[15] + fields[16]) / $(getconf CLK_TCK)))
+}
+
 run() {
-    local name=$1 command=$2 start status=0
-    root=$work/$name
+    local name=$1 command=$2 start before status=0
+    root=$folder/$name
     make_root
     echo "== $command"
     echo "   in $(. "$root/etc/os-release" && echo "$PRETTY_NAME"), $("$rust/bin/rustc" --version), $(nproc) cores; the root has $(megabytes "$root") MB"
     mapfile -t settings < <(registries)
-    start=$SECONDS
+    start=$SECONDS before=$(work)
     unshare --mount --pid --fork --kill-child --propagation private \
         bash -euc "$inside" inside "$root" "$rust" "$command" "${settings[@]}" </dev/null || status=$?
-    echo "== $name command: status $status, $((SECONDS - start)) s; environment $(megabytes "$root/root/venv") MB," \
+    echo "== $name command: status $status, $((SECONDS - start)) s ($(($(work) - before)) s of work); environment $(megabytes "$root/root/venv") MB," \
         "build $(megabytes "$root/root/neurenix/target") MB, downloads $(megabytes "$root/root/.cache" "$root/root/.cargo") MB"
     rm -rf --one-file-system "$root" "$root.log"
     return "$status"
@@ -92,8 +100,8 @@ mapfile -t found < <(commands)
 [ "${#found[@]}" = 2 ] || { echo "README.md has ${#found[@]} commands, not 2" >&2; exit 1; }
 
 if [ -n "${FRESH_ROOT:-}" ]; then mkdir -p "$FRESH_ROOT"; fi
-work=$(mktemp -d "${FRESH_ROOT:-/var/tmp}/fresh_root.XXXXXX")
-trap 'rm -rf --one-file-system "$work"' EXIT
+folder=$(mktemp -d "${FRESH_ROOT:-/var/tmp}/fresh_root.XXXXXX")
+trap 'rm -rf --one-file-system "$folder"' EXIT
 
 [ $# -gt 0 ] || set -- first second
 for name in "$@"; do
