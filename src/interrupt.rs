@@ -7,16 +7,15 @@ use crate::error::Error;
 use crate::error::Result;
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
-
-/// The caller's side is asked no more often: asking may wait for a lock.
-pub const EVERY: Duration = Duration::from_millis(20);
 
 /// One piece of work that may be ended, whichever threads do it.
 #[derive(Clone)]
 pub struct Scope(Arc<Inner>);
 
 struct Inner {
+    every: Duration,
     check: Box<dyn Fn() -> Result<()> + Send + Sync>,
     ended: OnceLock<Error>,
 }
@@ -33,9 +32,10 @@ thread_local! {
 }
 
 impl Scope {
-    /// Work of the current thread; `check` fails when it is to end.
-    pub fn new(check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
+    /// Work of the current thread; `check` fails when it is to end. It is asked no more often than `every` so long.
+    pub fn new(every: Duration, check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner {
+            every,
             check: Box::new(check),
             ended: OnceLock::new(),
         }))
@@ -89,6 +89,16 @@ pub fn current() -> Option<Scope> {
     HERE.with_borrow(|here| here.as_ref().map(|here| here.scope.clone()))
 }
 
+/// How often who waits on the current thread should poll; `None` where nobody can end that.
+pub fn every() -> Option<Duration> {
+    HERE.with_borrow(|here| here.as_ref().map(|here| here.scope.0.every))
+}
+
+/// Parks the current thread until it is told to go on, or it is time to poll.
+pub fn park() {
+    every().map_or_else(thread::park, thread::park_timeout);
+}
+
 /// Fails when the work that the current thread is part of is to end.
 ///
 /// # Errors
@@ -99,7 +109,8 @@ pub fn poll() -> Result<()> {
         if let Some(ended) = here.scope.0.ended.get() {
             return Some(Err(ended.clone()));
         }
-        let asked = here.asked.as_ref().filter(|asked| asked.get().elapsed() >= EVERY)?;
+        let every = here.scope.0.every;
+        let asked = here.asked.as_ref().filter(|asked| asked.get().elapsed() >= every)?;
         asked.set(Instant::now());
         Some(Ok(here.scope.clone()))
     });
@@ -114,7 +125,8 @@ pub fn poll() -> Result<()> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::thread;
+
+    const EVERY: Duration = Duration::from_millis(5);
 
     fn polled() -> Result<()> {
         thread::sleep(EVERY);
@@ -130,7 +142,7 @@ mod tests {
     fn the_answer_stays_though_the_work_goes_on() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
-        let scope = Scope::new(move || {
+        let scope = Scope::new(EVERY, move || {
             count.fetch_add(1, Ordering::Relaxed);
             Err(Error::interrupted("enough"))
         });
@@ -146,7 +158,7 @@ mod tests {
 
     #[test]
     fn another_thread_learns_it_and_never_asks() {
-        let scope = Scope::new(|| panic!("asked"));
+        let scope = Scope::new(EVERY, || panic!("asked"));
         let there = scope.clone();
         let work = move || {
             let _part = there.join();
@@ -160,9 +172,9 @@ mod tests {
 
     #[test]
     fn work_within_work_has_its_own_caller() {
-        let outer = Scope::new(|| Ok(()));
+        let outer = Scope::new(EVERY, || Ok(()));
         let done = outer.run(|| {
-            let inner = Scope::new(|| Err(Error::interrupted("inner")));
+            let inner = Scope::new(EVERY, || Err(Error::interrupted("inner")));
             assert!(inner.run(polled).is_err());
             polled()
         });

@@ -54,7 +54,7 @@ pub fn on_threads(jobs: usize, job: impl Fn(usize) + Sync) -> Result<()> {
         (0..threads).for_each(|_| _ = threads_of.spawn(work));
         let mut asked = Ok(());
         while running.load(Ordering::Acquire) > 0 {
-            std::thread::park_timeout(interrupt::EVERY);
+            interrupt::park();
             // What ended the work stays: the threads learn it.
             asked = asked.and_then(|()| interrupt::poll());
         }
@@ -76,6 +76,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
     use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
 
     #[test]
     fn every_job_is_done_once() {
@@ -87,10 +88,11 @@ mod tests {
 
     #[test]
     fn who_called_ends_what_is_not_begun() {
+        const EVERY: Duration = Duration::from_millis(5);
         let done = AtomicUsize::new(0);
-        let ended = Scope::new(|| Err(Error::interrupted("enough"))).run(|| {
+        let ended = Scope::new(EVERY, || Err(Error::interrupted("enough"))).run(|| {
             on_threads(1000, |_| {
-                std::thread::sleep(interrupt::EVERY);
+                std::thread::sleep(EVERY);
                 done.fetch_add(1, Ordering::Relaxed);
             })
         });

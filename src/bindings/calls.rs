@@ -36,12 +36,21 @@ pub fn within<T: Send>(py: Python<'_>, scope: &Scope, work: impl FnOnce() -> Res
     released(py, || scope.run(work))
 }
 
-/// Work that signals and the end of the process end.
+/// Soon enough for somebody at a keyboard. To ask may wait for the GIL.
+const SIGNALS: Duration = Duration::from_millis(20);
+/// Soon enough for the end of the process; nothing is waited for, but many threads may.
+const END: Duration = Duration::from_millis(100);
+
+/// Work that signals and the end of the process end. Python runs the handlers of signals on its main thread alone.
 pub fn scope() -> Scope {
-    Scope::new(|| {
-        shutdown::poll()?;
-        Python::attach(|py| py.check_signals()).map_err(Error::from)
-    })
+    // SAFETY: both take nothing and can't fail.
+    match unsafe { libc::gettid() == libc::getpid() } {
+        true => Scope::new(SIGNALS, || {
+            shutdown::poll()?;
+            Python::attach(|py| py.check_signals()).map_err(Error::from)
+        }),
+        false => Scope::new(END, shutdown::poll),
+    }
 }
 
 /// Calls a function of Python's. Where the interpreter ends meanwhile, the thread stops in there for good.

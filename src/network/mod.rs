@@ -21,7 +21,7 @@ pub mod part;
 pub mod patch;
 pub mod plugin;
 pub mod reference;
-mod unsigned;
+pub(crate) mod unsigned;
 mod verify;
 
 use crate::error::{Error, Result};

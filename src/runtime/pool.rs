@@ -62,10 +62,15 @@ impl ContextPool {
             if let Some(lent) = self.take(&mut state) {
                 return Ok(lent);
             }
-            let waited = self.returned.wait_timeout(state, interrupt::EVERY);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
-            interrupt::poll()?;
-            state = self.lock();
+            state = match interrupt::every() {
+                Some(every) => {
+                    let waited = self.returned.wait_timeout(state, every);
+                    drop(waited.unwrap_or_else(PoisonError::into_inner));
+                    interrupt::poll()?;
+                    self.lock()
+                }
+                None => self.returned.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
         }
     }
 

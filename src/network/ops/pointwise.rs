@@ -8,6 +8,7 @@ use crate::network::dtype::DType;
 use crate::network::narrow::Format;
 use crate::network::op::{Evaluate, Infer, OpDef, Pointwise, TensorType};
 use crate::network::ops::{self, values};
+use crate::network::unsigned;
 
 /// Output: the broadcast shape and the common dtype of all inputs, which must be numbers.
 pub fn infer_same(infer: &Infer) -> Result<Vec<TensorType>> {
@@ -156,7 +157,9 @@ pub fn evaluate(op: &OpDef, e: &Evaluate) -> Result<Vec<Array>> {
     let rule = op
         .pointwise
         .ok_or_else(|| Error::internal(format!("{} is not pointwise", op.name)))?;
-    evaluate_rule(rule, op.inputs.len(), e)
+    let unsigned = e.input(0)?.dtype() == DType::UInt64;
+    let int = unsigned.then(|| unsigned::rule(op.name)).flatten().or(rule.int);
+    evaluate_rule(Pointwise { int, ..rule }, op.inputs.len(), e)
 }
 
 /// [`evaluate`] by a rule for one element.

@@ -7,6 +7,7 @@ use crate::network::dtype::DType;
 use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::reduce::Groups;
 use crate::network::ops::{arg, indexing};
+use crate::network::unsigned;
 
 /// The `k` greatest or least elements along an axis, and where they are (ONNX TopK).
 pub static DEF: OpDef = OpDef {
@@ -53,7 +54,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     let (x, shape) = (e.input(0)?, &e.outputs[0].1);
     let axis = crate::network::constant_type(x).axis(e.attrs.int("axis"))?;
     let (largest, k) = (e.attrs.flag("largest"), shape[axis]);
-    let (floats, ints) = (x.to_f64(), x.to_i64());
+    let (floats, ints) = (x.to_f64(), unsigned::ranks(x));
     let mut places = vec![0; shape.iter().product()];
     let mut indices = vec![0; places.len()];
     let results = Groups::new(shape, &[axis]);

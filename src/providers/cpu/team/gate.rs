@@ -62,7 +62,7 @@ impl Gate {
             state.queue.push_back(waiter.clone());
             drop(state);
             while !waiter.granted.load(Ordering::Acquire) {
-                thread::park_timeout(interrupt::EVERY);
+                interrupt::park();
                 interrupt::poll().inspect_err(|_| self.leave(&waiter))?;
             }
         }

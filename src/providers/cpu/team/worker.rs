@@ -74,14 +74,11 @@ impl Worker {
             thread.unpark();
         }
         let done = || job.done.load(Ordering::Acquire).then_some(());
-        match scope.is_some() {
-            true => wait(done, || {
-                thread::park_timeout(interrupt::EVERY);
-                // What ends the work stays: the worker learns it.
-                _ = interrupt::poll();
-            }),
-            false => wait(done, thread::park),
-        }
+        wait(done, || {
+            interrupt::park();
+            // What ends the work stays: the worker learns it.
+            _ = interrupt::poll();
+        });
     }
 
     fn serve(&self) {

@@ -7,7 +7,7 @@ use crate::network::attr::{Attrs, Read};
 use crate::network::dtype::DType;
 use crate::network::narrow::{Narrow, PLAIN};
 use crate::network::ops::{cast, quantize_linear};
-use crate::network::{Layer, LayerId, Network, TensorId};
+use crate::network::{Layer, LayerId, Network, TensorId, unsigned};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -292,6 +292,11 @@ impl Lowering<'_> {
             "LessOrEqual" => Some(Op::IntCompare(Binary::LessOrEqual)),
             _ => None,
         };
+        let first = layer.inputs.first().copied().flatten();
+        let unsigned = first.is_some_and(|t| self.network[t].ty.dtype == DType::UInt64);
+        if let Some(rule) = unsigned::rule(layer.op.name).filter(|_| unsigned) {
+            return self.push(Op::Int(rule, Arc::new(layer.attrs.clone()), to), present);
+        }
         match (simple, layer.op.name, layer.op.pointwise.and_then(|rule| rule.int)) {
             (Some(op), ..) => self.push(op, present),
             (_, "Greater", _) => self.push(Op::IntCompare(Binary::Less), &[present[1], present[0]]),
