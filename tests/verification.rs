@@ -1,6 +1,6 @@
 //! Faults that are planted in the kernels of a device: the build finds the kernel, takes another form, and says so.
 
-use neurenix::engine::{Engine, config::BuilderConfig};
+use neurenix::engine::{Engine, Saved, config::BuilderConfig};
 use neurenix::error::Result;
 use neurenix::network::array::Array;
 use neurenix::network::attr::{Attr, attrs};
@@ -105,6 +105,21 @@ fn a_kernel_that_computes_something_else_is_found_and_replaced() {
         }
     }
     assert!(found >= 40);
+}
+
+#[test]
+fn a_file_does_not_bring_back_what_was_excluded() {
+    for fault in [Fault::Scaled, Fault::InEveryForm] {
+        let engine = build(Some(("Tanh", fault))).unwrap();
+        let path = std::env::temp_dir().join(format!("neurenix-excluded-{}.engine", std::process::id()));
+        engine.save(&path).unwrap();
+        let saved = Saved::open(&path).unwrap();
+        let config = saved.config();
+        let opened = saved.plan(config, &providers(Some(("Tanh", fault))));
+        std::fs::remove_file(&path).unwrap();
+        let worst = answers(opened.unwrap()).into_iter().fold(0.0, f64::max);
+        assert!(worst < 1e-6, "{fault:?}: {worst}");
+    }
 }
 
 #[test]

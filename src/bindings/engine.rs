@@ -10,6 +10,7 @@ use crate::engine::{self, report};
 use crate::error::{Error, Result};
 use crate::interrupt::Scope;
 use crate::network::TensorId;
+use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::plan::Provider;
@@ -93,6 +94,7 @@ fn config(
             "strict" => config.strict = value.extract()?,
             "verify" => config.verify = value.extract()?,
             "refittable" => config.refittable = value.extract()?,
+            "samples" => config.samples = samples(&value)?,
             "device" => device = value.extract()?,
             "providers" => chosen = value.extract::<Vec<String>>()?,
             other => return Err(Error::invalid(format!("there is no option {other:?}")).into()),
@@ -101,6 +103,13 @@ fn config(
     let found = chosen.iter().map(|name| providers::find(name, device));
     let providers = found.collect::<Result<_>>()?;
     Ok((config, providers))
+}
+
+/// Batches, each with an array for every input, in order.
+fn samples(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<Array>>> {
+    let batches: Vec<Vec<Bound<'_, PyAny>>> = batches.extract()?;
+    let read = |batch: Vec<Bound<'_, PyAny>>| batch.iter().map(arrays::read_copy).collect::<Result<Vec<_>>>();
+    Ok(batches.into_iter().map(read).collect::<Result<_>>()?)
 }
 
 fn hint(word: &str) -> Result<Hint> {
@@ -116,7 +125,7 @@ impl Engine {
     /// Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
     /// `options`: compute (dtype), tf32, io (dtype), threads, hint, optimization_level, deterministic, exclude,
     /// timing_cache, workspace, listener (as for a `TensorRTPlan`), strict, verify, providers, device (the number of a
-    /// GPU), refittable.
+    /// GPU), refittable, samples (batches for verification: an array for each input).
     #[staticmethod]
     fn build(
         py: Python<'_>,

@@ -1,11 +1,12 @@
 //! From a network to an engine: passes, then a plan per profile.
 
 use crate::engine::built::{Built, why_anew};
+use crate::engine::checks::Checks;
 use crate::engine::config::{BuilderConfig, Hint, Precision, check_profiles};
 use crate::engine::format::Header;
 use crate::engine::stages::{self, Cut, Stage};
-use crate::engine::trial::{Exact, another_family, layered};
-use crate::engine::{Engine, Plan, Profile, likely};
+use crate::engine::trial::{Exact, layered};
+use crate::engine::{Engine, Plan, Profile, likely, samples};
 use crate::error::{Error, Result};
 use crate::network::body::Body;
 use crate::network::dim::{Binding, Range};
@@ -48,6 +49,7 @@ pub fn build_with(
     if let Some(dtype) = config.io {
         network.cast_ends(dtype)?;
     }
+    samples::check(&network, &config.samples)?;
     widen_ranges(&mut network, &config.profiles)?;
     let assumed = likely::assume(&mut network)?;
     let cache = config
@@ -62,6 +64,7 @@ pub fn build_with(
     engine.notes.extend(assumed);
     engine.source = Some(source);
     engine.original = original;
+    engine.config.samples.clear();
     engine.notes.extend(idle_hint(&engine));
     engine.build_seconds = start.elapsed().as_secs_f64();
     Ok(engine)
@@ -87,20 +90,9 @@ fn compile(
     }
     let mut notes = vec![];
     let precision = precision(&config, providers, &mut notes);
-    let original = config.verify.then(|| network.clone());
-    let mut engine = build_in(network, precision, &config, providers, cache)?;
-    let lowered = precision != Precision::FLOAT32;
-    if let Some(original) = original.filter(|_| lowered || engine.has_foreign() || engine.uses_devices())
-        && let Some(mut exact) = exact(&engine, original.clone(), providers)?
-    {
-        engine = exact.settle(engine, precision, providers, cache)?;
-        engine = exact.without_culprits(engine, precision, providers, cache)?;
-        if lowered && let Some(departure) = exact.departure(&engine, precision)? {
-            engine = build_in(original, Precision::FLOAT32, &config, providers, cache)?;
-            engine = exact.settle(engine, Precision::FLOAT32, providers, cache)?;
-            engine = exact.without_culprits(engine, Precision::FLOAT32, providers, cache)?;
-            notes.push(format!("{departure}: every layer went back to float32"));
-        }
+    let mut engine = build_in(network.clone(), precision, &config, providers, cache)?;
+    if config.verify {
+        engine = Checks::new(network, precision, &config, providers, cache).hold(engine)?;
     }
     engine.notes.splice(0..0, notes);
     Ok(engine)
@@ -114,7 +106,9 @@ fn staged(
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
-    let mut notes = vec![];
+    let (mut notes, mut config) = (vec![], config);
+    // They are arrays for the inputs of the whole network.
+    config.samples.clear();
     let precision = precision(&config, providers, &mut notes);
     let mut passes = BTreeMap::<String, usize>::new();
     let mut stages = vec![];
@@ -184,12 +178,11 @@ fn build_guessed(
     cache: &TimingCache,
 ) -> Result<Engine> {
     let spare = guessed.then(|| network.clone());
-    let built = build_in(network, precision, config, providers, cache).and_then(|engine| {
-        let looked_at = config.verify && !guessed && engine.has_foreign();
-        match looked_at {
-            true => held_to_ours(engine, precision, providers, cache),
-            false => Ok(engine),
-        }
+    let checks = Checks::new(network.clone(), precision, config, providers, cache);
+    let built = build_in(network, precision, config, providers, cache).and_then(|engine| match config.verify {
+        true if guessed => checks.hold_guessed(engine),
+        true => checks.hold(engine),
+        false => Ok(engine),
     });
     match (built, spare) {
         (Err(error), Some(network)) => {
@@ -223,7 +216,7 @@ fn body_engine(
     }
 }
 
-fn build_in(
+pub(super) fn build_in(
     mut network: Network,
     precision: Precision,
     config: &BuilderConfig,
@@ -232,7 +225,7 @@ fn build_in(
 ) -> Result<Engine> {
     let tell = |done| config.watch.told("Simplifying the network", done, 1);
     tell(0)?;
-    let counts = passes::run(&mut network, &pass_settings(precision, providers))?;
+    let counts = passes::run(&mut network, &pass_settings(precision, config, providers))?;
     let mut engine = lower_and_plan(network, precision, config, providers, cache)?;
     engine.count(counts);
     Ok(engine)
@@ -247,7 +240,7 @@ fn lower_and_plan(
     cache: &TimingCache,
 ) -> Result<Engine> {
     let portable = network.clone();
-    let settings = pass_settings(precision, providers);
+    let settings = pass_settings(precision, config, providers);
     let counts = passes::lower(&mut network, &settings, &has_kernel(config, providers))?;
     config.watch.told("Simplifying the network", 1, 1)?;
     let mut engine = plan(network, config.clone(), providers, cache, &Banned::new())?;
@@ -267,19 +260,52 @@ pub(super) fn simplified(
     config: &BuilderConfig,
     providers: &[Arc<dyn Provider>],
 ) -> Result<Network> {
-    let settings = pass_settings(precision, providers);
+    let settings = pass_settings(precision, config, providers);
     passes::simplify(&mut network, &settings, &has_kernel(config, providers))?;
     Ok(network)
 }
 
+/// How a trial lowers a network that `passes::run_in_full` left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lowering {
+    /// As a build does, but for the rounding of weights, which takes long.
+    Rough,
+    /// All that is rounded, between layers of float32.
+    Emulated,
+}
+
+/// Lowers a network that `passes::run_in_full` left, for these providers.
+///
+/// # Errors
+/// As the passes.
+pub(super) fn lower_in_full(
+    network: &mut Network,
+    lowering: Lowering,
+    precision: Precision,
+    config: &BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+) -> Result<()> {
+    let settings = pass_settings(precision, config, providers);
+    let has_kernel = has_kernel(config, providers);
+    match lowering {
+        Lowering::Rough => passes::lower_roughly(network, &settings, &has_kernel),
+        Lowering::Emulated => passes::emulate(network, &settings, &has_kernel),
+    }
+}
+
 /// What the passes may do for these providers.
-fn pass_settings(precision: Precision, providers: &[Arc<dyn Provider>]) -> passes::Settings {
+pub(super) fn pass_settings(
+    precision: Precision,
+    config: &BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+) -> passes::Settings {
     let unsupported = [DType::Float16, DType::BFloat16]
         .into_iter()
         .filter(|&dtype| !computes(providers, dtype));
     passes::Settings {
         compute: precision.dtype,
         tf32: precision.tf32,
+        lifted: config.lifted.clone(),
         unsupported: unsupported.collect(),
         refittable: false,
         ..Default::default()
@@ -295,21 +321,6 @@ fn has_kernel(config: &BuilderConfig, providers: &[Arc<dyn Provider>]) -> impl F
     }
 }
 
-/// What an engine should compute: the float32 network on another family of kernels, planned without timing; on those of the
-/// same family where another one can't run it.
-fn exact(engine: &Engine, original: Network, providers: &[Arc<dyn Provider>]) -> Result<Option<Exact>> {
-    let config = engine.config.untimed();
-    let planned = |network: Network, family: Vec<Arc<dyn Provider>>| {
-        let network = simplified(network, Precision::FLOAT32, &config, &family)?;
-        Exact::of(network, engine, family)
-    };
-    let family = another_family(engine, providers);
-    match planned(original.clone(), family) {
-        Err(_) if engine.uses_devices() => planned(original, layered(providers)),
-        made => made,
-    }
-}
-
 /// An engine without the regions of other compilers that depart from kernels of ours on the same network.
 fn held_to_ours(
     engine: Engine,
@@ -317,7 +328,7 @@ fn held_to_ours(
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
-    match Exact::of((*engine.network).clone(), &engine, layered(providers))? {
+    match Exact::of((*engine.network).clone(), &engine, 0, layered(providers))? {
         Some(mut exact) => exact.settle(engine, precision, providers, cache),
         None => Ok(engine),
     }

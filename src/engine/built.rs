@@ -3,8 +3,8 @@
 use crate::engine::config::{BuilderConfig, Hint};
 use crate::engine::format::{Header, PRODUCER};
 use crate::error::{Error, Result};
-use crate::plan::Provider;
 use crate::plan::timing::Times;
+use crate::plan::{ExcludedForm, Provider};
 use crate::threads::default_threads;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +26,9 @@ pub struct Built {
     /// As [`BuilderConfig::workspace`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<usize>,
+    /// As [`BuilderConfig::excluded_forms`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded_forms: Vec<ExcludedForm>,
     /// By provider, in order of preference: what its times depend on, by name.
     pub devices: Vec<(String, BTreeMap<String, String>)>,
 }
@@ -41,6 +44,7 @@ impl Built {
             optimization_level: config.optimization_level,
             exclude: config.exclude.clone(),
             workspace: config.workspace,
+            excluded_forms: config.excluded_forms.clone(),
             devices: providers.iter().map(device).collect(),
         }
     }
@@ -66,6 +70,7 @@ impl Built {
             optimization_level: self.optimization_level,
             exclude: self.exclude.clone(),
             workspace: self.workspace,
+            excluded_forms: self.excluded_forms.clone(),
             ..BuilderConfig::default()
         }
     }

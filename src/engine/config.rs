@@ -3,13 +3,14 @@
 use crate::engine::Profile;
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
+use crate::network::array::Array;
 use crate::network::dim::{Dim, Range};
 use crate::network::dtype::DType;
 use crate::network::{Network, ops};
 use crate::plan::regions::Watch;
 use crate::plan::{ExcludedForm, Settings};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -56,6 +57,10 @@ pub struct BuilderConfig {
     pub deterministic: bool,
     /// Forms of kernels that must not be chosen.
     pub excluded_forms: Vec<ExcludedForm>,
+    /// Layers, by name, that stay in full precision.
+    pub lifted: HashSet<String>,
+    /// What the build compares precisions on: batches with an array for each input; none: numbers of its own.
+    pub samples: Vec<Vec<Array>>,
 }
 
 /// What an engine is made for.
@@ -88,6 +93,8 @@ impl Default for BuilderConfig {
             refittable: false,
             deterministic: false,
             excluded_forms: vec![],
+            lifted: HashSet::new(),
+            samples: vec![],
         }
     }
 }

@@ -3,14 +3,18 @@
 pub mod arithmetic;
 mod builder;
 pub mod built;
+mod checks;
 pub mod config;
 mod culprits;
 pub mod every_form;
 pub mod foreign;
 pub mod format;
+mod lifting;
 mod likely;
+mod parts;
 mod refit;
 pub mod report;
+mod samples;
 mod saved;
 pub mod stages;
 mod trial;

@@ -2,12 +2,14 @@
 //! departs goes to other providers, and kernels that compute something else are replaced.
 
 use crate::engine::arithmetic::operations;
-use crate::engine::config::Precision;
-use crate::engine::{Engine, builder, culprits, verify};
+use crate::engine::builder::Lowering;
+use crate::engine::config::{BuilderConfig, Precision};
+use crate::engine::verify::{Departure, Want};
+use crate::engine::{Engine, builder, culprits, samples, verify};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dim::Binding;
-use crate::network::{LayerId, Network};
+use crate::network::{LayerId, Network, reference};
 use crate::plan::layout::Space;
 use crate::plan::program::Program;
 use crate::plan::regions::Banned;
@@ -41,15 +43,25 @@ pub(super) fn another_family(engine: &Engine, providers: &[Arc<dyn Provider>]) -
     }
 }
 
-/// What an engine should compute, at the shapes to optimise for.
+/// What an engine should compute, at the shapes to optimise for of one of its profiles.
 pub(super) struct Exact {
+    /// Which profile.
+    at: usize,
     program: Arc<Program>,
-    binding: Binding,
-    inputs: Vec<Array>,
+    /// The sizes to optimise for.
+    opt: Binding,
+    /// What it runs on, with what it gives for each.
+    batches: Vec<Batch>,
     /// Who computes it.
     family: Vec<Arc<dyn Provider>>,
     /// The regions of other compilers that were found to depart.
     banned: Banned,
+}
+
+struct Batch {
+    binding: Binding,
+    inputs: Vec<Array>,
+    outputs: Vec<Array>,
 }
 
 impl Exact {
@@ -57,47 +69,84 @@ impl Exact {
     /// the shapes to optimise for.
     ///
     /// # Errors
-    /// If some layer runs on no provider.
-    pub fn of(network: Network, engine: &Engine, family: Vec<Arc<dyn Provider>>) -> Result<Option<Self>> {
-        let binding = builder::opt(&network, &engine.plans[0].profile);
-        if network.check_guards(&binding).is_err() {
+    /// If some layer runs on no provider, or what runs fails.
+    pub fn of(network: Network, engine: &Engine, at: usize, family: Vec<Arc<dyn Provider>>) -> Result<Option<Self>> {
+        let opt = builder::opt(&network, &engine.plans[at].profile);
+        if network.check_guards(&opt).is_err() {
             return Ok(None);
         }
-        let program = Program::build(
-            Arc::new(network),
-            family.clone(),
-            &engine.config.untimed().settings(),
-            &binding,
-            &TimingCache::default(),
-            &Banned::new(),
-        )?;
+        let inputs = batches(&network, engine, at, &opt)?;
+        let program = Arc::new(untimed(network, &engine.config, &family, &opt)?);
+        let batch = |(binding, inputs): (Binding, Vec<Array>)| {
+            let outputs = verify::run_once(&program, &inputs, &binding)?;
+            Ok(Batch {
+                binding,
+                inputs,
+                outputs,
+            })
+        };
         Ok(Some(Self {
-            inputs: verify::sample(&program.network, &binding)?,
-            program: Arc::new(program),
-            binding,
+            at,
+            batches: inputs.into_iter().map(batch).collect::<Result<_>>()?,
+            program,
+            opt,
             family,
             banned: Banned::new(),
         }))
     }
 
-    /// What departs in the first plan of an engine, if anything does.
+    /// What departs most in an engine.
     ///
     /// # Errors
-    /// Those of running either.
-    pub fn departure(&self, engine: &Engine, precision: Precision) -> Result<Option<String>> {
-        self.departs(&engine.plans[0].program, precision, verify::FOREIGN)
+    /// Those of running it.
+    pub fn departure(&self, engine: &Engine, precision: Precision) -> Result<Departure> {
+        self.departs(&engine.plans[self.at].program, precision, verify::FOREIGN)
     }
 
-    fn departs(&self, program: &Arc<Program>, precision: Precision, least: f64) -> Result<Option<String>> {
+    fn departs(&self, program: &Arc<Program>, precision: Precision, least: f64) -> Result<Departure> {
         let others = program.foreign().next().is_some() || program.spaces() != self.program.spaces();
         let least = if others { least } else { 0.0 };
-        verify::departure(program, &self.program, &self.inputs, &self.binding, precision, least)
+        let rounding = verify::rounding(&program.network, precision);
+        let mut worst = Departure::default();
+        for batch in &self.batches {
+            let got = verify::run_once(program, &batch.inputs, &batch.binding)?;
+            let want = Want {
+                network: &self.program.network,
+                binding: &batch.binding,
+                arrays: &batch.outputs,
+            };
+            let found = verify::departure(&want, &got, precision, rounding, least)?;
+            if found.excess > worst.excess {
+                worst = found;
+            }
+        }
+        Ok(worst)
+    }
+
+    /// What departs most when the same family of kernels runs the network lowered, of one that `passes::run_in_full` left and
+    /// that gives the same results.
+    ///
+    /// # Errors
+    /// Those of the passes, of planning and of running it.
+    pub fn trial(
+        &self,
+        mut network: Network,
+        lowering: Lowering,
+        precision: Precision,
+        config: &BuilderConfig,
+    ) -> Result<Departure> {
+        builder::lower_in_full(&mut network, lowering, precision, config, &self.family)?;
+        let program = untimed(network, config, &self.family, &self.opt)?;
+        self.departs(&Arc::new(program), precision, 0.0)
     }
 
     /// As [`Exact::departs`]; what does not run at all departs, too.
     fn fault(&self, program: &Arc<Program>, precision: Precision) -> Option<String> {
-        self.departs(program, precision, verify::FOREIGN)
-            .unwrap_or_else(|e| Some(e.to_string()))
+        let found = self.departs(program, precision, verify::FOREIGN);
+        match found {
+            Ok(found) => found.too_far().map(|found| found.told),
+            Err(e) => Some(e.to_string()),
+        }
     }
 
     /// An engine that departs without those kernels of a device that compute something else than the processor's do.
@@ -117,19 +166,22 @@ impl Exact {
             return Ok(engine);
         }
         for _ in 0..ROUNDS {
-            let (program, config) = (&engine.plans[0].program, &engine.config);
-            if self.departs(program, precision, verify::OTHER_FAMILY)?.is_none() {
+            let (program, config) = (&engine.plans[self.at].program, &engine.config);
+            let departs = self
+                .departs(program, precision, verify::OTHER_FAMILY)?
+                .too_far()
+                .is_some();
+            let Some(batch) = self.batches.first().filter(|_| departs) else {
                 break;
-            }
-            let culprits = culprits::find(program, &self.family, config, precision, &self.binding, &self.inputs)?;
+            };
+            let culprits = culprits::find(program, &self.family, config, precision, &batch.binding, &batch.inputs)?;
             if culprits.is_empty() {
                 // What a lower precision loses is for the caller to judge.
-                let departure = self
-                    .departure(&engine, precision)?
-                    .filter(|_| precision == Precision::FLOAT32);
-                if let Some(departure) = departure {
+                let departure = self.departure(&engine, precision)?.too_far();
+                if let Some(departure) = departure.filter(|_| precision == Precision::FLOAT32) {
                     engine.notes.push(format!(
-                        "{departure}, though each kernel computes what the processor's do"
+                        "{}, though each kernel computes what the processor's do",
+                        departure.told
                     ));
                 }
                 break;
@@ -180,7 +232,7 @@ impl Exact {
     ) -> Result<Engine> {
         let mut banned = Banned::new();
         while engine.has_foreign() {
-            let program = engine.plans[0].program.clone();
+            let program = engine.plans[self.at].program.clone();
             let Some(fault) = self.fault(&program, precision) else {
                 break;
             };
@@ -210,7 +262,7 @@ impl Exact {
         providers: &[Arc<dyn Provider>],
         fault: String,
     ) -> Banned {
-        let program = &engine.plans[0].program;
+        let program = &engine.plans[self.at].program;
         let regions: Vec<(String, Vec<LayerId>)> = program
             .foreign()
             .map(|step| (program.providers[step.provider].name().into(), step.layers.clone()))
@@ -234,7 +286,7 @@ impl Exact {
                 engine.network.clone(),
                 providers.to_vec(),
                 &engine.config.untimed().settings(),
-                &self.binding,
+                &self.opt,
                 &TimingCache::default(),
                 &without,
             );
@@ -248,4 +300,36 @@ impl Exact {
             false => ban(&mut found.into_iter()),
         }
     }
+}
+
+/// A program that rules choose.
+fn untimed(
+    network: Network,
+    config: &BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+    binding: &Binding,
+) -> Result<Program> {
+    Program::build(
+        Arc::new(network),
+        providers.to_vec(),
+        &config.untimed().settings(),
+        binding,
+        &TimingCache::default(),
+        &Banned::new(),
+    )
+}
+
+/// What to compare on: what the caller gave of sizes of this profile, or arrays of our own at those to optimise for.
+fn batches(network: &Network, engine: &Engine, at: usize, opt: &Binding) -> Result<Vec<(Binding, Vec<Array>)>> {
+    let mut found = vec![];
+    for batch in &engine.config.samples {
+        let binding = reference::bind(network, &|input| batch[input].shape().to_vec())?;
+        if engine.plan_for(&binding) == (at, true) && network.check_guards(&binding).is_ok() {
+            found.push((binding, batch.clone()));
+        }
+    }
+    if found.is_empty() {
+        found.push((opt.clone(), samples::sample(network, opt)?));
+    }
+    Ok(found)
 }

@@ -1,6 +1,7 @@
 //! After a build in lower precision, or by other compilers: does the engine compute what the float32 network computes?
 
 use crate::engine::config::Precision;
+use crate::engine::parts::parts;
 use crate::error::Result;
 use crate::network::array::{Array, Buffer};
 use crate::network::dim::Binding;
@@ -8,8 +9,7 @@ use crate::network::{Network, TensorId};
 use crate::plan::boundary::Place;
 use crate::plan::ground::Ground;
 use crate::plan::instance::ProgramInstance;
-use crate::plan::layout::Layout;
-use crate::plan::program::{Program, operand};
+use crate::plan::program::Program;
 use std::sync::Arc;
 
 /// The results of other compilers may differ by so much in any precision: convolutions by Winograd's transform round so, and
@@ -20,50 +20,105 @@ pub const OTHER_FAMILY: f64 = 5e-5;
 /// The results may differ by so many times the rounding error of the precision (root mean square, relative).
 const BUDGET: f64 = 16.0;
 
-/// What departs by more than the rounding of the precision explains, and by more than `least` of itself, if anything does, on one
-/// batch; as a sentence for the report.
+/// How far the results of a program are from what they should be.
+#[derive(Debug, Clone, Default)]
+pub struct Departure {
+    /// The error that is worst beside what is allowed: above 1 it is too large.
+    pub excess: f64,
+    /// For the report: which result, by how much, and how much was allowed.
+    pub told: String,
+}
+
+impl Departure {
+    /// Itself, where it is too large.
+    pub fn too_far(self) -> Option<Self> {
+        (self.excess > 1.0).then_some(self)
+    }
+}
+
+/// What a network should give on one batch.
+pub struct Want<'w> {
+    /// The network in full precision.
+    pub network: &'w Network,
+    /// The sizes.
+    pub binding: &'w Binding,
+    /// An array for each of its outputs.
+    pub arrays: &'w [Array],
+}
+
+/// What departs most, of results in a precision whose numbers are rounded by `rounding`. The error of a result may be
+/// sixteen times that, root mean square and relative, or `least`. Each part that Concat joined is judged by itself, and chances by
+/// what a Sigmoid made them of.
 ///
 /// # Errors
-/// Those of running either program.
-pub fn departure(
-    lowered: &Arc<Program>,
-    exact: &Arc<Program>,
-    inputs: &[Array],
-    binding: &Binding,
-    precision: Precision,
-    least: f64,
-) -> Result<Option<String>> {
-    let (got, want) = (run_once(lowered, inputs, binding)?, run_once(exact, inputs, binding)?);
-    let budget = (BUDGET * rounding(&lowered.network, precision)).max(least);
-    for ((output, got), want) in exact.network.outputs().iter().zip(&got).zip(&want) {
-        let (got, want) = (got.to_f64(), want.to_f64());
-        let broken = got
-            .iter()
-            .zip(&want)
-            .filter(|(g, w)| !g.is_finite() && w.is_finite())
-            .count();
-        if broken > 0 {
-            let what = format!(
-                "{broken} of {} elements of output {:?} are not finite in {precision}",
-                got.len(),
-                output.name
-            );
-            return Ok(Some(what));
-        }
-        let error = if gives_chances(&exact.network, output.tensor) {
-            relative_rms(&logits(&got, precision), &logits(&want, precision))
-        } else {
-            relative_rms(&got, &want)
+/// If an extent of the network has no value at these sizes.
+pub fn departure(want: &Want<'_>, got: &[Array], precision: Precision, rounding: f64, least: f64) -> Result<Departure> {
+    let mut worst = Departure::default();
+    let lowered = precision != Precision::FLOAT32;
+    for ((output, got), array) in want.network.outputs().iter().zip(got).zip(want.arrays) {
+        let budget = match array.dtype().is_float() || !lowered {
+            true => (BUDGET * rounding).max(least),
+            false => MOST_DECIDED_OTHERWISE,
         };
-        if error > budget {
-            let (error, budget) = (error * 100.0, budget * 100.0);
-            return Ok(Some(format!(
-                "output {:?} departs by {error:.2} % in {precision}, above {budget:.2} %",
-                output.name
-            )));
+        let (got, array, shape) = (got.to_f64(), array.to_f64(), array.shape());
+        let parts = parts(want.network, output.tensor, want.binding)?;
+        for part in &parts {
+            let (got, array) = (part.of(shape, &got), part.of(shape, &array));
+            let chances = gives_chances(want.network, part.source);
+            let (error, how) = match want.network[output.tensor].ty.dtype.is_float() || !lowered {
+                true => error(&got, &array, chances.then_some(precision)),
+                false => (share_that_differs(&got, &array), "is another number in"),
+            };
+            if error / budget > worst.excess {
+                let which = match parts.len() {
+                    1 => String::new(),
+                    _ => format!(", of what {} gives,", named(want.network, part.source)),
+                };
+                worst = Departure {
+                    excess: error / budget,
+                    told: match error.is_finite() {
+                        true => format!(
+                            "output {:?}{which} {how} {:.2} % in {precision}, above {:.2} %",
+                            output.name,
+                            error * 100.0,
+                            budget * 100.0
+                        ),
+                        false => format!(
+                            "elements of output {:?}{which} are not finite in {precision}",
+                            output.name
+                        ),
+                    },
+                };
+            }
         }
     }
-    Ok(None)
+    Ok(worst)
+}
+
+/// Of integers that are found by what floats are greater, so many may be others in a lower precision: the floats themselves are
+/// judged besides.
+const MOST_DECIDED_OTHERWISE: f64 = 0.5;
+
+fn share_that_differs(got: &[f64], want: &[f64]) -> f64 {
+    let others = got.iter().zip(want).filter(|(g, w)| g != w).count();
+    others as f64 / want.len().max(1) as f64
+}
+
+/// The error of a result, infinite where it is not finite as it should be.
+fn error(got: &[f64], want: &[f64], chances: Option<Precision>) -> (f64, &'static str) {
+    let broken = got.iter().zip(want).any(|(g, w)| !g.is_finite() && w.is_finite());
+    let error = match (broken, chances) {
+        (true, _) => f64::INFINITY,
+        (false, Some(precision)) => relative_rms(&logits(got, precision), &logits(want, precision)),
+        (false, None) => relative_rms(got, want),
+    };
+    (error, "departs by")
+}
+
+/// The layer that gives a tensor, for people, or its name.
+fn named(network: &Network, tensor: TensorId) -> String {
+    let layer = network.producer(tensor).map(|(_, layer)| &layer.name);
+    layer.unwrap_or(&network[tensor].name).clone()
 }
 
 /// What a network's numbers are rounded to: the precision that was asked for, or what the model itself computes in.
@@ -126,30 +181,6 @@ fn relative_rms(got: &[f64], want: &[f64]) -> f64 {
     } else {
         (error / size).sqrt()
     }
-}
-
-/// One array per input: numbers in -1..1, and zeros for integers, which may be indices.
-///
-/// # Errors
-/// If an input has no shape at these sizes.
-pub fn sample(network: &Network, binding: &Binding) -> Result<Vec<Array>> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut random = move || {
-        // xorshift64*, so that every build sees the same numbers.
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-    };
-    let array = |&tensor: &TensorId| {
-        let operand = operand(network, tensor, Layout::Plain, binding)?;
-        let floats = operand.dtype.is_float();
-        let values: Vec<f64> = (0..operand.elements())
-            .map(|_| if floats { random() } else { 0.0 })
-            .collect();
-        Array::from_f64(operand.dtype, operand.shape, &values)
-    };
-    network.inputs().iter().map(array).collect()
 }
 
 /// What a program gives.

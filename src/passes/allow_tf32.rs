@@ -1,7 +1,7 @@
 //! Lets products of float32 round what they multiply to tf32, where that was asked for.
 
 use super::matching::input;
-use super::{Found, Pass, rewrite, rule_if};
+use super::{Found, Pass, rewrite_with, rule_if};
 use crate::network::attr::Attr;
 use crate::network::dtype::DType;
 use crate::network::ops::conv;
@@ -19,14 +19,16 @@ pub static PASS: Pass = Pass {
         if !settings.tf32 {
             return Ok(0);
         }
-        rewrite(network, rule)
+        rewrite_with(network, |network, id| {
+            rule_if!(!settings.lifted.contains(&network[id].name));
+            Ok(rule(network, id)?.map(Patch::finish))
+        })
     },
 };
 
 fn rule(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
-    rule_if!(tf32::applies(layer) && !tf32::is_allowed(layer));
-    rule_if!(network[layer.outputs[0]].ty.dtype == DType::Float32 && !is_shortcut(network, layer));
+    rule_if!(may_round(network, layer) && !tf32::is_allowed(layer));
     let mut attrs = layer.attrs.clone();
     attrs.insert(TF32.name.into(), Attr::Int(1));
     let mut patch = Patch::new(network);
@@ -35,6 +37,12 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
         patch.shunt(old, new)?;
     }
     Ok(Some(patch))
+}
+
+/// Whether a layer may round what it multiplies to tf32.
+pub fn may_round(network: &Network, layer: &Layer) -> bool {
+    let wide = network[layer.outputs[0]].ty.dtype == DType::Float32;
+    wide && tf32::applies(layer) && !is_shortcut(network, layer)
 }
 
 /// Conv of few channels that reads some places and no others, as where a residual network halves the image: a small part

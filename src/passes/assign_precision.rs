@@ -3,7 +3,7 @@
 use super::build::Build;
 use super::exactness::{self, MASK};
 use super::matching::{given_by, input, is_constant};
-use super::{Found, Pass, rewrite_with, rule_if};
+use super::{Found, Pass, Settings, rewrite_with, rule_if};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::Attr;
@@ -25,7 +25,7 @@ pub static PASS: Pass = Pass {
         }
         let lowered = exactness::lowered(network, low)?;
         rewrite_with(network, |network, id| {
-            rule_if!(lowered.layers.contains(&id));
+            rule_if!(lowered.layers.contains(&id) && !settings.lifted.contains(&network[id].name));
             let found = match lowered.masks.contains(&id) {
                 true => with_mask_in_range(network, id, low),
                 false => rule(network, id, low),
@@ -34,6 +34,45 @@ pub static PASS: Pass = Pass {
         })
     },
 };
+
+/// Writes what the pass would lower so that float32 kernels compute it: what each such layer reads and gives is rounded, always.
+/// Kernels of the lower precision round no more than that, and less where they go on with what they computed. Gives the
+/// number of layers.
+///
+/// # Errors
+/// If the network has a cycle.
+pub fn emulate(network: &mut Network, settings: &Settings) -> Result<usize> {
+    let low = settings.compute;
+    let lowered = exactness::lowered(network, low)?;
+    rewrite_with(network, |network, id| {
+        rule_if!(lowered.layers.contains(&id) && !settings.lifted.contains(&network[id].name));
+        let kept = match lowered.masks.contains(&id) {
+            true => Some(MASK),
+            false => last_bias(network, &network[id]).map(|_| 2),
+        };
+        Ok(Some(rounded(network, &network[id], low, kept)?.finish()))
+    })
+}
+
+/// A layer with what it reads, but for one input, and what it gives rounded to another dtype.
+fn rounded<'n>(network: &'n Network, layer: &Layer, to: DType, kept: Option<usize>) -> Result<Patch<'n>> {
+    let mut patch = Patch::new(network);
+    let count = how_many_computed(layer);
+    let mut inputs = layer.inputs.clone();
+    for (at, input) in inputs.iter_mut().enumerate().take(count) {
+        if let Some(tensor) = input.filter(|&t| network[t].ty.dtype == DType::Float32 && kept != Some(at)) {
+            let low = patch.cast(tensor, to)?;
+            *input = Some(patch.cast(low, DType::Float32)?);
+        }
+    }
+    let outputs = patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?;
+    for (&old, new) in layer.outputs.iter().zip(outputs) {
+        let low = patch.cast(new, to)?;
+        let back = patch.cast(low, DType::Float32)?;
+        patch.shunt(old, back)?;
+    }
+    Ok(patch)
+}
 
 const CONVOLUTIONS: [&str; 2] = ["Conv", "ConvTranspose"];
 

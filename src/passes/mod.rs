@@ -87,6 +87,8 @@ pub struct Settings {
     pub compute: DType,
     /// Whether products of float32 may round what they multiply to tf32.
     pub tf32: bool,
+    /// The layers, by name, that keep their precision whatever `compute` and `tf32` say.
+    pub lifted: HashSet<String>,
     /// dtypes in which no arithmetic is available: such layers compute in float32 between Casts.
     pub unsupported: Vec<DType>,
     /// Whether weights may get new values later by their own names: those of distinct names are then never merged.
@@ -102,6 +104,7 @@ impl Default for Settings {
         Self {
             compute: DType::Float32,
             tf32: false,
+            lifted: HashSet::new(),
             unsupported: vec![],
             refittable: true,
             fold_bytes: 64 << 20,
@@ -184,6 +187,67 @@ pub fn simplify(
     Ok(counts)
 }
 
+/// Runs the steps of [`PIPELINE`] in front of those that lower the precision.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_in_full(network: &mut Network, settings: &Settings) -> Result<Counts> {
+    run_steps(network, settings, &PIPELINE[..lowering_starts()])
+}
+
+/// Runs the steps of [`PIPELINE`] behind [`run_in_full`], and [`lower`]; each weight is rounded by itself, which takes less time.
+///
+/// # Errors
+/// As [`run`].
+pub fn lower_roughly(
+    network: &mut Network,
+    settings: &Settings,
+    has_kernel: &dyn Fn(&Network, LayerId) -> bool,
+) -> Result<()> {
+    let quick = |step: &&Step| !matches!(step, Once(pass) if pass.name == round_weights::PASS.name);
+    run_steps(network, settings, PIPELINE[lowering_starts()..].iter().filter(quick))?;
+    lower(network, settings, has_kernel)?;
+    Ok(())
+}
+
+/// Writes what the steps behind [`run_in_full`] lower as roundings between layers of float32 (see [`assign_precision::emulate`]), and
+/// runs [`lower`]. What is rounded to tf32 is lowered as always.
+///
+/// # Errors
+/// As [`run`].
+pub fn emulate(
+    network: &mut Network,
+    settings: &Settings,
+    has_kernel: &dyn Fn(&Network, LayerId) -> bool,
+) -> Result<()> {
+    if settings.compute == DType::Float32 {
+        return lower_roughly(network, settings, has_kernel);
+    }
+    assign_precision::emulate(network, settings)?;
+    lower(network, settings, has_kernel)?;
+    Ok(())
+}
+
+/// The layers whose precision the settings lower, in an order of execution, of a network that [`run_in_full`] left.
+///
+/// # Errors
+/// If the network has a cycle.
+pub fn lowered(network: &Network, settings: &Settings) -> Result<Vec<LayerId>> {
+    let short = match settings.compute {
+        DType::Float32 => HashSet::new(),
+        low => exactness::lowered(network, low)?.layers,
+    };
+    let rounds = |id: LayerId| settings.tf32 && allow_tf32::may_round(network, &network[id]);
+    let mut order = network.order()?;
+    order.retain(|&id| short.contains(&id) || rounds(id));
+    Ok(order)
+}
+
+fn lowering_starts() -> usize {
+    let lowers = |step: &Step| matches!(step, Once(pass) if pass.name == assign_precision::PASS.name);
+    PIPELINE.iter().position(lowers).unwrap_or(PIPELINE.len())
+}
+
 /// Runs [`PIPELINE`].
 ///
 /// # Errors
@@ -220,7 +284,11 @@ pub fn lower(
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_steps(network: &mut Network, settings: &Settings, steps: &[Step]) -> Result<Counts> {
+pub fn run_steps<'s>(
+    network: &mut Network,
+    settings: &Settings,
+    steps: impl IntoIterator<Item = &'s Step>,
+) -> Result<Counts> {
     let mut runner = Runner::new(settings)?;
     for step in steps {
         match step {

@@ -42,7 +42,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 /// A form of a kernel that must not be chosen: what it computes was found wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ExcludedForm {
     /// The name of the provider.
     pub provider: String,
@@ -50,6 +51,14 @@ pub struct ExcludedForm {
     pub layers: Vec<String>,
     /// The form.
     pub form: Form,
+}
+
+impl ExcludedForm {
+    /// Whether it is this form of the kernel that runs these layers.
+    pub fn is(&self, provider: &dyn Provider, network: &Network, layers: &[LayerId], form: &Form) -> bool {
+        let names = layers.iter().map(|&layer| &*network[layer].name);
+        self.form == *form && self.provider == provider.name() && names.eq(self.layers.iter().map(String::as_str))
+    }
 }
 
 /// What the builder asks of a provider.

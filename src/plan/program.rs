@@ -14,7 +14,7 @@ use crate::plan::reselect::kernels;
 use crate::plan::rivals::unfit;
 use crate::plan::timing::{self, Times, TimingCache};
 use crate::plan::tuning::Tuner;
-use crate::plan::{Candidate, Form, Kernel, Memory, Provider, Refusal, Settings};
+use crate::plan::{Candidate, ExcludedForm, Form, Kernel, Memory, Provider, Refusal, Settings};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -70,6 +70,8 @@ pub struct Program {
     pub compiled: usize,
     /// Threads of a CPU.
     pub threads: usize,
+    /// Forms that it must not take.
+    excluded: Vec<ExcludedForm>,
     /// The shapes at which its forms were chosen.
     pub(super) opt: Binding,
     /// The times that decided, for the engine file.
@@ -125,6 +127,7 @@ impl Program {
             notes: [cover.notes, notes].concat(),
             compiled: cover.compiled,
             threads: settings.threads,
+            excluded: settings.excluded_forms.clone(),
             opt: opt.clone(),
             times,
             network: network.clone(),
@@ -165,6 +168,7 @@ impl Program {
             notes: self.notes.clone(),
             compiled: self.compiled,
             threads: self.threads,
+            excluded: self.excluded.clone(),
             opt: self.opt.clone(),
             times: self.times.clone(),
             kept: Mutex::default(),
@@ -180,6 +184,16 @@ impl Program {
         let made = Arc::new(made);
         variants.push((forms, Arc::downgrade(&made)));
         Ok(made)
+    }
+
+    /// The forms that the kernel of a step may take.
+    pub(super) fn forms(&self, step: &Step) -> Vec<Form> {
+        let provider = &*self.providers[step.provider];
+        let is_free = |form: &Form| {
+            let mut excluded = self.excluded.iter();
+            !excluded.any(|excluded| excluded.is(provider, &self.network, &step.layers, form))
+        };
+        step.kernel.forms().into_iter().filter(is_free).collect()
     }
 
     /// What the cover chose for a step.

@@ -39,7 +39,7 @@ impl<'a> Reselect<'a> {
         let mut hopeful = false;
         for (number, instance) in &prepared.instances {
             let step = &program.steps[*number];
-            let alone = || step.kernel.forms().len() < 2;
+            let alone = || program.forms(step).len() < 2;
             if self.is_slow(prepared, step, &**instance)? && !alone() {
                 hopeful |= self.look(prepared, step)?;
             }
@@ -84,7 +84,12 @@ impl<'a> Reselect<'a> {
     fn look(&mut self, prepared: &Prepared, step: &Step) -> Result<bool> {
         let known = self.seen.remove(&address(&*step.kernel)).unwrap_or_default();
         let mut seen = HashMap::from([(step.form.clone(), true)]);
-        for form in step.kernel.forms().into_iter().filter(|form| *form != step.form) {
+        for form in prepared
+            .program
+            .forms(step)
+            .into_iter()
+            .filter(|form| *form != step.form)
+        {
             let slow = match known.get(&form) {
                 Some(&slow) => slow,
                 // A form that does not fit these sizes is no better.
@@ -127,7 +132,7 @@ impl<'a> Reselect<'a> {
 
     fn choice(&self, program: &Program, step: &Step, numbers: &HashMap<TensorId, usize>) -> Result<Choice> {
         let seen = self.seen.get(&address(&*step.kernel));
-        let mut forms = step.kernel.forms();
+        let mut forms = program.forms(step);
         if !self.is_far(program, step)? {
             // That which won near these sizes goes first.
             forms.sort_by_key(|form| *form != step.form);

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::dim::Binding;
-use crate::network::{LayerId, Network, TensorId};
+use crate::network::{Network, TensorId};
 use crate::plan::choose::{Choice, Edge};
 use crate::plan::cover::Group;
 use crate::plan::effort::{self, Effort};
@@ -149,17 +149,9 @@ impl Tuner<'_> {
     }
 
     fn is_excluded(&self, group: &Group, form: &Form) -> bool {
-        let name = |&layer: &LayerId| &*self.network[layer].name;
-        self.settings.excluded_forms.iter().any(|excluded| {
-            excluded.form == *form
-                && excluded.provider == self.providers[group.provider].name()
-                && group
-                    .candidate
-                    .layers
-                    .iter()
-                    .map(name)
-                    .eq(excluded.layers.iter().map(String::as_str))
-        })
+        let (provider, layers) = (&*self.providers[group.provider], &group.candidate.layers);
+        let mut excluded = self.settings.excluded_forms.iter();
+        excluded.any(|excluded| excluded.is(provider, self.network, layers, form))
     }
 
     /// Leaves out the forms that need more scratch memory than they may use; where all do, keeps the one that needs least,

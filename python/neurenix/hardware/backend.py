@@ -13,7 +13,7 @@ from typing import Any, cast
 from neurenix import _native, shapes
 from neurenix._native import Network
 from neurenix.errors import DeviceError, Error, InvalidArgumentError, ShapeError, UnsupportedError
-from neurenix.hardware import probe
+from neurenix.hardware import probe, samples
 from neurenix.hardware.dry_run import DryRun
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.options import BUILT_IN, Options, computed
@@ -198,7 +198,7 @@ class Backend:
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
         native = wanted.native(chosen, self.device)
         _warm_up(native)
-        engine = _build(model, shapes, dict(values or {}), native)
+        engine = _build(model, shapes, dict(values or {}), native, wanted.sample)
         return OptimizedModel(engine, wanted.precision, refused, native)
 
     def native_options(self, **options: Any) -> dict[str, Any]:
@@ -258,29 +258,34 @@ def _warm_up(options: dict[str, Any]) -> None:
         worker.start()
 
 
-def _build(model: Any, input_shapes: Any, values: dict[str, Any], options: dict[str, Any]) -> _native.Engine:
+def _build(
+    model: Any, input_shapes: Any, values: dict[str, Any], options: dict[str, Any], sample: Sequence[Any]
+) -> _native.Engine:
     """Builds with dynamic dimensions where the model has them; where they are in the way, with the given shapes."""
     network = None
     try:
         network = to_network(model, input_shapes, values, options["refittable"])
-        return _build_network(network, input_shapes, options)
+        return _build_network(network, input_shapes, options, sample)
     except (ShapeError, UnsupportedError) as error:
         fixed = _fixed(model, network, input_shapes)
         if fixed is None:
             raise
         try:
-            engine = _build_network(from_onnx(model, input_shapes=fixed, input_values=values), input_shapes, options)
+            network = from_onnx(model, input_shapes=fixed, input_values=values)
+            engine = _build_network(network, input_shapes, options, sample)
         except Error:
             raise error from None
         LOG.info("the model runs at the given shapes alone, because of its dynamic ones: %s", error.message)
         return engine
 
 
-def _build_network(network: Network, input_shapes: Any, options: dict[str, Any]) -> _native.Engine:
+def _build_network(
+    network: Network, input_shapes: Any, options: dict[str, Any], sample: Sequence[Any]
+) -> _native.Engine:
     names = [tensor.name for tensor in network.inputs]
     given = shapes.profiles(input_shapes, names)
     profiles = [{name: (s.min, s.opt, s.max) for name, s in profile.items()} for profile in given]
-    return _native.Engine.build(network, profiles, options)
+    return _native.Engine.build(network, profiles, options | {"samples": samples.in_order(sample, names)})
 
 
 def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int, ...]] | None:

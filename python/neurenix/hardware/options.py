@@ -14,7 +14,7 @@ import numpy as np
 from neurenix import _native
 from neurenix import names as naming
 from neurenix.errors import InvalidArgumentError, UnsupportedError
-from neurenix.hardware import probe, provider
+from neurenix.hardware import probe, provider, samples
 from neurenix.log import LOG
 
 #: What each precision means for float32 layers.
@@ -75,7 +75,11 @@ class Options:
     - `providers`: which may be used, the preferred one first.
     - `exclude`: for each provider the ops or layers that it must not run.
     - `strict`: a fall back raises, that of a layer, and that of all where the preferred provider can't run.
-    - `verify`: whether a lowered precision is compared with float32 ("auto" or True: once, at build).
+    - `verify`: whether a lowered precision is compared with float32 ("auto" or True: once, at build). Layers that lose
+      too much stay float32, as few as will do, and the report names them.
+    - `sample`: what verification runs on: an array (of a model with one input), a tuple of arrays in the order of the
+      inputs, a dict of them by name, or an iterable of such, of which it takes 8 at most. Of the sizes of a profile, or
+      they are not used for it. None: numbers that fit what each input seems to be.
     - `timing_cache`: a path, None for one in the cache directory, False for none.
     - `plugins`: what to register before the model is read: classes derived from `trt.IPluginV2`, a dict from name to
       class, names of modules to import, paths of libraries in C++ (`.so`).
@@ -104,6 +108,7 @@ class Options:
     exclude: Mapping[str, Sequence[str]] = field(default_factory=dict)
     strict: bool = False
     verify: str | bool = "auto"
+    sample: Any = ()
     timing_cache: str | bool | None = None
     plugins: tuple[Plugin, ...] = ()
     refittable: bool = False
@@ -365,6 +370,7 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "exclude": ("a dict from provider to a list of ops and layers", _exclude),
     "strict": ("True or False", _flag),
     "verify": ('"auto", True or False', _one_of("auto", True, False)),
+    "sample": ("arrays, dicts of them, or an iterable of such", samples.taken),
     "timing_cache": ("a path, None or False", _cache),
     "refittable": ("True or False", _flag),
     "progress": ("a function of a phase, the steps done and the steps in all, or None", _or_none(_callable)),

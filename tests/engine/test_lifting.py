@@ -1,0 +1,268 @@
+"""A lower precision that loses too much: the layers at fault alone stay float32, and the report names them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import neurenix as nx
+from neurenix.hardware.tensorrt import TensorRTBackend
+from neurenix.importers import from_onnx
+
+onnx = pytest.importorskip("onnx")
+from onnx import helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+Array = np.ndarray[Any, Any]
+F32 = np.float32
+WIDTH = 32
+#: bfloat16 has no digit left behind the point of it.
+FAR = 3000.0
+
+pytestmark = pytest.mark.skipif(
+    "bf16" not in TensorRTBackend().get_device_info().precisions, reason="this processor has no bfloat16 arithmetic"
+)
+
+
+class Graph:
+    """Writes an ONNX model layer by layer."""
+
+    def __init__(self, seed: int, prefix: str = "") -> None:
+        self.random, self.prefix = np.random.default_rng(seed), prefix
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+
+    def constant(self, value: Array) -> str:
+        name = f"{self.prefix}w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(value, name))
+        return name
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{self.prefix}t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [name], name=f"{op}_{len(self.nodes)}", **attributes))
+        return name
+
+    def linear(self, x: str, width: int = WIDTH, bias: float = 0.0) -> str:
+        w = self.random.standard_normal((WIDTH, width)).astype(F32) / F32(WIDTH**0.5)
+        b = (bias + self.random.standard_normal(width)).astype(F32)
+        return self.add("Add", self.add("MatMul", x, self.constant(w)), self.constant(b))
+
+    def block(self, x: str, bias: float = 0.0) -> str:
+        """x + Tanh(LayerNormalization(linear(x))): far out, it is lost what the norm leaves."""
+        scale = self.constant(np.ones(WIDTH, F32))
+        return self.add("Add", x, self.add("Tanh", self.add("LayerNormalization", self.linear(x, bias=bias), scale)))
+
+    def model(self, outputs: dict[str, int], shape: tuple[Any, ...] = (8, WIDTH)) -> Any:
+        graph = helper.make_graph(
+            self.nodes,
+            "blocks",
+            [helper.make_tensor_value_info("x", 1, shape)],
+            [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+            self.weights,
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def blocks(bad: tuple[int, ...], count: int = 12) -> tuple[Graph, str]:
+    g = Graph(1)
+    x = g.linear("x")
+    for number in range(count):
+        x = g.block(x, FAR if number in bad else 0.0)
+    return g, x
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
+    caplog.set_level(logging.WARNING, logger="neurenix")
+    yield lambda: [record.getMessage() for record in caplog.records]
+
+
+def built(model: Any, shapes: Any = None, **options: Any) -> Any:
+    backend = TensorRTBackend(providers=["cpu"], optimization_level=0, timing_cache=False)
+    return backend.optimize_model(model, shapes, "bf16", **options)
+
+
+def error(got: Array, want: Array) -> float:
+    return float(np.sqrt(np.mean((got - want) ** 2) / np.mean(want**2)))
+
+
+def exact(model: Any, x: Array) -> list[Array]:
+    found = ReferenceEvaluator(model).run(None, {"x": x})
+    return [np.asarray(array, np.float64) for array in found]
+
+
+def shares(model: Any) -> float:
+    return float(model.report()["arithmetic_per_dtype"]["bfloat16"])
+
+
+@pytest.mark.parametrize("bad", [(5,), (2, 6, 9)])
+def test_only_the_layers_at_fault_stay_float32(bad: tuple[int, ...], told: Any) -> None:
+    g, x = blocks(bad)
+    model = g.model({x: 1})
+    engine = built(model)
+    data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
+    assert error(engine.run({"x": data})[x], exact(model, data)[0]) < 0.0625
+    (message,) = told()
+    assert "departs by" in message and "stay float32" in message, message
+    assert shares(engine) > 0.9
+
+
+def test_products_stay_low_where_all_that_stands_behind_them_is_lifted(told: Any) -> None:
+    g, x = blocks(tuple(range(12)))
+    model = g.model({x: 1})
+    engine = built(model)
+    data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
+    assert error(engine.run({"x": data})[x], exact(model, data)[0]) < 0.0625
+    assert "stay float32" in told()[-1], told()
+    assert 0.5 < shares(engine) < 0.9
+
+
+def test_a_network_that_loses_everywhere_goes_back_as_a_whole(told: Any) -> None:
+    """Each layer makes what came before it eight times as wrong."""
+    g = Graph(8)
+    x = "x"
+    for _ in range(10):
+        w = g.random.standard_normal((WIDTH, WIDTH)).astype(F32) * F32(8 / WIDTH**0.5)
+        x = g.add("Sin", g.add("MatMul", x, g.constant(w)))
+    model = g.model({x: 1})
+    engine = built(model)
+    assert told()[-1].endswith("every layer went back to float32")
+    assert engine.report()["arithmetic_per_dtype"] == {"float32": 1.0}
+
+
+def test_what_is_joined_to_large_numbers_is_judged_by_itself(told: Any) -> None:
+    """Scores that are wrong by half are not seen beside boxes of hundreds of pixels."""
+    g = Graph(3)
+    features = g.block(g.linear("x"))
+    boxes = g.add("Mul", g.linear(features, 4), g.constant(np.array(640.0, F32)))
+    scores = g.linear(g.block(features, FAR), 4)
+    y = g.add("Concat", boxes, scores, axis=1)
+    model = g.model({y: 1})
+    engine = built(model)
+    data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
+    got, want = engine.run({"x": data})[y], exact(model, data)[0]
+    assert error(got[:, 4:], want[:, 4:]) < 0.0625
+    assert "of what Add" in told()[0] and "stay float32" in told()[0], told()
+    assert shares(engine) > 0.5
+
+
+def test_integers_are_judged_by_the_floats_that_decide_them(told: Any) -> None:
+    for bad, loses in (((), False), ((5,), True)):
+        g, x = blocks(bad)
+        best = g.add("ArgMax", g.linear(x, 1000), axis=1)
+        engine = built(g.model({best: 7}))
+        assert [("stay float32" in message) for message in told()] == [True] * loses
+        assert shares(engine) > 0.9
+
+
+def test_networks_in_stages_are_compared(told: Any) -> None:
+    g, x = blocks((5,))
+    found = g.add("NonZero", x)
+    first = g.add("Slice", found, *(g.constant(np.array([n], np.int64)) for n in (0, 1, 0)))
+    rows = g.add("Gather", x, g.add("Squeeze", first), axis=0)
+    y = g.block(rows)
+    model = g.model({y: 1})
+    engine = built(model)
+    data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
+    assert any("stay float32" in message for message in told()), told()
+    got, want = engine.run({"x": data})[y], exact(model, data)[0]
+    assert got.shape == want.shape and error(got, want) < 0.0625
+
+
+def test_a_loop_s_network_is_compared(told: Any) -> None:
+    g = Graph(4)
+    x = g.linear("x")
+    inner = Graph(5, "body_")
+    carried = inner.block("state", FAR)
+    kept = inner.add("Identity", "go")
+    body = helper.make_graph(
+        inner.nodes,
+        "body",
+        [
+            helper.make_tensor_value_info("number", 7, []),
+            helper.make_tensor_value_info("go", 9, []),
+            helper.make_tensor_value_info("state", 1, (8, WIDTH)),
+        ],
+        [helper.make_tensor_value_info(kept, 9, []), helper.make_tensor_value_info(carried, 1, (8, WIDTH))],
+        inner.weights,
+    )
+    trips = g.constant(np.array(3, np.int64))
+    y = g.add("Loop", trips, g.constant(np.array(True)), x, body=body)
+    model = g.model({y: 1})
+    engine = built(model)
+    data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
+    assert any("float32" in message and "departs" in message for message in told()), told()
+    assert error(engine.run({"x": data})[y], exact(model, data)[0]) < 0.0625
+
+
+def longer() -> tuple[Any, str]:
+    """As long as the rows are, as far out they are before a norm."""
+    g = Graph(6)
+    x = g.linear("x")
+    count = g.add("Cast", g.add("Shape", "x", start=0, end=1), to=1)
+    far = g.add("Mul", count, g.constant(np.array(4.0, F32)))
+    hidden = g.add("LayerNormalization", g.add("Add", g.linear(x), far), g.constant(np.ones(WIDTH, F32)))
+    for _ in range(8):
+        hidden = g.block(hidden)
+    return g.model({hidden: 1}, ("n", WIDTH)), hidden
+
+
+def test_every_profile_is_compared(told: Any) -> None:
+    model, y = longer()
+    small, large = ((0, WIDTH), (1, WIDTH), (1, WIDTH)), ((32, WIDTH), (64, WIDTH), (64, WIDTH))
+    built(model, {"x": small})
+    assert told() == []
+    engine = built(model, [{"x": small}, {"x": large}])
+    assert "stay float32" in told()[0], told()
+    data = np.random.default_rng(2).standard_normal((64, WIDTH)).astype(F32)
+    assert error(engine.run({"x": data})[y], exact(model, data)[0]) < 0.0625
+
+
+def norm_first() -> tuple[Any, str]:
+    g = Graph(7)
+    x = g.linear(g.add("LayerNormalization", "x", g.constant(np.ones(WIDTH, F32))))
+    for _ in range(8):
+        x = g.block(x)
+    return g.model({x: 1}, ("n", WIDTH)), x
+
+
+def test_the_caller_s_arrays_decide(told: Any) -> None:
+    model, y = norm_first()
+    data = (np.random.default_rng(2).standard_normal((8, WIDTH)) + FAR).astype(F32)
+    shapes = {"x": ((1, WIDTH), (8, WIDTH), (8, WIDTH))}
+    for sample in (None, data - F32(FAR)):
+        built(model, shapes, sample=sample)
+        assert told() == []
+    for sample in (data, {"x": data}, [data], iter([{"x": data[:3]}, {"x": data}]), (data,)):
+        engine = built(model, shapes, sample=sample)
+        assert "stay float32" in told()[-1], told()
+    assert error(engine.run({"x": data})[y], exact(model, data)[0]) < 0.0625
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        (3, "`sample` holds something that is no batch"),
+        ([{"y": 1}], "does not have an array for each input"),
+        ([[1, 2]], "`sample` holds something that is no batch"),
+        ({"x": np.zeros((8, 3), F32)}, "shape that the network does not take"),
+        ({"x": np.zeros((8, WIDTH))}, "another dtype than its input"),
+    ],
+)
+def test_samples_that_fit_no_input_are_refused(sample: Any, message: str) -> None:
+    model, _ = norm_first()
+    with pytest.raises(nx.Error) as caught:
+        built(model, sample=sample)
+    assert message in str(caught.value), str(caught.value)
+
+
+def test_networks_that_were_read_already_take_samples(told: Any) -> None:
+    model, y = norm_first()
+    data = (np.random.default_rng(2).standard_normal((8, WIDTH)) + FAR).astype(F32)
+    engine = built(from_onnx(model), {"x": data.shape}, sample=data)
+    assert "stay float32" in told()[-1]
+    assert error(engine.run({"x": data})[y], exact(model, data)[0]) < 0.0625
