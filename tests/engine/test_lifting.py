@@ -14,57 +14,17 @@ from neurenix.hardware.tensorrt import TensorRTBackend
 from neurenix.importers import from_onnx
 
 onnx = pytest.importorskip("onnx")
-from onnx import helper, numpy_helper  # noqa: E402
+from onnx import helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+from fuzz.blocks import FAR, WIDTH, Graph  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 F32 = np.float32
-WIDTH = 32
-#: bfloat16 has no digit left behind the point of it.
-FAR = 3000.0
 
 pytestmark = pytest.mark.skipif(
     "bf16" not in TensorRTBackend().get_device_info().precisions, reason="this processor has no bfloat16 arithmetic"
 )
-
-
-class Graph:
-    """Writes an ONNX model layer by layer."""
-
-    def __init__(self, seed: int, prefix: str = "") -> None:
-        self.random, self.prefix = np.random.default_rng(seed), prefix
-        self.nodes: list[Any] = []
-        self.weights: list[Any] = []
-
-    def constant(self, value: Array) -> str:
-        name = f"{self.prefix}w{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(value, name))
-        return name
-
-    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
-        name = f"{self.prefix}t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, list(inputs), [name], name=f"{op}_{len(self.nodes)}", **attributes))
-        return name
-
-    def linear(self, x: str, width: int = WIDTH, bias: float = 0.0) -> str:
-        w = self.random.standard_normal((WIDTH, width)).astype(F32) / F32(WIDTH**0.5)
-        b = (bias + self.random.standard_normal(width)).astype(F32)
-        return self.add("Add", self.add("MatMul", x, self.constant(w)), self.constant(b))
-
-    def block(self, x: str, bias: float = 0.0) -> str:
-        """x + Tanh(LayerNormalization(linear(x))): far out, it is lost what the norm leaves."""
-        scale = self.constant(np.ones(WIDTH, F32))
-        return self.add("Add", x, self.add("Tanh", self.add("LayerNormalization", self.linear(x, bias=bias), scale)))
-
-    def model(self, outputs: dict[str, int], shape: tuple[Any, ...] = (8, WIDTH)) -> Any:
-        graph = helper.make_graph(
-            self.nodes,
-            "blocks",
-            [helper.make_tensor_value_info("x", 1, shape)],
-            [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
-            self.weights,
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 def blocks(bad: tuple[int, ...], count: int = 12) -> tuple[Graph, str]:

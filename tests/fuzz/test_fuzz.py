@@ -10,11 +10,12 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("xxhash")
-from fuzz import engine, importer, networks
+from fuzz import engine, importer, networks, precision
 from fuzz.children import watch
 from fuzz.generate import Network
 from fuzz.recipes import RECIPES
 from neurenix import _native
+from neurenix.hardware.tensorrt import TensorRTBackend
 from neurenix.importers import from_onnx
 
 #: Ops that an importer does not add, or only in control flow, which has tests of its own, or for what a user registers.
@@ -41,6 +42,17 @@ def test_random_networks_give_what_the_reference_does(tmp_path: Path, number: in
     for case in range(12 * number, 12 * (number + 1)):
         word = run(case, tmp_path)
         assert not word.startswith("bad"), f"{word}\npython -m fuzz.networks --first {case} --cases 1"
+
+
+@pytest.mark.skipif(
+    "bf16" not in TensorRTBackend().get_device_info().precisions, reason="this processor has no bfloat16 arithmetic"
+)
+def test_random_networks_in_bfloat16_keep_what_they_compute(tmp_path: Path) -> None:
+    run = precision.target(seed=0)
+    words = [run(case, tmp_path) for case in range(24)]
+    bad = [word for word in words if word.startswith("bad")]
+    assert not bad, f"{bad}\npython -m fuzz.precision --cases 24"
+    assert words.count("lifted") > 5, words
 
 
 def test_random_networks_at_the_ends_of_their_symbols_behind_guard_pages(tmp_path: Path) -> None:

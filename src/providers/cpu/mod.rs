@@ -27,6 +27,7 @@ impl Provider for Cpu {
 
     fn conditions(&self, settings: &Settings) -> Vec<(String, String)> {
         vec![
+            ("neurenix".into(), env!("CARGO_PKG_VERSION").into()),
             ("processor".into(), model().into()),
             ("instructions".into(), features()),
             ("threads".into(), settings.threads.to_string()),
