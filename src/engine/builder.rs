@@ -4,11 +4,11 @@ use crate::engine::built::{Built, why_anew};
 use crate::engine::checks::Checks;
 use crate::engine::config::{BuilderConfig, Hint, Precision, check_profiles};
 use crate::engine::format::Header;
-use crate::engine::stages::{self, Cut, Stage};
+use crate::engine::stages;
+use crate::engine::staging::staged;
 use crate::engine::trial::{Exact, layered};
 use crate::engine::{Engine, Plan, Profile, likely, samples};
 use crate::error::{Error, Result};
-use crate::network::body::Body;
 use crate::network::dim::{Binding, Range};
 use crate::network::dtype::DType;
 use crate::network::graph::Graph;
@@ -20,15 +20,12 @@ use crate::plan::program::Program;
 use crate::plan::regions::Banned;
 use crate::plan::timing::{Times, TimingCache};
 use crate::plan::{Provider, Settings};
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Told when an engine is opened whose code of other compilers is not there.
 const COMPILED_AGAIN: &str = "what another compiler made for this engine is not in this machine's cache, or does not fit its \
                               library or GPU: compiled anew";
-/// A note names so many layers.
-const SHOWN: usize = 8;
 
 /// Passes, then a plan per profile; in float32 where a lower precision departs too far.
 pub fn build(network: Network, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
@@ -96,124 +93,6 @@ fn compile(
     }
     engine.notes.splice(0..0, notes);
     Ok(engine)
-}
-
-/// An engine for each stage.
-fn staged(
-    network: Network,
-    cuts: Vec<Cut>,
-    config: BuilderConfig,
-    providers: &[Arc<dyn Provider>],
-    cache: &TimingCache,
-) -> Result<Engine> {
-    let (mut notes, mut config) = (vec![], config);
-    // They are arrays for the inputs of the whole network.
-    config.samples.clear();
-    let precision = precision(&config, providers, &mut notes);
-    let mut passes = BTreeMap::<String, usize>::new();
-    let mut stages = vec![];
-    for Cut {
-        network: part,
-        guessed,
-        mut stage,
-    } in cuts
-    {
-        if let Some(mut part) = part {
-            likely::settle(&mut part);
-            let part = build_guessed(part, guessed, precision, &config, providers, cache)?;
-            stage.engine = Some(Arc::new(part));
-        }
-        for end in &mut stage.ends {
-            let layer = &network[end.layer];
-            for (attr, body) in layer.bodies() {
-                let body = body_engine(&network, body, &config, providers, cache).map_err(|e| e.layer(&layer.name))?;
-                end.bodies.insert(attr.into(), Arc::new(body));
-            }
-        }
-        for (name, count) in stage.engines().flat_map(|engine| &engine.passes) {
-            *passes.entry(name.clone()).or_default() += count;
-        }
-        stages.push(stage);
-    }
-    let names: Vec<_> = stages
-        .iter()
-        .flat_map(|stage| &stage.ends)
-        .map(|end| network[end.layer].name.as_str())
-        .collect();
-    let mut told = HashSet::new();
-    let parts = stages.iter().flat_map(Stage::engines).flat_map(|engine| &engine.notes);
-    notes.extend(parts.filter(|note| told.insert(note.as_str())).cloned());
-    let built = Built::of(&config, providers);
-    notes.push(format!(
-        "sizes or control flow depend on data ({}{}): planned in {} stages, with copies between them, and optimised for \
-         {} where nobody knows a size",
-        names[..names.len().min(SHOWN)].join(", "),
-        if names.len() > SHOWN { ", ..." } else { "" },
-        stages.len(),
-        likely::COUNTED
-    ));
-    Ok(Engine {
-        network: Arc::new(network),
-        portable: None,
-        config,
-        built,
-        plans: vec![],
-        spare: None,
-        stages,
-        notes,
-        passes: passes.into_iter().collect(),
-        build_seconds: 0.0,
-        source: None,
-        original: None,
-    })
-}
-
-/// An engine for a network of which some sizes may be guessed: those may not go together, and then nothing is timed.
-fn build_guessed(
-    network: Network,
-    guessed: bool,
-    precision: Precision,
-    config: &BuilderConfig,
-    providers: &[Arc<dyn Provider>],
-    cache: &TimingCache,
-) -> Result<Engine> {
-    let spare = guessed.then(|| network.clone());
-    let checks = Checks::new(network.clone(), precision, config, providers, cache);
-    let built = build_in(network, precision, config, providers, cache).and_then(|engine| match config.verify {
-        true if guessed => checks.hold_guessed(engine),
-        true => checks.hold(engine),
-        false => Ok(engine),
-    });
-    match (built, spare) {
-        (Err(error), Some(network)) => {
-            let mut engine = build_in(network, precision, &config.untimed(), providers, cache)?;
-            let note = format!("nothing was timed at sizes that were guessed: {}", error.message());
-            engine.notes.push(note);
-            Ok(engine)
-        }
-        (built, _) => built,
-    }
-}
-
-/// An engine for a network that a layer of `around` holds.
-fn body_engine(
-    around: &Network,
-    body: &Body,
-    config: &BuilderConfig,
-    providers: &[Arc<dyn Provider>],
-    cache: &TimingCache,
-) -> Result<Engine> {
-    let mut network = (*body.0).clone();
-    network.take_ranges(|name| around.symbols.get(name).copied());
-    likely::settle(&mut network);
-    let guessed = network.symbols.keys().any(|name| !around.symbols.contains_key(name));
-    match stages::cut(&network)? {
-        Some(cuts) => staged(network, cuts, config.clone(), providers, cache),
-        None => {
-            let precision = precision(config, providers, &mut vec![]);
-            build_guessed(network, guessed, precision, config, providers, cache)
-        }
-    }
 }
 
 pub(super) fn build_in(
@@ -518,7 +397,7 @@ fn computes(providers: &[Arc<dyn Provider>], dtype: DType) -> bool {
 }
 
 /// The precision of the engine, or a wider one, with a note, where nobody here computes in it.
-fn precision(config: &BuilderConfig, providers: &[Arc<dyn Provider>], notes: &mut Vec<String>) -> Precision {
+pub(super) fn precision(config: &BuilderConfig, providers: &[Arc<dyn Provider>], notes: &mut Vec<String>) -> Precision {
     let asked = config.precision();
     let dtype = match providers.first() {
         Some(first) if !computes(providers, asked.dtype) => first.compute_dtype(asked.dtype),

@@ -17,6 +17,7 @@ pub mod report;
 mod samples;
 mod saved;
 pub mod stages;
+mod staging;
 mod trial;
 mod verify;
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import neurenix as nx
+from neurenix.cli import main
 from neurenix.hardware.tensorrt import TensorRTBackend
 from neurenix.importers import from_onnx
 
@@ -218,6 +220,31 @@ def test_samples_that_fit_no_input_are_refused(sample: Any, message: str) -> Non
     with pytest.raises(nx.Error) as caught:
         built(model, sample=sample)
     assert message in str(caught.value), str(caught.value)
+
+
+def test_the_command_line_takes_samples_from_files(tmp_path: Path) -> None:
+    model, _ = norm_first()
+    onnx.save(model, tmp_path / "model.onnx")
+    data = (np.random.default_rng(2).standard_normal((8, WIDTH)) + FAR).astype(F32)
+    np.save(tmp_path / "x.npy", data)
+    np.savez(tmp_path / "x.npz", x=data)
+    for sample in ("x.npy", "x.npz"):
+        engine = tmp_path / "model.engine"
+        words = [
+            "export",
+            tmp_path / "model.onnx",
+            "--output",
+            engine,
+            "--precision",
+            "bf16",
+            "--input-shape",
+            8,
+            WIDTH,
+        ]
+        words += ["--backend", "cpu", "--optimization-level", 0, "--sample", tmp_path / sample]
+        assert main([str(word) for word in words]) == 0
+        notes = TensorRTBackend(providers=["cpu"]).load(engine).report()["notes"]
+        assert any("stay float32" in note for note in notes), notes
 
 
 def test_networks_that_were_read_already_take_samples(told: Any) -> None:

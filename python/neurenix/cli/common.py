@@ -83,6 +83,13 @@ def add_build_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PROVIDER:OP,...",
         help="ops or layers that a provider must not run",
     )
+    parser.add_argument(
+        "--sample",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="what a lower precision is verified on: an .npz with an array for each input, or an .npy for the only one",
+    )
     parser.add_argument("--timing-cache", metavar="FILE", help="of measured times ('none': none)")
     parser.add_argument("--strict", action="store_true", help="fail where a layer falls back to another provider")
     parser.add_argument(
@@ -129,6 +136,7 @@ def options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options of `optimize_model` and of `load`."""
     if arguments.plugins:
         look_here()
+    batches = [load_inputs([file]) for file in arguments.sample]
     return {
         "threads": arguments.threads,
         "optimization_level": arguments.optimization_level,
@@ -139,6 +147,8 @@ def options(arguments: argparse.Namespace) -> dict[str, Any]:
         "timing_cache": False if arguments.timing_cache == "none" else arguments.timing_cache,
         "strict": arguments.strict,
         "plugins": arguments.plugins,
+        # A file without names holds the only input.
+        "sample": [next(iter(found.values())) if list(found) == [""] else found for found in batches],
     }
 
 

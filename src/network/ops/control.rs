@@ -1,7 +1,8 @@
 //! What If, Loop and Scan share: the types of what a body gives, and how arrays go in and out.
 
 use crate::error::{Error, Result};
-use crate::network::array::Array;
+use crate::interrupt;
+use crate::network::array::{Array, Buffer};
 use crate::network::attr::Read;
 use crate::network::body;
 use crate::network::dim::Dim;
@@ -140,12 +141,14 @@ pub(super) fn stacked(parts: &[Array], axis: usize, none: &(DType, Vec<usize>)) 
     let inner = shape[axis..].iter().product::<usize>() * first.dtype().size();
     shape.insert(axis, parts.len());
     let blocks = first.shape()[..axis].iter().product::<usize>();
-    let bytes = (0..blocks).flat_map(|block| {
-        parts
-            .iter()
-            .map(move |p| &p.bytes()[block * inner..(block + 1) * inner])
-    });
-    Array::from_bytes(first.dtype(), shape, &bytes.collect::<Vec<_>>().concat())
+    let mut buffer = Buffer::try_zeroed(blocks * parts.len() * inner)?;
+    let pieces = (0..blocks).flat_map(|block| parts.iter().map(move |part| (block, part)));
+    // There may be as many as a loop has steps.
+    for (into, (block, part)) in buffer.as_mut_slice().chunks_exact_mut(inner.max(1)).zip(pieces) {
+        interrupt::poll()?;
+        into.copy_from_slice(&part.bytes()[block * inner..(block + 1) * inner]);
+    }
+    Array::new(first.dtype(), shape, Arc::new(buffer), 0)
 }
 
 /// One slice of an array along an axis, which goes away.
