@@ -90,6 +90,9 @@ def install(folder: Path, records: dict[str, str], init: str | None = None) -> N
         (folder / name).mkdir()
         (folder / name / "RECORD").write_text(record)
     (folder / "neurenix").mkdir()
+    # Where auditwheel puts what the native module needs.
+    for libraries in PACKAGE.parent.glob("neurenix_engine.libs"):
+        (folder / libraries.name).symlink_to(libraries)
     for path in PACKAGE.iterdir():
         if path.name != "__pycache__" and (init is None or path.name != "__init__.py"):
             (folder / "neurenix" / path.name).symlink_to(path)

@@ -30,15 +30,36 @@ enum Role {
     Unknown,
 }
 
+/// Ways to fill the inputs. Where what comes out is not finite, or nothing does, the next one may do better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By what each input stands for.
+    Roles,
+    /// The same with masks that say which elements don't count.
+    OtherMasks,
+    /// Zeros for all that is no float.
+    Zeros,
+}
+
+impl Way {
+    /// All of them, the best guess first.
+    pub const ALL: [Way; 3] = [Way::Roles, Way::OtherMasks, Way::Zeros];
+}
+
 /// One array per input.
 ///
 /// # Errors
 /// If an input has no shape at these sizes.
-pub fn sample(network: &Network, binding: &Binding) -> Result<Vec<Array>> {
+pub fn sample(network: &Network, binding: &Binding, way: Way) -> Result<Vec<Array>> {
     let mut random = Random::default();
     let array = |&tensor: &TensorId| {
         let operand = operand(network, tensor, Layout::Plain, binding)?;
-        let values = values(role(network, tensor), &operand.shape, &mut random);
+        let role = match (role(network, tensor), way) {
+            (Role::Mask, Way::OtherMasks) => Role::Unknown,
+            (_, Way::Zeros) if !operand.dtype.is_float() => Role::Unknown,
+            (role, _) => role,
+        };
+        let values = values(role, &operand.shape, &mut random);
         Array::from_f64(operand.dtype, operand.shape, &values)
     };
     network.inputs().iter().map(array).collect()
@@ -190,7 +211,7 @@ mod tests {
         for tensor in [looked_up, placed, mask, time, other] {
             g.output(tensor);
         }
-        let found = sample(&g.network, &Binding::new()).unwrap();
+        let found = sample(&g.network, &Binding::new(), Way::Roles).unwrap();
         let ids = found[0].to_i64();
         assert!(ids.iter().all(|id| (0..50).contains(id)) && ids.iter().any(|&id| id > 25));
         assert_eq!(found[1].to_i64()[..8], [0, 1, 2, 3, 4, 5, 0, 1]);
@@ -198,5 +219,7 @@ mod tests {
         assert_eq!(found[2].to_i64()[28..], [1, 1, 1, 1]);
         assert!(found[3].to_i64()[0] > 0);
         assert_eq!(found[4].to_i64(), [0]);
+        let other = sample(&g.network, &Binding::new(), Way::OtherMasks).unwrap();
+        assert_eq!((other[0].to_i64(), other[2].to_i64()), (ids, vec![0; 32]));
     }
 }

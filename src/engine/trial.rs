@@ -4,9 +4,11 @@
 use crate::engine::arithmetic::operations;
 use crate::engine::builder::Lowering;
 use crate::engine::config::{BuilderConfig, Precision};
+use crate::engine::samples::{self, Way};
 use crate::engine::verify::{Departure, Want};
-use crate::engine::{Engine, builder, culprits, samples, verify};
-use crate::error::Result;
+use crate::engine::{Engine, builder, culprits, verify};
+use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, reference};
@@ -75,19 +77,14 @@ impl Exact {
         if network.check_guards(&opt).is_err() {
             return Ok(None);
         }
-        let inputs = batches(&network, engine, at, &opt)?;
         let program = Arc::new(untimed(network, &engine.config, &family, &opt)?);
-        let batch = |(binding, inputs): (Binding, Vec<Array>)| {
-            let outputs = verify::run_once(&program, &inputs, &binding)?;
-            Ok(Batch {
-                binding,
-                inputs,
-                outputs,
-            })
-        };
+        let mut batches = given(&program, engine, at)?;
+        if batches.is_empty() {
+            batches.push(made_up(&program, &opt)?);
+        }
         Ok(Some(Self {
             at,
-            batches: inputs.into_iter().map(batch).collect::<Result<_>>()?,
+            batches,
             program,
             opt,
             family,
@@ -319,17 +316,51 @@ fn untimed(
     )
 }
 
-/// What to compare on: what the caller gave of sizes of this profile, or arrays of our own at those to optimise for.
-fn batches(network: &Network, engine: &Engine, at: usize, opt: &Binding) -> Result<Vec<(Binding, Vec<Array>)>> {
-    let mut found = vec![];
+impl Batch {
+    fn of(program: &Arc<Program>, binding: Binding, inputs: Vec<Array>) -> Result<Self> {
+        let outputs = verify::run_once(program, &inputs, &binding)?;
+        Ok(Self {
+            binding,
+            inputs,
+            outputs,
+        })
+    }
+
+    fn is_finite(&self) -> bool {
+        let floats = self.outputs.iter().filter(|array| array.dtype().is_float());
+        floats
+            .into_iter()
+            .all(|array| array.to_f64().iter().all(|v| v.is_finite()))
+    }
+}
+
+/// What the caller gave of sizes of this profile.
+fn given(program: &Arc<Program>, engine: &Engine, at: usize) -> Result<Vec<Batch>> {
+    let (network, mut found) = (&program.network, vec![]);
     for batch in &engine.config.samples {
         let binding = reference::bind(network, &|input| batch[input].shape().to_vec())?;
         if engine.plan_for(&binding) == (at, true) && network.check_guards(&binding).is_ok() {
-            found.push((binding, batch.clone()));
+            found.push(Batch::of(program, binding, batch.clone())?);
         }
     }
-    if found.is_empty() {
-        found.push((opt.clone(), samples::sample(network, opt)?));
-    }
     Ok(found)
+}
+
+/// Arrays of our own at the sizes to optimise for: the first that give nothing but finite numbers, else the first that run.
+fn made_up(program: &Arc<Program>, opt: &Binding) -> Result<Batch> {
+    let mut ran: Option<Batch> = None;
+    let mut failure = None;
+    for way in Way::ALL {
+        match Batch::of(program, opt.clone(), samples::sample(&program.network, opt, way)?) {
+            Ok(batch) if batch.is_finite() => return Ok(batch),
+            Ok(batch) => ran = ran.or(Some(batch)),
+            Err(e) => failure = failure.or(Some(e)),
+        }
+        interrupt::poll()?;
+    }
+    match (ran, failure) {
+        (Some(batch), _) => Ok(batch),
+        (None, Some(e)) => Err(e),
+        (None, None) => Err(Error::internal("there is no way to fill the inputs")),
+    }
 }

@@ -205,6 +205,39 @@ def test_the_caller_s_arrays_decide(told: Any) -> None:
     assert error(engine.run({"x": data})[y], exact(model, data)[0]) < 0.0625
 
 
+def masked() -> tuple[Any, dict[str, Array]]:
+    """A mask that says which rows are not seen: where it says so of all, there is nothing but NaN."""
+    g = Graph(9)
+    ignored = g.input("ignored_mask", 9, (8,))
+    x = g.linear("x")
+    scores = g.add("MatMul", x, g.add("Transpose", g.linear("x"), perm=[1, 0]))
+    scores = g.add("Where", ignored, g.constant(np.array(-np.inf, F32)), scores)
+    y = g.block(g.add("MatMul", g.add("Softmax", scores, axis=-1), x), FAR)
+    return g.model({y: 1}), {ignored: np.array([False] * 6 + [True] * 2)}
+
+
+def looked_up() -> tuple[Any, dict[str, Array]]:
+    """Ids below the rows of a table, that are places in a shorter one besides."""
+    g = Graph(10)
+    ids = g.input("ids", 7, (8, WIDTH))
+    table = g.constant(g.random.standard_normal(1000).astype(F32))
+    x = g.add("Add", "x", g.add("Gather", table, ids, axis=0))
+    short = g.constant(g.random.standard_normal((2, WIDTH)).astype(F32))
+    y = g.block(g.add("Add", g.linear(x), g.add("GatherElements", short, ids, axis=0)), FAR)
+    return g.model({y: 1}), {ids: np.random.default_rng(3).integers(0, 2, (8, WIDTH))}
+
+
+@pytest.mark.parametrize("make", [masked, looked_up])
+def test_numbers_are_found_that_a_network_takes(make: Any, told: Any) -> None:
+    model, given = make()
+    engine = built(model)
+    assert "stay float32" in told()[-1], told()
+    given["x"] = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
+    (got,) = engine.run(given).values()
+    (want,) = ReferenceEvaluator(model).run(None, given)
+    assert error(got, want) < 0.0625
+
+
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
