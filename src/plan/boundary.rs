@@ -81,7 +81,9 @@ impl Boundary {
             };
             let step = &program.steps[runs[patch.run].step];
             let slots = if patch.writes { &step.outputs } else { &step.inputs };
-            let bytes = places.operands[slot.unwrap_or(slots[patch.operand])].bytes();
+            // A kernel may read a part of an input where it lies.
+            let whole = slot.unwrap_or_else(|| places.root(slots[patch.operand]));
+            let bytes = places.operands[whole].bytes();
             let known = ports.iter().position(|port| port.home == patch.home);
             let number = known.unwrap_or(ports.len());
             if known.is_none() {

@@ -68,6 +68,17 @@ def test_random_networks_at_the_ends_of_their_symbols_behind_guard_pages(tmp_pat
         assert found.returncode == 0 and "'fine': 18" in found.stdout, found.stdout + found.stderr[-2000:]
 
 
+def test_what_reads_a_part_of_an_input_gets_it_behind_guard_pages(tmp_path: Path) -> None:
+    """What stands in for the caller's array holds all of it."""
+    found = subprocess.run(
+        [sys.executable, "-m", "fuzz.corners", "--seed", "7", "--first", "840", "--cases", "1", "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert found.returncode == 0 and "'fine': 1" in found.stdout, found.stdout + found.stderr[-2000:]
+
+
 def test_every_op_can_be_in_a_random_network() -> None:
     found: set[str] = set()
     for op in RECIPES:
