@@ -64,10 +64,8 @@ def interrupts(count: int, seed: int = 0, slack: float = 0.0) -> tuple[list[str]
         late = [seconds for seconds in found["seconds"] if seconds > limit + slack]
         findings += [f"{job}: KeyboardInterrupt was seen {seconds:.3f} s late" for seconds in late]
         times = sorted(found["seconds"])
-        told.append(
-            f"{job}: {len(times)} seen while at work of {share}, median {times[len(times) // 2]:.3f} s, "
-            f"most {times[-1]:.3f} s"
-        )
+        how_soon = f", median {times[len(times) // 2]:.3f} s, most {times[-1]:.3f} s" if times else ""
+        told.append(f"{job}: {len(times)} seen while at work of {share}{how_soon}")
     return findings, "\n".join(told)
 
 

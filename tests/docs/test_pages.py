@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -46,13 +47,20 @@ UNTRIED = {
 #: Pages whose output is that of a processor with bfloat16, which run there alone.
 BFLOAT16 = {"docs/cli.md", "docs/guides/debugging-accuracy.md", "docs/guides/precision.md"}
 
+#: Packages that pages want and a test environment may lack.
+WANTED = {"docs/first-hour.md": ("torch", "onnxscript"), "docs/guides/from-pytorch.md": ("torch", "onnxscript")}
+
 pytest.importorskip("onnx")
 RUN = [page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page))]
 Finished = dict[Path, "Future[subprocess.CompletedProcess[str]]"]
 
 
-def runs_here(page: Path) -> bool:
-    return name_of(page) not in BFLOAT16 or "bf16" in get_backend("cpu").get_device_info().precisions
+def why_not(page: Path) -> str | None:
+    """Why a page can't run here, if so."""
+    if name_of(page) in BFLOAT16 and "bf16" not in get_backend("cpu").get_device_info().precisions:
+        return "this processor has no bfloat16"
+    missing = [package for package in WANTED.get(name_of(page), ()) if find_spec(package) is None]
+    return f"needs the package {missing[0]}" if missing else None
 
 
 def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -74,13 +82,16 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """The pages that are asked for, two at once: most of their time is imports on one core."""
     asked = [item.callspec.params["page"] for item in request.session.items if "finished" in item.fixturenames]
     with ThreadPoolExecutor(2) as pool:
-        yield {page: pool.submit(run, page, tmp_path_factory.mktemp(page.stem)) for page in asked if runs_here(page)}
+        yield {
+            page: pool.submit(run, page, tmp_path_factory.mktemp(page.stem)) for page in asked if why_not(page) is None
+        }
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_the_code_of_a_page_runs(page: Path, finished: Finished) -> None:
-    if page not in finished:
-        pytest.skip("this processor has no bfloat16")
+    reason = why_not(page)
+    if reason is not None:
+        pytest.skip(reason)
     done = finished[page].result()
     assert done.returncode == 0, done.stderr
 
