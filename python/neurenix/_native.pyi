@@ -130,7 +130,7 @@ class Engine:
         Builds an engine. `profiles` has one dict per profile, from the name of an input to its (min, opt, max) shape;
         `options`: compute (dtype), tf32, io (dtype), threads, hint, optimization_level, deterministic, exclude,
         timing_cache, workspace, listener (as for a `TensorRTPlan`), strict, verify, providers, device (the number of a
-        GPU), refittable.
+        GPU), refittable, samples (batches for verification: an array for each input).
         """
     @property
     def calls(self, /) -> int:

@@ -53,6 +53,17 @@ pub fn scope() -> Scope {
     }
 }
 
+/// Work on the interpreter's objects, on whatever thread. Where the interpreter ends meanwhile, the thread stops in there for
+/// good.
+pub fn attached<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> T {
+    Python::attach(|py| {
+        let stay = Stay;
+        let done = work(py);
+        mem::forget(stay);
+        done
+    })
+}
+
 /// Calls a function of Python's. Where the interpreter ends meanwhile, the thread stops in there for good.
 ///
 /// # Errors
@@ -98,7 +109,8 @@ struct Stay;
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        loop {
+        // A panic is caught further out, and becomes an error.
+        while !thread::panicking() {
             thread::sleep(Duration::from_secs(3600));
         }
     }

@@ -30,7 +30,7 @@ impl ErrorKind {
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        Python::attach(|py| {
+        calls::attached(|py| {
             let cause = error.cause::<PyErr>().map(|cause| cause.clone_ref(py));
             match cause {
                 Some(cause) if error.kind() == ErrorKind::Interrupted => cause,
@@ -50,7 +50,7 @@ impl From<Error> for PyErr {
 /// `KeyboardInterrupt`, ends the work that it was called from, and is raised there as it is.
 impl From<PyErr> for Error {
     fn from(error: PyErr) -> Self {
-        Python::attach(|py| {
+        calls::attached(|py| {
             if let Ok(Some(ours)) = ours(error.value(py)) {
                 return match error.cause(py) {
                     Some(cause) => ours.caused_by(cause),

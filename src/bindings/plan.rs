@@ -177,7 +177,7 @@ pub(super) fn watch(listener: Py<PyAny>, scope: &Scope) -> Watch {
     let steps = listener.clone();
     let (of_say, of_step) = (scope.clone(), scope.clone());
     let say = move |severity: &str, text: &str| {
-        Python::attach(|py| {
+        calls::attached(|py| {
             let Err(error) = calls::call_method(listener.bind(py), "say", (severity, text)) else {
                 return;
             };
@@ -188,7 +188,7 @@ pub(super) fn watch(listener: Py<PyAny>, scope: &Scope) -> Watch {
         });
     };
     let step = move |phase: &str, done: i32, all: i32| {
-        Python::attach(|py| {
+        calls::attached(|py| {
             let goes_on = calls::call_method(steps.bind(py), "step", (phase, done, all));
             goes_on.and_then(|told| told.is_truthy()).unwrap_or_else(|error| {
                 of_step.end(raised(error));

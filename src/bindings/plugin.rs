@@ -139,7 +139,7 @@ impl plugin::Creator for PythonCreator {
     }
 
     fn create(&self, layer: &str, fields: &Fields, phase: Phase) -> Result<Arc<dyn Plugin>> {
-        Python::attach(|py| {
+        calls::attached(|py| {
             let phase = match phase {
                 Phase::Build => "build",
                 Phase::Runtime => "runtime",
@@ -233,11 +233,11 @@ impl Plugin for PythonPlugin {
     }
 
     fn fields(&self) -> Result<Fields> {
-        Python::attach(|py| read_fields(calls::call_method(self.object.bind(py), "fields", ())?.extract()?))
+        calls::attached(|py| read_fields(calls::call_method(self.object.bind(py), "fields", ())?.extract()?))
     }
 
     fn infer(&self, inputs: &[TensorType], shape_inputs: usize) -> Result<Vec<TensorType>> {
-        Python::attach(|py| {
+        calls::attached(|py| {
             let arguments = (types(py, inputs)?, shape_inputs);
             let given = calls::call_method(self.object.bind(py), "infer", arguments)?;
             let mut outputs = vec![];
@@ -253,7 +253,7 @@ impl Plugin for PythonPlugin {
         if !self.checks_types {
             return Ok(true);
         }
-        Python::attach(|py| {
+        calls::attached(|py| {
             let arguments = (at, types(py, all)?, inputs);
             Ok(calls::call_method(self.object.bind(py), "supports", arguments)?.extract()?)
         })
@@ -268,7 +268,7 @@ impl Plugin for PythonPlugin {
     }
 
     fn source(&self, inputs: &[Shaped], outputs: &[Shaped]) -> Result<Source> {
-        Python::attach(|py| {
+        calls::attached(|py| {
             let arguments = (described(py, inputs)?, described(py, outputs)?);
             let launch: Launch = calls::call_method(self.object.bind(py), "source", arguments)?.extract()?;
             let numbers = launch.arguments.iter().map(number).collect::<PyResult<_>>()?;
@@ -286,7 +286,7 @@ impl Plugin for PythonPlugin {
     }
 
     fn prepare(&self, device: Device, inputs: &[Shaped], outputs: &[Shaped]) -> Result<Box<dyn Prepared>> {
-        Python::attach(|py| {
+        calls::attached(|py| {
             let ordinal = match device {
                 Device::Cpu => None,
                 Device::Cuda(ordinal) => Some(ordinal),
@@ -332,7 +332,7 @@ impl Prepared for PythonPrepared {
         let inputs = call.inputs.iter().map(|address| *address as usize);
         let outputs = call.outputs.iter().map(|address| *address as usize);
         let (inputs, outputs): (Vec<usize>, Vec<usize>) = (inputs.collect(), outputs.collect());
-        Python::attach(|py| {
+        calls::attached(|py| {
             let addresses = (PyTuple::new(py, inputs)?, PyTuple::new(py, outputs)?);
             let places = (call.workspace as usize, call.stream as usize);
             let arguments = (addresses.0, addresses.1, places.0, places.1);

@@ -45,7 +45,7 @@ impl PythonProvider {
         let inputs: Vec<TensorId> = layer.inputs.iter().flatten().copied().collect();
         let tys =
             |tensors: &[TensorId]| -> Vec<TensorType> { tensors.iter().map(|&t| network[t].ty.clone()).collect() };
-        Python::attach(|py| {
+        calls::attached(|py| {
             let present = PyList::new(py, layer.inputs.iter().map(Option::is_some))?;
             let arguments = (
                 (&layer.name, layer.op.name),
@@ -142,7 +142,7 @@ impl Kernel for PythonKernel {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        Python::attach(|py| {
+        calls::attached(|py| {
             let (inputs, outputs) = (shaped(request.inputs), shaped(request.outputs));
             let arguments = (py.None(), described(py, &inputs)?, described(py, &outputs)?);
             let made = calls::call_method(self.object.bind(py), "prepare", arguments)?;

@@ -189,7 +189,7 @@ struct Callbacks {
 impl Allocator for Callbacks {
     fn allocate(&mut self, current: *mut c_void, bytes: usize, alignment: usize, stream: *mut c_void) -> *mut c_void {
         let arguments = (current as usize, bytes, alignment, stream as usize);
-        Python::attach(|py| {
+        calls::attached(|py| {
             let given = calls::call(self.allocate.bind(py), arguments);
             let given = given.and_then(|address| address.extract::<usize>());
             given.unwrap_or_else(|error| {
@@ -200,7 +200,7 @@ impl Allocator for Callbacks {
     }
 
     fn shape(&mut self, dims: &[i64]) {
-        Python::attach(|py| {
+        calls::attached(|py| {
             if let Err(error) = calls::call(self.shape.bind(py), (dims.to_vec(),)) {
                 error.write_unraisable(py, None);
             }
