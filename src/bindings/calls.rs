@@ -56,12 +56,15 @@ pub fn scope() -> Scope {
 /// Work on the interpreter's objects, on whatever thread. Where the interpreter ends meanwhile, the thread stops in there for
 /// good.
 pub fn attached<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> T {
-    Python::attach(|py| {
-        let stay = Stay;
-        let done = work(py);
-        mem::forget(stay);
-        done
-    })
+    Python::attach(|py| staying(|| work(py)))
+}
+
+/// Work out of which no stack is taken down.
+fn staying<T>(work: impl FnOnce() -> T) -> T {
+    let stay = Stay;
+    let done = work();
+    mem::forget(stay);
+    done
 }
 
 /// Calls a function of Python's. Where the interpreter ends meanwhile, the thread stops in there for good.
@@ -74,10 +77,8 @@ pub fn call<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
     let arguments = arguments.into_pyobject(py).map_err(Into::into)?.into_bound();
-    let stay = Stay;
     // SAFETY: both are alive; null stands for no keywords.
-    let result = unsafe { PyObject_Call(function.as_ptr(), arguments.as_ptr(), std::ptr::null_mut()) };
-    mem::forget(stay);
+    let result = staying(|| unsafe { PyObject_Call(function.as_ptr(), arguments.as_ptr(), std::ptr::null_mut()) });
     // SAFETY: the result is ours, or null where an exception is set.
     unsafe { Bound::from_owned_ptr_or_err(py, result) }
 }

@@ -87,9 +87,17 @@ fn compile(
     }
     let mut notes = vec![];
     let precision = precision(&config, providers, &mut notes);
-    let mut engine = build_in(network.clone(), precision, &config, providers, cache)?;
-    if config.verify {
-        engine = Checks::new(network, precision, &config, providers, cache).hold(engine)?;
+    let original = config.verify.then(|| network.clone());
+    let mut engine = build_in(network, precision, &config, providers, cache)?;
+    if let Some(network) = &original {
+        let checks = Checks {
+            network,
+            precision,
+            config: &config,
+            providers,
+            cache,
+        };
+        engine = checks.checked(engine)?;
     }
     engine.notes.splice(0..0, notes);
     Ok(engine)

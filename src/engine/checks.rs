@@ -3,7 +3,7 @@
 use crate::engine::builder::{Lowering, build_in, opt, pass_settings, simplified};
 use crate::engine::config::{BuilderConfig, Precision};
 use crate::engine::lifting::Search;
-use crate::engine::trial::{Exact, another_family, layered};
+use crate::engine::trial::{Exact, another_family, keep_exclusions, layered};
 use crate::engine::verify::Departure;
 use crate::engine::{Engine, parts};
 use crate::error::{ErrorKind, Result};
@@ -15,51 +15,32 @@ use std::sync::Arc;
 
 /// How the engines of one network are checked.
 pub(super) struct Checks<'c> {
-    /// As it was given, and what decides its integers as results besides.
-    probe: Network,
     /// As it was given.
-    network: Network,
-    precision: Precision,
-    config: &'c BuilderConfig,
-    providers: &'c [Arc<dyn Provider>],
-    cache: &'c TimingCache,
+    pub network: &'c Network,
+    /// What was asked for.
+    pub precision: Precision,
+    /// How they are built.
+    pub config: &'c BuilderConfig,
+    /// Who runs them.
+    pub providers: &'c [Arc<dyn Provider>],
+    /// Times that are known.
+    pub cache: &'c TimingCache,
 }
 
-impl<'c> Checks<'c> {
-    pub fn new(
-        network: Network,
-        precision: Precision,
-        config: &'c BuilderConfig,
-        providers: &'c [Arc<dyn Provider>],
-        cache: &'c TimingCache,
-    ) -> Self {
-        Self {
-            probe: network.clone(),
-            network,
-            precision,
-            config,
-            providers,
-            cache,
-        }
-    }
-
+impl Checks<'_> {
     /// An engine whose kernels compute what others do and whose precision loses no more than is allowed.
     ///
     /// # Errors
     /// As a build.
-    pub fn hold(mut self, engine: Engine) -> Result<Engine> {
+    pub fn checked(&self, engine: Engine) -> Result<Engine> {
         let lowered = self.precision != Precision::FLOAT32;
         if !(lowered || engine.has_foreign() || engine.uses_devices()) {
             return Ok(engine);
         }
-        if lowered {
-            for (number, tensor) in parts::decisive(&self.network).into_iter().enumerate() {
-                self.probe.mark_output(tensor, &format!("decides: {number}"))?;
-            }
-        }
+        let probe = self.probe()?;
         let (mut engine, mut precision, mut told) = (engine, self.precision, vec![]);
         for at in 0..engine.plans.len() {
-            let mut exact = match self.exact(&engine, at) {
+            let mut exact = match self.exact(&probe, &engine, at) {
                 Ok(Some(exact)) => exact,
                 Ok(None) => continue,
                 Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
@@ -68,56 +49,45 @@ impl<'c> Checks<'c> {
                     continue;
                 }
             };
-            engine = self.right(engine, &mut exact, precision)?;
+            engine = self.corrected(engine, &mut exact, precision)?;
             if precision == Precision::FLOAT32 {
                 continue;
             }
-            let Some(lost) = self.lost(&engine, &exact)? else {
+            let Some(loss) = self.loss(&probe, &engine, &exact)? else {
                 continue;
             };
-            let config = match self.lifted(&exact, &engine, &lost)? {
-                Some((config, why)) => {
-                    engine = self.again(&config, precision, &engine, &mut exact)?;
-                    told.push(why);
-                    match self.lost(&engine, &exact)? {
-                        None => continue,
-                        Some(_) => engine.config.clone(),
-                    }
+            if let Some((config, message)) = self.lifted(&probe, &exact, &engine, &loss)? {
+                engine = self.again(&config, precision, &engine, &mut exact)?;
+                if self.loss(&probe, &engine, &exact)?.is_none() {
+                    told.push(message);
+                    continue;
                 }
-                None => engine.config.clone(),
-            };
+            }
             precision = Precision::FLOAT32;
-            told = vec![format!("{}: every layer went back to float32", lost.told)];
-            engine = self.again(&config, precision, &engine, &mut exact)?;
+            told = vec![format!("{}: every layer went back to float32", loss.message)];
+            engine = self.again(&engine.config.clone(), precision, &engine, &mut exact)?;
         }
         engine.notes.splice(0..0, told);
         Ok(engine)
     }
 
-    /// As [`Checks::hold`], where sizes were guessed: what does not run at them is not checked, and the report says so.
-    ///
-    /// # Errors
-    /// As a build.
-    pub fn hold_guessed(self, engine: Engine) -> Result<Engine> {
-        let (network, precision) = (self.network.clone(), self.precision);
-        let (config, providers, cache) = (self.config, self.providers, self.cache);
-        match self.hold(engine) {
-            Ok(engine) => Ok(engine),
-            Err(e) => {
-                let mut engine = build_in(network, precision, config, providers, cache)?;
-                let note = format!("not compared with float32, at sizes that were guessed: {}", e.message());
-                engine.notes.push(note);
-                Ok(engine)
+    /// The network, with what decides its integers as results besides where a precision is lowered.
+    fn probe(&self) -> Result<Network> {
+        let mut probe = self.network.clone();
+        if self.precision != Precision::FLOAT32 {
+            for (number, tensor) in parts::decisive(self.network).into_iter().enumerate() {
+                probe.mark_output(tensor, &format!("decides: {number}"))?;
             }
         }
+        Ok(probe)
     }
 
     /// What an engine should compute: the float32 network on another family of kernels; on those of the same family where another
     /// one can't run it.
-    fn exact(&self, engine: &Engine, at: usize) -> Result<Option<Exact>> {
+    fn exact(&self, probe: &Network, engine: &Engine, at: usize) -> Result<Option<Exact>> {
         let config = engine.config.untimed();
         let planned = |family: Vec<Arc<dyn Provider>>| {
-            let network = simplified(self.probe.clone(), Precision::FLOAT32, &config, &family)?;
+            let network = simplified(probe.clone(), Precision::FLOAT32, &config, &family)?;
             Exact::of(network, engine, at, family)
         };
         match planned(another_family(engine, self.providers)) {
@@ -127,28 +97,24 @@ impl<'c> Checks<'c> {
     }
 
     /// An engine without what compilers of others, or kernels, compute wrongly.
-    fn right(&self, engine: Engine, exact: &mut Exact, precision: Precision) -> Result<Engine> {
+    fn corrected(&self, engine: Engine, exact: &mut Exact, precision: Precision) -> Result<Engine> {
         let engine = exact.settle(engine, precision, self.providers, self.cache)?;
         exact.without_culprits(engine, precision, self.providers, self.cache)
     }
 
     /// What the precision loses, where that is too much.
-    fn lost(&self, engine: &Engine, exact: &Exact) -> Result<Option<Departure>> {
-        if let Some(lost) = exact.departure(engine, self.precision)?.too_far() {
-            return Ok(Some(lost));
-        }
+    fn loss(&self, probe: &Network, engine: &Engine, exact: &Exact) -> Result<Option<Departure>> {
+        let loss = exact.departure(engine, self.precision)?.too_far();
         // What decides integers is no result of the engine.
-        match self.probe.outputs().len() == self.network.outputs().len() {
-            true => Ok(None),
-            false => {
-                let lost = exact.trial(self.in_full()?, Lowering::Rough, self.precision, &engine.config)?;
-                Ok(lost.too_far())
-            }
+        if loss.is_some() || probe.outputs().len() == self.network.outputs().len() {
+            return Ok(loss);
         }
+        let loss = exact.trial(self.in_full(probe)?, Lowering::Rough, self.precision, &engine.config)?;
+        Ok(loss.too_far())
     }
 
-    fn in_full(&self) -> Result<Network> {
-        let mut network = self.probe.clone();
+    fn in_full(&self, probe: &Network) -> Result<Network> {
+        let mut network = probe.clone();
         passes::run_in_full(
             &mut network,
             &pass_settings(self.precision, self.config, self.providers),
@@ -157,9 +123,15 @@ impl<'c> Checks<'c> {
     }
 
     /// How to build it so that only those layers stay in full precision for which that is needed.
-    fn lifted(&self, exact: &Exact, engine: &Engine, lost: &Departure) -> Result<Option<(BuilderConfig, String)>> {
+    fn lifted(
+        &self,
+        probe: &Network,
+        exact: &Exact,
+        engine: &Engine,
+        loss: &Departure,
+    ) -> Result<Option<(BuilderConfig, String)>> {
         let (network, settings) = (
-            self.in_full()?,
+            self.in_full(probe)?,
             pass_settings(self.precision, self.config, self.providers),
         );
         let search = Search {
@@ -170,11 +142,11 @@ impl<'c> Checks<'c> {
             precision: self.precision,
             opt: opt(&network, &engine.plans[0].profile),
         };
-        let found = search.find(lost)?;
+        let found = search.find(loss)?;
         Ok(found.map(|found| {
             let mut config = engine.config.clone();
             config.lifted.extend(found.layers);
-            (config, found.told)
+            (config, found.message)
         }))
     }
 
@@ -187,10 +159,8 @@ impl<'c> Checks<'c> {
         exact: &mut Exact,
     ) -> Result<Engine> {
         let mut again = build_in(self.network.clone(), precision, config, self.providers, self.cache)?;
-        again = self.right(again, exact, precision)?;
-        let kept = engine.notes.iter().filter(|note| note.contains("was excluded"));
-        let kept: Vec<_> = kept.filter(|note| !again.notes.contains(note)).cloned().collect();
-        again.notes.extend(kept);
+        again = self.corrected(again, exact, precision)?;
+        keep_exclusions(&mut again, engine);
         Ok(again)
     }
 }

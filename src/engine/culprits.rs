@@ -3,6 +3,7 @@
 
 use crate::engine::config::{BuilderConfig, Precision};
 use crate::engine::every_form::{Bench, Lie, Slice};
+use crate::engine::trial::untimed;
 use crate::engine::{builder, verify};
 use crate::error::Result;
 use crate::network::array::Array;
@@ -12,7 +13,6 @@ use crate::plan::layout::Operand;
 use crate::plan::place::{Places, place};
 use crate::plan::program::{Program, Step, operand};
 use crate::plan::regions::Banned;
-use crate::plan::timing::TimingCache;
 use crate::plan::{Alias, Candidate, ExcludedForm, Provider};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -93,14 +93,7 @@ fn tapped(
     }
     let config = config.untimed();
     let probe = builder::simplified(probe, Precision::FLOAT32, &config, reference)?;
-    let program = Program::build(
-        Arc::new(probe),
-        reference.to_vec(),
-        &config.settings(),
-        binding,
-        &TimingCache::default(),
-        &Banned::new(),
-    )?;
+    let program = untimed(Arc::new(probe), &config, reference, binding, &Banned::new())?;
     let found = verify::run_once(&Arc::new(program), inputs, binding)?;
     Ok(found.into_iter().skip(marked).collect())
 }

@@ -32,7 +32,7 @@ pub(super) struct Lifted {
     /// Their names.
     pub layers: HashSet<String>,
     /// For the report.
-    pub told: String,
+    pub message: String,
 }
 
 /// Layers that lose much, together or alone.
@@ -159,9 +159,9 @@ impl Search<'_> {
         let more = if names.len() > SHOWN { ", ..." } else { "" };
         Lifted {
             layers: self.names(layers),
-            told: format!(
+            message: format!(
                 "{}: {} of {} layers ({}{more}; {:.1} % of the operations) stay float32, which leaves {:.0} % of what is allowed",
-                all.told,
+                all.message,
                 layers.len(),
                 self.lowered.len(),
                 names[..names.len().min(SHOWN)].join(", "),

@@ -6,6 +6,8 @@ use crate::network::attr::Read;
 use crate::network::dim::{Binding, Dim};
 use crate::network::ops::transpose;
 use crate::network::{Network, TensorId};
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 
 /// An output that is joined of more parts is judged as a whole.
@@ -21,7 +23,11 @@ pub struct Part {
 
 impl Part {
     /// Its elements, out of those of the whole tensor.
-    pub fn of(&self, shape: &[usize], values: &[f64]) -> Vec<f64> {
+    pub fn of<'v>(&self, shape: &[usize], values: &'v [f64]) -> Cow<'v, [f64]> {
+        let mut axes = self.extents.iter().zip(shape);
+        if axes.all(|(extent, &size)| *extent == (0..size)) {
+            return values.into();
+        }
         let mut places = vec![0];
         for (extent, &size) in self.extents.iter().zip(shape) {
             let along = |&before: &usize| extent.clone().map(move |at| before * size + at);
@@ -93,16 +99,15 @@ fn extent(dim: &Dim, binding: &Binding) -> Result<usize> {
 pub fn decisive(network: &Network) -> Vec<TensorId> {
     let mut waiting: Vec<TensorId> = network.outputs().iter().map(|output| output.tensor).collect();
     waiting.retain(|&tensor| !network[tensor].ty.dtype.is_float());
-    let (mut seen, mut found) = (waiting.clone(), vec![]);
+    let (mut seen, mut found) = (HashSet::<TensorId>::from_iter(waiting.clone()), vec![]);
     while let Some(tensor) = waiting.pop() {
         let Some((_, layer)) = network.producer(tensor) else {
             continue;
         };
         for &x in layer.inputs.iter().flatten() {
-            if seen.contains(&x) {
+            if !seen.insert(x) {
                 continue;
             }
-            seen.push(x);
             match network[x].ty.dtype.is_float() {
                 true if network.producer(x).is_some() => found.push(x),
                 true => {}
@@ -131,7 +136,7 @@ mod tests {
         let values: Vec<f64> = (0..8).map(f64::from).collect();
         let found: Vec<_> = found
             .iter()
-            .map(|part| (part.source, part.of(&[4, 2], &values)))
+            .map(|part| (part.source, part.of(&[4, 2], &values).into_owned()))
             .collect();
         assert_eq!(found, [(x, vec![0., 1., 2., 3., 4., 5.]), (y, vec![6., 7.])]);
     }

@@ -99,21 +99,37 @@ fn build_guessed(
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
-    let spare = guessed.then(|| network.clone());
-    let checks = Checks::new(network.clone(), precision, config, providers, cache);
-    let built = build_in(network, precision, config, providers, cache).and_then(|engine| match config.verify {
-        true if guessed => checks.hold_guessed(engine),
-        true => checks.hold(engine),
-        false => Ok(engine),
-    });
-    match (built, spare) {
-        (Err(error), Some(network)) => {
-            let mut engine = build_in(network, precision, &config.untimed(), providers, cache)?;
-            let note = format!("nothing was timed at sizes that were guessed: {}", error.message());
-            engine.notes.push(note);
-            Ok(engine)
-        }
-        (built, _) => built,
+    let original = (guessed || config.verify).then(|| network.clone());
+    let built = build_in(network, precision, config, providers, cache);
+    let Some(original) = original else {
+        return built;
+    };
+    // Where sizes were guessed, what fails may be they: it is built anew, without what failed.
+    let anew = |config: &BuilderConfig, note: String| {
+        let mut engine = build_in(original.clone(), precision, config, providers, cache)?;
+        engine.notes.push(note);
+        Ok(engine)
+    };
+    let checks = Checks {
+        network: &original,
+        precision,
+        config,
+        providers,
+        cache,
+    };
+    match built {
+        Err(e) if guessed => anew(
+            &config.untimed(),
+            format!("nothing was timed at sizes that were guessed: {}", e.message()),
+        ),
+        Ok(engine) if config.verify => match checks.checked(engine) {
+            Err(e) if guessed => anew(
+                config,
+                format!("not compared with float32, at sizes that were guessed: {}", e.message()),
+            ),
+            checked => checked,
+        },
+        built => built,
     }
 }
 

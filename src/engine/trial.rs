@@ -77,10 +77,11 @@ impl Exact {
         if network.check_guards(&opt).is_err() {
             return Ok(None);
         }
-        let program = Arc::new(untimed(network, &engine.config, &family, &opt)?);
+        let program = untimed(Arc::new(network), &engine.config, &family, &opt, &Banned::new())?;
+        let program = Arc::new(program);
         let mut batches = given(&program, engine, at)?;
         if batches.is_empty() {
-            batches.push(made_up(&program, &opt)?);
+            batches.push(generated(&program, &opt)?);
         }
         Ok(Some(Self {
             at,
@@ -133,7 +134,7 @@ impl Exact {
         config: &BuilderConfig,
     ) -> Result<Departure> {
         builder::lower_in_full(&mut network, lowering, precision, config, &self.family)?;
-        let program = untimed(network, config, &self.family, &self.opt)?;
+        let program = untimed(Arc::new(network), config, &self.family, &self.opt, &Banned::new())?;
         self.departs(&Arc::new(program), precision, 0.0)
     }
 
@@ -141,7 +142,7 @@ impl Exact {
     fn fault(&self, program: &Arc<Program>, precision: Precision) -> Option<String> {
         let found = self.departs(program, precision, verify::FOREIGN);
         match found {
-            Ok(found) => found.too_far().map(|found| found.told),
+            Ok(found) => found.too_far().map(|found| found.message),
             Err(e) => Some(e.to_string()),
         }
     }
@@ -178,7 +179,7 @@ impl Exact {
                 if let Some(departure) = departure.filter(|_| precision == Precision::FLOAT32) {
                     engine.notes.push(format!(
                         "{}, though each kernel computes what the processor's do",
-                        departure.told
+                        departure.message
                     ));
                 }
                 break;
@@ -201,14 +202,8 @@ impl Exact {
                 }
             };
             let told = culprits.into_iter().map(|found| found.told);
+            keep_exclusions(&mut again, &engine);
             (again.passes, again.portable) = (engine.passes, engine.portable);
-            again.notes.extend(
-                engine
-                    .notes
-                    .iter()
-                    .filter(|note| note.contains("was excluded"))
-                    .cloned(),
-            );
             again.notes.extend(told);
             engine = again;
         }
@@ -279,14 +274,7 @@ impl Exact {
             for (provider, layers) in banned {
                 without.entry(provider.clone()).or_default().extend(layers.clone());
             }
-            let made = Program::build(
-                engine.network.clone(),
-                providers.to_vec(),
-                &engine.config.untimed().settings(),
-                &self.opt,
-                &TimingCache::default(),
-                &without,
-            );
+            let made = untimed(engine.network.clone(), &engine.config, providers, &self.opt, &without);
             made.ok().and_then(|made| self.fault(&Arc::new(made), precision))
         };
         let single = regions.len() < 2;
@@ -299,20 +287,33 @@ impl Exact {
     }
 }
 
-/// A program that rules choose.
-fn untimed(
-    network: Network,
+/// Takes over the notes on the kernels that were excluded before an engine was built again.
+pub(super) fn keep_exclusions(again: &mut Engine, before: &Engine) {
+    for note in before.notes.iter().filter(|note| note.contains("was excluded")) {
+        if !again.notes.contains(note) {
+            again.notes.push(note.clone());
+        }
+    }
+}
+
+/// A program that rules choose, without these layers in regions.
+///
+/// # Errors
+/// As [`Program::build`].
+pub(super) fn untimed(
+    network: Arc<Network>,
     config: &BuilderConfig,
     providers: &[Arc<dyn Provider>],
     binding: &Binding,
+    banned: &Banned,
 ) -> Result<Program> {
     Program::build(
-        Arc::new(network),
+        network,
         providers.to_vec(),
         &config.untimed().settings(),
         binding,
         &TimingCache::default(),
-        &Banned::new(),
+        banned,
     )
 }
 
@@ -347,7 +348,7 @@ fn given(program: &Arc<Program>, engine: &Engine, at: usize) -> Result<Vec<Batch
 }
 
 /// Arrays of our own at the sizes to optimise for: the first that give nothing but finite numbers, else the first that run.
-fn made_up(program: &Arc<Program>, opt: &Binding) -> Result<Batch> {
+fn generated(program: &Arc<Program>, opt: &Binding) -> Result<Batch> {
     let mut ran: Option<Batch> = None;
     let mut failure = None;
     for way in Way::ALL {

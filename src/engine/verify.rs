@@ -26,7 +26,7 @@ pub struct Departure {
     /// The error that is worst beside what is allowed: above 1 it is too large.
     pub excess: f64,
     /// For the report: which result, by how much, and how much was allowed.
-    pub told: String,
+    pub message: String,
 }
 
 impl Departure {
@@ -54,42 +54,40 @@ pub struct Want<'w> {
 /// If an extent of the network has no value at these sizes.
 pub fn departure(want: &Want<'_>, got: &[Array], precision: Precision, rounding: f64, least: f64) -> Result<Departure> {
     let mut worst = Departure::default();
-    let lowered = precision != Precision::FLOAT32;
     for ((output, got), array) in want.network.outputs().iter().zip(got).zip(want.arrays) {
-        let budget = match array.dtype().is_float() || !lowered {
-            true => (BUDGET * rounding).max(least),
-            false => MOST_DECIDED_OTHERWISE,
+        let decided = precision != Precision::FLOAT32 && !array.dtype().is_float();
+        let budget = match decided {
+            true => MOST_DECIDED_OTHERWISE,
+            false => (BUDGET * rounding).max(least),
         };
         let (got, array, shape) = (got.to_f64(), array.to_f64(), array.shape());
         let parts = parts(want.network, output.tensor, want.binding)?;
         for part in &parts {
             let (got, array) = (part.of(shape, &got), part.of(shape, &array));
-            let chances = gives_chances(want.network, part.source);
-            let (error, how) = match want.network[output.tensor].ty.dtype.is_float() || !lowered {
-                true => error(&got, &array, chances.then_some(precision)),
-                false => (share_that_differs(&got, &array), "is another number in"),
+            let chances = gives_chances(want.network, part.source).then_some(precision);
+            let error = match decided {
+                true => share_that_differs(&got, &array),
+                false => error(&got, &array, chances),
             };
-            if error / budget > worst.excess {
-                let which = match parts.len() {
-                    1 => String::new(),
-                    _ => format!(", of what {} gives,", named(want.network, part.source)),
-                };
-                worst = Departure {
-                    excess: error / budget,
-                    told: match error.is_finite() {
-                        true => format!(
-                            "output {:?}{which} {how} {:.2} % in {precision}, above {:.2} %",
-                            output.name,
-                            error * 100.0,
-                            budget * 100.0
-                        ),
-                        false => format!(
-                            "elements of output {:?}{which} are not finite in {precision}",
-                            output.name
-                        ),
-                    },
-                };
+            if error / budget <= worst.excess {
+                continue;
             }
+            let which = match parts.len() {
+                1 => String::new(),
+                _ => format!(", of what {} gives,", named(want.network, part.source)),
+            };
+            let [share, most] = [error, budget].map(|share| format!("{:.2} %", share * 100.0));
+            let name = &output.name;
+            worst = Departure {
+                excess: error / budget,
+                message: match (error.is_finite(), decided) {
+                    (false, _) => format!("elements of output {name:?}{which} are not finite in {precision}"),
+                    (true, true) => {
+                        format!("output {name:?}{which} is another number in {share} in {precision}, above {most}")
+                    }
+                    (true, false) => format!("output {name:?}{which} departs by {share} in {precision}, above {most}"),
+                },
+            };
         }
     }
     Ok(worst)
@@ -105,14 +103,13 @@ fn share_that_differs(got: &[f64], want: &[f64]) -> f64 {
 }
 
 /// The error of a result, infinite where it is not finite as it should be.
-fn error(got: &[f64], want: &[f64], chances: Option<Precision>) -> (f64, &'static str) {
+fn error(got: &[f64], want: &[f64], chances: Option<Precision>) -> f64 {
     let broken = got.iter().zip(want).any(|(g, w)| !g.is_finite() && w.is_finite());
-    let error = match (broken, chances) {
+    match (broken, chances) {
         (true, _) => f64::INFINITY,
         (false, Some(precision)) => relative_rms(&logits(got, precision), &logits(want, precision)),
         (false, None) => relative_rms(got, want),
-    };
-    (error, "departs by")
+    }
 }
 
 /// The layer that gives a tensor, for people, or its name.

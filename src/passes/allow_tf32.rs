@@ -20,7 +20,7 @@ pub static PASS: Pass = Pass {
             return Ok(0);
         }
         rewrite_with(network, |network, id| {
-            rule_if!(!settings.lifted.contains(&network[id].name));
+            rule_if!(!settings.keeps(&network[id]));
             Ok(rule(network, id)?.map(Patch::finish))
         })
     },

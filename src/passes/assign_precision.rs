@@ -25,7 +25,7 @@ pub static PASS: Pass = Pass {
         }
         let lowered = exactness::lowered(network, low)?;
         rewrite_with(network, |network, id| {
-            rule_if!(lowered.layers.contains(&id) && !settings.lifted.contains(&network[id].name));
+            rule_if!(lowered.layers.contains(&id) && !settings.keeps(&network[id]));
             let found = match lowered.masks.contains(&id) {
                 true => with_mask_in_range(network, id, low),
                 false => rule(network, id, low),
@@ -45,7 +45,7 @@ pub fn emulate(network: &mut Network, settings: &Settings) -> Result<usize> {
     let low = settings.compute;
     let lowered = exactness::lowered(network, low)?;
     rewrite_with(network, |network, id| {
-        rule_if!(lowered.layers.contains(&id) && !settings.lifted.contains(&network[id].name));
+        rule_if!(lowered.layers.contains(&id) && !settings.keeps(&network[id]));
         let kept = match lowered.masks.contains(&id) {
             true => Some(MASK),
             false => last_bias(network, &network[id]).map(|_| 2),
@@ -189,13 +189,45 @@ pub fn share(network: &Network) -> BTreeMap<DType, usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::ops::cast;
     use crate::passes::testing::Graph;
-    use crate::passes::{Settings, clean_casts, fold_constants};
+    use crate::passes::{clean_casts, fold_constants};
+    use std::collections::HashSet;
 
     fn low(compute: DType) -> Settings {
         Settings {
             compute,
             ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn an_emulation_rounds_all_that_lowered_layers_read_and_give() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4");
+        let w = g.weights(&[4, 4]);
+        let y = g.op("MatMul", &[x, w]);
+        let y = g.op("Relu", &[y]);
+        let z = g.op("Exp", &[y]);
+        g.output(z);
+        let kept = HashSet::from([g.network.producer(y).unwrap().1.name.clone()]);
+        for (lifted, casts) in [(HashSet::new(), 10), (kept, 6)] {
+            let mut network = g.network.clone();
+            let settings = Settings {
+                lifted,
+                ..low(DType::BFloat16)
+            };
+            emulate(&mut network, &settings).unwrap();
+            network.verify().unwrap();
+            let all = || network.layers().map(|(_, layer)| layer);
+            assert_eq!(all().filter(|layer| layer.op.name == "Cast").count(), casts);
+            assert!(all().all(|layer| layer.op.name != "Cast" || cast::rounds(&layer.attrs)));
+            let others = all().filter(|layer| layer.op.name != "Cast");
+            assert!(
+                others
+                    .into_iter()
+                    .all(|layer| network[layer.outputs[0]].ty.dtype == DType::Float32)
+            );
         }
     }
 

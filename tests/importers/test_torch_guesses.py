@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import traceback
 from types import SimpleNamespace
 from typing import Any
@@ -117,7 +118,7 @@ def test_a_wrong_shape_is_one_short_error(caplog: pytest.LogCaptureFixture) -> N
     assert caught.value.hint is None
     text = "".join(traceback.format_exception(caught.value))
     assert len(text.splitlines()) < 30
-    assert "site-packages" not in text
+    assert f"site-packages{os.sep}torch" not in text
     # What torch raised is in the log, for who asks.
     assert any("mat1 and mat2" in str(record.exc_info[1]) for record in caplog.records if record.exc_info)
 
