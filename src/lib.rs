@@ -3,6 +3,8 @@
 
 #[cfg(feature = "python")]
 mod bindings;
+pub mod context;
+pub mod device;
 pub mod engine;
 pub mod error;
 pub mod interrupt;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the top; `providers` of one kind do not know each other, and `bindings` is used by nobody.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 15] = [
     "error",
     "interrupt",
     "shutdown",
@@ -14,18 +14,23 @@ const ORDER: [&str; 13] = [
     "threads",
     "network",
     "passes",
+    "device",
     "plan",
     "providers",
-    "engine",
     "runtime",
+    "engine",
+    "context",
 ];
 
 /// What a folder does not use although it stands above it.
-const FORBIDDEN: [(&str, &str); 4] = [
+const FORBIDDEN: [(&str, &str); 7] = [
+    ("device", "passes"),
     ("plan", "passes"),
     ("providers", "passes"),
-    ("engine", "providers"),
+    ("runtime", "passes"),
     ("runtime", "providers"),
+    ("engine", "providers"),
+    ("context", "providers"),
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -67,4 +72,23 @@ fn folders_use_only_those_above_them() {
         }
     }
     assert!(files.len() > 30 && wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Types whose values change behind a shared reference.
+const STATE: [&str; 6] = ["Mutex", "RwLock", "OnceLock", "RefCell", "Cell<", "Atomic"];
+
+#[test]
+fn a_plan_has_no_state_of_a_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/plan");
+    let mut files = vec![];
+    sources(&root, &mut files);
+    // The timing cache is shared by builds, and runs know nothing of it.
+    files.retain(|file| !file.ends_with("timing.rs"));
+    let holds = |file: &PathBuf| {
+        let text = fs::read_to_string(file).unwrap();
+        let found = STATE.iter().find(|name| text.contains(**name));
+        found.map(|name| format!("{}: {name}", file.display()))
+    };
+    let wrong: Vec<_> = files.iter().filter_map(holds).collect();
+    assert!(files.len() > 10 && wrong.is_empty(), "{wrong:#?}");
 }

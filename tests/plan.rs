@@ -2,6 +2,7 @@
 //! shares memory wrongly gives a wrong result. With a second one, whose memory the first can't reach, what lies in the
 //! wrong memory crashes.
 
+use neurenix::context::ExecutionContext;
 use neurenix::engine::{Engine, config::BuilderConfig};
 use neurenix::error::{ErrorKind, Result};
 use neurenix::network::array::Array;
@@ -10,7 +11,6 @@ use neurenix::network::dim::Dim;
 use neurenix::network::dtype::DType;
 use neurenix::network::{Network, TensorId, ops, reference};
 use neurenix::plan::Provider;
-use neurenix::runtime::ExecutionContext;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

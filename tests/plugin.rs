@@ -1,5 +1,6 @@
 //! Plugins that are neither Python's nor C++'s: the traits by themselves, from the registry to an engine file and back.
 
+use neurenix::context::ExecutionContext;
 use neurenix::engine::{Engine, config::BuilderConfig};
 use neurenix::error::{Error, ErrorKind, Result};
 use neurenix::network::array::Array;
@@ -12,7 +13,6 @@ use neurenix::network::plugin::{
 use neurenix::network::{Network, ops};
 use neurenix::plan::Provider;
 use neurenix::providers::cpu::Cpu;
-use neurenix::runtime::ExecutionContext;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

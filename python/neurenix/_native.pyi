@@ -235,7 +235,7 @@ class Engine:
         Saves the engine to a file, which appears whole or not at all.
         """
     @property
-    def setback(self, /) -> str | None:
+    def degraded(self, /) -> str | None:
         """
         Why calls are slower than they could be, once one found that.
         """

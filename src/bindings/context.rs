@@ -2,12 +2,12 @@
 
 use super::engine::{Engine, Ports};
 use super::{arrays, calls};
+use crate::context::{ExecutionContext, LayerTime};
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::dtype::DType;
-use crate::plan::boundary::Place;
-use crate::runtime::{ExecutionContext, LayerTime};
+use crate::runtime::bindings::ArrayAddress;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -98,7 +98,7 @@ fn types(arrays: &[Array]) -> Vec<(DType, &[usize])> {
 }
 
 /// Places that cross to where the GIL is not held: of inputs, and of outputs.
-pub struct Crossing(pub Vec<Place>, pub Vec<Place>);
+pub struct Crossing(pub Vec<ArrayAddress>, pub Vec<ArrayAddress>);
 
 // SAFETY: the arrays at these places outlive the call, and only it touches the outputs.
 unsafe impl Send for Crossing {}
@@ -123,12 +123,12 @@ pub fn run<'py>(
         calls::interruptible(py, || context.prepare(&types).map(drop))?;
     }
     let outputs = PyDict::new(py);
-    let from = inputs.iter().map(|a| Place::host(a.bytes().as_ptr()));
+    let from = inputs.iter().map(|a| ArrayAddress::host(a.bytes().as_ptr()));
     let mut places = Crossing(from.collect(), vec![]);
     for (name, spec) in ports.outputs.iter().zip(context.prepare(&types)?) {
         let (array, data) = arrays::empty(py, spec.dtype, &spec.shape)?;
         outputs.set_item(name, array)?;
-        places.1.push(Place::host(data));
+        places.1.push(ArrayAddress::host(data));
     }
     calls::released(py, || {
         let places = places;

@@ -5,6 +5,8 @@ use super::network::Network;
 use super::placed::{self, Call, Spot};
 use super::plan::watch;
 use super::{arrays, attrs, calls};
+use crate::context::{ContextPool, TensorSpec};
+use crate::device::Space;
 use crate::engine::config::{BuilderConfig, Hint, InputShape, Precision, profile};
 use crate::engine::{self, report};
 use crate::error::{Error, Result};
@@ -14,10 +16,8 @@ use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::plan::Provider;
-use crate::plan::layout::Space;
 use crate::plan::regions::Watch;
 use crate::providers;
-use crate::runtime::{ContextPool, TensorSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use std::collections::BTreeMap;
@@ -349,8 +349,8 @@ impl Engine {
 
     /// Why calls are slower than they could be, once one found that.
     #[getter]
-    fn setback(&self) -> Option<&str> {
-        self.engine.setback()
+    fn degraded(&self) -> Option<&str> {
+        self.engine.degraded()
     }
 
     /// What the user should know of the build: fallbacks, precision that could not be had, ...

@@ -2,19 +2,19 @@
 
 use super::calls;
 use super::context::Crossing;
+use crate::context::{ContextPool, ExecutionContext, LayerTime};
+use crate::device::Space;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
-use crate::plan::boundary::Place;
-use crate::plan::layout::Space;
-use crate::plan::queues::Foreign;
-use crate::runtime::{ContextPool, ExecutionContext, LayerTime};
+use crate::runtime::bindings::ArrayAddress;
+use crate::runtime::streams::CallerStream;
 use pyo3::prelude::*;
 
 /// Where an array lies: its address, and the number of its GPU, or None in the processor's memory.
 pub type Spot = (usize, Option<u32>);
 
-fn place(&(address, device): &Spot) -> Place {
-    Place {
+fn place(&(address, device): &Spot) -> ArrayAddress {
+    ArrayAddress {
         address: address as *mut u8,
         space: device.map_or(Space::Host, Space::Device),
     }
@@ -60,7 +60,7 @@ impl Call {
             self.inputs.iter().map(place).collect(),
             self.outputs.iter().map(place).collect(),
         );
-        let foreign = self.stream.map(|(device, raw)| Foreign {
+        let foreign = self.stream.map(|(device, raw)| CallerStream {
             space: Space::Device(device),
             raw: raw as *mut std::ffi::c_void,
         });

@@ -2,12 +2,13 @@
 
 use super::plugin::{PythonPrepared, described, types};
 use super::{attrs, calls};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
 use crate::network::plugin::{Prepared, Run};
 use crate::network::{LayerId, Network, TensorId};
-use crate::plan::layout::{Layout, Space};
+use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Job, Kernel, Offer, Provider, Refusal, Request, Settings};
 use crate::providers;
 use crate::providers::common::scope::uniform_forms;
@@ -74,8 +75,8 @@ impl Provider for PythonProvider {
         found
     }
 
-    fn space(&self) -> Space {
-        Space::Host
+    fn device(&self) -> &dyn Device {
+        self.host.device()
     }
 
     fn compute_dtype(&self, dtype: DType) -> DType {
@@ -175,7 +176,7 @@ impl Instance for PythonInstance {
             inputs: call.inputs,
             outputs: call.outputs,
             workspace: call.workspace,
-            stream: call.queue,
+            stream: call.stream,
         };
         let done = self.prepared.run(&run);
         done.map_err(|e| e.during(format!("provider {}", self.name)))

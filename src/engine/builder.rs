@@ -1,5 +1,6 @@
 //! From a network to an engine: passes, then a plan per profile.
 
+use crate::device::Space;
 use crate::engine::built::{Built, why_anew};
 use crate::engine::checks::Checks;
 use crate::engine::config::{BuilderConfig, Hint, Precision, check_profiles};
@@ -14,12 +15,12 @@ use crate::network::dtype::DType;
 use crate::network::graph::Graph;
 use crate::network::{LayerId, Network};
 use crate::passes;
-use crate::plan::instance;
-use crate::plan::layout::Space;
 use crate::plan::program::Program;
 use crate::plan::regions::Banned;
 use crate::plan::timing::{Times, TimingCache};
 use crate::plan::{Provider, Settings};
+use crate::runtime::executable::Executable;
+use crate::runtime::instance;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -288,6 +289,7 @@ pub(super) fn plan(
             ));
         }
         let program = Program::build(network.clone(), providers.to_vec(), &settings, &opt, cache, banned)?;
+        let program = Arc::new(Executable::new(program));
         notes.extend(
             program
                 .notes
@@ -308,7 +310,7 @@ pub(super) fn plan(
         rehearse(&program, &network, profile, &opt);
         plans.push(Plan {
             profile: profile.clone(),
-            program: Arc::new(program),
+            program,
         });
     }
     let foreign = plans.iter().any(|plan: &Plan| plan.program.foreign().next().is_some());
@@ -333,7 +335,7 @@ pub(super) fn plan(
 }
 
 /// Kernels for shapes outside of all profiles, for which other compilers made nothing. Without them such calls are refused.
-fn spare(network: &Arc<Network>, settings: Settings, providers: &[Arc<dyn Provider>]) -> Option<Arc<Program>> {
+fn spare(network: &Arc<Network>, settings: Settings, providers: &[Arc<dyn Provider>]) -> Option<Arc<Executable>> {
     let opt = opt(network, &Profile::new());
     let settings = Settings {
         optimization_level: 0,
@@ -348,12 +350,12 @@ fn spare(network: &Arc<Network>, settings: Settings, providers: &[Arc<dyn Provid
         &cache,
         &Banned::new(),
     );
-    made.ok().map(Arc::new)
+    made.ok().map(|program| Arc::new(Executable::new(program)))
 }
 
 /// Lets devices compile what the shapes of a profile need, so that the first call at each does not wait for it: at its
 /// ends, and at odd sizes, which are not moved in packs.
-fn rehearse(program: &Program, network: &Network, profile: &Profile, opt: &Binding) {
+fn rehearse(program: &Executable, network: &Network, profile: &Profile, opt: &Binding) {
     if program.spaces() == [Space::Host] {
         return;
     }

@@ -14,6 +14,7 @@ use crate::plan::place::{Places, place};
 use crate::plan::program::{Program, Step, operand};
 use crate::plan::regions::Banned;
 use crate::plan::{Alias, Candidate, ExcludedForm, Provider};
+use crate::runtime::executable::Executable;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -94,7 +95,7 @@ fn tapped(
     let config = config.untimed();
     let probe = builder::simplified(probe, Precision::FLOAT32, &config, reference)?;
     let program = untimed(Arc::new(probe), &config, reference, binding, &Banned::new())?;
-    let found = verify::run_once(&Arc::new(program), inputs, binding)?;
+    let found = verify::run_once(&Arc::new(Executable::new(program)), inputs, binding)?;
     Ok(found.into_iter().skip(marked).collect())
 }
 

@@ -2,6 +2,7 @@
 //! larger tensors, beside the reference evaluation. Conformance holds every provider to it: whatever the planner may choose
 //! is run here, whatever it would choose.
 
+use crate::device::{Memory, Stream};
 use crate::engine::builder::simplified;
 use crate::engine::config::{BuilderConfig, Precision};
 use crate::error::{Error, ErrorKind, Result};
@@ -11,7 +12,7 @@ use crate::network::dtype::DType;
 use crate::network::{Network, Source, TensorId, reference};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::program::operand;
-use crate::plan::{Alias, Call, Candidate, Form, Memory, Provider, Queue, Request};
+use crate::plan::{Alias, Call, Candidate, Form, Provider, Request};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -282,7 +283,7 @@ impl Bench<'_> {
     }
 
     fn launch_here(&self, candidate: &Candidate, request: &Request, lie: &Lie) -> Result<(String, Vec<Vec<u8>>)> {
-        let queue = &*self.provider.queue()?;
+        let stream = &*self.provider.device().stream()?;
         let value = |tensor: &TensorId| self.network[*tensor].constant().unwrap_or_else(|| &self.values[tensor]);
         let given: Vec<Vec<u8>> = (candidate.inputs.iter().zip(request.inputs).zip(&lie.inputs))
             .map(|((tensor, operand), slice)| pack(value(tensor), operand, *slice))
@@ -290,9 +291,9 @@ impl Bench<'_> {
         let room: Vec<Vec<u8>> = (request.outputs.iter().zip(&lie.outputs))
             .map(|(operand, slice)| vec![POISON; extent(operand, *slice)])
             .collect();
-        let from = given.iter().map(|bytes| self.poisoned(bytes.len(), queue));
+        let from = given.iter().map(|bytes| self.poisoned(bytes.len(), stream));
         let from = from.collect::<Result<Vec<_>>>()?;
-        let to = room.iter().map(|bytes| self.poisoned(bytes.len(), queue));
+        let to = room.iter().map(|bytes| self.poisoned(bytes.len(), stream));
         let to = to.collect::<Result<Vec<_>>>()?;
         let inputs = addresses(&from, request.inputs, &lie.inputs);
         let mut outputs = addresses(&to, request.outputs, &lie.outputs);
@@ -301,18 +302,18 @@ impl Bench<'_> {
         }
         let mut instance = candidate.kernel.instantiate(request)?;
         instance.ready()?;
-        let workspace = self.poisoned(instance.workspace(), queue)?;
+        let workspace = self.poisoned(instance.workspace(), stream)?;
         for _ in 0..RUNS {
             for (memory, bytes) in from.iter().zip(&given).chain(to.iter().zip(&room)) {
-                self.copy(memory.address(), bytes.as_ptr(), bytes.len(), queue)?;
+                self.copy(memory.address(), bytes.as_ptr(), bytes.len(), stream)?;
             }
             instance.run(&Call {
                 inputs: &inputs.iter().map(|address| address.cast_const()).collect::<Vec<_>>(),
                 outputs: &outputs,
                 workspace: workspace.address(),
-                queue: queue.raw(),
+                stream: stream.raw(),
             })?;
-            queue.finish()?;
+            stream.synchronize()?;
             instance.finished()?;
         }
         let mut found = room;
@@ -321,22 +322,22 @@ impl Bench<'_> {
                 Some((input, output)) if output == number => &from[input],
                 _ => &to[number],
             };
-            self.copy(bytes.as_mut_ptr(), memory.address().cast_const(), bytes.len(), queue)?;
+            self.copy(bytes.as_mut_ptr(), memory.address().cast_const(), bytes.len(), stream)?;
         }
         Ok((instance.implementation(), found))
     }
 
     /// Memory of the provider's that holds [`POISON`].
-    fn poisoned(&self, bytes: usize, queue: &dyn Queue) -> Result<Box<dyn Memory>> {
-        let memory = self.provider.allocate(bytes)?;
+    fn poisoned(&self, bytes: usize, stream: &dyn Stream) -> Result<Box<dyn Memory>> {
+        let memory = self.provider.device().allocate(bytes)?;
         if (1..LARGEST_POISONED).contains(&bytes) {
-            self.copy(memory.address(), vec![POISON; bytes].as_ptr(), bytes, queue)?;
+            self.copy(memory.address(), vec![POISON; bytes].as_ptr(), bytes, stream)?;
         }
         Ok(memory)
     }
 
     /// Copies between the processor's memory and the provider's, either way, and waits for it.
-    fn copy(&self, to: *mut u8, from: *const u8, bytes: usize, queue: &dyn Queue) -> Result<()> {
+    fn copy(&self, to: *mut u8, from: *const u8, bytes: usize, stream: &dyn Stream) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
@@ -355,14 +356,14 @@ impl Bench<'_> {
             binding: self.binding,
             threads: self.threads,
         })?;
-        let workspace = self.provider.allocate(instance.workspace())?;
+        let workspace = self.provider.device().allocate(instance.workspace())?;
         instance.run(&Call {
             inputs: &[from],
             outputs: &[to],
             workspace: workspace.address(),
-            queue: queue.raw(),
+            stream: stream.raw(),
         })?;
-        queue.finish()
+        stream.synchronize()
     }
 }
 

@@ -27,8 +27,8 @@ use crate::network::dim::{Binding, Symbols};
 use crate::network::graph::Graph;
 use crate::passes;
 use crate::plan::Provider;
-use crate::plan::program::Program;
 use crate::plan::timing::Times;
+use crate::runtime::executable::Executable;
 use built::Built;
 use config::{BuilderConfig, FEWEST_CALLS};
 pub use saved::Saved;
@@ -51,7 +51,7 @@ pub struct Engine {
     /// The profiles, each with its program; none where there are stages.
     pub plans: Vec<Plan>,
     /// What runs shapes outside of all profiles where the programs serve those alone.
-    pub spare: Option<Arc<Program>>,
+    pub spare: Option<Arc<Executable>>,
     /// The stages of a network with sizes that depend on data.
     pub stages: Vec<Stage>,
     /// What the user should know: fallbacks, precision that could not be had, ...
@@ -71,7 +71,7 @@ pub struct Plan {
     /// The profile.
     pub profile: Profile,
     /// The program.
-    pub program: Arc<Program>,
+    pub program: Arc<Executable>,
 }
 
 impl Engine {
@@ -99,7 +99,7 @@ impl Engine {
     }
 
     /// What runs the shapes that [`Engine::plan_for`] found this plan for.
-    pub fn program(&self, (plan, inside): (usize, bool)) -> &Arc<Program> {
+    pub fn program(&self, (plan, inside): (usize, bool)) -> &Arc<Executable> {
         let spare = self.spare.as_ref().filter(|_| !inside);
         spare.unwrap_or(&self.plans[plan].program)
     }
@@ -140,11 +140,10 @@ impl Engine {
     }
 
     /// Why calls are slower than they could be, once one found that.
-    pub fn setback(&self) -> Option<&str> {
-        let own = self.plans.iter().find_map(|plan| plan.program.setback.get());
+    pub fn degraded(&self) -> Option<&str> {
+        let own = self.plans.iter().find_map(|plan| plan.program.degraded());
         let mut inner = self.stages.iter().flat_map(Stage::engines);
-        own.map(String::as_str)
-            .or_else(|| inner.find_map(|engine| engine.setback()))
+        own.or_else(|| inner.find_map(|engine| engine.degraded()))
     }
 
     /// Adds how often passes rewrote something.

@@ -1,5 +1,6 @@
 //! What an engine does, for people and for tools.
 
+use crate::device::Space;
 use crate::engine::Engine;
 use crate::engine::arithmetic::{Shares, Tally, operations};
 use crate::error::Result;
@@ -9,10 +10,10 @@ use crate::network::ops::tf32;
 use crate::network::{LayerId, Network, Source};
 use crate::plan::Refusal;
 use crate::plan::arena::Placed;
-use crate::plan::ground::Ground;
-use crate::plan::instance::ProgramInstance;
-use crate::plan::layout::Space;
 use crate::plan::program::{Program, SlotId, Step};
+use crate::runtime::context_memory::ContextMemory;
+use crate::runtime::executable::Executable;
+use crate::runtime::instance::ProgramInstance;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -136,7 +137,7 @@ impl Engine {
                 .notes
                 .iter()
                 .map(String::as_str)
-                .chain(self.setback())
+                .chain(self.degraded())
                 .map(String::from)
                 .collect(),
             kernels: vec![],
@@ -197,9 +198,9 @@ impl Engine {
 impl Report {
     /// `guessed`: some sizes depend on data. Likely sizes need not fit each other; then kernels are all that is told.
     /// `timed`: the times of its steps were measured.
-    fn add(&mut self, program: &Arc<Program>, binding: &Binding, guessed: bool, timed: bool) -> Result<()> {
+    fn add(&mut self, program: &Arc<Executable>, binding: &Binding, guessed: bool, timed: bool) -> Result<()> {
         let guessed = guessed || program.network.check_guards(binding).is_err();
-        let instance = match ProgramInstance::new(program.clone(), binding, &Ground::default()) {
+        let instance = match ProgramInstance::new(program.clone(), binding, &ContextMemory::default()) {
             Err(_) if guessed => None,
             made => Some(made?),
         };

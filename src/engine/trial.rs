@@ -1,6 +1,7 @@
 //! After a build: the engine beside another family of kernels that compute in float32. What compilers of others made and
 //! departs goes to other providers, and kernels that compute something else are replaced.
 
+use crate::device::Space;
 use crate::engine::arithmetic::operations;
 use crate::engine::builder::Lowering;
 use crate::engine::config::{BuilderConfig, Precision};
@@ -12,11 +13,11 @@ use crate::interrupt;
 use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, reference};
-use crate::plan::layout::Space;
 use crate::plan::program::Program;
 use crate::plan::regions::Banned;
 use crate::plan::timing::TimingCache;
 use crate::plan::{ExcludedForm, Provider, Settings};
+use crate::runtime::executable::Executable;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ pub(super) fn another_family(engine: &Engine, providers: &[Arc<dyn Provider>]) -
 pub(super) struct Exact {
     /// Which profile.
     at: usize,
-    program: Arc<Program>,
+    program: Arc<Executable>,
     /// The sizes to optimise for.
     opt: Binding,
     /// What it runs on, with what it gives for each.
@@ -78,7 +79,7 @@ impl Exact {
             return Ok(None);
         }
         let program = untimed(Arc::new(network), &engine.config, &family, &opt, &Banned::new())?;
-        let program = Arc::new(program);
+        let program = Arc::new(Executable::new(program));
         let mut batches = given(&program, engine, at)?;
         if batches.is_empty() {
             batches.push(generated(&program, &opt)?);
@@ -101,7 +102,7 @@ impl Exact {
         self.departs(&engine.plans[self.at].program, precision, verify::FOREIGN)
     }
 
-    fn departs(&self, program: &Arc<Program>, precision: Precision, least: f64) -> Result<Departure> {
+    fn departs(&self, program: &Arc<Executable>, precision: Precision, least: f64) -> Result<Departure> {
         let others = program.foreign().next().is_some() || program.spaces() != self.program.spaces();
         let least = if others { least } else { 0.0 };
         let rounding = verify::rounding(&program.network, precision);
@@ -135,11 +136,11 @@ impl Exact {
     ) -> Result<Departure> {
         builder::lower_in_full(&mut network, lowering, precision, config, &self.family)?;
         let program = untimed(Arc::new(network), config, &self.family, &self.opt, &Banned::new())?;
-        self.departs(&Arc::new(program), precision, 0.0)
+        self.departs(&Arc::new(Executable::new(program)), precision, 0.0)
     }
 
     /// As [`Exact::departs`]; what does not run at all departs, too.
-    fn fault(&self, program: &Arc<Program>, precision: Precision) -> Option<String> {
+    fn fault(&self, program: &Arc<Executable>, precision: Precision) -> Option<String> {
         let found = self.departs(program, precision, verify::FOREIGN);
         match found {
             Ok(found) => found.too_far().map(|found| found.message),
@@ -275,7 +276,8 @@ impl Exact {
                 without.entry(provider.clone()).or_default().extend(layers.clone());
             }
             let made = untimed(engine.network.clone(), &engine.config, providers, &self.opt, &without);
-            made.ok().and_then(|made| self.fault(&Arc::new(made), precision))
+            made.ok()
+                .and_then(|made| self.fault(&Arc::new(Executable::new(made)), precision))
         };
         let single = regions.len() < 2;
         let found = (0..regions.len()).filter(|_| !single);
@@ -318,7 +320,7 @@ pub(super) fn untimed(
 }
 
 impl Batch {
-    fn of(program: &Arc<Program>, binding: Binding, inputs: Vec<Array>) -> Result<Self> {
+    fn of(program: &Arc<Executable>, binding: Binding, inputs: Vec<Array>) -> Result<Self> {
         let outputs = verify::run_once(program, &inputs, &binding)?;
         Ok(Self {
             binding,
@@ -336,7 +338,7 @@ impl Batch {
 }
 
 /// What the caller gave of sizes of this profile.
-fn given(program: &Arc<Program>, engine: &Engine, at: usize) -> Result<Vec<Batch>> {
+fn given(program: &Arc<Executable>, engine: &Engine, at: usize) -> Result<Vec<Batch>> {
     let (network, mut found) = (&program.network, vec![]);
     for batch in &engine.config.samples {
         let binding = reference::bind(network, &|input| batch[input].shape().to_vec())?;
@@ -348,7 +350,7 @@ fn given(program: &Arc<Program>, engine: &Engine, at: usize) -> Result<Vec<Batch
 }
 
 /// Arrays of our own at the sizes to optimise for: the first that give nothing but finite numbers, else the first that run.
-fn generated(program: &Arc<Program>, opt: &Binding) -> Result<Batch> {
+fn generated(program: &Arc<Executable>, opt: &Binding) -> Result<Batch> {
     let mut ran: Option<Batch> = None;
     let mut failure = None;
     for way in Way::ALL {

@@ -6,10 +6,10 @@ use crate::error::Result;
 use crate::network::array::{Array, Buffer};
 use crate::network::dim::Binding;
 use crate::network::{Network, TensorId};
-use crate::plan::boundary::Place;
-use crate::plan::ground::Ground;
-use crate::plan::instance::ProgramInstance;
-use crate::plan::program::Program;
+use crate::runtime::bindings::ArrayAddress;
+use crate::runtime::context_memory::ContextMemory;
+use crate::runtime::executable::Executable;
+use crate::runtime::instance::ProgramInstance;
 use std::sync::Arc;
 
 /// The results of other compilers may differ by so much in any precision: convolutions by Winograd's transform round so, and
@@ -184,12 +184,12 @@ fn relative_rms(got: &[f64], want: &[f64]) -> f64 {
 ///
 /// # Errors
 /// Those of running it.
-pub fn run_once(program: &Arc<Program>, inputs: &[Array], binding: &Binding) -> Result<Vec<Array>> {
-    let mut instance = ProgramInstance::new(program.clone(), binding, &Ground::default())?;
+pub fn run_once(program: &Arc<Executable>, inputs: &[Array], binding: &Binding) -> Result<Vec<Array>> {
+    let mut instance = ProgramInstance::new(program.clone(), binding, &ContextMemory::default())?;
     let outputs = instance.outputs().iter().map(|o| Buffer::try_zeroed(o.bytes()));
     let outputs = outputs.collect::<Result<Vec<_>>>()?;
-    let from: Vec<_> = inputs.iter().map(|a| Place::host(a.bytes().as_ptr())).collect();
-    let to: Vec<_> = outputs.iter().map(|b| Place::host(b.as_ptr())).collect();
+    let from: Vec<_> = inputs.iter().map(|a| ArrayAddress::host(a.bytes().as_ptr())).collect();
+    let to: Vec<_> = outputs.iter().map(|b| ArrayAddress::host(b.as_ptr())).collect();
     // SAFETY: the arrays have the shapes that the binding gives their tensors, and live until the run is over.
     unsafe { instance.run(&from, &to, None) }?;
     let arrays = instance.outputs().to_vec().into_iter().zip(outputs);

@@ -1,8 +1,8 @@
 //! Offsets in one block of memory for buffers that live at different times.
 
+use crate::device::Space;
 use crate::knobs::Placement;
 use crate::network::guard_pages;
-use crate::plan::layout::Space;
 use crate::plan::program::SlotId;
 
 /// A buffer and when it is alive.

@@ -1,9 +1,10 @@
 //! From kernels in their forms to the steps of a program.
 
+use crate::device::Space;
 use crate::error::{Error, Result};
 use crate::network::{Source, TensorId};
 use crate::plan::cover::Group;
-use crate::plan::layout::{Layout, Space};
+use crate::plan::layout::Layout;
 use crate::plan::program::{Program, Slot, SlotId, Step};
 use crate::plan::{Form, Kernel};
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! How the elements of a tensor lie in memory, and where that memory is.
+//! How the elements of a tensor lie in memory.
 
 use crate::network::dtype::DType;
 use serde::{Deserialize, Serialize};
@@ -54,25 +54,6 @@ impl fmt::Display for Layout {
             Layout::ChannelsLast => "channels_last",
             Layout::Blocked16 => "blocked16",
         })
-    }
-}
-
-/// Where memory is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Space {
-    /// The processor's memory.
-    Host,
-    /// The memory of an accelerator.
-    Device(u32),
-}
-
-impl Space {
-    /// The number of the accelerator.
-    pub fn device(self) -> Option<u32> {
-        match self {
-            Space::Host => None,
-            Space::Device(number) => Some(number),
-        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Where each slot lies: which share memory, so that Reshape, Concat and Split cost nothing, and how long each lives.
 
+use crate::device::Space;
 use crate::network::array::ALIGNMENT;
 use crate::network::{Source, guard_pages};
 use crate::plan::Alias;
 use crate::plan::arena::{self, Block, Placed};
-use crate::plan::layout::{Layout, Operand, Space};
-use crate::plan::order;
+use crate::plan::layout::{Layout, Operand};
 use crate::plan::program::{Program, SlotId, Step};
+use crate::plan::windows::windows;
 
 /// The memory that a group of slots shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -398,7 +399,7 @@ impl Places {
             };
             count
         ];
-        let windows = order::windows(program);
+        let windows = windows(program);
         let ends = |step: usize| windows[step].end - 1;
         for (life, &root) in lives.iter().zip(&roots) {
             if matches!(self.homes[root], Home::Arena(_)) {

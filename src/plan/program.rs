@@ -1,5 +1,6 @@
 //! The program: kernels in order, each in its form, with reorders between them. Made once, at build.
 
+use crate::device::Space;
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::network::array::{bytes_of, require};
@@ -8,15 +9,14 @@ use crate::network::{LayerId, Network, TensorId};
 use crate::plan::choose::choose;
 use crate::plan::cover::{Cover, Group, cover};
 use crate::plan::emit::Emit;
-use crate::plan::layout::{Layout, Operand, Space};
+use crate::plan::layout::{Layout, Operand};
 use crate::plan::regions::Banned;
-use crate::plan::reselect::kernels;
 use crate::plan::rivals::unfit;
 use crate::plan::timing::{self, Times, TimingCache};
 use crate::plan::tuning::Tuner;
-use crate::plan::{Candidate, ExcludedForm, Form, Kernel, Memory, Provider, Refusal, Settings};
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use crate::plan::{Candidate, ExcludedForm, Form, Kernel, Provider, Refusal, Settings};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Names a slot of one program.
 pub type SlotId = usize;
@@ -73,15 +73,9 @@ pub struct Program {
     /// Forms that it must not take.
     excluded: Vec<ExcludedForm>,
     /// The shapes at which its forms were chosen.
-    pub(super) opt: Binding,
+    pub opt: Binding,
     /// The times that decided, for the engine file.
     pub times: Times,
-    /// Constants that were brought to another layout or memory: all instances share them.
-    pub(super) kept: Mutex<HashMap<SlotId, Weak<dyn Memory>>>,
-    /// The program in other forms, for shapes that the chosen ones do not suit.
-    variants: Mutex<Vec<(Vec<Form>, Weak<Program>)>>,
-    /// Why calls are slower than they could be, once one found that.
-    pub setback: Arc<OnceLock<String>>,
 }
 
 impl Program {
@@ -132,9 +126,6 @@ impl Program {
             times,
             network: network.clone(),
             providers,
-            kept: Mutex::default(),
-            variants: Mutex::default(),
-            setback: Arc::default(),
         };
         let mut emit = Emit::new(&mut program);
         for ((group, choice), form) in cover.groups.into_iter().zip(choices).zip(chosen) {
@@ -147,17 +138,11 @@ impl Program {
         Ok(program)
     }
 
-    /// The same kernels in other forms: one for each step that runs layers. Whoever asks for the same gets the same.
+    /// The same kernels in other forms: one for each of [`Program::kernels`].
     ///
     /// # Errors
     /// If a tensor can't be brought to where it is read.
-    pub(super) fn in_forms(&self, forms: Vec<Form>) -> Result<Arc<Self>> {
-        let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
-        variants.retain(|(_, variant)| variant.strong_count() > 0);
-        let known = variants.iter().find(|(known, _)| *known == forms);
-        if let Some(variant) = known.and_then(|(_, variant)| variant.upgrade()) {
-            return Ok(variant);
-        }
+    pub fn in_forms(&self, forms: &[Form]) -> Result<Self> {
         let mut made = Self {
             network: self.network.clone(),
             providers: self.providers.clone(),
@@ -171,23 +156,23 @@ impl Program {
             excluded: self.excluded.clone(),
             opt: self.opt.clone(),
             times: self.times.clone(),
-            kept: Mutex::default(),
-            variants: Mutex::default(),
-            setback: self.setback.clone(),
         };
         let mut emit = Emit::new(&mut made);
-        for (step, form) in kernels(self).zip(&forms) {
+        for (step, form) in self.kernels().zip(forms) {
             emit.kernel(self.group(step), form.clone(), step.time)?;
         }
         emit.results()?;
         made.fetch_inputs_first();
-        let made = Arc::new(made);
-        variants.push((forms, Arc::downgrade(&made)));
         Ok(made)
     }
 
+    /// The steps that run layers.
+    pub fn kernels(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(|step| !step.layers.is_empty())
+    }
+
     /// The forms that the kernel of a step may take.
-    pub(super) fn forms(&self, step: &Step) -> Vec<Form> {
+    pub fn forms(&self, step: &Step) -> Vec<Form> {
         let provider = &*self.providers[step.provider];
         let is_free = |form: &Form| {
             let mut excluded = self.excluded.iter();
@@ -215,9 +200,9 @@ impl Program {
         self.steps.iter().filter(|step| step.kernel.is_foreign())
     }
 
-    /// The provider whose queue a step goes into: those that work in the memory of one device share the first one's, so that
+    /// The provider whose stream a step goes into: those that work in the memory of one device share the first one's, so that
     /// nobody waits between them and they are recorded together.
-    pub(super) fn lane(&self, step: usize) -> usize {
+    pub fn lane(&self, step: usize) -> usize {
         let own = self.steps[step].provider;
         let space = self.providers[own].space();
         let shares = |p: &Arc<dyn Provider>| space != Space::Host && p.space() == space;

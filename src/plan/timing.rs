@@ -245,7 +245,7 @@ pub fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {
         inputs: &inputs.iter().map(|(_, p)| *p).collect::<Vec<_>>(),
         outputs: &outputs.iter().map(|(_, p)| *p).collect::<Vec<_>>(),
         workspace: workspace.as_ptr(),
-        queue: std::ptr::null_mut(),
+        stream: std::ptr::null_mut(),
     };
     instance.run(&call)?;
     interrupt::poll()?;

@@ -1,12 +1,13 @@
 //! The forms of kernels at the shapes to optimise for, with their times.
 
+use crate::device::Space;
 use crate::error::{Error, Result};
 use crate::network::dim::Binding;
 use crate::network::{Network, TensorId};
 use crate::plan::choose::{Choice, Edge};
 use crate::plan::cover::Group;
 use crate::plan::effort::{self, Effort};
-use crate::plan::layout::{Layout, Operand, Space};
+use crate::plan::layout::{Layout, Operand};
 use crate::plan::program::operand;
 use crate::plan::timing::{self, Times, TimingCache};
 use crate::plan::{Alias, Form, Provider, Request, Settings, place};

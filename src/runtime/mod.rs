@@ -1,8 +1,17 @@
-//! Running an engine: contexts, which hold the state of one call, and the pool that lends them to any thread.
+//! Runs programs: kernels at concrete shapes, captured graphs, the caller's arrays and streams, and the memory that the programs
+//! of one context share. It decides nothing that the plan has decided.
 
-mod context;
-mod pool;
-mod staged;
-
-pub use context::{ExecutionContext, LayerTime, TensorSpec};
-pub use pool::ContextPool;
+mod addresses;
+pub mod bindings;
+mod captured_graph;
+mod constants;
+pub mod context_memory;
+mod dependencies;
+pub mod executable;
+mod graph_cache;
+mod hazards;
+pub mod instance;
+mod prepare;
+mod reselect;
+mod segment;
+pub mod streams;

@@ -108,6 +108,28 @@ def test_work_follows_what_the_callers_stream_holds() -> None:
 
 @pytest.mark.gpu
 @gpu
+@pytest.mark.parametrize("number", [None, 0, 1], ids=["another", "default", "legacy"])
+def test_a_view_is_copied_in_the_stream_that_is_named(number: int | None) -> None:
+    ready, given = chain(), operands(16)
+    view = given | {"x": given["x"].t().contiguous().t()}
+    want = exact(given)
+    named, busy = torch.cuda.Stream(), torch.cuda.default_stream()
+    if number is not None:
+        named, busy = busy, named
+    big = torch.randn(4096, 4096, device="cuda")
+    torch.cuda.synchronize()
+    for _ in range(4):
+        with torch.cuda.stream(busy):
+            for _ in range(20):
+                big = big @ big / 4096
+            got = ready.run(view, stream=named.cuda_stream if number is None else number)["y"]
+        named.synchronize()
+        with torch.cuda.stream(named):
+            assert close(got, want)
+
+
+@pytest.mark.gpu
+@gpu
 def test_two_engines_and_torch_on_their_own_streams_give_what_each_gives_alone() -> None:
     engines = [chain(), chain()]
     given = [operands(16, seed) for seed in range(2)]

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test uses a part of it
 
+use neurenix::context::{ExecutionContext, TensorSpec};
+use neurenix::device::{Capture, Device, Event, Graph, Host, Memory, NumberedJob, Space, Stream};
 use neurenix::engine::Engine;
 use neurenix::error::{Error, Result};
 use neurenix::network::array::{Array, Buffer};
@@ -9,12 +11,11 @@ use neurenix::network::attr::{Attrs, attrs};
 use neurenix::network::dtype::DType;
 use neurenix::network::op::{OpDef, TensorType};
 use neurenix::network::{LayerId, Network, TensorId, reference};
-use neurenix::plan::boundary::Place;
-use neurenix::plan::layout::{Layout, Operand, Space};
-use neurenix::plan::queues::Foreign;
-use neurenix::plan::{Alias, AtOnce, Call, Candidate, Form, Instance, Job, Kernel, Memory, Offer, Provider, Queue};
-use neurenix::plan::{NumberedJob, Recorder, Recording, Refusal, Request, Settings};
-use neurenix::runtime::{ExecutionContext, TensorSpec};
+use neurenix::plan::layout::{Layout, Operand};
+use neurenix::plan::{Alias, Call, Candidate, Form, Instance, Job, Kernel, Offer, Provider};
+use neurenix::plan::{Refusal, Request, Settings};
+use neurenix::runtime::bindings::ArrayAddress;
+use neurenix::runtime::streams::CallerStream;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -149,20 +150,20 @@ type Command = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// Runs what comes in at once, or keeps it while it is recorded.
 #[derive(Default)]
-pub struct FarQueue(Mutex<Option<Vec<Command>>>);
+pub struct FarStream(Mutex<Option<Vec<Command>>>);
 
-impl Queue for FarQueue {
+impl Stream for FarStream {
     fn raw(&self) -> *mut c_void {
         std::ptr::from_ref(self).cast_mut().cast()
     }
-    fn recorder(&self) -> Option<&dyn Recorder> {
+    fn capture(&self) -> Option<&dyn Capture> {
         Some(self)
     }
 }
 
-impl Recorder for FarQueue {
+impl Capture for FarStream {
     /// Keeps the jobs in an order that is far from theirs: the last one comes first of those that wait for nobody.
-    fn record(&self, after: &[Vec<usize>], job: NumberedJob) -> Result<Box<dyn Recording>> {
+    fn graph(&self, after: &[Vec<usize>], job: NumberedJob) -> Result<Box<dyn Graph>> {
         let mut jobs = vec![];
         for number in 0..after.len() {
             *self.0.lock().unwrap() = Some(vec![]);
@@ -179,30 +180,76 @@ impl Recorder for FarQueue {
             order.push(job);
         }
         assert_eq!(order.len(), after.len());
-        let tape = order.into_iter().flat_map(|number| jobs[number].clone()).collect();
-        Ok(Box::new(Tape(tape)))
+        let commands = order.into_iter().flat_map(|number| jobs[number].clone()).collect();
+        Ok(Box::new(Captured(commands)))
     }
 }
 
 pub static RECORDED: AtomicUsize = AtomicUsize::new(0);
 
-struct Tape(Vec<Command>);
+struct Captured(Vec<Command>);
 
-impl Recording for Tape {
-    fn replay(&mut self, _: &dyn Queue) -> Result<()> {
+impl Graph for Captured {
+    fn launch(&mut self, _: &dyn Stream) -> Result<()> {
         self.0.iter().try_for_each(|command| command())
     }
 }
 
-/// A far queue of the caller's.
+/// A far stream of the caller's.
 struct Adopted(*mut c_void);
 
-// SAFETY: the queue behind it may be used from any thread.
+// SAFETY: the stream behind it may be used from any thread.
 unsafe impl Send for Adopted {}
 
-impl Queue for Adopted {
+impl Stream for Adopted {
     fn raw(&self) -> *mut c_void {
         self.0
+    }
+}
+
+impl Device for Toy {
+    fn space(&self) -> Space {
+        if self.far { Space::Device(0) } else { Space::Host }
+    }
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        let Room { taken, size } = &*self.room;
+        if taken.load(Ordering::Relaxed) + bytes > size.load(Ordering::Relaxed) {
+            return Err(Error::memory("the room is full"));
+        }
+        taken.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Box::new(ToyMemory {
+            buffer: Buffer::try_zeroed(bytes)?,
+            away: if self.far { AWAY } else { 0 },
+            room: self.room.clone(),
+        }))
+    }
+    fn allocate_staging(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        Host.allocate(bytes)
+    }
+    fn stream(&self) -> Result<Box<dyn Stream>> {
+        Ok(if self.far {
+            Box::new(FarStream::default())
+        } else {
+            Box::new(Host)
+        })
+    }
+    unsafe fn adopt(&self, raw: *mut c_void) -> Box<dyn Stream> {
+        Box::new(Adopted(raw))
+    }
+    fn event(&self) -> Result<Box<dyn Event>> {
+        Ok(Box::new(Host))
+    }
+    fn follow_default(&self, _: &dyn Stream) -> Result<()> {
+        Ok(())
+    }
+    fn full_barrier(&self, _: &dyn Stream) -> Result<()> {
+        Ok(())
+    }
+    fn allocation_at(&self, _: *const u8) -> Option<u64> {
+        None
+    }
+    fn reaches(&self, _: *const u8) -> bool {
+        true
     }
 }
 
@@ -213,8 +260,8 @@ impl Provider for Toy {
     fn conditions(&self, _: &Settings) -> Vec<(String, String)> {
         vec![]
     }
-    fn space(&self) -> Space {
-        if self.far { Space::Device(0) } else { Space::Host }
+    fn device(&self) -> &dyn Device {
+        self
     }
     fn compute_dtype(&self, dtype: DType) -> DType {
         dtype
@@ -263,28 +310,6 @@ impl Provider for Toy {
     }
     fn transfer(&self) -> Option<Arc<dyn Kernel>> {
         self.far.then(|| Arc::new(self.copy(true)) as Arc<dyn Kernel>)
-    }
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        let Room { taken, size } = &*self.room;
-        if taken.load(Ordering::Relaxed) + bytes > size.load(Ordering::Relaxed) {
-            return Err(Error::memory("the room is full"));
-        }
-        taken.fetch_add(bytes, Ordering::Relaxed);
-        Ok(Box::new(ToyMemory {
-            buffer: Buffer::try_zeroed(bytes)?,
-            away: if self.far { AWAY } else { 0 },
-            room: self.room.clone(),
-        }))
-    }
-    fn queue(&self) -> Result<Box<dyn Queue>> {
-        Ok(if self.far {
-            Box::new(FarQueue::default())
-        } else {
-            Box::new(AtOnce)
-        })
-    }
-    unsafe fn adopt(&self, raw: *mut c_void) -> Box<dyn Queue> {
-        Box::new(Adopted(raw))
     }
     fn time(&self, _: &mut dyn Instance, _: &Request) -> Result<u64> {
         Ok(1000)
@@ -382,11 +407,11 @@ impl Instance for ToyInstance {
         let inputs: Vec<_> = call.inputs.iter().map(|&from| self.near(from.addr())).collect();
         let (output, workspace) = (self.near(call.outputs[0].addr()), self.near(call.workspace.addr()));
         let command: Command = Arc::new(move || this.compute(&inputs, output, workspace));
-        // SAFETY: a far kernel is run on a far queue, which is alive.
-        let queue = unsafe { call.queue.cast::<FarQueue>().as_ref() };
-        assert_eq!(queue.is_some(), self.kernel.far);
-        if let Some(commands) = queue.and_then(|q| q.0.lock().unwrap().as_mut().map(|c| c as *mut Vec<Command>)) {
-            // SAFETY: nobody else uses the queue.
+        // SAFETY: a far kernel is run on a far stream, which is alive.
+        let stream = unsafe { call.stream.cast::<FarStream>().as_ref() };
+        assert_eq!(stream.is_some(), self.kernel.far);
+        if let Some(commands) = stream.and_then(|q| q.0.lock().unwrap().as_mut().map(|c| c as *mut Vec<Command>)) {
+            // SAFETY: nobody else uses the stream.
             unsafe { (*commands).push(command) };
             return Ok(());
         }
@@ -451,16 +476,16 @@ pub fn run(engine: Arc<Engine>, inputs: &[Array], far: bool) -> Vec<Array> {
     let specs = context.prepare(&shapes).unwrap().to_vec();
     let bytes = |s: &TensorSpec| s.shape.iter().product::<usize>() * s.dtype.size();
     let buffers: Vec<_> = specs.iter().map(|s| Buffer::zeroed(bytes(s))).collect();
-    let place = |near: *const u8| Place {
+    let place = |near: *const u8| ArrayAddress {
         address: near.cast_mut().map_addr(|a| a + if far { AWAY } else { 0 }),
         space: if far { Space::Device(0) } else { Space::Host },
     };
     let from: Vec<_> = inputs.iter().map(|a| place(a.bytes().as_ptr())).collect();
     let to: Vec<_> = buffers.iter().map(|b| place(b.as_ptr())).collect();
-    let queue = FarQueue::default();
-    let caller = far.then(|| Foreign {
+    let stream = FarStream::default();
+    let caller = far.then(|| CallerStream {
         space: Space::Device(0),
-        raw: queue.raw(),
+        raw: stream.raw(),
     });
     // Once as it is, then recorded, then replayed.
     for _ in 0..4 {

@@ -72,7 +72,7 @@ class OptimizedModel:
         self._names = tuple(name for name, _, _ in engine.inputs)
         self._placed = placed.Caller(engine)
         self._warned = False
-        self._set_back = False
+        self._degraded_told = False
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -150,9 +150,9 @@ class OptimizedModel:
                 "the shapes of a call lie outside of every profile (%s); it runs, but was not optimised for them",
                 "; ".join(map(_profile_text, self._engine.profiles)),
             )
-        if not self._set_back and (setback := self._engine.setback) is not None:
-            self._set_back = True
-            LOG.warning("calls are slower than they could be: %s", setback)
+        if not self._degraded_told and (degraded := self._engine.degraded) is not None:
+            self._degraded_told = True
+            LOG.warning("calls are slower than they could be: %s", degraded)
         return outputs
 
     def synchronize(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -35,6 +36,9 @@ class Library(Protocol):
 
     def stream(self, device: int) -> int:
         """The stream that the caller works in."""
+
+    def within(self, stream: int, device: int) -> AbstractContextManager[Any]:
+        """Makes a stream the one in which the library copies and allocates."""
 
 
 class Torch:
@@ -88,6 +92,16 @@ class Torch:
             return int(self._raw_stream(device))
         return int(self._torch.cuda.current_stream(device).cuda_stream)
 
+    def within(self, stream: int, device: int) -> AbstractContextManager[Any]:
+        """Nothing to do where torch works in that stream already."""
+        if stream == self.stream(device):
+            return nullcontext()
+        cuda = self._torch.cuda
+        legacy = stream in LEGACY_STREAM
+        named = cuda.default_stream(device) if legacy else cuda.ExternalStream(stream, device=device)
+        entered: AbstractContextManager[Any] = cuda.stream(named)
+        return entered
+
 
 class CudaArrays:
     """CuPy, and libraries in its shape."""
@@ -118,6 +132,10 @@ class CudaArrays:
     def stream(self, device: int) -> int:
         """The stream that the arrays were made in."""
         return self._stream
+
+    def within(self, stream: int, device: int) -> AbstractContextManager[Any]:
+        """The library has no name for that; nothing is copied, since arrays must be dense."""
+        return nullcontext()
 
 
 def library_of(value: Any) -> tuple[Library, int] | None:
@@ -171,6 +189,13 @@ class Caller:
 
     def run(self, library: Library, device: int, inputs: Mapping[str, Any], stream: Any) -> dict[str, Any]:
         """Results on the GPU, of the library of the inputs; the work is in the stream, and may not be done yet."""
+        if stream is None:
+            return self._run_in(library, device, inputs, library.stream(device))
+        number = stream_of(stream)
+        with library.within(number, device):
+            return self._run_in(library, device, inputs, number)
+
+    def _run_in(self, library: Library, device: int, inputs: Mapping[str, Any], stream: int) -> dict[str, Any]:
         spots, keep = [], []
         for name, dtype in self._inputs:
             value = inputs[name]
@@ -193,7 +218,7 @@ class Caller:
             [(spot.address, spot.device) for spot in spots],
             list(shapes),
             [(address, device) for _, address in made],
-            (device, library.stream(device) if stream is None else stream_of(stream)),
+            (device, stream),
         )
         return dict(zip(self._outputs, (array for array, _ in made), strict=True))
 
@@ -202,6 +227,8 @@ class Caller:
         return len(inputs) == len(self._inputs) and all(name in inputs for name, _ in self._inputs)
 
 
+#: What CUDA calls the legacy default stream: null, and cudaStreamLegacy.
+LEGACY_STREAM = (0, 1)
 #: The shapes of results are kept for so many shapes of inputs.
 KEPT_SHAPES = 256
 

@@ -5,11 +5,12 @@ mod kernels;
 mod simd;
 pub mod team;
 
+use crate::device::{Device, Host};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::op::{Decomposition, TensorType};
 use crate::network::{LayerId, Network};
-use crate::plan::layout::{Layout, Space};
+use crate::plan::layout::Layout;
 use crate::plan::{Job, Kernel, Offer, Provider, Refusal, Settings};
 use crate::providers::common::scope::{Orders, Scope};
 use std::sync::{Arc, OnceLock};
@@ -35,8 +36,8 @@ impl Provider for Cpu {
         ]
     }
 
-    fn space(&self) -> Space {
-        Space::Host
+    fn device(&self) -> &dyn Device {
+        &Host
     }
 
     fn compute_dtype(&self, dtype: DType) -> DType {

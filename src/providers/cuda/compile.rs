@@ -21,6 +21,12 @@ const CUBINS: Kept = Kept {
 const ENTRY: &str = "extern \"C\" __global__";
 const WAITS: &str = "after_previous();";
 
+/// Whether each entry point of a source waits for the kernel in front of it: then they may be launched as its dependents.
+fn each_entry_waits(source: &str) -> bool {
+    let mut bodies = source.split(ENTRY).skip(1).peekable();
+    bodies.peek().is_some() && bodies.all(|body| body.contains(WAITS))
+}
+
 /// The modules of a GPU that are loaded, by the digest of what they were compiled from.
 pub struct Compiler {
     device: Arc<Device>,
@@ -50,7 +56,7 @@ impl Compiler {
     /// If it does not compile, or the GPU refuses it.
     pub fn function(&self, source: &str, name: &str, shared_bytes: usize) -> Result<Function> {
         let source = format!("{TYPES}\n{source}");
-        let waits = self.device.capability >= HOPPER && source.matches(ENTRY).count() == source.matches(WAITS).count();
+        let waits = self.device.capability >= HOPPER && each_entry_waits(&source);
         self.module(&source, self.options(), waits)?
             .function(name, shared_bytes)
     }
@@ -99,5 +105,19 @@ impl Compiler {
             "--std=c++17".into(),
             "--extra-device-vectorization".into(),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_entry_that_does_not_wait_is_enough_to_launch_none_early() {
+        let entry = |name: &str, body: &str| format!("{ENTRY} void {name}() {{ {body} }}\n");
+        let (waits, twice) = (entry("a", WAITS), entry("b", &format!("{WAITS} {WAITS}")));
+        assert!(each_entry_waits(&format!("{TYPES}{waits}{twice}")));
+        assert!(!each_entry_waits(&format!("{TYPES}{twice}{}", entry("c", "x();"))));
+        assert!(!each_entry_waits(TYPES));
     }
 }

@@ -6,26 +6,22 @@ pub mod device;
 mod kernels;
 pub mod library;
 
+use crate::device::{Capture, Memory, Stream, in_sequence};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
 use crate::network::plugin::{Plugin, Prepared, Shaped, blame};
 use crate::network::{LayerId, Network};
-use crate::plan::layout::{Layout, Operand, Space};
-use crate::plan::order::one_by_one;
-use crate::plan::{
-    Call, Fence, Instance, Job, Kernel, Memory, Offer, Provider, Queue, Recorder, Refusal, Request, Settings,
-};
+use crate::plan::layout::{Layout, Operand};
+use crate::plan::{Call, Instance, Job, Kernel, Offer, Provider, Refusal, Request, Settings};
 use crate::providers::common::scope::{Orders, Scope};
-use device::{Arguments, Device, Grid};
+use device::Device;
 use kernels::transfer::Transfer;
 use kernels::{Gpu, Reorder};
 use library::cublaslt::cublaslt;
 use library::cudnn::cudnn;
-use library::driver::EVENT_UNTIMED;
 use library::nvrtc::nvrtc;
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One GPU.
@@ -166,8 +162,8 @@ impl Provider for Cuda {
         found
     }
 
-    fn space(&self) -> Space {
-        Space::Device(self.gpu.device.ordinal)
+    fn device(&self) -> &dyn crate::device::Device {
+        &*self.gpu
     }
 
     fn compute_dtype(&self, dtype: DType) -> DType {
@@ -215,49 +211,6 @@ impl Provider for Cuda {
         LAUNCH + 2.0 * bytes / BANDWIDTH
     }
 
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(self.gpu.device.allocate(bytes)?))
-    }
-
-    fn queue(&self) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(self.gpu.device.stream()?))
-    }
-
-    unsafe fn adopt(&self, raw: *mut c_void) -> Box<dyn Queue> {
-        // SAFETY: the caller's promise.
-        Box::new(unsafe { self.gpu.device.adopt(raw) })
-    }
-
-    fn follow_default(&self, queue: &dyn Queue) -> Result<()> {
-        let now = self.gpu.device.event(EVENT_UNTIMED)?;
-        now.record_default()?;
-        now.hold(queue)
-    }
-
-    /// A kernel that waits for what is before it, as kernels do that are not told otherwise, and gives way to nobody.
-    fn part(&self, queue: &dyn Queue) -> Result<()> {
-        const NOTHING: &str = "extern \"C\" __global__ void nothing() {}\n";
-        let function = self.gpu.compiler.function(NOTHING, "nothing", 0)?;
-        // SAFETY: the kernel has no parameters.
-        unsafe { function.launch(Grid::over(1, 1)?, &Arguments::default(), queue.raw()) }
-    }
-
-    fn fence(&self) -> Result<Box<dyn Fence>> {
-        Ok(Box::new(self.gpu.device.event(EVENT_UNTIMED)?))
-    }
-
-    fn allocation_at(&self, address: *const u8) -> Option<u64> {
-        self.gpu.device.allocation_at(address)
-    }
-
-    fn reaches(&self, address: *const u8) -> bool {
-        self.gpu.device.knows(address)
-    }
-
-    fn allocate_near(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(self.gpu.device.allocate_pinned(bytes)?))
-    }
-
     /// In a graph, as it will run: launched one by one, the gaps between launches would hide the differences. The
     /// operands of neighbouring launches differ, so that no cache holds them.
     fn time(&self, instance: &mut dyn Instance, request: &Request) -> Result<u64> {
@@ -271,7 +224,7 @@ impl Provider for Cuda {
         let workspace = self.gpu.device.allocate(instance.workspace())?;
         let stream = self.gpu.device.stream()?;
         self.gpu.device.fill(&memory, PATTERN, &stream)?;
-        let mut launch = |number: usize, queue: &dyn Queue| {
+        let mut launch = |number: usize, stream: &dyn Stream| {
             let mut at = number % sets * set;
             let inputs = Self::lay(memory.address(), request.inputs, &mut at);
             let outputs = Self::lay(memory.address(), request.outputs, &mut at);
@@ -279,15 +232,15 @@ impl Provider for Cuda {
                 inputs: &inputs.into_iter().map(<*mut u8>::cast_const).collect::<Vec<_>>(),
                 outputs: &outputs,
                 workspace: workspace.address(),
-                queue: queue.raw(),
+                stream: stream.raw(),
             })
         };
         launch(0, &stream)?;
-        stream.finish()?;
-        let mut graph = stream.record(&one_by_one(LAUNCHES), &mut launch)?;
+        stream.synchronize()?;
+        let mut graph = stream.graph(&in_sequence(LAUNCHES), &mut launch)?;
         let mut best = f64::INFINITY;
         for _ in 0..REPEATS {
-            let time = stream.time(&mut || graph.replay(&stream))?;
+            let time = stream.time(&mut || graph.launch(&stream))?;
             best = best.min(time / LAUNCHES as f64);
         }
         Ok(best as u64)

@@ -155,7 +155,7 @@ impl Instance for CalledInstance {
             inputs: call.inputs,
             outputs: call.outputs,
             workspace: call.workspace,
-            stream: call.queue,
+            stream: call.stream,
         };
         self.prepared.run(&run).map_err(blame(&self.plugin.identity()))
     }

@@ -5,9 +5,10 @@
 
 use super::region::Region;
 use super::runtime::Context;
+use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::plan::layout::Operand;
-use crate::plan::{Call, Instance, Queue};
+use crate::plan::{Call, Instance};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -56,9 +57,9 @@ impl Instance for Contexts {
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
-        // SAFETY: the planner's queue is a stream of this GPU, and outlives the call.
-        let queue = unsafe { self.region.gpu.device().adopt(call.queue) };
-        if queue.is_recording() {
+        // SAFETY: the planner's stream is a stream of this GPU, and outlives the call.
+        let stream = unsafe { self.region.gpu.device().adopt(call.stream) };
+        if stream.is_capturing() {
             return self.record(call);
         }
         let ready = if self.ran { 1 } else { READY };
@@ -117,8 +118,8 @@ impl Contexts {
         }
         // SAFETY: as above; the workspace has as many bytes as were asked for.
         unsafe { context.set_memory(call.workspace.cast(), self.memory) }?;
-        // SAFETY: as above; the queue is a stream of this GPU.
-        unsafe { context.enqueue(call.queue) }
+        // SAFETY: as above; the stream is a stream of this GPU.
+        unsafe { context.enqueue(call.stream) }
     }
 }
 

@@ -4,17 +4,16 @@ use super::NAME;
 use super::keep::Compiler;
 use super::library::Library;
 use super::regions;
+use crate::device::{Capture, Device, Memory, Stream, in_sequence};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
 use crate::network::{LayerId, Network};
-use crate::plan::layout::{Layout, Operand, Space};
-use crate::plan::order::one_by_one;
+use crate::plan::layout::{Layout, Operand};
 use crate::plan::regions::Regions;
-use crate::plan::{Call, Fence, Instance, Job, Kernel, Memory, Offer, Provider, Queue, Recorder, Request, Settings};
+use crate::plan::{Call, Instance, Job, Kernel, Offer, Provider, Request, Settings};
 use crate::providers::cuda::Cuda;
 use std::collections::HashSet;
-use std::ffi::c_void;
 use std::sync::Arc;
 
 /// TensorRT on one GPU.
@@ -56,8 +55,8 @@ impl Provider for TensorRt {
         vec![("compiler".into(), self.compiler.signature.clone())]
     }
 
-    fn space(&self) -> Space {
-        self.gpu().space()
+    fn device(&self) -> &dyn Device {
+        Provider::device(&**self.gpu())
     }
 
     fn compute_dtype(&self, dtype: DType) -> DType {
@@ -95,39 +94,6 @@ impl Provider for TensorRt {
         self.gpu().reorder_time(bytes)
     }
 
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        self.gpu().allocate(bytes)
-    }
-
-    fn queue(&self) -> Result<Box<dyn Queue>> {
-        self.gpu().queue()
-    }
-
-    unsafe fn adopt(&self, raw: *mut c_void) -> Box<dyn Queue> {
-        // SAFETY: the caller's promise.
-        unsafe { self.gpu().adopt(raw) }
-    }
-
-    fn part(&self, queue: &dyn Queue) -> Result<()> {
-        self.gpu().part(queue)
-    }
-
-    fn fence(&self) -> Result<Box<dyn Fence>> {
-        self.gpu().fence()
-    }
-
-    fn allocation_at(&self, address: *const u8) -> Option<u64> {
-        self.gpu().allocation_at(address)
-    }
-
-    fn reaches(&self, address: *const u8) -> bool {
-        self.gpu().reaches(address)
-    }
-
-    fn allocate_near(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        self.gpu().allocate_near(bytes)
-    }
-
     /// Recorded where that goes, as it will run. A region's own activations leave no cache as it was between its runs.
     fn time(&self, instance: &mut dyn Instance, request: &Request) -> Result<u64> {
         const REPEATS: usize = 5;
@@ -152,24 +118,24 @@ impl Provider for TensorRt {
         let (from, to) = (inputs.iter().map(|(_, at)| *at), outputs.iter().map(|(_, at)| *at));
         let (from, to): (Vec<_>, Vec<_>) = (from.collect(), to.collect());
         let capturable = instance.capturable();
-        let mut launch = |queue: &dyn Queue| {
+        let mut launch = |stream: &dyn Stream| {
             instance.run(&Call {
                 inputs: &from,
                 outputs: &to,
                 workspace: workspace.address(),
-                queue: queue.raw(),
+                stream: stream.raw(),
             })
         };
         launch(&stream)?;
-        stream.finish()?;
+        stream.synchronize()?;
         let mut recording = match capturable {
-            true => Some(stream.record(&one_by_one(1), &mut |_, queue| launch(queue))?),
+            true => Some(stream.graph(&in_sequence(1), &mut |_, stream| launch(stream))?),
             false => None,
         };
         let mut best = f64::INFINITY;
         for _ in 0..REPEATS {
             let time = stream.time(&mut || match &mut recording {
-                Some(recording) => recording.replay(&stream),
+                Some(recording) => recording.launch(&stream),
                 None => launch(&stream),
             })?;
             best = best.min(time);

@@ -2,9 +2,10 @@
 
 use super::contexts::Contexts;
 use super::runtime::{Context, Engine, IoTensor};
+use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Instance, Kernel, Queue, Request};
+use crate::plan::{Form, Instance, Kernel, Request};
 use crate::providers::common::scope::uniform_forms;
 use crate::providers::cuda::Cuda;
 use std::sync::Arc;
@@ -110,10 +111,10 @@ impl Region {
     pub fn context(&self, profile: usize, inputs: &[Operand], outputs: &[Operand]) -> Result<Context> {
         let mut context = Context::new(self.engine()?)?;
         if profile != 0 {
-            let queue = self.gpu.device().stream()?;
+            let stream = self.gpu.device().stream()?;
             // SAFETY: the stream is one of this GPU, whose context is current.
-            unsafe { context.set_profile(profile, queue.raw()) }?;
-            queue.finish()?;
+            unsafe { context.set_profile(profile, stream.raw()) }?;
+            stream.synchronize()?;
         }
         for (name, operand) in self.inputs.iter().zip(inputs) {
             context.set_shape(name, &dims(operand))?;
@@ -189,10 +190,10 @@ impl Kernel for RegionKernel {
         let region = self.0.clone();
         let profile = region.profile(request.inputs)?;
         let mut first = region.context(profile, request.inputs, request.outputs)?;
-        let queue = region.gpu.device().stream()?;
+        let stream = region.gpu.device().stream()?;
         Ok(Box::new(Contexts {
             memory: first.memory()?,
-            capturable: first.capturable(queue.raw()),
+            capturable: first.capturable(stream.raw()),
             cold: Some(first),
             warm: vec![],
             spent: vec![],

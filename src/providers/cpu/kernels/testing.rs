@@ -248,7 +248,7 @@ impl Case {
                     inputs: &inputs,
                     outputs: to.get(),
                     workspace: workspace.as_ptr(),
-                    queue: std::ptr::null_mut(),
+                    stream: std::ptr::null_mut(),
                 })?;
                 least = least.min(start.elapsed());
             }

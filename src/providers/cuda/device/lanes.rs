@@ -2,8 +2,9 @@
 
 use super::Device;
 use super::stream::{Event, Stream};
+use crate::device::{Event as _, NumberedJob};
 use crate::error::Result;
-use crate::plan::{Fence, NumberedJob};
+
 use crate::providers::cuda::library::driver::EVENT_UNTIMED;
 use std::sync::Arc;
 
@@ -60,7 +61,7 @@ impl<'a> Lanes<'a> {
     /// # Errors
     /// What a job returns, or if the driver refuses.
     pub fn record(&mut self, after: &[Vec<usize>], job: NumberedJob) -> Result<()> {
-        self.start.set(self.first)?;
+        self.start.record(self.first)?;
         for (number, after) in after.iter().enumerate() {
             let lane = self.choose(after);
             if lane > 0 && self.tails[lane].is_none() {
@@ -70,7 +71,7 @@ impl<'a> Lanes<'a> {
                 self.wait(lane, other)?;
             }
             job(number, self.stream(lane))?;
-            self.done[number].set(self.stream(lane))?;
+            self.done[number].record(self.stream(lane))?;
             self.tails[lane] = Some(number);
             self.lane_of.push(lane);
         }

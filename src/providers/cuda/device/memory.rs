@@ -2,8 +2,9 @@
 
 use super::Device;
 use super::stream::Stream;
+use crate::device::{Memory, Stream as _};
 use crate::error::Result;
-use crate::plan::{Memory, Queue};
+
 use crate::providers::cuda::library::driver::{self, Handle};
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl Device {
         let stream = self.stream()?;
         // SAFETY: source and target have so many bytes, and outlive the copy.
         unsafe { self.copy(memory.pointer, bytes.as_ptr() as u64, bytes.len(), stream.raw())? };
-        stream.finish()?;
+        stream.synchronize()?;
         Ok(memory)
     }
 

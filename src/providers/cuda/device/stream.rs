@@ -2,8 +2,9 @@
 
 use super::Device;
 use super::lanes::Lanes;
+use crate::device::{self, Capture, NumberedJob};
 use crate::error::Result;
-use crate::plan::{Fence, NumberedJob, Queue, Recorder, Recording};
+
 use crate::providers::cuda::library::driver::{self, Handle};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -56,7 +57,7 @@ impl Device {
         Adopted {
             device: self.clone(),
             stream,
-            recording: asked && status == ACTIVE,
+            capturing: asked && status == ACTIVE,
         }
     }
 
@@ -85,9 +86,9 @@ impl Stream {
     /// What the job returns, or if something fails.
     pub fn time(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         let (start, end) = (self.device.event(0)?, self.device.event(0)?);
-        start.record(self.stream)?;
+        start.record_in(self.stream)?;
         job()?;
-        end.record(self.stream)?;
+        end.record_in(self.stream)?;
         end.since(&start)
     }
 
@@ -103,22 +104,22 @@ impl Stream {
     }
 }
 
-impl Queue for Stream {
+impl device::Stream for Stream {
     fn raw(&self) -> *mut c_void {
         self.stream
     }
 
-    fn finish(&self) -> Result<()> {
+    fn synchronize(&self) -> Result<()> {
         self.device.wait_for(self.stream)
     }
 
-    fn recorder(&self) -> Option<&dyn Recorder> {
+    fn capture(&self) -> Option<&dyn Capture> {
         Some(self)
     }
 }
 
-impl Recorder for Stream {
-    fn record(&self, after: &[Vec<usize>], job: NumberedJob) -> Result<Box<dyn Recording>> {
+impl Capture for Stream {
+    fn graph(&self, after: &[Vec<usize>], job: NumberedJob) -> Result<Box<dyn device::Graph>> {
         let _entered = self.device.enter()?;
         let driver = self.device.driver;
         let mut lanes = Lanes::new(&self.device, self, after.len())?;
@@ -153,23 +154,23 @@ impl Drop for Stream {
 pub struct Adopted {
     device: Arc<Device>,
     stream: Handle,
-    recording: bool,
+    capturing: bool,
 }
 
 // SAFETY: a stream may be used from any thread.
 unsafe impl Send for Adopted {}
 
-impl Queue for Adopted {
+impl device::Stream for Adopted {
     fn raw(&self) -> *mut c_void {
         self.stream
     }
 
-    fn finish(&self) -> Result<()> {
+    fn synchronize(&self) -> Result<()> {
         self.device.wait_for(self.stream)
     }
 
-    fn is_recording(&self) -> bool {
-        self.recording
+    fn is_capturing(&self) -> bool {
+        self.capturing
     }
 }
 
@@ -196,11 +197,11 @@ struct Graph {
 // SAFETY: a graph may be launched from any thread, one at a time.
 unsafe impl Send for Graph {}
 
-impl Recording for Graph {
-    fn replay(&mut self, queue: &dyn Queue) -> Result<()> {
+impl device::Graph for Graph {
+    fn launch(&mut self, stream: &dyn device::Stream) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: what it was captured from (kernels, arena, constants) lives as long as the context that owns it.
-        let status = unsafe { (self.device.driver.cuGraphLaunch)(self.instance, queue.raw()) };
+        let status = unsafe { (self.device.driver.cuGraphLaunch)(self.instance, stream.raw()) };
         self.device.check("cuGraphLaunch", status)
     }
 }
@@ -228,10 +229,10 @@ impl Event {
     /// # Errors
     /// If the driver refuses.
     pub fn record_default(&self) -> Result<()> {
-        self.record(driver::STREAM_LEGACY)
+        self.record_in(driver::STREAM_LEGACY)
     }
 
-    fn record(&self, stream: Handle) -> Result<()> {
+    fn record_in(&self, stream: Handle) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: both are alive.
         self.device.check("cuEventRecord", unsafe {
@@ -241,7 +242,7 @@ impl Event {
 
     /// Nanoseconds from another event to this one, which it waits for.
     fn since(&self, start: &Event) -> Result<f64> {
-        self.finish()?;
+        device::Event::synchronize(self)?;
         let _entered = self.device.enter()?;
         let mut milliseconds = 0.0;
         // SAFETY: both are alive and recorded.
@@ -251,20 +252,20 @@ impl Event {
     }
 }
 
-impl Fence for Event {
-    fn set(&self, queue: &dyn Queue) -> Result<()> {
-        self.record(queue.raw())
+impl device::Event for Event {
+    fn record(&self, stream: &dyn device::Stream) -> Result<()> {
+        self.record_in(stream.raw())
     }
 
-    fn hold(&self, queue: &dyn Queue) -> Result<()> {
+    fn hold(&self, stream: &dyn device::Stream) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: both are alive.
         self.device.check("cuStreamWaitEvent", unsafe {
-            (self.device.driver.cuStreamWaitEvent)(queue.raw(), self.event, 0)
+            (self.device.driver.cuStreamWaitEvent)(stream.raw(), self.event, 0)
         })
     }
 
-    fn finish(&self) -> Result<()> {
+    fn synchronize(&self) -> Result<()> {
         let _entered = self.device.enter()?;
         // SAFETY: the event is alive.
         self.device.check("cuEventSynchronize", unsafe {

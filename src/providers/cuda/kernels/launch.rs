@@ -163,7 +163,7 @@ impl Instance for Launches {
             }
             // SAFETY: the source that the function comes from declares these parameters, for operands that the planner
             // vouches for.
-            unsafe { step.function.launch(step.grid, &arguments, call.queue)? };
+            unsafe { step.function.launch(step.grid, &arguments, call.stream)? };
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ mod boxes;
 mod conv;
 mod copies;
 mod deform_conv;
+mod gpu_as_device;
 mod indexed;
 mod launch;
 mod matmul;

@@ -233,7 +233,7 @@ impl Instance for Moving {
                 threads: THREADS,
             };
             // SAFETY: the source declares one parameter, whose addresses the planner vouches for.
-            unsafe { self.function.launch(grid, &arguments, call.queue)? };
+            unsafe { self.function.launch(grid, &arguments, call.stream)? };
         }
         Ok(())
     }

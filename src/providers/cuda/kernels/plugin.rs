@@ -118,7 +118,7 @@ impl Instance for Launch {
             inputs: call.inputs,
             outputs: call.outputs,
             workspace: call.workspace,
-            stream: call.queue,
+            stream: call.stream,
         })
     }
 }

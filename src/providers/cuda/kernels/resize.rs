@@ -5,6 +5,7 @@ use super::parts::ordered;
 use super::pointwise::code::element;
 use super::words::{bits, divisor, pack};
 use super::{Answer, Gpu};
+use crate::device::Memory;
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Read};
@@ -12,7 +13,7 @@ use crate::network::dim::{Binding, Dim};
 use crate::network::dtype::DType;
 use crate::network::ops::resize::{Resampling, Weights};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Memory, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::common::view::axes;
@@ -282,7 +283,7 @@ impl Instance for Resampled {
             .fields(&self.words);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for; the tables
         // live as long as the instance.
-        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+        unsafe { self.function.launch(self.grid, &arguments, call.stream) }
     }
 }
 

@@ -173,7 +173,7 @@ impl Instance for Strided {
         };
         let (grid, arguments) = self.arguments(pack, call);
         // SAFETY: the arguments are those that `shell` declares, for operands that the planner vouches for.
-        unsafe { function.launch(grid, &arguments, call.queue) }
+        unsafe { function.launch(grid, &arguments, call.stream) }
     }
 }
 

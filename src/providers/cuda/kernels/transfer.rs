@@ -55,7 +55,7 @@ impl Instance for Copying {
 
     fn run(&mut self, call: &Call) -> Result<()> {
         let (to, from) = (call.outputs[0] as u64, call.inputs[0] as u64);
-        // SAFETY: the planner vouches for both addresses until the queue is finished.
-        unsafe { self.gpu.device.copy(to, from, self.bytes, call.queue) }
+        // SAFETY: the planner vouches for both addresses until the stream is finished.
+        unsafe { self.gpu.device.copy(to, from, self.bytes, call.stream) }
     }
 }

@@ -113,7 +113,7 @@ fn an_index_out_of_range_is_an_error() {
             inputs: &[data.as_ptr().cast(), indices.as_ptr().cast()],
             outputs: &[out.as_mut_ptr().cast()],
             workspace: workspace.as_ptr(),
-            queue: std::ptr::null_mut(),
+            stream: std::ptr::null_mut(),
         });
         assert!(error.unwrap_err().to_string().contains("out of range"));
     }

@@ -229,13 +229,13 @@ impl Instance for Attending {
         arguments.address(addresses.get(3).copied().unwrap_or(std::ptr::null()));
         arguments.address(call.workspace).fields(&words);
         // SAFETY: these are the parameters that `code` declares, for operands that the planner vouches for.
-        unsafe { self.function.launch(self.grid, &arguments, call.queue)? };
+        unsafe { self.function.launch(self.grid, &arguments, call.stream)? };
         let Some((function, grid)) = &self.join else {
             return Ok(());
         };
         let mut arguments = Arguments::default();
         arguments.address(y).address(call.workspace).fields(&words);
         // SAFETY: as above.
-        unsafe { function.launch(*grid, &arguments, call.queue) }
+        unsafe { function.launch(*grid, &arguments, call.stream) }
     }
 }

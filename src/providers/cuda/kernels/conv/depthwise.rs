@@ -182,7 +182,7 @@ impl Instance for Depthwise {
             threads: share.threads as u32,
         };
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
-        unsafe { function.launch(grid, &arguments, call.queue) }
+        unsafe { function.launch(grid, &arguments, call.stream) }
     }
 }
 

@@ -115,7 +115,7 @@ impl Direct {
         }
         arguments.fields(&self.shape);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
-        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+        unsafe { self.function.launch(self.grid, &arguments, call.stream) }
     }
 }
 
@@ -227,7 +227,7 @@ impl Finish {
         ])?);
         let grid = Grid::over(items as usize, THREADS)?;
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
-        unsafe { function.launch(grid, &arguments, call.queue) }
+        unsafe { function.launch(grid, &arguments, call.stream) }
     }
 }
 

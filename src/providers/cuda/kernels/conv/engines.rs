@@ -304,7 +304,7 @@ impl Instance for InEngine {
         let all = [operands, &[result]].concat();
         // SAFETY: the planner gives addresses that hold the operands of the request, in the order of the plan's tensors; the
         // workspace has room for a result of its own.
-        unsafe { self.0.gpu.dnn()?.run(plan, &all, call.workspace, call.queue)? };
+        unsafe { self.0.gpu.dnn()?.run(plan, &all, call.workspace, call.stream)? };
         finish.as_ref().map_or(Ok(()), |finish| finish.run(result, call))
     }
 }

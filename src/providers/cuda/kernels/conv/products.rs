@@ -133,7 +133,7 @@ impl Instance for Multiplied {
             call.workspace,
         ];
         // SAFETY: the planner gives addresses that hold the operands of the request.
-        unsafe { self.gpu.blas()?.run(&mut self.plan, addresses, 1.0, call.queue) }
+        unsafe { self.gpu.blas()?.run(&mut self.plan, addresses, 1.0, call.stream) }
     }
 }
 
@@ -177,7 +177,7 @@ impl Patches {
         arguments.address(rows.cast_const()).address(call.inputs[0]);
         arguments.fields(&self.shape);
         // SAFETY: these are the parameters that the source declares; the workspace has room for the rows.
-        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+        unsafe { self.function.launch(self.grid, &arguments, call.stream) }
     }
 }
 

@@ -121,7 +121,7 @@ impl Instance for Stem {
         }
         arguments.fields(&self.shape);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
-        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+        unsafe { self.function.launch(self.grid, &arguments, call.stream) }
     }
 }
 

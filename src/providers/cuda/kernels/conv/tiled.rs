@@ -213,7 +213,7 @@ impl Instance for Tiled {
         addresses.iter().for_each(|&address| _ = arguments.address(address));
         arguments.fields(&self.shape);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
-        unsafe { self.function.launch(self.grid, &arguments, call.queue) }
+        unsafe { self.function.launch(self.grid, &arguments, call.stream) }
     }
 }
 

@@ -142,7 +142,7 @@ impl Scattering {
         };
         // SAFETY: these are the parameters that the source declares; the planner vouches for the operands, and the
         // workspace holds the keys twice.
-        unsafe { self.sort.launch(chunks, &arguments, call.queue)? };
+        unsafe { self.sort.launch(chunks, &arguments, call.stream)? };
         let mut width = self.chunk;
         while width < self.count {
             let mut arguments = Arguments::default();
@@ -151,7 +151,7 @@ impl Scattering {
             // SAFETY: as above.
             unsafe {
                 self.merge
-                    .launch(Grid::over(self.count, THREADS)?, &arguments, call.queue)?
+                    .launch(Grid::over(self.count, THREADS)?, &arguments, call.stream)?
             };
             std::mem::swap(&mut here, &mut there);
             width *= 2;
@@ -173,7 +173,7 @@ impl Instance for Scattering {
         let (x, y) = (call.inputs[0], call.outputs[0]);
         if x != y {
             // SAFETY: the planner vouches for both addresses.
-            unsafe { self.gpu.device.copy(y as u64, x as u64, self.bytes, call.queue)? };
+            unsafe { self.gpu.device.copy(y as u64, x as u64, self.bytes, call.stream)? };
         }
         if self.count == 0 {
             return Ok(());
@@ -186,7 +186,7 @@ impl Instance for Scattering {
             .address(keys)
             .fields(&self.sorted);
         // SAFETY: as for sorting.
-        unsafe { self.finish.launch(self.finishing, &arguments, call.queue) }
+        unsafe { self.finish.launch(self.finishing, &arguments, call.stream) }
     }
 
     fn finished(&mut self) -> Result<()> {

@@ -92,20 +92,20 @@ impl Bare {
         operands: [*const u8; 2],
         result: *mut u8,
         workspace: *mut u8,
-        queue: *mut c_void,
+        stream: *mut c_void,
     ) -> Result<()> {
         match &mut self.0 {
             Way::Library(calls) => {
                 let [left, right] = operands.map(<*const u8>::cast_mut);
                 let none = std::ptr::null_mut();
                 // SAFETY: the caller's promise.
-                unsafe { calls.run([left, right, none, none, result, workspace], queue) }
+                unsafe { calls.run([left, right, none, none, result, workspace], stream) }
             }
             Way::Plain(launch) => launch.run(&Call {
                 inputs: &operands,
                 outputs: &[result],
                 workspace,
-                queue,
+                stream,
             }),
         }
     }

@@ -302,6 +302,6 @@ impl Instance for Fused {
             _ => return self.spare.run(call),
         };
         // SAFETY: the planner gives addresses that hold the operands of the request, in the order of the plan's tensors.
-        unsafe { self.wish.gpu.dnn()?.run(plan, &addresses, call.workspace, call.queue) }
+        unsafe { self.wish.gpu.dnn()?.run(plan, &addresses, call.workspace, call.stream) }
     }
 }

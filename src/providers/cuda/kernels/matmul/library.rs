@@ -373,7 +373,7 @@ impl Instance for Multiplying {
             call.workspace.wrapping_add(aside),
         ];
         // SAFETY: the planner gives addresses that hold the operands of the request, and as much workspace as was asked for.
-        unsafe { self.calls.run(addresses, call.queue)? };
+        unsafe { self.calls.run(addresses, call.stream)? };
         let Some(pass) = &mut self.pass else { return Ok(()) };
         let read = |input: &Option<usize>| input.map_or(result.cast_const(), |input| call.inputs[input]);
         let inputs: Vec<*const u8> = pass.inputs.iter().map(read).collect();
@@ -381,7 +381,7 @@ impl Instance for Multiplying {
             inputs: &inputs,
             outputs: call.outputs,
             workspace: std::ptr::null_mut(),
-            queue: call.queue,
+            stream: call.stream,
         })
     }
 }

@@ -345,7 +345,7 @@ impl Instance for InTurn {
                 inputs: &inputs,
                 outputs: &[output],
                 workspace: call.workspace,
-                queue: call.queue,
+                stream: call.stream,
             })?;
         }
         Ok(())

@@ -177,7 +177,7 @@ impl Stepping {
             .number(count as i64)
             .address(self.complaint.flag.address());
         // SAFETY: these are the parameters of every entry point, for operands that the planner vouches for.
-        unsafe { function.launch(grid, &arguments, call.queue) }
+        unsafe { function.launch(grid, &arguments, call.stream) }
     }
 }
 
@@ -216,7 +216,7 @@ impl Instance for Stepping {
         let [x, w] = [X, W].map(|index| self.slots[index].map_or(std::ptr::null(), |slot| call.inputs[slot]));
         if let Some(product) = &mut self.product {
             // SAFETY: the planner gives addresses that hold the operands, and as much workspace as was asked for.
-            unsafe { product.run([x, w], call.workspace, scratch, call.queue)? };
+            unsafe { product.run([x, w], call.workspace, scratch, call.stream)? };
         }
         let [steps, around] = self.grids;
         self.launch(&self.begin, around, 0, call)?;

@@ -1,9 +1,9 @@
 //! Contexts lent to any thread that calls.
 
+use crate::context::ExecutionContext;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::interrupt;
-use crate::runtime::ExecutionContext;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 

@@ -1,28 +1,29 @@
 //! The caller's arrays: where they lie, and through which memory they cross where a kernel can't reach them or a copy from
 //! there would be slow.
 
+use crate::device::{Memory, Space};
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::network::guard_pages;
-use crate::plan::layout::{Layout, Operand, Space};
+use crate::plan::layout::{Layout, Operand};
 use crate::plan::place::{Home, Places};
 use crate::plan::program::{Program, SlotId};
-use crate::plan::queues::Entered;
-use crate::plan::stretch::{Run, Running};
-use crate::plan::{Call, Form, Memory, Provider, Request};
+use crate::plan::{Call, Form, Provider, Request};
+use crate::runtime::segment::{CallState, Run};
+use crate::runtime::streams::Entered;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// An array of the caller, which the call reads or writes.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct ArrayAddress {
     /// Its first byte.
     pub address: *mut u8,
     /// The memory that it lies in.
     pub space: Space,
 }
 
-impl Place {
+impl ArrayAddress {
     /// An array in the processor's memory.
     pub fn host(address: *const u8) -> Self {
         Self {
@@ -33,7 +34,7 @@ impl Place {
 }
 
 /// An address of a run that changes from call to call: that of the caller's array.
-pub(super) struct Patch {
+pub(super) struct ArrayOperand {
     pub run: usize,
     pub operand: usize,
     pub writes: bool,
@@ -42,17 +43,17 @@ pub(super) struct Patch {
 }
 
 /// An address, and the number of the allocation there (0 where it does not matter).
-pub(super) type Spot = (usize, u64);
+pub(super) type ArrayKey = (usize, u64);
 
 /// All arrays of the caller.
-pub(super) struct Boundary {
-    /// Each with the number of its port.
-    patches: Vec<(usize, Patch)>,
-    ports: Vec<Port>,
+pub(super) struct Bindings {
+    /// Each with the number of its array.
+    operands_of_arrays: Vec<(usize, ArrayOperand)>,
+    arrays: Vec<ArrayBinding>,
 }
 
 /// One array of the caller.
-struct Port {
+struct ArrayBinding {
     home: Home,
     bytes: usize,
     /// Whether a kernel reads or writes it where it is, and so in the processor's memory.
@@ -60,21 +61,21 @@ struct Port {
     /// The number of the provider that copies it.
     copier: Option<usize>,
     /// What stands in for it.
-    near: Option<Box<dyn Memory>>,
+    staging: Option<Box<dyn Memory>>,
     /// How a recording does without the copy between it and the arena.
-    bypass: Option<Bypass>,
+    elision: Option<CopyElision>,
     /// Where it lies in the call that runs.
-    place: Option<Place>,
+    place: Option<ArrayAddress>,
 }
 
 /// A copy of fewer bytes than this goes through memory that the device reaches fast.
 const SMALL: usize = 1 << 20;
 
-impl Boundary {
-    pub fn new(program: &Program, runs: &[Run], places: &Places, patches: Vec<Patch>) -> Self {
-        let mut ports: Vec<Port> = vec![];
+impl Bindings {
+    pub fn new(program: &Program, runs: &[Run], places: &Places, operands_of_arrays: Vec<ArrayOperand>) -> Self {
+        let mut arrays: Vec<ArrayBinding> = vec![];
         let mut numbered = vec![];
-        for patch in patches {
+        for patch in operands_of_arrays {
             let slot = match patch.home {
                 Home::Output(i) => Some(program.outputs[i]),
                 _ => None,
@@ -84,79 +85,79 @@ impl Boundary {
             // A kernel may read a part of an input where it lies.
             let whole = slot.unwrap_or_else(|| places.root(slots[patch.operand]));
             let bytes = places.operands[whole].bytes();
-            let known = ports.iter().position(|port| port.home == patch.home);
-            let number = known.unwrap_or(ports.len());
+            let known = arrays.iter().position(|array| array.home == patch.home);
+            let number = known.unwrap_or(arrays.len());
             if known.is_none() {
-                ports.push(Port::new(patch.home, bytes));
+                arrays.push(ArrayBinding::new(patch.home, bytes));
             }
-            let port = &mut ports[number];
+            let array = &mut arrays[number];
             match program.providers[step.provider].space() {
-                Space::Host => port.touched = true,
+                Space::Host => array.touched = true,
                 Space::Device(_) => {
-                    port.copier = Some(step.provider);
-                    port.bypass = Bypass::of(program, runs, places, &patch);
+                    array.copier = Some(step.provider);
+                    array.elision = CopyElision::of(program, runs, places, &patch);
                 }
             }
             numbered.push((number, patch));
         }
         Self {
-            patches: numbered,
-            ports,
+            operands_of_arrays: numbered,
+            arrays,
         }
     }
 
     /// The runs whose addresses change.
     pub fn patched(&self) -> impl Iterator<Item = usize> {
-        self.patches.iter().map(|(_, patch)| patch.run)
+        self.operands_of_arrays.iter().map(|(_, patch)| patch.run)
     }
 
     /// Where the arrays of the call that entered lie, if a device reaches all of them and what is copied from and to may be
     /// recorded: a copy in a recording is one of the allocation that was there, which may have left its address to another.
-    pub fn spots(&self, program: &Program) -> Option<Vec<Spot>> {
-        let spot = |port: &Port| {
-            let place = port.place?;
+    pub fn keys(&self, program: &Program) -> Option<Vec<ArrayKey>> {
+        let key = |array: &ArrayBinding| {
+            let place = array.place?;
             let allocation = match place.space {
-                _ if port.stands_in() => 0,
+                _ if array.stands_in() => 0,
                 Space::Host => return None,
                 space => {
-                    let known = owner(program, space).ok()?.allocation_at(place.address);
-                    known.or(port.bypassable().map(|_| 0))?
+                    let known = owner(program, space).ok()?.device().allocation_at(place.address);
+                    known.or(array.bypassable().map(|_| 0))?
                 }
             };
-            Some((port.address().addr(), allocation))
+            Some((array.address().addr(), allocation))
         };
-        self.ports.iter().map(spot).collect()
+        self.arrays.iter().map(key).collect()
     }
 
     /// Lets the kernels of a recording read and write the caller's arrays themselves, where those lie on their device; gives
-    /// the runs that have nothing to copy then. [`Boundary::part`] undoes it.
+    /// the runs that have nothing to copy then. [`Bindings::part`] undoes it.
     pub fn join(&self, runs: &mut [Run]) -> HashSet<usize> {
         let bypassed = self
-            .ports
+            .arrays
             .iter()
-            .filter_map(|port| Some((port.bypassable()?, port.address())));
+            .filter_map(|array| Some((array.bypassable()?, array.address())));
         bypassed
-            .map(|(bypass, address)| {
-                bypass.point(runs, address);
-                bypass.copy
+            .map(|(elision, address)| {
+                elision.point(runs, address);
+                elision.copy
             })
             .collect()
     }
 
     /// Lets all kernels work in the arena again.
-    pub fn part(&self, running: &mut Running) {
-        for bypass in self.ports.iter().filter_map(Port::bypassable) {
-            let users = bypass.users.iter();
-            users.for_each(|&(run, ..)| running.runs[run].settle(running.bases));
+    pub fn part(&self, state: &mut CallState) {
+        for elision in self.arrays.iter().filter_map(ArrayBinding::bypassable) {
+            let users = elision.users.iter();
+            users.for_each(|&(run, ..)| state.runs[run].settle(state.bases));
         }
     }
 
     /// Bytes of what stands in for the caller's arrays.
     pub fn bytes(&self) -> usize {
-        self.ports
+        self.arrays
             .iter()
-            .filter_map(|port| port.near.as_ref())
-            .map(|near| near.bytes())
+            .filter_map(|array| array.staging.as_ref())
+            .map(|staging| staging.bytes())
             .sum()
     }
 
@@ -164,31 +165,31 @@ impl Boundary {
     ///
     /// # Errors
     /// If an array lies where nobody can fetch it, or a copy fails.
-    pub fn enter(&mut self, running: &mut Running, inputs: &[Place], outputs: &[Place]) -> Result<()> {
-        let (program, queues) = (running.program, running.queues);
-        for port in &mut self.ports {
-            let (place, reads) = match port.home {
+    pub fn enter(&mut self, state: &mut CallState, inputs: &[ArrayAddress], outputs: &[ArrayAddress]) -> Result<()> {
+        let (program, streams) = (state.program, state.streams);
+        for array in &mut self.arrays {
+            let (place, reads) = match array.home {
                 Home::Input(i) => (inputs[i], true),
                 Home::Output(i) => (outputs[i], false),
                 Home::Arena(_) | Home::Fixed => continue,
             };
-            if port.bytes > 0 {
-                check_address(program, port.home, place)?;
+            if array.bytes > 0 {
+                check_address(program, array.home, place)?;
             }
-            port.place = Some(place);
-            let Some(near) = port.stand_in(program)? else {
+            array.place = Some(place);
+            let Some(staging) = array.stand_in(program)? else {
                 continue;
             };
             match place.space {
                 _ if !reads => {}
                 // SAFETY: the caller vouches for so many bytes, and what stands in has as many.
-                Space::Host => unsafe { std::ptr::copy_nonoverlapping(place.address, near, port.bytes) },
-                space => copy(owner(program, space)?, queues, near, place.address, port.bytes)?,
+                Space::Host => unsafe { std::ptr::copy_nonoverlapping(place.address, staging, array.bytes) },
+                space => copy(owner(program, space)?, streams, staging, place.address, array.bytes)?,
             }
         }
-        for (port, patch) in &self.patches {
-            let run = &mut running.runs[patch.run];
-            let address = self.ports[*port].address().wrapping_add(patch.offset);
+        for (array, patch) in &self.operands_of_arrays {
+            let run = &mut state.runs[patch.run];
+            let address = self.arrays[*array].address().wrapping_add(patch.offset);
             if patch.writes {
                 run.outputs[patch.operand] = address;
             } else {
@@ -202,37 +203,38 @@ impl Boundary {
     ///
     /// # Errors
     /// If a copy fails.
-    pub fn leave(&mut self, program: &Program, queues: &Entered) -> Result<()> {
-        for port in &mut self.ports {
-            let (Some(place), true) = (port.place, matches!(port.home, Home::Output(_))) else {
+    pub fn leave(&mut self, program: &Program, streams: &Entered) -> Result<()> {
+        for array in &mut self.arrays {
+            let (Some(place), true) = (array.place, matches!(array.home, Home::Output(_))) else {
                 continue;
             };
-            let near = port.address();
-            if near == place.address {
+            let staging = array.address();
+            if staging == place.address {
                 continue;
             }
             match place.space {
                 // SAFETY: as in `enter`.
-                Space::Host => unsafe { std::ptr::copy_nonoverlapping(near, place.address, port.bytes) },
-                space => copy(owner(program, space)?, queues, place.address, near, port.bytes)?,
+                Space::Host => unsafe { std::ptr::copy_nonoverlapping(staging, place.address, array.bytes) },
+                space => copy(owner(program, space)?, streams, place.address, staging, array.bytes)?,
             }
         }
         Ok(())
     }
 
     /// Whether the work of the call that entered may go on when it has returned: nothing is left to do for
-    /// [`Boundary::leave`], and nothing is read from memory that the caller may change.
+    /// [`Bindings::leave`], and nothing is read from memory that the caller may change.
     pub fn lasts(&self) -> bool {
-        let far = |port: &Port| {
-            port.place
-                .is_some_and(|place| place.space != Space::Host && place.address == port.address())
+        let far = |array: &ArrayBinding| {
+            array
+                .place
+                .is_some_and(|place| place.space != Space::Host && place.address == array.address())
         };
-        self.ports.iter().all(far)
+        self.arrays.iter().all(far)
     }
 }
 
 /// The runs that use the copy of a caller's array.
-struct Bypass {
+struct CopyElision {
     /// The run that copies, and the device that it runs on.
     copy: usize,
     space: Space,
@@ -240,9 +242,9 @@ struct Bypass {
     users: Vec<(usize, usize, bool)>,
 }
 
-impl Bypass {
+impl CopyElision {
     /// `None` where the memory of the copy holds something else, too.
-    fn of(program: &Program, runs: &[Run], places: &Places, patch: &Patch) -> Option<Self> {
+    fn of(program: &Program, runs: &[Run], places: &Places, patch: &ArrayOperand) -> Option<Self> {
         let run = &runs[patch.run];
         let step = &program.steps[run.step];
         if !step.layers.is_empty() || step.inputs.len() != 1 || patch.offset != 0 {
@@ -277,34 +279,34 @@ impl Bypass {
     }
 }
 
-impl Port {
+impl ArrayBinding {
     fn new(home: Home, bytes: usize) -> Self {
         Self {
             home,
             bytes,
             touched: false,
             copier: None,
-            near: None,
-            bypass: None,
+            staging: None,
+            elision: None,
             place: None,
         }
     }
 
     /// How a recording does without a copy, if the kernels can use the caller's array: on their device, and aligned.
-    fn bypassable(&self) -> Option<&Bypass> {
+    fn bypassable(&self) -> Option<&CopyElision> {
         /// What libraries may ask of addresses.
         const ALIGNMENT: usize = 256;
         let place = self
             .place
             .filter(|place| place.address.addr().is_multiple_of(ALIGNMENT))?;
-        self.bypass.as_ref().filter(|bypass| bypass.space == place.space)
+        self.elision.as_ref().filter(|elision| elision.space == place.space)
     }
 
     /// Where the call reads or writes the array.
     fn address(&self) -> *mut u8 {
         let place = self.place.map_or(std::ptr::null_mut(), |place| place.address);
-        match &self.near {
-            Some(near) if self.stands_in() => near.address(),
+        match &self.staging {
+            Some(staging) if self.stands_in() => staging.address(),
             _ => place,
         }
     }
@@ -322,15 +324,15 @@ impl Port {
         if !self.stands_in() {
             return Ok(None);
         }
-        if self.near.is_none() {
+        if self.staging.is_none() {
             let space = self.place.map_or(Space::Host, |place| place.space);
             let provider = match self.copier {
                 Some(copier) => &program.providers[copier],
                 None => owner(program, space)?,
             };
-            self.near = Some(provider.allocate_near(self.bytes)?);
+            self.staging = Some(provider.device().allocate_staging(self.bytes)?);
         }
-        Ok(self.near.as_ref().map(|near| near.address()))
+        Ok(self.staging.as_ref().map(|staging| staging.address()))
     }
 }
 
@@ -343,11 +345,11 @@ fn owner(program: &Program, space: Space) -> Result<&Arc<dyn Provider>> {
 }
 
 /// What a device can tell of the address of an input or output before it would fail for good.
-fn check_address(program: &Program, home: Home, place: Place) -> Result<()> {
+fn check_address(program: &Program, home: Home, place: ArrayAddress) -> Result<()> {
     let Some(device) = place.space.device() else {
         return Ok(());
     };
-    if owner(program, place.space)?.reaches(place.address) {
+    if owner(program, place.space)?.device().reaches(place.address) {
         return Ok(());
     }
     let network = &program.network;
@@ -364,7 +366,7 @@ fn check_address(program: &Program, home: Home, place: Place) -> Result<()> {
 }
 
 /// Copies bytes from or to a device, and waits for it.
-fn copy(provider: &Arc<dyn Provider>, queues: &Entered, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
+fn copy(provider: &Arc<dyn Provider>, streams: &Entered, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
     let kernel = provider
         .transfer()
         .ok_or_else(|| Error::internal("a provider with memory of its own copies nothing there"))?;
@@ -380,14 +382,14 @@ fn copy(provider: &Arc<dyn Provider>, queues: &Entered, to: *mut u8, from: *cons
         binding: &Default::default(),
         threads: 1,
     };
-    let queue = queues.of_caller(&**provider)?;
+    let stream = streams.of_caller(&**provider)?;
     let mut instance = kernel.instantiate(&request)?;
-    let workspace = provider.allocate(instance.workspace())?;
+    let workspace = provider.device().allocate(instance.workspace())?;
     instance.run(&Call {
         inputs: &[from],
         outputs: &[to],
         workspace: workspace.address(),
-        queue: queue.raw(),
+        stream: stream.raw(),
     })?;
-    queue.finish()
+    stream.synchronize()
 }

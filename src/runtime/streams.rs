@@ -1,17 +1,17 @@
-//! The queues that a program's work goes into: its own, or the caller's.
+//! The streams that a program's work goes into: its own, or the caller's.
 
+use crate::device::{Event, Space, Stream};
 use crate::error::{Error, Result};
-use crate::plan::boundary::Place;
-use crate::plan::layout::Space;
+use crate::plan::Provider;
 use crate::plan::program::Program;
-use crate::plan::stretch::Run;
-use crate::plan::{Fence, Provider, Queue};
+use crate::runtime::bindings::ArrayAddress;
+use crate::runtime::segment::Run;
 use std::cell::Cell;
 use std::ffi::c_void;
 
-/// A queue of the caller's: a CUDA stream.
+/// A stream of the caller's: a CUDA stream.
 #[derive(Debug, Clone, Copy)]
-pub struct Foreign {
+pub struct CallerStream {
     /// The device that it belongs to.
     pub space: Space,
     /// Its name there.
@@ -19,22 +19,22 @@ pub struct Foreign {
 }
 
 // SAFETY: a name, whose owner vouches for it during the call.
-unsafe impl Send for Foreign {}
+unsafe impl Send for CallerStream {}
 // SAFETY: as above.
-unsafe impl Sync for Foreign {}
+unsafe impl Sync for CallerStream {}
 
-/// The queue of each provider that runs something, by the provider's number.
+/// The stream of each provider that runs something, by the provider's number.
 #[derive(Default)]
-pub(super) struct Queues(Vec<Option<Own>>);
+pub(super) struct Streams(Vec<Option<OwnStream>>);
 
-struct Own {
-    queue: Box<dyn Queue>,
+struct OwnStream {
+    stream: Box<dyn Stream>,
     /// Behind the work of calls that have returned, which uses the same memory as the next one.
-    fence: Box<dyn Fence>,
+    fence: Box<dyn Event>,
     behind: Cell<bool>,
 }
 
-impl Queues {
+impl Streams {
     /// Makes those that a program needs and that are not there yet.
     ///
     /// # Errors
@@ -44,9 +44,9 @@ impl Queues {
         for number in runs.iter().map(|run| program.lane(run.step)) {
             let provider = &program.providers[number];
             if self.0[number].is_none() {
-                self.0[number] = Some(Own {
-                    queue: provider.queue()?,
-                    fence: provider.fence()?,
+                self.0[number] = Some(OwnStream {
+                    stream: provider.device().stream()?,
+                    fence: provider.device().event()?,
                     behind: Cell::new(false),
                 });
             }
@@ -54,28 +54,28 @@ impl Queues {
         Ok(())
     }
 
-    /// The program's own queue of a provider.
+    /// The program's own stream of a provider.
     ///
     /// # Errors
     /// If the provider runs nothing.
-    pub fn own(&self, provider: usize) -> Result<&dyn Queue> {
-        let own = self.0[provider].as_ref().map(|own| &*own.queue);
-        own.ok_or_else(|| Error::internal("a provider has no queue"))
+    pub fn own(&self, provider: usize) -> Result<&dyn Stream> {
+        let own = self.0[provider].as_ref().map(|own| &*own.stream);
+        own.ok_or_else(|| Error::internal("a provider has no stream"))
     }
 
-    /// The queues of one call.
+    /// The streams of one call.
     ///
     /// # Errors
     /// If a device refuses to let them wait for the call before.
-    pub fn enter(&self, program: &Program, caller: Option<&Foreign>) -> Result<Entered<'_>> {
+    pub fn enter(&self, program: &Program, caller: Option<&CallerStream>) -> Result<Entered<'_>> {
         let of_caller = caller.and_then(|foreign| {
             let number = program.providers.iter().position(|p| p.space() == foreign.space)?;
             self.0[number].as_ref()?;
-            // SAFETY: whoever calls vouches for his queue.
-            Some((number, unsafe { program.providers[number].adopt(foreign.raw) }))
+            // SAFETY: whoever calls vouches for his stream.
+            Some((number, unsafe { program.providers[number].device().adopt(foreign.raw) }))
         });
         let entered = Entered {
-            queues: self,
+            streams: self,
             foreign: caller.copied(),
             caller: of_caller,
         };
@@ -83,10 +83,10 @@ impl Queues {
             let Some(own) = own.as_ref().filter(|own| own.behind.get()) else {
                 continue;
             };
-            let queue = entered.get(number)?;
+            let stream = entered.get(number)?;
             // Nothing outside of a recording may be waited for in it; whoever records has waited for it before.
-            if !queue.is_recording() {
-                own.fence.hold(queue)?;
+            if !stream.is_capturing() {
+                own.fence.hold(stream)?;
             }
         }
         Ok(entered)
@@ -98,32 +98,32 @@ impl Queues {
     /// If some of it failed.
     pub fn finish(&self) -> Result<()> {
         for own in self.0.iter().flatten().filter(|own| own.behind.get()) {
-            own.fence.finish()?;
+            own.fence.synchronize()?;
             own.behind.set(false);
         }
         Ok(())
     }
 
-    /// Waits for everything, the caller's queue included, whether it fails or not.
-    pub fn settle(&self, program: &Program, caller: Option<&Foreign>) {
+    /// Waits for everything, the caller's stream included, whether it fails or not.
+    pub fn settle(&self, program: &Program, caller: Option<&CallerStream>) {
         for own in self.0.iter().flatten() {
-            let _ = own.queue.finish();
-            let _ = own.fence.finish();
+            let _ = own.stream.synchronize();
+            let _ = own.fence.synchronize();
             own.behind.set(false);
         }
         let callers = self.enter(program, caller).ok().and_then(|entered| entered.caller);
-        if let Some((_, queue)) = callers.filter(|(_, queue)| !queue.is_recording()) {
-            let _ = queue.finish();
+        if let Some((_, stream)) = callers.filter(|(_, stream)| !stream.is_capturing()) {
+            let _ = stream.synchronize();
         }
     }
 }
 
-/// The queues of one call.
+/// The streams of one call.
 pub(super) struct Entered<'a> {
-    queues: &'a Queues,
-    foreign: Option<Foreign>,
+    streams: &'a Streams,
+    foreign: Option<CallerStream>,
     /// The caller's, in place of a provider's.
-    caller: Option<(usize, Box<dyn Queue>)>,
+    caller: Option<(usize, Box<dyn Stream>)>,
 }
 
 impl Entered<'_> {
@@ -131,42 +131,42 @@ impl Entered<'_> {
     ///
     /// # Errors
     /// If the provider runs nothing.
-    pub fn get(&self, provider: usize) -> Result<&dyn Queue> {
+    pub fn get(&self, provider: usize) -> Result<&dyn Stream> {
         match &self.caller {
-            Some((number, queue)) if *number == provider => Ok(&**queue),
-            _ => self.queues.own(provider),
+            Some((number, stream)) if *number == provider => Ok(&**stream),
+            _ => self.streams.own(provider),
         }
     }
 
-    /// Where copies from and to the caller's arrays of a device go: behind what he put into his queue, and before what he
+    /// Where copies from and to the caller's arrays of a device go: behind what he put into his stream, and before what he
     /// will put there.
     ///
     /// # Errors
-    /// If the device has no queue left.
-    pub fn of_caller(&self, provider: &dyn Provider) -> Result<Box<dyn Queue>> {
+    /// If the device has no stream left.
+    pub fn of_caller(&self, provider: &dyn Provider) -> Result<Box<dyn Stream>> {
         match self.foreign.filter(|foreign| foreign.space == provider.space()) {
-            // SAFETY: whoever calls vouches for his queue.
-            Some(foreign) => Ok(unsafe { provider.adopt(foreign.raw) }),
+            // SAFETY: whoever calls vouches for his stream.
+            Some(foreign) => Ok(unsafe { provider.device().adopt(foreign.raw) }),
             None => {
-                let queue = provider.queue()?;
-                provider.follow_default(&*queue)?;
-                Ok(queue)
+                let stream = provider.device().stream()?;
+                provider.device().follow_default(&*stream)?;
+                Ok(stream)
             }
         }
     }
 
-    /// Lets the work of the call wait for the default queue of each device that holds an array of a caller who names no queue.
+    /// Lets the work of the call wait for the default stream of each device that holds an array of a caller who names no stream.
     ///
     /// # Errors
     /// If a device refuses.
-    pub fn follow_default(&self, program: &Program, arrays: &[&[Place]]) -> Result<()> {
+    pub fn follow_default(&self, program: &Program, arrays: &[&[ArrayAddress]]) -> Result<()> {
         if self.foreign.is_some() {
             return Ok(());
         }
         let holds = |space: Space| arrays.iter().copied().flatten().any(|array| array.space == space);
-        for (provider, own) in program.providers.iter().zip(&self.queues.0) {
+        for (provider, own) in program.providers.iter().zip(&self.streams.0) {
             if let Some(own) = own.as_ref().filter(|_| holds(provider.space())) {
-                provider.follow_default(&*own.queue)?;
+                provider.device().follow_default(&*own.stream)?;
             }
         }
         Ok(())
@@ -176,32 +176,32 @@ impl Entered<'_> {
     ///
     /// # Errors
     /// If the provider runs nothing.
-    pub fn own(&self, provider: usize) -> Result<&dyn Queue> {
-        self.queues.own(provider)
+    pub fn own(&self, provider: usize) -> Result<&dyn Stream> {
+        self.streams.own(provider)
     }
 
     /// Whether the caller records the call.
-    pub fn is_recording(&self) -> bool {
-        self.caller.as_ref().is_some_and(|(_, queue)| queue.is_recording())
+    pub fn is_capturing(&self) -> bool {
+        self.caller.as_ref().is_some_and(|(_, stream)| stream.is_capturing())
     }
 
-    /// Ends the call, whose work in the caller's queue goes on where it `lasts`.
+    /// Ends the call, whose work in the caller's stream goes on where it `lasts`.
     ///
     /// # Errors
     /// If the device refuses, or work of the call before failed.
     pub fn leave(&self, lasts: bool) -> Result<()> {
         // What is recorded does not run yet: the work of calls before it is still all there is.
-        if self.is_recording() {
+        if self.is_capturing() {
             return Ok(());
         }
-        for (number, own) in self.queues.0.iter().enumerate() {
+        for (number, own) in self.streams.0.iter().enumerate() {
             let Some(own) = own else { continue };
             if lasts && self.caller.as_ref().is_some_and(|(of, _)| *of == number) {
-                own.fence.set(self.get(number)?)?;
+                own.fence.record(self.get(number)?)?;
                 own.behind.set(true);
             } else if own.behind.get() {
                 // Done with the call that waited for it, unless this one had no work there.
-                own.fence.finish()?;
+                own.fence.synchronize()?;
                 own.behind.set(false);
             }
         }

@@ -1,28 +1,29 @@
 //! Whole calls that were recorded, for arrays that come again at the same addresses: one launch in place of one for each
 //! copy and one for what lies between them.
 
+use crate::device::Stream;
 use crate::error::Result;
-use crate::plan::Queue;
-use crate::plan::boundary::{Boundary, Spot};
+
 use crate::plan::program::Program;
-use crate::plan::stretch::{Run, Running, record};
-use crate::plan::tape::Tape;
+use crate::runtime::bindings::{ArrayKey, Bindings};
+use crate::runtime::captured_graph::CapturedGraph;
+use crate::runtime::segment::{CallState, Run, record};
 use std::collections::HashSet;
 
 /// Arrays at so many sets of addresses are remembered: a caller who makes new ones for each result goes through a few.
 const KEPT: usize = 4;
 
 /// Where a caller's arrays lie, and the recording of the call; none yet where they came only once.
-type Known = (Vec<Spot>, Tape);
+type Known = (Vec<ArrayKey>, CapturedGraph);
 
 /// The recordings of a program that one provider runs from end to end.
-pub(super) struct Repeats {
+pub(super) struct GraphCache {
     provider: usize,
     /// The last one used in front.
     known: Vec<Known>,
 }
 
-impl Repeats {
+impl GraphCache {
     /// `None` where calls can't be recorded whole.
     pub fn of(
         program: &Program,
@@ -45,49 +46,51 @@ impl Repeats {
     ///
     /// # Errors
     /// If a kernel or the device fails.
-    pub fn run(&mut self, boundary: &Boundary, running: &mut Running) -> Result<bool> {
-        let Some(spots) = boundary.spots(running.program) else {
+    pub fn run(&mut self, bindings: &Bindings, state: &mut CallState) -> Result<bool> {
+        let Some(keys) = bindings.keys(state.program) else {
             return Ok(false);
         };
-        let queue = running.queues.get(self.provider)?;
-        if queue.is_recording() {
+        let stream = state.streams.get(self.provider)?;
+        if stream.is_capturing() {
             return Ok(false);
         }
-        let Some(at) = self.known.iter().position(|(known, _)| *known == spots) else {
-            // A recording that goes may still run in a queue of the caller's: devices keep it until then (for
+        let Some(at) = self.known.iter().position(|(known, _)| *known == keys) else {
+            // A recording that goes may still run in a stream of the caller's: devices keep it until then (for
             // cuGraphExecDestroy NVIDIA says: "If the executable graph is in-flight, it will not be terminated, but rather
             // freed asynchronously on completion"), and what it works on stays.
             self.known.truncate(KEPT - 1);
-            self.known.insert(0, (spots, Tape::default()));
+            self.known.insert(0, (keys, CapturedGraph::default()));
             return Ok(false);
         };
         self.known[..=at].rotate_right(1);
-        let tape = &mut self.known[0].1;
-        tape.make(running.program, || {
-            let spared = boundary.join(running.runs);
-            let made = record(running, self.provider, 0..running.runs.len(), &spared);
-            boundary.part(running);
+        let graph = &mut self.known[0].1;
+        graph.make(state.program, || {
+            let spared = bindings.join(state.runs);
+            let made = record(state, self.provider, 0..state.runs.len(), &spared);
+            bindings.part(state);
             made
         });
-        match tape.made() {
-            Some(recording) => recording.replay(queue).map(|()| true),
+        match graph.made() {
+            Some(recording) => recording.launch(stream).map(|()| true),
             None => Ok(false),
         }
     }
 
     /// Gives up what was recorded at addresses that no longer hold.
     pub fn forget(&mut self) {
-        self.known.iter_mut().for_each(|(_, tape)| *tape = Tape::default());
+        self.known
+            .iter_mut()
+            .for_each(|(_, graph)| *graph = CapturedGraph::default());
     }
 
     /// Waits until the call is done.
     ///
     /// # Errors
     /// If some of it failed, or something was wrong with its data; names the layer.
-    pub fn finish(&self, running: &mut Running) -> Result<()> {
-        let queue: &dyn Queue = running.queues.get(self.provider)?;
-        queue.finish()?;
-        let program = running.program;
-        running.runs.iter_mut().try_for_each(|run| run.finished(program))
+    pub fn finish(&self, state: &mut CallState) -> Result<()> {
+        let stream: &dyn Stream = state.streams.get(self.provider)?;
+        stream.synchronize()?;
+        let program = state.program;
+        state.runs.iter_mut().try_for_each(|run| run.finished(program))
     }
 }

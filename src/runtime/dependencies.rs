@@ -1,9 +1,9 @@
 //! Which runs of a recording may go on beside each other: those that touch no common memory, or only read it.
 
-use crate::plan::layout::Space;
+use crate::device::Space;
+use crate::device::in_sequence;
 use crate::plan::place::Home;
-use crate::plan::program::Program;
-use crate::plan::stretch::Run;
+use crate::runtime::segment::Run;
 use std::ops::Range;
 
 /// What a run uses of the arenas.
@@ -55,7 +55,7 @@ const MOST: usize = 4_000;
 /// For each run those before it that it has to wait for, without those that these wait for themselves.
 pub(super) fn after(runs: &[Run]) -> Vec<Vec<usize>> {
     if runs.len() > MOST {
-        return one_by_one(runs.len());
+        return in_sequence(runs.len());
     }
     let words = runs.len().div_ceil(64);
     let mut before: Vec<Vec<u64>> = vec![];
@@ -79,7 +79,7 @@ pub(super) fn after(runs: &[Run]) -> Vec<Vec<usize>> {
     found
 }
 
-/// Lets those runs be parted from what is before them in their queue that would read early what may still be written there.
+/// Lets those runs be full_barrier from what is before them in their stream that would read early what may still be written there.
 /// Only what no run between them waits for can be: a kernel lets the next one begin when it has waited itself. Ours do, and
 /// those of cuBLASLt and cuDNN were seen to on an H200.
 pub(super) fn part(runs: &mut [Run]) {
@@ -92,56 +92,16 @@ pub(super) fn part(runs: &mut [Run]) {
             let other: &Run = &runs[other];
             other.instance.gives_way() && both(early, &other.touched.writes)
         };
-        runs[number].parted = before.iter().any(unfinished);
+        runs[number].full_barrier = before.iter().any(unfinished);
     }
-}
-
-/// An order in which each job waits for the one before it.
-pub fn one_by_one(count: usize) -> Vec<Vec<usize>> {
-    (0..count)
-        .map(|number| number.checked_sub(1).into_iter().collect())
-        .collect()
-}
-
-/// For each step, the first and the last of those around it that may run beside it: their memory must not be that of what is
-/// still, or already, in use.
-pub(super) fn windows(program: &Program) -> Vec<Range<usize>> {
-    let count = program.steps.len();
-    let mut windows: Vec<Range<usize>> = (0..count).map(|step| step..step + 1).collect();
-    for first in (0..count).filter(|&step| is_brief(program, step)) {
-        let mut tainted = program.steps[first].outputs.clone();
-        for next in first + 1..count.min(first + WIDEST) {
-            let step = &program.steps[next];
-            let depends = step.inputs.iter().any(|slot| tainted.contains(slot));
-            if depends || !is_brief(program, next) {
-                break;
-            }
-            tainted.extend(&step.outputs);
-            windows[first].end = next + 1;
-            windows[next].start = windows[next].start.min(first);
-        }
-    }
-    windows
-}
-
-/// So many steps run beside each other.
-const WIDEST: usize = 4;
-
-/// Whether a step leaves so much of a device idle that another one beside it pays for the memory that this takes.
-fn is_brief(program: &Program, step: usize) -> bool {
-    /// Nanoseconds.
-    const BRIEF: f64 = 10_000.0;
-    let step = &program.steps[step];
-    let on_device = program.providers[step.provider].space().device().is_some();
-    on_device && step.time > 0.0 && step.time < BRIEF
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::Result;
-    use crate::plan::linking::{Spot, Spots};
     use crate::plan::{Call, Instance};
+    use crate::runtime::addresses::{Address, Addresses};
 
     #[test]
     fn who_only_reads_the_same_waits_for_nobody() {
@@ -193,29 +153,24 @@ mod tests {
                 writes: vec![extent(writes)],
                 early: early.iter().map(|&at| extent(at)).collect(),
             };
-            let spots = Spots {
+            let addresses = Addresses {
                 inputs: vec![],
                 outputs: vec![],
-                workspace: Spot::Fixed(std::ptr::null_mut()),
+                workspace: Address::Fixed(std::ptr::null_mut()),
             };
-            Run::new(0, Box::new(Hasty(gives_way)), spots, touched)
+            Run::new(0, Box::new(Hasty(gives_way)), addresses, touched)
         };
-        let parted = |mut runs: Vec<Run>| {
+        let full_barrier = |mut runs: Vec<Run>| {
             part(&mut runs);
-            runs.iter().map(|run| run.parted).collect::<Vec<_>>()
+            runs.iter().map(|run| run.full_barrier).collect::<Vec<_>>()
         };
         // 1 is written, then read early; or waited for by another run in between; or by one that gives way to nobody.
         let last = || run(true, &[2], &[1], 3);
         let beside = vec![run(true, &[0], &[], 1), run(true, &[0], &[], 2), last()];
-        assert_eq!(parted(beside), [false, false, true]);
+        assert_eq!(full_barrier(beside), [false, false, true]);
         let between = vec![run(true, &[0], &[], 1), run(true, &[1], &[], 2), last()];
-        assert_eq!(parted(between), [false; 3]);
+        assert_eq!(full_barrier(between), [false; 3]);
         let polite = vec![run(false, &[0], &[], 1), run(true, &[0], &[], 2), last()];
-        assert_eq!(parted(polite), [false; 3]);
-    }
-
-    #[test]
-    fn one_by_one_each_waits_for_the_one_before() {
-        assert_eq!(one_by_one(3), [vec![], vec![0], vec![1]]);
+        assert_eq!(full_barrier(polite), [false; 3]);
     }
 }

@@ -1,17 +1,17 @@
 //! From places to addresses: what each kernel of an instance reads, writes and works in.
 
+use crate::device::Space;
 use crate::plan::Instance;
-use crate::plan::boundary::Patch;
-use crate::plan::fixed::Fixed;
-use crate::plan::layout::Space;
-use crate::plan::order::{Extent, Touched};
 use crate::plan::place::{Home, Places};
 use crate::plan::program::{Program, SlotId};
-use crate::plan::stretch::Run;
+use crate::runtime::bindings::ArrayOperand;
+use crate::runtime::constants::Fixed;
+use crate::runtime::dependencies::{Extent, Touched};
+use crate::runtime::segment::Run;
 
 /// Where an operand lies.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Spot {
+pub(super) enum Address {
     /// So far into the arena of a memory.
     Arena(Space, usize),
     /// In memory of its own, or nowhere.
@@ -21,39 +21,39 @@ pub(super) enum Spot {
 }
 
 /// Where all operands of a run lie.
-pub(super) struct Spots {
-    pub inputs: Vec<Spot>,
-    pub outputs: Vec<Spot>,
-    pub workspace: Spot,
+pub(super) struct Addresses {
+    pub inputs: Vec<Address>,
+    pub outputs: Vec<Address>,
+    pub workspace: Address,
 }
 
 /// The first byte of the arena of each memory.
 pub(super) type Bases = Vec<(Space, *mut u8)>;
 
-impl Spot {
+impl Address {
     /// Its address; `None` where only a call tells it.
     pub fn address(self, bases: &Bases) -> Option<*mut u8> {
         match self {
-            Spot::Arena(space, offset) => {
+            Address::Arena(space, offset) => {
                 let base = bases.iter().find(|(of, _)| *of == space);
                 base.map(|(_, base)| base.wrapping_add(offset))
             }
-            Spot::Fixed(address) => Some(address),
-            Spot::Caller => None,
+            Address::Fixed(address) => Some(address),
+            Address::Caller => None,
         }
     }
 }
 
 /// Tells each run where its operands lie.
-pub(super) struct Linking<'a> {
+pub(super) struct Linker<'a> {
     pub program: &'a Program,
     pub places: &'a Places,
     pub fixed: &'a [Option<Fixed>],
     pub runs: Vec<Run>,
-    pub patches: Vec<Patch>,
+    pub operands_of_arrays: Vec<ArrayOperand>,
 }
 
-impl Linking<'_> {
+impl Linker<'_> {
     /// Adds the run of a step, whose workspace lies at this offset of its arena.
     pub fn link(&mut self, step: usize, instance: Box<dyn Instance>, workspace: usize) {
         let slots = &self.program.steps[step];
@@ -61,40 +61,42 @@ impl Linking<'_> {
         let mut touched = self.touched(step, instance.waits_for());
         let scratch = Extent::of(Home::Arena(workspace), space, 0, instance.workspace());
         touched.writes.extend(scratch);
-        let spots = Spots {
-            inputs: self.spots(&slots.inputs, false),
-            outputs: self.spots(&slots.outputs, true),
-            workspace: Spot::Arena(space, workspace),
+        let addresses = Addresses {
+            inputs: self.addresses(&slots.inputs, false),
+            outputs: self.addresses(&slots.outputs, true),
+            workspace: Address::Arena(space, workspace),
         };
-        self.runs.push(Run::new(step, instance, spots, touched));
+        self.runs.push(Run::new(step, instance, addresses, touched));
     }
 
     /// Where the slots of the next run lie; the arrays of the caller among them are to be patched.
-    fn spots(&mut self, slots: &[SlotId], writes: bool) -> Vec<Spot> {
+    fn addresses(&mut self, slots: &[SlotId], writes: bool) -> Vec<Address> {
         let (places, fixed, run) = (self.places, self.fixed, self.runs.len());
-        let mut spots = vec![];
+        let mut addresses = vec![];
         for (operand, &slot) in slots.iter().enumerate() {
             let (home, offset) = (places.homes[slot], places.offsets[slot]);
-            spots.push(match home {
-                Home::Arena(start) => Spot::Arena(self.program.slots[slot].space, start + offset),
+            addresses.push(match home {
+                Home::Arena(start) => Address::Arena(self.program.slots[slot].space, start + offset),
                 Home::Fixed => {
                     // A view of a constant lies where the constant does.
-                    let held = fixed[slot].as_ref().or(fixed[places.root(slot)].as_ref());
-                    Spot::Fixed(held.map_or(std::ptr::null_mut(), |held| held.address().wrapping_add(offset)))
+                    let resources = fixed[slot].as_ref().or(fixed[places.root(slot)].as_ref());
+                    Address::Fixed(resources.map_or(std::ptr::null_mut(), |resources| {
+                        resources.address().wrapping_add(offset)
+                    }))
                 }
                 Home::Input(_) | Home::Output(_) => {
-                    self.patches.push(Patch {
+                    self.operands_of_arrays.push(ArrayOperand {
                         run,
                         operand,
                         writes,
                         home,
                         offset,
                     });
-                    Spot::Caller
+                    Address::Caller
                 }
             });
         }
-        spots
+        addresses
     }
 
     /// What a step reads and writes in the arenas, the inputs behind some early; of a slice, all that it is a slice of.

@@ -1,37 +1,39 @@
 //! A program at concrete shapes: kernels instantiated, addresses decided. Owned by one context.
 
+use crate::device::{Memory, Space};
 use crate::error::{Error, Result};
 use crate::knobs;
 use crate::network::dim::Binding;
 use crate::network::guard_pages;
-use crate::plan::Memory;
+
 use crate::plan::arena::Placed;
-use crate::plan::boundary::{Boundary, Place};
-use crate::plan::fixed::{Fixed, fixed_slots};
-use crate::plan::ground::{Ground, Held};
-use crate::plan::hazards;
-use crate::plan::layout::{Operand, Space};
-use crate::plan::linking::{Bases, Linking};
-use crate::plan::order;
+use crate::plan::layout::Operand;
 use crate::plan::place::place;
-use crate::plan::prepare::{Prepared, instantiate, prepare};
 use crate::plan::program::{Program, Step, operand};
-use crate::plan::queues::Foreign;
-use crate::plan::repeat::Repeats;
-use crate::plan::stretch::{Run, Running, Stretch};
+use crate::runtime::addresses::{Bases, Linker};
+use crate::runtime::bindings::{ArrayAddress, Bindings};
+use crate::runtime::constants::{Fixed, fixed_memory};
+use crate::runtime::context_memory::{ContextMemory, Resources};
+use crate::runtime::dependencies;
+use crate::runtime::executable::Executable;
+use crate::runtime::graph_cache::GraphCache;
+use crate::runtime::hazards;
+use crate::runtime::prepare::{Prepared, instantiate, prepare};
+use crate::runtime::segment::{CallState, Run, Segment};
+use crate::runtime::streams::CallerStream;
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
 /// A program at concrete shapes.
 pub struct ProgramInstance {
-    program: Arc<Program>,
+    program: Arc<Executable>,
     runs: Vec<Run>,
-    stretches: Vec<Stretch>,
-    repeats: Option<Repeats>,
-    boundary: Boundary,
+    segments: Vec<Segment>,
+    graphs: Option<GraphCache>,
+    bindings: Bindings,
     outputs: Vec<Operand>,
     threads: usize,
-    ground: Ground,
+    memory: ContextMemory,
     /// Bytes of the arena that it uses in each memory, and where that began at the last call.
     needs: Vec<(Space, usize)>,
     bases: Bases,
@@ -50,7 +52,7 @@ pub struct ProgramInstance {
 }
 
 // SAFETY: the addresses point into memory that the instance owns (fixed), into constants that never change, or, told anew
-// before each run, into the arenas of its ground or into arrays that the caller of `run` vouches for.
+// before each run, into the arenas of its memory or into arrays that the caller of `run` vouches for.
 unsafe impl Send for ProgramInstance {}
 
 /// How long one step took in one run.
@@ -69,14 +71,14 @@ impl ProgramInstance {
     ///
     /// # Errors
     /// If a kernel can't serve these shapes; names the layer.
-    pub fn new(program: Arc<Program>, binding: &Binding, ground: &Ground) -> Result<Self> {
+    pub fn new(program: Arc<Executable>, binding: &Binding, memory: &ContextMemory) -> Result<Self> {
         let Prepared {
             program,
             mut places,
             instances,
             threads,
         } = prepare(program, binding)?;
-        let fixed = fixed_slots(&program, &places, binding, threads)?;
+        let fixed = fixed_memory(&program, &places, binding, threads)?;
         for (step, instance) in &instances {
             let named = |e: Error| e.layer(describe(&program, &program.steps[*step]));
             instance.ready().map_err(named)?;
@@ -87,30 +89,39 @@ impl ProgramInstance {
             .for_each(|(step, instance)| workspaces[*step] = instance.workspace());
         let sizes = workspaces;
         let workspaces = places.assign(&program, &sizes);
-        let mut linking = Linking {
+        let mut linking = Linker {
             program: &program,
             places: &places,
             fixed: &fixed,
             runs: vec![],
-            patches: vec![],
+            operands_of_arrays: vec![],
         };
         for (step, instance) in instances {
             linking.link(step, instance, workspaces[step]);
         }
-        let Linking { mut runs, patches, .. } = linking;
-        order::part(&mut runs);
+        let Linker {
+            mut runs,
+            operands_of_arrays,
+            ..
+        } = linking;
+        dependencies::part(&mut runs);
         if cfg!(debug_assertions) || knobs::VERIFY.get()? {
             let scratch: Vec<(usize, usize)> = workspaces.into_iter().zip(sizes).collect();
             hazards::check(&program, &places, &runs, &scratch)?;
         }
-        let boundary = Boundary::new(&program, &runs, &places, patches);
-        let patched: HashSet<usize> = boundary.patched().collect();
-        let mut held = ground.lock();
-        held.queues.open(&program, &runs)?;
-        let stretches = Stretch::cut(&program, &runs, &patched, &held.queues)?;
-        let records = |provider| held.queues.own(provider).is_ok_and(|queue| queue.recorder().is_some());
-        let repeats = Repeats::of(&program, &runs, &patched, records);
-        drop(held);
+        let bindings = Bindings::new(&program, &runs, &places, operands_of_arrays);
+        let patched: HashSet<usize> = bindings.patched().collect();
+        let mut resources = memory.lock();
+        resources.streams.open(&program, &runs)?;
+        let segments = Segment::cut(&program, &runs, &patched, &resources.streams)?;
+        let records = |provider| {
+            resources
+                .streams
+                .own(provider)
+                .is_ok_and(|stream| stream.capture().is_some())
+        };
+        let graphs = GraphCache::of(&program, &runs, &patched, records);
+        drop(resources);
         Ok(Self {
             outputs: program
                 .outputs
@@ -118,14 +129,14 @@ impl ProgramInstance {
                 .map(|&slot| places.operands[slot].clone())
                 .collect(),
             runs,
-            stretches,
-            repeats,
-            boundary,
+            segments,
+            graphs,
+            bindings,
             threads,
             unshared: places.unshared_bytes(),
             lasted: false,
             recorded: None,
-            ground: ground.clone(),
+            memory: memory.clone(),
             needs: places.arenas,
             blocks: places.blocks,
             bases: vec![],
@@ -136,7 +147,7 @@ impl ProgramInstance {
     }
 
     /// The program that it runs: the one that it was made of, perhaps in other forms.
-    pub fn program(&self) -> &Arc<Program> {
+    pub fn program(&self) -> &Arc<Executable> {
         &self.program
     }
 
@@ -148,7 +159,7 @@ impl ProgramInstance {
     /// Bytes that a run needs of the arenas, and of what stands in for the caller's arrays.
     pub fn arena_bytes(&self) -> usize {
         let arenas = self.needs.iter().map(|(_, bytes)| bytes);
-        arenas.sum::<usize>() + self.boundary.bytes()
+        arenas.sum::<usize>() + self.bindings.bytes()
     }
 
     /// What lies in the arenas, when.
@@ -166,7 +177,7 @@ impl ProgramInstance {
         self.threads
     }
 
-    /// Runs the program on the arrays at these places. On a device the work goes into the caller's queue, if he brings one,
+    /// Runs the program on the arrays at these places. On a device the work goes into the caller's stream, if he brings one,
     /// and then goes on when the call has returned, where all arrays lie on that device; [`ProgramInstance::finish`] waits
     /// for it. Without one it is done when the call returns.
     ///
@@ -175,46 +186,51 @@ impl ProgramInstance {
     ///
     /// # Errors
     /// If a kernel fails, or an earlier call found something wrong with its data; names the layer.
-    pub unsafe fn run(&mut self, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
+    pub unsafe fn run(
+        &mut self,
+        inputs: &[ArrayAddress],
+        outputs: &[ArrayAddress],
+        caller: Option<&CallerStream>,
+    ) -> Result<()> {
         if self.lasted {
             self.finished()?;
         }
-        let ground = self.ground.clone();
-        let mut held = ground.lock();
-        self.settle(&mut held)?;
-        let done = self.go(&held, inputs, outputs, caller);
+        let memory = self.memory.clone();
+        let mut resources = memory.lock();
+        self.settle(&mut resources)?;
+        let done = self.go(&resources, inputs, outputs, caller);
         if done.is_err() {
-            // What went into the queues before the failure must not work on while the next call uses the same memory.
-            held.queues.settle(&self.program, caller);
+            // What went into the streams before the failure must not work on while the next call uses the same memory.
+            resources.streams.settle(&self.program, caller);
         }
         done
     }
 
     /// Takes its place in the arenas as they are now, which grow if they are too small.
-    fn settle(&mut self, held: &mut Held) -> Result<()> {
-        self.move_in(held)?;
+    fn settle(&mut self, resources: &mut Resources) -> Result<()> {
+        self.move_in(resources)?;
         if guard_pages::placement().is_some() {
-            self.fence(held);
+            self.fence(resources);
         }
         Ok(())
     }
 
     /// Closes what lies between its blocks in the processor's arena, which other programs use too.
-    fn fence(&self, held: &Held) {
+    fn fence(&self, resources: &Resources) {
         let host = self.blocks.iter().filter(|placed| placed.space == Space::Host);
         let open: Vec<_> = host
             .map(|placed| placed.offset..placed.offset + placed.block.bytes)
             .collect();
-        if let Some(arena) = held.arena(Space::Host, 1) {
-            // SAFETY: an arena of whole pages; the ground is locked, so that nobody else works in it.
+        if let Some(arena) = resources.arena(Space::Host, 1) {
+            // SAFETY: an arena of whole pages; the memory is locked, so that nobody else works in it.
             unsafe { guard_pages::fence(arena.address(), arena.bytes(), &open) };
         }
     }
 
-    fn move_in(&mut self, held: &mut Held) -> Result<()> {
+    fn move_in(&mut self, resources: &mut Resources) -> Result<()> {
         let stays = |(&(space, bytes), before): (&(Space, usize), &Weak<dyn Memory>)| {
             let same = |arena: &Arc<dyn Memory>| std::ptr::addr_eq(Arc::as_ptr(arena), before.as_ptr());
-            held.arena(space, bytes).is_some_and(same)
+            resources.arena(space, bytes).is_some_and(same)
         };
         let settled = self.settled.len() == self.needs.len() && self.needs.iter().zip(&self.settled).all(stays);
         // A recording of the caller's goes on in the arenas that it was made in.
@@ -224,56 +240,65 @@ impl ProgramInstance {
         let reserve = |&(space, bytes): &(Space, usize)| {
             let owner = self.program.providers.iter().find(|p| p.space() == space);
             let owner = owner.ok_or_else(|| Error::internal("nobody owns a memory"))?;
-            Ok((space, held.reserve(&**owner, bytes)?))
+            Ok((space, resources.reserve(&**owner, bytes)?))
         };
         let arenas: Vec<(Space, Arc<dyn Memory>)> = self.needs.iter().map(reserve).collect::<Result<_>>()?;
         self.bases = arenas.iter().map(|(space, arena)| (*space, arena.address())).collect();
         self.settled = arenas.iter().map(|(_, arena)| Arc::downgrade(arena)).collect();
         self.runs.iter_mut().for_each(|run| run.settle(&self.bases));
-        self.stretches.iter_mut().for_each(Stretch::forget);
-        self.repeats.iter_mut().for_each(Repeats::forget);
+        self.segments.iter_mut().for_each(Segment::forget);
+        self.graphs.iter_mut().for_each(GraphCache::forget);
         Ok(())
     }
 
-    fn go(&mut self, held: &Held, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
+    fn go(
+        &mut self,
+        resources: &Resources,
+        inputs: &[ArrayAddress],
+        outputs: &[ArrayAddress],
+        caller: Option<&CallerStream>,
+    ) -> Result<()> {
         if self
             .needs
             .iter()
             .any(|&(space, bytes)| space == Space::Host && bytes > 0)
         {
             // The processor works at once, where a device may still copy from or to the same memory.
-            held.queues.finish()?;
+            resources.streams.finish()?;
         }
-        let queues = held.queues.enter(&self.program, caller)?;
-        queues.follow_default(&self.program, &[inputs, outputs])?;
-        let mut running = Running {
+        let streams = resources.streams.enter(&self.program, caller)?;
+        streams.follow_default(&self.program, &[inputs, outputs])?;
+        let mut state = CallState {
             program: &self.program,
             runs: &mut self.runs,
-            queues: &queues,
+            streams: &streams,
             bases: &self.bases,
             threads: self.threads,
         };
-        self.boundary.enter(&mut running, inputs, outputs)?;
-        let lasts = caller.is_some() && self.boundary.lasts();
-        let repeated = match &mut self.repeats {
-            Some(repeats) => repeats.run(&self.boundary, &mut running)?,
+        self.bindings.enter(&mut state, inputs, outputs)?;
+        let lasts = caller.is_some() && self.bindings.lasts();
+        let repeated = match &mut self.graphs {
+            Some(graphs) => graphs.run(&self.bindings, &mut state)?,
             None => false,
         };
-        match &self.repeats {
-            Some(repeats) if repeated && !lasts => repeats.finish(&mut running)?,
+        match &self.graphs {
+            Some(graphs) if repeated && !lasts => graphs.finish(&mut state)?,
             _ if repeated => {}
-            _ => run_stretches(&mut self.stretches, &mut running, lasts)?,
+            _ => run_segments(&mut self.segments, &mut state, lasts)?,
         }
-        queues.leave(lasts)?;
+        streams.leave(lasts)?;
         self.lasted = lasts;
-        if queues.is_recording() && self.recorded.is_none() {
-            let arenas = self.needs.iter().filter_map(|&(space, bytes)| held.arena(space, bytes));
+        if streams.is_capturing() && self.recorded.is_none() {
+            let arenas = self
+                .needs
+                .iter()
+                .filter_map(|&(space, bytes)| resources.arena(space, bytes));
             self.recorded = Some(arenas.cloned().collect());
         }
         if lasts {
             Ok(())
         } else {
-            self.boundary.leave(&self.program, &queues)
+            self.bindings.leave(&self.program, &streams)
         }
     }
 
@@ -282,12 +307,12 @@ impl ProgramInstance {
         self.recorded.is_some()
     }
 
-    /// Waits for what earlier calls left in the caller's queue.
+    /// Waits for what earlier calls left in the caller's stream.
     ///
     /// # Errors
     /// If some of it failed, or something was wrong with its data; names the layer.
     pub fn finish(&mut self) -> Result<()> {
-        self.ground.lock().queues.finish()?;
+        self.memory.lock().streams.finish()?;
         self.finished()
     }
 
@@ -297,33 +322,33 @@ impl ProgramInstance {
         self.runs.iter_mut().try_for_each(|run| run.finished(program))
     }
 
-    /// As [`ProgramInstance::run`] without a queue, timing each step.
+    /// As [`ProgramInstance::run`] without a stream, timing each step.
     ///
     /// # Safety
     /// As [`ProgramInstance::run`].
     ///
     /// # Errors
     /// As [`ProgramInstance::run`].
-    pub unsafe fn profile(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Vec<StepTime>> {
-        let ground = self.ground.clone();
-        let mut held = ground.lock();
-        self.settle(&mut held)?;
-        held.queues.finish()?;
-        let queues = held.queues.enter(&self.program, None)?;
-        queues.follow_default(&self.program, &[inputs, outputs])?;
-        let mut running = Running {
+    pub unsafe fn profile(&mut self, inputs: &[ArrayAddress], outputs: &[ArrayAddress]) -> Result<Vec<StepTime>> {
+        let memory = self.memory.clone();
+        let mut resources = memory.lock();
+        self.settle(&mut resources)?;
+        resources.streams.finish()?;
+        let streams = resources.streams.enter(&self.program, None)?;
+        streams.follow_default(&self.program, &[inputs, outputs])?;
+        let mut state = CallState {
             program: &self.program,
             runs: &mut self.runs,
-            queues: &queues,
+            streams: &streams,
             bases: &self.bases,
             threads: self.threads,
         };
-        self.boundary.enter(&mut running, inputs, outputs)?;
+        self.bindings.enter(&mut state, inputs, outputs)?;
         let mut times = vec![];
-        for stretch in &mut self.stretches {
-            stretch.profile(&mut running, &mut times)?;
+        for segment in &mut self.segments {
+            segment.profile(&mut state, &mut times)?;
         }
-        self.boundary.leave(&self.program, &queues)?;
+        self.bindings.leave(&self.program, &streams)?;
         Ok(times)
     }
 
@@ -339,15 +364,15 @@ impl ProgramInstance {
 impl Drop for ProgramInstance {
     fn drop(&mut self) {
         // What still runs would work in memory that is given back now. A failure was, or will be, somebody else's to report.
-        let _ = self.ground.lock().queues.finish();
+        let _ = self.memory.lock().streams.finish();
     }
 }
 
-/// Runs stretch by stretch; the last one goes on when the call has returned, where it `lasts`.
-fn run_stretches(stretches: &mut [Stretch], running: &mut Running, lasts: bool) -> Result<()> {
-    let last = stretches.len().wrapping_sub(1);
-    let mut all = stretches.iter_mut().enumerate();
-    all.try_for_each(|(at, stretch)| stretch.run(running, lasts && at == last))
+/// Runs segment by segment; the last one goes on when the call has returned, where it `lasts`.
+fn run_segments(segments: &mut [Segment], state: &mut CallState, lasts: bool) -> Result<()> {
+    let last = segments.len().wrapping_sub(1);
+    let mut all = segments.iter_mut().enumerate();
+    all.try_for_each(|(at, segment)| segment.run(state, lasts && at == last))
 }
 
 /// Instantiates what runs on a device once and lets it go, so that whatever a device compiles for these shapes is there
@@ -355,7 +380,7 @@ fn run_stretches(stretches: &mut [Stretch], running: &mut Running, lasts: bool) 
 ///
 /// # Errors
 /// If a kernel can't serve these shapes; names the layer.
-pub fn rehearse(program: &Program, binding: &Binding) -> Result<()> {
+pub fn rehearse(program: &Executable, binding: &Binding) -> Result<()> {
     let operands = program
         .slots
         .iter()

@@ -1,5 +1,6 @@
 //! A call of an engine with stages: what depends on data is learned between them.
 
+use crate::context::{ExecutionContext, LayerTime};
 use crate::engine::Engine;
 use crate::engine::stages::{End, Stage};
 use crate::error::{Error, Result};
@@ -9,8 +10,7 @@ use crate::network::array::Array;
 use crate::network::body;
 use crate::network::op::Runner;
 use crate::network::reference::State;
-use crate::plan::ground::Ground;
-use crate::runtime::{ExecutionContext, LayerTime};
+use crate::runtime::context_memory::ContextMemory;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -39,7 +39,7 @@ impl Runner for Bodies {
 
 impl StagedContext {
     /// Contexts without any shape yet. They share the ground: a stage is over before what comes behind it runs.
-    pub fn new(ground: &Ground, engine: &Engine) -> Self {
+    pub fn new(ground: &ContextMemory, engine: &Engine) -> Self {
         let context = |engine| ExecutionContext::on(ground.clone(), engine);
         let bodies = |end: &End| {
             let context = |engine| RefCell::new(context(engine));

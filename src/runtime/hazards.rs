@@ -5,13 +5,13 @@
 //! they read is compared with what they mean to read, what they write gets new tags. Debug builds do so for every program,
 //! others where `NEURENIX_VERIFY=1` asks for it.
 
+use crate::device::Space;
 use crate::error::{Error, Result};
 use crate::plan::Alias;
-use crate::plan::layout::Space;
-use crate::plan::order;
 use crate::plan::place::{Home, Places};
 use crate::plan::program::{Program, SlotId, Step};
-use crate::plan::stretch::Run;
+use crate::runtime::dependencies;
+use crate::runtime::segment::Run;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -45,10 +45,10 @@ pub(super) fn check(program: &Program, places: &Places, runs: &[Run], scratch: &
     (0..program.slots.len())
         .filter(given)
         .for_each(|slot| memory.write(slot));
-    let running: HashSet<usize> = runs.iter().map(|run| run.step).collect();
+    let state: HashSet<usize> = runs.iter().map(|run| run.step).collect();
     for (number, step) in program.steps.iter().enumerate() {
         memory.derive(step);
-        if running.contains(&number) {
+        if state.contains(&number) {
             memory.run(step, scratch[number])?;
         }
     }
@@ -278,7 +278,7 @@ fn ordered(program: &Program, places: &Places, runs: &[Run], scratch: &[(usize, 
         .map(|run| Bytes::of(program, places, run, scratch[run.step]))
         .collect();
     let mut before: Vec<HashSet<usize>> = vec![];
-    for (number, direct) in order::after(runs).into_iter().enumerate() {
+    for (number, direct) in dependencies::after(runs).into_iter().enumerate() {
         let mut all: HashSet<usize> = direct.iter().flat_map(|&other| before[other].clone()).collect();
         all.extend(direct);
         let free = |other: &usize| !all.contains(other) && touched[number].meets(&touched[*other]);

@@ -1,16 +1,16 @@
 //! An execution context: the state of one call at a time.
 
+use crate::context::staged::StagedContext;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::network::Network;
 use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
 use crate::network::reference::bind;
-use crate::plan::boundary::Place;
-use crate::plan::ground::Ground;
-use crate::plan::instance::{ProgramInstance, StepTime, describe};
-use crate::plan::queues::Foreign;
-use crate::runtime::staged::StagedContext;
+use crate::runtime::bindings::ArrayAddress;
+use crate::runtime::context_memory::ContextMemory;
+use crate::runtime::instance::{ProgramInstance, StepTime, describe};
+use crate::runtime::streams::CallerStream;
 use std::sync::Arc;
 
 /// dtype and shape of an array that crosses the boundary.
@@ -39,7 +39,7 @@ const KEPT_SHAPES: usize = 8;
 /// The state of one call: instances of the engine's programs at the shapes that came lately, on one ground.
 pub struct ExecutionContext {
     engine: Arc<Engine>,
-    ground: Ground,
+    ground: ContextMemory,
     /// The most recently used one is first.
     ready: Vec<Ready>,
     /// What runs an engine with stages, which has nothing ready.
@@ -57,11 +57,11 @@ struct Ready {
 impl ExecutionContext {
     /// A context without any shape yet.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self::on(Ground::default(), engine)
+        Self::on(ContextMemory::default(), engine)
     }
 
     /// A context on the ground of others that never run while it does.
-    pub(super) fn on(ground: Ground, engine: Arc<Engine>) -> Self {
+    pub(super) fn on(ground: ContextMemory, engine: Arc<Engine>) -> Self {
         let stages = (!engine.stages.is_empty()).then(|| StagedContext::new(&ground, &engine));
         Self {
             engine,
@@ -110,8 +110,8 @@ impl ExecutionContext {
         let bytes = |spec: &TensorSpec| spec.dtype.size() * spec.shape.iter().product::<usize>();
         let buffers = specs.iter().map(|spec| Buffer::try_zeroed(bytes(spec)));
         let buffers = buffers.collect::<Result<Vec<_>>>()?;
-        let from: Vec<_> = inputs.iter().map(|a| Place::host(a.bytes().as_ptr())).collect();
-        let to: Vec<_> = buffers.iter().map(|b| Place::host(b.as_ptr())).collect();
+        let from: Vec<_> = inputs.iter().map(|a| ArrayAddress::host(a.bytes().as_ptr())).collect();
+        let to: Vec<_> = buffers.iter().map(|b| ArrayAddress::host(b.as_ptr())).collect();
         // SAFETY: the arrays and the buffers live beyond the call, and have the prepared shapes.
         match times {
             None => unsafe { self.run(&from, &to, None) }?,
@@ -211,7 +211,7 @@ impl ExecutionContext {
         self.ready.first().map_or(0, |ready| ready.instance.arena_bytes())
     }
 
-    /// Runs on the arrays at these places, whose shapes [`ExecutionContext::prepare`] was last told. With a queue of the
+    /// Runs on the arrays at these places, whose shapes [`ExecutionContext::prepare`] was last told. With a stream of the
     /// caller's, and all arrays on its device, the work goes on there when the call has returned.
     ///
     /// # Safety
@@ -221,7 +221,12 @@ impl ExecutionContext {
     /// # Errors
     /// If a kernel fails, or an earlier call found something wrong with its data; names the layer. If an address that is
     /// said to be a device's is not; names the tensor.
-    pub unsafe fn run(&mut self, inputs: &[Place], outputs: &[Place], caller: Option<&Foreign>) -> Result<()> {
+    pub unsafe fn run(
+        &mut self,
+        inputs: &[ArrayAddress],
+        outputs: &[ArrayAddress],
+        caller: Option<&CallerStream>,
+    ) -> Result<()> {
         // SAFETY: the caller vouches for the places.
         unsafe { self.current()?.run(inputs, outputs, caller) }
     }
@@ -246,7 +251,7 @@ impl ExecutionContext {
     ///
     /// # Errors
     /// As [`ExecutionContext::run`].
-    pub unsafe fn profile_run(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Vec<LayerTime>> {
+    pub unsafe fn profile_run(&mut self, inputs: &[ArrayAddress], outputs: &[ArrayAddress]) -> Result<Vec<LayerTime>> {
         // SAFETY: the caller vouches for the addresses.
         let times = unsafe { self.current()?.profile(inputs, outputs) }?;
         let program = self.current()?.program().clone();

@@ -1,13 +1,14 @@
 //! A recording that is made when it is first wanted, and given up where it can't be made.
 
+use crate::device::Graph;
 use crate::error::Result;
-use crate::plan::Recording;
-use crate::plan::program::Program;
+
+use crate::runtime::executable::Executable;
 
 /// Perhaps a recording.
 #[derive(Default)]
-pub(super) struct Tape {
-    made: Option<Box<dyn Recording>>,
+pub(super) struct CapturedGraph {
+    made: Option<Box<dyn Graph>>,
     failures: u32,
 }
 
@@ -15,15 +16,15 @@ pub(super) struct Tape {
 /// a call.
 const ATTEMPTS: u32 = 3;
 
-impl Tape {
+impl CapturedGraph {
     /// The recording, if there is one.
-    pub fn made(&mut self) -> Option<&mut (dyn Recording + 'static)> {
+    pub fn made(&mut self) -> Option<&mut (dyn Graph + 'static)> {
         self.made.as_deref_mut()
     }
 
     /// Makes it, unless it is there or was given up. Whoever goes on without one does the same work more slowly, and says
     /// what fails if that does, too; that it was given up stands in the program's report.
-    pub fn make(&mut self, program: &Program, record: impl FnOnce() -> Result<Box<dyn Recording>>) {
+    pub fn make(&mut self, program: &Executable, record: impl FnOnce() -> Result<Box<dyn Graph>>) {
         if self.made.is_some() || self.failures >= ATTEMPTS {
             return;
         }
@@ -33,8 +34,7 @@ impl Tape {
                 self.failures += 1;
                 if self.failures == ATTEMPTS {
                     let reason = format!("a recording failed, so that its kernels are launched one by one: {error}");
-                    // The first reason is enough.
-                    let _ = program.setback.set(reason);
+                    program.degrade(reason);
                 }
             }
         }

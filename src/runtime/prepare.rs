@@ -1,19 +1,20 @@
 //! The kernels of a program at concrete shapes, before they have memory.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::interrupt;
 use crate::network::dim::Binding;
-use crate::plan::instance::describe;
 use crate::plan::layout::Operand;
 use crate::plan::place::{Places, is_ahead, place};
 use crate::plan::program::{Program, Step, operand};
-use crate::plan::reselect::Reselect;
 use crate::plan::{Alias, Instance, Request};
+use crate::runtime::executable::Executable;
+use crate::runtime::instance::describe;
+use crate::runtime::reselect::Reselect;
 use std::sync::Arc;
 
 /// A program at concrete shapes: where its operands lie, and the instance of each step that has something to do.
 pub(super) struct Prepared {
-    pub program: Arc<Program>,
+    pub program: Arc<Executable>,
     pub places: Places,
     pub instances: Vec<(usize, Box<dyn Instance>)>,
     pub threads: usize,
@@ -24,7 +25,7 @@ pub(super) struct Prepared {
 ///
 /// # Errors
 /// If a kernel can't serve these shapes; names the layer.
-pub(super) fn prepare(program: Arc<Program>, binding: &Binding) -> Result<Prepared> {
+pub(super) fn prepare(program: Arc<Executable>, binding: &Binding) -> Result<Prepared> {
     let mut prepared = as_it_is(program, binding)?;
     let mut reselect = Reselect::new(binding);
     while let Some(program) = reselect.better(&prepared)? {
@@ -37,7 +38,7 @@ pub(super) fn prepare(program: Arc<Program>, binding: &Binding) -> Result<Prepar
     Ok(prepared)
 }
 
-fn as_it_is(program: Arc<Program>, binding: &Binding) -> Result<Prepared> {
+fn as_it_is(program: Arc<Executable>, binding: &Binding) -> Result<Prepared> {
     let operands = program
         .slots
         .iter()
@@ -77,7 +78,7 @@ fn threads_for(program: &Program, operands: &[Operand]) -> usize {
 
 /// Instantiates a step; `None` if there is nothing to do: no element to compute, or operands that lie in one another.
 pub(super) fn instantiate(
-    program: &Program,
+    program: &Executable,
     step: usize,
     places: &Places,
     binding: &Binding,
@@ -120,7 +121,37 @@ pub(super) fn instantiate(
         binding,
         threads,
     };
-    create(program, step, &request).map(Some)
+    create(program, step, &request)
+        .or_else(|error| in_another_tactic(program, step, &request, error))
+        .map(Some)
+}
+
+/// A kernel that can't serve these shapes in its form, in the first tactic with the same layouts that can; the report says so.
+fn in_another_tactic(program: &Executable, step: &Step, request: &Request, error: Error) -> Result<Box<dyn Instance>> {
+    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Memory) {
+        return Err(error);
+    }
+    let chosen = &step.form;
+    let others = program
+        .forms(step)
+        .into_iter()
+        .filter(|form| form.tactic != chosen.tactic && form.inputs == chosen.inputs && form.outputs == chosen.outputs);
+    for form in others {
+        let request = Request {
+            form: &form,
+            ..*request
+        };
+        if let Ok(instance) = create(program, step, &request) {
+            program.degrade(format!(
+                "{} runs as {} where its tactic {} does not serve the shapes of a call: {error}",
+                describe(program, step),
+                instance.implementation(),
+                chosen.tactic,
+            ));
+            return Ok(instance);
+        }
+    }
+    Err(error)
 }
 
 /// Instantiates a kernel where its provider wants it made.

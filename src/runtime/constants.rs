@@ -1,16 +1,17 @@
 //! Memory that does not change between calls: constants, symbolic values, and constants brought to another layout or memory.
 
+use crate::device::{Memory, Space};
 use crate::error::{Error, Result};
 use crate::network::Source;
 use crate::network::array::Array;
 use crate::network::dim::Binding;
-use crate::plan::layout::Space;
 use crate::plan::place::{Home, Places, is_ahead};
-use crate::plan::prepare::create;
 use crate::plan::program::Program;
-use crate::plan::{Call, Memory, Request};
+use crate::plan::{Call, Request};
+use crate::runtime::executable::Executable;
+use crate::runtime::prepare::create;
 use std::ffi::c_void;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::Arc;
 
 /// Memory that does not change between calls.
 pub(super) enum Fixed {
@@ -28,8 +29,8 @@ impl Fixed {
 }
 
 /// The memory of every fixed slot: constants, symbolic values, and constants brought to another layout.
-pub(super) fn fixed_slots(
-    program: &Program,
+pub(super) fn fixed_memory(
+    program: &Executable,
     places: &Places,
     binding: &Binding,
     threads: usize,
@@ -68,15 +69,11 @@ pub(super) fn fixed_slots(
             program.network[program.slots[output].tensor].source,
             Source::Constant(_)
         );
-        let mut kept = program.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = kept.get(&output).and_then(Weak::upgrade).filter(|_| constant);
-        let memory = match before {
-            Some(memory) => memory,
-            None => reorder_ahead(program, index, places, binding, threads, source)?,
+        let make = || reorder_ahead(program, index, places, binding, threads, source);
+        let memory = match constant {
+            true => program.constant(output, make)?,
+            false => make()?,
         };
-        if constant {
-            kept.insert(output, Arc::downgrade(&memory));
-        }
         fixed[output] = Some(Fixed::Memory(memory));
     }
     Ok(fixed)
@@ -105,21 +102,21 @@ fn reorder_ahead(
     };
     let owner = |space: Space| program.providers.iter().find(|p| p.space() == space);
     let owner = owner(program.slots[step.outputs[0]].space).ok_or_else(|| Error::internal("nobody owns a memory"))?;
-    let target: Arc<dyn Memory> = Arc::from(owner.allocate(outputs[0].bytes())?);
+    let target: Arc<dyn Memory> = Arc::from(owner.device().allocate(outputs[0].bytes())?);
     let provider = &program.providers[step.provider];
     let mut instance = create(program, step, &request)?;
-    let workspace = provider.allocate(instance.workspace())?;
-    let queue = provider.queue()?;
-    let (from, to, raw) = (source as usize, target.address() as usize, queue.raw() as usize);
+    let workspace = provider.device().allocate(instance.workspace())?;
+    let stream = provider.device().stream()?;
+    let (from, to, raw) = (source as usize, target.address() as usize, stream.raw() as usize);
     provider.run(threads, &mut || {
         let call = Call {
             inputs: &[from as *const u8],
             outputs: &[to as *mut u8],
             workspace: workspace.address(),
-            queue: raw as *mut c_void,
+            stream: raw as *mut c_void,
         };
         instance.run(&call)
     })?;
-    queue.finish()?;
+    stream.synchronize()?;
     Ok(target)
 }

@@ -1,43 +1,43 @@
-//! What the programs of a context have in common, at whatever shapes: an arena in each memory, and queues. A context runs one
+//! What the programs of a context have in common, at whatever shapes: an arena in each memory, and streams. A context runs one
 //! call at a time, so each of them may use all of it.
 
+use crate::device::{Memory, Space};
 use crate::error::{ErrorKind, Result};
-use crate::plan::layout::Space;
-use crate::plan::queues::Queues;
-use crate::plan::{Memory, Provider};
+use crate::plan::Provider;
+use crate::runtime::streams::Streams;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The ground on which the programs of a context run: all that share it run one at a time.
+/// The memory on which the programs of a context run: all that share it run one at a time.
 #[derive(Clone, Default)]
-pub struct Ground(Arc<Mutex<Held>>);
+pub struct ContextMemory(Arc<Mutex<Resources>>);
 
 /// What lies there.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct Resources {
     // Before the arenas, so that nothing works in these any longer when they go.
-    pub queues: Queues,
+    pub streams: Streams,
     arenas: Vec<(Space, Arc<dyn Memory>)>,
 }
 
-impl Ground {
+impl ContextMemory {
     /// Gives the arenas back; the next call makes those that it needs.
     ///
     /// # Errors
     /// If work that used them failed.
     pub fn clear(&self) -> Result<()> {
-        let mut held = self.lock();
-        held.queues.finish()?;
-        held.arenas.clear();
+        let mut resources = self.lock();
+        resources.streams.finish()?;
+        resources.arenas.clear();
         Ok(())
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Held> {
-        // A panic in a kernel leaves arenas and queues as they are.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Resources> {
+        // A panic in a kernel leaves arenas and streams as they are.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl Resources {
     /// The arena of a memory, if it has so many bytes.
     pub fn arena(&self, space: Space, bytes: usize) -> Option<&Arc<dyn Memory>> {
         let mut arenas = self.arenas.iter();
@@ -56,14 +56,14 @@ impl Held {
             return Ok(arena.clone());
         }
         // Work of calls that have returned may still use the one that goes.
-        self.queues.finish()?;
+        self.streams.finish()?;
         let before = self.arenas.iter().position(|(of, _)| *of == space);
         // It goes first: there may not be memory for both.
         let before = before.map(|at| self.arenas.swap_remove(at).1.bytes());
-        let made = provider.allocate(bytes);
+        let made = provider.device().allocate(bytes);
         if let (Err(error), Some(bytes)) = (&made, before)
             && error.kind() == ErrorKind::Memory
-            && let Ok(again) = provider.allocate(bytes)
+            && let Ok(again) = provider.device().allocate(bytes)
         {
             self.arenas.push((space, Arc::from(again)));
         }

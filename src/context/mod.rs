@@ -1,0 +1,8 @@
+//! Running an engine: contexts, which hold the state of one call, and the pool that lends them to any thread.
+
+mod execution;
+mod pool;
+mod staged;
+
+pub use execution::{ExecutionContext, LayerTime, TensorSpec};
+pub use pool::ContextPool;
