@@ -1,8 +1,8 @@
 //! What layers compute in, and how much: the shares per dtype that reports give.
 
 use crate::engine::Engine;
-use crate::network::attr::Attr;
 use crate::network::dim::Binding;
+use crate::network::op::Sizes;
 use crate::network::ops::tf32;
 use crate::network::{Layer, Network, Source, TensorId};
 use std::collections::BTreeMap;
@@ -66,44 +66,26 @@ pub fn operations(network: &Network, layer: &Layer, binding: &Binding) -> f64 {
         let dims = network[tensor].ty.shape.iter();
         dims.map(|dim| dim.eval(binding).ok().map(|size| size as f64)).collect()
     };
-    count(layer, &extents).unwrap_or(0.0)
-}
-
-fn count(layer: &Layer, extents: &dyn Fn(TensorId) -> Option<Vec<f64>>) -> Option<f64> {
-    let operand = |at: usize| extents(layer.inputs.get(at).copied().flatten()?);
-    let elements = |extents: &[f64]| extents.iter().product::<f64>();
-    let given = elements(&extents(*layer.outputs.first()?)?);
-    let multiplied = match layer.op.name {
-        "Conv" | "ConvInteger" | "DeformConv" => {
-            let weights = operand(1)?;
-            given * elements(&weights[1..])
+    let output = layer.outputs.first().and_then(|&output| extents(output));
+    let inputs: Vec<_> = layer.inputs.iter().map(|input| extents((*input)?)).collect();
+    let count = |output: Vec<f64>| {
+        let sizes = Sizes {
+            attrs: &layer.attrs,
+            inputs: &inputs,
+            output: &output,
+        };
+        match layer.op.multiplications {
+            Some(multiplications) => Some(2.0 * multiplications(&sizes)?),
+            None => Some(sizes.given()),
         }
-        "ConvTranspose" => elements(&operand(0)?) * elements(&operand(1)?[1..]),
-        "Gemm" | "MatMul" | "MatMulInteger" => given * inner(layer, &operand(0)?),
-        "Attention" => {
-            let keys = operand(1)?[2];
-            keys * (elements(&operand(0)?) + given)
-        }
-        "LSTM" | "GRU" | "RNN" => {
-            let (x, w, r) = (operand(0)?, operand(1)?, operand(2)?);
-            elements(&x[..2]) * (elements(&w) + elements(&r))
-        }
-        _ => return Some(given),
     };
-    Some(2.0 * multiplied)
-}
-
-/// How many products each element of a matrix product sums up.
-fn inner(layer: &Layer, a: &[f64]) -> f64 {
-    let transposed = matches!(layer.attrs.get("transA"), Some(Attr::Int(flag)) if *flag != 0);
-    let from_end = if transposed { 2 } else { 1 };
-    a.len().checked_sub(from_end).map_or(1.0, |at| a[at])
+    output.and_then(count).unwrap_or(0.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::attr::Attrs;
+    use crate::network::attr::{Attr, Attrs};
     use crate::network::dtype::DType;
     use crate::network::ops;
 

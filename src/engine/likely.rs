@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::network::dim::{Binding, Dim, Range};
 use crate::network::op::TensorType;
-use crate::network::{Layer, Network, TensorId};
+use crate::network::{Network, TensorId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ fn roles(network: &Network) -> Result<BTreeMap<Arc<str>, Role>> {
     let mut roles = BTreeMap::new();
     for id in network.order()? {
         let layer = &network[id];
-        let input = layer.inputs.first().copied().flatten().filter(|_| is_spatial(layer));
+        let input = layer.inputs.first().copied().flatten().filter(|_| layer.op.spatial);
         let Some((shape, role)) = input.and_then(|input| spatial_role(&network[input].ty.shape)) else {
             continue;
         };
@@ -81,12 +81,6 @@ fn roles(network: &Network) -> Result<BTreeMap<Arc<str>, Role>> {
     }
     roles.extend(open.into_iter().map(|name| (name, Role::Sequence)));
     Ok(roles)
-}
-
-/// Whether input 0 of a layer has places behind batch and channels.
-fn is_spatial(layer: &Layer) -> bool {
-    let name = layer.op.name;
-    name.contains("Conv") || name.ends_with("Pool") || name == "Resize"
 }
 
 /// The places in a shape, and what their extents are.

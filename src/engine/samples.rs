@@ -6,8 +6,9 @@ use crate::network::array::Array;
 use crate::network::attr::Read;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
+use crate::network::op::Movement;
 use crate::network::reference::bind;
-use crate::network::{Network, TensorId};
+use crate::network::{Layer, Network, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::program::operand;
 
@@ -125,6 +126,13 @@ fn role(network: &Network, tensor: TensorId) -> Role {
 /// Readers are not followed any further.
 const DEEPEST: usize = 4;
 
+/// Whether all that a layer gives are elements of its first input.
+fn hands_on(layer: &Layer) -> bool {
+    let movement = layer.op.movement;
+    let moves = movement.keeps_all() || movement == Movement::Slice && layer.outputs.len() == 1;
+    moves || layer.op.name == "Cast"
+}
+
 /// The rows of the smallest table that integers are looked up in.
 fn rows(network: &Network, tensor: TensorId, deepest: usize) -> Option<i64> {
     let readers = network[tensor].users.iter().map(|&id| &network[id]);
@@ -135,9 +143,7 @@ fn rows(network: &Network, tensor: TensorId, deepest: usize) -> Option<i64> {
                 let table = &network[layer.inputs[0]?].ty;
                 table.shape[table.axis(layer.attrs.int("axis")).ok()?].as_const()
             }
-            ("Cast" | "Identity" | "Reshape" | "Squeeze" | "Unsqueeze" | "Slice" | "Transpose", 0) if deepest > 0 => {
-                rows(network, layer.outputs[0], deepest - 1)
-            }
+            (_, 0) if deepest > 0 && hands_on(layer) => rows(network, layer.outputs[0], deepest - 1),
             _ => None,
         }
     });

@@ -149,10 +149,7 @@ fn gives_chances(network: &Network, tensor: TensorId) -> bool {
     let Some((_, layer)) = network.producer(tensor) else {
         return false;
     };
-    let moves = matches!(
-        layer.op.name,
-        "Cast" | "Identity" | "Reshape" | "Squeeze" | "Transpose" | "Unsqueeze"
-    );
+    let moves = layer.op.name == "Cast" || layer.op.movement.keeps_all();
     let source = layer.inputs.first().copied().flatten().filter(|_| moves);
     layer.op.name == "Sigmoid" || source.is_some_and(|source| gives_chances(network, source))
 }

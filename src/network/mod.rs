@@ -11,6 +11,7 @@ pub mod dtype;
 mod dump;
 mod edit;
 mod ends;
+mod facts;
 mod free_memory;
 pub mod graph;
 pub mod guard_pages;

@@ -73,33 +73,6 @@ pub const PLAIN: Rounding = Rounding {
     mode: Mode::Nearest,
 };
 
-/// The ops that take and give tensors of narrow dtypes: those of ONNX's type constraints, and Gather, which brings the
-/// zero points of blocks to their elements.
-const TAKEN_BY: [&str; 17] = [
-    "BitCast",
-    "Cast",
-    "ConstantOfShape",
-    "DequantizeLinear",
-    "Flatten",
-    "Gather",
-    "Identity",
-    "IsInf",
-    "IsNaN",
-    "Pad",
-    "QuantizeLinear",
-    "Reshape",
-    "Shape",
-    "Size",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
-];
-
-/// Whether an op works on tensors of a dtype as far as its width goes; the op's own rule says the rest.
-pub fn is_taken(op: &str, dtype: DType) -> bool {
-    dtype.narrow().is_none() || TAKEN_BY.contains(&op)
-}
-
 impl Narrow {
     /// An integer.
     pub const fn int(bits: u32, signed: bool) -> Self {

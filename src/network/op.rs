@@ -6,11 +6,12 @@ use crate::network::array::{Array, bytes_of, require};
 use crate::network::attr::{AttrDef, Attrs, Read};
 use crate::network::dim::{self, Binding, Dim, Symbols};
 use crate::network::dtype::DType;
-use crate::network::narrow::is_taken;
 use crate::network::patch::Patch;
 use crate::network::{LayerId, Network, reference, unsigned};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
+
+pub use crate::network::facts::{Gives, IntegerRule, Lowering, Movement, Multiplications, Purity, Sizes, Uint64};
 
 /// numpy's own limit; and a shape of so many dimensions is carried as a value.
 pub const HIGHEST_RANK: usize = 64;
@@ -336,64 +337,20 @@ pub struct OpDef {
     pub pointwise: Option<Pointwise>,
     /// What becomes of it where a network computes in floats of 16 bits.
     pub lowering: Lowering,
+    /// Where its elements come from, if it only moves them.
+    pub movement: Movement,
+    /// Whether it may be folded and merged.
+    pub purity: Purity,
+    /// Whether it takes and gives uint64.
+    pub uint64: Uint64,
+    /// Whether it takes and gives dtypes of 8 bits and fewer that are only stored, as ONNX's type constraints say.
+    pub narrow: bool,
+    /// Whether the axes of its first input behind batch and channels are those of an image, a sound or a volume.
+    pub spatial: bool,
+    /// How many multiplications it takes, if it sums products; else it works once on each element that it gives.
+    pub multiplications: Option<Multiplications>,
     /// Whether and how it is given by smaller ops.
     pub decomposition: Decomposition,
-}
-
-/// How an op takes floats of 16 bits, for the pass that lowers precision.
-#[derive(Debug, Clone, Copy)]
-pub struct Lowering {
-    /// Whether it may compute in them.
-    pub lowers: bool,
-    /// Where the numbers that it gives come from.
-    pub gives: Gives,
-    /// Inputs in which a small error is a large one in the result: angles, exponents, what is rounded or compared.
-    pub exact: &'static [usize],
-}
-
-/// Where the numbers that an op gives come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gives {
-    /// It moves those that it gets.
-    Moved,
-    /// It computes with those that it gets, one by one.
-    Computed,
-    /// It sums products; of one alone, that is computed.
-    Summed,
-    /// It counts: positions, whatever they are counted from.
-    Counted,
-    /// They are its own: sums, averages, or what is bounded.
-    New,
-}
-
-impl Lowering {
-    /// Moves elements.
-    pub const MOVES: Self = Self::of(true, Gives::Moved);
-    /// Arithmetic that hands the error of its operands on as it is.
-    pub const COMPUTES: Self = Self::of(true, Gives::Computed);
-    /// A product of matrices.
-    pub const SUMS: Self = Self::of(true, Gives::Summed);
-    /// Sums in wider numbers, or bounds what it gives.
-    pub const BEARS: Self = Self::of(true, Gives::New);
-    /// Leaves the range of 16 bits, or lets errors grow: it stays float32.
-    pub const WIDE: Self = Self::of(false, Gives::Computed);
-    /// As [`Self::WIDE`], and what it gives is its own.
-    pub const BOUNDED: Self = Self::of(false, Gives::New);
-    /// As [`Self::WIDE`], and it counts.
-    pub const COUNTS: Self = Self::of(false, Gives::Counted);
-
-    const fn of(lowers: bool, gives: Gives) -> Self {
-        Self {
-            lowers,
-            gives,
-            exact: &[],
-        }
-    }
-
-    /// The same, where these inputs must be exact.
-    pub const fn exact(self, inputs: &'static [usize]) -> Self {
-        Self { exact: inputs, ..self }
-    }
 }
 
 /// Writes a layer in smaller ops.
@@ -423,12 +380,36 @@ impl std::fmt::Debug for OpDef {
 }
 
 impl OpDef {
+    /// What holds of an op that says nothing else. Name, doc, inputs and rules are each op's own.
+    pub const PLAIN: Self = Self {
+        name: "",
+        doc: "",
+        inputs: &[],
+        attrs: &[],
+        infer: |_| Err(Error::internal("an op has no shape and type rule")),
+        evaluate: |_| Err(Error::internal("an op has no reference")),
+        pointwise: None,
+        lowering: Lowering::WIDE,
+        movement: Movement::None,
+        purity: Purity::Pure,
+        uint64: Uint64::Moved,
+        narrow: false,
+        spatial: false,
+        multiplications: None,
+        decomposition: Decomposition::None,
+    };
+
+    /// Whether it only moves elements.
+    pub fn moves(&self) -> bool {
+        self.movement != Movement::None
+    }
+
     /// The types of the outputs, by the op's rule.
     ///
     /// # Errors
     /// As the rule; or if a dtype is too narrow for the op, or an output larger than any tensor may be.
     pub fn types(&self, infer: &Infer) -> Result<Vec<TensorType>> {
-        let taken = |ty: &&TensorType| is_taken(self.name, ty.dtype);
+        let taken = |ty: &&TensorType| self.narrow || ty.dtype.narrow().is_none();
         let refuse = |what: &str, ty: &TensorType| {
             Err(
                 Error::dtype(format!("{} does not {what} tensors of {}", self.name, ty.dtype))
@@ -457,7 +438,7 @@ impl OpDef {
         if let Some(ty) = outputs.iter().find(|ty| !taken(ty)) {
             return refuse("give", ty);
         }
-        unsigned::check(self.name, infer.attrs, infer.inputs.iter().flatten().chain(&outputs))?;
+        unsigned::check(self, infer.attrs, infer.inputs.iter().flatten().chain(&outputs))?;
         Ok(outputs)
     }
 

@@ -1,7 +1,7 @@
 //! Makes a lower precision explicit: layers that bear it compute in it, between Casts.
 
 use super::build::Build;
-use super::exactness::{self, MASK};
+use super::exactness;
 use super::matching::{given_by, input, is_constant};
 use super::{Found, Pass, Settings, rewrite_with, rule_if};
 use crate::error::Result;
@@ -47,7 +47,7 @@ pub fn emulate(network: &mut Network, settings: &Settings) -> Result<usize> {
     rewrite_with(network, |network, id| {
         rule_if!(lowered.layers.contains(&id) && !settings.keeps(&network[id]));
         let kept = match lowered.masks.contains(&id) {
-            true => Some(MASK),
+            true => network[id].op.lowering.mask,
             false => last_bias(network, &network[id]).map(|_| 2),
         };
         Ok(Some(rounded(network, &network[id], low, kept)?.finish()))
@@ -57,7 +57,7 @@ pub fn emulate(network: &mut Network, settings: &Settings) -> Result<usize> {
 /// A layer with what it reads, but for one input, and what it gives rounded to another dtype.
 fn rounded<'n>(network: &'n Network, layer: &Layer, to: DType, kept: Option<usize>) -> Result<Patch<'n>> {
     let mut patch = Patch::new(network);
-    let count = how_many_computed(layer);
+    let count = layer.op.lowering.operands;
     let mut inputs = layer.inputs.clone();
     for (at, input) in inputs.iter_mut().enumerate().take(count) {
         if let Some(tensor) = input.filter(|&t| network[t].ty.dtype == DType::Float32 && kept != Some(at)) {
@@ -90,9 +90,10 @@ fn rule(network: &Network, id: LayerId, low: DType) -> Found<'_> {
 fn with_mask_in_range(network: &Network, id: LayerId, low: DType) -> Found<'_> {
     let (layer, mut patch) = (&network[id], Patch::new(network));
     let mut inputs = layer.inputs.clone();
-    if let Some(mask) = input(layer, MASK) {
+    let mask = layer.op.lowering.mask;
+    if let Some((at, mask)) = mask.and_then(|at| Some((at, input(layer, at)?))) {
         let (_, most) = low.normal_range();
-        inputs[MASK] = Some(patch.clip(mask, (-most, most))?);
+        inputs[at] = Some(patch.clip(mask, (-most, most))?);
     }
     for tensor in inputs.iter_mut().flatten() {
         *tensor = patch.placed_cast(*tensor, low)?;
@@ -142,19 +143,10 @@ fn is_last(network: &Network, layer: &Layer) -> bool {
     network.is_output(output) && network[output].users.is_empty()
 }
 
-/// How many inputs, from the first on, the layer computes with; the rest (scales of a Resize) say how.
-fn how_many_computed(layer: &Layer) -> usize {
-    if layer.op.name == "Resize" {
-        1
-    } else {
-        layer.inputs.len()
-    }
-}
-
 /// The layer with inputs and outputs of one dtype computed in another. Does not apply where it has none of them.
 pub(super) fn between_casts<'n>(network: &'n Network, layer: &Layer, from: DType, to: DType) -> Found<'n> {
     let mut patch = Patch::new(network);
-    let cast = how_many_computed(layer);
+    let cast = layer.op.lowering.operands;
     let mut inputs = vec![];
     for (at, &tensor) in layer.inputs.iter().enumerate() {
         inputs.push(match tensor {

@@ -87,8 +87,7 @@ fn merge_layers(network: &mut Network) -> Result<usize> {
 
 fn rule(network: &Network, id: LayerId, first: &mut HashMap<u64, LayerId>) -> Result<Option<Change>> {
     let layer = &network[id];
-    // What a plugin does besides its result is its own business.
-    rule_if!(!layer.op.name.starts_with("Random") && !["Bernoulli", "Multinomial", "Plugin"].contains(&layer.op.name));
+    rule_if!(layer.op.purity.merges());
     let key = format!("{} {:?} {:?}", layer.op.name, layer.inputs, layer.attrs);
     let slot = first.entry(xxh3_64(key.as_bytes())).or_insert(id);
     let Some(other) = network

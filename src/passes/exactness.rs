@@ -9,9 +9,9 @@
 use super::matching::{clip_bounds, input};
 use crate::error::Result;
 use crate::network::array::Array;
-use crate::network::attr::Read;
 use crate::network::dtype::DType;
-use crate::network::op::Gives;
+use crate::network::op::{Gives, Movement};
+use crate::network::ops::matmul::inner_from_end;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::{HashMap, HashSet};
 
@@ -77,7 +77,7 @@ impl Analysis<'_> {
             let fact = self.given_by(layer);
             if self.may_lower(layer, fact) {
                 found.layers.insert(id);
-                let mask = input(layer, MASK).filter(|_| layer.op.name == "Attention");
+                let mask = layer.op.lowering.mask.and_then(|at| input(layer, at));
                 if mask.is_some_and(|mask| self.fact(mask).beyond) {
                     found.masks.insert(id);
                 }
@@ -113,7 +113,7 @@ impl Analysis<'_> {
         let counted = kinds().any(|kind| kind == Kind::Counted);
         let kind = match layer.op.lowering.gives {
             Gives::Counted => Kind::Counted,
-            Gives::Moved if counted => Kind::Counted,
+            _ if layer.op.moves() && counted => Kind::Counted,
             _ if !hands_on(self.network, layer) => Kind::Features,
             _ if layer.op.name == "Cast" && operands.is_empty() => self.kind_of_integers(layer),
             // Of features and exact numbers come features.
@@ -147,7 +147,7 @@ impl Analysis<'_> {
         }
         let operands: Vec<_> = operands(network, layer).map(|t| (t, self.fact(t))).collect();
         let any = |kind: Kind| operands.iter().any(|(_, fact)| fact.kind == kind);
-        let moves_exact = layer.op.lowering.gives == Gives::Moved && gives.kind == Kind::Counted;
+        let moves_exact = layer.op.moves() && gives.kind == Kind::Counted;
         // Exact numbers are read by themselves, or with numbers of the model.
         let reads_exact = any(Kind::Counted) && !any(Kind::Features);
         let is_wanted = hands_on(network, layer) && layer.outputs.iter().any(|t| self.wanted.contains(t));
@@ -179,16 +179,10 @@ fn has_beyond(array: &Array, most: f64) -> bool {
     }
 }
 
-/// Which input of an Attention is its mask.
-pub const MASK: usize = 3;
-
 /// The floats that a layer computes with; the rest (scales of a Resize, a mask) say how.
 fn operands<'n>(network: &'n Network, layer: &'n Layer) -> impl Iterator<Item = TensorId> + 'n {
-    let count = match layer.op.name {
-        "Attention" => MASK,
-        "Resize" => 1,
-        _ => layer.inputs.len(),
-    };
+    let lowering = layer.op.lowering;
+    let count = lowering.mask.unwrap_or(lowering.operands);
     let inputs = layer.inputs.iter().take(count).copied().flatten();
     inputs.filter(|&t| network[t].ty.dtype.is_float())
 }
@@ -196,7 +190,7 @@ fn operands<'n>(network: &'n Network, layer: &'n Layer) -> impl Iterator<Item = 
 /// Whether a layer gives the numbers that it gets, moved or computed with one by one.
 fn hands_on(network: &Network, layer: &Layer) -> bool {
     match layer.op.lowering.gives {
-        Gives::Moved | Gives::Computed => true,
+        Gives::Computed => true,
         Gives::Summed => sums_one(network, layer),
         Gives::Counted | Gives::New => false,
     }
@@ -204,7 +198,7 @@ fn hands_on(network: &Network, layer: &Layer) -> bool {
 
 /// Whether each sum of a MatMul is of one product.
 fn sums_one(network: &Network, layer: &Layer) -> bool {
-    let back = if layer.attrs.flag("transA") { 2 } else { 1 };
+    let back = inner_from_end(&layer.attrs);
     let shape = input(layer, 0).map(|a| &network[a].ty.shape);
     shape.is_some_and(|shape| shape.len() >= back && shape[shape.len() - back].is(1))
 }
@@ -243,18 +237,18 @@ fn magnitude(network: &Network, tensor: TensorId, deepest: usize) -> Option<i64>
     };
     let by_layer = || {
         let (_, layer) = network.producer(tensor).filter(|_| deepest > 0)?;
-        let moves = layer.op.lowering.gives == Gives::Moved && layer.op.name != "Where" || layer.op.name == "Cast";
         // What Gather and Slice go by is no element.
-        let count = if layer.op.name == "Concat" {
-            layer.inputs.len()
-        } else {
-            1
+        let count = match layer.op.movement {
+            Movement::None if layer.op.name == "Cast" => 1,
+            Movement::None | Movement::Select => return None,
+            Movement::Concat => layer.inputs.len(),
+            _ => 1,
         };
         let inputs = layer.inputs.iter().take(count).flatten();
         let all = inputs
             .map(|&t| magnitude(network, t, deepest - 1))
             .collect::<Option<Vec<_>>>();
-        all.filter(|_| moves)?.into_iter().max()
+        all?.into_iter().max()
     };
     let by_constant = || {
         let array = network[tensor].constant().filter(|array| array.dtype().is_int())?;

@@ -3,8 +3,9 @@
 use super::{Pass, Settings, rewrite_with, rule_if, rule_if_some};
 use crate::error::Result;
 use crate::network::array::Array;
-use crate::network::attr::{Attr, Read};
+use crate::network::attr::Attr;
 use crate::network::dim::Dim;
+use crate::network::op::{Sizes, TensorType};
 use crate::network::patch::{Change, Patch};
 use crate::network::{Layer, LayerId, Network, Recipe, Source, reference};
 
@@ -15,21 +16,9 @@ pub static PASS: Pass = Pass {
     apply: |network, settings| rewrite_with(network, |network, id| rule(network, id, settings)),
 };
 
-/// Ops that give something else each time, those of others, and the one that keeps a weight small until it is used.
-const KEPT: [&str; 8] = [
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
-    "DequantizeLinear",
-    "Plugin",
-];
-
 fn rule(network: &Network, id: LayerId, settings: &Settings) -> Result<Option<Change>> {
     let layer = &network[id];
-    rule_if!(layer.inputs.iter().any(Option::is_some) && !KEPT.contains(&layer.op.name));
+    rule_if!(layer.inputs.iter().any(Option::is_some) && layer.op.purity.folds());
     rule_if!(layer.attrs.values().all(is_concrete) && layer.bodies().next().is_none());
     let sources = layer
         .inputs
@@ -68,36 +57,35 @@ fn is_concrete(attr: &Attr) -> bool {
 }
 
 fn is_worth(network: &Network, layer: &Layer, inputs: &[Option<Array>], settings: &Settings) -> bool {
-    let inputs: Vec<&Array> = inputs.iter().flatten().collect();
-    let read: usize = inputs.iter().map(|a| a.bytes().len()).sum();
-    let written = |elements: fn(usize, usize) -> usize| {
-        let sizes = layer.outputs.iter().map(|&t| {
-            let ty = &network[t].ty;
-            Some(elements(ty.concrete()?.iter().product(), ty.dtype.size()))
-        });
-        sizes.sum::<Option<usize>>()
-    };
-    let (Some(bytes), Some(elements)) = (written(|n, size| n.saturating_mul(size)), written(|n, _| n)) else {
+    let present = || inputs.iter().flatten();
+    let read: usize = present().map(|a| a.bytes().len()).sum();
+    let types = layer.outputs.iter().map(|&t| &network[t].ty);
+    let Some(shapes) = types.clone().map(TensorType::concrete).collect::<Option<Vec<_>>>() else {
         // Sizes that depend on data are bounded by what is read.
         return read <= settings.fold_bytes;
     };
-    let moved = elements.max(inputs.iter().map(|a| a.len()).max().unwrap_or(0)) as u64;
-    let work = moved.max((elements as u64).saturating_mul(steps_per_element(layer, &inputs)));
+    let counts = || shapes.iter().map(|shape| shape.iter().product::<usize>());
+    let bytes: usize = counts()
+        .zip(types)
+        .map(|(n, ty)| n.saturating_mul(ty.dtype.size()))
+        .sum();
+    let (given, longest) = (counts().sum::<usize>(), present().map(Array::len).max());
+    let products = shapes.first().map(|output| multiplications(layer, inputs, output));
+    let work = (given.max(longest.unwrap_or(0)) as u64).max(products.unwrap_or(0));
     bytes <= read.saturating_add(settings.fold_bytes) && work <= settings.fold_work
 }
 
-/// About how many multiplications one element of the output takes.
-fn steps_per_element(layer: &Layer, inputs: &[&Array]) -> u64 {
-    let weights = |a: &Array| (a.len() / a.shape().first().copied().unwrap_or(1).max(1)) as u64;
-    match (layer.op.name, inputs) {
-        ("Conv" | "ConvTranspose", [_, w, ..]) => weights(w),
-        ("MatMul", [a, ..]) => {
-            let back = if layer.attrs.flag("transA") { 2 } else { 1 };
-            let depth = a.shape().len().checked_sub(back).map_or(1, |axis| a.shape()[axis]);
-            depth as u64
-        }
-        _ => 1,
-    }
+/// How many multiplications the layer takes, 0 if it is no product.
+fn multiplications(layer: &Layer, inputs: &[Option<Array>], output: &[usize]) -> u64 {
+    let extents = |shape: &[usize]| shape.iter().map(|&extent| extent as f64).collect::<Vec<_>>();
+    let inputs: Vec<_> = inputs.iter().map(|a| Some(extents(a.as_ref()?.shape()))).collect();
+    let sizes = Sizes {
+        attrs: &layer.attrs,
+        inputs: &inputs,
+        output: &extents(output),
+    };
+    let count = layer.op.multiplications.and_then(|count| count(&sizes));
+    count.unwrap_or(0.0) as u64
 }
 
 #[cfg(test)]

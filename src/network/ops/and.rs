@@ -1,7 +1,7 @@
 //! And.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
 /// `a and b` of bool tensors, with broadcasting (ONNX And).
@@ -17,7 +17,7 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| v[0] & v[1]),
     }),
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -1,6 +1,6 @@
 //! ArgMax.
 
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef};
 use crate::network::ops::arg;
 
 /// The index of the greatest element along an axis (ONNX ArgMax).
@@ -11,7 +11,6 @@ pub static DEF: OpDef = OpDef {
     attrs: arg::ATTRS,
     infer: arg::infer,
     evaluate: |e| arg::evaluate(e, true),
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };

@@ -5,7 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{Attr, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, Sizes, TensorType};
 use crate::network::ops::pointwise::{self, broadcast_places};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{
@@ -45,10 +45,20 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
-    lowering: Lowering::BEARS,
+    lowering: Lowering::BEARS.mask(MASK),
+    multiplications: Some(multiplications),
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
+
+/// Which input is the mask.
+const MASK: usize = 3;
+
+/// Each query meets each key, and each score a value.
+fn multiplications(sizes: &Sizes) -> Option<f64> {
+    let keys = sizes.input(1)?.get(2)?;
+    Some(keys * (sizes.product(0, 0)? + sizes.given()))
+}
 
 /// What scores are multiplied by, where a head has this size.
 pub fn scale(given: f64, size: i64) -> f64 {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{pool, spatial};
 
 /// The mean of each window (ONNX AveragePool).
@@ -34,9 +34,9 @@ pub static DEF: OpDef = OpDef {
             v.iter().sum::<f64>() / count as f64
         })
     },
-    pointwise: None,
     lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    spatial: true,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

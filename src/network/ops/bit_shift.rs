@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, Pointwise, TensorType, Uint64};
 use crate::network::ops::pointwise;
 
 /// The bits of an integer moved (ONNX BitShift).
@@ -18,7 +18,8 @@ pub static DEF: OpDef = OpDef {
     evaluate,
     pointwise: Some(SIGNED),
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 
 const SIGNED: Pointwise = Pointwise {

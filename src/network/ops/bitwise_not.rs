@@ -1,6 +1,6 @@
 //! BitwiseNot.
 
-use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise, Uint64};
 use crate::network::ops::pointwise;
 
 /// The other bits of an integer (ONNX BitwiseNot).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| !v[0]),
     }),
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -6,7 +6,7 @@ use crate::network::attr::{Attr, AttrDef, Attrs, Preset, Read, attr, attrs};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::narrow::{Mode, Rounding};
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
 use crate::network::ops::values;
 
 /// The same values as another dtype (ONNX Cast).
@@ -30,9 +30,10 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE.exact(&[0]),
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    narrow: true,
+    ..OpDef::PLAIN
 };
 
 /// The mark of a Cast that a pass placed. The casts of the model itself round what they are given, always; between these and

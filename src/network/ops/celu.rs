@@ -1,7 +1,7 @@
 //! Celu.
 
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `max(0, x) + min(0, alpha * (exp(x / alpha) - 1))` (ONNX Celu).
@@ -23,6 +23,6 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

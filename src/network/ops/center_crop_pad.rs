@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
 use crate::network::ops::{gather, indexing, reduce, strides, values};
 
 /// The middle of the input, or the input in the middle of zeros (ONNX CenterCropPad).
@@ -19,9 +19,9 @@ pub static DEF: OpDef = OpDef {
     )],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 
 fn axes(attrs: &Attrs, x: &TensorType) -> Result<Vec<usize>> {

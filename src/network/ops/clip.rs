@@ -1,7 +1,7 @@
 //! Clip.
 
 use crate::error::{Error, Result};
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise::{self, greater, lesser};
 
 /// `min(max(x, min), max)`; a bound that is left out is none (ONNX Clip).
@@ -23,7 +23,7 @@ pub static DEF: OpDef = OpDef {
         }),
     }),
     lowering: Lowering::COMPUTES,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

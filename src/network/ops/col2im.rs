@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Attrs};
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::spatial::{self, Window};
 use crate::network::ops::{gather, indexing, strides, values};
 
@@ -16,9 +16,8 @@ pub static DEF: OpDef = OpDef {
     attrs: &[spatial::DILATIONS, spatial::PADS, spatial::STRIDES],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 
 fn window(attrs: &Attrs, block: Vec<i64>) -> Result<Window> {

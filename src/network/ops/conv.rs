@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::spatial::{self, Window};
 use crate::network::ops::{indexing, strides, tf32};
 
@@ -23,9 +23,10 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    spatial: true,
+    multiplications: Some(spatial::multiplications),
+    ..OpDef::PLAIN
 };
 
 /// The window of a Conv layer whose weights have this shape.

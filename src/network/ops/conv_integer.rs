@@ -26,9 +26,11 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
+    spatial: true,
+    multiplications: Some(spatial::multiplications),
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, Sizes, TensorType};
 use crate::network::ops::spatial::{self, Window};
 use crate::network::ops::{conv, indexing, strides, tf32};
 
@@ -33,10 +33,16 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    spatial: true,
+    multiplications: Some(multiplications),
+    ..OpDef::PLAIN
 };
+
+/// Each element of the input meets the weights [C, M/group, kernel...] of its channel.
+fn multiplications(sizes: &Sizes) -> Option<f64> {
+    Some(sizes.product(0, 0)? * sizes.product(1, 1)?)
+}
 
 /// The window of a ConvTranspose layer, and along each spatial axis the extent of the output for an input of `sizes`
 /// and what is cut off before it.

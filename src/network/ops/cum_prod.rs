@@ -1,6 +1,6 @@
 //! CumProd.
 
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef, Uint64};
 use crate::network::ops::cumulative::{self, Fold};
 
 /// Products of all elements up to each along an axis (ONNX CumProd).
@@ -11,9 +11,9 @@ pub static DEF: OpDef = OpDef {
     attrs: cumulative::ATTRS,
     infer: cumulative::infer,
     evaluate: |e| cumulative::evaluate(e, &FOLD),
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 
 const FOLD: Fold = Fold {

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{self, Attr, Attrs, Preset, Read, attr};
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
 use crate::network::ops;
 
 /// A layer with an attribute that only its run tells.
@@ -19,9 +19,9 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 
 /// The op, and its attributes with these values.

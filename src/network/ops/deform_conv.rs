@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::spatial::{self, Window};
 use crate::network::ops::{conv, pointwise, strides};
 
@@ -27,9 +27,10 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::BOUNDED,
-    decomposition: Decomposition::None,
+    spatial: true,
+    multiplications: Some(spatial::multiplications),
+    ..OpDef::PLAIN
 };
 
 fn window(attrs: &Attrs, weights: &[Dim]) -> Result<Window> {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::attr::{Attrs, Preset, Read, attr};
-use crate::network::op::{Decomposition, Lowering, OpDef, TensorType};
+use crate::network::op::{Decomposition, Lowering, Movement, OpDef, TensorType};
 use crate::network::ops::blocks::{self, Plan};
 
 /// Channels spread over blocks of height and width (ONNX DepthToSpace).
@@ -20,9 +20,10 @@ pub static DEF: OpDef = OpDef {
     ],
     infer: |infer| blocks::infer(infer, plan),
     evaluate: |e| blocks::evaluate(e, plan),
-    pointwise: None,
-    lowering: Lowering::MOVES,
+    lowering: Lowering::COMPUTES,
+    movement: Movement::Permute,
     decomposition: Decomposition::Always(|network, id| blocks::decompose(network, id, plan)),
+    ..OpDef::PLAIN
 };
 
 fn plan(attrs: &Attrs, x: &TensorType) -> Result<Plan> {

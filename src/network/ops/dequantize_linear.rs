@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, Pointwise, Purity, TensorType};
 use crate::network::ops::{pointwise, quantize_linear};
 
 /// The numbers that quantized integers stand for (ONNX DequantizeLinear).
@@ -19,7 +19,9 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::BOUNDED,
-    decomposition: Decomposition::None,
+    purity: Purity::Decompresses,
+    narrow: true,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 
 /// The determinants of square matrices (ONNX Det).
 pub static DEF: OpDef = OpDef {
@@ -12,9 +12,8 @@ pub static DEF: OpDef = OpDef {
     attrs: &[],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

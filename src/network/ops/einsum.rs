@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Preset, Read, attr};
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{matmul, places, pointwise, reduce_sum, strides, tf32, trilu};
 use crate::network::patch::Patch;
@@ -27,9 +27,10 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::COMPUTES,
+    uint64: Uint64::Exact,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 
 /// A dimension of the equation: a letter, or a place in the ellipsis counted from its back.

@@ -1,7 +1,7 @@
 //! Equal.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType, Uint64};
 use crate::network::ops::pointwise;
 
 /// `a == b` with broadcasting, as bool (ONNX Equal).
@@ -17,7 +17,8 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| i64::from(v[0] == v[1])),
     }),
     lowering: Lowering::WIDE.exact(&[0, 1]),
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::network::array::Array;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, Movement, OpDef, TensorType};
 use crate::network::ops::{indexing, pointwise, values};
 
 /// The input broadcast together with a shape (ONNX Expand).
@@ -13,9 +13,9 @@ pub static DEF: OpDef = OpDef {
     attrs: &[],
     infer,
     evaluate,
-    pointwise: None,
-    lowering: Lowering::MOVES,
-    decomposition: Decomposition::None,
+    lowering: Lowering::COMPUTES,
+    movement: Movement::Broadcast,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, Movement, OpDef, TensorType};
 use crate::network::ops::{indexing, values};
 
 /// The entries of an axis that integers name (ONNX Gather).
@@ -15,9 +15,11 @@ pub static DEF: OpDef = OpDef {
     attrs: &[attr("axis", Preset::Int(0), "the axis from which to gather")],
     infer,
     evaluate,
-    pointwise: None,
-    lowering: Lowering::MOVES,
-    decomposition: Decomposition::None,
+    lowering: Lowering::COMPUTES,
+    movement: Movement::Pick,
+    // It brings the zero points of blocks to their elements.
+    narrow: true,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

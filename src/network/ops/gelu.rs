@@ -35,6 +35,7 @@ pub static DEF: OpDef = OpDef {
     }),
     lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -23,9 +23,10 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
+    multiplications: Some(matmul::multiplications),
     decomposition: Decomposition::Always(decompose),
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

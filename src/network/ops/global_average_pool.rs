@@ -11,7 +11,8 @@ pub static DEF: OpDef = OpDef {
     attrs: &[],
     infer: pool::infer_global,
     evaluate: |e| pool::evaluate_global(&reduce_mean::DEF, e),
-    pointwise: None,
     lowering: Lowering::BEARS,
+    spatial: true,
     decomposition: Decomposition::Always(|network, id| pool::decompose_global(&reduce_mean::DEF, network, id)),
+    ..OpDef::PLAIN
 };

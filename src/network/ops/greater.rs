@@ -1,8 +1,9 @@
 //! Greater.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType, Uint64};
 use crate::network::ops::pointwise;
+use crate::network::unsigned::bits;
 
 /// `a > b` with broadcasting, as bool (ONNX Greater).
 pub static DEF: OpDef = OpDef {
@@ -17,7 +18,8 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| i64::from(v[0] > v[1])),
     }),
     lowering: Lowering::WIDE.exact(&[0, 1]),
-    decomposition: Decomposition::None,
+    uint64: Uint64::Rule(|_, v| (bits(v)[0] > bits(v)[1]).into()),
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -1,7 +1,7 @@
 //! GRU.
 
 use crate::network::attr::{Preset, attr};
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef};
 use crate::network::ops::recurrent::{self, Kind};
 use crate::network::ops::tf32;
 
@@ -27,7 +27,7 @@ pub static DEF: OpDef = OpDef {
     ],
     infer: |infer| recurrent::infer(infer, Kind::Gru),
     evaluate: |e| recurrent::evaluate(e, Kind::Gru),
-    pointwise: None,
     lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    multiplications: Some(recurrent::multiplications),
+    ..OpDef::PLAIN
 };

@@ -1,7 +1,7 @@
 //! HardSigmoid.
 
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `max(0, min(1, alpha * x + beta))` (ONNX HardSigmoid).
@@ -20,6 +20,6 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::Read;
-use crate::network::op::{Decomposition, Evaluate, Lowering, OpDef};
+use crate::network::op::{Evaluate, Lowering, OpDef};
 use crate::network::ops::{arg, reduce, softmax};
 
 /// 1 at the first greatest element along an axis, 0 elsewhere (ONNX Hardmax).
@@ -14,9 +14,8 @@ pub static DEF: OpDef = OpDef {
     attrs: &[softmax::AXIS],
     infer: softmax::infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::BOUNDED,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 
 fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {

@@ -1,6 +1,6 @@
 //! Identity.
 
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Decomposition, Lowering, Movement, OpDef};
 use crate::network::ops::rewrite::Rewrite;
 
 /// The input as it is (ONNX Identity).
@@ -11,11 +11,13 @@ pub static DEF: OpDef = OpDef {
     attrs: &[],
     infer: |infer| Ok(vec![infer.input(0)?.clone()]),
     evaluate: |e| Ok(vec![e.input(0)?.clone()]),
-    pointwise: None,
-    lowering: Lowering::MOVES,
+    lowering: Lowering::COMPUTES,
+    movement: Movement::View,
+    narrow: true,
     decomposition: Decomposition::Always(|network, id| {
         let rewrite = Rewrite::of(network, id);
         let x = rewrite.input(0)?;
         rewrite.finish(x)
     }),
+    ..OpDef::PLAIN
 };

@@ -18,9 +18,9 @@ pub static DEF: OpDef = OpDef {
     attrs: &[normalization::EPSILON],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

@@ -1,7 +1,7 @@
 //! IsInf.
 
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// Whether elements are infinite (ONNX IsInf).
@@ -27,6 +27,7 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    narrow: true,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -1,6 +1,6 @@
 //! IsNaN.
 
-use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// Whether elements are no numbers (ONNX IsNaN).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    narrow: true,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

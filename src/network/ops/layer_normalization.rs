@@ -17,9 +17,9 @@ pub static DEF: OpDef = OpDef {
     ],
     infer: normalization::infer_trailing,
     evaluate: |e| normalization::evaluate_trailing(e, true),
-    pointwise: None,
     lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(|network, id| normalization::decompose_trailing(network, id, true)),
+    ..OpDef::PLAIN
 };
 
 #[cfg(test)]

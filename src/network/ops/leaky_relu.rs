@@ -1,7 +1,7 @@
 //! LeakyRelu.
 
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `x` above 0, `alpha * x` below (ONNX LeakyRelu).
@@ -17,6 +17,6 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::COMPUTES,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

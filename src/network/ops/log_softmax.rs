@@ -20,9 +20,9 @@ pub static DEF: OpDef = OpDef {
             group.iter_mut().for_each(|v| *v = *v - greatest - sum.ln());
         })
     },
-    pointwise: None,
     lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 
 fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {

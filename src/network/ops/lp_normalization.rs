@@ -27,9 +27,9 @@ pub static DEF: OpDef = OpDef {
             group.iter_mut().for_each(|v| *v /= divisor);
         })
     },
-    pointwise: None,
     lowering: Lowering::BOUNDED,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{pool, spatial};
 
 /// The p-norm of each window (ONNX LpPool).
@@ -26,9 +26,9 @@ pub static DEF: OpDef = OpDef {
             v.iter().map(|v| v.abs().powf(p)).sum::<f64>().powf(1.0 / p)
         })
     },
-    pointwise: None,
     lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    spatial: true,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

@@ -1,7 +1,7 @@
 //! LSTM.
 
 use crate::network::attr::{Preset, attr};
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef};
 use crate::network::ops::recurrent::{self, Kind};
 use crate::network::ops::tf32;
 
@@ -28,7 +28,7 @@ pub static DEF: OpDef = OpDef {
     ],
     infer: |infer| recurrent::infer(infer, Kind::Lstm),
     evaluate: |e| recurrent::evaluate(e, Kind::Lstm),
-    pointwise: None,
     lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    multiplications: Some(recurrent::multiplications),
+    ..OpDef::PLAIN
 };

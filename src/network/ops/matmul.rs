@@ -5,7 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, Sizes, TensorType, Uint64};
 use crate::network::ops::{places, pointwise, strides, tf32};
 
 /// Matrix product, batched over leading dimensions as numpy does (ONNX MatMul, with transposition of either side).
@@ -21,10 +21,23 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::SUMS,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    multiplications: Some(multiplications),
+    ..OpDef::PLAIN
 };
+
+/// The axis of the first operand that is summed over, counted from the end.
+pub fn inner_from_end(attrs: &Attrs) -> usize {
+    if attrs.flag("transA") { 2 } else { 1 }
+}
+
+/// One for each term of the sums.
+pub(super) fn multiplications(sizes: &Sizes) -> Option<f64> {
+    let a = sizes.input(0)?;
+    let axis = a.len().checked_sub(inner_from_end(sizes.attrs));
+    Some(sizes.given() * axis.map_or(1.0, |axis| a[axis]))
+}
 
 /// The two operands as batches of matrices: shapes `[batch..., rows, columns]` after transposition.
 fn matrices<D: Clone>(attrs: &Attrs, shapes: [&[D]; 2], one: D) -> Result<[Vec<D>; 2]> {

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Attrs, attrs};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, Sizes, TensorType};
 use crate::network::ops::integer_product::{self, Operand};
 use crate::network::ops::matmul;
 use crate::network::ops::rewrite::Rewrite;
@@ -20,10 +20,16 @@ pub static DEF: OpDef = OpDef {
     attrs: &[],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
+    multiplications: Some(multiplications),
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
+
+/// As of MatMul, which has attributes besides.
+fn multiplications(sizes: &Sizes) -> Option<f64> {
+    Some(sizes.given() * sizes.input(0)?.last().unwrap_or(&1.0))
+}
 
 /// The attributes of a product of operands as they are.
 fn as_they_are() -> Attrs {

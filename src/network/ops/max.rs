@@ -1,8 +1,9 @@
 //! Max.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType, Uint64};
 use crate::network::ops::{pointwise, values};
+use crate::network::unsigned::bits;
 
 /// The greater of two, NaN if either is, with broadcasting (ONNX Max).
 pub static DEF: OpDef = OpDef {
@@ -17,7 +18,8 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| v[0].max(v[1])),
     }),
     lowering: Lowering::COMPUTES,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Rule(|_, v| bits(v)[0].max(bits(v)[1]) as i64),
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

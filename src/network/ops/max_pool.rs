@@ -1,6 +1,6 @@
 //! MaxPool.
 
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef};
 use crate::network::ops::{pointwise, pool, spatial};
 
 /// The greatest element of each window (ONNX MaxPool, without its second output).
@@ -23,9 +23,9 @@ pub static DEF: OpDef = OpDef {
             v.iter().copied().fold(f64::NEG_INFINITY, pointwise::greater)
         })
     },
-    pointwise: None,
     lowering: Lowering::COMPUTES,
-    decomposition: Decomposition::None,
+    spatial: true,
+    ..OpDef::PLAIN
 };
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::Attrs;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::spatial::Window;
 use crate::network::ops::{indexing, pool, spatial, strides, values};
 
@@ -17,9 +17,8 @@ pub static DEF: OpDef = OpDef {
     attrs: &[pool::KERNEL_SHAPE, spatial::PADS, spatial::STRIDES],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 
 fn window(attrs: &Attrs) -> Result<Window> {

@@ -395,6 +395,12 @@ mod tests {
             .filter(|path| declares(&std::fs::read_to_string(path).unwrap()))
             .collect();
         assert_eq!(files.len(), OPS.len(), "{files:?}");
+        let stated =
+            |text: &str| text.contains("    infer") && text.contains("    evaluate") || text.contains("unary_float!(");
+        let lacks_a_rule = files
+            .iter()
+            .find(|path| !stated(&std::fs::read_to_string(path).unwrap()));
+        assert_eq!(lacks_a_rule, None);
     }
 
     #[test]

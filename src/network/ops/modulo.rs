@@ -2,8 +2,9 @@
 
 use crate::error::Result;
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType, Uint64};
 use crate::network::ops::{pointwise, values};
+use crate::network::unsigned::bits;
 
 /// What division leaves, with the sign of the divisor or of the dividend (ONNX Mod).
 pub static DEF: OpDef = OpDef {
@@ -38,7 +39,8 @@ pub static DEF: OpDef = OpDef {
         }),
     }),
     lowering: Lowering::WIDE.exact(&[0, 1]),
-    decomposition: Decomposition::None,
+    uint64: Uint64::Rule(|_, v| bits(v)[0].checked_rem(bits(v)[1]).unwrap_or(0) as i64),
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -1,7 +1,7 @@
 //! Neg.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
 /// `-x`; integers wrap (ONNX Neg).
@@ -17,7 +17,7 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| v[0].wrapping_neg()),
     }),
     lowering: Lowering::COMPUTES,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -5,7 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use std::ops::Range;
 
 /// The best boxes that do not overlap better ones (ONNX NonMaxSuppression).
@@ -21,9 +21,8 @@ pub static DEF: OpDef = OpDef {
     )],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

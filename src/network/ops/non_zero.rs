@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
 
 /// Where the elements are that are not zero (ONNX NonZero).
 pub static DEF: OpDef = OpDef {
@@ -15,9 +15,9 @@ pub static DEF: OpDef = OpDef {
     attrs: &[],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
 /// The other truth value (ONNX Not).
@@ -18,7 +18,7 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| 1 - v[0]),
     }),
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -5,7 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
 use crate::network::ops::indexing;
 
 /// A new axis with one value at each index and another elsewhere (ONNX OneHot).
@@ -17,9 +17,9 @@ pub static DEF: OpDef = OpDef {
     attrs: &[attr("axis", Preset::Int(-1), "the axis of the output that is new")],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::BOUNDED,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 
 fn axis(indices: usize, axis: i64) -> Result<usize> {

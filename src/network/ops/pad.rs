@@ -5,7 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, Movement, OpDef, TensorType};
 use crate::network::ops::{pointwise, reduce, strides, values};
 
 /// The input with elements added before and after along axes (ONNX Pad).
@@ -21,9 +21,10 @@ pub static DEF: OpDef = OpDef {
     )],
     infer,
     evaluate,
-    pointwise: None,
-    lowering: Lowering::MOVES,
-    decomposition: Decomposition::None,
+    lowering: Lowering::COMPUTES,
+    movement: Movement::Fill,
+    narrow: true,
+    ..OpDef::PLAIN
 };
 
 fn axes(given: Option<Vec<i64>>, x: &TensorType) -> Result<Vec<usize>> {

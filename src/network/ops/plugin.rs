@@ -5,7 +5,7 @@ use crate::network::Layer;
 use crate::network::array::{Array, Buffer, bytes_of};
 use crate::network::attr::{Attr, Attrs, Preset, attr};
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, Purity, TensorType, Uint64};
 use crate::network::plugin::{Device, Held, Run, Shaped, blame};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,9 +18,10 @@ pub static DEF: OpDef = OpDef {
     attrs: &[attr("plugin", Preset::RequiredPlugin, "the plugin, with its fields")],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::BOUNDED,
-    decomposition: Decomposition::None,
+    purity: Purity::Opaque,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 
 /// The plugin of a layer, if it is one.

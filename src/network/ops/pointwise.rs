@@ -158,7 +158,7 @@ pub fn evaluate(op: &OpDef, e: &Evaluate) -> Result<Vec<Array>> {
         .pointwise
         .ok_or_else(|| Error::internal(format!("{} is not pointwise", op.name)))?;
     let unsigned = e.input(0)?.dtype() == DType::UInt64;
-    let int = unsigned.then(|| unsigned::rule(op.name)).flatten().or(rule.int);
+    let int = unsigned.then(|| unsigned::rule(op)).flatten().or(rule.int);
     evaluate_rule(Pointwise { int, ..rule }, op.inputs.len(), e)
 }
 
@@ -336,7 +336,7 @@ macro_rules! unary_float {
                 int: None,
             }),
             lowering: $lowering,
-            decomposition: $crate::network::op::Decomposition::None,
+            ..$crate::network::op::OpDef::PLAIN
         };
         $crate::network::ops::pointwise::pointwise_evaluate!();
     };

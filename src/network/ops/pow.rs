@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType, Uint64};
 use crate::network::ops::pointwise;
 
 /// `x` to the power of `y`, with broadcasting; the dtype is that of `x` (ONNX Pow).
@@ -18,7 +18,9 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| power(v[0], v[1])),
     }),
     lowering: Lowering::WIDE.exact(&[1]),
-    decomposition: Decomposition::None,
+    // Exponents of floats are taken in double precision.
+    uint64: Uint64::When(|_, base| base.is_float()),
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -5,7 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dtype::DType;
 use crate::network::narrow::{Format, PLAIN, Rounding};
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::pointwise;
 
 /// Numbers as integers of at most 16 bits, or as narrow floats, given a scale and a zero point (ONNX QuantizeLinear).
@@ -33,7 +33,8 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    narrow: true,
+    ..OpDef::PLAIN
 };
 
 /// The least and greatest number of a dtype that tensors are quantized to.

@@ -5,7 +5,7 @@ use crate::network::LONGEST_VALUE;
 use crate::network::array::Array;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{pointwise, values};
 
 /// Numbers from `start` (included) to `limit` (excluded) in steps of `delta` (ONNX Range).
@@ -16,9 +16,8 @@ pub static DEF: OpDef = OpDef {
     attrs: &[],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::COUNTS.exact(&[0, 1, 2]),
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

@@ -5,7 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{AttrDef, Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Evaluate, Infer, TensorType};
+use crate::network::op::{Evaluate, Infer, Sizes, TensorType};
 use crate::network::ops::activation::Activation;
 use crate::network::ops::pointwise;
 
@@ -235,6 +235,12 @@ fn refuse(what: &str, expected: &[Dim], got: &TensorType) -> Error {
     Error::shape(format!("{what} does not fit"))
         .expected(format!("[{}]", dims.join(", ")))
         .got(got.describe())
+}
+
+/// Each step of each sequence meets the weights of the input and those of the state.
+pub(super) fn multiplications(sizes: &Sizes) -> Option<f64> {
+    let steps = sizes.input(0)?.get(..2)?.iter().product::<f64>();
+    Some(steps * (sizes.product(1, 0)? + sizes.product(2, 0)?))
 }
 
 /// The rule.

@@ -21,9 +21,9 @@ pub static DEF: OpDef = OpDef {
             Some(|v| v.iter().fold(0, |sum, &v| sum.wrapping_add(v.wrapping_abs()))),
         )
     },
-    pointwise: None,
     lowering: Lowering::WIDE,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 
 fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {

@@ -15,9 +15,9 @@ pub static DEF: OpDef = OpDef {
     attrs: reduce::ATTRS,
     infer: reduce::infer_float,
     evaluate: |e| reduce::evaluate(e, |v| reduce::sum(v.iter().map(|v| v * v)).sqrt(), None),
-    pointwise: None,
     lowering: Lowering::WIDE,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 
 fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {

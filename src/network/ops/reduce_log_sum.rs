@@ -15,9 +15,9 @@ pub static DEF: OpDef = OpDef {
     attrs: reduce::ATTRS,
     infer: reduce::infer_float,
     evaluate: |e| reduce::evaluate(e, |v| v.iter().sum::<f64>().ln(), None),
-    pointwise: None,
     lowering: Lowering::WIDE,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 
 fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {

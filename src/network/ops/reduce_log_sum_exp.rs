@@ -23,9 +23,9 @@ pub static DEF: OpDef = OpDef {
         };
         reduce::evaluate(e, log_sum, None)
     },
-    pointwise: None,
     lowering: Lowering::WIDE,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 
 fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {

@@ -1,6 +1,6 @@
 //! ReduceMax.
 
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef};
 use crate::network::ops::{pointwise, reduce, values};
 
 /// The greatest element over axes, NaN if one is (ONNX ReduceMax).
@@ -14,7 +14,6 @@ pub static DEF: OpDef = OpDef {
         let float = |v: &[f64]| v.iter().copied().fold(f64::NEG_INFINITY, pointwise::greater);
         reduce::evaluate_extreme(e, float, |v| v.iter().copied().max(), values::lowest)
     },
-    pointwise: None,
     lowering: Lowering::COMPUTES,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };

@@ -1,6 +1,6 @@
 //! ReduceMean.
 
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef};
 use crate::network::ops::reduce;
 
 /// The mean over axes (ONNX ReduceMean).
@@ -11,7 +11,6 @@ pub static DEF: OpDef = OpDef {
     attrs: reduce::ATTRS,
     infer: reduce::infer,
     evaluate: |e| reduce::evaluate(e, |v| reduce::sum(v.iter().copied()) / v.len() as f64, None),
-    pointwise: None,
     lowering: Lowering::COMPUTES,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };

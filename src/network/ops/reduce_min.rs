@@ -1,6 +1,6 @@
 //! ReduceMin.
 
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef};
 use crate::network::ops::{pointwise, reduce, values};
 
 /// The least element over axes, NaN if one is (ONNX ReduceMin).
@@ -14,7 +14,6 @@ pub static DEF: OpDef = OpDef {
         let float = |v: &[f64]| v.iter().copied().fold(f64::INFINITY, pointwise::lesser);
         reduce::evaluate_extreme(e, float, |v| v.iter().copied().min(), values::highest)
     },
-    pointwise: None,
     lowering: Lowering::COMPUTES,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };

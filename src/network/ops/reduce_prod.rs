@@ -1,6 +1,6 @@
 //! ReduceProd.
 
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef, Uint64};
 use crate::network::ops::reduce;
 
 /// The product over axes; integers wrap (ONNX ReduceProd).
@@ -17,7 +17,7 @@ pub static DEF: OpDef = OpDef {
             Some(|v| v.iter().fold(1, |product, &v| product.wrapping_mul(v))),
         )
     },
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };

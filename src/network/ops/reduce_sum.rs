@@ -1,6 +1,6 @@
 //! ReduceSum.
 
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef, Uint64};
 use crate::network::ops::reduce;
 
 /// The sum over axes; integers wrap (ONNX ReduceSum).
@@ -17,7 +17,7 @@ pub static DEF: OpDef = OpDef {
             Some(|v| v.iter().fold(0, |sum, &v| sum.wrapping_add(v))),
         )
     },
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };

@@ -1,7 +1,7 @@
 //! ReduceSumSquare.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Decomposition, Lowering, OpDef, Uint64};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{mul, reduce, reduce_sum};
 use crate::network::patch::Patch;
@@ -21,9 +21,10 @@ pub static DEF: OpDef = OpDef {
             Some(|v| v.iter().fold(0, |sum, &v| sum.wrapping_add(v.wrapping_mul(v)))),
         )
     },
-    pointwise: None,
     lowering: Lowering::WIDE,
+    uint64: Uint64::Exact,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 
 fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {

@@ -1,6 +1,6 @@
 //! Relu.
 
-use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `max(x, 0)` (ONNX Relu).
@@ -17,6 +17,6 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| v[0].max(0)),
     }),
     lowering: Lowering::COMPUTES,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

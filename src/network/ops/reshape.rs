@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dim::Dim;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, Movement, OpDef, TensorType};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::values;
 use crate::network::patch::Patch;
@@ -22,9 +22,10 @@ pub static DEF: OpDef = OpDef {
     )],
     infer,
     evaluate,
-    pointwise: None,
-    lowering: Lowering::MOVES,
-    decomposition: Decomposition::None,
+    lowering: Lowering::COMPUTES,
+    movement: Movement::View,
+    narrow: true,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

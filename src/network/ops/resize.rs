@@ -5,7 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{strides, values};
 
 /// Resampling to another extent along some axes (ONNX Resize).
@@ -54,9 +54,9 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
-    lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    lowering: Lowering::BEARS.operands(1),
+    spatial: true,
+    ..OpDef::PLAIN
 };
 
 /// The fraction of the smallest denominator that rounds to the same float32: what the model's author meant by a scale.

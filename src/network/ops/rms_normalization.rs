@@ -16,7 +16,7 @@ pub static DEF: OpDef = OpDef {
     ],
     infer: normalization::infer_trailing,
     evaluate: |e| normalization::evaluate_trailing(e, false),
-    pointwise: None,
     lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(|network, id| normalization::decompose_trailing(network, id, false)),
+    ..OpDef::PLAIN
 };

@@ -1,6 +1,6 @@
 //! RNN.
 
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef};
 use crate::network::ops::recurrent::{self, Kind};
 use crate::network::ops::tf32;
 
@@ -21,7 +21,7 @@ pub static DEF: OpDef = OpDef {
     ],
     infer: |infer| recurrent::infer(infer, Kind::Rnn),
     evaluate: |e| recurrent::evaluate(e, Kind::Rnn),
-    pointwise: None,
     lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    multiplications: Some(recurrent::multiplications),
+    ..OpDef::PLAIN
 };

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{gather, indexing};
 
 /// Regions resampled to one size (ONNX RoiAlign).
@@ -34,9 +34,8 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::BOUNDED,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 
 /// What the attributes say.

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType, axis_of};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64, axis_of};
 use crate::network::ops::control::{self, Inside};
 
 /// A network on one slice after another (ONNX Scan, from opset 9 on).
@@ -35,9 +35,9 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::BOUNDED,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

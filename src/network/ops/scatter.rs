@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{AttrDef, Attrs, Preset, Read, attr};
+use crate::network::dtype::DType;
 use crate::network::op::Infer;
 use crate::network::ops::{indexing, pointwise};
 
@@ -28,6 +29,11 @@ fn combine(attrs: &Attrs) -> Result<Option<Combine>> {
                 .got(other));
         }
     }))
+}
+
+/// Whether uint64 comes out right: the order of two numbers is that of int64.
+pub fn takes_uint64(attrs: &Attrs, _: DType) -> bool {
+    !matches!(attrs.text("reduction"), "max" | "min")
 }
 
 /// Checks the reduction, and that updates (input 2) have the dtype of the input.

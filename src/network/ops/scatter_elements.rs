@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, Movement, OpDef, TensorType, Uint64};
 use crate::network::ops::{gather, gather_elements, scatter};
 
 /// The input with updates at the places that indices along one axis name (ONNX ScatterElements).
@@ -17,9 +17,10 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
-    lowering: Lowering::MOVES,
-    decomposition: Decomposition::None,
+    lowering: Lowering::COMPUTES,
+    movement: Movement::Fill,
+    uint64: Uint64::When(scatter::takes_uint64),
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

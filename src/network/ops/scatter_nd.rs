@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, Movement, OpDef, TensorType, Uint64};
 use crate::network::ops::{gather, gather_nd, scatter};
 
 /// The input with updates at the slices that index vectors name (ONNX ScatterND).
@@ -13,9 +13,10 @@ pub static DEF: OpDef = OpDef {
     attrs: &[scatter::REDUCTION],
     infer,
     evaluate,
-    pointwise: None,
-    lowering: Lowering::MOVES,
-    decomposition: Decomposition::None,
+    lowering: Lowering::COMPUTES,
+    movement: Movement::Fill,
+    uint64: Uint64::When(scatter::takes_uint64),
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

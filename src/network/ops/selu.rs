@@ -1,7 +1,7 @@
 //! Selu.
 
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `gamma * x` above 0, `gamma * alpha * (exp(x) - 1)` below (ONNX Selu).
@@ -27,6 +27,6 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

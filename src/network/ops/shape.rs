@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::patch::Patch;
 use crate::network::{LayerId, Network};
@@ -24,9 +24,11 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
+    uint64: Uint64::Exact,
+    narrow: true,
     decomposition: Decomposition::Always(decompose),
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

@@ -37,6 +37,7 @@ pub static DEF: OpDef = OpDef {
     }),
     lowering: Lowering::COMPUTES,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -21,6 +21,7 @@ pub static DEF: OpDef = OpDef {
     }),
     lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, OpDef, TensorType, Uint64};
 use crate::network::ops::shape;
 
 /// The number of elements, as an int64 scalar (ONNX Size).
@@ -14,9 +14,11 @@ pub static DEF: OpDef = OpDef {
     attrs: &[],
     infer,
     evaluate: |e| Ok(vec![Array::ints(&[e.input(0)?.len() as i64]).reshaped(vec![])?]),
-    pointwise: None,
     lowering: Lowering::WIDE,
+    uint64: Uint64::Exact,
+    narrow: true,
     decomposition: Decomposition::Always(shape::decompose),
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::{AttrDef, Preset, Read, attr};
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{normalization, pointwise, reduce};
 
 /// `axis`, the last one by default.
@@ -21,9 +21,8 @@ pub static DEF: OpDef = OpDef {
             group.iter_mut().for_each(|v| *v = (*v - greatest).exp() / sum);
         })
     },
-    pointwise: None,
     lowering: Lowering::BEARS,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 
 /// The rule of ops along one axis that keep the shape.

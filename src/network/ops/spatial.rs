@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::attr::{AttrDef, Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
+use crate::network::op::Sizes;
 
 /// `strides`.
 pub const STRIDES: AttrDef = attr("strides", Preset::Ints(&[]), "step along each spatial axis; empty: 1");
@@ -24,6 +25,11 @@ pub const AUTO_PAD: AttrDef = attr(
     Preset::Text("NOTSET"),
     "NOTSET (use pads), VALID, SAME_UPPER or SAME_LOWER (ONNX Conv)",
 );
+
+/// Multiplications of a convolution whose weights, input 1, are [M, C/group, kernel...].
+pub(super) fn multiplications(sizes: &Sizes) -> Option<f64> {
+    Some(sizes.given() * sizes.product(1, 1)?)
+}
 
 /// No extent, step or padding is greater: products of two fit 64 bits.
 const GREATEST: i64 = 1 << 31;

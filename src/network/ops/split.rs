@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, Movement, OpDef, TensorType};
 use crate::network::ops::{indexing, values};
 
 /// Consecutive parts of the input along an axis (ONNX Split).
@@ -17,9 +17,9 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
-    lowering: Lowering::MOVES,
-    decomposition: Decomposition::None,
+    lowering: Lowering::COMPUTES,
+    movement: Movement::Slice,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

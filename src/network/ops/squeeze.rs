@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Decomposition, Infer, Lowering, Movement, OpDef, TensorType};
 use crate::network::ops::{reduce, reshape};
 
 /// The input without dimensions of extent 1 (ONNX Squeeze).
@@ -17,9 +17,11 @@ pub static DEF: OpDef = OpDef {
     )],
     infer,
     evaluate: reshape::evaluate,
-    pointwise: None,
-    lowering: Lowering::MOVES,
+    lowering: Lowering::COMPUTES,
+    movement: Movement::View,
+    narrow: true,
     decomposition: Decomposition::Always(reshape::decompose),
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

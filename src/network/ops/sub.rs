@@ -1,7 +1,7 @@
 //! Sub.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType, Uint64};
 use crate::network::ops::pointwise;
 
 /// `a - b` with broadcasting; integers wrap (ONNX Sub).
@@ -17,7 +17,8 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| v[0].wrapping_sub(v[1])),
     }),
     lowering: Lowering::COMPUTES,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -5,7 +5,7 @@ use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use std::collections::HashMap;
 
 /// How often known runs of tokens stand in rows of tokens (ONNX TfIdfVectorizer).
@@ -50,9 +50,8 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 
 /// The n-grams that count, and where.

@@ -1,7 +1,7 @@
 //! ThresholdedRelu.
 
 use crate::network::attr::{Preset, Read, attr};
-use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
 /// `x` above alpha, else 0 (ONNX ThresholdedRelu).
@@ -17,6 +17,6 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::COMPUTES,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
 use crate::network::ops::reduce::Groups;
 use crate::network::ops::{arg, indexing};
 use crate::network::unsigned;
@@ -26,9 +26,9 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    uint64: Uint64::Exact,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::indexing;
 use std::cmp::Ordering;
 
@@ -25,9 +25,8 @@ pub static DEF: OpDef = OpDef {
     ],
     infer,
     evaluate,
-    pointwise: None,
     lowering: Lowering::WIDE,
-    decomposition: Decomposition::None,
+    ..OpDef::PLAIN
 };
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
-use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::op::{Infer, Lowering, Movement, OpDef, Pointwise, TensorType};
 use crate::network::ops::{pointwise, values};
 
 /// `x` where the condition holds, else `y` (ONNX Where).
@@ -17,8 +17,9 @@ pub static DEF: OpDef = OpDef {
         float: |_, v| if v[0] != 0.0 { v[1] } else { v[2] },
         int: Some(|_, v| if v[0] != 0 { v[1] } else { v[2] }),
     }),
-    lowering: Lowering::MOVES,
-    decomposition: Decomposition::None,
+    lowering: Lowering::COMPUTES,
+    movement: Movement::Select,
+    ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();
 

@@ -7,21 +7,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// A region of fewer layers that compute something is not worth a plan of its own.
 const FEWEST: usize = 3;
 
-/// Ops that move or rename elements and compute nothing.
-const MOVERS: [&str; 11] = [
-    "Cast",
-    "Concat",
-    "Expand",
-    "Flatten",
-    "Identity",
-    "Reshape",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
-];
-
 /// Convex sets of the layers that are taken, each in an order of execution.
 ///
 /// Each layer gets a level that no layer behind it is below, and that rises where a path leaves the taken layers and where it
@@ -63,7 +48,10 @@ pub fn cut(network: &Network, taken: &HashSet<LayerId>) -> Result<Vec<Vec<LayerI
 
 /// Whether a region is worth a plan: it is the whole network, or has some layers that compute.
 pub fn is_worthwhile(network: &Network, region: &[LayerId]) -> bool {
-    let computes = |id: &&LayerId| !MOVERS.contains(&network[**id].op.name);
+    let computes = |id: &&LayerId| {
+        let op = network[**id].op;
+        !op.movement.is_layout() && op.name != "Cast"
+    };
     region.len() == network.layer_count() || region.iter().filter(computes).count() >= FEWEST
 }
 

@@ -294,7 +294,7 @@ impl Lowering<'_> {
         };
         let first = layer.inputs.first().copied().flatten();
         let unsigned = first.is_some_and(|t| self.network[t].ty.dtype == DType::UInt64);
-        if let Some(rule) = unsigned::rule(layer.op.name).filter(|_| unsigned) {
+        if let Some(rule) = unsigned::rule(layer.op).filter(|_| unsigned) {
             return self.push(Op::Int(rule, Arc::new(layer.attrs.clone()), to), present);
         }
         match (simple, layer.op.name, layer.op.pointwise.and_then(|rule| rule.int)) {
