@@ -211,7 +211,8 @@ class Subject:
         start = time.perf_counter()
         options: dict[str, Any] = {"precision": precision, "optimization_level": level}
         options |= {} if verify else {"verify": False}
-        model = nx.hardware.get_backend(self.device).optimize_model(self.model, self.profile, **options)
+        backend = nx.hardware.get_backend(self.device, fallback=False)
+        model = backend.optimize_model(self.model, self.profile, **options)
         seconds = round(time.perf_counter() - start, 1)
         found = self.each(lambda given: model.run({key: x.to(self.device) for key, x in given.items()}))
         report = model.report()
@@ -296,7 +297,6 @@ def judged(precision: str, ours: dict[str, Any], theirs: dict[str, Any]) -> dict
 def start(number: int, options: argparse.Namespace) -> None:
     """Makes a worker ready: its GPU, and its share of the processor."""
     os.environ["NEURENIX_THREADS"] = str(options.threads)
-    os.environ["HF_HUB_OFFLINE"] = "1"
     if options.device == "cuda":
         os.environ["CUDA_VISIBLE_DEVICES"] = options.gpus[number % len(options.gpus)]
     import torch

@@ -94,6 +94,11 @@ def test_names_of_models() -> None:
         accuracy.chosen(["dla3"])
 
 
+def test_packages_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(more.importlib.util, "find_spec", lambda name: None if name == "timm" else object())
+    assert more.missing(["dla34", "albert", "resnet18", "repvgg_a0"]) == {"timm": ["dla34", "repvgg_a0"]}
+
+
 def test_a_run_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--device", "cpu", "--small", "--models", "lstm_tagger", "diffusion_long", "--seeds", "1", "--commit", "a"]
     given += ["--output", str(tmp_path / "found"), "--levels", "0", "--precisions"]
