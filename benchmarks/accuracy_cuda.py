@@ -74,14 +74,16 @@ def groups() -> dict[str, dict[str, Any]]:
 
 
 def chosen(given: list[str]) -> list[str]:
-    """Names of models and of tables as names of models."""
+    """Names of models and of tables as names of models; what ours refuses only where it is named."""
+    from benchmarks.more_models import REFUSED
+
     tables = groups()
     known = [name for table in tables.values() for name in table]
     unknown = [name for name in given if name not in (*tables, *known)]
     if unknown:
         raise ValueError(f"{', '.join(unknown)}: there are {', '.join(tables)}, {', '.join(known)}")
-    found = [each for name in given for each in (tables.get(name) or [name])]
-    return list(dict.fromkeys(found))
+    found = [[each for each in tables[name] if each not in REFUSED] if name in tables else [name] for name in given]
+    return list(dict.fromkeys(each for names in found for each in names))
 
 
 def exported(module: Any, given: dict[str, Any]) -> bytes:
@@ -450,7 +452,7 @@ def main(given: list[str] | None = None) -> int:
     options = arguments(given)
     import torch
 
-    from benchmarks.more_models import missing
+    from benchmarks.more_models import REFUSED, missing
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     options.gpus = visible.split(",") if visible else [str(gpu) for gpu in range(torch.cuda.device_count())]
@@ -459,6 +461,8 @@ def main(given: list[str] | None = None) -> int:
     absent = missing(options.models)
     for package, names in absent.items():
         print(f"left out, {package} is not installed: {' '.join(names)}")
+    for name, why in REFUSED.items():
+        print("" if name in options.models else f"left out, refused: {name}, {why}\n", end="")
     names = [name for name in options.models if not any(name in lost for lost in absent.values())]
     jobs = [
         Job(name, units, results.models.get(name, {}).get(TORCH, {}))

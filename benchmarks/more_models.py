@@ -50,7 +50,6 @@ TIMM: dict[str, int] = {
     "dla34": 224,
     "dpn68": 224,
     "edgenext_x_small": 224,
-    "efficientnetv2_rw_t": 224,
     "eva02_tiny_patch14_224": 224,
     "fastvit_t8": 224,
     "focalnet_tiny_srf": 224,
@@ -64,6 +63,7 @@ TIMM: dict[str, int] = {
     "mobilenetv4_conv_small": 224,
     "mobilevit_xs": 224,
     "mobilevitv2_100": 224,
+    "mvitv2_tiny": 224,
     "nfnet_l0": 224,
     "poolformer_s12": 224,
     "pvt_v2_b0": 224,
@@ -72,6 +72,7 @@ TIMM: dict[str, int] = {
     "res2net50_26w_4s": 224,
     "resnest14d": 224,
     "resnext50_32x4d": 224,
+    "rexnet_100": 224,
     "seresnet50": 224,
     "swinv2_tiny_window8_256": 256,
     "tf_efficientnetv2_b0": 224,
@@ -346,6 +347,11 @@ PACKAGES: dict[str, str] = {
     **dict.fromkeys(TIMM, "timm"),
     **dict.fromkeys([*TRANSFORMERS, "bert_long", "llama_long", "whisper_long"], "transformers"),
     "minilm": "all_minilm_l6_v2",
+}
+
+#: Models that ours refuses, and why; they run where they are named.
+REFUSED: dict[str, str] = {
+    "nfnet_l0": "BatchNormalization with training_mode 1, by which timm standardizes weights",
 }
 
 

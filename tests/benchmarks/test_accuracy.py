@@ -90,6 +90,8 @@ def test_names_of_models() -> None:
     assert len(names) == len(set(names)) and len(tables["more"]) >= 40
     assert set(more.PACKAGES) <= set(names)
     assert accuracy.chosen(["long", "resnet18", "bert_long"]) == [*tables["long"], "resnet18"]
+    assert accuracy.chosen(["more"]) == [name for name in more.MORE if name not in more.REFUSED]
+    assert accuracy.chosen([*more.REFUSED]) == [*more.REFUSED]
     with pytest.raises(ValueError, match="dla3: there are zoo, more, long, resnet18"):
         accuracy.chosen(["dla3"])
 
