@@ -143,12 +143,15 @@ def machine() -> dict[str, Any]:
 
 
 def write(name: str, results: Any, settings: dict[str, Any]) -> Path:
-    """Writes a JSON file into `results/`."""
+    """Writes a JSON file into `results/`, whole or not at all."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     when = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     record = {"when": when, "machine": machine(), "settings": settings, "results": results}
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    # A run that is ended while it writes leaves the file as it was.
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(record, indent=1) + "\n")
+    part.replace(path)
     return path
 
 

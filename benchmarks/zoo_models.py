@@ -223,16 +223,17 @@ def language(
     sizes = [{"batch": 1, "sequence": 128}, {"batch": 3, "sequence": 37}]
     fixed = {"use_cache": False} if "CausalLM" in model or "LMHead" in model else {}
     return Entry(
-        lambda: Adapter(_configured(model, options), names, outputs, **fixed),
+        lambda: Adapter(configured(model, options), names, outputs, **fixed),
         inputs,
         sizes,
-        lambda: Adapter(_configured(model, options | small), names, outputs, **fixed),
+        lambda: Adapter(configured(model, options | small), names, outputs, **fixed),
         inputs,
         [{"batch": 2, "sequence": 12}, {"batch": 3, "sequence": 7}],
     )
 
 
-def _configured(model: str, options: dict[str, Any]) -> nn.Module:
+def configured(model: str, options: dict[str, Any]) -> nn.Module:
+    """A class of transformers, given by its name, with this configuration."""
     import transformers
 
     cls = getattr(transformers, model)
@@ -247,10 +248,10 @@ def image_model(model: str, names: str, outputs: str, inputs: dict[str, Input], 
         for n, x in inputs.items()
     }
     return Entry(
-        lambda: Adapter(_configured(model, {}), names, outputs),
+        lambda: Adapter(configured(model, {}), names, outputs),
         inputs,
         sizes,
-        lambda: Adapter(_configured(model, small), names, outputs),
+        lambda: Adapter(configured(model, small), names, outputs),
         little,
         sizes,
     )
@@ -372,11 +373,11 @@ ZOO: dict[str, Entry] = {
         **VIT_SMALL,
     ),
     "mae_encoder": Entry(
-        lambda: Adapter(_configured("ViTMAEModel", {}), "pixel_values noise", "last_hidden_state mask ids_restore"),
+        lambda: Adapter(configured("ViTMAEModel", {}), "pixel_values noise", "last_hidden_state mask ids_restore"),
         {"input": picture("batch", 3, 224, 224), "noise": picture("batch", 196)},
         TWO,
         lambda: Adapter(
-            _configured("ViTMAEModel", VIT_SMALL), "pixel_values noise", "last_hidden_state mask ids_restore"
+            configured("ViTMAEModel", VIT_SMALL), "pixel_values noise", "last_hidden_state mask ids_restore"
         ),
         {"input": picture("batch", 3, 32, 32), "noise": picture("batch", 16)},
         TWO,
