@@ -21,10 +21,15 @@ const CUBINS: Kept = Kept {
 const ENTRY: &str = "extern \"C\" __global__";
 const WAITS: &str = "after_previous();";
 
-/// Whether each entry point of a source waits for the kernel in front of it: then they may be launched as its dependents.
+/// Whether each entry point of a source waits for the kernel in front of it, so that they may be launched as its dependents: in
+/// its own body, or in a function that it calls, of which there is one for each entry without.
 fn each_entry_waits(source: &str) -> bool {
-    let mut bodies = source.split(ENTRY).skip(1).peekable();
-    bodies.peek().is_some() && bodies.all(|body| body.contains(WAITS))
+    let waits = |text: &str| text.matches(WAITS).count();
+    let mut parts = source.split(ENTRY);
+    let called = parts.next().map_or(0, waits);
+    let entries: Vec<usize> = parts.map(waits).collect();
+    let without = entries.iter().filter(|&&waits| waits == 0).count();
+    !entries.is_empty() && entries.iter().all(|&waits| waits <= 1) && called == without
 }
 
 /// The modules of a GPU that are loaded, by the digest of what they were compiled from.
@@ -115,9 +120,13 @@ mod tests {
     #[test]
     fn one_entry_that_does_not_wait_is_enough_to_launch_none_early() {
         let entry = |name: &str, body: &str| format!("{ENTRY} void {name}() {{ {body} }}\n");
-        let (waits, twice) = (entry("a", WAITS), entry("b", &format!("{WAITS} {WAITS}")));
-        assert!(each_entry_waits(&format!("{TYPES}{waits}{twice}")));
-        assert!(!each_entry_waits(&format!("{TYPES}{twice}{}", entry("c", "x();"))));
+        let (waits, does_not) = (entry("a", WAITS), entry("b", "x();"));
+        let called = format!("__device__ void x() {{ {WAITS} }}\n");
+        assert!(each_entry_waits(&format!("{TYPES}{waits}{waits}")));
+        assert!(each_entry_waits(&format!("{TYPES}{called}{does_not}")));
+        assert!(!each_entry_waits(&format!("{TYPES}{waits}{does_not}")));
+        let twice = entry("c", &format!("{WAITS} {WAITS}"));
+        assert!(!each_entry_waits(&format!("{TYPES}{twice}{does_not}")));
         assert!(!each_entry_waits(TYPES));
     }
 }
