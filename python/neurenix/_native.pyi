@@ -142,6 +142,11 @@ class Engine:
         A context of one's own, for one call at a time.
         """
     @property
+    def degraded(self, /) -> str | None:
+        """
+        Why calls are slower than they could be, once one found that.
+        """
+    @property
     def devices(self, /) -> list[int]:
         """
         The GPUs whose memory it reaches; none where the sizes of outputs depend on data.
@@ -233,11 +238,6 @@ class Engine:
     def save(self, /, path: str | PathLike[str]) -> None:
         """
         Saves the engine to a file, which appears whole or not at all.
-        """
-    @property
-    def degraded(self, /) -> str | None:
-        """
-        Why calls are slower than they could be, once one found that.
         """
     def specs(self, /, shapes: Sequence[Sequence[SupportsIndex]]) -> list[tuple[np.dtype[Any], list[int]]]:
         """
