@@ -16,7 +16,7 @@ use crate::network::graph::Graph;
 use crate::network::{LayerId, Network};
 use crate::passes;
 use crate::plan::program::Program;
-use crate::plan::regions::Banned;
+use crate::plan::regions::ExcludedLayers;
 use crate::plan::timing::{Times, TimingCache};
 use crate::plan::{Provider, Settings};
 use crate::runtime::executable::Executable;
@@ -131,7 +131,7 @@ fn lower_and_plan(
     let settings = pass_settings(precision, config, providers);
     let counts = passes::lower(&mut network, &settings, &has_kernel(config, providers))?;
     config.watch.told("Simplifying the network", 1, 1)?;
-    let mut engine = plan(network, config.clone(), providers, cache, &Banned::new())?;
+    let mut engine = plan(network, config.clone(), providers, cache, &ExcludedLayers::new())?;
     let lowered = counts.values().any(|&count| count > 0);
     engine.portable = lowered.then(|| Arc::new(portable));
     engine.count(counts);
@@ -267,7 +267,7 @@ pub(super) fn plan(
     config: BuilderConfig,
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
-    banned: &Banned,
+    excluded: &ExcludedLayers,
 ) -> Result<Engine> {
     let network = Arc::new(network);
     let own = [network.symbols.clone()];
@@ -288,7 +288,7 @@ pub(super) fn plan(
                 clash.message()
             ));
         }
-        let program = Program::build(network.clone(), providers.to_vec(), &settings, &opt, cache, banned)?;
+        let program = Program::build(network.clone(), providers.to_vec(), &settings, &opt, cache, excluded)?;
         let program = Arc::new(Executable::new(program));
         notes.extend(
             program
@@ -348,7 +348,7 @@ fn spare(network: &Arc<Network>, settings: Settings, providers: &[Arc<dyn Provid
         &settings,
         &opt,
         &cache,
-        &Banned::new(),
+        &ExcludedLayers::new(),
     );
     made.ok().map(|program| Arc::new(Executable::new(program)))
 }

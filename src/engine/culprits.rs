@@ -12,7 +12,7 @@ use crate::network::{Network, Source, TensorId};
 use crate::plan::layout::Operand;
 use crate::plan::place::{Places, place};
 use crate::plan::program::{Program, Step, operand};
-use crate::plan::regions::Banned;
+use crate::plan::regions::ExcludedLayers;
 use crate::plan::{Alias, Candidate, ExcludedForm, Provider};
 use crate::runtime::executable::Executable;
 use std::collections::HashMap;
@@ -94,7 +94,7 @@ fn tapped(
     }
     let config = config.untimed();
     let probe = builder::simplified(probe, Precision::FLOAT32, &config, reference)?;
-    let program = untimed(Arc::new(probe), &config, reference, binding, &Banned::new())?;
+    let program = untimed(Arc::new(probe), &config, reference, binding, &ExcludedLayers::new())?;
     let found = verify::run_once(&Arc::new(Executable::new(program)), inputs, binding)?;
     Ok(found.into_iter().skip(marked).collect())
 }

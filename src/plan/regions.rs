@@ -21,8 +21,8 @@ pub struct Regions {
     pub compiled: usize,
 }
 
-/// By provider, layers that it must leave alone, with the reasons.
-pub type Banned = BTreeMap<String, BTreeMap<LayerId, String>>;
+/// The layers that each provider must not run in regions, by its name, with the reasons.
+pub type ExcludedLayers = BTreeMap<String, BTreeMap<LayerId, String>>;
 
 /// Takes a message of a compiler: its severity, and its text.
 type Say = Arc<dyn Fn(&str, &str) + Send + Sync>;
