@@ -130,7 +130,7 @@ impl Program {
         let mut emit = Emit::new(&mut program);
         for ((group, choice), form) in cover.groups.into_iter().zip(choices).zip(chosen) {
             interrupt::poll()?;
-            let timed = Some(choice.times[form]).filter(|&time| time < timing::NAIVE as f64);
+            let timed = Some(choice.times[form]).filter(|&time| time < timing::REFERENCE_TIME as f64);
             emit.kernel(group, choice.forms[form].clone(), timed.unwrap_or_default())?;
         }
         emit.results()?;

@@ -4,7 +4,7 @@ use crate::network::LayerId;
 use crate::plan::choose::{choose, total};
 use crate::plan::cover::{Cover, Group, cover_part};
 use crate::plan::regions::ExcludedLayers;
-use crate::plan::timing::NAIVE;
+use crate::plan::timing::REFERENCE_TIME;
 use crate::plan::tuning::Tuner;
 use std::collections::HashSet;
 
@@ -56,7 +56,7 @@ fn slower(tuner: &mut Tuner, group: &Group, time: f64) -> Option<String> {
     }
     let other_time = time_of(tuner, &other_cover.groups)
         .ok()
-        .filter(|&time| time < NAIVE as f64)?;
+        .filter(|&time| time < REFERENCE_TIME as f64)?;
     let name = tuner.providers[other_cover.groups.first()?.provider].name();
     (time > SLOWER * other_time).then(|| {
         format!(

@@ -92,7 +92,7 @@ impl Tuner<'_> {
         for form in kernel.forms().iter().filter(|_| kernel.is_foreign()) {
             let (inputs, outputs) = self.operands(group, form)?;
             let request = self.request(form, &inputs, &outputs);
-            timing::unless_naive(&*self.providers[group.provider], kernel, &request, |_| Ok(0))?;
+            timing::unless_reference(&*self.providers[group.provider], kernel, &request, |_| Ok(0))?;
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Tuner<'_> {
             };
             match made {
                 Ok(time) => {
-                    if time < timing::NAIVE {
+                    if time < timing::REFERENCE_TIME {
                         base = if fit.is_empty() { time } else { base };
                         fit.push(form.clone());
                     }
@@ -263,7 +263,7 @@ impl Tuner<'_> {
         if outputs.iter().all(Operand::is_empty) {
             return Ok(guess);
         }
-        match timing::unless_naive(provider, &*group.candidate.kernel, &request, |_| Ok(guess)) {
+        match timing::unless_reference(provider, &*group.candidate.kernel, &request, |_| Ok(guess)) {
             // Where nothing is timed, a form that does not fit these shapes may fit those that come.
             Err(_) if self.settings.optimization_level == 0 => Ok(guess),
             found => found,

@@ -58,7 +58,7 @@ impl Linker<'_> {
     pub fn link(&mut self, step: usize, instance: Box<dyn Instance>, workspace: usize) {
         let slots = &self.program.steps[step];
         let space = self.program.providers[slots.provider].space();
-        let mut touched = self.touched(step, instance.waits_for());
+        let mut touched = self.touched(step, instance.pdl_wait_inputs());
         let scratch = Extent::of(Home::Arena(workspace), space, 0, instance.workspace());
         touched.writes.extend(scratch);
         let addresses = Addresses {

@@ -11,7 +11,7 @@ use std::ops::Range;
 pub(super) struct Touched {
     pub reads: Vec<Extent>,
     pub writes: Vec<Extent>,
-    /// What of it is read before the run has waited for others ([`crate::plan::Instance::waits_for`]).
+    /// What of it is read before the run has waited for others ([`crate::plan::Instance::pdl_wait_inputs`]).
     pub early: Vec<Extent>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn part(runs: &mut [Run]) {
         let early = &runs[number].touched.early;
         let unfinished = |&other: &usize| {
             let other: &Run = &runs[other];
-            other.instance.gives_way() && both(early, &other.touched.writes)
+            other.instance.pdl_triggers() && both(early, &other.touched.writes)
         };
         runs[number].full_barrier = before.iter().any(unfinished);
     }
@@ -132,7 +132,7 @@ mod tests {
             String::new()
         }
 
-        fn gives_way(&self) -> bool {
+        fn pdl_triggers(&self) -> bool {
             self.0
         }
 

@@ -60,8 +60,8 @@ impl Instance for Maxima {
         self.inner.implementation()
     }
 
-    fn naive(&self) -> bool {
-        self.inner.naive()
+    fn is_reference(&self) -> bool {
+        self.inner.is_reference()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {

@@ -258,14 +258,14 @@ impl Instance for InEngine {
         }
     }
 
-    /// What stands in for an engine that is not there is not worth timing: another form is just that.
-    fn naive(&self) -> bool {
+    /// Also true of the stand-in for an engine that is not there: another form is the same kernel, so it is not timed.
+    fn is_reference(&self) -> bool {
         self.0.number > 0 && !self.0.is_there()
     }
 
     /// cuDNN's kernels start ahead of their turn, and wait before they read `x`. A residual they read sooner: what a kernel
     /// before them still wrote was missed (seen on an H200 with cuDNN 9.19).
-    fn waits_for(&self) -> usize {
+    fn pdl_wait_inputs(&self) -> usize {
         match self.0.made() {
             Ok(Made::Engine { part: Part::Whole, .. }) => 1,
             _ => usize::MAX,

@@ -62,8 +62,8 @@ impl Instance for Later {
             .map_or_else(|_| "nothing".into(), |instance| instance.implementation())
     }
 
-    fn waits_for(&self) -> usize {
-        self.made().map_or(0, |instance| instance.waits_for())
+    fn pdl_wait_inputs(&self) -> usize {
+        self.made().map_or(0, |instance| instance.pdl_wait_inputs())
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {

@@ -279,13 +279,13 @@ impl Instance for Fused {
         }
     }
 
-    /// What stands in for an engine that is not there is not worth timing: another form is just that.
-    fn naive(&self) -> bool {
+    /// Also true of the stand-in for an engine that is not there: another form is the same kernel, so it is not timed.
+    fn is_reference(&self) -> bool {
         !self.wish.is_there()
     }
 
     /// As with convolutions: what is multiplied is waited for, and what the steps read besides may not be.
-    fn waits_for(&self) -> usize {
+    fn pdl_wait_inputs(&self) -> usize {
         match self.wish.plan() {
             Ok(Some(_)) => 2,
             _ => usize::MAX,

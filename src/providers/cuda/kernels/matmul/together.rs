@@ -317,16 +317,16 @@ impl Instance for InTurn {
         format!("{each}, {} times", self.0.len())
     }
 
-    fn naive(&self) -> bool {
-        self.0.iter().any(|(instance, _)| instance.naive())
+    fn is_reference(&self) -> bool {
+        self.0.iter().any(|(instance, _)| instance.is_reference())
     }
 
     /// The products read the inputs in orders of their own.
-    fn waits_for(&self) -> usize {
+    fn pdl_wait_inputs(&self) -> usize {
         let waited = |input: &usize| {
             self.0.iter().all(|(instance, slots)| {
                 let read = slots.iter().position(|slot| slot == input);
-                read.is_none_or(|at| at < instance.waits_for())
+                read.is_none_or(|at| at < instance.pdl_wait_inputs())
             })
         };
         let count = self
