@@ -34,7 +34,7 @@ pub(super) fn unfit(tuner: &mut Tuner, cover: &Cover) -> ExcludedLayers {
 fn time_of(tuner: &mut Tuner, groups: &[Group]) -> crate::error::Result<f64> {
     let (edges, numbers) = tuner.edges(groups)?;
     for group in groups {
-        tuner.announce(group)?;
+        tuner.enqueue_builds(group)?;
         tuner.try_out(group)?;
     }
     let choices = groups.iter().map(|group| tuner.choice(group, &numbers));

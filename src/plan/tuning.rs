@@ -62,11 +62,11 @@ impl Tuner<'_> {
         Ok((edges, numbers))
     }
 
-    /// Tells a kernel what it will be asked.
+    /// Enqueues the builds that the forms of a kernel need at the shapes to optimise for.
     ///
     /// # Errors
     /// As [`operand`].
-    pub fn announce(&self, group: &Group) -> Result<()> {
+    pub fn enqueue_builds(&self, group: &Group) -> Result<()> {
         let forms = group.candidate.kernel.forms();
         for (number, form) in forms.iter().enumerate() {
             let effort = Effort::of(self.settings, form, &forms[..number]);
@@ -78,7 +78,7 @@ impl Tuner<'_> {
             let empty = outputs.iter().all(Operand::is_empty);
             let timed = !empty && effort == Effort::Time && unknown();
             let request = self.request(form, &inputs, &outputs);
-            group.candidate.kernel.expect(&request, timed);
+            group.candidate.kernel.enqueue_builds(&request, timed);
         }
         Ok(())
     }

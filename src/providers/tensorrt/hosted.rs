@@ -16,8 +16,8 @@ use crate::providers::plugin::library::types;
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, PoisonError};
 
-/// The last failure of a plugin inside of TensorRT, whose own words do not tell it; it is told once.
-pub fn complaint() -> Option<Error> {
+/// Takes the last failure of a plugin inside of TensorRT, whose own messages do not contain it.
+pub fn take_error() -> Option<Error> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
@@ -101,7 +101,7 @@ impl Algebra for Outside<'_> {
 
     fn number(&mut self, value: i64) -> Result<Expr> {
         let mut made = Expr::default();
-        told((self.exprs.constant)(self.exprs.host, value, &mut made))?;
+        checked((self.exprs.constant)(self.exprs.host, value, &mut made))?;
         Ok(made)
     }
 
@@ -122,12 +122,12 @@ impl Algebra for Outside<'_> {
         };
         let mut made = Expr::default();
         let operation = self.exprs.operation;
-        told(operation(self.exprs.host, number, left.id, right.id, &mut made))?;
+        checked(operation(self.exprs.host, number, left.id, right.id, &mut made))?;
         Ok(made)
     }
 }
 
-fn told(status: i32) -> Result<()> {
+fn checked(status: i32) -> Result<()> {
     match status {
         abi::OK => Ok(()),
         _ => Err(Error::unsupported("TensorRT can't calculate a dimension of the output")),

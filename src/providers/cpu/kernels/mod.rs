@@ -44,7 +44,7 @@ mod weighted;
 
 use crate::network::plugin::Device;
 use crate::plan::Candidate;
-use crate::providers::common::{self, Answer, Offers, Why, scope, view};
+use crate::providers::common::{self, Answer, Offers, Why, operand_strides, scope};
 use crate::providers::plugin;
 use scope::Scope;
 

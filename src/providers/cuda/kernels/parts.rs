@@ -8,8 +8,8 @@ use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Alias, Call, Form, Instance, Kernel, Request};
+use crate::providers::common::operand_strides::{axes, coalesce};
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::common::view::{axes, coalesce};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use std::sync::Arc;
 

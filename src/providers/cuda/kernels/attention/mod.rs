@@ -18,7 +18,7 @@ use crate::network::ops::attention;
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::common::seen::{Seen, Strided};
+use crate::providers::common::strided_view::{ConcreteView, StridedView};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use around::Around;
 use code::{Code, Mask};
@@ -83,8 +83,8 @@ struct Attention {
     /// How many tensors it reads.
     inputs: usize,
     /// Queries, keys, values and perhaps a mask: which input holds them, and how.
-    operands: Vec<(usize, Seen)>,
-    y: Seen,
+    operands: Vec<(usize, StridedView)>,
+    y: StridedView,
     /// Whether its dtype may go to tensor cores.
     tiled: bool,
     gpu: Arc<Gpu>,
@@ -94,12 +94,12 @@ struct Attention {
 struct Place {
     input: usize,
     offset: usize,
-    strided: Strided,
+    strided: ConcreteView,
 }
 
 impl Place {
-    fn of((input, seen): &(usize, Seen), request: &Request) -> Result<Self> {
-        let strided = share::settled(seen.at(request.binding)?);
+    fn of((input, view): &(usize, StridedView), request: &Request) -> Result<Self> {
+        let strided = share::settled(view.at(request.binding)?);
         Ok(Self {
             input: *input,
             offset: strided.offset * request.inputs[*input].dtype.size(),
@@ -118,8 +118,8 @@ impl Kernel for Attention {
     }
 
     fn identity(&self) -> String {
-        let strides = |seen: &Seen| seen.strides.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let operands: Vec<_> = self.operands.iter().map(|(_, seen)| strides(seen)).collect();
+        let strides = |view: &StridedView| view.strides.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let operands: Vec<_> = self.operands.iter().map(|(_, view)| strides(view)).collect();
         format!("{} {:?} {operands:?} {:?}", self.name, self.rule, strides(&self.y))
     }
 

@@ -15,7 +15,7 @@ mod warpgroup;
 
 pub use bare::Bare;
 
-use super::{Answer, Gpu, wishes};
+use super::{Answer, Gpu, build_queue};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
@@ -199,15 +199,15 @@ impl Way {
     }
 }
 
-/// Lets the kernel for a problem be compiled with the next ones that are, if the way is one of ours.
-fn expect(gpu: &Arc<Gpu>, dtype: DType, problem: Problem, written: Written, way: Way) {
+/// Enqueues the compilation of the kernel for a problem, if the way is one of ours.
+fn enqueue_build(gpu: &Arc<Gpu>, dtype: DType, problem: Problem, written: Written, way: Way) {
     if problem.k == 0 || !matches!(way, Way::Tile(_) | Way::Group(_)) {
         return;
     }
     let gpu = gpu.clone();
     let key = format!("{way:?} {problem:?} {} {}", written.products, written.text);
     // What went wrong is found so again by who asks for it.
-    wishes::expect_job(key, move || match way {
+    build_queue::enqueue_planned_fn(key, move || match way {
         Way::Tile(number) => _ = own::tensor(&gpu, &problem, &written, number),
         Way::Group(number) => _ = Grouped::new(&gpu, dtype, &problem, &written, number),
         Way::Library(_) | Way::Engine(_) => {}
@@ -305,19 +305,19 @@ impl Kernel for MatMul {
         self.lent.iter().map(|&input| (input, 0)).collect()
     }
 
-    fn expect(&self, request: &Request, timed: bool) {
+    fn enqueue_builds(&self, request: &Request, timed: bool) {
         let way = Way::of(request.form.tactic);
         if let (true, Way::Engine(number), Some((product, _))) = (timed, way, &self.fused) {
-            Fused::expect(&self.gpu, product.clone(), number);
+            Fused::enqueue_build(&self.gpu, product.clone(), number);
         }
         if timed {
             let problem = self.problem(request);
-            expect(&self.gpu, self.dtype, problem, self.written(), way);
+            enqueue_build(&self.gpu, self.dtype, problem, self.written(), way);
         }
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        wishes::meet_expectations();
+        build_queue::run_planned();
         let (problem, way) = (self.problem(request), Way::of(request.form.tactic));
         if self.dtype.is_float() && problem.k > 0 {
             if let Way::Engine(number) = way
