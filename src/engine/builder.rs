@@ -8,7 +8,7 @@ use crate::engine::format::Header;
 use crate::engine::stages;
 use crate::engine::staging::staged;
 use crate::engine::trial::{Exact, layered};
-use crate::engine::{Engine, Plan, Profile, likely, samples};
+use crate::engine::{Engine, Plan, Profile, default_dims, samples};
 use crate::error::{Error, Result};
 use crate::network::dim::{Binding, Range};
 use crate::network::dtype::DType;
@@ -49,7 +49,7 @@ pub fn build_with(
     }
     samples::check(&network, &config.samples)?;
     widen_ranges(&mut network, &config.profiles)?;
-    let assumed = likely::assume(&mut network)?;
+    let assumed = default_dims::assume(&mut network)?;
     let cache = config
         .timing_cache
         .clone()
@@ -111,7 +111,7 @@ pub(super) fn build_in(
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
-    let tell = |done| config.watch.told("Simplifying the network", done, 1);
+    let tell = |done| config.watch.progress("Simplifying the network", done, 1);
     tell(0)?;
     let counts = passes::run(&mut network, &pass_settings(precision, config, providers))?;
     let mut engine = lower_and_plan(network, precision, config, providers, cache)?;
@@ -130,7 +130,7 @@ fn lower_and_plan(
     let portable = network.clone();
     let settings = pass_settings(precision, config, providers);
     let counts = passes::lower(&mut network, &settings, &has_kernel(config, providers))?;
-    config.watch.told("Simplifying the network", 1, 1)?;
+    config.watch.progress("Simplifying the network", 1, 1)?;
     let mut engine = plan(network, config.clone(), providers, cache, &ExcludedLayers::new())?;
     let lowered = counts.values().any(|&count| count > 0);
     engine.portable = lowered.then(|| Arc::new(portable));

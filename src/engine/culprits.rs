@@ -22,8 +22,8 @@ use std::sync::Arc;
 pub(super) struct Culprit {
     /// What must not be chosen again.
     pub form: ExcludedForm,
-    /// For the report: the kernel, its implementation, and by how much it departs.
-    pub told: String,
+    /// The note for the report: the kernel, its implementation, and by how much it departs.
+    pub note: String,
 }
 
 /// The kernels of a program that depart from those of `reference`, which run on the processor.
@@ -131,7 +131,7 @@ fn tried(program: &Program, step: &Step, places: &Places, bench: &Bench, roundin
             .find_map(|(_, got, want)| verify::kernel_departs(got, want, rounding)),
     };
     Ok(departs.map(|how| Culprit {
-        told: format!(
+        note: format!(
             "the kernel {} ({}, tactic {}) of {} {how} from what the processor computes, and was excluded",
             outcome.kernel,
             outcome.implementation,

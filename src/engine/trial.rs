@@ -208,10 +208,10 @@ impl Exact {
                     builder::plan(network(), config, providers, cache, &self.excluded)?
                 }
             };
-            let told = culprits.into_iter().map(|found| found.told);
+            let notes = culprits.into_iter().map(|found| found.note);
             keep_exclusions(&mut again, &engine);
             (again.passes, again.portable) = (engine.passes, engine.portable);
-            again.notes.extend(told);
+            again.notes.extend(notes);
             engine = again;
         }
         Ok(engine)

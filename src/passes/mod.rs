@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_fails_leaves_its_layer_alone_and_is_told_of_where_asked() {
+    fn a_rule_that_fails_leaves_its_layer_alone_and_is_reported_where_asked() {
         let mut g = Graph::new();
         let x = g.input("x", "2 3");
         let relu = ops::find("Relu").unwrap();

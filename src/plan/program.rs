@@ -107,10 +107,10 @@ impl Program {
         let steps = cover.groups.len();
         let mut choices = Vec::with_capacity(steps);
         for (done, group) in cover.groups.iter().enumerate() {
-            tell(settings, done, steps)?;
+            report_progress(settings, done, steps)?;
             choices.push(tuner.choice(group, &numbers)?);
         }
-        tell(settings, steps, steps)?;
+        report_progress(settings, steps, steps)?;
         let chosen = choose(&choices, &edges);
         let Tuner { times, notes, .. } = tuner;
         let mut program = Self {
@@ -258,9 +258,9 @@ fn fit_cover(tuner: &mut Tuner, excluded: &ExcludedLayers) -> Result<Cover> {
     }
 }
 
-/// Tells who follows the build how many kernels are timed.
-fn tell(settings: &Settings, done: usize, steps: usize) -> Result<()> {
-    settings.watch.told("Tuning kernels", done, steps)
+/// Reports how many kernels have been timed.
+fn report_progress(settings: &Settings, done: usize, steps: usize) -> Result<()> {
+    settings.watch.progress("Tuning kernels", done, steps)
 }
 
 /// A tensor at concrete shapes, dense.

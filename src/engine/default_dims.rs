@@ -1,4 +1,4 @@
-//! Default dims: sizes to optimise for where nobody says any.
+//! Default dims: the sizes to optimise for where the caller gives none.
 
 use crate::error::Result;
 use crate::network::dim::{Binding, Dim, Range};
@@ -7,7 +7,7 @@ use crate::network::{Network, TensorId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a size is for, by what reads it.
+/// The role of a size, by the layers that read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// Height or width of an image.
@@ -21,7 +21,7 @@ enum Role {
 }
 
 impl Role {
-    /// Its default, and what is tried in its place, in turn, where that does not fit the network.
+    /// Its default dims, in the order in which they are tried until one fits the network.
     fn sizes(self) -> &'static [i64] {
         match self {
             Self::Image => &[224, 256, 320, 384, 512, 640, 299, 192, 128, 64, 32],
@@ -35,8 +35,11 @@ impl Role {
 /// Defaults that make a larger tensor are not taken.
 const MOST_ELEMENTS: i64 = 1 << 27;
 
-/// Gives default dims to the sizes of inputs that nobody said, by what they are for; a batch stays 1. Gives a note with the
-/// line that says them, if there are any.
+/// Gives default dims to the sizes of inputs that the caller left open, by their roles; a batch stays 1. Returns a note that
+/// lists them, if there are any.
+///
+/// # Errors
+/// If the network has a cycle.
 pub fn assume(network: &mut Network) -> Result<Option<String>> {
     let roles = roles(network)?;
     let before = network.symbols.clone();
@@ -56,7 +59,7 @@ pub fn assume(network: &mut Network) -> Result<Option<String>> {
     Ok((!roles.is_empty()).then(|| note(network, roles.keys())))
 }
 
-/// The sizes of inputs that nobody said, each with what it is for, as the first layer tells that knows.
+/// The sizes of inputs that the caller left open, with the role that the first layer with spatial axes gives each.
 fn roles(network: &Network) -> Result<BTreeMap<Arc<str>, Role>> {
     let mut open: BTreeSet<Arc<str>> = network
         .inputs()
@@ -114,7 +117,7 @@ fn fits(network: &Network) -> bool {
     network.check_guards(&opt).is_ok() && types.all(sound)
 }
 
-/// What a user should know of default dims.
+/// The note for the user.
 fn note<'a>(network: &Network, names: impl Iterator<Item = &'a Arc<str>>) -> String {
     let opt = opt(network);
     let names: Vec<&str> = names.map(|name| &**name).collect();
@@ -138,16 +141,16 @@ fn note<'a>(network: &Network, names: impl Iterator<Item = &'a Arc<str>>) -> Str
     )
 }
 
-/// How that note begins. It is of one build, and stands in no file.
+/// The start of that note. It belongs to one build, and is not saved.
 pub const ASSUMED: &str = "default sizes were taken for";
 
-/// What a size is taken to be in turn, as long as tensors would be empty.
+/// The sizes that are tried, in order, while tensors would be empty.
 const GUESSES: [i64; 4] = [16, 64, 256, 1024];
 
-/// What a size that depends on data is taken to be at first.
+/// The default dim of a size that depends on data.
 pub const COUNTED: i64 = 64;
 
-/// The range of such a size.
+/// The range of a size that depends on data, with its default dim.
 pub fn counted() -> Range {
     Range {
         opt: COUNTED,
