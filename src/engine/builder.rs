@@ -49,7 +49,7 @@ pub fn build_with(
     }
     samples::check(&network, &config.samples)?;
     widen_ranges(&mut network, &config.profiles)?;
-    let assumed = default_dims::assume(&mut network)?;
+    let assumed = default_dims::assign(&mut network)?;
     let cache = config
         .timing_cache
         .clone()

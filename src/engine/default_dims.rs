@@ -40,7 +40,7 @@ const MOST_ELEMENTS: i64 = 1 << 27;
 ///
 /// # Errors
 /// If the network has a cycle.
-pub fn assume(network: &mut Network) -> Result<Option<String>> {
+pub fn assign(network: &mut Network) -> Result<Option<String>> {
     let roles = roles(network)?;
     let before = network.symbols.clone();
     let attempts = roles.values().map(|role| role.sizes().len()).max().unwrap_or(0);
@@ -55,7 +55,7 @@ pub fn assume(network: &mut Network) -> Result<Option<String>> {
         }
         network.symbols = before.clone();
     }
-    settle(network);
+    choose(network);
     Ok((!roles.is_empty()).then(|| note(network, roles.keys())))
 }
 
@@ -158,9 +158,9 @@ pub fn counted() -> Range {
     }
 }
 
-/// Gives sizes of which nothing is known such as go together, and raises them, 1 at first, until no tensor is empty: a
-/// convolution over an image of one element has no result that could be timed.
-pub fn settle(network: &mut Network) {
+/// Chooses default dims for symbols without a range: values that the guards allow, raised from 1 until no tensor is empty, since
+/// an empty result can't be timed.
+pub fn choose(network: &mut Network) {
     agree(network);
     for guess in GUESSES {
         let small = too_small(network);
@@ -173,7 +173,7 @@ pub fn settle(network: &mut Network) {
     }
 }
 
-/// Gives sizes of which nothing is known the values that the network's guards want.
+/// Sets symbols without a range to values that the guards allow.
 fn agree(network: &mut Network) {
     /// Each mends one guard; models have no more that data could break.
     const ROUNDS: usize = 64;
@@ -245,7 +245,7 @@ mod tests {
             let inputs = [Some(x), Some(weight)];
             x = network.add_layer("conv", &ops::conv::DEF, attrs([]), &inputs).unwrap()[0];
         }
-        settle(&mut network);
+        choose(&mut network);
         let opt: Vec<_> = ["n", "h", "w"].iter().map(|name| network.symbols[*name].opt).collect();
         assert_eq!(opt, [1, 64, 16]);
     }
@@ -290,7 +290,7 @@ mod tests {
         ] {
             let mut network = convolution(dims, turned);
             let names: Vec<&str> = dims.iter().copied().filter(|dim| dim.parse::<i64>().is_err()).collect();
-            assert!(assume(&mut network).unwrap().is_some());
+            assert!(assign(&mut network).unwrap().is_some());
             assert_eq!(opt_of(&network, &names), sizes, "{dims:?}");
         }
     }
@@ -302,7 +302,7 @@ mod tests {
         let y = g.op("Mul", &[ids, mask]);
         g.output(y);
         let mut network = unsaid(g);
-        let note = assume(&mut network).unwrap().unwrap();
+        let note = assign(&mut network).unwrap().unwrap();
         assert_eq!(opt_of(&network, &["batch", "length"]), [1, 128]);
         assert!(
             note.ends_with(r#"input_shapes={"ids": (1, 128), "mask": (1, 128)}"#),
@@ -311,7 +311,7 @@ mod tests {
         let mut batch = Graph::new();
         let x = batch.input("x", "batch 8");
         batch.output(x);
-        assert_eq!(assume(&mut unsaid(batch)).unwrap(), None);
+        assert_eq!(assign(&mut unsaid(batch)).unwrap(), None);
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
             max: 64,
         };
         said.set_range("h", range).unwrap();
-        assume(&mut said).unwrap();
+        assign(&mut said).unwrap();
         assert_eq!(opt_of(&said, &["h", "w"]), [48, 224]);
         let mut g = Graph::new();
         let x = g.input("x", "n 3 h h");
@@ -332,7 +332,7 @@ mod tests {
         let y = g.op("Add", &[y, table]);
         g.output(y);
         let mut network = unsaid(g);
-        assume(&mut network).unwrap();
+        assign(&mut network).unwrap();
         assert_eq!(opt_of(&network, &["h"]), [384]);
     }
 }

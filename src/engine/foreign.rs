@@ -27,7 +27,7 @@ fn simplify(
     config: &BuilderConfig,
     keeps_whole: &dyn Fn(&Network, LayerId) -> bool,
 ) -> Result<Network> {
-    default_dims::settle(&mut network);
+    default_dims::choose(&mut network);
     let settings = passes::Settings {
         compute: config.compute,
         tf32: config.tf32,

@@ -41,7 +41,7 @@ pub(super) fn staged(
     } in cuts
     {
         if let Some(mut part) = part {
-            default_dims::settle(&mut part);
+            default_dims::choose(&mut part);
             let part = build_guessed(part, guessed, precision, &config, providers, cache)?;
             stage.engine = Some(Arc::new(part));
         }
@@ -143,7 +143,7 @@ fn body_engine(
 ) -> Result<Engine> {
     let mut network = (*body.0).clone();
     network.take_ranges(|name| around.symbols.get(name).copied());
-    default_dims::settle(&mut network);
+    default_dims::choose(&mut network);
     let guessed = network.symbols.keys().any(|name| !around.symbols.contains_key(name));
     match stages::cut(&network)? {
         Some(cuts) => staged(network, cuts, config.clone(), providers, cache),

@@ -9,7 +9,7 @@ mod effort;
 mod emit;
 pub mod kernel;
 pub mod layout;
-pub mod place;
+pub mod placement;
 pub mod program;
 pub mod provider;
 mod region_benchmark;

@@ -10,7 +10,7 @@ use crate::plan::effort::{self, Effort};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::program::operand;
 use crate::plan::timing::{self, Times, TimingCache};
-use crate::plan::{Alias, Form, Provider, Request, Settings, place};
+use crate::plan::{Alias, Form, Provider, Request, Settings, placement};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -216,7 +216,7 @@ impl Tuner<'_> {
             return Ok(false);
         }
         let (inputs, outputs) = self.operands(group, form)?;
-        Ok(place::is_free(&alias, &inputs, &outputs))
+        Ok(placement::is_free(&alias, &inputs, &outputs))
     }
 
     fn request<'b>(&'b self, form: &'b Form, inputs: &'b [Operand], outputs: &'b [Operand]) -> Request<'b> {

@@ -2,7 +2,7 @@
 
 use crate::device::Space;
 use crate::plan::Instance;
-use crate::plan::place::{Home, Places};
+use crate::plan::placement::{Home, Placement};
 use crate::plan::program::{Program, SlotId};
 use crate::runtime::bindings::ArrayOperand;
 use crate::runtime::constants::Fixed;
@@ -47,7 +47,7 @@ impl Address {
 /// Tells each run where its operands lie.
 pub(super) struct Linker<'a> {
     pub program: &'a Program,
-    pub places: &'a Places,
+    pub places: &'a Placement,
     pub fixed: &'a [Option<Fixed>],
     pub runs: Vec<Run>,
     pub operands_of_arrays: Vec<ArrayOperand>,

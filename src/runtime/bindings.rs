@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::network::guard_pages;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::place::{Home, Places};
+use crate::plan::placement::{Home, Placement};
 use crate::plan::program::{Program, SlotId};
 use crate::plan::{Call, Form, Provider, Request};
 use crate::runtime::segment::{CallState, Run};
@@ -72,7 +72,7 @@ struct ArrayBinding {
 const SMALL: usize = 1 << 20;
 
 impl Bindings {
-    pub fn new(program: &Program, runs: &[Run], places: &Places, operands_of_arrays: Vec<ArrayOperand>) -> Self {
+    pub fn new(program: &Program, runs: &[Run], places: &Placement, operands_of_arrays: Vec<ArrayOperand>) -> Self {
         let mut arrays: Vec<ArrayBinding> = vec![];
         let mut numbered = vec![];
         for patch in operands_of_arrays {
@@ -244,7 +244,7 @@ struct CopyElision {
 
 impl CopyElision {
     /// `None` where the memory of the copy holds something else, too.
-    fn of(program: &Program, runs: &[Run], places: &Places, patch: &ArrayOperand) -> Option<Self> {
+    fn of(program: &Program, runs: &[Run], places: &Placement, patch: &ArrayOperand) -> Option<Self> {
         let run = &runs[patch.run];
         let step = &program.steps[run.step];
         if !step.layers.is_empty() || step.inputs.len() != 1 || patch.offset != 0 {

@@ -2,7 +2,7 @@
 
 use crate::device::Space;
 use crate::device::in_sequence;
-use crate::plan::place::Home;
+use crate::plan::placement::Home;
 use crate::runtime::segment::Run;
 use std::ops::Range;
 

@@ -8,7 +8,7 @@ mod table;
 
 use crate::error::{Error, Result};
 use crate::network::dim::Dim;
-use crate::network::dim::build::{Algebra, Step};
+use crate::network::dim::build::{Algebra, BinaryOp};
 use crate::network::op::TensorType;
 use crate::network::plugin::{Held, Prepared};
 use crate::providers::plugin::library::abi::{self, Expr, Exprs, Shape};
@@ -111,14 +111,14 @@ impl Algebra for Outside<'_> {
         given.ok_or_else(|| Error::internal("TensorRT gives other inputs than the layer has"))
     }
 
-    fn step(&mut self, step: Step, left: Expr, right: Expr) -> Result<Expr> {
-        let number = match step {
-            Step::Add => 0,
-            Step::Multiply => 1,
-            Step::Max => 2,
-            Step::Min => 3,
-            Step::FloorDivide => 7,
-            Step::CeilDivide => 8,
+    fn binary(&mut self, op: BinaryOp, left: Expr, right: Expr) -> Result<Expr> {
+        let number = match op {
+            BinaryOp::Add => 0,
+            BinaryOp::Multiply => 1,
+            BinaryOp::Max => 2,
+            BinaryOp::Min => 3,
+            BinaryOp::FloorDivide => 7,
+            BinaryOp::CeilDivide => 8,
         };
         let mut made = Expr::default();
         let operation = self.exprs.operation;

@@ -1,6 +1,6 @@
 //! Products with all that follows as one graph of cuDNN, whose engines are compiled for it.
 
-use super::follow::{Place, place};
+use super::follow::{Indexing, indexing};
 use super::problem::Problem;
 use crate::error::Result;
 use crate::network::attr::Read;
@@ -11,7 +11,7 @@ use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::build_queue;
 use crate::providers::cuda::kernels::conv::lazy::{LazyInstance, get_or_try_init};
 pub use crate::providers::cuda::library::cudnn::product::Product;
-use crate::providers::cuda::library::cudnn::product::{ALIGNMENT, Function, Matrix, Step, Value};
+use crate::providers::cuda::library::cudnn::product::{ALIGNMENT, Function, Matrix, PointwiseOp, Value};
 use crate::providers::cuda::library::cudnn::{Plan, supported};
 use std::sync::{Arc, OnceLock};
 
@@ -26,9 +26,9 @@ const FEWEST_MULTIPLICATIONS: usize = 1 << 24;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steps {
     /// The steps.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PointwiseOp>,
     /// What they read besides.
-    pub operands: Vec<(TensorId, Place)>,
+    pub operands: Vec<(TensorId, Indexing)>,
 }
 
 impl Steps {
@@ -55,10 +55,10 @@ impl Steps {
         same.then_some(found)
     }
 
-    fn step(&mut self, network: &Network, result: TensorId, given: &[TensorId], layer: &Layer) -> Option<Step> {
+    fn step(&mut self, network: &Network, result: TensorId, given: &[TensorId], layer: &Layer) -> Option<PointwiseOp> {
         let inside = |t: TensorId| given.iter().position(|&other| other == t);
         match *layer.inputs.as_slice() {
-            [Some(x)] => Some(Step {
+            [Some(x)] => Some(PointwiseOp {
                 function: unary(layer)?,
                 x: inside(x)?,
                 other: None,
@@ -67,7 +67,7 @@ impl Steps {
                 let function = binary(layer)?;
                 let turns = matches!(function, Function::Add | Function::Mul);
                 let (x, other) = if inside(a).is_none() && turns { (b, a) } else { (a, b) };
-                Some(Step {
+                Some(PointwiseOp {
                     function,
                     x: inside(x)?,
                     other: Some(match inside(other) {
@@ -83,8 +83,8 @@ impl Steps {
     fn operand(&mut self, network: &Network, result: TensorId, tensor: TensorId) -> Option<Value> {
         // One tensor of a graph is one step's.
         let known = self.operands.iter().any(|(other, _)| *other == tensor);
-        let place = place(network, tensor, result).filter(|_| !known)?;
-        self.operands.push((tensor, place));
+        let found = indexing(network, tensor, result).filter(|_| !known)?;
+        self.operands.push((tensor, found));
         Some(Value::Operand(self.operands.len() - 1))
     }
 
@@ -129,10 +129,10 @@ impl Steps {
                 strides: [if one { rows * columns } else { steps[side] }, row, column],
             }
         };
-        let sizes = |place: Place| match place {
-            Place::Element => [batches, m, n],
-            Place::Column => [1, 1, n],
-            Place::Only => [1, 1, 1],
+        let sizes = |indexing: Indexing| match indexing {
+            Indexing::Element => [batches, m, n],
+            Indexing::Column => [1, 1, n],
+            Indexing::Scalar => [1, 1, 1],
         };
         let sides = [side(0, m, k), side(1, k, n)];
         // Two matrices give one result, however many there should be of it.
@@ -145,7 +145,7 @@ impl Steps {
             operands: self
                 .operands
                 .iter()
-                .map(|&(_, place)| Matrix::dense(sizes(place)))
+                .map(|&(_, indexing)| Matrix::dense(sizes(indexing)))
                 .collect(),
             steps: self.steps.clone(),
         })

@@ -26,7 +26,7 @@ use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::library::cublaslt::{CHOICES, Epilogue};
 use behind::Behind;
-use follow::Place;
+use follow::Indexing;
 use fused::{Fused, Product};
 use library::{Calls, Multiplying, Slots, Steps, Wanted};
 use own::Written;
@@ -96,7 +96,7 @@ fn single(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Ar
     let bytes = network[behind.output].ty.dtype.size();
     let lent = |&at: &usize| {
         let (tensor, place) = behind.operands[at];
-        place == Place::Element && network[tensor].ty.dtype.size() == bytes
+        place == Indexing::Element && network[tensor].ty.dtype.size() == bytes
     };
     let fused = fused.map(|(product, operands)| {
         let slots = operands.iter().filter_map(|&(tensor, _)| slot(Some(tensor)));

@@ -76,7 +76,7 @@ fn alike(scope: &Scope, products: &[LayerId]) -> Option<Vec<Vec<LayerId>>> {
         let groups = follow::groups(&Scope { layer, ..*scope }).into_iter();
         let with_code = groups.map(move |layers| (Behind::new(network, product, &layers), layers));
         let held = |(behind, _): &(Behind, Vec<LayerId>)| {
-            let constant = |(tensor, _): &(TensorId, follow::Place)| network[*tensor].constant().is_some();
+            let constant = |(tensor, _): &(TensorId, follow::Indexing)| network[*tensor].constant().is_some();
             behind.operands.iter().all(constant)
         };
         with_code.filter(held).map(|(behind, layers)| (behind.text, layers))
