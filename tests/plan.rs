@@ -95,21 +95,24 @@ fn memory_is_never_shared_wrongly() {
             })
             .collect();
         let want = reference::evaluate(&network, &inputs).unwrap();
-        let near = Toy::new(false, true);
-        let providers = |far: Option<bool>| -> Vec<Arc<dyn Provider>> {
-            let far = far.map(|all| Arc::new(Toy::new(true, all)) as Arc<dyn Provider>);
-            far.into_iter()
-                .chain([Arc::new(near.clone()) as Arc<dyn Provider>])
-                .collect()
+        let farther = Toy {
+            far: Some(1),
+            ..Toy::new(true, true)
         };
-        let build = |far| Engine::build(network.clone(), BuilderConfig::default(), &providers(far)).unwrap();
+        // The far ones, and where the caller's arrays are: with two devices tensors go from one to the other.
         let cases = [
-            (None, false),
-            (Some(false), false),
-            (Some(false), true),
-            (Some(true), true),
+            (vec![], false),
+            (vec![Toy::new(true, false)], false),
+            (vec![Toy::new(true, false)], true),
+            (vec![Toy::new(true, true)], true),
+            (vec![Toy::new(true, false), farther], true),
         ];
-        let results = cases.map(|(two, far)| run(Arc::new(build(two)), &inputs, far));
+        let build = |toys: Vec<Toy>| {
+            let toys = toys.into_iter().chain([Toy::new(false, true)]);
+            let providers: Vec<_> = toys.map(|toy| Arc::new(toy) as Arc<dyn Provider>).collect();
+            Engine::build(network.clone(), BuilderConfig::default(), &providers).unwrap()
+        };
+        let results = cases.map(|(toys, far)| run(Arc::new(build(toys)), &inputs, far));
         for (got, want) in results.iter().flat_map(|got| got.iter().zip(&want)) {
             let close = got
                 .to_f64()

@@ -9,7 +9,7 @@ use crate::network::dtype::DType;
 use crate::network::reference::bind;
 use crate::runtime::bindings::ArrayAddress;
 use crate::runtime::context_memory::ContextMemory;
-use crate::runtime::instance::{ProgramInstance, StepTime, describe};
+use crate::runtime::instance::{KernelTime, ProgramInstance, describe};
 use crate::runtime::streams::CallerStream;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub struct LayerTime {
     pub nanoseconds: u64,
 }
 
-/// Instances for so many shapes are kept; the least recently used one goes first. One that a caller recorded stays.
+/// Instances for so many shapes are kept; the least recently used one goes first. One that a caller captured stays.
 const KEPT_SHAPES: usize = 8;
 
 /// The state of one call: instances of the engine's programs at the shapes that came lately, on one ground.
@@ -150,7 +150,7 @@ impl ExecutionContext {
                 let ready = match made {
                     Err(e) if e.kind() == ErrorKind::Memory && !self.ready.is_empty() => {
                         // What is kept for other shapes is only kept to be quick.
-                        self.ready.retain(|ready| ready.instance.is_recorded());
+                        self.ready.retain(|ready| ready.instance.is_captured());
                         self.ground.clear()?;
                         self.instantiate(inputs)?
                     }
@@ -159,7 +159,7 @@ impl ExecutionContext {
                 let mut kept = 1;
                 self.ready.retain(|ready| {
                     kept += 1;
-                    kept <= KEPT_SHAPES || ready.instance.is_recorded()
+                    kept <= KEPT_SHAPES || ready.instance.is_captured()
                 });
                 self.ready.insert(0, ready);
             }
@@ -239,9 +239,9 @@ impl ExecutionContext {
         self.ready.iter_mut().try_for_each(|ready| ready.instance.finish())
     }
 
-    /// Whether a caller recorded a call, and so may run it again in this context's memory at any time.
-    pub fn is_recorded(&self) -> bool {
-        self.ready.iter().any(|ready| ready.instance.is_recorded())
+    /// Whether the caller captured a call into a graph of his own, and so may launch it again in this context's memory at any time.
+    pub fn is_captured(&self) -> bool {
+        self.ready.iter().any(|ready| ready.instance.is_captured())
     }
 
     /// As [`ExecutionContext::run`], timing each kernel.
@@ -255,7 +255,7 @@ impl ExecutionContext {
         // SAFETY: the caller vouches for the addresses.
         let times = unsafe { self.current()?.profile(inputs, outputs) }?;
         let program = self.current()?.program().clone();
-        let named = |time: StepTime| LayerTime {
+        let named = |time: KernelTime| LayerTime {
             layers: describe(&program, &program.steps[time.step]),
             implementation: time.implementation,
             nanoseconds: time.nanoseconds,

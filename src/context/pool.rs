@@ -17,8 +17,8 @@ pub struct ContextPool {
 
 struct State {
     idle: Vec<ExecutionContext>,
-    /// Those whose calls a caller has recorded: his recordings go on working in their memory.
-    recorded: Vec<ExecutionContext>,
+    /// Those whose calls a caller captured: his graphs go on working in their memory.
+    captured: Vec<ExecutionContext>,
     lent: usize,
     process: u32,
 }
@@ -35,7 +35,7 @@ impl ContextPool {
     pub fn new(engine: Arc<Engine>, limit: usize) -> Self {
         let state = State {
             idle: vec![],
-            recorded: vec![],
+            captured: vec![],
             lent: 0,
             process: std::process::id(),
         };
@@ -85,8 +85,8 @@ impl ContextPool {
     /// If some of it failed, or something was wrong with its data; names the layer.
     pub fn finish(&self) -> Result<()> {
         let mut state = self.lock();
-        let State { idle, recorded, .. } = &mut *state;
-        idle.iter_mut().chain(recorded).try_for_each(ExecutionContext::finish)
+        let State { idle, captured, .. } = &mut *state;
+        idle.iter_mut().chain(captured).try_for_each(ExecutionContext::finish)
     }
 
     fn take(&self, state: &mut State) -> Option<Lent<'_>> {
@@ -118,7 +118,7 @@ impl Drop for Lent<'_> {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         match self.context.take() {
-            Some(context) if context.is_recorded() => state.recorded.push(context),
+            Some(context) if context.is_captured() => state.captured.push(context),
             context => state.idle.extend(context),
         }
         if state.process == self.process {

@@ -37,6 +37,12 @@ impl Device for Host {
         Ok(Box::new(Host))
     }
 
+    unsafe fn copy(&self, to: *mut u8, from: *const u8, bytes: usize, _stream: &dyn Stream) -> Result<()> {
+        // SAFETY: the caller's promise; ranges may overlap.
+        unsafe { std::ptr::copy(from, to, bytes) };
+        Ok(())
+    }
+
     fn follow_default(&self, _stream: &dyn Stream) -> Result<()> {
         Ok(())
     }

@@ -163,6 +163,15 @@ pub trait Device: Send + Sync {
     /// If the device has none left.
     fn event(&self) -> Result<Box<dyn Event>>;
 
+    /// Copies bytes within its memory, or between its memory and that of the processor or of another device of its kind.
+    ///
+    /// # Safety
+    /// Both ranges must hold so many bytes, and not be freed before the stream is synchronized.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    unsafe fn copy(&self, to: *mut u8, from: *const u8, bytes: usize, stream: &dyn Stream) -> Result<()>;
+
     /// Lets what goes into a stream from now on wait for what the device's default stream holds: the arrays of a caller who
     /// names no stream may be written there.
     ///

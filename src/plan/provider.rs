@@ -152,7 +152,8 @@ pub trait Provider: Send + Sync {
     /// A kernel that brings a tensor from one layout to another.
     fn reorder(&self, from: Layout, to: Layout, ty: &TensorType) -> Arc<dyn Kernel>;
 
-    /// A kernel that copies between its space and the processor's memory, either way; `None` where they are the same.
+    /// A kernel that copies between its space and the processor's memory, either way, or from another device of its kind; `None`
+    /// where its space is the processor's memory.
     fn transfer(&self) -> Option<Arc<dyn Kernel>> {
         None
     }

@@ -1,7 +1,7 @@
 //! The forms of kernels at the shapes to optimise for, with their times.
 
 use crate::device::Space;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::network::dim::Binding;
 use crate::network::{Network, TensorId};
 use crate::plan::choose::{Choice, Edge};
@@ -264,8 +264,10 @@ impl Tuner<'_> {
             return Ok(guess);
         }
         match timing::unless_reference(provider, &*group.candidate.kernel, &request, |_| Ok(guess)) {
-            // Where nothing is timed, a form that does not fit these shapes may fit those that come.
-            Err(_) if self.settings.optimization_level == 0 => Ok(guess),
+            // Where nothing is timed, a form that does not fit these shapes may fit those that come; others go first.
+            Err(error) if self.settings.optimization_level == 0 && error.kind() != ErrorKind::Interrupted => {
+                Ok(timing::REFERENCE_TIME)
+            }
             found => found,
         }
     }

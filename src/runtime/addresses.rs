@@ -1,26 +1,26 @@
-//! From places to addresses: what each kernel of an instance reads, writes and works in.
+//! From offsets to addresses: what each launch reads, writes and works in.
 
 use crate::device::Space;
 use crate::plan::Instance;
 use crate::plan::placement::{Home, Placement};
 use crate::plan::program::{Program, SlotId};
-use crate::runtime::bindings::ArrayOperand;
+use crate::runtime::bindings::BoundOperand;
 use crate::runtime::constants::Fixed;
-use crate::runtime::dependencies::{Extent, Touched};
-use crate::runtime::segment::Run;
+use crate::runtime::dependencies::{Accesses, Extent};
+use crate::runtime::segment::Launch;
 
-/// Where an operand lies.
+/// Where an operand of a launch is.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Address {
-    /// So far into the arena of a memory.
+    /// At this offset of the arena of a memory.
     Arena(Space, usize),
     /// In memory of its own, or nowhere.
     Fixed(*mut u8),
-    /// In an array of the caller, which each call tells.
+    /// In an array of the caller: another one in each call.
     Caller,
 }
 
-/// Where all operands of a run lie.
+/// Where all operands of a launch are.
 pub(super) struct Addresses {
     pub inputs: Vec<Address>,
     pub outputs: Vec<Address>,
@@ -28,11 +28,11 @@ pub(super) struct Addresses {
 }
 
 /// The first byte of the arena of each memory.
-pub(super) type Bases = Vec<(Space, *mut u8)>;
+pub(super) type ArenaBases = Vec<(Space, *mut u8)>;
 
 impl Address {
-    /// Its address; `None` where only a call tells it.
-    pub fn address(self, bases: &Bases) -> Option<*mut u8> {
+    /// The address, where arenas begin there; `None` for an array of the caller.
+    pub fn at(self, bases: &ArenaBases) -> Option<*mut u8> {
         match self {
             Address::Arena(space, offset) => {
                 let base = bases.iter().find(|(of, _)| *of == space);
@@ -44,34 +44,34 @@ impl Address {
     }
 }
 
-/// Tells each run where its operands lie.
+/// Makes launches out of instances, with the addresses of their operands.
 pub(super) struct Linker<'a> {
     pub program: &'a Program,
     pub places: &'a Placement,
     pub fixed: &'a [Option<Fixed>],
-    pub runs: Vec<Run>,
-    pub operands_of_arrays: Vec<ArrayOperand>,
+    pub launches: Vec<Launch>,
+    pub bound: Vec<BoundOperand>,
 }
 
 impl Linker<'_> {
-    /// Adds the run of a step, whose workspace lies at this offset of its arena.
+    /// Adds the launch of a step, whose workspace is at this offset of its arena.
     pub fn link(&mut self, step: usize, instance: Box<dyn Instance>, workspace: usize) {
         let slots = &self.program.steps[step];
         let space = self.program.providers[slots.provider].space();
-        let mut touched = self.touched(step, instance.pdl_wait_inputs());
+        let mut accesses = self.accesses(step, instance.pdl_wait_inputs());
         let scratch = Extent::of(Home::Arena(workspace), space, 0, instance.workspace());
-        touched.writes.extend(scratch);
+        accesses.writes.extend(scratch);
         let addresses = Addresses {
             inputs: self.addresses(&slots.inputs, false),
             outputs: self.addresses(&slots.outputs, true),
             workspace: Address::Arena(space, workspace),
         };
-        self.runs.push(Run::new(step, instance, addresses, touched));
+        self.launches.push(Launch::new(step, instance, addresses, accesses));
     }
 
-    /// Where the slots of the next run lie; the arrays of the caller among them are to be patched.
+    /// Where the slots of the next launch are; those in arrays of the caller are noted, to be bound in each call.
     fn addresses(&mut self, slots: &[SlotId], writes: bool) -> Vec<Address> {
-        let (places, fixed, run) = (self.places, self.fixed, self.runs.len());
+        let (places, fixed, launch) = (self.places, self.fixed, self.launches.len());
         let mut addresses = vec![];
         for (operand, &slot) in slots.iter().enumerate() {
             let (home, offset) = (places.homes[slot], places.offsets[slot]);
@@ -79,14 +79,12 @@ impl Linker<'_> {
                 Home::Arena(start) => Address::Arena(self.program.slots[slot].space, start + offset),
                 Home::Fixed => {
                     // A view of a constant lies where the constant does.
-                    let resources = fixed[slot].as_ref().or(fixed[places.root(slot)].as_ref());
-                    Address::Fixed(resources.map_or(std::ptr::null_mut(), |resources| {
-                        resources.address().wrapping_add(offset)
-                    }))
+                    let held = fixed[slot].as_ref().or(fixed[places.root(slot)].as_ref());
+                    Address::Fixed(held.map_or(std::ptr::null_mut(), |held| held.address().wrapping_add(offset)))
                 }
                 Home::Input(_) | Home::Output(_) => {
-                    self.operands_of_arrays.push(ArrayOperand {
-                        run,
+                    self.bound.push(BoundOperand {
+                        launch,
                         operand,
                         writes,
                         home,
@@ -99,8 +97,9 @@ impl Linker<'_> {
         addresses
     }
 
-    /// What a step reads and writes in the arenas, the inputs behind some early; of a slice, all that it is a slice of.
-    fn touched(&self, step: usize, waits_for: usize) -> Touched {
+    /// What a step reads and writes in the arenas, inputs from `pdl_wait_inputs` on perhaps before its PDL wait; of a slice, all that
+    /// it is a slice of.
+    fn accesses(&self, step: usize, pdl_wait_inputs: usize) -> Accesses {
         let places = self.places;
         let extents = |slots: &[SlotId]| {
             let one = |&slot: &SlotId| {
@@ -116,10 +115,10 @@ impl Linker<'_> {
             slots.iter().filter_map(one).collect()
         };
         let step = &self.program.steps[step];
-        Touched {
+        Accesses {
             reads: extents(&step.inputs),
             writes: extents(&step.outputs),
-            early: extents(step.inputs.get(waits_for..).unwrap_or_default()),
+            before_wait: extents(step.inputs.get(pdl_wait_inputs..).unwrap_or_default()),
         }
     }
 }

@@ -1,40 +1,38 @@
-//! A recording that is made when it is first wanted, and given up where it can't be made.
+//! A graph that is captured when it is first wanted; where capture keeps failing, its kernels are launched one by one.
 
 use crate::device::Graph;
 use crate::error::Result;
-
 use crate::runtime::executable::Executable;
 
-/// Perhaps a recording.
+/// A graph, once it is captured.
 #[derive(Default)]
 pub(super) struct CapturedGraph {
-    made: Option<Box<dyn Graph>>,
+    graph: Option<Box<dyn Graph>>,
     failures: u32,
 }
 
-/// What failed once may have lacked memory just then; what failed so often fails always, and each attempt takes longer than
-/// a call.
+/// A single failure may be a passing lack of memory; each attempt takes longer than a call.
 const ATTEMPTS: u32 = 3;
 
 impl CapturedGraph {
-    /// The recording, if there is one.
-    pub fn made(&mut self) -> Option<&mut (dyn Graph + 'static)> {
-        self.made.as_deref_mut()
+    /// The graph, if it was captured.
+    pub fn get(&mut self) -> Option<&mut (dyn Graph + 'static)> {
+        self.graph.as_deref_mut()
     }
 
-    /// Makes it, unless it is there or was given up. Whoever goes on without one does the same work more slowly, and says
-    /// what fails if that does, too; that it was given up stands in the program's report.
-    pub fn make(&mut self, program: &Executable, record: impl FnOnce() -> Result<Box<dyn Graph>>) {
-        if self.made.is_some() || self.failures >= ATTEMPTS {
+    /// Captures it, unless that was done or given up. That it was given up stands in the program's report.
+    pub fn capture(&mut self, program: &Executable, capture: impl FnOnce() -> Result<Box<dyn Graph>>) {
+        if self.graph.is_some() || self.failures >= ATTEMPTS {
             return;
         }
-        match record() {
-            Ok(recording) => self.made = Some(recording),
+        match capture() {
+            Ok(graph) => self.graph = Some(graph),
             Err(error) => {
                 self.failures += 1;
                 if self.failures == ATTEMPTS {
-                    let reason = format!("a recording failed, so that its kernels are launched one by one: {error}");
-                    program.degrade(reason);
+                    program.degrade(format!(
+                        "a recording failed, so that its kernels are launched one by one: {error}"
+                    ));
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! What the programs of a context have in common, at whatever shapes: an arena in each memory, and streams. A context runs one
-//! call at a time, so each of them may use all of it.
+//! What the programs of a context share, at whatever shapes: an arena in each memory, and streams. A context runs one call at a
+//! time, so each of them may use all of it.
 
 use crate::device::{Memory, Space};
 use crate::error::{ErrorKind, Result};
@@ -7,11 +7,11 @@ use crate::plan::Provider;
 use crate::runtime::streams::Streams;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The memory on which the programs of a context run: all that share it run one at a time.
+/// Memory and streams of a context. Programs that share them run one at a time.
 #[derive(Clone, Default)]
 pub struct ContextMemory(Arc<Mutex<Resources>>);
 
-/// What lies there.
+/// The streams and arenas themselves.
 #[derive(Default)]
 pub(super) struct Resources {
     // Before the arenas, so that nothing works in these any longer when they go.
@@ -26,7 +26,7 @@ impl ContextMemory {
     /// If work that used them failed.
     pub fn clear(&self) -> Result<()> {
         let mut resources = self.lock();
-        resources.streams.finish()?;
+        resources.streams.synchronize()?;
         resources.arenas.clear();
         Ok(())
     }
@@ -56,7 +56,7 @@ impl Resources {
             return Ok(arena.clone());
         }
         // Work of calls that have returned may still use the one that goes.
-        self.streams.finish()?;
+        self.streams.synchronize()?;
         let before = self.arenas.iter().position(|(of, _)| *of == space);
         // It goes first: there may not be memory for both.
         let before = before.map(|at| self.arenas.swap_remove(at).1.bytes());

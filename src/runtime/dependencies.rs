@@ -1,18 +1,18 @@
-//! Which runs of a recording may go on beside each other: those that touch no common memory, or only read it.
+//! Which launches depend on which: those that access common memory, unless both only read it.
 
 use crate::device::Space;
 use crate::device::in_sequence;
 use crate::plan::placement::Home;
-use crate::runtime::segment::Run;
+use crate::runtime::segment::Launch;
 use std::ops::Range;
 
-/// What a run uses of the arenas.
+/// What a launch reads and writes in the arenas.
 #[derive(Default)]
-pub(super) struct Touched {
+pub(super) struct Accesses {
     pub reads: Vec<Extent>,
     pub writes: Vec<Extent>,
-    /// What of it is read before the run has waited for others ([`crate::plan::Instance::pdl_wait_inputs`]).
-    pub early: Vec<Extent>,
+    /// What of it may be read before the PDL wait ([`crate::plan::Instance::pdl_wait_inputs`]).
+    pub before_wait: Vec<Extent>,
 }
 
 /// Bytes of the arena of a memory.
@@ -42,29 +42,29 @@ fn both(a: &[Extent], b: &[Extent]) -> bool {
     a.iter().any(|a| b.iter().any(|b| a.meets(b)))
 }
 
-impl Touched {
-    /// Whether one of two runs has to wait for the other.
+impl Accesses {
+    /// Whether one of two launches has to wait for the other.
     fn meets(&self, other: &Self) -> bool {
         both(&self.writes, &other.writes) || both(&self.writes, &other.reads) || both(&self.reads, &other.writes)
     }
 }
 
-/// More runs than this are recorded one after another: looking at all pairs would take too long.
+/// More launches than this are captured one after another: looking at all pairs would take too long.
 const MOST: usize = 4_000;
 
-/// For each run those before it that it has to wait for, without those that these wait for themselves.
-pub(super) fn after(runs: &[Run]) -> Vec<Vec<usize>> {
-    if runs.len() > MOST {
-        return in_sequence(runs.len());
+/// For each launch those before it on which it depends, without those on which these depend themselves.
+pub(super) fn predecessors(launches: &[Launch]) -> Vec<Vec<usize>> {
+    if launches.len() > MOST {
+        return in_sequence(launches.len());
     }
-    let words = runs.len().div_ceil(64);
+    let words = launches.len().div_ceil(64);
     let mut before: Vec<Vec<u64>> = vec![];
     let mut found = vec![];
-    for (number, run) in runs.iter().enumerate() {
+    for (number, launch) in launches.iter().enumerate() {
         let (mut known, mut direct) = (vec![0u64; words], vec![]);
         for other in (0..number).rev() {
             let implied = known[other / 64] >> (other % 64) & 1 == 1;
-            if !implied && run.touched.meets(&runs[other].touched) {
+            if !implied && launch.accesses.meets(&launches[other].accesses) {
                 direct.push(other);
                 known[other / 64] |= 1 << (other % 64);
                 known
@@ -79,20 +79,20 @@ pub(super) fn after(runs: &[Run]) -> Vec<Vec<usize>> {
     found
 }
 
-/// Lets those runs be full_barrier from what is before them in their stream that would read early what may still be written there.
-/// Only what no run between them waits for can be: a kernel lets the next one begin when it has waited itself. Ours do, and
+/// Marks the launches that may read before their PDL wait what a predecessor still writes: these need a full barrier. A launch
+/// in between that depends on the writer makes that unnecessary, since a kernel triggers only behind its own wait: ours do, and
 /// those of cuBLASLt and cuDNN were seen to on an H200.
-pub(super) fn part(runs: &mut [Run]) {
-    if runs.iter().all(|run| run.touched.early.is_empty()) {
+pub(super) fn place_full_barriers(launches: &mut [Launch]) {
+    if launches.iter().all(|launch| launch.accesses.before_wait.is_empty()) {
         return;
     }
-    for (number, before) in after(runs).into_iter().enumerate() {
-        let early = &runs[number].touched.early;
+    for (number, before) in predecessors(launches).into_iter().enumerate() {
+        let before_wait = &launches[number].accesses.before_wait;
         let unfinished = |&other: &usize| {
-            let other: &Run = &runs[other];
-            other.instance.pdl_triggers() && both(early, &other.touched.writes)
+            let other: &Launch = &launches[other];
+            other.instance.pdl_triggers() && both(before_wait, &other.accesses.writes)
         };
-        runs[number].full_barrier = before.iter().any(unfinished);
+        launches[number].full_barrier = before.iter().any(unfinished);
     }
 }
 
@@ -104,27 +104,27 @@ mod tests {
     use crate::runtime::addresses::{Address, Addresses};
 
     #[test]
-    fn who_only_reads_the_same_waits_for_nobody() {
+    fn launches_that_only_read_the_same_are_independent() {
         let within = |bytes, space| Extent { space, bytes };
-        let touched = |reads, writes| Touched {
+        let accesses = |reads, writes| Accesses {
             reads: vec![within(reads, Space::Host)],
             writes: vec![within(writes, Space::Host)],
-            early: vec![],
+            before_wait: vec![],
         };
-        let (a, b) = (touched(0..4, 4..8), touched(0..4, 8..12));
+        let (a, b) = (accesses(0..4, 4..8), accesses(0..4, 8..12));
         assert!(!a.meets(&b));
-        assert!(touched(7..9, 20..21).meets(&a));
-        assert!(touched(20..21, 3..4).meets(&a));
-        assert!(touched(40..41, 0..30).meets(&b));
-        let far = Touched {
+        assert!(accesses(7..9, 20..21).meets(&a));
+        assert!(accesses(20..21, 3..4).meets(&a));
+        assert!(accesses(40..41, 0..30).meets(&b));
+        let far = Accesses {
             reads: vec![],
             writes: vec![within(0..30, Space::Device(0))],
-            early: vec![],
+            before_wait: vec![],
         };
         assert!(!far.meets(&a) && far.meets(&far));
     }
 
-    /// What reads some inputs early, and may or may not give way.
+    /// What reads some inputs before its wait, and may or may not trigger early.
     struct Hasty(bool);
 
     impl Instance for Hasty {
@@ -142,35 +142,35 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_early_what_may_still_be_written_is_parted_from_it() {
+    fn who_reads_before_its_wait_what_may_still_be_written_needs_a_full_barrier() {
         let extent = |at: usize| Extent {
             space: Space::Device(0),
             bytes: at..at + 1,
         };
-        let run = |gives_way, reads: &[usize], early: &[usize], writes: usize| {
-            let touched = Touched {
-                reads: reads.iter().chain(early).map(|&at| extent(at)).collect(),
+        let launch = |pdl_triggers, reads: &[usize], before_wait: &[usize], writes: usize| {
+            let accesses = Accesses {
+                reads: reads.iter().chain(before_wait).map(|&at| extent(at)).collect(),
                 writes: vec![extent(writes)],
-                early: early.iter().map(|&at| extent(at)).collect(),
+                before_wait: before_wait.iter().map(|&at| extent(at)).collect(),
             };
             let addresses = Addresses {
                 inputs: vec![],
                 outputs: vec![],
                 workspace: Address::Fixed(std::ptr::null_mut()),
             };
-            Run::new(0, Box::new(Hasty(gives_way)), addresses, touched)
+            Launch::new(0, Box::new(Hasty(pdl_triggers)), addresses, accesses)
         };
-        let full_barrier = |mut runs: Vec<Run>| {
-            part(&mut runs);
-            runs.iter().map(|run| run.full_barrier).collect::<Vec<_>>()
+        let full_barrier = |mut launches: Vec<Launch>| {
+            place_full_barriers(&mut launches);
+            launches.iter().map(|launch| launch.full_barrier).collect::<Vec<_>>()
         };
-        // 1 is written, then read early; or waited for by another run in between; or by one that gives way to nobody.
-        let last = || run(true, &[2], &[1], 3);
-        let beside = vec![run(true, &[0], &[], 1), run(true, &[0], &[], 2), last()];
+        // 1 is written, then read before the wait; or another launch in between waits for it; or the writer triggers nothing.
+        let last = || launch(true, &[2], &[1], 3);
+        let beside = vec![launch(true, &[0], &[], 1), launch(true, &[0], &[], 2), last()];
         assert_eq!(full_barrier(beside), [false, false, true]);
-        let between = vec![run(true, &[0], &[], 1), run(true, &[1], &[], 2), last()];
+        let between = vec![launch(true, &[0], &[], 1), launch(true, &[1], &[], 2), last()];
         assert_eq!(full_barrier(between), [false; 3]);
-        let polite = vec![run(false, &[0], &[], 1), run(true, &[0], &[], 2), last()];
+        let polite = vec![launch(false, &[0], &[], 1), launch(true, &[0], &[], 2), last()];
         assert_eq!(full_barrier(polite), [false; 3]);
     }
 }

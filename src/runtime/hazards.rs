@@ -1,5 +1,5 @@
 //! Proves of a program at concrete shapes that each kernel reads what was computed for it: no memory is written anew while
-//! somebody still reads it, views lie where their data does, and runs that touch common memory are ordered.
+//! somebody still reads it, views lie where their data does, and launches that touch common memory are ordered.
 //!
 //! Each byte of memory gets a tag that says which byte of which tensor it holds. The steps are gone through in order: what
 //! they read is compared with what they mean to read, what they write gets new tags. Debug builds do so for every program,
@@ -11,13 +11,13 @@ use crate::plan::Alias;
 use crate::plan::placement::{Home, Placement};
 use crate::plan::program::{Program, SlotId, Step};
 use crate::runtime::dependencies;
-use crate::runtime::segment::Run;
+use crate::runtime::segment::Launch;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Programs whose steps touch more bytes than this are not checked.
 const LARGEST: usize = 32 << 20;
-/// The order of more runs than this is not checked: each pair is looked at.
+/// The order of more launches than this is not checked: each pair is looked at.
 const LONGEST: usize = 600;
 
 /// An element of a slot.
@@ -27,12 +27,17 @@ type Element = (SlotId, usize);
 ///
 /// # Errors
 /// The first read of something else than what was computed; names the tensor.
-pub(super) fn check(program: &Program, places: &Placement, runs: &[Run], scratch: &[(usize, usize)]) -> Result<()> {
-    let touched = program
+pub(super) fn check(
+    program: &Program,
+    places: &Placement,
+    launches: &[Launch],
+    scratch: &[(usize, usize)],
+) -> Result<()> {
+    let accesses = program
         .steps
         .iter()
         .flat_map(|step| step.inputs.iter().chain(&step.outputs));
-    if touched.map(|&slot| places.operands[slot].bytes()).sum::<usize>() > LARGEST {
+    if accesses.map(|&slot| places.operands[slot].bytes()).sum::<usize>() > LARGEST {
         return Ok(());
     }
     let mut memory = Memory {
@@ -45,15 +50,15 @@ pub(super) fn check(program: &Program, places: &Placement, runs: &[Run], scratch
     (0..program.slots.len())
         .filter(given)
         .for_each(|slot| memory.write(slot));
-    let state: HashSet<usize> = runs.iter().map(|run| run.step).collect();
+    let launched: HashSet<usize> = launches.iter().map(|launch| launch.step).collect();
     for (number, step) in program.steps.iter().enumerate() {
         memory.derive(step);
-        if state.contains(&number) {
+        if launched.contains(&number) {
             memory.run(step, scratch[number])?;
         }
     }
     program.outputs.iter().try_for_each(|&slot| memory.read(slot))?;
-    ordered(program, places, runs, scratch)
+    ordered(program, places, launches, scratch)
 }
 
 /// What every byte of arenas and of the caller's arrays holds.
@@ -220,24 +225,24 @@ fn tag_of((slot, element): Element, byte: usize) -> u64 {
     1 + (((slot as u64) << 40) | ((element as u64) << 4) | byte as u64)
 }
 
-/// What a run touches of the arenas, byte by byte.
+/// What a launch accesses in the arenas, byte by byte.
 struct Bytes {
     reads: Vec<(Space, Range<usize>)>,
     writes: Vec<(Space, Range<usize>)>,
 }
 
 impl Bytes {
-    fn of(program: &Program, places: &Placement, run: &Run, (offset, bytes): (usize, usize)) -> Self {
-        let step = &program.steps[run.step];
+    fn of(program: &Program, places: &Placement, launch: &Launch, (offset, bytes): (usize, usize)) -> Self {
+        let step = &program.steps[launch.step];
         let ranges = |slots: &[SlotId]| slots.iter().flat_map(|&slot| rows(program, places, slot)).collect();
-        let mut touched = Self {
+        let mut accesses = Self {
             reads: ranges(&step.inputs),
             writes: ranges(&step.outputs),
         };
-        touched
+        accesses
             .writes
             .push((program.providers[step.provider].space(), offset..offset + bytes));
-        touched
+        accesses
     }
 
     fn meets(&self, other: &Self) -> bool {
@@ -268,22 +273,22 @@ fn rows(program: &Program, places: &Placement, slot: SlotId) -> Vec<(Space, Rang
     rows
 }
 
-/// Runs that touch common bytes wait for each other, directly or through others, when they are recorded.
-fn ordered(program: &Program, places: &Placement, runs: &[Run], scratch: &[(usize, usize)]) -> Result<()> {
-    if runs.len() > LONGEST {
+/// Launches that access common bytes depend on each other, directly or through others, when they are captured.
+fn ordered(program: &Program, places: &Placement, launches: &[Launch], scratch: &[(usize, usize)]) -> Result<()> {
+    if launches.len() > LONGEST {
         return Ok(());
     }
-    let touched: Vec<Bytes> = runs
+    let accesses: Vec<Bytes> = launches
         .iter()
-        .map(|run| Bytes::of(program, places, run, scratch[run.step]))
+        .map(|launch| Bytes::of(program, places, launch, scratch[launch.step]))
         .collect();
     let mut before: Vec<HashSet<usize>> = vec![];
-    for (number, direct) in dependencies::after(runs).into_iter().enumerate() {
+    for (number, direct) in dependencies::predecessors(launches).into_iter().enumerate() {
         let mut all: HashSet<usize> = direct.iter().flat_map(|&other| before[other].clone()).collect();
         all.extend(direct);
-        let free = |other: &usize| !all.contains(other) && touched[number].meets(&touched[*other]);
+        let free = |other: &usize| !all.contains(other) && accesses[number].meets(&accesses[*other]);
         if let Some(other) = (0..number).find(free) {
-            let name = |run: usize| program.steps[runs[run].step].kernel.name();
+            let name = |launch: usize| program.steps[launches[launch].step].kernel.name();
             return Err(
                 Error::internal("two kernels that touch common memory may run beside each other").expected(format!(
                     "{} waits for {}",

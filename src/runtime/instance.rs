@@ -5,12 +5,11 @@ use crate::error::{Error, Result};
 use crate::knobs;
 use crate::network::dim::Binding;
 use crate::network::guard_pages;
-
 use crate::plan::arena::Placed;
 use crate::plan::layout::Operand;
 use crate::plan::placement::place;
 use crate::plan::program::{Program, Step, operand};
-use crate::runtime::addresses::{Bases, Linker};
+use crate::runtime::addresses::{ArenaBases, Linker};
 use crate::runtime::bindings::{ArrayAddress, Bindings};
 use crate::runtime::constants::{Fixed, fixed_memory};
 use crate::runtime::context_memory::{ContextMemory, Resources};
@@ -19,7 +18,7 @@ use crate::runtime::executable::Executable;
 use crate::runtime::graph_cache::GraphCache;
 use crate::runtime::hazards;
 use crate::runtime::prepare::{Prepared, instantiate, prepare};
-use crate::runtime::segment::{CallState, Run, Segment};
+use crate::runtime::segment::{CallState, Launch, Segment};
 use crate::runtime::streams::CallerStream;
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -27,37 +26,37 @@ use std::sync::{Arc, Weak};
 /// A program at concrete shapes.
 pub struct ProgramInstance {
     program: Arc<Executable>,
-    runs: Vec<Run>,
+    launches: Vec<Launch>,
     segments: Vec<Segment>,
     graphs: Option<GraphCache>,
     bindings: Bindings,
     outputs: Vec<Operand>,
     threads: usize,
     memory: ContextMemory,
-    /// Bytes of the arena that it uses in each memory, and where that began at the last call.
+    /// Bytes of the arena that it uses in each memory, and where each arena began at the last call.
     needs: Vec<(Space, usize)>,
-    bases: Bases,
-    /// What lies in the arenas, when.
+    bases: ArenaBases,
+    /// What is in the arenas, when.
     blocks: Vec<Placed>,
-    /// The memory at these bases. Memory that went may have left its address to other memory, and copies in a recording
-    /// stand for the memory, not for its address.
-    settled: Vec<Weak<dyn Memory>>,
+    /// The memory at these bases. An address may come back with other memory behind it, and a copy in a graph stands for the
+    /// allocation, not for its address.
+    arenas: Vec<Weak<dyn Memory>>,
     unshared: usize,
-    /// Whether the work of the last call went on when it returned: what the device found wrong is not asked for yet.
-    lasted: bool,
-    /// The arenas in which a caller recorded a call.
-    recorded: Option<Vec<Arc<dyn Memory>>>,
-    // What fixed addresses point to.
+    /// Whether the last call returned before its work was done, so that what the device found wrong was not asked for yet.
+    in_flight: bool,
+    /// The arenas of a call that the caller captured into a graph of his own.
+    captured: Option<Vec<Arc<dyn Memory>>>,
+    // What addresses of constants point to.
     _fixed: Vec<Fixed>,
 }
 
-// SAFETY: the addresses point into memory that the instance owns (fixed), into constants that never change, or, told anew
-// before each run, into the arenas of its memory or into arrays that the caller of `run` vouches for.
+// SAFETY: the addresses point into memory that the instance owns (fixed), into constants that never change, or, set anew
+// before each call, into the arenas of its context or into arrays that the caller of `run` vouches for.
 unsafe impl Send for ProgramInstance {}
 
-/// How long one step took in one run.
+/// How long a kernel took in one call.
 #[derive(Debug, Clone)]
-pub struct StepTime {
+pub struct KernelTime {
     /// The step.
     pub step: usize,
     /// Nanoseconds.
@@ -89,38 +88,36 @@ impl ProgramInstance {
             .for_each(|(step, instance)| workspaces[*step] = instance.workspace());
         let sizes = workspaces;
         let workspaces = places.assign(&program, &sizes);
-        let mut linking = Linker {
+        let mut linker = Linker {
             program: &program,
             places: &places,
             fixed: &fixed,
-            runs: vec![],
-            operands_of_arrays: vec![],
+            launches: vec![],
+            bound: vec![],
         };
         for (step, instance) in instances {
-            linking.link(step, instance, workspaces[step]);
+            linker.link(step, instance, workspaces[step]);
         }
         let Linker {
-            mut runs,
-            operands_of_arrays,
-            ..
-        } = linking;
-        dependencies::part(&mut runs);
+            mut launches, bound, ..
+        } = linker;
+        dependencies::place_full_barriers(&mut launches);
         if cfg!(debug_assertions) || knobs::VERIFY.get()? {
             let scratch: Vec<(usize, usize)> = workspaces.into_iter().zip(sizes).collect();
-            hazards::check(&program, &places, &runs, &scratch)?;
+            hazards::check(&program, &places, &launches, &scratch)?;
         }
-        let bindings = Bindings::new(&program, &runs, &places, operands_of_arrays);
-        let patched: HashSet<usize> = bindings.patched().collect();
+        let bindings = Bindings::new(&program, &launches, &places, bound);
+        let bound: HashSet<usize> = bindings.bound().collect();
         let mut resources = memory.lock();
-        resources.streams.open(&program, &runs)?;
-        let segments = Segment::cut(&program, &runs, &patched, &resources.streams)?;
-        let records = |provider| {
+        resources.streams.open(&program, &launches)?;
+        let segments = Segment::cut(&program, &launches, &bound, &resources.streams)?;
+        let can_capture = |provider| {
             resources
                 .streams
                 .own(provider)
                 .is_ok_and(|stream| stream.capture().is_some())
         };
-        let graphs = GraphCache::of(&program, &runs, &patched, records);
+        let graphs = GraphCache::of(&program, &launches, &bound, can_capture);
         drop(resources);
         Ok(Self {
             outputs: program
@@ -128,25 +125,25 @@ impl ProgramInstance {
                 .iter()
                 .map(|&slot| places.operands[slot].clone())
                 .collect(),
-            runs,
+            launches,
             segments,
             graphs,
             bindings,
             threads,
             unshared: places.unshared_bytes(),
-            lasted: false,
-            recorded: None,
+            in_flight: false,
+            captured: None,
             memory: memory.clone(),
             needs: places.arenas,
             blocks: places.blocks,
             bases: vec![],
-            settled: vec![],
+            arenas: vec![],
             _fixed: fixed.into_iter().flatten().collect(),
             program,
         })
     }
 
-    /// The program that it runs: the one that it was made of, perhaps in other forms.
+    /// The program that it launches: the one that it was made of, perhaps in other forms.
     pub fn program(&self) -> &Arc<Executable> {
         &self.program
     }
@@ -192,23 +189,23 @@ impl ProgramInstance {
         outputs: &[ArrayAddress],
         caller: Option<&CallerStream>,
     ) -> Result<()> {
-        if self.lasted {
-            self.finished()?;
+        if self.in_flight {
+            self.check()?;
         }
         let memory = self.memory.clone();
         let mut resources = memory.lock();
-        self.settle(&mut resources)?;
+        self.enter(&mut resources)?;
         let done = self.go(&resources, inputs, outputs, caller);
         if done.is_err() {
             // What went into the streams before the failure must not work on while the next call uses the same memory.
-            resources.streams.settle(&self.program, caller);
+            resources.streams.drain(&self.program, caller);
         }
         done
     }
 
-    /// Takes its place in the arenas as they are now, which grow if they are too small.
-    fn settle(&mut self, resources: &mut Resources) -> Result<()> {
-        self.move_in(resources)?;
+    /// Moves to the arenas as they are now, which grow if they are too small.
+    fn enter(&mut self, resources: &mut Resources) -> Result<()> {
+        self.rebase(resources)?;
         if guard_pages::placement().is_some() {
             self.fence(resources);
         }
@@ -227,14 +224,14 @@ impl ProgramInstance {
         }
     }
 
-    fn move_in(&mut self, resources: &mut Resources) -> Result<()> {
+    fn rebase(&mut self, resources: &mut Resources) -> Result<()> {
         let stays = |(&(space, bytes), before): (&(Space, usize), &Weak<dyn Memory>)| {
             let same = |arena: &Arc<dyn Memory>| std::ptr::addr_eq(Arc::as_ptr(arena), before.as_ptr());
             resources.arena(space, bytes).is_some_and(same)
         };
-        let settled = self.settled.len() == self.needs.len() && self.needs.iter().zip(&self.settled).all(stays);
-        // A recording of the caller's goes on in the arenas that it was made in.
-        if settled || self.is_recorded() {
+        let same = self.arenas.len() == self.needs.len() && self.needs.iter().zip(&self.arenas).all(stays);
+        // A graph of the caller's goes on in the arenas that it was captured in.
+        if same || self.is_captured() {
             return Ok(());
         }
         let reserve = |&(space, bytes): &(Space, usize)| {
@@ -244,10 +241,10 @@ impl ProgramInstance {
         };
         let arenas: Vec<(Space, Arc<dyn Memory>)> = self.needs.iter().map(reserve).collect::<Result<_>>()?;
         self.bases = arenas.iter().map(|(space, arena)| (*space, arena.address())).collect();
-        self.settled = arenas.iter().map(|(_, arena)| Arc::downgrade(arena)).collect();
-        self.runs.iter_mut().for_each(|run| run.settle(&self.bases));
-        self.segments.iter_mut().for_each(Segment::forget);
-        self.graphs.iter_mut().for_each(GraphCache::forget);
+        self.arenas = arenas.iter().map(|(_, arena)| Arc::downgrade(arena)).collect();
+        self.launches.iter_mut().for_each(|launch| launch.rebase(&self.bases));
+        self.segments.iter_mut().for_each(Segment::clear);
+        self.graphs.iter_mut().for_each(GraphCache::clear);
         Ok(())
     }
 
@@ -264,47 +261,47 @@ impl ProgramInstance {
             .any(|&(space, bytes)| space == Space::Host && bytes > 0)
         {
             // The processor works at once, where a device may still copy from or to the same memory.
-            resources.streams.finish()?;
+            resources.streams.synchronize()?;
         }
         let streams = resources.streams.enter(&self.program, caller)?;
         streams.follow_default(&self.program, &[inputs, outputs])?;
         let mut state = CallState {
             program: &self.program,
-            runs: &mut self.runs,
+            launches: &mut self.launches,
             streams: &streams,
             bases: &self.bases,
             threads: self.threads,
         };
-        self.bindings.enter(&mut state, inputs, outputs)?;
-        let lasts = caller.is_some() && self.bindings.lasts();
-        let repeated = match &mut self.graphs {
-            Some(graphs) => graphs.run(&self.bindings, &mut state)?,
+        self.bindings.bind(&mut state, inputs, outputs)?;
+        let asynchronous = caller.is_some() && self.bindings.can_be_asynchronous();
+        let launched = match &mut self.graphs {
+            Some(graphs) => graphs.launch(&self.bindings, &mut state)?,
             None => false,
         };
         match &self.graphs {
-            Some(graphs) if repeated && !lasts => graphs.finish(&mut state)?,
-            _ if repeated => {}
-            _ => run_segments(&mut self.segments, &mut state, lasts)?,
+            Some(graphs) if launched && !asynchronous => graphs.synchronize(&mut state)?,
+            _ if launched => {}
+            _ => launch_segments(&mut self.segments, &mut state, asynchronous)?,
         }
-        streams.leave(lasts)?;
-        self.lasted = lasts;
-        if streams.is_capturing() && self.recorded.is_none() {
+        streams.leave(asynchronous)?;
+        self.in_flight = asynchronous;
+        if streams.is_capturing() && self.captured.is_none() {
             let arenas = self
                 .needs
                 .iter()
                 .filter_map(|&(space, bytes)| resources.arena(space, bytes));
-            self.recorded = Some(arenas.cloned().collect());
+            self.captured = Some(arenas.cloned().collect());
         }
-        if lasts {
+        if asynchronous {
             Ok(())
         } else {
-            self.bindings.leave(&self.program, &streams)
+            self.bindings.write_back(&self.program, &streams)
         }
     }
 
-    /// Whether a caller recorded a call, and so may run it again in this memory at any time.
-    pub fn is_recorded(&self) -> bool {
-        self.recorded.is_some()
+    /// Whether the caller captured a call into a graph of his own, and so may launch it again in this memory at any time.
+    pub fn is_captured(&self) -> bool {
+        self.captured.is_some()
     }
 
     /// Waits for what earlier calls left in the caller's stream.
@@ -312,14 +309,14 @@ impl ProgramInstance {
     /// # Errors
     /// If some of it failed, or something was wrong with its data; names the layer.
     pub fn finish(&mut self) -> Result<()> {
-        self.memory.lock().streams.finish()?;
-        self.finished()
+        self.memory.lock().streams.synchronize()?;
+        self.check()
     }
 
-    /// What the device found wrong with the data of calls whose work goes on behind them.
-    fn finished(&mut self) -> Result<()> {
+    /// What the device found wrong with the data of calls that returned before their work was done.
+    fn check(&mut self) -> Result<()> {
         let program = &self.program;
-        self.runs.iter_mut().try_for_each(|run| run.finished(program))
+        self.launches.iter_mut().try_for_each(|launch| launch.check(program))
     }
 
     /// As [`ProgramInstance::run`] without a stream, timing each step.
@@ -329,50 +326,50 @@ impl ProgramInstance {
     ///
     /// # Errors
     /// As [`ProgramInstance::run`].
-    pub unsafe fn profile(&mut self, inputs: &[ArrayAddress], outputs: &[ArrayAddress]) -> Result<Vec<StepTime>> {
+    pub unsafe fn profile(&mut self, inputs: &[ArrayAddress], outputs: &[ArrayAddress]) -> Result<Vec<KernelTime>> {
         let memory = self.memory.clone();
         let mut resources = memory.lock();
-        self.settle(&mut resources)?;
-        resources.streams.finish()?;
+        self.enter(&mut resources)?;
+        resources.streams.synchronize()?;
         let streams = resources.streams.enter(&self.program, None)?;
         streams.follow_default(&self.program, &[inputs, outputs])?;
         let mut state = CallState {
             program: &self.program,
-            runs: &mut self.runs,
+            launches: &mut self.launches,
             streams: &streams,
             bases: &self.bases,
             threads: self.threads,
         };
-        self.bindings.enter(&mut state, inputs, outputs)?;
+        self.bindings.bind(&mut state, inputs, outputs)?;
         let mut times = vec![];
         for segment in &mut self.segments {
             segment.profile(&mut state, &mut times)?;
         }
-        self.bindings.leave(&self.program, &streams)?;
+        self.bindings.write_back(&self.program, &streams)?;
         Ok(times)
     }
 
-    /// The implementation of each step that runs.
+    /// The implementation of each step that is launched.
     pub fn implementations(&self) -> Vec<(usize, String)> {
-        self.runs
+        self.launches
             .iter()
-            .map(|run| (run.step, run.instance.implementation()))
+            .map(|launch| (launch.step, launch.instance.implementation()))
             .collect()
     }
 }
 
 impl Drop for ProgramInstance {
     fn drop(&mut self) {
-        // What still runs would work in memory that is given back now. A failure was, or will be, somebody else's to report.
-        let _ = self.memory.lock().streams.finish();
+        // Work that is under way would use memory that is freed now. A failure was, or will be, somebody else's to report.
+        let _ = self.memory.lock().streams.synchronize();
     }
 }
 
-/// Runs segment by segment; the last one goes on when the call has returned, where it `lasts`.
-fn run_segments(segments: &mut [Segment], state: &mut CallState, lasts: bool) -> Result<()> {
+/// Launches segment by segment; an `asynchronous` call does not wait for the last one.
+fn launch_segments(segments: &mut [Segment], state: &mut CallState, asynchronous: bool) -> Result<()> {
     let last = segments.len().wrapping_sub(1);
     let mut all = segments.iter_mut().enumerate();
-    all.try_for_each(|(at, segment)| segment.run(state, lasts && at == last))
+    all.try_for_each(|(at, segment)| segment.launch(state, asynchronous && at == last))
 }
 
 /// Instantiates what runs on a device once and lets it go, so that whatever a device compiles for these shapes is there

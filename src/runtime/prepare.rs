@@ -61,7 +61,7 @@ fn as_it_is(program: Arc<Executable>, binding: &Binding) -> Result<Prepared> {
     })
 }
 
-/// A program that took less than this when it was tuned runs on the caller's thread: handing over costs more.
+/// A program that took less than this when it was tuned launches on the caller's thread: handing over costs more.
 const SMALL: f64 = 15_000.0;
 
 /// One thread for a program that is over before others could help.
@@ -143,7 +143,7 @@ fn in_another_tactic(program: &Executable, step: &Step, request: &Request, error
         };
         if let Ok(instance) = create(program, step, &request) {
             program.degrade(format!(
-                "{} runs as {} where its tactic {} does not serve the shapes of a call: {error}",
+                "{} launches as {} where its tactic {} does not serve the shapes of a call: {error}",
                 describe(program, step),
                 instance.implementation(),
                 chosen.tactic,

@@ -1,68 +1,61 @@
-//! Neighbouring runs of one stream, which go into its stream together: recorded and replayed where it can record.
+//! Launch segments: neighbouring launches that go into one stream together, as a captured graph where the device captures.
 
 use crate::device::{Graph, Stream};
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::plan::program::Program;
 use crate::plan::{Call, Instance};
-use crate::runtime::addresses::{Addresses, Bases};
+use crate::runtime::addresses::{Addresses, ArenaBases};
 use crate::runtime::captured_graph::CapturedGraph;
-use crate::runtime::dependencies::{self, Touched};
+use crate::runtime::dependencies::{self, Accesses};
 use crate::runtime::executable::Executable;
-use crate::runtime::instance::{StepTime, describe};
-use crate::runtime::streams::{Entered, Streams};
+use crate::runtime::instance::{KernelTime, describe};
+use crate::runtime::streams::{CallStreams, Streams};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::time::Instant;
 
 /// One kernel with its addresses.
-pub(super) struct Run {
+pub(super) struct Launch {
+    /// The step of the program that it runs.
     pub step: usize,
     pub instance: Box<dyn Instance>,
     pub inputs: Vec<*const u8>,
     pub outputs: Vec<*mut u8>,
     pub workspace: *mut u8,
-    pub touched: Touched,
-    /// Whether it must not even begin before what is in front of it has ended.
+    pub accesses: Accesses,
+    /// Whether it may start only when its predecessor is complete, programmatic dependent launch or not.
     pub full_barrier: bool,
     addresses: Addresses,
 }
 
-impl Run {
-    /// A run without addresses yet.
-    pub fn new(step: usize, instance: Box<dyn Instance>, addresses: Addresses, touched: Touched) -> Self {
+impl Launch {
+    /// A launch without addresses yet.
+    pub fn new(step: usize, instance: Box<dyn Instance>, addresses: Addresses, accesses: Accesses) -> Self {
         Self {
             step,
             instance,
             inputs: vec![std::ptr::null(); addresses.inputs.len()],
             outputs: vec![std::ptr::null_mut(); addresses.outputs.len()],
             workspace: std::ptr::null_mut(),
-            touched,
+            accesses,
             full_barrier: false,
             addresses,
         }
     }
 
-    /// Takes its place in the arenas.
-    pub fn settle(&mut self, bases: &Bases) {
-        for (input, address) in self
-            .inputs
-            .iter_mut()
-            .zip(self.addresses.inputs.iter().map(|address| address.address(bases)))
-        {
-            *input = address.map_or(*input, <*mut u8>::cast_const);
+    /// Takes the addresses that follow from where the arenas begin; those of the caller's arrays stay.
+    pub fn rebase(&mut self, bases: &ArenaBases) {
+        for (input, address) in self.inputs.iter_mut().zip(&self.addresses.inputs) {
+            *input = address.at(bases).map_or(*input, <*mut u8>::cast_const);
         }
-        for (output, address) in self
-            .outputs
-            .iter_mut()
-            .zip(self.addresses.outputs.iter().map(|address| address.address(bases)))
-        {
-            *output = address.unwrap_or(*output);
+        for (output, address) in self.outputs.iter_mut().zip(&self.addresses.outputs) {
+            *output = address.at(bases).unwrap_or(*output);
         }
-        self.workspace = self.addresses.workspace.address(bases).unwrap_or(self.workspace);
+        self.workspace = self.addresses.workspace.at(bases).unwrap_or(self.workspace);
     }
 
-    fn run(&mut self, program: &Program, stream: &dyn Stream) -> Result<()> {
+    fn launch(&mut self, program: &Program, stream: &dyn Stream) -> Result<()> {
         interrupt::poll()?;
         let call = Call {
             inputs: &self.inputs,
@@ -70,62 +63,68 @@ impl Run {
             workspace: self.workspace,
             stream: stream.raw(),
         };
-        let full_barrier = match self.full_barrier {
+        let barrier = match self.full_barrier {
             true => program.providers[program.lane(self.step)].device().full_barrier(stream),
             false => Ok(()),
         };
-        full_barrier
+        barrier
             .and_then(|()| self.instance.run(&call))
             .map_err(|e| e.layer(describe(program, &program.steps[self.step])))
     }
 
-    pub fn finished(&mut self, program: &Program) -> Result<()> {
+    /// What the device found wrong with the data of a launch that is complete.
+    ///
+    /// # Errors
+    /// That; names the layer.
+    pub fn check(&mut self, program: &Program) -> Result<()> {
         let done = self.instance.finished();
         done.map_err(|e| e.layer(describe(program, &program.steps[self.step])))
     }
 }
 
-/// Neighbouring runs of one stream.
+/// Neighbouring launches of one stream.
 pub(super) struct Segment {
     /// The provider whose stream it is.
     provider: usize,
-    runs: Range<usize>,
-    /// Whether the stream records, all addresses are fixed, and all instances may be recorded.
-    recordable: bool,
-    /// It ran once: whatever libraries load at a first run is there.
+    launches: Range<usize>,
+    /// Whether the stream captures, all addresses are fixed, and all instances may be captured.
+    capturable: bool,
+    /// It ran once: what libraries load at a first launch is there.
     warm: bool,
     graph: CapturedGraph,
-    /// Whether somebody else reads what it gives, who waits for it and for what went into its stream before.
+    /// The launches of this stream for which somebody else waits behind it, if anybody does.
     awaited: Option<Range<usize>>,
 }
 
-/// What a segment runs on.
+/// What the segments of a call have in common.
 pub(super) struct CallState<'a> {
     pub program: &'a Executable,
-    pub runs: &'a mut [Run],
-    pub streams: &'a Entered<'a>,
-    pub bases: &'a Bases,
+    pub launches: &'a mut [Launch],
+    pub streams: &'a CallStreams<'a>,
+    pub bases: &'a ArenaBases,
     pub threads: usize,
 }
 
 impl Segment {
-    /// Cuts runs where the stream changes and, where its stream records, between what may be recorded and what not.
-    /// `patched` are the runs whose addresses change.
+    /// Cuts launches where the stream changes and, where it captures, between what may be captured and what not. `bound` are the
+    /// launches that use an array of the caller.
     ///
     /// # Errors
     /// If a provider has no stream.
-    pub fn cut(program: &Program, runs: &[Run], patched: &HashSet<usize>, streams: &Streams) -> Result<Vec<Self>> {
+    pub fn cut(program: &Program, launches: &[Launch], bound: &HashSet<usize>, streams: &Streams) -> Result<Vec<Self>> {
         let mut segments: Vec<Self> = vec![];
-        for (at, run) in runs.iter().enumerate() {
-            let provider = program.lane(run.step);
-            let records = streams.own(provider)?.capture().is_some();
-            let recordable = records && !patched.contains(&at) && run.instance.capturable();
+        for (at, launch) in launches.iter().enumerate() {
+            let provider = program.lane(launch.step);
+            let captures = streams.own(provider)?.capture().is_some();
+            let capturable = captures && !bound.contains(&at) && launch.instance.capturable();
             match segments.last_mut() {
-                Some(last) if last.provider == provider && last.recordable == recordable => last.runs.end = at + 1,
+                Some(last) if last.provider == provider && last.capturable == capturable => {
+                    last.launches.end = at + 1;
+                }
                 _ => segments.push(Self {
                     provider,
-                    runs: at..at + 1,
-                    recordable,
+                    launches: at..at + 1,
+                    capturable,
                     warm: false,
                     graph: CapturedGraph::default(),
                     awaited: None,
@@ -133,49 +132,52 @@ impl Segment {
             }
         }
         for neighbours in segments.chunk_by_mut(|a, b| a.provider == b.provider) {
-            let first = neighbours[0].runs.start;
+            let first = neighbours[0].launches.start;
             if let Some(last) = neighbours.last_mut() {
-                last.awaited = Some(first..last.runs.end);
+                last.awaited = Some(first..last.launches.end);
             }
         }
         Ok(segments)
     }
 
-    /// Runs it, or replays what was recorded; waits for it where somebody else goes on, unless it `lasts`.
+    /// Launches it, as a graph from the second time on; waits for it where somebody else goes on, unless the call is
+    /// `asynchronous`.
     ///
     /// # Errors
     /// If a kernel fails; names the layer.
-    pub fn run(&mut self, state: &mut CallState, lasts: bool) -> Result<()> {
+    pub fn launch(&mut self, state: &mut CallState, asynchronous: bool) -> Result<()> {
         let stream = state.streams.get(self.provider)?;
         if stream.is_capturing() {
-            self.refuse_recording(state)?;
+            self.refuse_capture(state)?;
         }
-        let replays = self.warm && self.recordable && !stream.is_capturing();
-        if replays {
+        let as_graph = self.warm && self.capturable && !stream.is_capturing();
+        if as_graph {
             let program = state.program;
-            let record = || record(state, self.provider, self.runs.clone(), &HashSet::new());
-            self.graph.make(program, record);
+            let job = || capture(state, self.provider, self.launches.clone(), &HashSet::new());
+            self.graph.capture(program, job);
         }
-        match self.graph.made() {
-            Some(recording) if replays => recording.launch(stream)?,
-            _ => self.each(state, stream, |program, run, stream| run.run(program, stream))?,
+        match self.graph.get() {
+            Some(graph) if as_graph => graph.launch(stream)?,
+            _ => self.each(state, stream, |program, launch, stream| launch.launch(program, stream))?,
         }
         self.warm = true;
-        let Some(awaited) = self.awaited.clone().filter(|_| !lasts) else {
+        let Some(awaited) = self.awaited.clone().filter(|_| !asynchronous) else {
             return Ok(());
         };
         stream.synchronize()?;
         let program = state.program;
-        state.runs[awaited].iter_mut().try_for_each(|run| run.finished(program))
+        state.launches[awaited]
+            .iter_mut()
+            .try_for_each(|launch| launch.check(program))
     }
 
-    /// Refuses that a caller records what can't be: his recording would leave it out.
-    fn refuse_recording(&self, state: &CallState) -> Result<()> {
+    /// Refuses that a caller captures what can't be: his graph would leave it out.
+    fn refuse_capture(&self, state: &CallState) -> Result<()> {
         let program = state.program;
-        let mut runs = state.runs[self.runs.clone()].iter();
-        // Copies to and from the caller's arrays run no layer, and he records them.
-        let odd = |run: &&Run| !run.instance.capturable() && !program.steps[run.step].layers.is_empty();
-        match runs.find(odd).map(|run| &program.steps[run.step]) {
+        let mut launches = state.launches[self.launches.clone()].iter();
+        // Copies to and from the caller's arrays run no layer, and he captures them.
+        let odd = |launch: &&Launch| !launch.instance.capturable() && !program.steps[launch.step].layers.is_empty();
+        match launches.find(odd).map(|launch| &program.steps[launch.step]) {
             Some(step) => Err(Error::unsupported("the stream of the caller records what can't be recorded")
                 .layer(describe(program, step))
                 .hint("call outside of the recording, or let the plugin say `capturable = True` if it may be recorded")),
@@ -183,92 +185,94 @@ impl Segment {
         }
     }
 
-    /// Gives up what was recorded at addresses that no longer hold.
-    pub fn forget(&mut self) {
+    /// Drops the graph, whose addresses no longer hold.
+    pub fn clear(&mut self) {
         self.graph = CapturedGraph::default();
     }
 
-    /// Runs it kernel by kernel, waiting for each, and says how long each took.
+    /// Launches it kernel by kernel, waiting for each, and says how long each took.
     ///
     /// # Errors
-    /// As [`Segment::run`].
-    pub fn profile(&self, state: &mut CallState, times: &mut Vec<StepTime>) -> Result<()> {
+    /// As [`Segment::launch`].
+    pub fn profile(&self, state: &mut CallState, times: &mut Vec<KernelTime>) -> Result<()> {
         let stream = state.streams.get(self.provider)?;
-        self.each(state, stream, |program, run, stream| {
+        self.each(state, stream, |program, launch, stream| {
             let start = Instant::now();
-            run.run(program, stream)?;
+            launch.launch(program, stream)?;
             stream.synchronize()?;
-            run.finished(program)?;
-            times.push(StepTime {
-                step: run.step,
+            launch.check(program)?;
+            times.push(KernelTime {
+                step: launch.step,
                 nanoseconds: start.elapsed().as_nanos() as u64,
-                implementation: run.instance.implementation(),
+                implementation: launch.instance.implementation(),
             });
             Ok(())
         })
     }
 
-    /// Does something with each run where the provider wants it done.
+    /// Does something with each launch where the provider wants it done.
     fn each(
         &self,
         state: &mut CallState,
         stream: &dyn Stream,
-        mut body: impl FnMut(&Program, &mut Run, &dyn Stream) -> Result<()> + Send,
+        mut body: impl FnMut(&Program, &mut Launch, &dyn Stream) -> Result<()> + Send,
     ) -> Result<()> {
         let program = state.program;
         let mut crossing = Crossing {
-            runs: &mut state.runs[self.runs.clone()],
+            launches: &mut state.launches[self.launches.clone()],
             stream,
         };
         program.providers[self.provider].run(state.threads, &mut || {
-            let Crossing { runs, stream } = crossing.get();
-            runs.iter_mut().try_for_each(|run| body(program, run, *stream))
+            let Crossing { launches, stream } = crossing.get();
+            launches
+                .iter_mut()
+                .try_for_each(|launch| body(program, launch, *stream))
         })
     }
 }
 
-/// Records runs of one provider, but for some whose numbers are `spared`.
+/// Captures launches of one provider, but for those whose numbers are `elided`.
 ///
 /// # Errors
-/// If a kernel fails, or its stream can't record.
-pub(super) fn record(
+/// If a kernel fails, or its stream can't capture.
+pub(super) fn capture(
     state: &mut CallState,
     provider: usize,
-    runs: Range<usize>,
-    spared: &HashSet<usize>,
+    range: Range<usize>,
+    elided: &HashSet<usize>,
 ) -> Result<Box<dyn Graph>> {
     let program = state.program;
-    let after = dependencies::after(&state.runs[runs.clone()]);
+    let after = dependencies::predecessors(&state.launches[range.clone()]);
     let mut crossing = Crossing {
-        runs: &mut state.runs[runs],
+        launches: &mut state.launches[range],
         stream: state.streams.own(provider)?,
     };
-    let mut recording = None;
+    let mut captured = None;
     program.providers[provider].run(state.threads, &mut || {
-        let Crossing { runs, stream } = crossing.get();
-        let recorder = stream.capture();
-        let recorder = recorder.ok_or_else(|| Error::internal("a stream that can't record"))?;
-        let mut put = |number: usize, stream: &dyn Stream| match spared.contains(&number) {
+        let Crossing { launches, stream } = crossing.get();
+        let capture = stream.capture();
+        let capture = capture.ok_or_else(|| Error::internal("a stream that can't capture"))?;
+        let mut put = |number: usize, stream: &dyn Stream| match elided.contains(&number) {
             true => Ok(()),
-            false => runs[number].run(program, stream),
+            false => launches[number].launch(program, stream),
         };
-        recording = Some(Recorded(recorder.graph(&after, &mut put)?));
+        captured = Some(OfProvider(capture.graph(&after, &mut put)?));
         Ok(())
     })?;
-    let recorded = recording.ok_or_else(|| Error::internal("the provider did not run the job"))?;
-    Ok(recorded.0)
+    let captured = captured.ok_or_else(|| Error::internal("the provider did not run the job"))?;
+    Ok(captured.0)
 }
 
-/// A recording, on its way back.
-struct Recorded(Box<dyn Graph>);
+/// A graph, on its way back from the provider's thread.
+struct OfProvider(Box<dyn Graph>);
 
-/// Runs and their stream, on the way to the provider's thread.
+/// Launches and their stream, on the way to the provider's thread.
 struct Crossing<'a> {
-    runs: &'a mut [Run],
+    launches: &'a mut [Launch],
     stream: &'a dyn Stream,
 }
 
-// SAFETY: the addresses in the runs are vouched for by whoever runs the program; one thread at a time uses runs and
+// SAFETY: the addresses in the launches are vouched for by whoever runs the program; one thread at a time uses launches and
 // stream: the one that does the job, while the caller waits for it.
 unsafe impl Send for Crossing<'_> {}
 

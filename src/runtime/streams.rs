@@ -1,11 +1,11 @@
-//! The streams that a program's work goes into: its own, or the caller's.
+//! The streams that a program's work goes into: the context's own, or the caller's.
 
 use crate::device::{Event, Space, Stream};
 use crate::error::{Error, Result};
 use crate::plan::Provider;
 use crate::plan::program::Program;
 use crate::runtime::bindings::ArrayAddress;
-use crate::runtime::segment::Run;
+use crate::runtime::segment::Launch;
 use std::cell::Cell;
 use std::ffi::c_void;
 
@@ -30,8 +30,9 @@ pub(super) struct Streams(Vec<Option<OwnStream>>);
 struct OwnStream {
     stream: Box<dyn Stream>,
     /// Behind the work of calls that have returned, which uses the same memory as the next one.
-    fence: Box<dyn Event>,
-    behind: Cell<bool>,
+    done: Box<dyn Event>,
+    /// Whether such work may still be under way.
+    busy: Cell<bool>,
 }
 
 impl Streams {
@@ -39,15 +40,15 @@ impl Streams {
     ///
     /// # Errors
     /// If a device has none left.
-    pub fn open(&mut self, program: &Program, runs: &[Run]) -> Result<()> {
+    pub fn open(&mut self, program: &Program, launches: &[Launch]) -> Result<()> {
         self.0.resize_with(program.providers.len().max(self.0.len()), || None);
-        for number in runs.iter().map(|run| program.lane(run.step)) {
+        for number in launches.iter().map(|launch| program.lane(launch.step)) {
             let provider = &program.providers[number];
             if self.0[number].is_none() {
                 self.0[number] = Some(OwnStream {
                     stream: provider.device().stream()?,
-                    fence: provider.device().event()?,
-                    behind: Cell::new(false),
+                    done: provider.device().event()?,
+                    busy: Cell::new(false),
                 });
             }
         }
@@ -67,51 +68,51 @@ impl Streams {
     ///
     /// # Errors
     /// If a device refuses to let them wait for the call before.
-    pub fn enter(&self, program: &Program, caller: Option<&CallerStream>) -> Result<Entered<'_>> {
-        let of_caller = caller.and_then(|foreign| {
-            let number = program.providers.iter().position(|p| p.space() == foreign.space)?;
+    pub fn enter(&self, program: &Program, caller: Option<&CallerStream>) -> Result<CallStreams<'_>> {
+        let of_caller = caller.and_then(|given| {
+            let number = program.providers.iter().position(|p| p.space() == given.space)?;
             self.0[number].as_ref()?;
             // SAFETY: whoever calls vouches for his stream.
-            Some((number, unsafe { program.providers[number].device().adopt(foreign.raw) }))
+            Some((number, unsafe { program.providers[number].device().adopt(given.raw) }))
         });
-        let entered = Entered {
+        let entered = CallStreams {
             streams: self,
-            foreign: caller.copied(),
-            caller: of_caller,
+            given: caller.copied(),
+            of_caller,
         };
         for (number, own) in self.0.iter().enumerate() {
-            let Some(own) = own.as_ref().filter(|own| own.behind.get()) else {
+            let Some(own) = own.as_ref().filter(|own| own.busy.get()) else {
                 continue;
             };
             let stream = entered.get(number)?;
-            // Nothing outside of a recording may be waited for in it; whoever records has waited for it before.
+            // A capture can't wait for what is outside of it; whoever captures has waited before.
             if !stream.is_capturing() {
-                own.fence.hold(stream)?;
+                own.done.hold(stream)?;
             }
         }
         Ok(entered)
     }
 
-    /// Waits for it.
+    /// Waits for the work of calls that have returned.
     ///
     /// # Errors
     /// If some of it failed.
-    pub fn finish(&self) -> Result<()> {
-        for own in self.0.iter().flatten().filter(|own| own.behind.get()) {
-            own.fence.synchronize()?;
-            own.behind.set(false);
+    pub fn synchronize(&self) -> Result<()> {
+        for own in self.0.iter().flatten().filter(|own| own.busy.get()) {
+            own.done.synchronize()?;
+            own.busy.set(false);
         }
         Ok(())
     }
 
     /// Waits for everything, the caller's stream included, whether it fails or not.
-    pub fn settle(&self, program: &Program, caller: Option<&CallerStream>) {
+    pub fn drain(&self, program: &Program, caller: Option<&CallerStream>) {
         for own in self.0.iter().flatten() {
             let _ = own.stream.synchronize();
-            let _ = own.fence.synchronize();
-            own.behind.set(false);
+            let _ = own.done.synchronize();
+            own.busy.set(false);
         }
-        let callers = self.enter(program, caller).ok().and_then(|entered| entered.caller);
+        let callers = self.enter(program, caller).ok().and_then(|entered| entered.of_caller);
         if let Some((_, stream)) = callers.filter(|(_, stream)| !stream.is_capturing()) {
             let _ = stream.synchronize();
         }
@@ -119,20 +120,20 @@ impl Streams {
 }
 
 /// The streams of one call.
-pub(super) struct Entered<'a> {
+pub(super) struct CallStreams<'a> {
     streams: &'a Streams,
-    foreign: Option<CallerStream>,
+    given: Option<CallerStream>,
     /// The caller's, in place of a provider's.
-    caller: Option<(usize, Box<dyn Stream>)>,
+    of_caller: Option<(usize, Box<dyn Stream>)>,
 }
 
-impl Entered<'_> {
+impl CallStreams<'_> {
     /// Where the work of a provider goes.
     ///
     /// # Errors
     /// If the provider runs nothing.
     pub fn get(&self, provider: usize) -> Result<&dyn Stream> {
-        match &self.caller {
+        match &self.of_caller {
             Some((number, stream)) if *number == provider => Ok(&**stream),
             _ => self.streams.own(provider),
         }
@@ -144,9 +145,9 @@ impl Entered<'_> {
     /// # Errors
     /// If the device has no stream left.
     pub fn of_caller(&self, provider: &dyn Provider) -> Result<Box<dyn Stream>> {
-        match self.foreign.filter(|foreign| foreign.space == provider.space()) {
+        match self.given.filter(|given| given.space == provider.space()) {
             // SAFETY: whoever calls vouches for his stream.
-            Some(foreign) => Ok(unsafe { provider.device().adopt(foreign.raw) }),
+            Some(given) => Ok(unsafe { provider.device().adopt(given.raw) }),
             None => {
                 let stream = provider.device().stream()?;
                 provider.device().follow_default(&*stream)?;
@@ -160,7 +161,7 @@ impl Entered<'_> {
     /// # Errors
     /// If a device refuses.
     pub fn follow_default(&self, program: &Program, arrays: &[&[ArrayAddress]]) -> Result<()> {
-        if self.foreign.is_some() {
+        if self.given.is_some() {
             return Ok(());
         }
         let holds = |space: Space| arrays.iter().copied().flatten().any(|array| array.space == space);
@@ -172,7 +173,7 @@ impl Entered<'_> {
         Ok(())
     }
 
-    /// Where the work of a provider is recorded.
+    /// Where the work of a provider is captured.
     ///
     /// # Errors
     /// If the provider runs nothing.
@@ -180,29 +181,29 @@ impl Entered<'_> {
         self.streams.own(provider)
     }
 
-    /// Whether the caller records the call.
+    /// Whether the caller captures the call into a graph of his own.
     pub fn is_capturing(&self) -> bool {
-        self.caller.as_ref().is_some_and(|(_, stream)| stream.is_capturing())
+        self.of_caller.as_ref().is_some_and(|(_, stream)| stream.is_capturing())
     }
 
-    /// Ends the call, whose work in the caller's stream goes on where it `lasts`.
+    /// Ends the call; that of an `asynchronous` one may still be under way in the caller's stream.
     ///
     /// # Errors
     /// If the device refuses, or work of the call before failed.
-    pub fn leave(&self, lasts: bool) -> Result<()> {
-        // What is recorded does not run yet: the work of calls before it is still all there is.
+    pub fn leave(&self, asynchronous: bool) -> Result<()> {
+        // What is captured does not run yet: the work of calls before it is still all there is.
         if self.is_capturing() {
             return Ok(());
         }
         for (number, own) in self.streams.0.iter().enumerate() {
             let Some(own) = own else { continue };
-            if lasts && self.caller.as_ref().is_some_and(|(of, _)| *of == number) {
-                own.fence.record(self.get(number)?)?;
-                own.behind.set(true);
-            } else if own.behind.get() {
+            if asynchronous && self.of_caller.as_ref().is_some_and(|(of, _)| *of == number) {
+                own.done.record(self.get(number)?)?;
+                own.busy.set(true);
+            } else if own.busy.get() {
                 // Done with the call that waited for it, unless this one had no work there.
-                own.fence.synchronize()?;
-                own.behind.set(false);
+                own.done.synchronize()?;
+                own.busy.set(false);
             }
         }
         Ok(())

@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex};
 /// A provider that computes with the reference. A far one has memory of its own, may leave some ops alone, and records.
 #[derive(Clone)]
 pub struct Toy {
-    pub far: bool,
+    /// The device whose memory it works in; none: the processor.
+    pub far: Option<u32>,
     /// It leaves nothing alone.
     pub all: bool,
     pub room: Arc<Room>,
@@ -34,6 +35,7 @@ pub struct Toy {
 impl Toy {
     pub fn new(far: bool, all: bool) -> Self {
         let room = Arc::default();
+        let far = far.then_some(0);
         Self {
             far,
             all,
@@ -65,7 +67,7 @@ struct ToyKernel {
     attrs: Attrs,
     constants: Vec<Option<Array>>,
     inputs: usize,
-    far: bool,
+    far: Option<u32>,
     transfers: bool,
     fault: Option<Fault>,
 }
@@ -77,8 +79,13 @@ struct ToyInstance {
     output: Operand,
 }
 
-/// What is added to an address in far memory: nothing can be read there.
+/// What is added to an address in the memory of device 0, and twice that in the memory of device 1: nothing can be read there.
 pub const AWAY: usize = 1 << 62;
+
+/// What is added to an address there.
+fn away(far: Option<u32>) -> usize {
+    far.map_or(0, |device| AWAY * (device as usize + 1))
+}
 
 pub struct ToyMemory {
     buffer: Buffer,
@@ -209,7 +216,7 @@ impl Stream for Adopted {
 
 impl Device for Toy {
     fn space(&self) -> Space {
-        if self.far { Space::Device(0) } else { Space::Host }
+        self.far.map_or(Space::Host, Space::Device)
     }
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
         let Room { taken, size } = &*self.room;
@@ -219,7 +226,7 @@ impl Device for Toy {
         taken.fetch_add(bytes, Ordering::Relaxed);
         Ok(Box::new(ToyMemory {
             buffer: Buffer::try_zeroed(bytes)?,
-            away: if self.far { AWAY } else { 0 },
+            away: away(self.far),
             room: self.room.clone(),
         }))
     }
@@ -227,7 +234,7 @@ impl Device for Toy {
         Host.allocate(bytes)
     }
     fn stream(&self) -> Result<Box<dyn Stream>> {
-        Ok(if self.far {
+        Ok(if self.far.is_some() {
             Box::new(FarStream::default())
         } else {
             Box::new(Host)
@@ -235,6 +242,12 @@ impl Device for Toy {
     }
     unsafe fn adopt(&self, raw: *mut c_void) -> Box<dyn Stream> {
         Box::new(Adopted(raw))
+    }
+    unsafe fn copy(&self, to: *mut u8, from: *const u8, bytes: usize, _: &dyn Stream) -> Result<()> {
+        let (to, from) = (to.map_addr(|at| at % AWAY), from.map_addr(|at| at % AWAY));
+        // SAFETY: the caller's promise.
+        unsafe { to.copy_from_nonoverlapping(from, bytes) };
+        Ok(())
     }
     fn event(&self) -> Result<Box<dyn Event>> {
         Ok(Box::new(Host))
@@ -255,7 +268,11 @@ impl Device for Toy {
 
 impl Provider for Toy {
     fn name(&self) -> &'static str {
-        if self.far { "far" } else { "toy" }
+        match self.far {
+            None => "toy",
+            Some(0) => "far",
+            Some(_) => "farther",
+        }
     }
     fn conditions(&self, _: &Settings) -> Vec<(String, String)> {
         vec![]
@@ -268,7 +285,7 @@ impl Provider for Toy {
     }
     fn candidates(&self, network: &Network, layer: LayerId, _: &Settings) -> Offer {
         let l = &network[layer];
-        if self.far && !self.all && matches!(l.op.name, "Relu" | "Reshape") {
+        if self.far.is_some() && !self.all && matches!(l.op.name, "Relu" | "Reshape") {
             return Err(Refusal {
                 provider: self.name().into(),
                 layer: l.name.clone(),
@@ -309,7 +326,7 @@ impl Provider for Toy {
         Arc::new(self.copy(false))
     }
     fn transfer(&self) -> Option<Arc<dyn Kernel>> {
-        self.far.then(|| Arc::new(self.copy(true)) as Arc<dyn Kernel>)
+        self.far.map(|_| Arc::new(self.copy(true)) as Arc<dyn Kernel>)
     }
     fn time(&self, _: &mut dyn Instance, _: &Request) -> Result<u64> {
         Ok(1000)
@@ -409,7 +426,7 @@ impl Instance for ToyInstance {
         let command: Command = Arc::new(move || this.compute(&inputs, output, workspace));
         // SAFETY: a far kernel is run on a far stream, which is alive.
         let stream = unsafe { call.stream.cast::<FarStream>().as_ref() };
-        assert_eq!(stream.is_some(), self.kernel.far);
+        assert_eq!(stream.is_some(), self.kernel.far.is_some());
         if let Some(commands) = stream.and_then(|q| q.0.lock().unwrap().as_mut().map(|c| c as *mut Vec<Command>)) {
             // SAFETY: nobody else uses the stream.
             unsafe { (*commands).push(command) };
@@ -423,7 +440,7 @@ impl ToyInstance {
     /// The true address; that of far memory for a far kernel, and either for a transfer.
     fn near(&self, address: usize) -> usize {
         assert!(
-            self.kernel.transfers || (address >= AWAY) == self.kernel.far,
+            self.kernel.transfers || address / AWAY == away(self.kernel.far) / AWAY,
             "wrong memory"
         );
         address % AWAY

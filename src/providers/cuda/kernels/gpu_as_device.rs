@@ -33,6 +33,12 @@ impl Device for Gpu {
         Ok(Box::new(self.device.event(EVENT_UNTIMED)?))
     }
 
+    unsafe fn copy(&self, to: *mut u8, from: *const u8, bytes: usize, stream: &dyn Stream) -> Result<()> {
+        let _entered = self.device.enter()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.device.copy(to as u64, from as u64, bytes, stream.raw()) }
+    }
+
     fn follow_default(&self, stream: &dyn Stream) -> Result<()> {
         let now = self.device.event(EVENT_UNTIMED)?;
         now.record_default()?;

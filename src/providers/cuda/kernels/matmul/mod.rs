@@ -15,13 +15,14 @@ mod warpgroup;
 
 pub use bare::Bare;
 
+use super::launch::Launches;
 use super::{Answer, Gpu, build_queue};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::library::cublaslt::{CHOICES, Epilogue};
@@ -171,6 +172,8 @@ enum Way {
     Engine(usize),
     /// By warpgroups, in one of their shapes.
     Group(u32),
+    /// On plain arithmetic.
+    Plain,
 }
 
 impl Way {
@@ -178,9 +181,11 @@ impl Way {
     const TILES: u32 = CHOICES as u32;
     const ENGINES: u32 = Self::TILES + own::TILES;
     const GROUPS: u32 = Self::ENGINES + fused::ENGINES as u32;
+    const PLAIN: u32 = Self::GROUPS + warpgroup::SHAPES;
 
     fn of(tactic: u32) -> Self {
         match tactic {
+            Self::PLAIN.. => Way::Plain,
             Self::GROUPS.. => Way::Group(tactic - Self::GROUPS),
             Self::ENGINES.. => Way::Engine((tactic - Self::ENGINES) as usize),
             Self::TILES.. => Way::Tile(tactic - Self::TILES),
@@ -195,6 +200,7 @@ impl Way {
             Way::Tile(number) => Self::TILES + number,
             Way::Engine(number) => Self::ENGINES + number as u32,
             Way::Group(number) => Self::GROUPS + number,
+            Way::Plain => Self::PLAIN,
         }
     }
 }
@@ -210,7 +216,7 @@ fn enqueue_build(gpu: &Arc<Gpu>, dtype: DType, problem: Problem, written: Writte
     build_queue::enqueue_planned_fn(key, move || match way {
         Way::Tile(number) => _ = own::tensor(&gpu, &problem, &written, number),
         Way::Group(number) => _ = Grouped::new(&gpu, dtype, &problem, &written, number),
-        Way::Library(_) | Way::Engine(_) => {}
+        Way::Library(_) | Way::Engine(_) | Way::Plain => {}
     });
 }
 
@@ -254,11 +260,12 @@ impl MatMul {
         }
     }
 
-    fn on_engine(&self, problem: &Problem, number: usize) -> Option<Fused> {
-        let (product, inputs) = self.fused.clone()?;
+    fn on_engine(&self, problem: &Problem, number: usize) -> Result<Fused> {
+        let fused = self.fused.clone();
+        let (product, inputs) = fused.ok_or_else(|| Error::internal("no engine of cuDNN runs this product"))?;
         let (gpu, problem, written) = (self.gpu.clone(), problem.clone(), self.written());
         let spare = move || Ok(Box::new(own::any(&gpu, &problem, &written, 0)?) as Box<dyn Instance>);
-        Some(Fused::new(&self.gpu, product, number, inputs, spare))
+        Ok(Fused::new(&self.gpu, product, number, inputs, spare))
     }
 }
 
@@ -288,7 +295,7 @@ impl Kernel for MatMul {
             inputs: vec![Layout::Plain; self.inputs],
             outputs: vec![Layout::Plain],
         };
-        let library = if self.dtype.is_float() { CHOICES } else { 1 };
+        let library = if self.dtype.is_float() { CHOICES } else { 0 };
         let tensor = own::has_tensor_cores(&self.gpu.device, self.dtype);
         let tiles = if tensor { own::TILES } else { 0 };
         let engines = self.fused.as_ref().map_or(0, |_| fused::ENGINES);
@@ -296,7 +303,8 @@ impl Kernel for MatMul {
         let groups = if self.grouped { warpgroup::SHAPES } else { 0 };
         let ways = ways
             .chain((0..engines).map(Way::Engine))
-            .chain((0..groups).map(Way::Group));
+            .chain((0..groups).map(Way::Group))
+            .chain([Way::Plain]);
         ways.map(form).collect()
     }
 
@@ -318,29 +326,46 @@ impl Kernel for MatMul {
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         build_queue::run_planned();
-        let (problem, way) = (self.problem(request), Way::of(request.form.tactic));
-        if self.dtype.is_float() && problem.k > 0 {
-            if let Way::Engine(number) = way
-                && let Some(fused) = self.on_engine(&problem, number)
-            {
-                return Ok(Box::new(fused));
-            }
-            if let Way::Group(shape) = way
-                && let Ok(grouped) = Grouped::new(&self.gpu, self.dtype, &problem, &self.written(), shape)
-            {
-                return Ok(Box::new(grouped));
-            }
-            // What a form can't do at these shapes the next one does; plain arithmetic does all.
-            if let Way::Tile(tile) = way
-                && let Ok(launch) = own::tensor(&self.gpu, &problem, &self.written(), tile)
-            {
-                return Ok(Box::new(launch));
-            }
-            let number = if let Way::Library(number) = way { number } else { 0 };
-            if let Ok(instance) = self.on_library(&problem, request, number) {
-                return Ok(instance);
-            }
+        let problem = self.problem(request);
+        let plain = || own::plain(&self.gpu, &problem, &self.written());
+        // No tactic has anything to multiply.
+        if problem.k == 0 {
+            return Ok(Box::new(plain()?));
         }
-        Ok(Box::new(own::plain(&self.gpu, &problem, &self.written())?))
+        match Way::of(request.form.tactic) {
+            Way::Plain if self.dtype.is_float() => Ok(Box::new(LastResort(plain()?))),
+            Way::Plain => Ok(Box::new(plain()?)),
+            Way::Library(number) => self.on_library(&problem, request, number),
+            Way::Tile(tile) => Ok(Box::new(own::tensor(&self.gpu, &problem, &self.written(), tile)?)),
+            Way::Engine(number) => Ok(Box::new(self.on_engine(&problem, number)?)),
+            Way::Group(shape) => Ok(Box::new(Grouped::new(
+                &self.gpu,
+                self.dtype,
+                &problem,
+                &self.written(),
+                shape,
+            )?)),
+        }
+    }
+}
+
+/// A product of floats on plain arithmetic, for shapes that no other tactic serves.
+struct LastResort(Launches);
+
+impl Instance for LastResort {
+    fn workspace(&self) -> usize {
+        self.0.workspace()
+    }
+
+    fn implementation(&self) -> String {
+        self.0.implementation()
+    }
+
+    fn is_reference(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, call: &Call) -> Result<()> {
+        self.0.run(call)
     }
 }

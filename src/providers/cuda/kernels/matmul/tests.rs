@@ -231,7 +231,10 @@ fn a_graph_is_of_one_shape_and_even_and_worth_its_while() {
 #[test]
 fn every_way_has_a_number_of_its_own() {
     let ways = (0..CHOICES).map(Way::Library).chain((0..own::TILES).map(Way::Tile));
-    for (number, way) in ways.chain((0..fused::ENGINES).map(Way::Engine)).enumerate() {
+    let ways = ways
+        .chain((0..fused::ENGINES).map(Way::Engine))
+        .chain((0..super::warpgroup::SHAPES).map(Way::Group));
+    for (number, way) in ways.chain([Way::Plain]).enumerate() {
         assert_eq!((way.tactic(), Way::of(number as u32)), (number as u32, way));
     }
 }

@@ -287,11 +287,10 @@ impl Kernel for Together {
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         build_queue::run_planned();
         let problem = self.singles[0].0.problem(request);
-        // What was chosen at some shapes has to run at others.
         match Manner::of(request.form.tactic) {
             Manner::InTurn(tactic) => self.in_turn(request, tactic),
             _ if problem.k == 0 => self.in_turn(request, 0),
-            manner => self.at_once(&problem, manner).or_else(|_| self.in_turn(request, 0)),
+            manner => self.at_once(&problem, manner),
         }
     }
 }
