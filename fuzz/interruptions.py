@@ -44,17 +44,17 @@ def child(job: str, *arguments: str, seconds: float = SECONDS_TO_END) -> tuple[s
 
 def timers(seconds: float) -> tuple[list[str], str]:
     """Findings of `seconds` under each timer, and what was run."""
-    findings, told = [], []
+    findings, summary = [], []
     for timer in ("real", "prof"):
         wrong, found = child("timers", timer, str(seconds), seconds=seconds + 300)
         findings += [wrong] if wrong else [f"{timer}: {name} gave something else" for name in found["wrong"]]
-        told.append(f"{timer}: {found}")
-    return findings, "\n".join(told)
+        summary.append(f"{timer}: {found}")
+    return findings, "\n".join(summary)
 
 
 def interrupts(count: int, seed: int = 0, slack: float = 0.0) -> tuple[list[str], str]:
     """Findings of so many signals, and the times until they were seen; `slack` more seconds are for a busy machine."""
-    findings, told = [], []
+    findings, summary = [], []
     for job, limit in WITHIN.items():
         share = -(-count // len(WITHIN))
         wrong, found = child("interrupts", job, str(share), str(seed), seconds=60 + 20.0 * share)
@@ -65,8 +65,8 @@ def interrupts(count: int, seed: int = 0, slack: float = 0.0) -> tuple[list[str]
         findings += [f"{job}: KeyboardInterrupt was seen {seconds:.3f} s late" for seconds in late]
         times = sorted(found["seconds"])
         how_soon = f", median {times[len(times) // 2]:.3f} s, most {times[-1]:.3f} s" if times else ""
-        told.append(f"{job}: {len(times)} seen while at work of {share}{how_soon}")
-    return findings, "\n".join(told)
+        summary.append(f"{job}: {len(times)} seen while at work of {share}{how_soon}")
+    return findings, "\n".join(summary)
 
 
 def exits(count: int, seed: int = 0) -> tuple[list[str], str]:
@@ -104,8 +104,8 @@ def main() -> None:
     findings = []
     for name, run in runs.items():
         if getattr(options, name):
-            found, told = run()
-            print(f"{name}: {len(found)} findings\n{told}", flush=True)
+            found, summary = run()
+            print(f"{name}: {len(found)} findings\n{summary}", flush=True)
             findings += found
     print("\n".join(findings))
     sys.exit(bool(findings))

@@ -408,7 +408,7 @@ class Network:
     def simplify(self, /, dtype: Any | None = None, unsupported: Sequence[Any] = ...) -> dict[str, int]:
         """
         Brings the network into its simplest form, in place, as the builder does first; gives how often each pass found
-        something. Float32 layers that bear it compute in `dtype`; layers in one of `unsupported` compute in float32.
+        something. Lowerable float32 layers compute in `dtype`; layers in one of `unsupported` compute in float32.
         """
     @property
     def symbols(self, /) -> dict[str, tuple[int, int, int]]:

@@ -2,7 +2,7 @@
 
 use super::context::{self, Context};
 use super::network::Network;
-use super::placed::{self, Call, Spot};
+use super::placed::{self, Call, Location};
 use super::plan::watch;
 use super::{arrays, attrs, calls};
 use crate::context::{ContextPool, TensorSpec};
@@ -222,9 +222,9 @@ impl Engine {
     fn run_at(
         &self,
         py: Python<'_>,
-        inputs: Vec<Spot>,
+        inputs: Vec<Location>,
         shapes: Vec<Vec<usize>>,
-        outputs: Vec<Spot>,
+        outputs: Vec<Location>,
         stream: Option<(u32, usize)>,
         timed: bool,
     ) -> PyResult<Vec<context::Row>> {

@@ -272,7 +272,7 @@ impl Network {
     }
 
     /// Brings the network into its simplest form, in place, as the builder does first; gives how often each pass found
-    /// something. Float32 layers that bear it compute in `dtype`; layers in one of `unsupported` compute in float32.
+    /// something. Lowerable float32 layers compute in `dtype`; layers in one of `unsupported` compute in float32.
     #[pyo3(signature = (dtype = None, unsupported = vec![]))]
     fn simplify(
         &mut self,

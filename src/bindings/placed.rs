@@ -10,10 +10,10 @@ use crate::runtime::bindings::ArrayAddress;
 use crate::runtime::streams::CallerStream;
 use pyo3::prelude::*;
 
-/// Where an array lies: its address, and the number of its GPU, or None in the processor's memory.
-pub type Spot = (usize, Option<u32>);
+/// The location of an array: its address, and the number of its GPU, or None in the processor's memory.
+pub type Location = (usize, Option<u32>);
 
-fn place(&(address, device): &Spot) -> ArrayAddress {
+fn array_address(&(address, device): &Location) -> ArrayAddress {
     ArrayAddress {
         address: address as *mut u8,
         space: device.map_or(Space::Host, Space::Device),
@@ -31,34 +31,34 @@ pub fn types(dtypes: impl Iterator<Item = DType>, shapes: &[Vec<usize>]) -> Vec<
 /// A call on arrays that Python's side vouches for: their dtypes are those of the ports, and they are dense.
 pub struct Call {
     /// The address of each input, in order.
-    pub inputs: Vec<Spot>,
+    pub inputs: Vec<Location>,
     /// Their shapes.
     pub shapes: Vec<Vec<usize>>,
     /// The address of each output, in order; its shape is what `prepare` says.
-    pub outputs: Vec<Spot>,
+    pub outputs: Vec<Location>,
     /// The GPU of the caller's stream, and the stream.
     pub stream: Option<(u32, usize)>,
     /// Whether each kernel is timed.
     pub timed: bool,
 }
 
-/// What a call tells: whether the shapes lay inside a profile, and the time of each kernel where that was asked for.
-pub type Told = (bool, Vec<LayerTime>);
+/// The result of a call: whether the shapes lay inside a profile, and the time of each kernel where that was asked for.
+pub type CallReport = (bool, Vec<LayerTime>);
 
 impl Call {
     /// Runs it.
     ///
     /// # Errors
     /// As [`ExecutionContext::prepare`] and [`ExecutionContext::run`].
-    pub fn run(self, py: Python<'_>, pool: &ContextPool, dtypes: impl Iterator<Item = DType>) -> Result<Told> {
+    pub fn run(self, py: Python<'_>, pool: &ContextPool, dtypes: impl Iterator<Item = DType>) -> Result<CallReport> {
         let dtypes: Vec<DType> = dtypes.collect();
         let mut lent = match pool.try_lend() {
             Some(context) => context,
             None => calls::interruptible(py, || pool.lend())?,
         };
         let crossing = Crossing(
-            self.inputs.iter().map(place).collect(),
-            self.outputs.iter().map(place).collect(),
+            self.inputs.iter().map(array_address).collect(),
+            self.outputs.iter().map(array_address).collect(),
         );
         let foreign = self.stream.map(|(device, raw)| CallerStream {
             space: Space::Device(device),

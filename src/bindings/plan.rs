@@ -170,8 +170,8 @@ fn compatibility(name: &str) -> PyResult<Compatibility> {
     }
 }
 
-/// Hands on to a Python object. What its steps raise ends the work of the scope and is raised there; what it raises about
-/// a message is told by Python, if it is an `Exception`.
+/// Callbacks that call a Python object. What its `step` raises ends the work of the scope and is raised there; what its `say`
+/// raises is written by Python as unraisable, if it is an `Exception`.
 pub(super) fn watch(listener: Py<PyAny>, scope: &Scope) -> Watch {
     let listener = Arc::new(listener);
     let steps = listener.clone();
@@ -190,15 +190,15 @@ pub(super) fn watch(listener: Py<PyAny>, scope: &Scope) -> Watch {
     let step = move |phase: &str, done: i32, all: i32| {
         calls::attached(|py| {
             let goes_on = calls::call_method(steps.bind(py), "step", (phase, done, all));
-            goes_on.and_then(|told| told.is_truthy()).unwrap_or_else(|error| {
+            goes_on.and_then(|answer| answer.is_truthy()).unwrap_or_else(|error| {
                 of_step.end(raised(error));
                 false
             })
         })
     };
     Watch {
-        say: Arc::new(say),
-        step: Arc::new(step),
+        on_message: Arc::new(say),
+        on_progress: Arc::new(step),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::engine::format::Header;
 use crate::engine::stages;
 use crate::engine::staging::staged;
 use crate::engine::trial::{Exact, layered};
-use crate::engine::{Engine, Plan, Profile, likely, samples};
+use crate::engine::{Engine, Plan, Profile, default_dims, samples};
 use crate::error::{Error, Result};
 use crate::network::dim::{Binding, Range};
 use crate::network::dtype::DType;
@@ -16,7 +16,7 @@ use crate::network::graph::Graph;
 use crate::network::{LayerId, Network};
 use crate::passes;
 use crate::plan::program::Program;
-use crate::plan::regions::Banned;
+use crate::plan::regions::ExcludedLayers;
 use crate::plan::timing::{Times, TimingCache};
 use crate::plan::{Provider, Settings};
 use crate::runtime::executable::Executable;
@@ -49,7 +49,7 @@ pub fn build_with(
     }
     samples::check(&network, &config.samples)?;
     widen_ranges(&mut network, &config.profiles)?;
-    let assumed = likely::assume(&mut network)?;
+    let assumed = default_dims::assign(&mut network)?;
     let cache = config
         .timing_cache
         .clone()
@@ -111,7 +111,7 @@ pub(super) fn build_in(
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
-    let tell = |done| config.watch.told("Simplifying the network", done, 1);
+    let tell = |done| config.watch.progress("Simplifying the network", done, 1);
     tell(0)?;
     let counts = passes::run(&mut network, &pass_settings(precision, config, providers))?;
     let mut engine = lower_and_plan(network, precision, config, providers, cache)?;
@@ -130,8 +130,8 @@ fn lower_and_plan(
     let portable = network.clone();
     let settings = pass_settings(precision, config, providers);
     let counts = passes::lower(&mut network, &settings, &has_kernel(config, providers))?;
-    config.watch.told("Simplifying the network", 1, 1)?;
-    let mut engine = plan(network, config.clone(), providers, cache, &Banned::new())?;
+    config.watch.progress("Simplifying the network", 1, 1)?;
+    let mut engine = plan(network, config.clone(), providers, cache, &ExcludedLayers::new())?;
     let lowered = counts.values().any(|&count| count > 0);
     engine.portable = lowered.then(|| Arc::new(portable));
     engine.count(counts);
@@ -267,7 +267,7 @@ pub(super) fn plan(
     config: BuilderConfig,
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
-    banned: &Banned,
+    excluded: &ExcludedLayers,
 ) -> Result<Engine> {
     let network = Arc::new(network);
     let own = [network.symbols.clone()];
@@ -288,7 +288,7 @@ pub(super) fn plan(
                 clash.message()
             ));
         }
-        let program = Program::build(network.clone(), providers.to_vec(), &settings, &opt, cache, banned)?;
+        let program = Program::build(network.clone(), providers.to_vec(), &settings, &opt, cache, excluded)?;
         let program = Arc::new(Executable::new(program));
         notes.extend(
             program
@@ -348,7 +348,7 @@ fn spare(network: &Arc<Network>, settings: Settings, providers: &[Arc<dyn Provid
         &settings,
         &opt,
         &cache,
-        &Banned::new(),
+        &ExcludedLayers::new(),
     );
     made.ok().map(|program| Arc::new(Executable::new(program)))
 }

@@ -38,14 +38,14 @@ impl Checks<'_> {
             return Ok(engine);
         }
         let probe = self.probe()?;
-        let (mut engine, mut precision, mut told) = (engine, self.precision, vec![]);
+        let (mut engine, mut precision, mut notes) = (engine, self.precision, vec![]);
         for at in 0..engine.plans.len() {
             let mut exact = match self.exact(&probe, &engine, at) {
                 Ok(Some(exact)) => exact,
                 Ok(None) => continue,
                 Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
                 Err(e) => {
-                    told.push(format!("not compared with float32: {}", e.message()));
+                    notes.push(format!("not compared with float32: {}", e.message()));
                     continue;
                 }
             };
@@ -59,15 +59,15 @@ impl Checks<'_> {
             if let Some((config, message)) = self.lifted(&probe, &exact, &engine, &loss)? {
                 engine = self.again(&config, precision, &engine, &mut exact)?;
                 if self.loss(&probe, &engine, &exact)?.is_none() {
-                    told.push(message);
+                    notes.push(message);
                     continue;
                 }
             }
             precision = Precision::FLOAT32;
-            told = vec![format!("{}: every layer went back to float32", loss.message)];
+            notes = vec![format!("{}: every layer went back to float32", loss.message)];
             engine = self.again(&engine.config.clone(), precision, &engine, &mut exact)?;
         }
-        engine.notes.splice(0..0, told);
+        engine.notes.splice(0..0, notes);
         Ok(engine)
     }
 

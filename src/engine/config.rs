@@ -42,7 +42,7 @@ pub struct BuilderConfig {
     pub timing_cache: Option<PathBuf>,
     /// Bytes of scratch memory that one kernel may use; `None`: what is free.
     pub workspace: Option<usize>,
-    /// Who is told of each step of the build, and what compilers of others do.
+    /// Callbacks for progress and for messages of compilers.
     pub watch: Watch,
     /// Whether a layer that the first provider refuses is an error.
     pub strict: bool,
@@ -155,7 +155,7 @@ impl BuilderConfig {
 /// What float32 layers compute in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Precision {
-    /// The dtype of those that bear it.
+    /// The dtype of lowerable layers.
     pub dtype: DType,
     /// Whether products of those that stay float32 may round what they multiply to tf32.
     pub tf32: bool,

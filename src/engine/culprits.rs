@@ -10,9 +10,9 @@ use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::{Network, Source, TensorId};
 use crate::plan::layout::Operand;
-use crate::plan::place::{Places, place};
+use crate::plan::placement::{Placement, place};
 use crate::plan::program::{Program, Step, operand};
-use crate::plan::regions::Banned;
+use crate::plan::regions::ExcludedLayers;
 use crate::plan::{Alias, Candidate, ExcludedForm, Provider};
 use crate::runtime::executable::Executable;
 use std::collections::HashMap;
@@ -22,8 +22,8 @@ use std::sync::Arc;
 pub(super) struct Culprit {
     /// What must not be chosen again.
     pub form: ExcludedForm,
-    /// For the report: the kernel, its implementation, and by how much it departs.
-    pub told: String,
+    /// The note for the report: the kernel, its implementation, and by how much it departs.
+    pub note: String,
 }
 
 /// The kernels of a program that depart from those of `reference`, which run on the processor.
@@ -57,7 +57,7 @@ pub(super) fn find(
         .slots
         .iter()
         .map(|slot| operand(network, slot.tensor, slot.layout, binding));
-    let places = place(program, operands.collect::<Result<Vec<_>>>()?);
+    let placement = place(program, operands.collect::<Result<Vec<_>>>()?);
     let rounding = verify::rounding(network, precision);
     let mut found = vec![];
     for step in suspects {
@@ -68,7 +68,7 @@ pub(super) fn find(
             values: &values,
             threads: config.threads,
         };
-        found.extend(tried(program, step, &places, &bench, rounding)?);
+        found.extend(tried(program, step, &placement, &bench, rounding)?);
     }
     Ok(found)
 }
@@ -94,13 +94,19 @@ fn tapped(
     }
     let config = config.untimed();
     let probe = builder::simplified(probe, Precision::FLOAT32, &config, reference)?;
-    let program = untimed(Arc::new(probe), &config, reference, binding, &Banned::new())?;
+    let program = untimed(Arc::new(probe), &config, reference, binding, &ExcludedLayers::new())?;
     let found = verify::run_once(&Arc::new(Executable::new(program)), inputs, binding)?;
     Ok(found.into_iter().skip(marked).collect())
 }
 
 /// A step, if what it gives departs from the values that are known.
-fn tried(program: &Program, step: &Step, places: &Places, bench: &Bench, rounding: f64) -> Result<Option<Culprit>> {
+fn tried(
+    program: &Program,
+    step: &Step,
+    placement: &Placement,
+    bench: &Bench,
+    rounding: f64,
+) -> Result<Option<Culprit>> {
     let tensors = |slots: &[usize]| slots.iter().map(|&slot| program.slots[slot].tensor).collect();
     let candidate = Candidate {
         kernel: step.kernel.clone(),
@@ -108,9 +114,9 @@ fn tried(program: &Program, step: &Step, places: &Places, bench: &Bench, roundin
         inputs: tensors(&step.inputs),
         outputs: tensors(&step.outputs),
     };
-    let slices = |slots: &[usize]| slots.iter().map(|&slot| slice(&places.operands[slot])).collect();
+    let slices = |slots: &[usize]| slots.iter().map(|&slot| slice(&placement.operands[slot])).collect();
     let pairs = step.kernel.in_place().into_iter();
-    let mut shared = pairs.filter(|&(i, o)| places.shares(step.inputs[i], step.outputs[o]));
+    let mut shared = pairs.filter(|&(i, o)| placement.shares(step.inputs[i], step.outputs[o]));
     let lie = Lie {
         name: "as planned",
         inputs: slices(&step.inputs),
@@ -131,7 +137,7 @@ fn tried(program: &Program, step: &Step, places: &Places, bench: &Bench, roundin
             .find_map(|(_, got, want)| verify::kernel_departs(got, want, rounding)),
     };
     Ok(departs.map(|how| Culprit {
-        told: format!(
+        note: format!(
             "the kernel {} ({}, tactic {}) of {} {how} from what the processor computes, and was excluded",
             outcome.kernel,
             outcome.implementation,

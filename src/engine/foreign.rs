@@ -2,7 +2,7 @@
 
 use crate::engine::builder::widen_ranges;
 use crate::engine::config::BuilderConfig;
-use crate::engine::likely;
+use crate::engine::default_dims;
 use crate::error::Result;
 use crate::network::{LayerId, Network};
 use crate::passes;
@@ -27,7 +27,7 @@ fn simplify(
     config: &BuilderConfig,
     keeps_whole: &dyn Fn(&Network, LayerId) -> bool,
 ) -> Result<Network> {
-    likely::settle(&mut network);
+    default_dims::choose(&mut network);
     let settings = passes::Settings {
         compute: config.compute,
         tf32: config.tf32,

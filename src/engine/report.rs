@@ -164,12 +164,12 @@ impl Engine {
         };
         let (mut layers, mut arithmetic) = (Tally::default(), Tally::default());
         for part in self.parts() {
-            let likely = part
+            let defaults = part
                 .network
                 .symbols
                 .iter()
                 .map(|(name, range)| (name.clone(), range.opt));
-            let binding = likely.chain(binding.clone()).collect();
+            let binding = defaults.chain(binding.clone()).collect();
             let guessed = part
                 .network
                 .symbols
@@ -196,7 +196,7 @@ impl Engine {
 }
 
 impl Report {
-    /// `guessed`: some sizes depend on data. Likely sizes need not fit each other; then kernels are all that is told.
+    /// `guessed`: some sizes depend on data. Default dims need not fit each other; then only kernels are reported.
     /// `timed`: the times of its steps were measured.
     fn add(&mut self, program: &Arc<Executable>, binding: &Binding, guessed: bool, timed: bool) -> Result<()> {
         let guessed = guessed || program.network.check_guards(binding).is_err();

@@ -2,8 +2,8 @@
 
 use crate::engine::built::{ANEW, Built};
 use crate::engine::config::BuilderConfig;
+use crate::engine::default_dims::ASSUMED;
 use crate::engine::format::{self, Header};
-use crate::engine::likely::ASSUMED;
 use crate::engine::{Engine, builder, config};
 use crate::error::{Error, Result};
 use crate::network::Network;

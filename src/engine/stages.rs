@@ -1,11 +1,11 @@
 //! Networks with sizes that depend on data, cut where such a size becomes known.
 //!
-//! A stage is a network of its own, planned like any other: the sizes that the stages before it told are symbols of
+//! A stage is a network of its own, planned like any other: the sizes that the stages before it computed are symbols of
 //! its inputs. Between two stages stand the layers that tell the next sizes. Those whose sizes the elements of their
 //! inputs tell (a Reshape to a computed shape) are only asked for them, and run in the next stage; those that count
 //! (NonZero) run there and then, and so do those that hold networks (If, Loop), which have engines of their own.
 
-use crate::engine::{Engine, likely};
+use crate::engine::{Engine, default_dims};
 use crate::error::Result;
 use crate::network::dim::{Dim, Symbols};
 use crate::network::op::is_counted;
@@ -51,7 +51,7 @@ pub struct End {
 pub struct Cut {
     /// Its network; none where there is nothing to run.
     pub network: Option<Network>,
-    /// Whether it has sizes that depend on data. Nobody knows likely ones that fit each other: nothing can be timed.
+    /// Whether it has sizes that depend on data. Their default dims need not fit each other, so nothing is timed.
     pub guessed: bool,
     /// As the stage will be.
     pub stage: Stage,
@@ -151,8 +151,8 @@ impl Levels {
         let own = |t: &TensorId| matches!(network[*t].source, Source::Layer(id, _) if layers.contains(&id));
         let gives: Vec<TensorId> = wanted.into_iter().filter(own).collect();
         let mut symbols: Symbols = network.symbols.clone();
-        let told = self.symbols.iter().filter(|(_, l)| **l <= level);
-        symbols.extend(told.map(|(name, _)| (name.clone(), likely::counted())));
+        let known = self.symbols.iter().filter(|(_, l)| **l <= level);
+        symbols.extend(known.map(|(name, _)| (name.clone(), default_dims::counted())));
         let late = symbols.len() - network.symbols.len();
         let names = symbols.keys().cloned().collect();
         let part = Part {

@@ -5,7 +5,7 @@ use crate::engine::built::Built;
 use crate::engine::checks::Checks;
 use crate::engine::config::{BuilderConfig, Precision};
 use crate::engine::stages::{self, Cut, Stage};
-use crate::engine::{Engine, likely};
+use crate::engine::{Engine, default_dims};
 use crate::error::Result;
 use crate::network::Network;
 use crate::network::body::Body;
@@ -41,7 +41,7 @@ pub(super) fn staged(
     } in cuts
     {
         if let Some(mut part) = part {
-            likely::settle(&mut part);
+            default_dims::choose(&mut part);
             let part = build_guessed(part, guessed, precision, &config, providers, cache)?;
             stage.engine = Some(Arc::new(part));
         }
@@ -62,9 +62,9 @@ pub(super) fn staged(
         .flat_map(|stage| &stage.ends)
         .map(|end| network[end.layer].name.as_str())
         .collect();
-    let mut told = HashSet::new();
+    let mut seen = HashSet::new();
     let parts = stages.iter().flat_map(Stage::engines).flat_map(|engine| &engine.notes);
-    notes.extend(parts.filter(|note| told.insert(note.as_str())).cloned());
+    notes.extend(parts.filter(|note| seen.insert(note.as_str())).cloned());
     let built = Built::of(&config, providers);
     notes.push(format!(
         "sizes or control flow depend on data ({}{}): planned in {} stages, with copies between them, and optimised for \
@@ -72,7 +72,7 @@ pub(super) fn staged(
         names[..names.len().min(SHOWN)].join(", "),
         if names.len() > SHOWN { ", ..." } else { "" },
         stages.len(),
-        likely::COUNTED
+        default_dims::COUNTED
     ));
     Ok(Engine {
         network: Arc::new(network),
@@ -143,7 +143,7 @@ fn body_engine(
 ) -> Result<Engine> {
     let mut network = (*body.0).clone();
     network.take_ranges(|name| around.symbols.get(name).copied());
-    likely::settle(&mut network);
+    default_dims::choose(&mut network);
     let guessed = network.symbols.keys().any(|name| !around.symbols.contains_key(name));
     match stages::cut(&network)? {
         Some(cuts) => staged(network, cuts, config.clone(), providers, cache),

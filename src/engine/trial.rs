@@ -14,7 +14,7 @@ use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, reference};
 use crate::plan::program::Program;
-use crate::plan::regions::Banned;
+use crate::plan::regions::ExcludedLayers;
 use crate::plan::timing::TimingCache;
 use crate::plan::{ExcludedForm, Provider, Settings};
 use crate::runtime::executable::Executable;
@@ -58,7 +58,7 @@ pub(super) struct Exact {
     /// Who computes it.
     family: Vec<Arc<dyn Provider>>,
     /// The regions of other compilers that were found to depart.
-    banned: Banned,
+    excluded: ExcludedLayers,
 }
 
 struct Batch {
@@ -78,7 +78,7 @@ impl Exact {
         if network.check_guards(&opt).is_err() {
             return Ok(None);
         }
-        let program = untimed(Arc::new(network), &engine.config, &family, &opt, &Banned::new())?;
+        let program = untimed(Arc::new(network), &engine.config, &family, &opt, &ExcludedLayers::new())?;
         let program = Arc::new(Executable::new(program));
         let mut batches = given(&program, engine, at)?;
         if batches.is_empty() {
@@ -90,7 +90,7 @@ impl Exact {
             program,
             opt,
             family,
-            banned: Banned::new(),
+            excluded: ExcludedLayers::new(),
         }))
     }
 
@@ -135,7 +135,13 @@ impl Exact {
         config: &BuilderConfig,
     ) -> Result<Departure> {
         builder::lower_in_full(&mut network, lowering, precision, config, &self.family)?;
-        let program = untimed(Arc::new(network), config, &self.family, &self.opt, &Banned::new())?;
+        let program = untimed(
+            Arc::new(network),
+            config,
+            &self.family,
+            &self.opt,
+            &ExcludedLayers::new(),
+        )?;
         self.departs(&Arc::new(Executable::new(program)), precision, 0.0)
     }
 
@@ -190,7 +196,7 @@ impl Exact {
                 .excluded_forms
                 .extend(culprits.iter().map(|found| found.form.clone()));
             let network = || (*engine.network).clone();
-            let mut again = match builder::plan(network(), config, providers, cache, &self.banned) {
+            let mut again = match builder::plan(network(), config, providers, cache, &self.excluded) {
                 Ok(again) => again,
                 // No form is left of some kernel: the next provider runs its layers.
                 Err(_) => {
@@ -199,13 +205,13 @@ impl Exact {
                         let excluded = config.exclude.entry(provider.clone()).or_default();
                         excluded.extend(layers.iter().cloned());
                     }
-                    builder::plan(network(), config, providers, cache, &self.banned)?
+                    builder::plan(network(), config, providers, cache, &self.excluded)?
                 }
             };
-            let told = culprits.into_iter().map(|found| found.told);
+            let notes = culprits.into_iter().map(|found| found.note);
             keep_exclusions(&mut again, &engine);
             (again.passes, again.portable) = (engine.passes, engine.portable);
-            again.notes.extend(told);
+            again.notes.extend(notes);
             engine = again;
         }
         Ok(engine)
@@ -223,45 +229,45 @@ impl Exact {
         providers: &[Arc<dyn Provider>],
         cache: &TimingCache,
     ) -> Result<Engine> {
-        let mut banned = Banned::new();
+        let mut excluded = ExcludedLayers::new();
         while engine.has_foreign() {
             let program = engine.plans[self.at].program.clone();
             let Some(fault) = self.fault(&program, precision) else {
                 break;
             };
-            for (provider, layers) in self.guilty(&engine, &banned, precision, providers, fault) {
-                banned.entry(provider).or_default().extend(layers);
+            for (provider, layers) in self.culprits(&engine, &excluded, precision, providers, fault) {
+                excluded.entry(provider).or_default().extend(layers);
             }
             let mut again = builder::plan(
                 (*engine.network).clone(),
                 engine.config.clone(),
                 providers,
                 cache,
-                &banned,
+                &excluded,
             )?;
             (again.passes, again.portable) = (engine.passes, engine.portable);
             engine = again;
         }
-        self.banned = banned;
+        self.excluded = excluded;
         Ok(engine)
     }
 
     /// The regions that depart when they are the only ones; all of them where none does so alone.
-    fn guilty(
+    fn culprits(
         &self,
         engine: &Engine,
-        banned: &Banned,
+        excluded: &ExcludedLayers,
         precision: Precision,
         providers: &[Arc<dyn Provider>],
         fault: String,
-    ) -> Banned {
+    ) -> ExcludedLayers {
         let program = &engine.plans[self.at].program;
         let regions: Vec<(String, Vec<LayerId>)> = program
             .foreign()
             .map(|step| (program.providers[step.provider].name().into(), step.layers.clone()))
             .collect();
-        let ban = |chosen: &mut dyn Iterator<Item = (usize, String)>| {
-            let mut made = Banned::new();
+        let exclude = |chosen: &mut dyn Iterator<Item = (usize, String)>| {
+            let mut made = ExcludedLayers::new();
             for (at, reason) in chosen {
                 let (provider, layers) = &regions[at];
                 let layers = layers.iter().map(|&id| (id, reason.clone()));
@@ -271,8 +277,8 @@ impl Exact {
         };
         let alone = |at: &usize| {
             let others = (0..regions.len()).filter(|other| other != at);
-            let mut without = ban(&mut others.map(|other| (other, String::new())));
-            for (provider, layers) in banned {
+            let mut without = exclude(&mut others.map(|other| (other, String::new())));
+            for (provider, layers) in excluded {
                 without.entry(provider.clone()).or_default().extend(layers.clone());
             }
             let made = untimed(engine.network.clone(), &engine.config, providers, &self.opt, &without);
@@ -283,8 +289,8 @@ impl Exact {
         let found = (0..regions.len()).filter(|_| !single);
         let found: Vec<_> = found.filter_map(|at| Some((at, alone(&at)?))).collect();
         match found.is_empty() {
-            true => ban(&mut (0..regions.len()).map(|at| (at, fault.clone()))),
-            false => ban(&mut found.into_iter()),
+            true => exclude(&mut (0..regions.len()).map(|at| (at, fault.clone()))),
+            false => exclude(&mut found.into_iter()),
         }
     }
 }
@@ -307,7 +313,7 @@ pub(super) fn untimed(
     config: &BuilderConfig,
     providers: &[Arc<dyn Provider>],
     binding: &Binding,
-    banned: &Banned,
+    excluded: &ExcludedLayers,
 ) -> Result<Program> {
     Program::build(
         network,
@@ -315,7 +321,7 @@ pub(super) fn untimed(
         &config.untimed().settings(),
         binding,
         &TimingCache::default(),
-        banned,
+        excluded,
     )
 }
 

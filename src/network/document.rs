@@ -23,7 +23,7 @@ pub struct Document {
     inputs: Vec<Input>,
     constants: Vec<String>,
     symbolic: Vec<Symbolic>,
-    layers: Vec<Step>,
+    layers: Vec<LayerRecord>,
     outputs: Vec<(String, u32)>,
 }
 
@@ -44,7 +44,7 @@ struct Symbolic {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Step {
+struct LayerRecord {
     name: String,
     sources: Vec<String>,
     op: String,
@@ -81,7 +81,7 @@ impl Document {
         let symbolic = |t: &&TensorId| matches!(network[**t].source, Source::Symbolic);
         read.iter().filter(constant).for_each(|&t| writer.number(t));
         read.iter().filter(symbolic).for_each(|&t| writer.number(t));
-        let layers = order.iter().map(|&id| writer.step(id)).collect::<Result<_>>()?;
+        let layers = order.iter().map(|&id| writer.layer(id)).collect::<Result<_>>()?;
         let outputs = network
             .outputs()
             .iter()
@@ -111,18 +111,18 @@ impl Document {
 
     /// The number of constants that [`Document::read`] wants.
     pub fn constant_count(&self) -> usize {
-        let bodies = self.layers.iter().flat_map(|step| step.bodies.values());
+        let bodies = self.layers.iter().flat_map(|record| record.bodies.values());
         self.constants.len() + bodies.map(Self::constant_count).sum::<usize>()
     }
 
     /// The plugins that its layers, and those of the networks in them, need.
     pub fn plugins(&self) -> Vec<&plugin::Identity> {
-        let own = self.layers.iter().flat_map(|step| step.attrs.values());
+        let own = self.layers.iter().flat_map(|record| record.attrs.values());
         let own = own.filter_map(|attr| match attr {
             Attr::Plugin(held) => Some(held.identity()),
             _ => None,
         });
-        let bodies = self.layers.iter().flat_map(|step| step.bodies.values());
+        let bodies = self.layers.iter().flat_map(|record| record.bodies.values());
         own.chain(bodies.flat_map(Self::plugins)).collect()
     }
 
@@ -159,21 +159,21 @@ impl Document {
             }
             tensors.push(network.push_tensor(&symbolic.name, symbolic.ty, Source::Symbolic));
         }
-        for mut step in self.layers {
+        for mut record in self.layers {
             let find = |i: &Option<u32>| {
                 i.map(|i| tensors.get(i as usize).copied().ok_or_else(damaged))
                     .transpose()
             };
-            let inputs = step.inputs.iter().map(find).collect::<Result<Vec<_>>>()?;
-            for (attr, body) in step.bodies {
+            let inputs = record.inputs.iter().map(find).collect::<Result<Vec<_>>>()?;
+            for (attr, body) in record.bodies {
                 let body = body.read_from(constants)?;
-                step.attrs.insert(attr, Attr::Body(Body(Arc::new(body))));
+                record.attrs.insert(attr, Attr::Body(Body(Arc::new(body))));
             }
-            let outputs = network.add_layer(&step.name, ops::find(&step.op)?, step.attrs, &inputs)?;
-            if outputs.len() != step.outputs as usize {
-                return Err(damaged().layer(&step.name));
+            let outputs = network.add_layer(&record.name, ops::find(&record.op)?, record.attrs, &inputs)?;
+            if outputs.len() != record.outputs as usize {
+                return Err(damaged().layer(&record.name));
             }
-            network.set_sources(outputs[0], step.sources);
+            network.set_sources(outputs[0], record.sources);
             tensors.extend(outputs);
         }
         for (name, tensor) in self.outputs {
@@ -222,7 +222,7 @@ impl Writer<'_> {
         }
     }
 
-    fn step(&mut self, id: crate::network::LayerId) -> Result<Step> {
+    fn layer(&mut self, id: crate::network::LayerId) -> Result<LayerRecord> {
         let layer = &self.network[id];
         let inputs = layer.inputs.iter().map(|t| t.map(|t| self.numbers[&t])).collect();
         layer.outputs.iter().for_each(|&t| self.number(t));
@@ -233,7 +233,7 @@ impl Writer<'_> {
             self.inner.extend(constants);
         }
         let plain = layer.attrs.iter().filter(|(name, _)| !bodies.contains_key(*name));
-        Ok(Step {
+        Ok(LayerRecord {
             name: layer.name.clone(),
             sources: layer.sources.clone(),
             op: layer.op.name.into(),

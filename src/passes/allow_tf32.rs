@@ -1,4 +1,4 @@
-//! Lets products of float32 round what they multiply to tf32, where that was asked for.
+//! Marks float32 products as TF32-eligible, where that was asked for.
 
 use super::matching::input;
 use super::{Found, Pass, rewrite_with, rule_if};
@@ -13,8 +13,8 @@ use crate::network::{Layer, LayerId, Network};
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "allow_tf32",
-    doc: "float32 layer of products (Conv, MatMul, LSTM, ...) => the same with leave to round what it multiplies to tf32, \
-          if Settings::tf32 is set; Conv 1x1 of few channels with a stride stays as it is",
+    doc: "float32 layer of products (Conv, MatMul, LSTM, ...) => the same, marked as TF32-eligible, if Settings::tf32 is \
+          set; Conv 1x1 of few channels with a stride stays as it is",
     apply: |network, settings| {
         if !settings.tf32 {
             return Ok(0);
@@ -39,7 +39,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     Ok(Some(patch))
 }
 
-/// Whether a layer may round what it multiplies to tf32.
+/// Whether a layer can be marked as TF32-eligible.
 pub fn may_round(network: &Network, layer: &Layer) -> bool {
     let wide = network[layer.outputs[0]].ty.dtype == DType::Float32;
     wide && tf32::applies(layer) && !is_shortcut(network, layer)
@@ -140,8 +140,8 @@ mod tests {
             found.iter().any(|(name, _)| name.starts_with("MatMulInteger")),
             "{found:?}"
         );
-        for (name, leave) in found {
-            assert_eq!(leave, name.starts_with("Einsum"), "{name}");
+        for (name, eligible) in found {
+            assert_eq!(eligible, name.starts_with("Einsum"), "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Makes a lower precision explicit: layers that bear it compute in it, between Casts.
+//! Makes a lower precision explicit: lowerable layers compute in it, between Casts.
 
 use super::build::Build;
 use super::exactness;
@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "assign_precision",
-    doc: "float32 layer that bears Settings::compute => Casts -> layer -> Cast; inputs and outputs of the network keep \
-          their dtypes; delicate layers stay float32, and with them the exact numbers that they read (positions, times, \
+    doc: "float32 layer that is lowerable to Settings::compute => Casts -> layer -> Cast; inputs and outputs of the network keep \
+          their dtypes; precision-sensitive layers stay float32, and with them the exact numbers that they read (positions, times, \
           masks out of range) and the bias of a Conv that gives an output",
     apply: |network, settings| {
         let low = settings.compute;

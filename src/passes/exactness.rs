@@ -15,7 +15,7 @@ use crate::network::ops::matmul::inner_from_end;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::{HashMap, HashSet};
 
-/// What is known of the numbers in a tensor, from the least to the most delicate.
+/// What is known of the numbers in a tensor, from the least to the most sensitive to rounding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// Numbers of the model.
@@ -97,7 +97,7 @@ impl Analysis<'_> {
         });
     }
 
-    /// What [`Self::look_at`] or the layer that gives a tensor told.
+    /// The fact that [`Self::look_at`] or the layer that produces a tensor recorded.
     fn fact(&self, tensor: TensorId) -> Fact {
         self.facts.get(&tensor).copied().unwrap_or(Fact {
             kind: Kind::Given,

@@ -73,14 +73,14 @@ pub struct Pass {
     pub apply: fn(&mut Network, &Settings) -> Result<usize>,
 }
 
-/// A place in the pipeline.
-pub enum Step {
+/// An entry of the pipeline.
+pub enum PipelineEntry {
     /// Runs the pass.
     Once(&'static Pass),
     /// Runs the passes in turn until none of them finds anything.
     UntilStable(&'static [&'static Pass]),
 }
-use Step::{Once, UntilStable};
+use PipelineEntry::{Once, UntilStable};
 
 /// What the passes may do.
 #[derive(Debug, Clone)]
@@ -148,7 +148,7 @@ static CLEAN: &[&Pass] = &[
 ];
 
 /// The passes whose results any provider reads, in the order in which they run. An engine file keeps the network behind them.
-pub static PIPELINE: &[Step] = &[
+pub static PIPELINE: &[PipelineEntry] = &[
     // Other ways to write the same go first, so that the rules below know one way only.
     Once(&decompose::PASS),
     UntilStable(CLEAN),
@@ -210,7 +210,7 @@ pub fn lower_roughly(
     settings: &Settings,
     has_kernel: &dyn Fn(&Network, LayerId) -> bool,
 ) -> Result<()> {
-    let quick = |step: &&Step| !matches!(step, Once(pass) if pass.name == round_weights::PASS.name);
+    let quick = |step: &&PipelineEntry| !matches!(step, Once(pass) if pass.name == round_weights::PASS.name);
     run_steps(network, settings, PIPELINE[lowering_starts()..].iter().filter(quick))?;
     lower(network, settings, has_kernel)?;
     Ok(())
@@ -250,7 +250,7 @@ pub fn lowered(network: &Network, settings: &Settings) -> Result<Vec<LayerId>> {
 }
 
 fn lowering_starts() -> usize {
-    let lowers = |step: &Step| matches!(step, Once(pass) if pass.name == assign_precision::PASS.name);
+    let lowers = |step: &PipelineEntry| matches!(step, Once(pass) if pass.name == assign_precision::PASS.name);
     PIPELINE.iter().position(lowers).unwrap_or(PIPELINE.len())
 }
 
@@ -293,7 +293,7 @@ pub fn lower(
 pub fn run_steps<'s>(
     network: &mut Network,
     settings: &Settings,
-    steps: impl IntoIterator<Item = &'s Step>,
+    steps: impl IntoIterator<Item = &'s PipelineEntry>,
 ) -> Result<Counts> {
     let mut runner = Runner::new(settings)?;
     for step in steps {
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_fails_leaves_its_layer_alone_and_is_told_of_where_asked() {
+    fn a_rule_that_fails_leaves_its_layer_alone_and_is_reported_where_asked() {
         let mut g = Graph::new();
         let x = g.input("x", "2 3");
         let relu = ops::find("Relu").unwrap();

@@ -23,8 +23,8 @@ use std::sync::Mutex;
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "round_weights",
-    doc: "Conv by the Cast of a constant to 16 bits => Conv by a constant of which the errors of each window cancel; with \
-          leave to round to tf32, Conv by a constant => the same",
+    doc: "Conv by the Cast of a constant to 16 bits => Conv by a constant of which the errors of each window cancel; \
+          TF32-eligible Conv by a constant => the same",
     apply: |network, _| {
         let jobs: BTreeSet<Job> = network.layers().filter_map(|(id, _)| job(network, id)).collect();
         let rounded = all(network, jobs)?;

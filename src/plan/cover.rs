@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, Source, TensorId};
-use crate::plan::regions::{Banned, Regions};
+use crate::plan::regions::{ExcludedLayers, Regions};
 use crate::plan::{Candidate, Offer, Provider, Refusal, Settings};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -43,12 +43,12 @@ pub fn cover(
     network: &Network,
     providers: &[Arc<dyn Provider>],
     settings: &Settings,
-    banned: &Banned,
+    excluded: &ExcludedLayers,
 ) -> Result<Cover> {
     let mut asking = Asking::new(network, network.order()?, settings);
     for (number, provider) in providers.iter().enumerate() {
         let before = asking.refusals.len();
-        let kept = asking.keep_from(&**provider, banned);
+        let kept = asking.keep_from(&**provider, excluded);
         let open = asking.open.iter().copied();
         let free: HashSet<LayerId> = open.filter(|id| !kept.contains(id)).collect();
         match provider.regions(network, &free, settings) {
@@ -125,13 +125,13 @@ impl<'a> Asking<'a> {
     }
 
     /// The open layers that a provider may not run in regions; the reasons stand among the refusals.
-    fn keep_from(&mut self, provider: &dyn Provider, banned: &Banned) -> HashSet<LayerId> {
+    fn keep_from(&mut self, provider: &dyn Provider, excluded: &ExcludedLayers) -> HashSet<LayerId> {
         let mut kept = HashSet::new();
-        let reasons = banned.get(provider.name());
+        let reasons = excluded.get(provider.name());
         for id in self.open.clone() {
-            let banned = reasons.and_then(|reasons| reasons.get(&id)).cloned();
-            let excluded = is_excluded(provider, self.network, id, self.settings).then(|| EXCLUDED.to_string());
-            if let Some(reason) = banned.or(excluded) {
+            let reason = reasons.and_then(|reasons| reasons.get(&id)).cloned();
+            let by_caller = is_excluded(provider, self.network, id, self.settings).then(|| EXCLUDED.to_string());
+            if let Some(reason) = reason.or(by_caller) {
                 kept.insert(id);
                 self.refuse(refusal(provider, self.network, id, reason));
             }

@@ -91,9 +91,9 @@ pub trait Kernel: Send + Sync {
         None
     }
 
-    /// Told before the first kernel is timed: one of its forms at the shapes to optimise for, and whether that will be timed.
-    /// What takes long to get ready for that may begin, for all kernels at once.
-    fn expect(&self, _request: &Request, _timed: bool) {}
+    /// Enqueues the builds that one of its forms needs at the shapes to optimise for (compilations, plans of libraries), so that
+    /// those of all kernels run in parallel. Called before the first kernel is timed; `timed`: whether this form will be.
+    fn enqueue_builds(&self, _request: &Request, _timed: bool) {}
 
     /// Prepares it for concrete shapes.
     ///
@@ -120,14 +120,14 @@ pub trait Instance: Send {
     /// Which implementation it is, for reports.
     fn implementation(&self) -> String;
 
-    /// Whether it is loops that are right but not fast, to be taken where nothing else runs.
-    fn naive(&self) -> bool {
+    /// Whether it is a reference implementation: correct but slow, never timed, and chosen only where no other form runs.
+    fn is_reference(&self) -> bool {
         false
     }
 
-    /// Whether it is what its library falls back on where nothing better fits. It may have won at the shapes at which it was
-    /// timed; far from them forms are chosen again.
-    fn fallback(&self) -> bool {
+    /// Whether it is the fallback of its library for shapes that no specialised implementation takes. It may be the fastest at
+    /// the shapes at which it was timed; far from these, forms are chosen again.
+    fn is_library_fallback(&self) -> bool {
         false
     }
 
@@ -136,14 +136,14 @@ pub trait Instance: Send {
         true
     }
 
-    /// How many of its inputs, from the first one on, it reads only when what is before it in its stream has ended.
-    fn waits_for(&self) -> usize {
+    /// How many of its inputs, from the first on, it reads only behind its PDL wait (`griddepcontrol.wait`); the others may be
+    /// read before its predecessor completes.
+    fn pdl_wait_inputs(&self) -> usize {
         usize::MAX
     }
 
-    /// Whether what is behind it in its stream may begin before all that it gives is there, though not before what is in front of
-    /// it has ended.
-    fn gives_way(&self) -> bool {
+    /// May trigger dependent launch before its writes are visible; never before its predecessor completes.
+    fn pdl_triggers(&self) -> bool {
         true
     }
 

@@ -10,8 +10,8 @@ use crate::plan::choose::choose;
 use crate::plan::cover::{Cover, Group, cover};
 use crate::plan::emit::Emit;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::regions::Banned;
-use crate::plan::rivals::unfit;
+use crate::plan::region_benchmark::unfit;
+use crate::plan::regions::ExcludedLayers;
 use crate::plan::timing::{self, Times, TimingCache};
 use crate::plan::tuning::Tuner;
 use crate::plan::{Candidate, ExcludedForm, Form, Kernel, Provider, Refusal, Settings};
@@ -79,8 +79,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Chooses kernels and forms for a network that the passes are done with, at the shapes of `opt`. `banned` are layers that
-    /// providers must leave out of their regions.
+    /// Chooses kernels and forms for a network that the passes are done with, at the shapes of `opt`. Regions hold none of the
+    /// `excluded` layers.
     ///
     /// # Errors
     /// If some layer runs nowhere, or a kernel can't be timed at `opt`.
@@ -90,7 +90,7 @@ impl Program {
         settings: &Settings,
         opt: &Binding,
         cache: &TimingCache,
-        banned: &Banned,
+        excluded: &ExcludedLayers,
     ) -> Result<Self> {
         let mut tuner = Tuner {
             network: &network,
@@ -101,16 +101,16 @@ impl Program {
             times: Times::new(),
             notes: vec![],
         };
-        let cover = fit_cover(&mut tuner, banned)?;
+        let cover = fit_cover(&mut tuner, excluded)?;
         let (edges, numbers) = tuner.edges(&cover.groups)?;
-        cover.groups.iter().try_for_each(|group| tuner.announce(group))?;
+        cover.groups.iter().try_for_each(|group| tuner.enqueue_builds(group))?;
         let steps = cover.groups.len();
         let mut choices = Vec::with_capacity(steps);
         for (done, group) in cover.groups.iter().enumerate() {
-            tell(settings, done, steps)?;
+            report_progress(settings, done, steps)?;
             choices.push(tuner.choice(group, &numbers)?);
         }
-        tell(settings, steps, steps)?;
+        report_progress(settings, steps, steps)?;
         let chosen = choose(&choices, &edges);
         let Tuner { times, notes, .. } = tuner;
         let mut program = Self {
@@ -130,7 +130,7 @@ impl Program {
         let mut emit = Emit::new(&mut program);
         for ((group, choice), form) in cover.groups.into_iter().zip(choices).zip(chosen) {
             interrupt::poll()?;
-            let timed = Some(choice.times[form]).filter(|&time| time < timing::NAIVE as f64);
+            let timed = Some(choice.times[form]).filter(|&time| time < timing::REFERENCE_TIME as f64);
             emit.kernel(group, choice.forms[form].clone(), timed.unwrap_or_default())?;
         }
         emit.results()?;
@@ -236,13 +236,13 @@ impl Program {
     }
 }
 
-/// A cover without regions that do not run, or that are slower than what could run in their place.
-fn fit_cover(tuner: &mut Tuner, banned: &Banned) -> Result<Cover> {
-    let mut banned = banned.clone();
+/// A cover whose regions all run, none slower than the kernels that could take its place.
+fn fit_cover(tuner: &mut Tuner, excluded: &ExcludedLayers) -> Result<Cover> {
+    let mut excluded = excluded.clone();
     // What providers made for earlier covers lives as long as these do.
     let mut earlier: Vec<Cover> = vec![];
     loop {
-        let mut made = cover(tuner.network, tuner.providers, tuner.settings, &banned)?;
+        let mut made = cover(tuner.network, tuner.providers, tuner.settings, &excluded)?;
         let unfit = unfit(tuner, &made);
         if unfit.is_empty() {
             made.compiled += earlier.iter().map(|cover| cover.compiled).sum::<usize>();
@@ -252,15 +252,15 @@ fn fit_cover(tuner: &mut Tuner, banned: &Banned) -> Result<Cover> {
             return Ok(made);
         }
         for (provider, layers) in unfit {
-            banned.entry(provider).or_default().extend(layers);
+            excluded.entry(provider).or_default().extend(layers);
         }
         earlier.push(made);
     }
 }
 
-/// Tells who follows the build how many kernels are timed.
-fn tell(settings: &Settings, done: usize, steps: usize) -> Result<()> {
-    settings.watch.told("Tuning kernels", done, steps)
+/// Reports how many kernels have been timed.
+fn report_progress(settings: &Settings, done: usize, steps: usize) -> Result<()> {
+    settings.watch.progress("Tuning kernels", done, steps)
 }
 
 /// A tensor at concrete shapes, dense.

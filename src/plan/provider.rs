@@ -51,7 +51,7 @@ pub struct Settings {
     pub profiles: Vec<Symbols>,
     /// Bytes of scratch memory that one kernel may use; `None`: what is free.
     pub workspace: Option<usize>,
-    /// Who is told of each step of the build, and what compilers of others do.
+    /// Callbacks for progress and for messages of compilers.
     pub watch: Watch,
 }
 
@@ -132,7 +132,7 @@ pub trait Provider: Send + Sync {
     /// Sets up what it sets up once a process, so that a build need not wait for it. What goes wrong is found again by a build.
     fn warm_up(&self) {}
 
-    /// Whether products of float32 that have leave to may round what they multiply to tf32 there.
+    /// Whether it has kernels that round the operands of TF32-eligible products to TF32.
     fn has_tf32(&self) -> bool {
         false
     }

@@ -21,42 +21,42 @@ pub struct Regions {
     pub compiled: usize,
 }
 
-/// By provider, layers that it must leave alone, with the reasons.
-pub type Banned = BTreeMap<String, BTreeMap<LayerId, String>>;
+/// The layers that each provider must not run in regions, by its name, with the reasons.
+pub type ExcludedLayers = BTreeMap<String, BTreeMap<LayerId, String>>;
 
-/// Takes a message of a compiler: its severity, and its text.
-type Say = Arc<dyn Fn(&str, &str) + Send + Sync>;
-/// Takes how far a phase of a compiler is (steps done, steps in all or 0); `false` ends the build.
-type Step = Arc<dyn Fn(&str, i32, i32) -> bool + Send + Sync>;
+/// Receives a message of a compiler: its severity, and its text.
+type OnMessage = Arc<dyn Fn(&str, &str) + Send + Sync>;
+/// Receives the progress of a phase (steps done, steps in all or 0); `false` ends the build.
+type OnProgress = Arc<dyn Fn(&str, i32, i32) -> bool + Send + Sync>;
 
-/// Who is told of each step of a build, and what compilers of others do, from threads of theirs.
+/// Callbacks for the progress of a build and for messages of compilers, which call from threads of their own.
 #[derive(Clone)]
 pub struct Watch {
-    /// Takes messages.
-    pub say: Say,
-    /// Takes progress.
-    pub step: Step,
+    /// Receives messages.
+    pub on_message: OnMessage,
+    /// Receives progress.
+    pub on_progress: OnProgress,
 }
 
 impl Default for Watch {
-    /// Nobody.
+    /// Callbacks that do nothing.
     fn default() -> Self {
         Self {
-            say: Arc::new(|_, _| {}),
-            step: Arc::new(|_, _, _| true),
+            on_message: Arc::new(|_, _| {}),
+            on_progress: Arc::new(|_, _, _| true),
         }
     }
 }
 
 impl Watch {
-    /// Tells how far a phase is.
+    /// Reports the progress of a phase.
     ///
     /// # Errors
-    /// If who follows, or who called, wants the build to end.
-    pub fn told(&self, phase: &str, done: usize, steps: usize) -> Result<()> {
+    /// If the callback, or a signal, ends the build.
+    pub fn progress(&self, phase: &str, done: usize, steps: usize) -> Result<()> {
         interrupt::poll()?;
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-        if (self.step)(phase, number(done), number(steps)) {
+        if (self.on_progress)(phase, number(done), number(steps)) {
             return Ok(());
         }
         Err(Error::invalid("the build was ended by who follows its progress")
@@ -77,11 +77,11 @@ mod tests {
     #[test]
     fn a_refusal_ends_the_build_and_names_the_step() {
         let watch = Watch {
-            step: Arc::new(|_, done, _| done < 2),
+            on_progress: Arc::new(|_, done, _| done < 2),
             ..Watch::default()
         };
-        assert!(watch.told("tuning", 1, 3).is_ok());
-        let error = watch.told("tuning", 2, 3).unwrap_err().to_string();
+        assert!(watch.progress("tuning", 1, 3).is_ok());
+        let error = watch.progress("tuning", 2, 3).unwrap_err().to_string();
         assert!(error.contains("tuning: 2 of 3 steps done"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use crate::plan::choose::{Choice, choose};
 use crate::plan::cover::Group;
 use crate::plan::layout::Layout;
 use crate::plan::program::{Program, SlotId, Step, operand};
-use crate::plan::timing::{NAIVE, TimingCache};
+use crate::plan::timing::{REFERENCE_TIME, TimingCache};
 use crate::plan::tuning::Tuner;
 use crate::plan::{Form, Settings};
 use std::collections::HashMap;
@@ -60,7 +60,7 @@ fn choice(
     }
     let apart = program.providers[step.provider].reorder_time(0.0);
     let time = |(number, form): (usize, &Form)| match is_slow(step, form) {
-        Some(true) => NAIVE as f64,
+        Some(true) => REFERENCE_TIME as f64,
         _ => number as f64 * apart,
     };
     let numbers = |slots: &[SlotId]| slots.iter().map(|&slot| numbers[&program.slots[slot].tensor]).collect();

@@ -187,24 +187,24 @@ pub fn key(signature: &str, kernel: &dyn Kernel, form: &Form, inputs: &[Operand]
     .replace(['\n', '\t'], " ")
 }
 
-/// The time of whatever is naive, in nanoseconds: more than any kernel takes. It is not run to learn that.
-pub const NAIVE: u64 = 1_000_000_000_000;
+/// The time that stands for a reference implementation, in nanoseconds: longer than any kernel takes. These are not timed.
+pub const REFERENCE_TIME: u64 = 1_000_000_000_000;
 
-/// The time of a kernel as `time` finds it, in nanoseconds; [`NAIVE`] where that is what its instance is.
+/// The time of a kernel as `time` measures it, in nanoseconds; [`REFERENCE_TIME`] if its instance is a reference implementation.
 ///
 /// # Errors
 /// If the kernel can't be instantiated in this form, or fails.
-pub fn unless_naive(
+pub fn unless_reference(
     provider: &dyn Provider,
     kernel: &dyn Kernel,
     request: &Request,
     time: impl Fn(&mut dyn Instance) -> Result<u64> + Sync,
 ) -> Result<u64> {
     interrupt::poll()?;
-    let mut found = NAIVE;
+    let mut found = REFERENCE_TIME;
     provider.run(request.threads, &mut || {
         let mut instance = kernel.instantiate(request)?;
-        if !instance.naive() {
+        if !instance.is_reference() {
             found = time(&mut *instance)?;
         }
         Ok(())
@@ -212,12 +212,12 @@ pub fn unless_naive(
     Ok(found)
 }
 
-/// The least time of so many rounds of a few runs, in nanoseconds, as [`unless_naive`] has it.
+/// The least time of so many rounds of a few runs, in nanoseconds; [`REFERENCE_TIME`] for a reference implementation.
 ///
 /// # Errors
-/// As [`unless_naive`].
+/// As [`unless_reference`].
 pub fn measure(provider: &dyn Provider, kernel: &dyn Kernel, request: &Request, rounds: u32) -> Result<u64> {
-    unless_naive(provider, kernel, request, |instance| {
+    unless_reference(provider, kernel, request, |instance| {
         (0..rounds).try_fold(u64::MAX, |least, _| Ok(least.min(provider.time(instance, request)?)))
     })
 }

@@ -10,7 +10,7 @@ use crate::plan::effort::{self, Effort};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::program::operand;
 use crate::plan::timing::{self, Times, TimingCache};
-use crate::plan::{Alias, Form, Provider, Request, Settings, place};
+use crate::plan::{Alias, Form, Provider, Request, Settings, placement};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -62,11 +62,11 @@ impl Tuner<'_> {
         Ok((edges, numbers))
     }
 
-    /// Tells a kernel what it will be asked.
+    /// Enqueues the builds that the forms of a kernel need at the shapes to optimise for.
     ///
     /// # Errors
     /// As [`operand`].
-    pub fn announce(&self, group: &Group) -> Result<()> {
+    pub fn enqueue_builds(&self, group: &Group) -> Result<()> {
         let forms = group.candidate.kernel.forms();
         for (number, form) in forms.iter().enumerate() {
             let effort = Effort::of(self.settings, form, &forms[..number]);
@@ -78,7 +78,7 @@ impl Tuner<'_> {
             let empty = outputs.iter().all(Operand::is_empty);
             let timed = !empty && effort == Effort::Time && unknown();
             let request = self.request(form, &inputs, &outputs);
-            group.candidate.kernel.expect(&request, timed);
+            group.candidate.kernel.enqueue_builds(&request, timed);
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Tuner<'_> {
         for form in kernel.forms().iter().filter(|_| kernel.is_foreign()) {
             let (inputs, outputs) = self.operands(group, form)?;
             let request = self.request(form, &inputs, &outputs);
-            timing::unless_naive(&*self.providers[group.provider], kernel, &request, |_| Ok(0))?;
+            timing::unless_reference(&*self.providers[group.provider], kernel, &request, |_| Ok(0))?;
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Tuner<'_> {
             };
             match made {
                 Ok(time) => {
-                    if time < timing::NAIVE {
+                    if time < timing::REFERENCE_TIME {
                         base = if fit.is_empty() { time } else { base };
                         fit.push(form.clone());
                     }
@@ -216,7 +216,7 @@ impl Tuner<'_> {
             return Ok(false);
         }
         let (inputs, outputs) = self.operands(group, form)?;
-        Ok(place::is_free(&alias, &inputs, &outputs))
+        Ok(placement::is_free(&alias, &inputs, &outputs))
     }
 
     fn request<'b>(&'b self, form: &'b Form, inputs: &'b [Operand], outputs: &'b [Operand]) -> Request<'b> {
@@ -263,10 +263,10 @@ impl Tuner<'_> {
         if outputs.iter().all(Operand::is_empty) {
             return Ok(guess);
         }
-        match timing::unless_naive(provider, &*group.candidate.kernel, &request, |_| Ok(guess)) {
+        match timing::unless_reference(provider, &*group.candidate.kernel, &request, |_| Ok(guess)) {
             // Where nothing is timed, a form that does not fit these shapes may fit those that come; others go first.
             Err(error) if self.settings.optimization_level == 0 && error.kind() != ErrorKind::Interrupted => {
-                Ok(timing::NAIVE)
+                Ok(timing::REFERENCE_TIME)
             }
             found => found,
         }

@@ -2,7 +2,7 @@
 
 use crate::device::Space;
 use crate::plan::Instance;
-use crate::plan::place::{Home, Places};
+use crate::plan::placement::{Home, Placement};
 use crate::plan::program::{Program, SlotId};
 use crate::runtime::bindings::BoundOperand;
 use crate::runtime::constants::Fixed;
@@ -47,7 +47,7 @@ impl Address {
 /// Makes launches out of instances, with the addresses of their operands.
 pub(super) struct Linker<'a> {
     pub program: &'a Program,
-    pub places: &'a Places,
+    pub places: &'a Placement,
     pub fixed: &'a [Option<Fixed>],
     pub launches: Vec<Launch>,
     pub bound: Vec<BoundOperand>,
@@ -58,7 +58,7 @@ impl Linker<'_> {
     pub fn link(&mut self, step: usize, instance: Box<dyn Instance>, workspace: usize) {
         let slots = &self.program.steps[step];
         let space = self.program.providers[slots.provider].space();
-        let mut accesses = self.accesses(step, instance.waits_for());
+        let mut accesses = self.accesses(step, instance.pdl_wait_inputs());
         let scratch = Extent::of(Home::Arena(workspace), space, 0, instance.workspace());
         accesses.writes.extend(scratch);
         let addresses = Addresses {
@@ -97,9 +97,9 @@ impl Linker<'_> {
         addresses
     }
 
-    /// What a step reads and writes in the arenas, inputs from `waits_for` on perhaps before its PDL wait; of a slice, all that
+    /// What a step reads and writes in the arenas, inputs from `pdl_wait_inputs` on perhaps before its PDL wait; of a slice, all that
     /// it is a slice of.
-    fn accesses(&self, step: usize, waits_for: usize) -> Accesses {
+    fn accesses(&self, step: usize, pdl_wait_inputs: usize) -> Accesses {
         let places = self.places;
         let extents = |slots: &[SlotId]| {
             let one = |&slot: &SlotId| {
@@ -118,7 +118,7 @@ impl Linker<'_> {
         Accesses {
             reads: extents(&step.inputs),
             writes: extents(&step.outputs),
-            before_wait: extents(step.inputs.get(waits_for..).unwrap_or_default()),
+            before_wait: extents(step.inputs.get(pdl_wait_inputs..).unwrap_or_default()),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::device::{Memory, Space};
 use crate::error::{Error, Result};
 use crate::network::guard_pages;
 use crate::plan::Provider;
-use crate::plan::place::{Home, Places};
+use crate::plan::placement::{Home, Placement};
 use crate::plan::program::{Program, SlotId};
 use crate::runtime::segment::{CallState, Launch};
 use crate::runtime::streams::CallStreams;
@@ -70,7 +70,7 @@ struct ArrayBinding {
 const SMALL: usize = 1 << 20;
 
 impl Bindings {
-    pub fn new(program: &Program, launches: &[Launch], places: &Places, bound: Vec<BoundOperand>) -> Self {
+    pub fn new(program: &Program, launches: &[Launch], places: &Placement, bound: Vec<BoundOperand>) -> Self {
         let mut arrays: Vec<ArrayBinding> = vec![];
         let mut numbered = vec![];
         for operand in bound {
@@ -242,7 +242,7 @@ struct CopyElision {
 
 impl CopyElision {
     /// `None` where the memory of the copy holds something else, too.
-    fn of(program: &Program, launches: &[Launch], places: &Places, operand: &BoundOperand) -> Option<Self> {
+    fn of(program: &Program, launches: &[Launch], places: &Placement, operand: &BoundOperand) -> Option<Self> {
         let step = &program.steps[launches[operand.launch].step];
         if !step.layers.is_empty() || step.inputs.len() != 1 || operand.offset != 0 {
             return None;

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::network::Source;
 use crate::network::array::Array;
 use crate::network::dim::Binding;
-use crate::plan::place::{Home, Places, is_ahead};
+use crate::plan::placement::{Home, Placement, is_ahead};
 use crate::plan::program::Program;
 use crate::plan::{Call, Request};
 use crate::runtime::executable::Executable;
@@ -31,7 +31,7 @@ impl Fixed {
 /// The memory of every fixed slot: constants, symbolic values, and constants brought to another layout.
 pub(super) fn fixed_memory(
     program: &Executable,
-    places: &Places,
+    places: &Placement,
     binding: &Binding,
     threads: usize,
 ) -> Result<Vec<Option<Fixed>>> {
@@ -83,7 +83,7 @@ pub(super) fn fixed_memory(
 fn reorder_ahead(
     program: &Program,
     step: usize,
-    places: &Places,
+    places: &Placement,
     binding: &Binding,
     threads: usize,
     source: *const u8,

@@ -2,7 +2,7 @@
 
 use crate::device::Space;
 use crate::device::in_sequence;
-use crate::plan::place::Home;
+use crate::plan::placement::Home;
 use crate::runtime::segment::Launch;
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 pub(super) struct Accesses {
     pub reads: Vec<Extent>,
     pub writes: Vec<Extent>,
-    /// What of it may be read before the PDL wait ([`crate::plan::Instance::waits_for`]).
+    /// What of it may be read before the PDL wait ([`crate::plan::Instance::pdl_wait_inputs`]).
     pub before_wait: Vec<Extent>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn place_full_barriers(launches: &mut [Launch]) {
         let before_wait = &launches[number].accesses.before_wait;
         let unfinished = |&other: &usize| {
             let other: &Launch = &launches[other];
-            other.instance.gives_way() && both(before_wait, &other.accesses.writes)
+            other.instance.pdl_triggers() && both(before_wait, &other.accesses.writes)
         };
         launches[number].full_barrier = before.iter().any(unfinished);
     }
@@ -132,7 +132,7 @@ mod tests {
             String::new()
         }
 
-        fn gives_way(&self) -> bool {
+        fn pdl_triggers(&self) -> bool {
             self.0
         }
 
@@ -147,7 +147,7 @@ mod tests {
             space: Space::Device(0),
             bytes: at..at + 1,
         };
-        let launch = |gives_way, reads: &[usize], before_wait: &[usize], writes: usize| {
+        let launch = |pdl_triggers, reads: &[usize], before_wait: &[usize], writes: usize| {
             let accesses = Accesses {
                 reads: reads.iter().chain(before_wait).map(|&at| extent(at)).collect(),
                 writes: vec![extent(writes)],
@@ -158,7 +158,7 @@ mod tests {
                 outputs: vec![],
                 workspace: Address::Fixed(std::ptr::null_mut()),
             };
-            Launch::new(0, Box::new(Hasty(gives_way)), addresses, accesses)
+            Launch::new(0, Box::new(Hasty(pdl_triggers)), addresses, accesses)
         };
         let full_barrier = |mut launches: Vec<Launch>| {
             place_full_barriers(&mut launches);

@@ -8,7 +8,7 @@
 use crate::device::Space;
 use crate::error::{Error, Result};
 use crate::plan::Alias;
-use crate::plan::place::{Home, Places};
+use crate::plan::placement::{Home, Placement};
 use crate::plan::program::{Program, SlotId, Step};
 use crate::runtime::dependencies;
 use crate::runtime::segment::Launch;
@@ -27,7 +27,12 @@ type Element = (SlotId, usize);
 ///
 /// # Errors
 /// The first read of something else than what was computed; names the tensor.
-pub(super) fn check(program: &Program, places: &Places, launches: &[Launch], scratch: &[(usize, usize)]) -> Result<()> {
+pub(super) fn check(
+    program: &Program,
+    places: &Placement,
+    launches: &[Launch],
+    scratch: &[(usize, usize)],
+) -> Result<()> {
     let accesses = program
         .steps
         .iter()
@@ -59,7 +64,7 @@ pub(super) fn check(program: &Program, places: &Places, launches: &[Launch], scr
 /// What every byte of arenas and of the caller's arrays holds.
 struct Memory<'a> {
     program: &'a Program,
-    places: &'a Places,
+    places: &'a Placement,
     /// Of slots whose steps only move data: the element that each element is.
     origins: HashMap<SlotId, Vec<Element>>,
     tags: HashMap<Region, Vec<u64>>,
@@ -227,7 +232,7 @@ struct Bytes {
 }
 
 impl Bytes {
-    fn of(program: &Program, places: &Places, launch: &Launch, (offset, bytes): (usize, usize)) -> Self {
+    fn of(program: &Program, places: &Placement, launch: &Launch, (offset, bytes): (usize, usize)) -> Self {
         let step = &program.steps[launch.step];
         let ranges = |slots: &[SlotId]| slots.iter().flat_map(|&slot| rows(program, places, slot)).collect();
         let mut accesses = Self {
@@ -250,7 +255,7 @@ impl Bytes {
 }
 
 /// The bytes of a slot that lies in an arena, run by run.
-fn rows(program: &Program, places: &Places, slot: SlotId) -> Vec<(Space, Range<usize>)> {
+fn rows(program: &Program, places: &Placement, slot: SlotId) -> Vec<(Space, Range<usize>)> {
     let Home::Arena(start) = places.homes[slot] else {
         return vec![];
     };
@@ -269,7 +274,7 @@ fn rows(program: &Program, places: &Places, slot: SlotId) -> Vec<(Space, Range<u
 }
 
 /// Launches that access common bytes depend on each other, directly or through others, when they are captured.
-fn ordered(program: &Program, places: &Places, launches: &[Launch], scratch: &[(usize, usize)]) -> Result<()> {
+fn ordered(program: &Program, places: &Placement, launches: &[Launch], scratch: &[(usize, usize)]) -> Result<()> {
     if launches.len() > LONGEST {
         return Ok(());
     }

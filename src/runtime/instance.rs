@@ -7,7 +7,7 @@ use crate::network::dim::Binding;
 use crate::network::guard_pages;
 use crate::plan::arena::Placed;
 use crate::plan::layout::Operand;
-use crate::plan::place::place;
+use crate::plan::placement::place;
 use crate::plan::program::{Program, Step, operand};
 use crate::runtime::addresses::{ArenaBases, Linker};
 use crate::runtime::bindings::{ArrayAddress, Bindings};

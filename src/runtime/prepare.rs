@@ -4,7 +4,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::interrupt;
 use crate::network::dim::Binding;
 use crate::plan::layout::Operand;
-use crate::plan::place::{Places, is_ahead, place};
+use crate::plan::placement::{Placement, is_ahead, place};
 use crate::plan::program::{Program, Step, operand};
 use crate::plan::{Alias, Instance, Request};
 use crate::runtime::executable::Executable;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A program at concrete shapes: where its operands lie, and the instance of each step that has something to do.
 pub(super) struct Prepared {
     pub program: Arc<Executable>,
-    pub places: Places,
+    pub places: Placement,
     pub instances: Vec<(usize, Box<dyn Instance>)>,
     pub threads: usize,
 }
@@ -80,7 +80,7 @@ fn threads_for(program: &Program, operands: &[Operand]) -> usize {
 pub(super) fn instantiate(
     program: &Executable,
     step: usize,
-    places: &Places,
+    places: &Placement,
     binding: &Binding,
     threads: usize,
 ) -> Result<Option<Box<dyn Instance>>> {

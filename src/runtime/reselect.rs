@@ -55,11 +55,12 @@ impl<'a> Reselect<'a> {
     /// Whether a step should have another form: it is on a reference implementation, or on a fallback that is not what was
     /// chosen, or was chosen far from these sizes.
     fn is_slow(&self, prepared: &Prepared, step: &Step, instance: &dyn Instance) -> Result<bool> {
-        if !instance.fallback() || instance.naive() || is_far(&prepared.program, step, self.binding)? {
-            return Ok(instance.naive() || instance.fallback());
+        if !instance.is_library_fallback() || instance.is_reference() || is_far(&prepared.program, step, self.binding)?
+        {
+            return Ok(instance.is_reference() || instance.is_library_fallback());
         }
         let chosen = instance_of(prepared, step, &step.form, &prepared.program.opt);
-        Ok(chosen.is_ok_and(|chosen| !chosen.fallback()))
+        Ok(chosen.is_ok_and(|chosen| !chosen.is_library_fallback()))
     }
 
     /// Looks at all forms of the kernel of a step that is slow in its own; whether there is a better one.
@@ -72,7 +73,7 @@ impl<'a> Reselect<'a> {
                 Some(&slow) => slow,
                 // A form that does not fit these sizes is no better.
                 None => match instance_of(prepared, step, &form, self.binding) {
-                    Ok(instance) => instance.naive() || instance.fallback(),
+                    Ok(instance) => instance.is_reference() || instance.is_library_fallback(),
                     Err(_) => true,
                 },
             };

@@ -38,7 +38,7 @@ def blocks(bad: tuple[int, ...], count: int = 12) -> tuple[Graph, str]:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
+def messages(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
     caplog.set_level(logging.WARNING, logger="neurenix")
     yield lambda: [record.getMessage() for record in caplog.records]
 
@@ -62,28 +62,28 @@ def shares(model: Any) -> float:
 
 
 @pytest.mark.parametrize("bad", [(5,), (2, 6, 9)])
-def test_only_the_layers_at_fault_stay_float32(bad: tuple[int, ...], told: Any) -> None:
+def test_only_the_layers_at_fault_stay_float32(bad: tuple[int, ...], messages: Any) -> None:
     g, x = blocks(bad)
     model = g.model({x: 1})
     engine = built(model)
     data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
     assert error(engine.run({"x": data})[x], exact(model, data)[0]) < 0.0625
-    (message,) = told()
+    (message,) = messages()
     assert "departs by" in message and "stay float32" in message, message
     assert shares(engine) > 0.9
 
 
-def test_products_stay_low_where_all_that_stands_behind_them_is_lifted(told: Any) -> None:
+def test_products_stay_low_where_all_that_stands_behind_them_is_lifted(messages: Any) -> None:
     g, x = blocks(tuple(range(12)))
     model = g.model({x: 1})
     engine = built(model)
     data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
     assert error(engine.run({"x": data})[x], exact(model, data)[0]) < 0.0625
-    assert "stay float32" in told()[-1], told()
+    assert "stay float32" in messages()[-1], messages()
     assert 0.5 < shares(engine) < 0.9
 
 
-def test_a_network_that_loses_everywhere_goes_back_as_a_whole(told: Any) -> None:
+def test_a_network_that_loses_everywhere_goes_back_as_a_whole(messages: Any) -> None:
     """Each layer makes what came before it eight times as wrong."""
     g = Graph(8)
     x = "x"
@@ -92,11 +92,11 @@ def test_a_network_that_loses_everywhere_goes_back_as_a_whole(told: Any) -> None
         x = g.add("Sin", g.add("MatMul", x, g.constant(w)))
     model = g.model({x: 1})
     engine = built(model)
-    assert told()[-1].endswith("every layer went back to float32")
+    assert messages()[-1].endswith("every layer went back to float32")
     assert engine.report()["arithmetic_per_dtype"] == {"float32": 1.0}
 
 
-def test_what_is_joined_to_large_numbers_is_judged_by_itself(told: Any) -> None:
+def test_what_is_joined_to_large_numbers_is_judged_by_itself(messages: Any) -> None:
     """Scores that are wrong by half are not seen beside boxes of hundreds of pixels."""
     g = Graph(3)
     features = g.block(g.linear("x"))
@@ -108,20 +108,20 @@ def test_what_is_joined_to_large_numbers_is_judged_by_itself(told: Any) -> None:
     data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
     got, want = engine.run({"x": data})[y], exact(model, data)[0]
     assert error(got[:, 4:], want[:, 4:]) < 0.0625
-    assert "of what Add" in told()[0] and "stay float32" in told()[0], told()
+    assert "of what Add" in messages()[0] and "stay float32" in messages()[0], messages()
     assert shares(engine) > 0.5
 
 
-def test_integers_are_judged_by_the_floats_that_decide_them(told: Any) -> None:
+def test_integers_are_judged_by_the_floats_that_decide_them(messages: Any) -> None:
     for bad, loses in (((), False), ((5,), True)):
         g, x = blocks(bad)
         best = g.add("ArgMax", g.linear(x, 1000), axis=1)
         engine = built(g.model({best: 7}))
-        assert [("stay float32" in message) for message in told()] == [True] * loses
+        assert [("stay float32" in message) for message in messages()] == [True] * loses
         assert shares(engine) > 0.9
 
 
-def test_networks_in_stages_are_compared(told: Any) -> None:
+def test_networks_in_stages_are_compared(messages: Any) -> None:
     g, x = blocks((5,))
     found = g.add("NonZero", x)
     first = g.add("Slice", found, *(g.constant(np.array([n], np.int64)) for n in (0, 1, 0)))
@@ -130,12 +130,12 @@ def test_networks_in_stages_are_compared(told: Any) -> None:
     model = g.model({y: 1})
     engine = built(model)
     data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
-    assert any("stay float32" in message for message in told()), told()
+    assert any("stay float32" in message for message in messages()), messages()
     got, want = engine.run({"x": data})[y], exact(model, data)[0]
     assert got.shape == want.shape and error(got, want) < 0.0625
 
 
-def test_a_loop_s_network_is_compared(told: Any) -> None:
+def test_a_loop_s_network_is_compared(messages: Any) -> None:
     g = Graph(4)
     x = g.linear("x")
     inner = Graph(5, "body_")
@@ -157,7 +157,7 @@ def test_a_loop_s_network_is_compared(told: Any) -> None:
     model = g.model({y: 1})
     engine = built(model)
     data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
-    assert any("float32" in message and "departs" in message for message in told()), told()
+    assert any("float32" in message and "departs" in message for message in messages()), messages()
     assert error(engine.run({"x": data})[y], exact(model, data)[0]) < 0.0625
 
 
@@ -173,13 +173,13 @@ def longer() -> tuple[Any, str]:
     return g.model({hidden: 1}, ("n", WIDTH)), hidden
 
 
-def test_every_profile_is_compared(told: Any) -> None:
+def test_every_profile_is_compared(messages: Any) -> None:
     model, y = longer()
     small, large = ((0, WIDTH), (1, WIDTH), (1, WIDTH)), ((32, WIDTH), (64, WIDTH), (64, WIDTH))
     built(model, {"x": small})
-    assert told() == []
+    assert messages() == []
     engine = built(model, [{"x": small}, {"x": large}])
-    assert "stay float32" in told()[0], told()
+    assert "stay float32" in messages()[0], messages()
     data = np.random.default_rng(2).standard_normal((64, WIDTH)).astype(F32)
     assert error(engine.run({"x": data})[y], exact(model, data)[0]) < 0.0625
 
@@ -192,16 +192,16 @@ def norm_first() -> tuple[Any, str]:
     return g.model({x: 1}, ("n", WIDTH)), x
 
 
-def test_the_caller_s_arrays_decide(told: Any) -> None:
+def test_the_caller_s_arrays_decide(messages: Any) -> None:
     model, y = norm_first()
     data = (np.random.default_rng(2).standard_normal((8, WIDTH)) + FAR).astype(F32)
     shapes = {"x": ((1, WIDTH), (8, WIDTH), (8, WIDTH))}
     for sample in (None, data - F32(FAR)):
         built(model, shapes, sample=sample)
-        assert told() == []
+        assert messages() == []
     for sample in (data, {"x": data}, [data], iter([{"x": data[:3]}, {"x": data}]), (data,)):
         engine = built(model, shapes, sample=sample)
-        assert "stay float32" in told()[-1], told()
+        assert "stay float32" in messages()[-1], messages()
     assert error(engine.run({"x": data})[y], exact(model, data)[0]) < 0.0625
 
 
@@ -228,10 +228,10 @@ def looked_up() -> tuple[Any, dict[str, Array]]:
 
 
 @pytest.mark.parametrize("make", [masked, looked_up])
-def test_numbers_are_found_that_a_network_takes(make: Any, told: Any) -> None:
+def test_numbers_are_found_that_a_network_takes(make: Any, messages: Any) -> None:
     model, given = make()
     engine = built(model)
-    assert "stay float32" in told()[-1], told()
+    assert "stay float32" in messages()[-1], messages()
     given["x"] = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
     (got,) = engine.run(given).values()
     (want,) = ReferenceEvaluator(model).run(None, given)
@@ -280,9 +280,9 @@ def test_the_command_line_takes_samples_from_files(tmp_path: Path) -> None:
         assert any("stay float32" in note for note in notes), notes
 
 
-def test_networks_that_were_read_already_take_samples(told: Any) -> None:
+def test_networks_that_were_read_already_take_samples(messages: Any) -> None:
     model, y = norm_first()
     data = (np.random.default_rng(2).standard_normal((8, WIDTH)) + FAR).astype(F32)
     engine = built(from_onnx(model), {"x": data.shape}, sample=data)
-    assert "stay float32" in told()[-1]
+    assert "stay float32" in messages()[-1]
     assert error(engine.run({"x": data})[y], exact(model, data)[0]) < 0.0625

@@ -95,7 +95,7 @@ def test_zero_points_that_know_the_columns() -> None:
 
 
 @pytest.mark.parametrize("level", [0, 3])
-def test_likely_sizes_that_do_not_go_together(level: int) -> None:
+def test_default_dims_that_do_not_go_together(level: int) -> None:
     """Nothing can be timed at them; the model runs where they do, and can be reported on."""
     model = optimised(
         "(float[2,15] x, float[w,5] y) => (float[] z)", "f = Flatten<axis = 0>(y) z = Mul(x, f)", level=level

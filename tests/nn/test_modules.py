@@ -230,7 +230,7 @@ def six_layers() -> nn.Sequential:
 
 
 def test_a_linear_after_an_image_flattens_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    products.told.clear()
+    products.warned.clear()
     with caplog.at_level(logging.INFO, "neurenix"):
         for _ in range(2):
             network = nn.trace(six_layers(), (2, 3, 8, 8))

@@ -36,9 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Error as error:
         print(f"neurenix {arguments.command}: {error}", file=sys.stderr)
         parts = ("message", "layer", "tensor", "expected", "got", "hint")
-        told = {name: getattr(error, name) for name in parts if getattr(error, name) is not None}
+        fields = {name: getattr(error, name) for name in parts if getattr(error, name) is not None}
         if getattr(arguments, "json", None) == "-":
-            write_json("-", {"passed": False, "error": {"kind": error.kind} | told})
+            write_json("-", {"passed": False, "error": {"kind": error.kind} | fields})
         return 1
     except BrokenPipeError:
         _give_up_stdout()

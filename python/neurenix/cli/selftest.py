@@ -311,17 +311,17 @@ def _quiet() -> Iterator[None]:
 
 
 def _print(found: dict[str, Any], checks: list[Check]) -> None:
-    told = found["machine"]
-    print(f"neurenix {told['neurenix']}, Python {told['python']}, {told['system']}")
-    library = told["library"]
+    host = found["machine"]
+    print(f"neurenix {host['neurenix']}, Python {host['python']}, {host['system']}")
+    library = host["library"]
     print(
         f"TensorRT library: {library['path']}, version {library['version']}, driven by headers {library['headers']}"
         if library
-        else f"TensorRT library: none that this build can drive (headers: {', '.join(told['headers']) or 'none'})"
+        else f"TensorRT library: none that this build can drive (headers: {', '.join(host['headers']) or 'none'})"
     )
-    for attempt in told["tried"]:
+    for attempt in host["tried"]:
         print(f"  not {attempt['place']}: {attempt['reason']}")
-    gpu = told["gpu"]
+    gpu = host["gpu"]
     print("GPU: " + (", ".join(f"{key} {value}" for key, value in gpu.items()) if "name" in gpu else gpu["reason"]))
     if not checks:
         print(f"Nothing can run here: {found['reason']}")

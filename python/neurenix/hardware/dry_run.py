@@ -41,12 +41,12 @@ class DryRun(list[Row]):
         reasons: dict[str, list[str]] = {}
         for refusal in report["refusals"]:
             reasons.setdefault(refusal["layer"], []).append(f"{refusal['provider']}: {refusal['reason']}")
-        rows, told = [], set()
+        rows, timed = [], set()
         for layer in (layer for graph in report["graph"]["after"] for layer in graph["layers"]):
             number = layer["kernel"]
             kernel = report["kernels"][number]
-            time = kernel["tuned_nanoseconds"] / 1e6 if number not in told and kernel["tuned_nanoseconds"] else None
-            told.add(number)
+            time = kernel["tuned_nanoseconds"] / 1e6 if number not in timed and kernel["tuned_nanoseconds"] else None
+            timed.add(number)
             reason = "; ".join(reasons.get(layer["name"], []))
             rows.append(Row(layer["name"], layer["op"], kernel["provider"], kernel["kernel"], reason, time))
         return cls(rows, report)

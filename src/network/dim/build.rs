@@ -3,10 +3,10 @@
 use super::{Atom, Dim, Function};
 use crate::error::Result;
 
-/// A step between two values.
+/// An operation on two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
-pub enum Step {
+pub enum BinaryOp {
     Add,
     Multiply,
     FloorDivide,
@@ -32,11 +32,11 @@ pub trait Algebra {
     /// If it is not known there.
     fn symbol(&mut self, name: &str) -> Result<Self::Value>;
 
-    /// What a step gives.
+    /// The result of an operation.
     ///
     /// # Errors
     /// If it can't be had.
-    fn step(&mut self, step: Step, left: Self::Value, right: Self::Value) -> Result<Self::Value>;
+    fn binary(&mut self, op: BinaryOp, left: Self::Value, right: Self::Value) -> Result<Self::Value>;
 }
 
 impl Dim {
@@ -54,12 +54,12 @@ impl Dim {
             for atom in monomial {
                 let value = atom.build(algebra)?;
                 product = Some(match product {
-                    Some(before) => algebra.step(Step::Multiply, before, value)?,
+                    Some(before) => algebra.binary(BinaryOp::Multiply, before, value)?,
                     None => value,
                 });
             }
             sum = match (sum, product) {
-                (Some(sum), Some(product)) => Some(algebra.step(Step::Add, sum, product)?),
+                (Some(sum), Some(product)) => Some(algebra.binary(BinaryOp::Add, sum, product)?),
                 (sum, product) => sum.or(product),
             };
         }
@@ -74,13 +74,13 @@ impl Atom {
             Atom::TooLong => Err(super::too_long()),
             Atom::Call(call) => {
                 let (a, b) = (call.a.build(algebra)?, call.b.build(algebra)?);
-                let step = match call.function {
-                    Function::FloorDiv => Step::FloorDivide,
-                    Function::CeilDiv => Step::CeilDivide,
-                    Function::Min => Step::Min,
-                    Function::Max => Step::Max,
+                let op = match call.function {
+                    Function::FloorDiv => BinaryOp::FloorDivide,
+                    Function::CeilDiv => BinaryOp::CeilDivide,
+                    Function::Min => BinaryOp::Min,
+                    Function::Max => BinaryOp::Max,
                 };
-                algebra.step(step, a, b)
+                algebra.binary(op, a, b)
             }
         }
     }
@@ -105,14 +105,14 @@ mod tests {
             Ok(self.0[name])
         }
 
-        fn step(&mut self, step: Step, left: i64, right: i64) -> Result<i64> {
-            Ok(match step {
-                Step::Add => left + right,
-                Step::Multiply => left * right,
-                Step::FloorDivide => left.div_euclid(right),
-                Step::CeilDivide => -(-left).div_euclid(right),
-                Step::Min => left.min(right),
-                Step::Max => left.max(right),
+        fn binary(&mut self, op: BinaryOp, left: i64, right: i64) -> Result<i64> {
+            Ok(match op {
+                BinaryOp::Add => left + right,
+                BinaryOp::Multiply => left * right,
+                BinaryOp::FloorDivide => left.div_euclid(right),
+                BinaryOp::CeilDivide => -(-left).div_euclid(right),
+                BinaryOp::Min => left.min(right),
+                BinaryOp::Max => left.max(right),
             })
         }
     }

@@ -278,8 +278,8 @@ fn decompose(network: &Network, id: LayerId) -> Result<Patch<'_>> {
         let inner = free(of(&left.1, true, false, &right.1));
         let a = arranged(&mut rewrite, &left, &batch, [&rows, &inner])?;
         let b = arranged(&mut rewrite, &right, &batch, [&inner, &columns])?;
-        let leave = Attr::Int(rewrite.attrs().is_marked(tf32::TF32.name).into());
-        let product = rewrite.apply_with(&matmul::DEF, [(tf32::TF32.name, leave)], &[a, b])?;
+        let allow_tf32 = Attr::Int(rewrite.attrs().is_marked(tf32::TF32.name).into());
+        let product = rewrite.apply_with(&matmul::DEF, [(tf32::TF32.name, allow_tf32)], &[a, b])?;
         let extent = |l: &Label| {
             let find =
                 |(x, labels): &Labelled| Some(rewrite.ty(*x).shape[labels.iter().position(|own| own == l)?].clone());

@@ -45,8 +45,8 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
         Some(steps.len()),
     ];
     if lengths.iter().flatten().any(|&n| n as i64 != count) {
-        let told = lengths.map(|n| n.map_or("?".into(), |n| n.to_string()));
-        return Err(Error::shape("starts, ends, axes and steps differ in length").got(told.join(", ")));
+        let counts = lengths.map(|n| n.map_or("?".into(), |n| n.to_string()));
+        return Err(Error::shape("starts, ends, axes and steps differ in length").got(counts.join(", ")));
     }
     reduce::distinct(&axes, x)?;
     let mut shape = x.shape.clone();

@@ -1,8 +1,8 @@
-//! Leave for products of float32 to round what they multiply to tf32, which has float32's range and 11 bits: faster on
-//! GPUs whose tensor cores read it. Sums stay float32.
+//! TF32 eligibility: float32 products may round their operands to TF32, which has float32's range and 11 bits and is faster on
+//! the tensor cores of GPUs. Sums stay float32.
 //!
-//! It stands at the layer, so that it is only where it was asked for: layers that decompositions write later, such as
-//! the exact products of integers, have none.
+//! The mark is an attribute of the layer. Layers that decompositions write later, such as the exact products of integers, are
+//! not eligible.
 
 use crate::network::Layer;
 use crate::network::attr::{AttrDef, Preset, Read, attr};
@@ -14,12 +14,12 @@ pub const TF32: AttrDef = attr(
     "float32 operands of products may be rounded to tf32",
 );
 
-/// Whether an op has such products.
+/// Whether a layer has products that can be marked so.
 pub fn applies(layer: &Layer) -> bool {
     layer.op.attrs.iter().any(|attr| attr.name == TF32.name)
 }
 
-/// Whether a layer may round what it multiplies.
+/// Whether a layer is TF32-eligible.
 pub fn is_allowed(layer: &Layer) -> bool {
     layer.attrs.is_marked(TF32.name)
 }

@@ -1,13 +1,13 @@
-//! What the kernels of several providers share: what a family sees, which pointwise layers go together, operands as
-//! strides, tensors seen through layers that only move them, where packages lie, compiled code that is kept.
+//! What the kernels of several providers share: what a family sees, which pointwise layers go together, element strides of
+//! operands, strided views through layers that only move elements, where packages lie, compiled code that is kept.
 
 pub mod group;
 pub mod indexed;
 pub mod kept;
+pub mod operand_strides;
 pub mod packages;
 pub mod scope;
-pub mod seen;
-pub mod view;
+pub mod strided_view;
 
 use crate::plan::Candidate;
 use scope::Scope;

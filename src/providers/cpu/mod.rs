@@ -102,7 +102,7 @@ fn features() -> String {
     names.join("+")
 }
 
-/// Whether a layer is given by smaller ops, so that it need not run on the naive reference. One that tells a size stays
+/// Whether a layer is given by smaller ops, so that it need not run on the reference evaluation. One that tells a size stays
 /// whole, since the size has its name.
 fn decomposes(network: &Network, layer: LayerId) -> bool {
     !matches!(network[layer].op.decomposition, Decomposition::None) && network.new_sizes(layer).is_empty()

@@ -119,7 +119,7 @@ fn called(port: &Port, device: Device, request: &Request) -> Result<Box<dyn Inst
         plugin: port.plugin.clone(),
         workspace: prepared.workspace(),
         capturable: device == Device::Cpu || prepared.is_capturable(),
-        waits_for: if device == Device::Cpu { usize::MAX } else { 0 },
+        pdl_wait_inputs: if device == Device::Cpu { usize::MAX } else { 0 },
         prepared,
     }))
 }
@@ -129,7 +129,7 @@ struct CalledInstance {
     workspace: usize,
     capturable: bool,
     /// What libraries launch in a plugin on a GPU, and when that reads, is not known.
-    waits_for: usize,
+    pdl_wait_inputs: usize,
     prepared: Box<dyn Prepared>,
 }
 
@@ -146,8 +146,8 @@ impl Instance for CalledInstance {
         self.capturable
     }
 
-    fn waits_for(&self) -> usize {
-        self.waits_for
+    fn pdl_wait_inputs(&self) -> usize {
+        self.pdl_wait_inputs
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {

@@ -52,7 +52,7 @@ impl Instance for Contexts {
     }
 
     /// What its kernels wait for is not known.
-    fn waits_for(&self) -> usize {
+    fn pdl_wait_inputs(&self) -> usize {
         0
     }
 

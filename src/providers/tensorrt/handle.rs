@@ -289,7 +289,7 @@ impl Session {
     pub(super) fn build(mut self, spec: &BuildSpec) -> Result<Built> {
         let plan = self.raw().build(spec).map_err(|e| {
             // Of a plugin that fails TensorRT says less than the plugin.
-            let error = hosted::complaint().unwrap_or_else(|| Error::device(e.what()));
+            let error = hosted::take_error().unwrap_or_else(|| Error::device(e.what()));
             error.during("TensorRT builds")
         })?;
         let timing_cache = self.raw.timing_cache().to_vec();

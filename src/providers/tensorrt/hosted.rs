@@ -8,7 +8,7 @@ mod table;
 
 use crate::error::{Error, Result};
 use crate::network::dim::Dim;
-use crate::network::dim::build::{Algebra, Step};
+use crate::network::dim::build::{Algebra, BinaryOp};
 use crate::network::op::TensorType;
 use crate::network::plugin::{Held, Prepared};
 use crate::providers::plugin::library::abi::{self, Expr, Exprs, Shape};
@@ -16,8 +16,8 @@ use crate::providers::plugin::library::types;
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, PoisonError};
 
-/// The last failure of a plugin inside of TensorRT, whose own words do not tell it; it is told once.
-pub fn complaint() -> Option<Error> {
+/// Takes the last failure of a plugin inside of TensorRT, whose own messages do not contain it.
+pub fn take_error() -> Option<Error> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
@@ -101,7 +101,7 @@ impl Algebra for Outside<'_> {
 
     fn number(&mut self, value: i64) -> Result<Expr> {
         let mut made = Expr::default();
-        told((self.exprs.constant)(self.exprs.host, value, &mut made))?;
+        checked((self.exprs.constant)(self.exprs.host, value, &mut made))?;
         Ok(made)
     }
 
@@ -111,23 +111,23 @@ impl Algebra for Outside<'_> {
         given.ok_or_else(|| Error::internal("TensorRT gives other inputs than the layer has"))
     }
 
-    fn step(&mut self, step: Step, left: Expr, right: Expr) -> Result<Expr> {
-        let number = match step {
-            Step::Add => 0,
-            Step::Multiply => 1,
-            Step::Max => 2,
-            Step::Min => 3,
-            Step::FloorDivide => 7,
-            Step::CeilDivide => 8,
+    fn binary(&mut self, op: BinaryOp, left: Expr, right: Expr) -> Result<Expr> {
+        let number = match op {
+            BinaryOp::Add => 0,
+            BinaryOp::Multiply => 1,
+            BinaryOp::Max => 2,
+            BinaryOp::Min => 3,
+            BinaryOp::FloorDivide => 7,
+            BinaryOp::CeilDivide => 8,
         };
         let mut made = Expr::default();
         let operation = self.exprs.operation;
-        told(operation(self.exprs.host, number, left.id, right.id, &mut made))?;
+        checked(operation(self.exprs.host, number, left.id, right.id, &mut made))?;
         Ok(made)
     }
 }
 
-fn told(status: i32) -> Result<()> {
+fn checked(status: i32) -> Result<()> {
     match status {
         abi::OK => Ok(()),
         _ => Err(Error::unsupported("TensorRT can't calculate a dimension of the output")),

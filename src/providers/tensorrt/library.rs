@@ -97,7 +97,7 @@ impl Library {
         if let Some((library @ Some(_), tried)) = &*kept {
             return Ok((library.clone(), tried.clone()));
         }
-        let (found, tried) = search_in(places()?);
+        let (found, tried) = search_in(candidate_files()?);
         let found = (found.map(Arc::new), tried);
         *kept = Some(found.clone());
         Ok(found)
@@ -144,23 +144,23 @@ impl Library {
     }
 }
 
-/// A place to look at: only what is open there, or what can be opened.
+/// A file that may be the library; `opened`: only if it is open in this process already.
 #[derive(Debug, PartialEq)]
-struct Place {
+struct LibraryFile {
     name: String,
     opened: bool,
 }
 
-impl Place {
+impl LibraryFile {
     fn new(name: impl Into<String>, opened: bool) -> Self {
         let name = name.into();
         Self { name, opened }
     }
 }
 
-fn search_in(places: Vec<Place>) -> (Option<Library>, Vec<Attempt>) {
+fn search_in(files: Vec<LibraryFile>) -> (Option<Library>, Vec<Attempt>) {
     let mut tried = vec![];
-    for Place { name, opened } in places {
+    for LibraryFile { name, opened } in files {
         match ffi::open_library(&name, opened) {
             Ok(library) => return (Some(Library::of(library)), tried),
             Err(e) => tried.push(Attempt {
@@ -172,28 +172,28 @@ fn search_in(places: Vec<Place>) -> (Option<Library>, Vec<Attempt>) {
     (None, tried)
 }
 
-/// Every place in the order in which they are looked at. Whoever names one means that one alone.
-fn places() -> Result<Vec<Place>> {
+/// All files in the order in which they are tried. If the user names one, it is the only one.
+fn candidate_files() -> Result<Vec<LibraryFile>> {
     if let Some(named) = knobs::TENSORRT_LIB.get()? {
         let folder = Path::new(&named);
         return Ok(match folder.is_dir() {
             true => files_in(folder).collect(),
-            false => vec![Place::new(named, false)],
+            false => vec![LibraryFile::new(named, false)],
         });
     }
-    let opened = NAMES.iter().map(|name| Place::new(*name, true));
+    let opened = NAMES.iter().map(|name| LibraryFile::new(*name, true));
     let roots = packages::paths();
     let brought = roots.iter().flat_map(|root| PACKAGES.map(|package| root.join(package)));
     let folders: Vec<PathBuf> = brought.chain(packages::nvidia()).collect();
     let there = folders.iter().flat_map(|folder| files_in(folder));
-    let there = there.filter(|place| Path::new(&place.name).exists());
-    let system = NAMES.iter().map(|name| Place::new(*name, false));
+    let there = there.filter(|file| Path::new(&file.name).exists());
+    let system = NAMES.iter().map(|name| LibraryFile::new(*name, false));
     Ok(opened.chain(there).chain(system).collect())
 }
 
-fn files_in(folder: &Path) -> impl Iterator<Item = Place> {
+fn files_in(folder: &Path) -> impl Iterator<Item = LibraryFile> {
     NAMES
-        .map(|name| Place::new(folder.join(name).to_string_lossy(), false))
+        .map(|name| LibraryFile::new(folder.join(name).to_string_lossy(), false))
         .into_iter()
 }
 
@@ -216,9 +216,9 @@ mod tests {
 
     #[test]
     fn what_is_no_library_is_told_place_by_place() {
-        let missing = Place::new("/nowhere/libnvinfer.so.11", false);
-        let other = Place::new("libc.so.6", false);
-        let (found, tried) = search_in(vec![Place::new(NAMES[0], true), missing, other]);
+        let missing = LibraryFile::new("/nowhere/libnvinfer.so.11", false);
+        let other = LibraryFile::new("libc.so.6", false);
+        let (found, tried) = search_in(vec![LibraryFile::new(NAMES[0], true), missing, other]);
         assert!(found.is_none());
         let reasons: Vec<_> = tried.iter().map(|attempt| attempt.reason.as_str()).collect();
         assert_eq!(reasons[0], "not open in this process");

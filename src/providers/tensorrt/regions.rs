@@ -143,12 +143,12 @@ impl Search<'_> {
     }
 }
 
-/// Tells the same people, and remembers whether they end the build.
+/// The same callbacks, which also set `cancelled` if progress ends the build.
 fn watched(settings: &Settings, cancelled: &Arc<AtomicBool>) -> Watch {
     let (mut watch, cancelled) = (settings.watch.clone(), cancelled.clone());
-    let step = watch.step.clone();
-    watch.step = Arc::new(move |phase, done, steps| {
-        let goes_on = step(phase, done, steps);
+    let on_progress = watch.on_progress.clone();
+    watch.on_progress = Arc::new(move |phase, done, steps| {
+        let goes_on = on_progress(phase, done, steps);
         cancelled.fetch_or(!goes_on, Ordering::Relaxed);
         goes_on
     });

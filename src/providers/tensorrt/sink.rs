@@ -1,35 +1,41 @@
-//! Where TensorRT's words go.
+//! The receiver of TensorRT's messages and progress.
 
 use crate::plan::regions::Watch;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Takes a message: its severity as TensorRT names it, and its text.
-pub type Say = Box<dyn Fn(&str, &str) + Send + Sync>;
-/// Takes how far a phase of a build is (steps done, steps in all or 0); `false` ends the build.
-pub type Step = Box<dyn Fn(&str, i32, i32) -> bool + Send + Sync>;
+/// Receives a message: its severity as TensorRT names it, and its text.
+pub type OnMessage = Box<dyn Fn(&str, &str) + Send + Sync>;
+/// Receives the progress of a phase of a build (steps done, steps in all or 0); `false` ends the build.
+pub type OnProgress = Box<dyn Fn(&str, i32, i32) -> bool + Send + Sync>;
 
-/// Where a build tells what it does; TensorRT calls it from threads of its own.
+/// Callbacks of a build, which TensorRT calls from threads of its own.
 pub struct Sink {
-    say: Say,
-    step: Step,
+    on_message: OnMessage,
+    on_progress: OnProgress,
 }
 
 impl Sink {
-    /// A place for messages and for progress.
-    pub fn new(say: Say, step: Step) -> Self {
-        Self { say, step }
+    /// A sink of these callbacks.
+    pub fn new(on_message: OnMessage, on_progress: OnProgress) -> Self {
+        Self {
+            on_message,
+            on_progress,
+        }
     }
 
-    /// One that hands on to whoever watches a build.
+    /// A sink that forwards to the callbacks of a build.
     pub fn watched(watch: &Watch) -> Self {
-        let Watch { say, step } = watch.clone();
+        let Watch {
+            on_message,
+            on_progress,
+        } = watch.clone();
         Self::new(
-            Box::new(move |severity, text| say(severity, text)),
-            Box::new(move |phase, done, steps| step(phase, done, steps)),
+            Box::new(move |severity, text| on_message(severity, text)),
+            Box::new(move |phase, done, steps| on_progress(phase, done, steps)),
         )
     }
 
-    /// One that drops everything: errors still come as errors.
+    /// A sink that drops everything; errors are still returned.
     pub fn silent() -> Self {
         Self::new(Box::new(|_, _| {}), Box::new(|_, _, _| true))
     }
@@ -37,12 +43,12 @@ impl Sink {
 
 /// What C++ calls with a message. A panic ends here: it must not unwind through foreign frames.
 pub(super) fn say(sink: &Sink, severity: &str, text: &str) {
-    let _ = catch_unwind(AssertUnwindSafe(|| (sink.say)(severity, text)));
+    let _ = catch_unwind(AssertUnwindSafe(|| (sink.on_message)(severity, text)));
 }
 
 /// What C++ calls with each step; a panic ends the build.
 pub(super) fn step(sink: &Sink, phase: &str, done: i32, steps: i32) -> bool {
-    catch_unwind(AssertUnwindSafe(|| (sink.step)(phase, done, steps))).unwrap_or(false)
+    catch_unwind(AssertUnwindSafe(|| (sink.on_progress)(phase, done, steps))).unwrap_or(false)
 }
 
 #[cfg(test)]

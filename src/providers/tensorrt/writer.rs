@@ -4,7 +4,7 @@ use super::handle::{ConditionalId, LoopId, Session, Spec, Tensor};
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::dim::Dim;
-use crate::network::dim::build::{Algebra, Step};
+use crate::network::dim::build::{Algebra, BinaryOp};
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
 use crate::network::{Layer, Network, Source, TensorId};
@@ -431,14 +431,14 @@ impl Algebra for Writer<'_> {
         Ok(made)
     }
 
-    fn step(&mut self, step: Step, left: Tensor, right: Tensor) -> Result<Tensor> {
-        let operation = match step {
-            Step::Add => "SUM",
-            Step::Multiply => "PROD",
-            Step::FloorDivide => "FLOOR_DIV",
-            Step::Min => "MIN",
-            Step::Max => "MAX",
-            Step::CeilDivide => {
+    fn binary(&mut self, op: BinaryOp, left: Tensor, right: Tensor) -> Result<Tensor> {
+        let operation = match op {
+            BinaryOp::Add => "SUM",
+            BinaryOp::Multiply => "PROD",
+            BinaryOp::FloorDivide => "FLOOR_DIV",
+            BinaryOp::Min => "MIN",
+            BinaryOp::Max => "MAX",
+            BinaryOp::CeilDivide => {
                 // ceil(a / b) is -floor(-a / b).
                 let minus = self.ints(&[-1])?;
                 let negated = self.elementwise("PROD", left, minus)?;

@@ -65,9 +65,9 @@ class PlanEngine:
 
         Raises `DeviceError` if it says nothing.
         """
-        told = json.loads(self._engine.layers())
-        assert isinstance(told, dict)
-        return told
+        layers = json.loads(self._engine.layers())
+        assert isinstance(layers, dict)
+        return layers
 
     @property
     def streamable_weights(self) -> int:

@@ -11,7 +11,7 @@ from neurenix.nn.functional.common import traced
 from neurenix.nn.traced import Traced
 
 #: The layers that said that they flatten.
-told: set[str] = set()
+warned: set[str] = set()
 
 
 def linear(x: Traced, weight: Any, bias: Any = None) -> Traced:
@@ -32,8 +32,8 @@ def _fitted(x: Traced, features: int) -> Traced:
         sizes = [d for d in tail if isinstance(d, int)]
         if len(sizes) == len(tail) and math.prod(sizes) == features:
             layer = x.trace.path[-1]
-            if layer not in told:
-                told.add(layer)
+            if layer not in warned:
+                warned.add(layer)
                 LOG.info("Linear %r: its input %s is flattened to %d features", layer, list(x.shape), features)
             return x.flatten(first)
     raise ShapeError(

@@ -28,9 +28,9 @@ impl Channels {
     }
 }
 
-/// What one more layer does to the result.
+/// A fused operation on the result.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum LinkOp {
     /// A function of one number.
     Eltwise(Eltwise),
     /// Combined with a tensor of the result's shape.
@@ -39,11 +39,11 @@ pub enum Step {
     Channel(Binary, TensorId),
 }
 
-/// A step with the layers that it stands for and the tensor that it gives.
+/// A fused operation, with the layers that it stands for and the tensor that it gives.
 #[derive(Debug, Clone)]
 pub struct Link {
-    /// What is done.
-    pub step: Step,
+    /// The operation.
+    pub op: LinkOp,
     /// The layers.
     pub layers: Vec<LayerId>,
     /// The tensor.
@@ -77,15 +77,15 @@ fn next(network: &Network, tensor: TensorId, axis: usize) -> Option<Link> {
     if from.dtype != to.dtype || from.shape != to.shape {
         return None;
     }
-    let step = if layer.inputs.first() == Some(&Some(tensor))
+    let op = if layer.inputs.first() == Some(&Some(tensor))
         && let Some(eltwise) = unary(network, layer).and_then(eltwise)
     {
-        Step::Eltwise(eltwise)
+        LinkOp::Eltwise(eltwise)
     } else {
         two_sided(network, user, tensor, axis)?
     };
     Some(Link {
-        step,
+        op,
         layers: vec![user],
         output,
     })
@@ -123,13 +123,13 @@ fn gated_by(network: &Network, tensor: TensorId, first: LayerId, product: LayerI
     let fits = network[product].op.name == "Mul" && both && network.sole_user(gated) == Some(product);
     layers.push(product);
     (fits && from.shape == to.shape).then(|| Link {
-        step: Step::Eltwise(eltwise),
+        op: LinkOp::Eltwise(eltwise),
         layers,
         output: network[product].outputs[0],
     })
 }
 
-fn two_sided(network: &Network, user: LayerId, tensor: TensorId, axis: usize) -> Option<Step> {
+fn two_sided(network: &Network, user: LayerId, tensor: TensorId, axis: usize) -> Option<LinkOp> {
     let layer = &network[user];
     let &[Some(a), Some(b)] = layer.inputs.as_slice() else {
         return None;
@@ -137,7 +137,7 @@ fn two_sided(network: &Network, user: LayerId, tensor: TensorId, axis: usize) ->
     let (first, other) = (a == tensor, if a == tensor { b } else { a });
     let constant = scalar(network, layer, first as usize).map(|s| s as f32);
     if let Some(s) = constant {
-        return linear(layer.op.name, first, s).map(Step::Eltwise);
+        return linear(layer.op.name, first, s).map(LinkOp::Eltwise);
     }
     let binary = match layer.op.name {
         "Add" => Binary::Add,
@@ -151,9 +151,9 @@ fn two_sided(network: &Network, user: LayerId, tensor: TensorId, axis: usize) ->
         return None;
     }
     if ty.shape == result.shape {
-        return Some(Step::Full(binary, other));
+        return Some(LinkOp::Full(binary, other));
     }
-    is_per_channel(&ty.shape, &result.shape, axis).then_some(Step::Channel(binary, other))
+    is_per_channel(&ty.shape, &result.shape, axis).then_some(LinkOp::Channel(binary, other))
 }
 
 fn linear(op: &str, first: bool, s: f32) -> Option<Eltwise> {
@@ -240,19 +240,19 @@ impl Chain {
 
     /// The tensors that the links read, in order.
     pub fn operands(&self) -> Vec<TensorId> {
-        let operand = |link: &Link| match link.step {
-            Step::Full(_, tensor) | Step::Channel(_, tensor) => Some(tensor),
-            Step::Eltwise(_) => None,
+        let operand = |link: &Link| match link.op {
+            LinkOp::Full(_, tensor) | LinkOp::Channel(_, tensor) => Some(tensor),
+            LinkOp::Eltwise(_) => None,
         };
         self.links.iter().filter_map(operand).collect()
     }
 
     /// The layout of each operand when the result lies in `layout`.
     pub fn layouts(&self, layout: Layout) -> Vec<Layout> {
-        let operand = |link: &Link| match link.step {
-            Step::Full(..) => Some(layout),
-            Step::Channel(..) => Some(Layout::Plain),
-            Step::Eltwise(_) => None,
+        let operand = |link: &Link| match link.op {
+            LinkOp::Full(..) => Some(layout),
+            LinkOp::Channel(..) => Some(Layout::Plain),
+            LinkOp::Eltwise(_) => None,
         };
         self.links.iter().filter_map(operand).collect()
     }
@@ -260,8 +260,8 @@ impl Chain {
     /// The input, the operands starting with number `first`, in whose memory the output may lie: the result is added to
     /// what stands there. Only where that comes first; elsewhere oneDNN has its reference alone.
     pub fn in_place(&self, first: usize) -> Vec<(usize, usize)> {
-        match self.links.first().map(|link| &link.step) {
-            Some(Step::Full(Binary::Add, _)) => vec![(first, 0)],
+        match self.links.first().map(|link| &link.op) {
+            Some(LinkOp::Full(Binary::Add, _)) => vec![(first, 0)],
             _ => vec![],
         }
     }
@@ -274,12 +274,12 @@ impl Chain {
 
     /// All of it but the tensors, for the timing cache.
     pub fn identity(&self) -> String {
-        let step = |link: &Link| match &link.step {
-            Step::Eltwise(e) => format!(" {e:?}"),
-            Step::Full(b, _) => format!(" {b:?} full"),
-            Step::Channel(b, _) => format!(" {b:?} channel"),
+        let describe = |link: &Link| match &link.op {
+            LinkOp::Eltwise(e) => format!(" {e:?}"),
+            LinkOp::Full(b, _) => format!(" {b:?} full"),
+            LinkOp::Channel(b, _) => format!(" {b:?} channel"),
         };
-        self.links.iter().map(step).collect()
+        self.links.iter().map(describe).collect()
     }
 
     /// The post-ops, for a result of this shape with operands in this order.
@@ -291,9 +291,9 @@ impl Chain {
         let mut next = || operands.next();
         let mut post = vec![];
         for link in &self.links {
-            post.push(match &link.step {
-                Step::Eltwise(e) => PostOp::Eltwise(*e),
-                Step::Full(binary, _) => {
+            post.push(match &link.op {
+                LinkOp::Eltwise(e) => PostOp::Eltwise(*e),
+                LinkOp::Full(binary, _) => {
                     let operand = next().unwrap_or(&NONE);
                     if operand.in_place {
                         post.push(PostOp::Sum);
@@ -309,7 +309,7 @@ impl Chain {
                         })?,
                     )
                 }
-                Step::Channel(binary, _) => {
+                LinkOp::Channel(binary, _) => {
                     let mut shape = vec![1; result.len()];
                     let axis = self.channels.of(result.len());
                     shape[axis] = result[axis];
@@ -333,8 +333,8 @@ static NONE: Operand = Operand {
 
 /// A constant that the first link adds per channel: the bias of a layer that has none.
 pub fn bias(network: &Network, links: &[Link]) -> Option<crate::network::array::Array> {
-    match links.first()?.step {
-        Step::Channel(Binary::Add, tensor) => network[tensor].constant().cloned(),
+    match links.first()?.op {
+        LinkOp::Channel(Binary::Add, tensor) => network[tensor].constant().cloned(),
         _ => None,
     }
 }

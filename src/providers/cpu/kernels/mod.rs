@@ -44,7 +44,7 @@ mod weighted;
 
 use crate::network::plugin::Device;
 use crate::plan::Candidate;
-use crate::providers::common::{self, Answer, Offers, Why, scope, view};
+use crate::providers::common::{self, Answer, Offers, Why, operand_strides, scope};
 use crate::providers::plugin;
 use scope::Scope;
 
@@ -60,7 +60,7 @@ const fn family(name: &'static str, offer: fn(&Scope) -> Answer) -> Family {
     Family { name, offer }
 }
 
-/// Every family but the naive reference, the preferred ones first.
+/// Every family but the reference evaluation, the preferred ones first.
 pub static FAMILIES: &[Family] = &[
     family("conv", conv::offer),
     family("matmul", matmul::offer),
@@ -92,7 +92,7 @@ pub static FAMILIES: &[Family] = &[
     family("plugin", |scope| plugin::offer(scope, Device::Cpu)),
 ];
 
-/// Everything that the families offer for a layer; the last one runs it alone, if need be on the naive reference.
+/// Everything that the families offer for a layer; the last one runs it alone, if need be on the reference evaluation.
 ///
 /// # Errors
 /// If a family refuses the layer and the reference can't run it either.

@@ -159,11 +159,11 @@ impl Instance for PrimitiveInstance {
         format!("oneDNN {}", self.primitive.implementation())
     }
 
-    fn naive(&self) -> bool {
+    fn is_reference(&self) -> bool {
         self.primitive.is_reference()
     }
 
-    fn fallback(&self) -> bool {
+    fn is_library_fallback(&self) -> bool {
         self.primitive.is_by_gemm()
     }
 

@@ -14,7 +14,7 @@ use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::cpu::decomposes;
 
 /// What reports show for a layer that nothing faster runs.
-pub const NAIVE: &str = "naive reference";
+pub const LABEL: &str = "naive reference";
 
 /// The layer alone, on its reference evaluation.
 ///
@@ -52,7 +52,7 @@ struct Reference {
 
 impl Kernel for Reference {
     fn name(&self) -> String {
-        format!("{} ({NAIVE})", self.op.name)
+        format!("{} ({LABEL})", self.op.name)
     }
 
     fn identity(&self) -> String {
@@ -106,12 +106,12 @@ struct ReferenceInstance {
 impl Instance for ReferenceInstance {
     fn implementation(&self) -> String {
         match self.refused.as_str() {
-            "" => NAIVE.into(),
-            why => format!("{NAIVE} ({why})"),
+            "" => LABEL.into(),
+            why => format!("{LABEL} ({why})"),
         }
     }
 
-    fn naive(&self) -> bool {
+    fn is_reference(&self) -> bool {
         true
     }
 

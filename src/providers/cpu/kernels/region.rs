@@ -1,7 +1,7 @@
 //! Boxes of one operand copied to boxes of another, whatever the layouts of the two.
 
 use super::copy::{Axis, Move, Origin};
-use super::view::BLOCK;
+use super::operand_strides::BLOCK;
 use crate::network::array::Array;
 use crate::plan::layout::{Layout, Operand};
 
@@ -14,7 +14,7 @@ struct Lens {
 
 impl Lens {
     fn of(operand: &Operand) -> Lens {
-        let axes = super::view::axes(operand);
+        let axes = super::operand_strides::axes(operand);
         Lens {
             strides: axes.strides.iter().map(|&s| s as isize).collect(),
             block: (operand.layout == Layout::Blocked16).then_some(axes.block as isize),

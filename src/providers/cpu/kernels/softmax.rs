@@ -3,7 +3,7 @@
 use super::parallel::{self, Shared};
 use super::scope::{Scope, uniform_forms};
 use super::scratch::Scratch;
-use super::{Answer, view};
+use super::{Answer, operand_strides};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
@@ -68,7 +68,7 @@ impl Kernel for Softmax {
             (Layout::ChannelsLast, axis) if axis > 1 => axis - 1,
             (_, axis) => axis,
         };
-        let space = view::space(&operand.shape, layout);
+        let space = operand_strides::space(&operand.shape, layout);
         let (outer, length) = (space[..at].iter().product::<usize>(), space[at]);
         let inner: usize = space[at + 1..].iter().product();
         let direct = inner == 1 && operand.dtype == DType::Float32;

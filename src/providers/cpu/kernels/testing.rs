@@ -104,7 +104,7 @@ impl Case {
                     let ran = self.run(&candidate, &form, &binding, &values, how);
                     ran.unwrap_or_else(|e| panic!("{} {form:?}: {e}", kernel.name()))
                 };
-                let naive = hows.map(run).any(|ran| ran.naive);
+                let is_reference = hows.map(run).any(|ran| ran.is_reference);
                 for shared in shared {
                     let ran = run(How {
                         threads: 2,
@@ -112,8 +112,8 @@ impl Case {
                         shared,
                     });
                     assert!(
-                        naive || !ran.naive,
-                        "{} {form:?} is naive in shared memory",
+                        is_reference || !ran.is_reference,
+                        "{} {form:?} runs on the reference in shared memory",
                         kernel.name()
                     );
                 }
@@ -123,10 +123,10 @@ impl Case {
         names
     }
 
-    /// As [`Case::check`], and no layer may be left to the naive reference.
+    /// As [`Case::check`], and no layer may be left to the reference evaluation.
     pub fn check_fast(&self, sizes: &[(&str, i64)]) -> Vec<String> {
         let names = self.check(sizes);
-        assert!(!names.iter().any(|n| n.contains(reference::NAIVE)), "{names:?}");
+        assert!(!names.iter().any(|n| n.contains(reference::LABEL)), "{names:?}");
         names
     }
 
@@ -254,7 +254,7 @@ impl Case {
             }
             Ok(Ran {
                 least,
-                naive: instance.naive(),
+                is_reference: instance.is_reference(),
             })
         })?;
         let holds = |output| match how.shared {
@@ -282,7 +282,7 @@ struct How {
 /// What a run was like.
 struct Ran {
     least: Duration,
-    naive: bool,
+    is_reference: bool,
 }
 
 /// Addresses that cross to the team's thread.

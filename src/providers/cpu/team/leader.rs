@@ -17,10 +17,10 @@ enum Role {
     Guest,
 }
 
-/// Frees the place of a leader when its thread ends.
-struct Place;
+/// Uncounts a leader when its thread ends.
+struct LeaderGuard;
 
-impl Drop for Place {
+impl Drop for LeaderGuard {
     fn drop(&mut self) {
         if ROLE.replace(Role::Guest) == Role::Leader {
             LEADERS.fetch_sub(1, Ordering::Relaxed);
@@ -30,14 +30,14 @@ impl Drop for Place {
 
 thread_local! {
     static ROLE: Cell<Role> = const { Cell::new(Role::Undecided) };
-    static PLACE: Place = const { Place };
+    static GUARD: LeaderGuard = const { LeaderGuard };
 }
 
 /// Whether the current thread leads a team; the first threads that ask do, for as long as they live.
 pub(super) fn is_leader() -> bool {
     if ROLE.get() == Role::Undecided {
         let taken = LEADERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < MOST).then_some(n + 1));
-        let place = taken.is_ok() && PLACE.try_with(|_| ()).is_ok();
+        let place = taken.is_ok() && GUARD.try_with(|_| ()).is_ok();
         ROLE.set(if place { Role::Leader } else { Role::Guest });
     }
     ROLE.get() == Role::Leader

@@ -9,8 +9,8 @@ use crate::network::ops::transpose;
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
+use crate::providers::common::operand_strides::{axes, space, strides};
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::common::view::{axes, space, strides};
 use std::sync::Arc;
 
 /// Transpose and Expand.

@@ -64,8 +64,8 @@ impl Kernel for Sourced {
     }
 }
 
-/// One launch of several.
-pub struct Step {
+/// The launch of a kernel.
+pub struct KernelLaunch {
     /// The kernel.
     pub function: Function,
     /// Its blocks.
@@ -76,7 +76,7 @@ pub struct Step {
     pub boxes: Vec<(usize, Boxes)>,
 }
 
-impl Step {
+impl KernelLaunch {
     /// A launch that copies nothing ahead.
     pub fn new(function: Function, grid: Grid, fields: Vec<i32>) -> Self {
         Self {
@@ -91,41 +91,41 @@ impl Step {
 /// Launches one after another. The parameters of each kernel are the outputs, the inputs, the workspace if there is one, its
 /// fields as one struct if there are any, the flag if there is one, and the boxes.
 pub struct Launches {
-    /// The launches.
-    pub steps: Vec<Step>,
+    /// The launches, in order.
+    pub launches: Vec<KernelLaunch>,
     /// Bytes of scratch memory.
     pub workspace: usize,
-    /// Where they leave what is wrong with the data.
-    pub complaint: Option<Complaint>,
+    /// What they check in the data.
+    pub device_check: Option<DeviceCheck>,
     /// How they work, for reports.
     pub how: String,
 }
 
-/// What a kernel says of bad data.
-pub struct Complaint {
-    /// Where it leaves a number.
+/// A check of the data that a kernel makes on the device: it writes a number to a flag if the data are invalid.
+pub struct DeviceCheck {
+    /// The flag.
     pub flag: Flag,
-    /// What the number means.
+    /// The error that a number stands for.
     pub meaning: Box<dyn Fn(i64) -> Error + Send>,
 }
 
-impl Complaint {
-    /// Asked when the work is done.
+impl DeviceCheck {
+    /// Reads and clears the flag, once the kernel has completed.
     ///
     /// # Errors
-    /// What the kernel left, if it did.
-    pub fn told(&self) -> Result<()> {
+    /// That of the number in it, if there is one.
+    pub fn check(&self) -> Result<()> {
         self.flag.take().map_or(Ok(()), |found| Err((self.meaning)(found)))
     }
 }
 
 impl Launches {
-    /// One launch without workspace and complaint.
+    /// One launch without workspace and check of data.
     pub fn one(function: Function, grid: Grid, fields: Vec<i32>, how: impl Into<String>) -> Self {
         Self {
-            steps: vec![Step::new(function, grid, fields)],
+            launches: vec![KernelLaunch::new(function, grid, fields)],
             workspace: 0,
-            complaint: None,
+            device_check: None,
             how: how.into(),
         }
     }
@@ -147,29 +147,29 @@ impl Instance for Launches {
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
-        for step in &self.steps {
+        for launch in &self.launches {
             let mut arguments = Arguments::of(call);
             if self.workspace > 0 {
                 arguments.address(call.workspace);
             }
-            if !step.fields.is_empty() {
-                arguments.fields(&step.fields);
+            if !launch.fields.is_empty() {
+                arguments.fields(&launch.fields);
             }
-            if let Some(complaint) = &self.complaint {
-                arguments.address(complaint.flag.address());
+            if let Some(device_check) = &self.device_check {
+                arguments.address(device_check.flag.address());
             }
-            for (input, boxes) in &step.boxes {
-                arguments.map(&boxes.at(step.function.device(), call.inputs[*input])?);
+            for (input, boxes) in &launch.boxes {
+                arguments.map(&boxes.at(launch.function.device(), call.inputs[*input])?);
             }
             // SAFETY: the source that the function comes from declares these parameters, for operands that the planner
             // vouches for.
-            unsafe { step.function.launch(step.grid, &arguments, call.stream)? };
+            unsafe { launch.function.launch(launch.grid, &arguments, call.stream)? };
         }
         Ok(())
     }
 
     fn finished(&mut self) -> Result<()> {
-        self.complaint.as_ref().map_or(Ok(()), Complaint::told)
+        self.device_check.as_ref().map_or(Ok(()), DeviceCheck::check)
     }
 }
 

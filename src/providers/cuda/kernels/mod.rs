@@ -2,6 +2,7 @@
 
 mod attention;
 mod boxes;
+mod build_queue;
 mod conv;
 mod copies;
 mod deform_conv;
@@ -25,7 +26,6 @@ mod tail;
 pub mod transfer;
 mod turns;
 mod warm_up;
-mod wishes;
 mod words;
 
 pub use copies::Reorder;

@@ -8,8 +8,8 @@ use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Alias, Call, Form, Instance, Kernel, Request};
+use crate::providers::common::operand_strides::{axes, coalesce};
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::common::view::{axes, coalesce};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use std::sync::Arc;
 
@@ -137,12 +137,13 @@ struct Side {
 #[derive(Debug, PartialEq)]
 struct Move {
     sizes: [usize; AXES],
-    to: Place,
-    from: Place,
+    to: ByteSide,
+    from: ByteSide,
 }
 
+/// A [`Side`] in bytes.
 #[derive(Debug, PartialEq)]
-struct Place {
+struct ByteSide {
     number: usize,
     start: usize,
     /// Along the axes but the last, whose bytes lie side by side.
@@ -166,10 +167,10 @@ impl Move {
         let mut all = [1; AXES];
         all[lead..].copy_from_slice(&sizes);
         all[AXES - 1] *= bytes;
-        let place = |side: &Side, own: &[usize]| {
+        let in_bytes = |side: &Side, own: &[usize]| {
             let mut strides = [0; AXES - 1];
             (lead..AXES - 1).for_each(|axis| strides[axis] = own[axis - lead] * bytes);
-            Place {
+            ByteSide {
                 number: side.number,
                 start: side.start * bytes,
                 strides,
@@ -180,8 +181,8 @@ impl Move {
         fields(apart.chain([part.elements()]).map(|count| count as i64))?;
         Ok(Self {
             sizes: all,
-            to: place(&to, &strides[0]),
-            from: place(&from, &strides[1]),
+            to: in_bytes(&to, &strides[0]),
+            from: in_bytes(&from, &strides[1]),
         })
     }
 

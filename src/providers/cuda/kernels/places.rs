@@ -1,6 +1,6 @@
 //! Ops whose elements follow from their places: Range, OneHot, Trilu, ReverseSequence, AffineGrid and Col2Im.
 
-use super::launch::{Complaint, Launches, Sourced, fields};
+use super::launch::{DeviceCheck, Launches, Sourced, fields};
 use super::pointwise::code::element;
 use super::words::{bits, divisor, pack};
 use super::{Answer, Gpu};
@@ -93,7 +93,7 @@ struct Code {
     /// How many threads there are, and what follows that number in the struct of sizes.
     items: usize,
     words: Vec<i64>,
-    complaint: Option<Complaint>,
+    device_check: Option<DeviceCheck>,
 }
 
 impl Rule {
@@ -122,7 +122,7 @@ impl Rule {
             words,
             "elements by their places",
         );
-        launch.complaint = call.complaint;
+        launch.device_check = call.device_check;
         Ok(launch)
     }
 }
@@ -142,7 +142,7 @@ fn range(request: &Request) -> Code {
         ty,
         items: y.elements(),
         words: vec![],
-        complaint: None,
+        device_check: None,
     }
 }
 
@@ -157,7 +157,7 @@ fn one_hot(axis: usize, request: &Request) -> Code {
         ty,
         items: y.elements() / taken,
         words: [divisor(inner / taken), divisor(y.shape[axis])].concat(),
-        complaint: None,
+        device_check: None,
     }
 }
 
@@ -176,7 +176,7 @@ fn trilu(upper: bool, request: &Request) -> Code {
         ty,
         items: y.elements() / taken,
         words: [&divisor(columns / taken)[..], &divisor(rows), &[upper.into()]].concat(),
-        complaint: None,
+        device_check: None,
     }
 }
 
@@ -202,7 +202,7 @@ fn reverse(second: bool, gpu: &Gpu, request: &Request) -> Result<Code> {
             &[steps as i64, second.into()],
         ]
         .concat(),
-        complaint: Some(Complaint {
+        device_check: Some(DeviceCheck {
             flag: gpu.device.flag()?,
             meaning: Box::new(meaning),
         }),
@@ -230,7 +230,7 @@ fn affine_grid(align: bool, request: &Request) -> Code {
         ty,
         items: y.shape[0] * places,
         words,
-        complaint: None,
+        device_check: None,
     }
 }
 
@@ -264,6 +264,6 @@ fn col2im(window: &Window, request: &Request) -> Result<Code> {
         ty,
         items: y.elements(),
         words,
-        complaint: None,
+        device_check: None,
     })
 }

@@ -15,8 +15,8 @@ use crate::network::ops::resize::{Resampling, Weights};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Call, Form, Instance, Kernel, Request};
 use crate::providers::common::Why;
+use crate::providers::common::operand_strides::axes;
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::common::view::axes;
 use crate::providers::cuda::device::{Arguments, DeviceMemory, Function, Grid};
 use std::sync::Arc;
 

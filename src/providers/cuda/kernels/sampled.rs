@@ -1,6 +1,6 @@
 //! GridSample, RoiAlign and MaxRoiPool: images read at places that data tells.
 
-use super::launch::{Complaint, Launches, Sourced, fields};
+use super::launch::{DeviceCheck, Launches, Sourced, fields};
 use super::pointwise::code::element;
 use super::words::{divisor, pack};
 use super::{Answer, Gpu};
@@ -13,8 +13,8 @@ use crate::network::ops::roi_align::Align;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Form, Request};
 use crate::providers::common::Why;
+use crate::providers::common::operand_strides::axes;
 use crate::providers::common::scope::Scope;
-use crate::providers::common::view::axes;
 use crate::providers::cuda::device::Grid;
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ impl Rule {
         let mut launch = Launches::one(function, Grid::over(items, THREADS)?, fields(words)?, &how);
         if !matches!(self, Rule::Grid) {
             let images = x.shape[0];
-            launch.complaint = Some(Complaint {
+            launch.device_check = Some(DeviceCheck {
                 flag: gpu.device.flag()?,
                 meaning: Box::new(move |found| {
                     let refused = indexing::index(found, images).err();

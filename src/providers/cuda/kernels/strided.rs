@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Instance, Request};
-use crate::providers::common::view::{coalesce, space, strides};
+use crate::providers::common::operand_strides::{coalesce, space, strides};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use std::fmt::Write;
 

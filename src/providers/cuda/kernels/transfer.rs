@@ -49,7 +49,7 @@ impl Instance for Copying {
         false
     }
 
-    fn gives_way(&self) -> bool {
+    fn pdl_triggers(&self) -> bool {
         false
     }
 

@@ -6,7 +6,7 @@ use super::launch::{Launches, fields};
 use super::words::{bits, divisor, pack};
 use crate::error::Result;
 use crate::network::dtype::DType;
-use crate::providers::common::view::coalesce;
+use crate::providers::common::operand_strides::coalesce;
 use crate::providers::cuda::device::Grid;
 
 const TILES: &str = include_str!("../../../../kernels/tiles.cu");

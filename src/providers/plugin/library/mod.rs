@@ -52,7 +52,7 @@ fn creators(path: &Path) -> Result<Creators> {
     let creator = |number| {
         let description = table.describe(number)?;
         Ok(Arc::new(FromLibrary {
-            place: Place {
+            origin: Origin {
                 identity: Identity {
                     name: description.name,
                     version: description.version,
@@ -93,14 +93,14 @@ fn register(creators: &[Arc<FromLibrary>]) -> Result<()> {
     Ok(())
 }
 
-/// What errors name.
+/// The plugin and its library, which errors name.
 #[derive(Clone)]
-struct Place {
+struct Origin {
     identity: Identity,
     file: Arc<str>,
 }
 
-impl Place {
+impl Origin {
     fn blame(&self) -> impl Fn(Error) -> Error {
         move |error| error.during(format!("plugin {} ({})", self.identity, self.file))
     }
@@ -108,7 +108,7 @@ impl Place {
 
 /// A creator of a library.
 struct FromLibrary {
-    place: Place,
+    origin: Origin,
     declared: Vec<(String, i32)>,
     table: Table,
     number: i32,
@@ -118,7 +118,7 @@ struct FromLibrary {
 
 impl Creator for FromLibrary {
     fn identity(&self) -> Identity {
-        self.place.identity.clone()
+        self.origin.identity.clone()
     }
 
     fn declared(&self) -> Vec<(String, i32)> {
@@ -136,18 +136,18 @@ impl Creator for FromLibrary {
             };
             let traits = instance.traits()?;
             Ok(Shared {
-                place: self.place.clone(),
+                origin: self.origin.clone(),
                 traits,
                 instance: Mutex::new(instance),
             })
         };
-        Ok(Arc::new(make().map_err(self.place.blame())?))
+        Ok(Arc::new(make().map_err(self.origin.blame())?))
     }
 }
 
 /// A plugin of a library, for all contexts.
 struct Shared {
-    place: Place,
+    origin: Origin,
     traits: Traits,
     /// One call at a time: plugins in TensorRT's shape expect no more.
     instance: Mutex<Instance>,
@@ -162,11 +162,11 @@ impl Shared {
 
 impl Plugin for Shared {
     fn identity(&self) -> Identity {
-        self.place.identity.clone()
+        self.origin.identity.clone()
     }
 
     fn fields(&self) -> Result<Fields> {
-        let bytes = self.instance().serialize().map_err(self.place.blame())?;
+        let bytes = self.instance().serialize().map_err(self.origin.blame())?;
         let field = Field::new(FieldKind::Bytes, vec![bytes.len()], bytes)?;
         Ok(Fields::from([(SERIALIZED.into(), field)]))
     }
@@ -179,11 +179,11 @@ impl Plugin for Shared {
                 .collect(),
             _ => Err(Error::unsupported("plugins in C++ have no shape inputs")),
         };
-        found.map_err(self.place.blame())
+        found.map_err(self.origin.blame())
     }
 
     fn supports(&self, at: usize, types: &[TensorType], inputs: usize) -> Result<bool> {
-        self.instance().supports(at, types, inputs).map_err(self.place.blame())
+        self.instance().supports(at, types, inputs).map_err(self.origin.blame())
     }
 
     fn devices(&self) -> Vec<String> {
@@ -197,19 +197,19 @@ impl Plugin for Shared {
             let mut instance = self.instance().duplicate()?;
             let workspace = instance.prepare(device, inputs, outputs)?;
             Ok(Ready {
-                place: self.place.clone(),
+                origin: self.origin.clone(),
                 is_capturable: self.traits.is_capturable,
                 workspace,
                 instance,
             })
         };
-        Ok(Box::new(prepare().map_err(self.place.blame())?))
+        Ok(Box::new(prepare().map_err(self.origin.blame())?))
     }
 }
 
 /// A clone of a plugin at concrete shapes.
 struct Ready {
-    place: Place,
+    origin: Origin,
     is_capturable: bool,
     workspace: usize,
     instance: Instance,
@@ -225,6 +225,6 @@ impl Prepared for Ready {
     }
 
     fn run(&mut self, call: &Run) -> Result<()> {
-        self.instance.enqueue(call).map_err(self.place.blame())
+        self.instance.enqueue(call).map_err(self.origin.blame())
     }
 }

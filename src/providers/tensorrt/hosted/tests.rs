@@ -171,7 +171,7 @@ fn what_fails_is_told_once_and_names_the_plugin() {
     let failed = ask(|to| unsafe { (TABLE.enqueue)(plugin, inputs.as_ptr(), outputs.as_ptr(), none, none, to) });
     let wanted = "plugin Halves version 1 of \"tests of hosted\": it was told no shapes";
     assert_eq!(failed.unwrap_err(), wanted);
-    assert!(complaint().is_some() && complaint().is_none());
+    assert!(take_error().is_some() && take_error().is_none());
 }
 
 #[test]

@@ -20,7 +20,9 @@ use crate::network::ops::attention;
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
-use crate::providers::common::seen::{Path, Seen, Strided, ahead, behind, movers};
+use crate::providers::common::strided_view::{
+    ConcreteView, FoldedView, StridedView, movement_producers, through_consumers, through_producers,
+};
 use crate::providers::cpu::simd::Isa;
 use block::{KEYS, QUERIES, Rows, Rule, Task, attend, scratch_bytes};
 use std::collections::HashSet;
@@ -34,27 +36,33 @@ pub fn offer(scope: &Scope) -> Answer {
         return Ok(vec![]);
     }
     let given: Vec<TensorId> = (0..4).filter_map(|i| scope.input(i)).collect();
-    let mut before = movers(scope.network, scope.layer, &given);
-    let behind_it = ahead(scope.network, scope.layer().outputs[0]);
+    let mut before = movement_producers(scope.network, scope.layer, &given);
+    let behind_it = through_consumers(scope.network, scope.layer().outputs[0]);
     let mut found = vec![];
     // Some of the layers before it may turn out to be more than strides: those that are left must not be cut in two.
     while !before.is_empty() || !behind_it.layers.is_empty() {
-        let paths: Vec<Path> = given.iter().map(|&t| behind(scope.network, t, &before)).collect();
-        let used: HashSet<LayerId> = paths.iter().flat_map(|path| path.layers.iter().copied()).collect();
+        let views: Vec<FoldedView> = given
+            .iter()
+            .map(|&t| through_producers(scope.network, t, &before))
+            .collect();
+        let used: HashSet<LayerId> = views.iter().flat_map(|folded| folded.layers.iter().copied()).collect();
         if used == before {
-            found.extend(candidate(scope, &paths, &behind_it));
+            found.extend(candidate(scope, &views, &behind_it));
             break;
         }
         before = private(scope, used);
     }
     let none = HashSet::new();
-    let paths: Vec<Path> = given.iter().map(|&t| behind(scope.network, t, &none)).collect();
-    let y = Path {
+    let views: Vec<FoldedView> = given
+        .iter()
+        .map(|&t| through_producers(scope.network, t, &none))
+        .collect();
+    let y = FoldedView {
         root: scope.layer().outputs[0],
-        seen: Seen::plain(&ty.shape),
+        view: StridedView::plain(&ty.shape),
         layers: vec![],
     };
-    found.extend(candidate(scope, &paths, &y));
+    found.extend(candidate(scope, &views, &y));
     Ok(found)
 }
 
@@ -75,24 +83,24 @@ fn private(scope: &Scope, mut layers: HashSet<LayerId>) -> HashSet<LayerId> {
     }
 }
 
-fn candidate(scope: &Scope, paths: &[Path], y: &Path) -> Option<Candidate> {
+fn candidate(scope: &Scope, views: &[FoldedView], y: &FoldedView) -> Option<Candidate> {
     let (network, attrs) = (scope.network, &scope.layer().attrs);
     let mut inputs: Vec<TensorId> = vec![];
     let mut operands = vec![];
     let [q, k] = [scope.input_type(0)?, scope.input_type(1)?];
     let scores = [&q.shape[..3], &k.shape[2..3]].concat();
-    for (i, path) in paths.iter().enumerate() {
-        let input = inputs.iter().position(|&t| t == path.root).unwrap_or_else(|| {
-            inputs.push(path.root);
+    for (i, folded) in views.iter().enumerate() {
+        let input = inputs.iter().position(|&t| t == folded.root).unwrap_or_else(|| {
+            inputs.push(folded.root);
             inputs.len() - 1
         });
-        let seen = path.seen.clone();
+        let view = folded.view.clone();
         // What is broadcast under a guard has the extent of the scores, or the call is refused.
-        let seen = if i == 3 { broadcast(seen, &scores) } else { seen };
-        operands.push((input, seen));
+        let view = if i == 3 { broadcast(view, &scores) } else { view };
+        operands.push((input, view));
     }
     let mut layers: Vec<LayerId> = vec![];
-    for layer in paths.iter().flat_map(|path| &path.layers) {
+    for layer in views.iter().flat_map(|folded| &folded.layers) {
         if !layers.contains(layer) {
             layers.push(*layer);
         }
@@ -112,7 +120,7 @@ fn candidate(scope: &Scope, paths: &[Path], y: &Path) -> Option<Candidate> {
         },
         inputs: inputs.len(),
         operands,
-        y: y.seen.clone(),
+        y: y.view.clone(),
     };
     Some(Candidate {
         kernel: Arc::new(kernel),
@@ -123,11 +131,11 @@ fn candidate(scope: &Scope, paths: &[Path], y: &Path) -> Option<Candidate> {
 }
 
 /// A mask as it meets the scores; extents that differ in writing are equal at every call.
-fn broadcast(mut seen: Seen, scores: &[Dim]) -> Seen {
-    let lead = scores.len().saturating_sub(seen.shape.len());
-    seen.shape.splice(0..0, vec![1i64.into(); lead]);
-    seen.strides.splice(0..0, vec![Dim::default(); lead]);
-    seen
+fn broadcast(mut view: StridedView, scores: &[Dim]) -> StridedView {
+    let lead = scores.len().saturating_sub(view.shape.len());
+    view.shape.splice(0..0, vec![1i64.into(); lead]);
+    view.strides.splice(0..0, vec![Dim::default(); lead]);
+    view
 }
 
 struct Attention {
@@ -137,8 +145,8 @@ struct Attention {
     /// How many tensors it reads.
     inputs: usize,
     /// Queries, keys, values and perhaps a mask: which input holds them, and how.
-    operands: Vec<(usize, Seen)>,
-    y: Seen,
+    operands: Vec<(usize, StridedView)>,
+    y: StridedView,
 }
 
 impl Kernel for Attention {
@@ -155,11 +163,11 @@ impl Kernel for Attention {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        let at = |(input, seen): &(usize, Seen)| {
+        let at = |(input, view): &(usize, StridedView)| {
             Ok(Operand {
                 input: *input,
                 dtype: request.inputs[*input].dtype,
-                strided: seen.at(request.binding)?,
+                strided: view.at(request.binding)?,
             })
         };
         let mut operands = self.operands.iter().map(at).collect::<Result<Vec<_>>>()?;
@@ -205,7 +213,7 @@ fn chunk(y: &[usize], threads: usize) -> usize {
 struct Operand {
     input: usize,
     dtype: DType,
-    strided: Strided,
+    strided: ConcreteView,
 }
 
 impl Operand {
@@ -227,7 +235,7 @@ struct AttentionInstance {
     /// Queries, keys, values.
     operands: Vec<Operand>,
     mask: Option<Operand>,
-    y: Strided,
+    y: ConcreteView,
     /// Queries of one task.
     chunk: usize,
     scratch: Scratch,

@@ -1,7 +1,7 @@
 //! Runs that are read from where indices say.
 
-use super::places::Places;
 use super::plain;
+use super::run_offsets::RunOffsets;
 use crate::error::Result;
 use crate::plan::{Call, Form, Instance, Kernel, Request};
 use crate::providers::common::indexed::Rule;
@@ -33,18 +33,18 @@ impl Kernel for Gather {
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let (x, indices) = (&request.inputs[0], &request.inputs[1]);
         Ok(Box::new(Gathering {
-            places: Places::new(self.rule, x, indices),
+            runs: RunOffsets::new(self.rule, x, indices),
             size: x.dtype.size(),
         }))
     }
 }
 
 struct Gathering {
-    places: Places,
+    runs: RunOffsets,
     size: usize,
 }
 
-/// The places of a call.
+/// The offsets of a call.
 struct Runs<'a> {
     of: &'a Gathering,
     starts: &'a [usize],
@@ -57,7 +57,7 @@ impl Runs<'_> {
     /// The operands of the request must lie at the addresses.
     unsafe fn copy(&self, source: *const u8, target: *mut u8, runs: Range<usize>) {
         let size = self.of.size;
-        let bytes = self.of.places.run * size;
+        let bytes = self.of.runs.run * size;
         // SAFETY: the caller's promise; the starts are those of runs in the source.
         unsafe {
             match bytes {
@@ -78,7 +78,7 @@ impl Runs<'_> {
     /// Where a run starts in the source.
     fn start(&self, run: usize) -> usize {
         let count = self.starts.len();
-        run / count * self.of.places.repeats[1] + self.starts[run % count]
+        run / count * self.of.runs.repeats[1] + self.starts[run % count]
     }
 
     unsafe fn typed<T: Copy>(&self, source: *const u8, target: *mut u8, runs: Range<usize>) {
@@ -98,18 +98,18 @@ impl Instance for Gathering {
     }
 
     fn workspace(&self) -> usize {
-        self.places.workspace()
+        self.runs.workspace()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
         // SAFETY: the planner gives addresses that hold the operands of the request, and the workspace.
-        let starts = unsafe { self.places.resolve(call.inputs[1], call.workspace)? };
+        let starts = unsafe { self.runs.resolve(call.inputs[1], call.workspace)? };
         let (all, call) = (Runs { of: self, starts }, Shared(call));
-        let bytes = self.places.run * self.size;
+        let bytes = self.runs.run * self.size;
         let runs = if bytes == 0 {
             0
         } else {
-            self.places.repeats[0] * starts.len()
+            self.runs.repeats[0] * starts.len()
         };
         parallel::over(runs, GRAIN / bytes.max(1), |runs| {
             let call = call.get();

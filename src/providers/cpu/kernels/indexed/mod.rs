@@ -1,7 +1,7 @@
 //! Gather and scatter: runs of elements that indices name, read or written.
 
 mod gather;
-mod places;
+mod run_offsets;
 mod scatter;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! Runs that are written to where indices say, alone or combined with what is there.
 
-use super::places::Places;
 use super::plain;
+use super::run_offsets::RunOffsets;
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::{Call, Form, Instance, Kernel, Request};
@@ -55,7 +55,7 @@ impl Kernel for Scatter {
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
         let (x, indices) = (&request.inputs[0], &request.inputs[1]);
         Ok(Box::new(Scattering {
-            places: Places::new(self.rule, x, indices),
+            runs: RunOffsets::new(self.rule, x, indices),
             dtype: x.dtype,
             bytes: x.bytes(),
             fold: self.fold,
@@ -64,7 +64,7 @@ impl Kernel for Scatter {
 }
 
 struct Scattering {
-    places: Places,
+    runs: RunOffsets,
     dtype: DType,
     bytes: usize,
     fold: Option<Fold>,
@@ -76,18 +76,18 @@ impl Instance for Scattering {
     }
 
     fn workspace(&self) -> usize {
-        self.places.workspace()
+        self.runs.workspace()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
         let (x, updates, target) = (call.inputs[0], call.inputs[2], call.outputs[0]);
         // SAFETY: the planner gives addresses that hold the operands of the request; the starts are those of runs.
         unsafe {
-            let starts = self.places.resolve(call.inputs[1], call.workspace)?;
+            let starts = self.runs.resolve(call.inputs[1], call.workspace)?;
             if x != target {
                 std::ptr::copy_nonoverlapping(x, target, self.bytes);
             }
-            let (run, size) = (self.places.run, self.dtype.size());
+            let (run, size) = (self.runs.run, self.dtype.size());
             // One after another: where two updates meet, the later one counts.
             for (i, start) in starts.iter().enumerate() {
                 let (from, to) = (updates.add(i * run * size), target.add(start * size));

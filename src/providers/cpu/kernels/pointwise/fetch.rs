@@ -1,7 +1,7 @@
 //! How an operand of a pointwise kernel is reached from a place in the space that the kernel walks through.
 
 use crate::network::dtype::DType;
-use crate::providers::cpu::kernels::view::coalesce;
+use crate::providers::cpu::kernels::operand_strides::coalesce;
 use crate::providers::cpu::simd::convert;
 
 /// What a register holds.

@@ -8,7 +8,7 @@ use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Call, Instance, Request};
-use crate::providers::cpu::kernels::view::{self, BLOCK};
+use crate::providers::cpu::kernels::operand_strides::{self, BLOCK};
 use crate::providers::cpu::kernels::{parallel, scratch};
 use std::ops::Range;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl PointwiseInstance {
     pub fn new(program: Arc<Program>, request: &Request) -> Result<Self> {
         let layout = request.form.outputs[0];
         let shape = &request.outputs[0].shape;
-        let space = view::space(shape, layout);
+        let space = operand_strides::space(shape, layout);
         let sources: Vec<Source> = (0..program.feeds.len())
             .map(|i| source(&program, i, request, shape, layout))
             .collect::<Result<_>>()?;
@@ -127,12 +127,12 @@ fn source(program: &Program, index: usize, request: &Request, shape: &[usize], l
         Some(array) if layout == Layout::Blocked16 => {
             let (array, padded) = whole_blocks(&array, shape)?;
             let operand = Operand::dense(array.dtype(), array.shape().to_vec(), Layout::Plain);
-            let strides = view::strides(&operand, &padded, layout)?;
+            let strides = operand_strides::strides(&operand, &padded, layout)?;
             (Some(array), strides)
         }
-        kept => (kept, view::strides(&operand, shape, layout)?),
+        kept => (kept, operand_strides::strides(&operand, shape, layout)?),
     };
-    let walk = walk(&view::space(shape, layout), &strides)?;
+    let walk = walk(&operand_strides::space(shape, layout), &strides)?;
     let reach = if walk.is_scalar() {
         Reach::Scalar
     } else if walk.is_contiguous() && class.is_native(operand.dtype) {
@@ -179,7 +179,7 @@ fn whole_blocks(array: &Array, shape: &[usize]) -> Result<(Array, Vec<usize>)> {
 }
 
 fn sink(program: &Program, operand: &Operand, value: Value, space: &[usize], layout: Layout) -> Result<Sink> {
-    let strides = view::strides(operand, &operand.shape, layout)?;
+    let strides = operand_strides::strides(operand, &operand.shape, layout)?;
     let walk = walk(space, &strides)?;
     let class = program.class(value);
     let Value::Result(result) = value else {

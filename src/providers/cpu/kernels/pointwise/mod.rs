@@ -10,8 +10,8 @@ use super::Answer;
 pub use lower::{scalar, unary};
 pub use program::Unary;
 
+use super::operand_strides::BLOCK;
 use super::scope::{Scope, uniform_forms};
-use super::view::BLOCK;
 use crate::error::Result;
 use crate::network::dim::Dim;
 use crate::network::{LayerId, Network};

@@ -6,9 +6,9 @@ use crate::network::dtype::DType;
 use crate::plan::layout::Operand;
 use crate::plan::{Call, Instance};
 use crate::providers::cpu::handle::Pooling;
+use crate::providers::cpu::kernels::operand_strides::{self, Axes, BLOCK, coalesce};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::kernels::primitive::PrimitiveInstance;
-use crate::providers::cpu::kernels::view::{self, Axes, BLOCK, coalesce};
 use crate::providers::cpu::simd::convert;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,8 +39,8 @@ impl Maxima {
     /// If the result can't be seen in its own layout.
     pub fn new(inner: PrimitiveInstance, spec: &Pooling, src: &Operand, dst: &Operand) -> Result<Self> {
         let along = |i: usize| [spec.kernel[i], spec.strides[i], spec.dilations[i], spec.begin[i]];
-        let strides = view::strides(dst, &dst.shape, dst.layout)?;
-        let (sizes, mut strides) = coalesce(&view::space(&dst.shape, dst.layout), &[&strides]);
+        let strides = operand_strides::strides(dst, &dst.shape, dst.layout)?;
+        let (sizes, mut strides) = coalesce(&operand_strides::space(&dst.shape, dst.layout), &[&strides]);
         let repair = Repair {
             src: src.clone(),
             dst: dst.clone(),
@@ -60,8 +60,8 @@ impl Instance for Maxima {
         self.inner.implementation()
     }
 
-    fn naive(&self) -> bool {
-        self.inner.naive()
+    fn is_reference(&self) -> bool {
+        self.inner.is_reference()
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {
@@ -127,7 +127,7 @@ impl Repair {
     /// Computes those maxima of a plane anew that are the least finite number.
     unsafe fn mend(&self, plane: usize, call: &Call) {
         let (batch, channel) = (plane / self.dst.shape[1], plane % self.dst.shape[1]);
-        let (from, to) = (view::axes(&self.src), view::axes(&self.dst));
+        let (from, to) = (operand_strides::axes(&self.src), operand_strides::axes(&self.dst));
         let dtype = self.dst.dtype;
         let extents = &self.dst.shape[2..];
         for place in 0..extents.iter().product() {

@@ -1,7 +1,7 @@
 //! The elements of a reduction as strided grids: those that are kept, and those that meet in one.
 
 use crate::plan::layout::{Layout, Operand};
-use crate::providers::cpu::kernels::view::{self, BLOCK};
+use crate::providers::cpu::kernels::operand_strides::{self, BLOCK};
 use std::ops::Range;
 
 /// Places in memory along some axes, in elements.
@@ -91,14 +91,14 @@ pub fn split(from: &Operand, to: &Operand, reduced: &[usize], keeps: bool) -> (V
 
 /// One operand of a reduction.
 struct Side {
-    axes: view::Axes,
+    axes: operand_strides::Axes,
     blocked: bool,
 }
 
 impl Side {
     fn of(operand: &Operand) -> Side {
         Side {
-            axes: view::axes(operand),
+            axes: operand_strides::axes(operand),
             blocked: operand.layout == Layout::Blocked16,
         }
     }
@@ -152,7 +152,7 @@ fn product(axes: impl Iterator<Item = Vec<Grid>>) -> Vec<Grid> {
 fn joined(mut grid: Grid) -> Grid {
     grid.axes.sort_by_key(|[_, from, _]| std::cmp::Reverse(*from));
     let column = |i: usize| grid.axes.iter().map(|axis| axis[i]).collect::<Vec<_>>();
-    let (sizes, strides) = view::coalesce(&column(0), &[&column(1), &column(2)]);
+    let (sizes, strides) = operand_strides::coalesce(&column(0), &[&column(1), &column(2)]);
     let axes = (0..sizes.len()).map(|i| [sizes[i], strides[0][i], strides[1][i]]);
     grid.axes = axes.collect();
     grid

@@ -5,7 +5,7 @@ mod table;
 mod weighted;
 
 use super::scope::{Scope, uniform_forms};
-use super::{Answer, Why, view};
+use super::{Answer, Why, operand_strides};
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Read};
@@ -136,9 +136,12 @@ impl Resize {
             }
         }
         let layout = to.layout;
-        let (sizes, to_sizes) = (view::space(&from.shape, layout), view::space(&to.shape, layout));
-        let strides = view::strides(from, &from.shape, layout)?;
-        let to_strides = view::strides(to, &to.shape, layout)?;
+        let (sizes, to_sizes) = (
+            operand_strides::space(&from.shape, layout),
+            operand_strides::space(&to.shape, layout),
+        );
+        let strides = operand_strides::strides(from, &from.shape, layout)?;
+        let to_strides = operand_strides::strides(to, &to.shape, layout)?;
         let place = |axis: usize| match (layout, axis) {
             (Layout::ChannelsLast, 1) => sizes.len() - 1,
             (Layout::ChannelsLast, 2..) => axis - 1,

@@ -3,7 +3,9 @@
 use crate::network::dim::Dim;
 use crate::network::{LayerId, Network, TensorId};
 use crate::providers::common::scope::Scope;
-use crate::providers::common::seen::{Path, Seen, ahead, behind, movers};
+use crate::providers::common::strided_view::{
+    FoldedView, StridedView, movement_producers, through_consumers, through_producers,
+};
 use std::collections::HashSet;
 
 /// Layers that run as one attention.
@@ -15,30 +17,33 @@ pub struct Around {
     /// The tensors that are read.
     pub inputs: Vec<TensorId>,
     /// Queries, keys, values and perhaps a mask: which input holds them, and how.
-    pub operands: Vec<(usize, Seen)>,
+    pub operands: Vec<(usize, StridedView)>,
     /// The tensor that is given.
     pub output: TensorId,
     /// How the result lies in it.
-    pub y: Seen,
+    pub y: StridedView,
 }
 
 /// The layer with as many others as only move elements, and alone.
 pub fn all(scope: &Scope) -> Vec<Around> {
     let network = scope.network;
     let given: Vec<TensorId> = (0..4).filter_map(|i| scope.input(i)).collect();
-    let through = |layers: &HashSet<LayerId>| -> Vec<Path> {
-        given.iter().map(|&tensor| behind(network, tensor, layers)).collect()
+    let through = |layers: &HashSet<LayerId>| -> Vec<FoldedView> {
+        given
+            .iter()
+            .map(|&tensor| through_producers(network, tensor, layers))
+            .collect()
     };
     let result = scope.layer().outputs[0];
-    let behind_it = ahead(network, result);
+    let behind_it = through_consumers(network, result);
     let mut found = vec![];
-    let before = before(scope, movers(network, scope.layer, &given), through);
+    let before = before(scope, movement_producers(network, scope.layer, &given), through);
     if !before.is_empty() || !behind_it.layers.is_empty() {
         found.extend(around(scope, &through(&before), &behind_it));
     }
-    let itself = Path {
+    let itself = FoldedView {
         root: result,
-        seen: Seen::plain(&network[result].ty.shape),
+        view: StridedView::plain(&network[result].ty.shape),
         layers: vec![],
     };
     found.extend(around(scope, &through(&HashSet::new()), &itself));
@@ -49,11 +54,11 @@ pub fn all(scope: &Scope) -> Vec<Around> {
 fn before(
     scope: &Scope,
     mut layers: HashSet<LayerId>,
-    through: impl Fn(&HashSet<LayerId>) -> Vec<Path>,
+    through: impl Fn(&HashSet<LayerId>) -> Vec<FoldedView>,
 ) -> HashSet<LayerId> {
     loop {
-        let paths = through(&layers);
-        let used: HashSet<LayerId> = paths.iter().flat_map(|path| path.layers.iter().copied()).collect();
+        let views = through(&layers);
+        let used: HashSet<LayerId> = views.iter().flat_map(|folded| folded.layers.iter().copied()).collect();
         if used == layers {
             return layers;
         }
@@ -79,19 +84,19 @@ fn private(network: &Network, reader: LayerId, mut layers: HashSet<LayerId>) -> 
     }
 }
 
-fn around(scope: &Scope, paths: &[Path], y: &Path) -> Option<Around> {
+fn around(scope: &Scope, views: &[FoldedView], y: &FoldedView) -> Option<Around> {
     let network = scope.network;
     let rank = scope.input_type(0)?.rank();
     let mut inputs: Vec<TensorId> = vec![];
     let mut layers: Vec<LayerId> = vec![];
     let mut operands = vec![];
-    for path in paths {
-        if !inputs.contains(&path.root) {
-            inputs.push(path.root);
+    for folded in views {
+        if !inputs.contains(&folded.root) {
+            inputs.push(folded.root);
         }
-        let input = inputs.iter().position(|&tensor| tensor == path.root)?;
-        operands.push((input, of_rank(path.seen.clone(), rank)));
-        for layer in &path.layers {
+        let input = inputs.iter().position(|&tensor| tensor == folded.root)?;
+        operands.push((input, of_rank(folded.view.clone(), rank)));
+        for layer in &folded.layers {
             if !layers.contains(layer) {
                 layers.push(*layer);
             }
@@ -107,16 +112,16 @@ fn around(scope: &Scope, paths: &[Path], y: &Path) -> Option<Around> {
         inputs,
         operands,
         output: y.root,
-        y: y.seen.clone(),
+        y: y.view.clone(),
     })
 }
 
 /// With dimensions of 1 in front: a mask may have fewer than the scores.
-fn of_rank(mut seen: Seen, rank: usize) -> Seen {
-    let lead = rank.saturating_sub(seen.shape.len());
-    seen.shape.splice(0..0, vec![1i64.into(); lead]);
-    seen.strides.splice(0..0, vec![Dim::default(); lead]);
-    seen
+fn of_rank(mut view: StridedView, rank: usize) -> StridedView {
+    let lead = rank.saturating_sub(view.shape.len());
+    view.shape.splice(0..0, vec![1i64.into(); lead]);
+    view.strides.splice(0..0, vec![Dim::default(); lead]);
+    view
 }
 
 #[cfg(test)]
@@ -159,8 +164,8 @@ mod tests {
         })
     }
 
-    fn strides(seen: &Seen) -> String {
-        let strides: Vec<_> = seen.strides.iter().map(ToString::to_string).collect();
+    fn strides(view: &StridedView) -> String {
+        let strides: Vec<_> = view.strides.iter().map(ToString::to_string).collect();
         strides.join(" ")
     }
 
@@ -179,8 +184,8 @@ mod tests {
         assert_eq!(all.len(), 2);
         assert_eq!((all[0].layers.len(), all[0].inputs.len()), (9, 3));
         assert!(all[0].name.ends_with("+Attention+Transpose+Reshape"), "{}", all[0].name);
-        for (_, seen) in &all[0].operands {
-            assert_eq!(strides(seen), "32*s 8 32 1");
+        for (_, view) in &all[0].operands {
+            assert_eq!(strides(view), "32*s 8 32 1");
         }
         assert_eq!(strides(&all[0].y), "32*s 8 32 1");
         assert_eq!((all[1].layers.len(), all[1].name.as_str()), (1, "Attention"));
@@ -202,7 +207,7 @@ mod tests {
         let y = layer(&mut n, "Attention", attrs([]), &heads)[0];
         let all = found(&n, y);
         assert_eq!(all[0].inputs, [x]);
-        let offsets: Vec<_> = all[0].operands.iter().map(|(_, seen)| seen.offset.clone()).collect();
+        let offsets: Vec<_> = all[0].operands.iter().map(|(_, view)| view.offset.clone()).collect();
         assert_eq!(offsets, [0i64.into(), 32i64.into(), 64i64.into()]);
         assert_eq!(strides(&all[0].operands[1].1), "96*s 8 96 1");
     }

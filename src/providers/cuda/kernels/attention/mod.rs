@@ -18,7 +18,7 @@ use crate::network::ops::attention;
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::common::seen::{Seen, Strided};
+use crate::providers::common::strided_view::{ConcreteView, StridedView};
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use around::Around;
 use code::{Code, Mask};
@@ -83,23 +83,23 @@ struct Attention {
     /// How many tensors it reads.
     inputs: usize,
     /// Queries, keys, values and perhaps a mask: which input holds them, and how.
-    operands: Vec<(usize, Seen)>,
-    y: Seen,
+    operands: Vec<(usize, StridedView)>,
+    y: StridedView,
     /// Whether its dtype may go to tensor cores.
     tiled: bool,
     gpu: Arc<Gpu>,
 }
 
-/// An operand at concrete shapes: which input holds it, if it is one, the byte where it begins, and how it lies.
-struct Place {
+/// A view of an input at concrete shapes: the number of the input, the offset in bytes, and the strides.
+struct OperandView {
     input: usize,
     offset: usize,
-    strided: Strided,
+    strided: ConcreteView,
 }
 
-impl Place {
-    fn of((input, seen): &(usize, Seen), request: &Request) -> Result<Self> {
-        let strided = share::settled(seen.at(request.binding)?);
+impl OperandView {
+    fn of((input, view): &(usize, StridedView), request: &Request) -> Result<Self> {
+        let strided = share::settled(view.at(request.binding)?);
         Ok(Self {
             input: *input,
             offset: strided.offset * request.inputs[*input].dtype.size(),
@@ -118,8 +118,8 @@ impl Kernel for Attention {
     }
 
     fn identity(&self) -> String {
-        let strides = |seen: &Seen| seen.strides.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let operands: Vec<_> = self.operands.iter().map(|(_, seen)| strides(seen)).collect();
+        let strides = |view: &StridedView| view.strides.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let operands: Vec<_> = self.operands.iter().map(|(_, view)| strides(view)).collect();
         format!("{} {:?} {operands:?} {:?}", self.name, self.rule, strides(&self.y))
     }
 
@@ -131,15 +131,15 @@ impl Kernel for Attention {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        let places = self.operands.iter().map(|operand| Place::of(operand, request));
-        let places = places.collect::<Result<Vec<_>>>()?;
+        let views = self.operands.iter().map(|operand| OperandView::of(operand, request));
+        let views = views.collect::<Result<Vec<_>>>()?;
         let y = share::settled(self.y.at(request.binding)?);
         let dtype = request.outputs[0].dtype;
         let operands = Operands {
-            q: &places[0].strided,
-            k: &places[1].strided,
-            v: &places[2].strided,
-            mask: places.get(3).map(|place| &place.strided),
+            q: &views[0].strided,
+            k: &views[1].strided,
+            v: &views[2].strided,
+            mask: views.get(3).map(|view| &view.strided),
             y: &y,
         };
         let device = &self.gpu.device;
@@ -153,7 +153,7 @@ impl Kernel for Attention {
             way,
             dtype,
             causal,
-            mask: places
+            mask: views
                 .get(3)
                 .map_or(Mask::None, |mask| match request.inputs[mask.input].dtype {
                     DType::Bool => Mask::Truths,
@@ -185,7 +185,7 @@ impl Kernel for Attention {
             workspace: share.workspace(operands.sizes()[1], dtype),
             y_offset: y.offset * dtype.size(),
             how: share.describe(way),
-            places,
+            views,
             words,
         }))
     }
@@ -197,7 +197,7 @@ struct Attending {
     /// What joins the parts of the keys.
     join: Option<(Function, Grid)>,
     /// Queries, keys, values and perhaps a mask.
-    places: Vec<Place>,
+    views: Vec<OperandView>,
     y_offset: usize,
     /// `Attend` of `attention.cu`, less the last field.
     words: Vec<i32>,
@@ -218,7 +218,7 @@ impl Instance for Attending {
 
     fn run(&mut self, call: &Call) -> Result<()> {
         let y = call.outputs[0].cast_const().wrapping_add(self.y_offset);
-        let addresses: Vec<*const u8> = self.places.iter().map(|place| place.address(call)).collect();
+        let addresses: Vec<*const u8> = self.views.iter().map(|view| view.address(call)).collect();
         let mut moved = addresses[..3].iter().chain([&y]);
         let even = self.even && moved.all(|address| address.addr().is_multiple_of(share::PACK_BYTES));
         let mut words = self.words.clone();

@@ -2,7 +2,7 @@
 
 use super::tile::Tile;
 use crate::network::dtype::DType;
-use crate::providers::common::seen::Strided;
+use crate::providers::common::strided_view::ConcreteView;
 use crate::providers::cuda::device::HOPPER;
 use crate::providers::cuda::kernels::words::divisor;
 
@@ -65,7 +65,7 @@ impl Way {
 }
 
 /// An operand with no stride along dimensions of 1: those do not matter, or are broadcast.
-pub fn settled(mut strided: Strided) -> Strided {
+pub fn settled(mut strided: ConcreteView) -> ConcreteView {
     let ones = strided.shape.iter().zip(&mut strided.strides);
     ones.filter(|(extent, _)| **extent == 1)
         .for_each(|(_, stride)| *stride = 0);
@@ -75,15 +75,15 @@ pub fn settled(mut strided: Strided) -> Strided {
 /// The operands of four dimensions each.
 pub struct Operands<'a> {
     /// Queries.
-    pub q: &'a Strided,
+    pub q: &'a ConcreteView,
     /// Keys.
-    pub k: &'a Strided,
+    pub k: &'a ConcreteView,
     /// Values.
-    pub v: &'a Strided,
+    pub v: &'a ConcreteView,
     /// What is added to scores, or which count.
-    pub mask: Option<&'a Strided>,
+    pub mask: Option<&'a ConcreteView>,
     /// The result.
-    pub y: &'a Strided,
+    pub y: &'a ConcreteView,
 }
 
 /// What the blocks of a launch do.
@@ -206,7 +206,7 @@ impl Operands<'_> {
     /// Whether 16 bytes of each row can be moved at once, where the operands begin at addresses that allow it.
     pub fn even(&self, way: Way) -> bool {
         let pack = PACK_BYTES / DType::Float16.size();
-        let lies = |operand: &Strided| {
+        let lies = |operand: &ConcreteView| {
             let (outer, last) = (&operand.strides[..3], operand.strides[3]);
             last == 1 && operand.shape[3].is_multiple_of(pack) && outer.iter().all(|stride| stride.is_multiple_of(pack))
         };
@@ -235,9 +235,9 @@ mod tests {
         Way::all(dtype, sizes, capability, shared)
     }
 
-    fn dense(shape: [usize; 4]) -> Strided {
+    fn dense(shape: [usize; 4]) -> ConcreteView {
         let [_, h, s, d] = shape;
-        Strided {
+        ConcreteView {
             shape: shape.to_vec(),
             strides: vec![h * s * d, s * d, d, 1],
             offset: 0,
@@ -321,7 +321,7 @@ mod tests {
         let mut gaps = dense([2, 2, 5, 64]);
         gaps.strides[2] = 68;
         let tiles = ways(DType::Float16, [64, 64], H200)[0];
-        let even = |q: &Strided, v: &Strided| {
+        let even = |q: &ConcreteView, v: &ConcreteView| {
             let operands = Operands {
                 q,
                 k: &k,
@@ -332,12 +332,12 @@ mod tests {
             operands.even(tiles)
         };
         assert!(even(&q, &k) && !even(&gaps, &k) && !even(&q, &dense([2, 2, 7, 33])));
-        let turned = Strided {
+        let turned = ConcreteView {
             strides: vec![64, 64, 1, 7],
             ..dense([2, 2, 7, 64])
         };
         assert!(!even(&q, &turned));
-        let one = settled(Strided {
+        let one = settled(ConcreteView {
             strides: vec![3, 64, 64, 1],
             ..dense([1, 2, 1, 64])
         });

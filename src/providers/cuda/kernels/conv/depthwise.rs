@@ -4,7 +4,7 @@ use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
 use super::direct::{WIDEST, activation, pack, sides};
-use super::later::kept;
+use super::lazy::get_or_try_init;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
@@ -172,7 +172,7 @@ impl Instance for Depthwise {
             &self.packed
         } else {
             let make = || Self::compiled(&self.gpu, c, 1);
-            kept(&self.single, make)?
+            get_or_try_init(&self.single, make)?
         };
         let mut arguments = Arguments::default();
         addresses.iter().for_each(|&address| _ = arguments.address(address));

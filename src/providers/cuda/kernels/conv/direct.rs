@@ -3,7 +3,7 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
-use super::later::kept;
+use super::lazy::get_or_try_init;
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
@@ -64,7 +64,7 @@ impl Spare {
     /// If the kernel can't be made, or the device refuses.
     pub fn run(&self, call: &Call) -> Result<()> {
         let make = || Direct::new(&self.gpu, &self.convolution, self.from);
-        kept(&self.made, make)?.run(call)
+        get_or_try_init(&self.made, make)?.run(call)
     }
 }
 
@@ -209,7 +209,7 @@ impl Finish {
             (self.pack, &self.packed)
         } else {
             let make = || Self::compiled(&self.gpu, c, 1);
-            (1, kept(&self.single, make)?)
+            (1, get_or_try_init(&self.single, make)?)
         };
         let packs = c.y.sizes[1] / pack as i64;
         let items = c.y.pixels() * packs;

@@ -1,10 +1,10 @@
 //! Convolutions in cuDNN's engines, whole or with a kernel of ours behind them.
 
 use super::super::Gpu;
-use super::super::wishes::{self, fulfil};
+use super::super::build_queue::{self, run_all};
 use super::choice::{Part, alike, numbered};
 use super::direct::{Direct, Finish};
-use super::later::kept;
+use super::lazy::get_or_try_init;
 use crate::error::Result;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::library::cudnn::{Convolution, Dnn, Engine, Plan, Tensor, supported};
@@ -15,10 +15,10 @@ const ALIGNMENT: usize = 256;
 
 /// A convolution in one of the engines: first those that do all of it count, then those that leave what follows the
 /// convolution to a kernel of ours. The plan is built when it is needed and no sooner.
-pub struct InEngine(Arc<Wish>);
+pub struct InEngine(Arc<PlanBuild>);
 
-/// A plan that is wanted.
-struct Wish {
+/// The build of a plan.
+struct PlanBuild {
     gpu: Arc<Gpu>,
     convolution: Convolution,
     /// What the engine is the `number`th for: the convolution at the shapes to optimise for.
@@ -82,33 +82,33 @@ fn alone(c: &Convolution) -> Convolution {
 impl InEngine {
     /// The convolution in the engine that is the `number`th for another one: itself at the shapes to optimise for.
     pub fn new(gpu: &Arc<Gpu>, convolution: Convolution, tuned: Arc<Convolution>, number: usize) -> Self {
-        let wish = Wish::new(gpu, convolution, tuned, number);
-        wishes::wish(&wish);
-        Self(wish)
+        let build = PlanBuild::new(gpu, convolution, tuned, number);
+        build_queue::enqueue(&build);
+        Self(build)
     }
 
-    /// Lets the plan for a convolution in its `number`th engine be built with the next ones that are.
-    pub fn expect(gpu: &Arc<Gpu>, convolution: Convolution, number: usize) {
+    /// Enqueues the build of the plan for a convolution in its `number`th engine.
+    pub fn enqueue_build(gpu: &Arc<Gpu>, convolution: Convolution, number: usize) {
         let key = format!("{convolution:?} {number}");
         let tuned = Arc::new(convolution.clone());
-        wishes::expect(key, Wish::new(gpu, convolution, tuned, number));
+        build_queue::enqueue_planned(key, PlanBuild::new(gpu, convolution, tuned, number));
     }
 }
 
-impl wishes::Wish for Wish {
-    fn is_open(&self) -> bool {
+impl build_queue::BuildJob for PlanBuild {
+    fn is_pending(&self) -> bool {
         self.made.get().is_none()
     }
 
     fn build(&self) {
-        // What went wrong is found so again by who asks for it.
+        // Whoever needs the plan finds the failure again.
         if self.is_there() {
             _ = self.made();
         }
     }
 }
 
-impl Wish {
+impl PlanBuild {
     fn new(gpu: &Arc<Gpu>, convolution: Convolution, tuned: Arc<Convolution>, number: usize) -> Arc<Self> {
         Arc::new(Self {
             gpu: gpu.clone(),
@@ -121,7 +121,7 @@ impl Wish {
     }
 
     fn made(&self) -> Result<&Made> {
-        kept(&self.made, || self.make())
+        get_or_try_init(&self.made, || self.make())
     }
 
     /// How much of the convolution the engine does, and what it is known by, if there is one of this number.
@@ -217,7 +217,7 @@ impl Wish {
     }
 
     fn direct(&self) -> Result<&Direct> {
-        kept(&self.direct, || {
+        get_or_try_init(&self.direct, || {
             Direct::new(&self.gpu, &self.convolution, self.convolution.dtype)
         })
     }
@@ -230,14 +230,14 @@ fn place_aside(plan: &Plan) -> usize {
 
 impl Instance for InEngine {
     fn ready(&self) -> Result<()> {
-        fulfil();
+        run_all();
         let made = self.0.made().map(|_| ());
         made.map_err(|error| self.0.gpu.device.blame(error))
     }
 
     fn workspace(&self) -> usize {
-        fulfil();
-        // What went wrong is told by the run.
+        run_all();
+        // The run reports what went wrong.
         match self.0.made() {
             Ok(Made::Engine { plan, aside, .. }) => aside.map_or(plan.workspace(), |bytes| place_aside(plan) + bytes),
             Ok(Made::Direct) | Err(_) => 0,
@@ -258,14 +258,14 @@ impl Instance for InEngine {
         }
     }
 
-    /// What stands in for an engine that is not there is not worth timing: another form is just that.
-    fn naive(&self) -> bool {
+    /// Also true of the stand-in for an engine that is not there: another form is the same kernel, so it is not timed.
+    fn is_reference(&self) -> bool {
         self.0.number > 0 && !self.0.is_there()
     }
 
     /// cuDNN's kernels start ahead of their turn, and wait before they read `x`. A residual they read sooner: what a kernel
     /// before them still wrote was missed (seen on an H200 with cuDNN 9.19).
-    fn waits_for(&self) -> usize {
+    fn pdl_wait_inputs(&self) -> usize {
         match self.0.made() {
             Ok(Made::Engine { part: Part::Whole, .. }) => 1,
             _ => usize::MAX,

@@ -8,7 +8,7 @@ use crate::network::dtype::DType;
 use crate::network::ops::{conv, conv_transpose};
 use crate::plan::Request;
 use crate::plan::layout::Operand;
-use crate::providers::common::view::axes;
+use crate::providers::common::operand_strides::axes;
 use crate::providers::cuda::library::cudnn::{ALIGNMENT, Convolution, Tensor};
 
 /// A Conv or ConvTranspose, whatever its shapes are.

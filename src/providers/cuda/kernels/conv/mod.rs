@@ -7,13 +7,13 @@ mod depthwise;
 mod direct;
 mod engines;
 mod geometry;
-pub(super) mod later;
+pub(super) mod lazy;
 mod products;
 mod stem;
 mod tiled;
 
 use super::tail::{Tail, Takes};
-use super::{Answer, Gpu, wishes};
+use super::{Answer, Gpu, build_queue};
 use crate::error::{ErrorKind, Result};
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
@@ -28,7 +28,7 @@ use depthwise::Depthwise;
 use direct::{AXES, Direct};
 use engines::InEngine;
 use geometry::{Geometry, Traits};
-use later::Later;
+use lazy::LazyInstance;
 use products::{ALGORITHMS, Multiplied};
 use std::sync::{Arc, OnceLock};
 use stem::Stem;
@@ -284,8 +284,8 @@ impl Kernel for Conv {
         (takes, takes)
     }
 
-    fn expect(&self, request: &Request, timed: bool) {
-        // What does not fit these shapes is told when it is instantiated.
+    fn enqueue_builds(&self, request: &Request, timed: bool) {
+        // `instantiate` reports what does not fit these shapes.
         let Ok(convolution) = self.convolution(request) else {
             return;
         };
@@ -293,10 +293,10 @@ impl Kernel for Conv {
             Way::Engine(number) => {
                 self.tuned.get_or_init(|| Arc::new(convolution.clone()));
                 if timed {
-                    InEngine::expect(&self.gpu, convolution, number as usize);
+                    InEngine::enqueue_build(&self.gpu, convolution, number as usize);
                 }
             }
-            Way::Tiled(number) if timed => Tiled::expect(&self.gpu, convolution, number as usize, self.held),
+            Way::Tiled(number) if timed => Tiled::enqueue_build(&self.gpu, convolution, number as usize, self.held),
             _ => {}
         }
     }
@@ -312,8 +312,8 @@ impl Kernel for Conv {
         if let Way::Tiled(number) = way {
             let held = self.held;
             return Ok(match Plan::new(&gpu.device, &convolution, number as usize) {
-                Some(plan) => Box::new(Later::new(&self.gpu, move || {
-                    wishes::meet_expectations();
+                Some(plan) => Box::new(LazyInstance::new(&self.gpu, move || {
+                    build_queue::run_planned();
                     Ok(Box::new(Tiled::new(&gpu, &convolution, &plan, held)?))
                 })),
                 // What has the number of no engine is not timed, and runs in the first one.
@@ -340,7 +340,7 @@ impl Kernel for Conv {
                 Err(_) => Ok(Box::new(InEngine::new(&gpu, convolution.clone(), tuned.clone(), 0))),
             }
         };
-        Ok(Box::new(Later::new(&self.gpu, make)))
+        Ok(Box::new(LazyInstance::new(&self.gpu, make)))
     }
 }
 

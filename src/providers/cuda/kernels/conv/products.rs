@@ -106,7 +106,7 @@ impl Instance for Multiplied {
     }
 
     /// As with cuDNN's convolutions: what is added may be read too soon.
-    fn waits_for(&self) -> usize {
+    fn pdl_wait_inputs(&self) -> usize {
         2
     }
 

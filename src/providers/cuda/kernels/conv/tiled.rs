@@ -1,9 +1,9 @@
 //! Small convolutions, which leave most of a GPU idle if they are cut into large tiles: the kernel of `tiled_conv.cu`.
 
 use super::super::Gpu;
+use super::super::build_queue;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
-use super::super::wishes;
 use super::super::words::divisor;
 use super::cuts::{Cut, Problem, Tile, ranked};
 use super::direct::{Spare, activation, sides};
@@ -162,14 +162,14 @@ pub struct Tiled {
 }
 
 impl Tiled {
-    /// Lets the kernel for a convolution with the `number`th tile be compiled with the next ones that are.
-    pub fn expect(gpu: &Arc<Gpu>, c: Convolution, number: usize, held: bool) {
+    /// Enqueues the compilation of the kernel for a convolution with the `number`th tile.
+    pub fn enqueue_build(gpu: &Arc<Gpu>, c: Convolution, number: usize, held: bool) {
         let Some(plan) = Plan::new(&gpu.device, &c, number) else {
             return;
         };
         let (gpu, key) = (gpu.clone(), format!("{:?} {number} {held} {c:?}", plan.tile));
-        // What went wrong is found so again by who asks for it.
-        wishes::expect_job(key, move || _ = Self::new(&gpu, &c, &plan, held));
+        // Whoever needs the kernel finds the failure again.
+        build_queue::enqueue_planned_fn(key, move || _ = Self::new(&gpu, &c, &plan, held));
     }
 
     /// The kernel for a convolution that there is a plan for; `held` says that nobody writes the weights any more.

@@ -1,6 +1,6 @@
 //! Runs that are read from where indices say.
 
-use super::{INDICES, Runs, THREADS, complaint, index_type};
+use super::{INDICES, Runs, THREADS, device_check, index_type};
 use crate::error::Result;
 use crate::plan::Request;
 use crate::plan::layout::Layout;
@@ -43,7 +43,7 @@ fn launch(rule: Rule, gpu: &Gpu, request: &Request) -> Result<Launches> {
     let words = fields(words(&runs, items, packs))?;
     let how = format!("a run of {} elements for each index, {taken} a thread", runs.length);
     let mut launch = Launches::one(function, Grid::over(items, THREADS)?, words, &how);
-    launch.complaint = Some(complaint(gpu, runs.extents())?);
+    launch.device_check = Some(device_check(gpu, runs.extents())?);
     Ok(launch)
 }
 

@@ -4,7 +4,7 @@ mod gather;
 mod runs;
 mod scatter;
 
-use super::launch::Complaint;
+use super::launch::DeviceCheck;
 use super::{Answer, Gpu};
 use crate::error::{Error, Result};
 use crate::network::attr::Read;
@@ -43,12 +43,12 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     Ok(vec![scope.alone(kernel, &[0, 1, 2])])
 }
 
-/// Where kernels leave an index that is out of the extents of the axes that the numbers of one index count along.
+/// The check that the numbers of each index are within the extents of the axes that they count along.
 ///
 /// # Errors
 /// If the driver refuses.
-fn complaint(gpu: &Gpu, extents: Vec<usize>) -> Result<Complaint> {
-    Ok(Complaint {
+fn device_check(gpu: &Gpu, extents: Vec<usize>) -> Result<DeviceCheck> {
+    Ok(DeviceCheck {
         flag: gpu.device.flag()?,
         meaning: Box::new(move |found| out_of_range(found, &extents)),
     })

@@ -3,7 +3,7 @@
 use crate::network::ops::strides;
 use crate::plan::layout::Operand;
 use crate::providers::common::indexed::Rule;
-use crate::providers::common::view::coalesce;
+use crate::providers::common::operand_strides::coalesce;
 use crate::providers::cuda::kernels::words::divisor;
 
 /// Runs in the order of their indices.

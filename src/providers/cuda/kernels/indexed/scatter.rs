@@ -1,6 +1,6 @@
 //! Runs that are written to where indices say, alone or combined with what is there.
 
-use super::{INDICES, Runs, THREADS, complaint, index_type};
+use super::{INDICES, Runs, THREADS, device_check, index_type};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
@@ -9,7 +9,7 @@ use crate::providers::common::indexed::Rule;
 use crate::providers::common::scope::uniform_forms;
 use crate::providers::cuda::device::{Arguments, Function, Grid};
 use crate::providers::cuda::kernels::Gpu;
-use crate::providers::cuda::kernels::launch::{Complaint, fields};
+use crate::providers::cuda::kernels::launch::{DeviceCheck, fields};
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::words::{bits, divisor, pack};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Kernel for Scatter {
             updates: fields([&head, runs.words(runs.length.max(1)).as_slice()].concat())?,
             sorted: fields([&head[..1], &divisor(packs)].concat())?,
             finishing: Grid::over(count * packs, THREADS)?,
-            complaint: complaint(&self.gpu, runs.extents())?,
+            device_check: device_check(&self.gpu, runs.extents())?,
             count,
             chunk,
             bytes: x.bytes(),
@@ -115,7 +115,7 @@ struct Scattering {
     updates: Vec<i32>,
     sorted: Vec<i32>,
     finishing: Grid,
-    complaint: Complaint,
+    device_check: DeviceCheck,
     /// Updates, and how many of them a block sorts.
     count: usize,
     chunk: usize,
@@ -135,7 +135,7 @@ impl Scattering {
         let [mut here, mut there] = [call.workspace, call.workspace.wrapping_add(self.keys())];
         let mut arguments = Arguments::default();
         arguments.address(here).address(call.inputs[1]).fields(&self.updates);
-        arguments.address(self.complaint.flag.address());
+        arguments.address(self.device_check.flag.address());
         let chunks = Grid {
             blocks: [self.count.div_ceil(self.chunk) as u32, 1, 1],
             threads: (self.chunk / 2) as u32,
@@ -190,6 +190,6 @@ impl Instance for Scattering {
     }
 
     fn finished(&mut self) -> Result<()> {
-        self.complaint.told()
+        self.device_check.check()
     }
 }

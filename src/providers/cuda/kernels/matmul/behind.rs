@@ -1,6 +1,6 @@
 //! The `Tail` of `matmul.cu`, written for the layers behind a product.
 
-use super::follow::{Place, place};
+use super::follow::{Indexing, indexing};
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId};
 use crate::providers::cuda::kernels::pointwise::code::{self, element};
@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// What is done with each number of a product, as code.
 pub struct Behind {
     /// What it reads beside the product.
-    pub operands: Vec<(TensorId, Place)>,
+    pub operands: Vec<(TensorId, Indexing)>,
     /// What it gives.
     pub output: TensorId,
     /// Declares `T0`, `Y0`, `X1`, ... and `Tail`, whose fields are the operands in their order.
@@ -25,9 +25,9 @@ impl Behind {
             [] => "    y0 = sum;\n".into(),
             _ => code.body,
         };
-        let placed = |&t: &TensorId| Some((t, place(network, t, product)?)).filter(|_| t != product);
+        let indexed = |&t: &TensorId| Some((t, indexing(network, t, product)?)).filter(|_| t != product);
         let dtype = |t: TensorId| network[t].ty.dtype;
-        let operands: Vec<_> = code.inputs.iter().filter_map(placed).collect();
+        let operands: Vec<_> = code.inputs.iter().filter_map(indexed).collect();
         let parameters = code.inputs.iter().enumerate().map(|(number, &tensor)| {
             let own = operands.iter().position(|(t, _)| *t == tensor);
             let ty = own.map_or("T0".into(), |own| format!("X{}", own + 1));
@@ -54,7 +54,7 @@ impl Behind {
                 .map(|tensor| operands.iter().position(|(t, _)| t == tensor))
                 .collect(),
         };
-        let laid = operands.iter().filter(|(_, place)| *place != Place::Only);
+        let laid = operands.iter().filter(|(_, indexing)| *indexing != Indexing::Scalar);
         let halves = laid
             .map(|&(t, _)| t)
             .chain([product, output])
@@ -70,12 +70,12 @@ fn typedef(name: &str, dtype: DType) -> String {
 
 /// `Tail`; `arguments` are those of `element`: the number of an operand, or the sum. `halves` says that all of what is laid out
 /// has 16 bits.
-fn structure(operands: &[(TensorId, Place)], arguments: &[Option<usize>], halves: bool) -> String {
+fn structure(operands: &[(TensorId, Indexing)], arguments: &[Option<usize>], halves: bool) -> String {
     let mut text = String::from("struct Tail {\n");
     for number in 1..=operands.len() {
         _ = writeln!(text, "    const X{number}* x{number};");
     }
-    let call = |sum: &str, read: &dyn Fn(usize, Place) -> String| {
+    let call = |sum: &str, read: &dyn Fn(usize, Indexing) -> String| {
         let one = |argument: &Option<usize>| match *argument {
             Some(number) => format!("widen({})", read(number + 1, operands[number].1)),
             None => sum.to_string(),
@@ -83,19 +83,19 @@ fn structure(operands: &[(TensorId, Place)], arguments: &[Option<usize>], halves
         let arguments: Vec<String> = arguments.iter().map(one).collect();
         format!("element(y, {});", arguments.join(", "))
     };
-    let index = |place: Place| match place {
-        Place::Element => "at",
-        Place::Column => "column",
-        Place::Only => "0",
+    let index = |indexing: Indexing| match indexing {
+        Indexing::Element => "at",
+        Indexing::Column => "column",
+        Indexing::Scalar => "0",
     };
-    let single = call("sum", &|number, place| format!("x{number}[{}]", index(place)));
+    let single = call("sum", &|number, indexing| format!("x{number}[{}]", index(indexing)));
     _ = writeln!(
         text,
         "    __device__ __forceinline__ Y0 one(const Wide<T0>::type sum, const uint64 at, const int32 column) const {{\n        \
          Wide<Y0>::type y;\n        {single}\n        return Narrow<Y0>::from(y);\n    }}"
     );
     let packed: Vec<usize> = (1..=operands.len())
-        .filter(|number| operands[number - 1].1 != Place::Only)
+        .filter(|number| operands[number - 1].1 != Indexing::Scalar)
         .collect();
     let even = packed
         .iter()
@@ -118,8 +118,8 @@ fn structure(operands: &[(TensorId, Place)], arguments: &[Option<usize>], halves
             "        const Pack<X{number}, 8> p{number} = *(const Pack<X{number}, 8>*)(x{number} + {at});"
         );
     }
-    let each = call("sums[k]", &|number, place| match place {
-        Place::Only => format!("x{number}[0]"),
+    let each = call("sums[k]", &|number, indexing| match indexing {
+        Indexing::Scalar => format!("x{number}[0]"),
         _ => format!("p{number}.item[k]"),
     });
     _ = writeln!(
@@ -135,12 +135,14 @@ fn structure(operands: &[(TensorId, Place)], arguments: &[Option<usize>], halves
 pub const MOST_COLUMNS: usize = 2;
 
 /// What `warpgroup.cu` asks of a `Tail`: results two at a time, from operands that it laid out before.
-fn neighbours(operands: &[(TensorId, Place)], halves: bool, call: Written) -> String {
-    let of = |wanted: Place| {
-        let numbered = (1..).zip(operands).filter(move |(_, (_, place))| *place == wanted);
+fn neighbours(operands: &[(TensorId, Indexing)], halves: bool, call: Written) -> String {
+    let of = |wanted: Indexing| {
+        let numbered = (1..)
+            .zip(operands)
+            .filter(move |(_, (_, indexing))| *indexing == wanted);
         numbered.map(|(number, _)| number).collect::<Vec<usize>>()
     };
-    let (columns, elements) = (of(Place::Column), of(Place::Element));
+    let (columns, elements) = (of(Indexing::Column), of(Indexing::Element));
     let fits = halves && columns.len() <= MOST_COLUMNS && elements.len() <= 1;
     let (columns, elements) = if fits { (columns, elements) } else { (vec![], vec![]) };
     let laid = columns.iter().chain(&elements);
@@ -169,9 +171,9 @@ fn neighbours(operands: &[(TensorId, Place)], halves: bool, call: Written) -> St
     if !fits {
         return text;
     }
-    let read = |number: usize, place: Place| match columns.iter().position(|&column| column == number) {
+    let read = |number: usize, indexing: Indexing| match columns.iter().position(|&column| column == number) {
         Some(at) => format!("((const Pack<X{number}, 2>*)&read[{at}])->item[k]"),
-        None if place == Place::Only => format!("x{number}[0]"),
+        None if indexing == Indexing::Scalar => format!("x{number}[0]"),
         None => format!("((const Pack<X{number}, 2>*)&read[COLUMNS])->item[k]"),
     };
     _ = writeln!(
@@ -186,4 +188,4 @@ fn neighbours(operands: &[(TensorId, Place)], halves: bool, call: Written) -> St
 }
 
 /// Writes a call of `element` with a sum and what reads the operand of a number.
-type Written<'a> = &'a dyn Fn(&str, &dyn Fn(usize, Place) -> String) -> String;
+type Written<'a> = &'a dyn Fn(&str, &dyn Fn(usize, Indexing) -> String) -> String;

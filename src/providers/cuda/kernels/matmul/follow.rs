@@ -11,27 +11,27 @@ const MOST_LAYERS: usize = 16;
 /// Nor more operands beside those of the product.
 const MOST_OPERANDS: usize = 6;
 
-/// Where an operand has the number for an element of the result.
+/// How an operand is indexed for an element of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// Where the element lies.
+pub enum Indexing {
+    /// Like the result: it has the same shape.
     Element,
-    /// Where its column lies.
+    /// By column: it is a row that is broadcast.
     Column,
-    /// There is one number for all.
-    Only,
+    /// Not at all: it is a single number.
+    Scalar,
 }
 
-/// Where an operand of some layers behind a product lies.
-pub fn place(network: &Network, operand: TensorId, result: TensorId) -> Option<Place> {
+/// How an operand of layers behind a product is indexed; `None` if it broadcasts in another way.
+pub fn indexing(network: &Network, operand: TensorId, result: TensorId) -> Option<Indexing> {
     let (ty, whole) = (&network[operand].ty, &network[result].ty);
     let columns = whole.shape.last()?;
     if ty.shape == whole.shape {
-        Some(Place::Element)
+        Some(Indexing::Element)
     } else if ty.elements().is(1) {
-        Some(Place::Only)
+        Some(Indexing::Scalar)
     } else if ty.shape.last() == Some(columns) && ty.elements() == *columns {
-        Some(Place::Column)
+        Some(Indexing::Column)
     } else {
         None
     }
@@ -72,7 +72,7 @@ fn next(scope: &Scope, layers: &[LayerId], product: TensorId) -> Option<LayerId>
                 .inputs
                 .iter()
                 .flatten()
-                .all(|&t| given(t) || place(network, t, product).is_some())
+                .all(|&t| given(t) || indexing(network, t, product).is_some())
     };
     let outputs = layers.iter().map(|&layer| network[layer].outputs[0]);
     let mut users: Vec<LayerId> = outputs.flat_map(|t| network[t].users.iter().copied()).collect();

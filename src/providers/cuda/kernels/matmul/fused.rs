@@ -1,6 +1,6 @@
 //! Products with all that follows as one graph of cuDNN, whose engines are compiled for it.
 
-use super::follow::{Place, place};
+use super::follow::{Indexing, indexing};
 use super::problem::Problem;
 use crate::error::Result;
 use crate::network::attr::Read;
@@ -8,10 +8,10 @@ use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::kernels::Gpu;
-use crate::providers::cuda::kernels::conv::later::{Later, kept};
-use crate::providers::cuda::kernels::wishes;
+use crate::providers::cuda::kernels::build_queue;
+use crate::providers::cuda::kernels::conv::lazy::{LazyInstance, get_or_try_init};
 pub use crate::providers::cuda::library::cudnn::product::Product;
-use crate::providers::cuda::library::cudnn::product::{ALIGNMENT, Function, Matrix, Step, Value};
+use crate::providers::cuda::library::cudnn::product::{ALIGNMENT, Function, Matrix, PointwiseOp, Value};
 use crate::providers::cuda::library::cudnn::{Plan, supported};
 use std::sync::{Arc, OnceLock};
 
@@ -26,9 +26,9 @@ const FEWEST_MULTIPLICATIONS: usize = 1 << 24;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steps {
     /// The steps.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PointwiseOp>,
     /// What they read besides.
-    pub operands: Vec<(TensorId, Place)>,
+    pub operands: Vec<(TensorId, Indexing)>,
 }
 
 impl Steps {
@@ -55,10 +55,10 @@ impl Steps {
         same.then_some(found)
     }
 
-    fn step(&mut self, network: &Network, result: TensorId, given: &[TensorId], layer: &Layer) -> Option<Step> {
+    fn step(&mut self, network: &Network, result: TensorId, given: &[TensorId], layer: &Layer) -> Option<PointwiseOp> {
         let inside = |t: TensorId| given.iter().position(|&other| other == t);
         match *layer.inputs.as_slice() {
-            [Some(x)] => Some(Step {
+            [Some(x)] => Some(PointwiseOp {
                 function: unary(layer)?,
                 x: inside(x)?,
                 other: None,
@@ -67,7 +67,7 @@ impl Steps {
                 let function = binary(layer)?;
                 let turns = matches!(function, Function::Add | Function::Mul);
                 let (x, other) = if inside(a).is_none() && turns { (b, a) } else { (a, b) };
-                Some(Step {
+                Some(PointwiseOp {
                     function,
                     x: inside(x)?,
                     other: Some(match inside(other) {
@@ -83,8 +83,8 @@ impl Steps {
     fn operand(&mut self, network: &Network, result: TensorId, tensor: TensorId) -> Option<Value> {
         // One tensor of a graph is one step's.
         let known = self.operands.iter().any(|(other, _)| *other == tensor);
-        let place = place(network, tensor, result).filter(|_| !known)?;
-        self.operands.push((tensor, place));
+        let found = indexing(network, tensor, result).filter(|_| !known)?;
+        self.operands.push((tensor, found));
         Some(Value::Operand(self.operands.len() - 1))
     }
 
@@ -129,10 +129,10 @@ impl Steps {
                 strides: [if one { rows * columns } else { steps[side] }, row, column],
             }
         };
-        let sizes = |place: Place| match place {
-            Place::Element => [batches, m, n],
-            Place::Column => [1, 1, n],
-            Place::Only => [1, 1, 1],
+        let sizes = |indexing: Indexing| match indexing {
+            Indexing::Element => [batches, m, n],
+            Indexing::Column => [1, 1, n],
+            Indexing::Scalar => [1, 1, 1],
         };
         let sides = [side(0, m, k), side(1, k, n)];
         // Two matrices give one result, however many there should be of it.
@@ -145,7 +145,7 @@ impl Steps {
             operands: self
                 .operands
                 .iter()
-                .map(|&(_, place)| Matrix::dense(sizes(place)))
+                .map(|&(_, indexing)| Matrix::dense(sizes(indexing)))
                 .collect(),
             steps: self.steps.clone(),
         })
@@ -174,8 +174,8 @@ fn binary(layer: &Layer) -> Option<Function> {
     })
 }
 
-/// A plan that is wanted.
-struct Wish {
+/// The build of a plan.
+struct PlanBuild {
     gpu: Arc<Gpu>,
     product: Product,
     number: usize,
@@ -183,18 +183,18 @@ struct Wish {
     plan: OnceLock<Option<Arc<Plan>>>,
 }
 
-impl wishes::Wish for Wish {
-    fn is_open(&self) -> bool {
+impl build_queue::BuildJob for PlanBuild {
+    fn is_pending(&self) -> bool {
         self.plan.get().is_none()
     }
 
     fn build(&self) {
-        // What went wrong is found so again by who asks for it.
+        // Whoever needs the plan finds the failure again.
         _ = self.plan();
     }
 }
 
-impl Wish {
+impl PlanBuild {
     fn new(gpu: &Arc<Gpu>, product: Product, number: usize) -> Arc<Self> {
         Arc::new(Self {
             gpu: gpu.clone(),
@@ -210,7 +210,7 @@ impl Wish {
             let dnn = self.gpu.dnn()?;
             supported(dnn.plan(&dnn.problem(&self.product), self.number))
         };
-        kept(&self.plan, make).map(Option::as_ref)
+        get_or_try_init(&self.plan, make).map(Option::as_ref)
     }
 
     /// Whether there is an engine of this number, as far as that can be told.
@@ -226,11 +226,11 @@ impl Wish {
 
 /// A product in one of cuDNN's engines. The plan is built when it is needed and no sooner.
 pub struct Fused {
-    wish: Arc<Wish>,
+    build: Arc<PlanBuild>,
     /// Of the inputs, those that a plan takes, in its order.
     inputs: Vec<usize>,
     /// What runs in place of a plan.
-    spare: Later,
+    spare: LazyInstance,
 }
 
 impl Fused {
@@ -243,50 +243,50 @@ impl Fused {
         inputs: Vec<usize>,
         spare: impl Fn() -> Result<Box<dyn Instance>> + Send + 'static,
     ) -> Self {
-        let wish = Wish::new(gpu, product, number);
-        wishes::wish(&wish);
+        let build = PlanBuild::new(gpu, product, number);
+        build_queue::enqueue(&build);
         Self {
-            wish,
+            build,
             inputs,
-            spare: Later::new(gpu, spare),
+            spare: LazyInstance::new(gpu, spare),
         }
     }
 
-    /// Lets the plan for a product in its `number`th engine be built with the next ones that are.
-    pub fn expect(gpu: &Arc<Gpu>, product: Product, number: usize) {
-        wishes::expect(format!("{product:?} {number}"), Wish::new(gpu, product, number));
+    /// Enqueues the build of the plan for a product in its `number`th engine.
+    pub fn enqueue_build(gpu: &Arc<Gpu>, product: Product, number: usize) {
+        build_queue::enqueue_planned(format!("{product:?} {number}"), PlanBuild::new(gpu, product, number));
     }
 }
 
 impl Instance for Fused {
     fn ready(&self) -> Result<()> {
-        wishes::fulfil();
-        match self.wish.plan()? {
+        build_queue::run_all();
+        match self.build.plan()? {
             Some(_) => Ok(()),
             None => self.spare.ready(),
         }
     }
 
     fn workspace(&self) -> usize {
-        let plan = self.wish.plan().ok().flatten();
+        let plan = self.build.plan().ok().flatten();
         plan.map_or(0, |plan| plan.workspace())
     }
 
     fn implementation(&self) -> String {
-        match self.wish.plan() {
+        match self.build.plan() {
             Ok(Some(_)) => "cuDNN".into(),
             _ => self.spare.implementation(),
         }
     }
 
-    /// What stands in for an engine that is not there is not worth timing: another form is just that.
-    fn naive(&self) -> bool {
-        !self.wish.is_there()
+    /// Also true of the stand-in for an engine that is not there: another form is the same kernel, so it is not timed.
+    fn is_reference(&self) -> bool {
+        !self.build.is_there()
     }
 
     /// As with convolutions: what is multiplied is waited for, and what the steps read besides may not be.
-    fn waits_for(&self) -> usize {
-        match self.wish.plan() {
+    fn pdl_wait_inputs(&self) -> usize {
+        match self.build.plan() {
             Ok(Some(_)) => 2,
             _ => usize::MAX,
         }
@@ -297,11 +297,11 @@ impl Instance for Fused {
         let addresses: Vec<*mut u8> = inputs.chain([call.outputs[0]]).collect();
         // A slice may begin anywhere, and where is not known any sooner.
         let even = addresses.iter().all(|address| address.addr().is_multiple_of(ALIGNMENT));
-        let plan = match self.wish.plan()? {
+        let plan = match self.build.plan()? {
             Some(plan) if even => plan,
             _ => return self.spare.run(call),
         };
         // SAFETY: the planner gives addresses that hold the operands of the request, in the order of the plan's tensors.
-        unsafe { self.wish.gpu.dnn()?.run(plan, &addresses, call.workspace, call.stream) }
+        unsafe { self.build.gpu.dnn()?.run(plan, &addresses, call.workspace, call.stream) }
     }
 }

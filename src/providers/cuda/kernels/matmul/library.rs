@@ -353,7 +353,7 @@ impl Instance for Multiplying {
     }
 
     /// As with cuDNN's convolutions: what is added may be read too soon.
-    fn waits_for(&self) -> usize {
+    fn pdl_wait_inputs(&self) -> usize {
         match self.slots.bias.or(self.slots.residual) {
             Some(_) => 2,
             None => usize::MAX,

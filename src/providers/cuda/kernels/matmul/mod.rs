@@ -16,7 +16,7 @@ mod warpgroup;
 pub use bare::Bare;
 
 use super::launch::Launches;
-use super::{Answer, Gpu, wishes};
+use super::{Answer, Gpu, build_queue};
 use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
@@ -27,7 +27,7 @@ use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::library::cublaslt::{CHOICES, Epilogue};
 use behind::Behind;
-use follow::Place;
+use follow::Indexing;
 use fused::{Fused, Product};
 use library::{Calls, Multiplying, Slots, Steps, Wanted};
 use own::Written;
@@ -97,7 +97,7 @@ fn single(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Ar
     let bytes = network[behind.output].ty.dtype.size();
     let lent = |&at: &usize| {
         let (tensor, place) = behind.operands[at];
-        place == Place::Element && network[tensor].ty.dtype.size() == bytes
+        place == Indexing::Element && network[tensor].ty.dtype.size() == bytes
     };
     let fused = fused.map(|(product, operands)| {
         let slots = operands.iter().filter_map(|&(tensor, _)| slot(Some(tensor)));
@@ -205,15 +205,15 @@ impl Way {
     }
 }
 
-/// Lets the kernel for a problem be compiled with the next ones that are, if the way is one of ours.
-fn expect(gpu: &Arc<Gpu>, dtype: DType, problem: Problem, written: Written, way: Way) {
+/// Enqueues the compilation of the kernel for a problem, if the way is one of ours.
+fn enqueue_build(gpu: &Arc<Gpu>, dtype: DType, problem: Problem, written: Written, way: Way) {
     if problem.k == 0 || !matches!(way, Way::Tile(_) | Way::Group(_)) {
         return;
     }
     let gpu = gpu.clone();
     let key = format!("{way:?} {problem:?} {} {}", written.products, written.text);
     // What went wrong is found so again by who asks for it.
-    wishes::expect_job(key, move || match way {
+    build_queue::enqueue_planned_fn(key, move || match way {
         Way::Tile(number) => _ = own::tensor(&gpu, &problem, &written, number),
         Way::Group(number) => _ = Grouped::new(&gpu, dtype, &problem, &written, number),
         Way::Library(_) | Way::Engine(_) | Way::Plain => {}
@@ -313,19 +313,19 @@ impl Kernel for MatMul {
         self.lent.iter().map(|&input| (input, 0)).collect()
     }
 
-    fn expect(&self, request: &Request, timed: bool) {
+    fn enqueue_builds(&self, request: &Request, timed: bool) {
         let way = Way::of(request.form.tactic);
         if let (true, Way::Engine(number), Some((product, _))) = (timed, way, &self.fused) {
-            Fused::expect(&self.gpu, product.clone(), number);
+            Fused::enqueue_build(&self.gpu, product.clone(), number);
         }
         if timed {
             let problem = self.problem(request);
-            expect(&self.gpu, self.dtype, problem, self.written(), way);
+            enqueue_build(&self.gpu, self.dtype, problem, self.written(), way);
         }
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        wishes::meet_expectations();
+        build_queue::run_planned();
         let problem = self.problem(request);
         let plain = || own::plain(&self.gpu, &problem, &self.written());
         // No tactic has anything to multiply.
@@ -361,7 +361,7 @@ impl Instance for LastResort {
         self.0.implementation()
     }
 
-    fn naive(&self) -> bool {
+    fn is_reference(&self) -> bool {
         true
     }
 

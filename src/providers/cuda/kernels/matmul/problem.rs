@@ -3,8 +3,8 @@
 use crate::network::Network;
 use crate::network::attr::Read;
 use crate::network::dim::Binding;
+use crate::providers::common::operand_strides::coalesce;
 use crate::providers::common::scope::Scope;
-use crate::providers::common::view::coalesce;
 
 /// `m` x `k` by `k` x `n` matrices, in a batch. The results lie one after another.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What is taken along with a product, and the code of it.
 
 use super::behind::Behind;
-use super::follow::{Place, groups};
+use super::follow::{Indexing, groups};
 use super::fused;
 use super::library::Steps;
 use super::{CHOICES, Way, own};
@@ -10,7 +10,7 @@ use crate::network::attr::Attrs;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId, ops};
 use crate::providers::common::scope::{Orders, Scope};
-use crate::providers::cuda::library::cudnn::product::{Function, Matrix, Step, Value};
+use crate::providers::cuda::library::cudnn::product::{Function, Matrix, PointwiseOp, Value};
 
 struct Graph {
     network: Network,
@@ -113,7 +113,7 @@ fn operands_are_read_where_their_places_say() {
     let layers: Vec<_> = g.network.order().unwrap().into_iter().skip(1).collect();
     let behind = Behind::new(&g.network, product, &layers);
     let places: Vec<_> = behind.operands.iter().map(|(_, place)| *place).collect();
-    assert_eq!(places, [Place::Column, Place::Element, Place::Only]);
+    assert_eq!(places, [Indexing::Column, Indexing::Element, Indexing::Scalar]);
     let call = "element(y, widen(x1[column]), sum, widen(x2[at]), widen(x3[0]));";
     assert!(behind.text.contains(call), "{}", behind.text);
     let call = "element(y, widen(p1.item[k]), sums[k], widen(p2.item[k]), widen(x3[0]));";
@@ -191,7 +191,7 @@ fn a_gate_behind_a_product_is_steps_of_one_graph() {
     let y = g.op("Sub", &[y, up]);
     g.output(y);
     let (steps, product) = fused(&g).unwrap();
-    let step = |function, x, other| Step { function, x, other };
+    let step = |function, x, other| PointwiseOp { function, x, other };
     assert_eq!(
         product.steps,
         [
@@ -201,7 +201,7 @@ fn a_gate_behind_a_product_is_steps_of_one_graph() {
             step(Function::Sub, 3, Some(Value::Operand(1))),
         ]
     );
-    assert_eq!(steps.operands, [(b, Place::Column), (up, Place::Element)]);
+    assert_eq!(steps.operands, [(b, Indexing::Column), (up, Indexing::Element)]);
     let sizes = |matrix: &Matrix| matrix.sizes;
     assert_eq!(product.sides.each_ref().map(sizes), [[1, 256, 256], [1, 256, 512]]);
     let operands: Vec<_> = product.operands.iter().map(sizes).collect();

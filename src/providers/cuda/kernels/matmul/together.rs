@@ -4,14 +4,14 @@
 use super::behind::Behind;
 use super::problem::Problem;
 use super::warpgroup::Grouped;
-use super::{MatMul, Single, Way, expect, follow, own, problem, single, warpgroup};
+use super::{MatMul, Single, Way, enqueue_build, follow, own, problem, single, warpgroup};
 use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::common::scope::Scope;
-use crate::providers::cuda::kernels::{Gpu, wishes};
+use crate::providers::cuda::kernels::{Gpu, build_queue};
 use std::sync::Arc;
 
 /// So many products are one launch: queries, keys and values.
@@ -76,7 +76,7 @@ fn alike(scope: &Scope, products: &[LayerId]) -> Option<Vec<Vec<LayerId>>> {
         let groups = follow::groups(&Scope { layer, ..*scope }).into_iter();
         let with_code = groups.map(move |layers| (Behind::new(network, product, &layers), layers));
         let held = |(behind, _): &(Behind, Vec<LayerId>)| {
-            let constant = |(tensor, _): &(TensorId, follow::Place)| network[*tensor].constant().is_some();
+            let constant = |(tensor, _): &(TensorId, follow::Indexing)| network[*tensor].constant().is_some();
             behind.operands.iter().all(constant)
         };
         with_code.filter(held).map(|(behind, layers)| (behind.text, layers))
@@ -259,11 +259,11 @@ impl Kernel for Together {
         own.chain(library.map(Manner::InTurn)).map(form).collect()
     }
 
-    fn expect(&self, request: &Request, timed: bool) {
+    fn enqueue_builds(&self, request: &Request, timed: bool) {
         let first = &self.singles[0].0;
         let at_once = |way: Way| {
             if timed {
-                expect(&self.gpu, first.dtype, first.problem(request), self.written(), way);
+                enqueue_build(&self.gpu, first.dtype, first.problem(request), self.written(), way);
             }
         };
         let tactic = match Manner::of(request.form.tactic) {
@@ -275,7 +275,7 @@ impl Kernel for Together {
             tactic,
             ..request.form.clone()
         };
-        first.expect(
+        first.enqueue_builds(
             &Request {
                 form: &form,
                 ..*request
@@ -285,7 +285,7 @@ impl Kernel for Together {
     }
 
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        wishes::meet_expectations();
+        build_queue::run_planned();
         let problem = self.singles[0].0.problem(request);
         match Manner::of(request.form.tactic) {
             Manner::InTurn(tactic) => self.in_turn(request, tactic),
@@ -316,16 +316,16 @@ impl Instance for InTurn {
         format!("{each}, {} times", self.0.len())
     }
 
-    fn naive(&self) -> bool {
-        self.0.iter().any(|(instance, _)| instance.naive())
+    fn is_reference(&self) -> bool {
+        self.0.iter().any(|(instance, _)| instance.is_reference())
     }
 
     /// The products read the inputs in orders of their own.
-    fn waits_for(&self) -> usize {
+    fn pdl_wait_inputs(&self) -> usize {
         let waited = |input: &usize| {
             self.0.iter().all(|(instance, slots)| {
                 let read = slots.iter().position(|slot| slot == input);
-                read.is_none_or(|at| at < instance.waits_for())
+                read.is_none_or(|at| at < instance.pdl_wait_inputs())
             })
         };
         let count = self

@@ -8,8 +8,8 @@ use crate::network::dtype::DType;
 use crate::plan::{Call, Instance};
 use crate::providers::cuda::device::{Boxes, Device, Grid, HOPPER};
 use crate::providers::cuda::kernels::Gpu;
-use crate::providers::cuda::kernels::conv::later::Later;
-use crate::providers::cuda::kernels::launch::{Launches, Step, fields};
+use crate::providers::cuda::kernels::conv::lazy::LazyInstance;
+use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, fields};
 use std::sync::Arc;
 
 const PRODUCTS: &str = include_str!("../../../../../kernels/groups.cuh");
@@ -126,7 +126,7 @@ pub struct Grouped {
     launches: Launches,
     /// The inputs that the copy engine reads.
     read: usize,
-    spare: Later,
+    spare: LazyInstance,
 }
 
 impl Grouped {
@@ -143,12 +143,12 @@ impl Grouped {
         let source = format!("{PRODUCTS}{SOURCE}{}", entry(written, &shape, problem.transposed[1]));
         let function = gpu.compiler.function(&source, "product", shape.shared_bytes())?;
         let blocks = shape.tiles(problem, products).min(processors);
-        let mut step = Step::new(
+        let mut launch = KernelLaunch::new(
             function,
             Grid::over(blocks * THREADS as usize, THREADS)?,
             words(problem, products)?,
         );
-        step.boxes = boxes(dtype, problem, &shape, products);
+        launch.boxes = boxes(dtype, problem, &shape, products);
         let Shape { columns, alternate, .. } = shape;
         let turns = if alternate { ", by turns" } else { "" };
         let many = if products > 1 {
@@ -161,13 +161,13 @@ impl Grouped {
         let spare = move || Ok(own::any(&of, &spared, &wanted, 0)?.into());
         Ok(Self {
             launches: Launches {
-                steps: vec![step],
+                launches: vec![launch],
                 workspace: 0,
-                complaint: None,
+                device_check: None,
                 how,
             },
             read: 1 + products,
-            spare: Later::new(gpu, spare),
+            spare: LazyInstance::new(gpu, spare),
         })
     }
 }

@@ -12,8 +12,8 @@ use crate::network::ops::{pool, strides};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Instance, Request};
 use crate::providers::common::Why;
+use crate::providers::common::operand_strides::axes;
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::common::view::axes;
 use crate::providers::cuda::device::Grid;
 use std::sync::Arc;
 

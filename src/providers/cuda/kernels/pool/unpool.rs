@@ -9,7 +9,7 @@ use crate::plan::{Instance, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Complaint, Launches, Sourced, Step, fields};
+use crate::providers::cuda::kernels::launch::{DeviceCheck, KernelLaunch, Launches, Sourced, fields};
 use crate::providers::cuda::kernels::packs::entry;
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -64,30 +64,34 @@ impl Unpool {
         }
         let words = fields(words)?;
         let ty = self.ty;
-        let step = |name: &str, body: &str, items: usize| -> Result<Step> {
+        let launch = |name: &str, body: &str, items: usize| -> Result<KernelLaunch> {
             let parameters =
                 format!("{ty}* y, const {ty}* x, const int64* indices, int32* owners, const Unpool s, int64* flag");
             let source = entry(&[SOURCE], name, THREADS, &parameters, body);
-            Ok(Step::new(
+            Ok(KernelLaunch::new(
                 gpu.compiler.function(&source, name, 0)?,
                 Grid::over(items, THREADS)?,
                 words.clone(),
             ))
         };
-        let mut steps = vec![step("clear", "unpool_clear(owners, s);", results)?];
+        let mut launches = vec![launch("clear", "unpool_clear(owners, s);", results)?];
         if !x.is_empty() {
-            steps.push(step("claim", "unpool_claim(owners, indices, s, flag);", x.elements())?);
+            launches.push(launch(
+                "claim",
+                "unpool_claim(owners, indices, s, flag);",
+                x.elements(),
+            )?);
         }
-        steps.push(step("give", "unpool_give(y, x, owners, s);", results)?);
+        launches.push(launch("give", "unpool_give(y, x, owners, s);", results)?);
         let meaning = move |index: i64| {
             Error::shape("an index is out of range")
                 .expected(format!("a place in {counted:?} that is in {out:?} too"))
                 .got(index.to_string())
         };
         Ok(Box::new(Launches {
-            steps,
+            launches,
             workspace: results * size_of::<i32>(),
-            complaint: Some(Complaint {
+            device_check: Some(DeviceCheck {
                 flag: gpu.device.flag()?,
                 meaning: Box::new(meaning),
             }),

@@ -2,7 +2,7 @@
 
 mod source;
 
-use super::launch::{Complaint, fields};
+use super::launch::{DeviceCheck, fields};
 use super::matmul::Bare;
 use super::{Answer, Gpu};
 use crate::error::{Error, Result};
@@ -106,7 +106,7 @@ struct Stepping {
     end: Function,
     /// The grids of a step, and of what comes before and after all.
     grids: [Grid; 2],
-    complaint: Complaint,
+    device_check: DeviceCheck,
 }
 
 impl Stepping {
@@ -146,7 +146,7 @@ impl Stepping {
                 // Lengths are looked at too, even of sequences without a state.
                 Grid::over(states.max(at.batch), THREADS)?,
             ],
-            complaint: complaint(gpu.device.flag()?, at.steps),
+            device_check: device_check(gpu.device.flag()?, at.steps),
         })
     }
 
@@ -175,7 +175,7 @@ impl Stepping {
             .fields(&words.collect::<Vec<_>>())
             .fields(&self.extents)
             .number(count as i64)
-            .address(self.complaint.flag.address());
+            .address(self.device_check.flag.address());
         // SAFETY: these are the parameters of every entry point, for operands that the planner vouches for.
         unsafe { function.launch(grid, &arguments, call.stream) }
     }
@@ -189,13 +189,13 @@ fn extents(spec: &Spec, at: &Extents) -> Result<Vec<i32>> {
     fields(sizes.into_iter().chain(flags))
 }
 
-fn complaint(flag: Flag, steps: usize) -> Complaint {
+fn device_check(flag: Flag, steps: usize) -> DeviceCheck {
     let meaning = move |length: i64| {
         Error::shape("a sequence length is out of range")
             .expected(format!("0..={steps}"))
             .got(length.to_string())
     };
-    Complaint {
+    DeviceCheck {
         flag,
         meaning: Box::new(meaning),
     }
@@ -230,7 +230,7 @@ impl Instance for Stepping {
     }
 
     fn finished(&mut self) -> Result<()> {
-        self.complaint.told()
+        self.device_check.check()
     }
 }
 

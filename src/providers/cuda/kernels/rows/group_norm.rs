@@ -11,7 +11,7 @@ use crate::plan::{Candidate, Form, Instance, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launches, Sourced, Step, fields};
+use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, Sourced, fields};
 use crate::providers::cuda::kernels::packs::{double, entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -195,7 +195,7 @@ impl GroupNorm {
         let parameters = format!(
             "{ty}* y, const {ty}* x, const {ty}* scale, const {ty}* bias, Pair<Wide<{ty}>::type>* sums, const Groups s"
         );
-        let step = |body: &str, grid: Grid| -> Result<Step> {
+        let launch = |body: &str, grid: Grid| -> Result<KernelLaunch> {
             let source = entry(
                 &[ROWS, NORMALIZE, SOURCE],
                 "group_norm",
@@ -203,7 +203,7 @@ impl GroupNorm {
                 &parameters,
                 body,
             );
-            Ok(Step::new(
+            Ok(KernelLaunch::new(
                 gpu.compiler.function(&source, "group_norm", 0)?,
                 grid,
                 numbers.clone(),
@@ -211,22 +211,22 @@ impl GroupNorm {
         };
         let first = if last { "channel_sums" } else { "group_sums" };
         let count = images * groups;
-        let steps = vec![
-            step(&format!("{first}<{ty}, {pack}>(x, sums, s);"), parts.grid)?,
-            step(
+        let launches = vec![
+            launch(&format!("{first}<{ty}, {pack}>(x, sums, s);"), parts.grid)?,
+            launch(
                 &format!("group_factors<{ty}, {last}>(x, sums, s);"),
                 Grid::over(count * 32, 128)?,
             )?,
-            step(
+            launch(
                 &format!("group_apply<{ty}, {pack}, {last}, {activation}>(y, x, scale, bias, sums, s);"),
                 Grid::over(images * channels * places / pack, THREADS as u32)?,
             )?,
         ];
         Ok(Launches {
-            steps,
+            launches,
             // A sum and one of squares, in the type that they are computed in.
             workspace: count * (sums + 1) * 2 * x.dtype.size().max(size_of::<f32>()),
-            complaint: None,
+            device_check: None,
             how: format!("sums in {} parts", parts.parts),
         })
     }

@@ -14,8 +14,8 @@ mod walk;
 use super::{Answer, Gpu};
 use crate::error::{Error, Result};
 use crate::plan::layout::{Layout, Operand};
+use crate::providers::common::operand_strides::space;
 use crate::providers::common::scope::Scope;
-use crate::providers::common::view::space;
 use std::sync::Arc;
 
 /// What every source here begins with.

@@ -13,7 +13,7 @@ use crate::plan::{Form, Instance, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launches, Sourced, Step, fields};
+use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, Sourced, fields};
 use crate::providers::cuda::kernels::packs::{entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -98,10 +98,10 @@ impl Reduction {
         if self.arg && walk.length() == 0 {
             return Err(Error::shape("an empty dimension has no greatest or least element").got(x.describe()));
         }
-        in_packs(pack(x.dtype, walk.packed()), |pack| self.steps(gpu, x, &walk, pack))
+        in_packs(pack(x.dtype, walk.packed()), |pack| self.launches(gpu, x, &walk, pack))
     }
 
-    fn steps(&self, gpu: &Gpu, x: &Operand, walk: &Walk, pack: usize) -> Result<Launches> {
+    fn launches(&self, gpu: &Gpu, x: &Operand, walk: &Walk, pack: usize) -> Result<Launches> {
         let plan = Plan::of(walk, pack, gpu.device.multiprocessors)?;
         let (results, length) = (walk.results(), walk.length());
         let head = [results, length, plan.team, plan.parts, plan.part];
@@ -117,24 +117,31 @@ impl Reduction {
         let split = plan.parts > 1;
         let partial = if split { "partial" } else { "nullptr" };
         let body = format!("{name}<R, {pack}, {even}{block}>(y, x, {partial}, s);");
-        let mut steps = vec![self.step(gpu, &body, split, (plan.grid, plan.bound), &numbers)?];
+        let mut launches = vec![self.launch(gpu, &body, split, (plan.grid, plan.bound), &numbers)?];
         if split {
             let grid = Grid::over(results * 32, JOINING)?;
-            steps.push(self.step(gpu, "reduce_parts<R>(y, partial, s);", true, (grid, JOINING), &numbers)?);
+            launches.push(self.launch(gpu, "reduce_parts<R>(y, partial, s);", true, (grid, JOINING), &numbers)?);
         }
         Ok(Launches {
-            steps,
+            launches,
             workspace: if split {
                 results * plan.parts * self.bytes(x.dtype)
             } else {
                 0
             },
-            complaint: None,
+            device_check: None,
             how: plan.how,
         })
     }
 
-    fn step(&self, gpu: &Gpu, body: &str, split: bool, (grid, bound): (Grid, u32), numbers: &[i32]) -> Result<Step> {
+    fn launch(
+        &self,
+        gpu: &Gpu,
+        body: &str,
+        split: bool,
+        (grid, bound): (Grid, u32),
+        numbers: &[i32],
+    ) -> Result<KernelLaunch> {
         let rule = &self.rule;
         let partial = if split {
             format!("{rule}::Acc* partial, ")
@@ -144,7 +151,7 @@ impl Reduction {
         let parameters = format!("{rule}::Out* y, const {rule}::In* x, {partial}const Walk s");
         let body = format!("typedef {rule} R;\n    {body}");
         let source = entry(&[ROWS, SOURCE], "reduction", bound, &parameters, &body);
-        Ok(Step::new(
+        Ok(KernelLaunch::new(
             gpu.compiler.function(&source, "reduction", 0)?,
             grid,
             numbers.to_vec(),

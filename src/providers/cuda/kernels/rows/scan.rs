@@ -9,7 +9,7 @@ use crate::plan::{Instance, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launches, Sourced, Step, fields};
+use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, Sourced, fields};
 use crate::providers::cuda::kernels::packs::entry;
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -70,24 +70,24 @@ impl Scan {
         let numbers = [around.outer, around.length, around.inner, plan.parts, plan.part];
         let numbers = fields(numbers.map(|n| n as i64))?;
         let split = plan.parts > 1;
-        let step = |writes: bool| -> Result<Step> {
-            Ok(Step::new(
+        let launch = |writes: bool| -> Result<KernelLaunch> {
+            Ok(KernelLaunch::new(
                 gpu.compiler
                     .function(&self.source(plan.kernel, writes, split), "scan", 0)?,
                 plan.grid,
                 numbers.clone(),
             ))
         };
-        let totals = split.then(|| step(false)).transpose()?;
+        let totals = split.then(|| launch(false)).transpose()?;
         let one = match x.dtype {
             DType::Float32 | DType::Float16 | DType::BFloat16 => size_of::<f32>(),
             _ => size_of::<u64>(),
         };
         let lines = around.outer * around.inner;
         Ok(Box::new(Launches {
-            steps: totals.into_iter().chain([step(true)?]).collect(),
+            launches: totals.into_iter().chain([launch(true)?]).collect(),
             workspace: if split { lines * plan.parts * one } else { 0 },
-            complaint: None,
+            device_check: None,
             how: format!("{}, {} parts", plan.kernel, plan.parts),
         }))
     }

@@ -9,7 +9,7 @@ use crate::plan::{Instance, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launches, Sourced, Step, fields};
+use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, Sourced, fields};
 use crate::providers::cuda::kernels::packs::entry;
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -47,9 +47,9 @@ fn instance(gpu: &Gpu, request: &Request, ty: &'static str, axis: usize, greates
     let workspace = if plan.chunks > 1 { "void* workspace, " } else { "" };
     let parameters = format!("{ty}* y, int64* indices, const {ty}* x, {workspace}const Lines s");
     let pointer = if plan.chunks > 1 { "workspace" } else { "nullptr" };
-    let step = |body: &str, grid: Grid, merge: Merge| -> Result<Step> {
+    let launch = |body: &str, grid: Grid, merge: Merge| -> Result<KernelLaunch> {
         let source = entry(&[SOURCE], "top_k", grid.threads, &parameters, body);
-        Ok(Step::new(
+        Ok(KernelLaunch::new(
             gpu.compiler.function(&source, "top_k", 0)?,
             grid,
             fields(plan.numbers(around, kept, merge))?,
@@ -61,7 +61,7 @@ fn instance(gpu: &Gpu, request: &Request, ty: &'static str, axis: usize, greates
     );
     let blocks = (plan.lines * plan.chunks).div_ceil(plan.cells / plan.size);
     let threads = plan.cells / 4;
-    let mut steps = vec![step(
+    let mut launches = vec![launch(
         &sort,
         Grid::over(blocks * threads, threads as u32)?,
         plan.first(),
@@ -69,18 +69,18 @@ fn instance(gpu: &Gpu, request: &Request, ty: &'static str, axis: usize, greates
     for merge in plan.merges(kept) {
         let entries = plan.lines * merge.runs * merge.run;
         let body = format!("merge_runs<{ty}>(y, indices, x, {pointer}, s);");
-        steps.push(step(&body, Grid::over(entries, 256)?, merge)?);
+        launches.push(launch(&body, Grid::over(entries, 256)?, merge)?);
     }
     let key = if x.dtype.size() == DType::Int64.size() { 8 } else { 4 };
     Ok(Box::new(Launches {
         how: format!("{} chunks of {} a line", plan.chunks, plan.size),
-        steps,
+        launches,
         workspace: if plan.chunks > 1 {
             2 * plan.capacity * (key + size_of::<u32>())
         } else {
             0
         },
-        complaint: None,
+        device_check: None,
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::plan::layout::{Layout, Operand};
-use crate::providers::common::view::axes;
+use crate::providers::common::operand_strides::axes;
 
 /// Axes of each kind that `Walk` of `reduce.cu` has.
 const AXES: usize = 4;

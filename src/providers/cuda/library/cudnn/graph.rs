@@ -132,17 +132,17 @@ impl<'a> Drawing<'a> {
                 alignment: ALIGNMENT,
             };
             let bias = self.tensor(&bias, id::BIAS, c.dtype, false)?;
-            y = self.step(Step::Add(bias), y, left, &mut operations)?;
+            y = self.pointwise(PointwiseKind::Add(bias), y, left, &mut operations)?;
             ids.push(id::BIAS);
         }
         if let Some(residual) = &c.residual {
             left -= 1;
             let other = self.tensor(residual, id::RESIDUAL, c.dtype, false)?;
-            y = self.step(Step::Add(other), y, left, &mut operations)?;
+            y = self.pointwise(PointwiseKind::Add(other), y, left, &mut operations)?;
             ids.push(id::RESIDUAL);
         }
         if let Some(activation) = c.activation {
-            y = self.step(Step::Activation(activation), y, 0, &mut operations)?;
+            y = self.pointwise(PointwiseKind::Activation(activation), y, 0, &mut operations)?;
         }
         self.kept.push(y);
         ids.push(id::Y);
@@ -188,9 +188,15 @@ impl<'a> Drawing<'a> {
     }
 
     /// Adds an operation on what the last one gave, behind which `left` follow; gives its output.
-    fn step(&mut self, step: Step, x: Descriptor, left: usize, operations: &mut Vec<Descriptor>) -> Result<Descriptor> {
+    fn pointwise(
+        &mut self,
+        op: PointwiseKind,
+        x: Descriptor,
+        left: usize,
+        operations: &mut Vec<Descriptor>,
+    ) -> Result<Descriptor> {
         let y = self.output(left)?;
-        let (mode, slope) = step.mode();
+        let (mode, slope) = op.mode();
         let pointwise = pointwise(self.library, mode, self.wide(), self.keeps_nan)?;
         if let Some(slope) = slope {
             pointwise.set(name::POINTWISE_RELU_SLOPE, ty::DOUBLE, &[f64::from(slope)])?;
@@ -202,7 +208,7 @@ impl<'a> Drawing<'a> {
             .link(name::OPERATION_X, &[&x])?
             .link(name::OPERATION_Y, &[&y])?;
         self.kept.extend([pointwise, x]);
-        if let Step::Add(other) = step {
+        if let PointwiseKind::Add(other) = op {
             operation.link(name::OPERATION_B, &[&other])?;
             self.kept.push(other);
         }
@@ -255,21 +261,24 @@ const BACKWARD: Names = Names {
     beta: name::BACKWARD_BETA,
 };
 
-enum Step {
+/// A pointwise operation of a graph.
+enum PointwiseKind {
     Add(Descriptor),
     Activation(Activation),
 }
 
-impl Step {
+impl PointwiseKind {
     /// `cudnnPointwiseMode_t`, and the slope of a Relu.
     fn mode(&self) -> (i32, Option<f32>) {
         match self {
-            Step::Add(_) => (0, None),
-            Step::Activation(Activation::Relu(slope)) => (mode::RELU, Some(*slope).filter(|slope| *slope != 0.0)),
-            Step::Activation(Activation::Tanh) => (101, None),
-            Step::Activation(Activation::Sigmoid) => (102, None),
-            Step::Activation(Activation::Gelu) => (104, None),
-            Step::Activation(Activation::Silu) => (106, None),
+            PointwiseKind::Add(_) => (0, None),
+            PointwiseKind::Activation(Activation::Relu(slope)) => {
+                (mode::RELU, Some(*slope).filter(|slope| *slope != 0.0))
+            }
+            PointwiseKind::Activation(Activation::Tanh) => (101, None),
+            PointwiseKind::Activation(Activation::Sigmoid) => (102, None),
+            PointwiseKind::Activation(Activation::Gelu) => (104, None),
+            PointwiseKind::Activation(Activation::Silu) => (106, None),
         }
     }
 }

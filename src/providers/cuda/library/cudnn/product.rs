@@ -81,9 +81,9 @@ pub enum Value {
     Operand(usize),
 }
 
-/// A step behind a product.
+/// A pointwise operation behind a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct PointwiseOp {
     /// What it does.
     pub function: Function,
     /// The number of the operation whose result it works on.
@@ -102,7 +102,7 @@ pub struct Product {
     /// What the steps read besides, each by one of them: an extent is that of the result, or 1.
     pub operands: Vec<Matrix>,
     /// The steps.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PointwiseOp>,
 }
 
 /// The numbers by which a plan knows its tensors.

@@ -1,4 +1,4 @@
-//! Where each slot lies: which share memory, so that Reshape, Concat and Split cost nothing, and how long each lives.
+//! The placement of slots in memory: which of them share memory, so that Reshape, Concat and Split need no copy, and their lifetimes.
 
 use crate::device::Space;
 use crate::network::array::ALIGNMENT;
@@ -22,7 +22,7 @@ pub enum Home {
     Fixed,
 }
 
-/// A slot inside another one.
+/// The position of a slot inside another one.
 #[derive(Debug, Clone, Copy)]
 struct Inside {
     parent: SlotId,
@@ -31,8 +31,8 @@ struct Inside {
     sliced: bool,
 }
 
-/// Where all slots of a program lie at concrete shapes.
-pub struct Places {
+/// The placement of all slots of a program at concrete shapes.
+pub struct Placement {
     /// The operand of each slot, with the channels of the tensor that it is a slice of.
     pub operands: Vec<Operand>,
     /// The memory of each slot.
@@ -64,8 +64,8 @@ struct Placing<'a> {
     lives: Vec<Life>,
 }
 
-/// Decides which slots share memory.
-pub fn place(program: &Program, operands: Vec<Operand>) -> Places {
+/// Places the slots of a program: decides which of them share memory. [`Placement::assign`] then lays out the arenas.
+pub fn place(program: &Program, operands: Vec<Operand>) -> Placement {
     let lives = lives(program);
     let homes = homes(program, &lives);
     let slots = 0..operands.len();
@@ -303,7 +303,7 @@ impl Placing<'_> {
         }
     }
 
-    fn finish(mut self) -> Places {
+    fn finish(mut self) -> Placement {
         let slots = 0..self.operands.len();
         let offsets = slots
             .clone()
@@ -321,7 +321,7 @@ impl Placing<'_> {
             inside,
             ..
         } = self;
-        Places {
+        Placement {
             operands,
             homes,
             offsets,
@@ -372,7 +372,7 @@ fn offset_inside(part: &Operand, whole: &Operand, axis: usize, start: usize) -> 
     }
 }
 
-impl Places {
+impl Placement {
     /// Whether a slot lies inside `parent`, or the other way round, so that moving data between them is saved.
     pub fn shares(&self, slot: SlotId, other: SlotId) -> bool {
         let within = |a: SlotId, b: SlotId| self.inside[a].is_some_and(|i| i.parent == b);

@@ -1,4 +1,4 @@
-//! Where in a row-major tensor the runs start that indices name.
+//! The offsets, in a row-major tensor, of the runs of elements that indices select.
 
 use crate::error::Result;
 use crate::network::dtype::DType;
@@ -7,12 +7,12 @@ use crate::plan::layout::Operand;
 use crate::providers::common::indexed::Rule;
 use crate::providers::cpu::simd::convert;
 
-/// The starts of all runs, for one set of shapes: they lie in the workspace, as a `usize` each.
-pub struct Places {
+/// The offsets of all runs, for one set of shapes; they are computed into the workspace, as a `usize` each.
+pub struct RunOffsets {
     dtype: DType,
     /// Elements of a run.
     pub run: usize,
-    /// How often the same places come again, and how far on each time.
+    /// How often the same offsets repeat, and the distance of one repetition to the next.
     pub repeats: [usize; 2],
     /// The number of starts.
     pub count: usize,
@@ -67,14 +67,14 @@ impl<'a> Walk<'a> {
 /// Indices that are read at a time.
 const BLOCK: usize = 512;
 
-impl Places {
+impl RunOffsets {
     /// Prepares for these shapes.
-    pub fn new(rule: Rule, x: &Operand, indices: &Operand) -> Places {
+    pub fn new(rule: Rule, x: &Operand, indices: &Operand) -> RunOffsets {
         let (shape, steps) = (x.shape.as_slice(), strides(&x.shape));
         let inside = |axis: usize| shape[axis..].iter().product::<usize>();
         let (dtype, count) = (indices.dtype, indices.elements());
         match rule {
-            Rule::Axis(axis) => Places {
+            Rule::Axis(axis) => RunOffsets {
                 dtype,
                 run: inside(axis + 1),
                 repeats: [shape[..axis].iter().product(), inside(axis)],
@@ -82,7 +82,7 @@ impl Places {
                 base: vec![],
                 along: vec![[shape[axis], steps[axis]]],
             },
-            Rule::Elements(axis) => Places {
+            Rule::Elements(axis) => RunOffsets {
                 dtype,
                 run: 1,
                 repeats: [1, 0],
@@ -94,7 +94,7 @@ impl Places {
             },
             Rule::Vectors(batch) => {
                 let (&length, vectors) = indices.shape.split_last().unwrap_or((&1, &[]));
-                Places {
+                RunOffsets {
                     dtype,
                     run: inside(batch + length),
                     repeats: [1, 0],
@@ -114,10 +114,10 @@ impl Places {
         self.count * size_of::<usize>()
     }
 
-    /// Finds the starts that these indices name.
+    /// Computes the offsets that these indices select.
     ///
     /// # Safety
-    /// The indices of the operand must be readable, and the bytes of [`Places::workspace`] be there, aligned for a `usize`,
+    /// The indices of the operand must be readable, and the bytes of [`RunOffsets::workspace`] be there, aligned for a `usize`,
     /// and nobody else's as long as the starts are used.
     ///
     /// # Errors

@@ -1,20 +1,20 @@
-//! Whether regions run, and how they do against kernels of the next providers.
+//! Benchmarks of regions against the kernels that the next providers would run instead.
 
 use crate::network::LayerId;
 use crate::plan::choose::{choose, total};
 use crate::plan::cover::{Cover, Group, cover_part};
-use crate::plan::regions::Banned;
-use crate::plan::timing::NAIVE;
+use crate::plan::regions::ExcludedLayers;
+use crate::plan::timing::REFERENCE_TIME;
 use crate::plan::tuning::Tuner;
 use std::collections::HashSet;
 
-/// A region that takes so much longer than its rivals is not what runs.
+/// A region is excluded if it takes more than this many times as long as the kernels of the next providers.
 const SLOWER: f64 = 1.1;
 
-/// The layers of regions that do not run at the shapes to optimise for, or are clearly slower than kernels of the next
-/// providers that work in the same memory.
-pub(super) fn unfit(tuner: &mut Tuner, cover: &Cover) -> Banned {
-    let mut banned = Banned::new();
+/// The layers of regions that fail at the shapes to optimise for, or are slower by [`SLOWER`] than kernels of the next
+/// providers in the same memory, with the reasons.
+pub(super) fn unfit(tuner: &mut Tuner, cover: &Cover) -> ExcludedLayers {
+    let mut excluded = ExcludedLayers::new();
     for group in cover.groups.iter().filter(|group| group.candidate.kernel.is_foreign()) {
         let reason = match time_of(tuner, std::slice::from_ref(group)) {
             Err(error) => Some(error.to_string()),
@@ -22,17 +22,19 @@ pub(super) fn unfit(tuner: &mut Tuner, cover: &Cover) -> Banned {
             Ok(time) => slower(tuner, group, time),
         };
         let Some(reason) = reason else { continue };
-        let of_provider = banned.entry(tuner.providers[group.provider].name().into()).or_default();
+        let of_provider = excluded
+            .entry(tuner.providers[group.provider].name().into())
+            .or_default();
         of_provider.extend(group.candidate.layers.iter().map(|&id| (id, reason.clone())));
     }
-    banned
+    excluded
 }
 
 /// Nanoseconds of kernels one after another, each in the best of its forms.
 fn time_of(tuner: &mut Tuner, groups: &[Group]) -> crate::error::Result<f64> {
     let (edges, numbers) = tuner.edges(groups)?;
     for group in groups {
-        tuner.announce(group)?;
+        tuner.enqueue_builds(group)?;
         tuner.try_out(group)?;
     }
     let choices = groups.iter().map(|group| tuner.choice(group, &numbers));
@@ -46,19 +48,21 @@ fn time_of(tuner: &mut Tuner, groups: &[Group]) -> crate::error::Result<f64> {
 fn slower(tuner: &mut Tuner, group: &Group, time: f64) -> Option<String> {
     let layers: HashSet<LayerId> = group.candidate.layers.iter().copied().collect();
     let next = group.provider + 1;
-    let rival = cover_part(tuner.network, &layers, tuner.providers, next, tuner.settings).ok()?;
+    let other_cover = cover_part(tuner.network, &layers, tuner.providers, next, tuner.settings).ok()?;
     let space = tuner.providers[group.provider].space();
     let same = |group: &Group| tuner.providers[group.provider].space() == space;
-    if !rival.groups.iter().all(same) {
+    if !other_cover.groups.iter().all(same) {
         return None;
     }
-    let other = time_of(tuner, &rival.groups).ok().filter(|&time| time < NAIVE as f64)?;
-    let name = tuner.providers[rival.groups.first()?.provider].name();
-    (time > SLOWER * other).then(|| {
+    let other_time = time_of(tuner, &other_cover.groups)
+        .ok()
+        .filter(|&time| time < REFERENCE_TIME as f64)?;
+    let name = tuner.providers[other_cover.groups.first()?.provider].name();
+    (time > SLOWER * other_time).then(|| {
         format!(
             "slower: the region takes {:.1} us, kernels of {name} {:.1} us",
             time / 1e3,
-            other / 1e3
+            other_time / 1e3
         )
     })
 }

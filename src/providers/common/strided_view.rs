@@ -1,4 +1,4 @@
-//! Tensors seen through the layers that only move their elements: as strides into the memory of another tensor.
+//! Strided views: tensors whose layers only move elements, as offset and strides into the memory of another tensor.
 
 use crate::error::Result;
 use crate::network::attr::Read;
@@ -7,30 +7,30 @@ use crate::network::ops::transpose::permutation;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::HashSet;
 
-/// Where the elements of a tensor lie in the memory of a plain one.
+/// Offset and strides of a tensor in the memory of another one, which is in the plain layout.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct StridedView {
     /// The extents.
     pub shape: Vec<Dim>,
-    /// Elements from one place to the next along each axis.
+    /// The element stride of each axis; 0 where it is broadcast.
     pub strides: Vec<Dim>,
-    /// Where the first element lies.
+    /// The offset of the first element, in elements.
     pub offset: Dim,
 }
 
-/// A [`Seen`] at concrete shapes.
+/// A [`StridedView`] at concrete shapes.
 #[derive(Debug, Clone)]
-pub struct Strided {
+pub struct ConcreteView {
     /// The extents.
     pub shape: Vec<usize>,
-    /// Elements from one place to the next along each axis.
+    /// The element stride of each axis; 0 where it is broadcast.
     pub strides: Vec<usize>,
-    /// Where the first element lies.
+    /// The offset of the first element, in elements.
     pub offset: usize,
 }
 
-impl Seen {
-    /// A plain tensor as it is.
+impl StridedView {
+    /// The whole of a plain tensor.
     pub fn plain(shape: &[Dim]) -> Self {
         let mut strides = vec![Dim::from(1i64); shape.len()];
         for axis in (1..shape.len()).rev() {
@@ -43,7 +43,7 @@ impl Seen {
         }
     }
 
-    /// With ones in front, up to a rank, and broadcast to these extents.
+    /// The view broadcast to these extents, whose rank may be higher; `None` if it can't be.
     pub fn broadcast(mut self, shape: &[Dim]) -> Option<Self> {
         let lead = shape.len().checked_sub(self.shape.len())?;
         self.shape.splice(0..0, vec![1i64.into(); lead]);
@@ -66,7 +66,7 @@ impl Seen {
         self
     }
 
-    /// The same elements under another shape, where its axes split and join axes that lie evenly.
+    /// The view reshaped; `None` if that would need a copy.
     fn reshaped(self, shape: &[Dim]) -> Option<Self> {
         let own = self.shape.iter().zip(&self.strides).filter(|(dim, _)| !dim.is(1));
         let mut own = own.map(|(dim, stride)| (dim.clone(), stride.clone())).peekable();
@@ -109,7 +109,7 @@ impl Seen {
         self
     }
 
-    /// What a layer that only moves elements makes of it; `output` says which of the layer's results is meant.
+    /// The view of the result `output` of a layer that reads this one; `None` if that would need a copy.
     fn through(self, network: &Network, layer: &Layer, output: TensorId) -> Option<Self> {
         let shape = &network[output].ty.shape;
         let axis = |name: &str| network[layer.inputs[0]?].ty.axis(layer.attrs.int(name)).ok();
@@ -141,17 +141,17 @@ impl Seen {
                 } else {
                     index.into()
                 };
-                let mut seen = self.narrowed(axis, place, 1, &1i64.into());
-                seen.shape.remove(axis);
-                seen.strides.remove(axis);
-                Some(seen)
+                let mut view = self.narrowed(axis, place, 1, &1i64.into());
+                view.shape.remove(axis);
+                view.strides.remove(axis);
+                Some(view)
             }
             "Slice" => self.sliced(network, layer, shape),
             _ => None,
         }
     }
 
-    /// Slices whose first places are numbers from the front, forwards.
+    /// The view of the result of a Slice with constant starts from the front and positive steps.
     fn sliced(mut self, network: &Network, layer: &Layer, shape: &[Dim]) -> Option<Self> {
         let numbers = |index: usize| -> Option<Option<Vec<i64>>> {
             let Some(tensor) = layer.inputs.get(index).copied().flatten() else {
@@ -178,13 +178,13 @@ impl Seen {
     ///
     /// # Errors
     /// If a symbol has no value.
-    pub fn at(&self, binding: &Binding) -> Result<Strided> {
+    pub fn at(&self, binding: &Binding) -> Result<ConcreteView> {
         let numbers = |dims: &[Dim]| {
             dims.iter()
                 .map(|d| Ok(d.eval(binding)? as usize))
                 .collect::<Result<Vec<_>>>()
         };
-        Ok(Strided {
+        Ok(ConcreteView {
             shape: numbers(&self.shape)?,
             strides: numbers(&self.strides)?,
             offset: self.offset.eval(binding)? as usize,
@@ -192,22 +192,22 @@ impl Seen {
     }
 }
 
-/// A tensor, seen in the memory of `root` through some layers.
+/// A tensor as a view of the memory of `root`, with the layers that the view stands for.
 #[derive(Debug, Clone)]
-pub struct Path {
-    /// Whose memory it is.
+pub struct FoldedView {
+    /// The tensor that is in memory.
     pub root: TensorId,
-    /// Where in it.
-    pub seen: Seen,
-    /// The layers between, the one next to the tensor first.
+    /// The view of it.
+    pub view: StridedView,
+    /// The layers that the view stands for, the one next to the tensor first.
     pub layers: Vec<LayerId>,
 }
 
-/// More layers than this never stood in between.
+/// The most layers that a view stands for.
 const LONGEST: usize = 12;
 
-/// How a tensor is seen behind as many of the layers before it as `allowed` has.
-pub fn behind(network: &Network, tensor: TensorId, allowed: &HashSet<LayerId>) -> Path {
+/// The view of a tensor through as many as possible of the `allowed` layers that produce it.
+pub fn through_producers(network: &Network, tensor: TensorId, allowed: &HashSet<LayerId>) -> FoldedView {
     let mut steps = vec![];
     let mut at = tensor;
     while let Some((id, layer)) = network.producer(at).filter(|(id, _)| allowed.contains(id)) {
@@ -219,27 +219,27 @@ pub fn behind(network: &Network, tensor: TensorId, allowed: &HashSet<LayerId>) -
         let steps = &steps[..skip];
         let root = steps.last().map_or(Some(tensor), |(id, _)| network[*id].inputs[0]);
         let Some(root) = root else { continue };
-        let plain = Some(Seen::plain(&network[root].ty.shape));
-        let seen = steps.iter().rev().fold(plain, |seen, (id, output)| {
-            seen.and_then(|seen| seen.through(network, &network[*id], *output))
+        let plain = Some(StridedView::plain(&network[root].ty.shape));
+        let view = steps.iter().rev().fold(plain, |view, (id, output)| {
+            view.and_then(|view| view.through(network, &network[*id], *output))
         });
-        if let Some(seen) = seen {
-            return Path {
+        if let Some(view) = view {
+            return FoldedView {
                 root,
-                seen,
+                view,
                 layers: steps.iter().map(|(id, _)| *id).collect(),
             };
         }
     }
-    Path {
+    FoldedView {
         root: tensor,
-        seen: Seen::plain(&network[tensor].ty.shape),
+        view: StridedView::plain(&network[tensor].ty.shape),
         layers: vec![],
     }
 }
 
-/// The layers before these tensors that only move elements, and whose results nobody else reads.
-pub fn movers(network: &Network, reader: LayerId, tensors: &[TensorId]) -> HashSet<LayerId> {
+/// The layers that produce these tensors by only moving elements, and whose results `reader` alone reads.
+pub fn movement_producers(network: &Network, reader: LayerId, tensors: &[TensorId]) -> HashSet<LayerId> {
     let mut found = HashSet::new();
     for &tensor in tensors {
         let mut at = tensor;
@@ -274,11 +274,11 @@ fn moves(layer: &Layer) -> bool {
     )
 }
 
-/// A result, seen in the memory of the tensor that the Transposes and Reshapes behind it make of it.
-pub fn ahead(network: &Network, tensor: TensorId) -> Path {
-    let mut path = Path {
+/// The view of a tensor in the result of the Transposes and Reshapes that consume it.
+pub fn through_consumers(network: &Network, tensor: TensorId) -> FoldedView {
+    let mut folded = FoldedView {
         root: tensor,
-        seen: Seen::plain(&network[tensor].ty.shape),
+        view: StridedView::plain(&network[tensor].ty.shape),
         layers: vec![],
     };
     let mut steps: Vec<(LayerId, TensorId)> = vec![];
@@ -290,20 +290,20 @@ pub fn ahead(network: &Network, tensor: TensorId) -> Path {
         }
         steps.push((user, at));
         let root = network[user].outputs[0];
-        let plain = Some(Seen::plain(&network[root].ty.shape));
-        let seen = steps.iter().rev().fold(plain, |seen, (id, input)| {
-            let (seen, input) = (seen?, &network[*input].ty.shape);
+        let plain = Some(StridedView::plain(&network[root].ty.shape));
+        let view = steps.iter().rev().fold(plain, |view, (id, input)| {
+            let (view, input) = (view?, &network[*input].ty.shape);
             match network[*id].op.name {
-                "Reshape" => seen.reshaped(input),
-                _ => Some(seen.transposed(&inverse(&permutation(&network[*id].attrs, input.len()).ok()?))),
+                "Reshape" => view.reshaped(input),
+                _ => Some(view.transposed(&inverse(&permutation(&network[*id].attrs, input.len()).ok()?))),
             }
         });
-        if let Some(seen) = seen {
+        if let Some(view) = view {
             let layers = steps.iter().map(|(id, _)| *id).collect();
-            path = Path { root, seen, layers };
+            folded = FoldedView { root, view, layers };
         }
     }
-    path
+    folded
 }
 
 fn inverse(perm: &[usize]) -> Vec<usize> {
@@ -322,8 +322,10 @@ mod tests {
 
     #[test]
     fn heads_are_strides_of_what_they_were_cut_from() {
-        let seen = Seen::plain(&dims("b s 48")).reshaped(&dims("b s 3 4 4")).unwrap();
-        let heads = seen.transposed(&[2, 0, 3, 1, 4]);
+        let view = StridedView::plain(&dims("b s 48"))
+            .reshaped(&dims("b s 3 4 4"))
+            .unwrap();
+        let heads = view.transposed(&[2, 0, 3, 1, 4]);
         assert_eq!(heads.strides, dims("16 48*s 4 48 1"));
         let keys = heads.narrowed(0, 1i64.into(), 1, &1i64.into());
         assert_eq!(keys.offset, 16i64.into());
@@ -334,8 +336,10 @@ mod tests {
 
     #[test]
     fn what_was_expanded_has_no_stride() {
-        let seen = Seen::plain(&dims("b 2 1 s 8")).broadcast(&dims("b 2 3 s 8")).unwrap();
-        assert_eq!(seen.strides, dims("16*s 8*s 0 8 1"));
-        assert!(seen.reshaped(&dims("b 6 s 8")).is_none());
+        let view = StridedView::plain(&dims("b 2 1 s 8"))
+            .broadcast(&dims("b 2 3 s 8"))
+            .unwrap();
+        assert_eq!(view.strides, dims("16*s 8*s 0 8 1"));
+        assert!(view.reshaped(&dims("b 6 s 8")).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Instances that are made when they are needed: a form that nobody times or runs costs nothing.
+//! Instances that are made at their first use: a form that is neither timed nor run costs nothing.
 
 use super::super::Gpu;
 use crate::error::Result;
@@ -8,15 +8,15 @@ use std::sync::{Arc, OnceLock};
 /// What makes an instance.
 type Make = Box<dyn Fn() -> Result<Box<dyn Instance>> + Send>;
 
-/// An instance that is made when it is first asked for its workspace, or run.
-pub struct Later {
+/// An instance that is made at its first use.
+pub struct LazyInstance {
     gpu: Arc<Gpu>,
     make: Make,
     made: OnceLock<Box<dyn Instance>>,
 }
 
-impl Later {
-    /// What `make` will make.
+impl LazyInstance {
+    /// The instance that `make` will make.
     pub fn new(gpu: &Arc<Gpu>, make: impl Fn() -> Result<Box<dyn Instance>> + Send + 'static) -> Self {
         Self {
             gpu: gpu.clone(),
@@ -30,15 +30,15 @@ impl Later {
             let _entered = self.gpu.device.enter()?;
             (self.make)()
         };
-        kept(&self.made, make).map(|made| &**made)
+        get_or_try_init(&self.made, make).map(|made| &**made)
     }
 }
 
-/// What a cell holds, made if there is nothing yet. A failure is not kept: what was short may be there the next time.
+/// The value of a cell, made by `make` if the cell is empty. A failure leaves it empty, so that the next call tries again.
 ///
 /// # Errors
-/// That of the making.
-pub fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+/// Those of `make`.
+pub fn get_or_try_init<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     if let Some(there) = cell.get() {
         return Ok(there);
     }
@@ -46,14 +46,14 @@ pub fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&
     Ok(cell.get_or_init(|| made))
 }
 
-impl Instance for Later {
+impl Instance for LazyInstance {
     fn ready(&self) -> Result<()> {
         let made = self.made().map_err(|error| self.gpu.device.blame(error))?;
         made.ready()
     }
 
     fn workspace(&self) -> usize {
-        // What went wrong is told by the run.
+        // The run reports what went wrong.
         self.made().map_or(0, |instance| instance.workspace())
     }
 
@@ -62,8 +62,8 @@ impl Instance for Later {
             .map_or_else(|_| "nothing".into(), |instance| instance.implementation())
     }
 
-    fn waits_for(&self) -> usize {
-        self.made().map_or(0, |instance| instance.waits_for())
+    fn pdl_wait_inputs(&self) -> usize {
+        self.made().map_or(0, |instance| instance.pdl_wait_inputs())
     }
 
     fn run(&mut self, call: &Call) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Operands as strides: one way to see a tensor in any layout, slices and broadcasts included.
+//! Element strides of operands in any layout, slices and broadcasts included.
 
 use crate::error::{Error, Result};
 use crate::plan::layout::{Layout, Operand};

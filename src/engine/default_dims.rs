@@ -1,4 +1,4 @@
-//! Default dims: sizes to optimise for where nobody says any.
+//! Default dims: the sizes to optimise for where the caller gives none.
 
 use crate::error::Result;
 use crate::network::dim::{Binding, Dim, Range};
@@ -7,7 +7,7 @@ use crate::network::{Network, TensorId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a size is for, by what reads it.
+/// The role of a size, by the layers that read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// Height or width of an image.
@@ -21,7 +21,7 @@ enum Role {
 }
 
 impl Role {
-    /// Its default, and what is tried in its place, in turn, where that does not fit the network.
+    /// Its default dims, in the order in which they are tried until one fits the network.
     fn sizes(self) -> &'static [i64] {
         match self {
             Self::Image => &[224, 256, 320, 384, 512, 640, 299, 192, 128, 64, 32],
@@ -35,9 +35,12 @@ impl Role {
 /// Defaults that make a larger tensor are not taken.
 const MOST_ELEMENTS: i64 = 1 << 27;
 
-/// Gives default dims to the sizes of inputs that nobody said, by what they are for; a batch stays 1. Gives a note with the
-/// line that says them, if there are any.
-pub fn assume(network: &mut Network) -> Result<Option<String>> {
+/// Gives default dims to the sizes of inputs that the caller left open, by their roles; a batch stays 1. Returns a note that
+/// lists them, if there are any.
+///
+/// # Errors
+/// If the network has a cycle.
+pub fn assign(network: &mut Network) -> Result<Option<String>> {
     let roles = roles(network)?;
     let before = network.symbols.clone();
     let attempts = roles.values().map(|role| role.sizes().len()).max().unwrap_or(0);
@@ -52,11 +55,11 @@ pub fn assume(network: &mut Network) -> Result<Option<String>> {
         }
         network.symbols = before.clone();
     }
-    settle(network);
+    choose(network);
     Ok((!roles.is_empty()).then(|| note(network, roles.keys())))
 }
 
-/// The sizes of inputs that nobody said, each with what it is for, as the first layer tells that knows.
+/// The sizes of inputs that the caller left open, with the role that the first layer with spatial axes gives each.
 fn roles(network: &Network) -> Result<BTreeMap<Arc<str>, Role>> {
     let mut open: BTreeSet<Arc<str>> = network
         .inputs()
@@ -114,7 +117,7 @@ fn fits(network: &Network) -> bool {
     network.check_guards(&opt).is_ok() && types.all(sound)
 }
 
-/// What a user should know of default dims.
+/// The note for the user.
 fn note<'a>(network: &Network, names: impl Iterator<Item = &'a Arc<str>>) -> String {
     let opt = opt(network);
     let names: Vec<&str> = names.map(|name| &**name).collect();
@@ -138,16 +141,16 @@ fn note<'a>(network: &Network, names: impl Iterator<Item = &'a Arc<str>>) -> Str
     )
 }
 
-/// How that note begins. It is of one build, and stands in no file.
+/// The start of that note. It belongs to one build, and is not saved.
 pub const ASSUMED: &str = "default sizes were taken for";
 
-/// What a size is taken to be in turn, as long as tensors would be empty.
+/// The sizes that are tried, in order, while tensors would be empty.
 const GUESSES: [i64; 4] = [16, 64, 256, 1024];
 
-/// What a size that depends on data is taken to be at first.
+/// The default dim of a size that depends on data.
 pub const COUNTED: i64 = 64;
 
-/// The range of such a size.
+/// The range of a size that depends on data, with its default dim.
 pub fn counted() -> Range {
     Range {
         opt: COUNTED,
@@ -155,9 +158,9 @@ pub fn counted() -> Range {
     }
 }
 
-/// Gives sizes of which nothing is known such as go together, and raises them, 1 at first, until no tensor is empty: a
-/// convolution over an image of one element has no result that could be timed.
-pub fn settle(network: &mut Network) {
+/// Chooses default dims for symbols without a range: values that the guards allow, raised from 1 until no tensor is empty, since
+/// an empty result can't be timed.
+pub fn choose(network: &mut Network) {
     agree(network);
     for guess in GUESSES {
         let small = too_small(network);
@@ -170,7 +173,7 @@ pub fn settle(network: &mut Network) {
     }
 }
 
-/// Gives sizes of which nothing is known the values that the network's guards want.
+/// Sets symbols without a range to values that the guards allow.
 fn agree(network: &mut Network) {
     /// Each mends one guard; models have no more that data could break.
     const ROUNDS: usize = 64;
@@ -242,7 +245,7 @@ mod tests {
             let inputs = [Some(x), Some(weight)];
             x = network.add_layer("conv", &ops::conv::DEF, attrs([]), &inputs).unwrap()[0];
         }
-        settle(&mut network);
+        choose(&mut network);
         let opt: Vec<_> = ["n", "h", "w"].iter().map(|name| network.symbols[*name].opt).collect();
         assert_eq!(opt, [1, 64, 16]);
     }
@@ -287,7 +290,7 @@ mod tests {
         ] {
             let mut network = convolution(dims, turned);
             let names: Vec<&str> = dims.iter().copied().filter(|dim| dim.parse::<i64>().is_err()).collect();
-            assert!(assume(&mut network).unwrap().is_some());
+            assert!(assign(&mut network).unwrap().is_some());
             assert_eq!(opt_of(&network, &names), sizes, "{dims:?}");
         }
     }
@@ -299,7 +302,7 @@ mod tests {
         let y = g.op("Mul", &[ids, mask]);
         g.output(y);
         let mut network = unsaid(g);
-        let note = assume(&mut network).unwrap().unwrap();
+        let note = assign(&mut network).unwrap().unwrap();
         assert_eq!(opt_of(&network, &["batch", "length"]), [1, 128]);
         assert!(
             note.ends_with(r#"input_shapes={"ids": (1, 128), "mask": (1, 128)}"#),
@@ -308,7 +311,7 @@ mod tests {
         let mut batch = Graph::new();
         let x = batch.input("x", "batch 8");
         batch.output(x);
-        assert_eq!(assume(&mut unsaid(batch)).unwrap(), None);
+        assert_eq!(assign(&mut unsaid(batch)).unwrap(), None);
     }
 
     #[test]
@@ -320,7 +323,7 @@ mod tests {
             max: 64,
         };
         said.set_range("h", range).unwrap();
-        assume(&mut said).unwrap();
+        assign(&mut said).unwrap();
         assert_eq!(opt_of(&said, &["h", "w"]), [48, 224]);
         let mut g = Graph::new();
         let x = g.input("x", "n 3 h h");
@@ -329,7 +332,7 @@ mod tests {
         let y = g.op("Add", &[y, table]);
         g.output(y);
         let mut network = unsaid(g);
-        assume(&mut network).unwrap();
+        assign(&mut network).unwrap();
         assert_eq!(opt_of(&network, &["h"]), [384]);
     }
 }
