@@ -146,6 +146,13 @@ impl Engine {
         own.or_else(|| inner.find_map(|engine| engine.degraded()))
     }
 
+    /// The tactics that did not serve the shapes of a call, and what ran in their place.
+    pub fn replacements(&self) -> Vec<String> {
+        let own = self.plans.iter().flat_map(|plan| plan.program.replacements());
+        let inner = self.stages.iter().flat_map(Stage::engines);
+        own.chain(inner.flat_map(|engine| engine.replacements())).collect()
+    }
+
     /// Adds how often passes rewrote something.
     fn count(&mut self, counts: passes::Counts) {
         for (name, count) in counts {

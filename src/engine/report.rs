@@ -180,6 +180,7 @@ impl Engine {
             let timed = part.config.effort() > 0;
             report.add(&part.plans[part.plan_for(&binding).0].program, &binding, guessed, timed)?;
         }
+        report.notes.extend(self.replacements());
         report.layers_per_dtype = layers.shares();
         report.arithmetic_per_dtype = arithmetic.shares();
         let MemoryReport {

@@ -4,18 +4,21 @@ use crate::device::Memory;
 use crate::error::Result;
 use crate::plan::Form;
 use crate::plan::program::{Program, SlotId};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// A program with what its instances share: packed constants, the program in other forms, and why calls are slower than they
-/// could be.
+/// A program with what its instances share: packed constants, the program in other forms, and what calls found out about it.
 pub struct Executable {
     program: Program,
     constants: Mutex<HashMap<SlotId, Weak<dyn Memory>>>,
     variants: Mutex<Vec<(Vec<Form>, Weak<Executable>)>>,
     degraded: Arc<OnceLock<String>>,
+    replacements: Arc<Mutex<BTreeSet<String>>>,
 }
+
+/// So many replaced tactics are noted.
+const NOTED: usize = 16;
 
 impl Deref for Executable {
     type Target = Program;
@@ -33,6 +36,7 @@ impl Executable {
             constants: Mutex::default(),
             variants: Mutex::default(),
             degraded: Arc::default(),
+            replacements: Arc::default(),
         }
     }
 
@@ -49,6 +53,7 @@ impl Executable {
         }
         let made = Arc::new(Self {
             degraded: self.degraded.clone(),
+            replacements: self.replacements.clone(),
             ..Self::new(self.program.in_forms(&forms)?)
         });
         variants.push((forms, Arc::downgrade(&made)));
@@ -82,9 +87,22 @@ impl Executable {
     pub(super) fn degrade(&self, reason: String) {
         let _ = self.degraded.set(reason);
     }
+
+    /// The tactics that did not serve the shapes of a call, and what ran in their place.
+    pub fn replacements(&self) -> Vec<String> {
+        lock(&self.replacements).iter().cloned().collect()
+    }
+
+    /// Notes that a tactic does not serve the shapes of a call.
+    pub(super) fn note_replacement(&self, note: String) {
+        let mut notes = lock(&self.replacements);
+        if notes.len() < NOTED {
+            notes.insert(note);
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves the map whole: each change is one insertion.
+    // A panic elsewhere leaves it whole: each change is one insertion.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -143,7 +143,7 @@ impl ProgramInstance {
         })
     }
 
-    /// The program that it launches: the one that it was made of, perhaps in other forms.
+    /// The program that it runs: the one that it was made of, perhaps in other forms.
     pub fn program(&self) -> &Arc<Executable> {
         &self.program
     }

@@ -61,7 +61,7 @@ fn as_it_is(program: Arc<Executable>, binding: &Binding) -> Result<Prepared> {
     })
 }
 
-/// A program that took less than this when it was tuned launches on the caller's thread: handing over costs more.
+/// A program that took less than this when it was tuned runs on the caller's thread: handing over costs more.
 const SMALL: f64 = 15_000.0;
 
 /// One thread for a program that is over before others could help.
@@ -142,11 +142,12 @@ fn in_another_tactic(program: &Executable, step: &Step, request: &Request, error
             ..*request
         };
         if let Ok(instance) = create(program, step, &request) {
-            program.degrade(format!(
-                "{} launches as {} where its tactic {} does not serve the shapes of a call: {error}",
+            program.note_replacement(format!(
+                "{} runs as {} where its tactic {} does not serve the shapes of a call: {}",
                 describe(program, step),
                 instance.implementation(),
                 chosen.tactic,
+                error.message(),
             ));
             return Ok(instance);
         }

@@ -196,18 +196,20 @@ impl Together {
         }
     }
 
-    /// All at once, if they are at these shapes.
+    /// Whether the products are so small at these shapes that tiles for all of them at once pay.
+    fn leaves_processors_idle(&self, problem: &Problem) -> bool {
+        is_small(problem, self.singles.len(), self.gpu.device.multiprocessors as usize)
+    }
+
     fn at_once(&self, problem: &Problem, manner: Manner) -> Result<Box<dyn Instance>> {
-        let (written, processors) = (self.written(), self.gpu.device.multiprocessors as usize);
+        let written = self.written();
         match manner {
-            Manner::Tile(tile) if is_small(problem, written.products, processors) => {
-                Ok(own::tensor(&self.gpu, problem, &written, tile)?.into())
-            }
+            Manner::Tile(tile) => Ok(own::tensor(&self.gpu, problem, &written, tile)?.into()),
             Manner::Group(shape) => {
                 let dtype = self.singles[0].0.dtype;
                 Ok(Box::new(Grouped::new(&self.gpu, dtype, problem, &written, shape)?))
             }
-            _ => Err(Error::unsupported("such products are run one after another")),
+            Manner::InTurn(_) => Err(Error::internal("products one after another are not one kernel")),
         }
     }
 
@@ -290,6 +292,7 @@ impl Kernel for Together {
         match Manner::of(request.form.tactic) {
             Manner::InTurn(tactic) => self.in_turn(request, tactic),
             _ if problem.k == 0 => self.in_turn(request, 0),
+            Manner::Tile(_) if !self.leaves_processors_idle(&problem) => self.in_turn(request, 0),
             manner => self.at_once(&problem, manner),
         }
     }
