@@ -36,10 +36,10 @@ pub struct LayerTime {
 /// Instances for so many shapes are kept; the least recently used one goes first. One that a caller captured stays.
 const KEPT_SHAPES: usize = 8;
 
-/// The state of one call: instances of the engine's programs at the shapes that came lately, on one ground.
+/// The state of one call: instances of the engine's programs at the shapes that came lately, in one memory.
 pub struct ExecutionContext {
     engine: Arc<Engine>,
-    ground: ContextMemory,
+    memory: ContextMemory,
     /// The most recently used one is first.
     ready: Vec<Ready>,
     /// What runs an engine with stages, which has nothing ready.
@@ -60,12 +60,12 @@ impl ExecutionContext {
         Self::on(ContextMemory::default(), engine)
     }
 
-    /// A context on the ground of others that never run while it does.
-    pub(super) fn on(ground: ContextMemory, engine: Arc<Engine>) -> Self {
-        let stages = (!engine.stages.is_empty()).then(|| StagedContext::new(&ground, &engine));
+    /// A context on the memory of others that never run while it does.
+    pub(super) fn on(memory: ContextMemory, engine: Arc<Engine>) -> Self {
+        let stages = (!engine.stages.is_empty()).then(|| StagedContext::new(&memory, &engine));
         Self {
             engine,
-            ground,
+            memory,
             ready: vec![],
             stages,
         }
@@ -151,7 +151,7 @@ impl ExecutionContext {
                     Err(e) if e.kind() == ErrorKind::Memory && !self.ready.is_empty() => {
                         // What is kept for other shapes is only kept to be quick.
                         self.ready.retain(|ready| ready.instance.is_captured());
-                        self.ground.clear()?;
+                        self.memory.clear()?;
                         self.instantiate(inputs)?
                     }
                     made => made?,
@@ -184,7 +184,7 @@ impl ExecutionContext {
         engine.network.check_guards(&binding)?;
         let (plan, inside) = engine.plan_for(&binding);
         let program = engine.program((plan, inside)).clone();
-        let instance = ProgramInstance::new(program, &binding, &self.ground)?;
+        let instance = ProgramInstance::new(program, &binding, &self.memory)?;
         let spec = |o: &crate::plan::layout::Operand| TensorSpec {
             dtype: o.dtype,
             shape: o.shape.clone(),

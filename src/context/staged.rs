@@ -38,9 +38,9 @@ impl Runner for Bodies {
 }
 
 impl StagedContext {
-    /// Contexts without any shape yet. They share the ground: a stage is over before what comes behind it runs.
-    pub fn new(ground: &ContextMemory, engine: &Engine) -> Self {
-        let context = |engine| ExecutionContext::on(ground.clone(), engine);
+    /// Contexts without any shape yet. They share the memory: a stage is over before what comes behind it runs.
+    pub fn new(memory: &ContextMemory, engine: &Engine) -> Self {
+        let context = |engine| ExecutionContext::on(memory.clone(), engine);
         let bodies = |end: &End| {
             let context = |engine| RefCell::new(context(engine));
             let bodies = end.bodies.iter();

@@ -30,6 +30,8 @@ pub struct Toy {
     pub room: Arc<Room>,
     /// What is wrong with the first of its two forms for an op.
     pub fault: Option<(&'static str, Fault)>,
+    /// The largest batch that the first of its two forms serves.
+    pub largest_batch: Option<usize>,
 }
 
 impl Toy {
@@ -41,6 +43,7 @@ impl Toy {
             all,
             room,
             fault: None,
+            largest_batch: None,
         }
     }
 }
@@ -70,6 +73,7 @@ struct ToyKernel {
     far: Option<u32>,
     transfers: bool,
     fault: Option<Fault>,
+    largest_batch: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -313,6 +317,7 @@ impl Provider for Toy {
             far: self.far,
             transfers: false,
             fault: self.fault.filter(|(op, _)| *op == l.op.name).map(|(_, fault)| fault),
+            largest_batch: self.largest_batch,
         };
         let kernel: Arc<dyn Kernel> = Arc::new(kernel);
         Ok(vec![Candidate {
@@ -346,6 +351,7 @@ impl Toy {
             far: self.far,
             transfers,
             fault: None,
+            largest_batch: None,
         }
     }
 }
@@ -363,11 +369,8 @@ impl Kernel for ToyKernel {
             inputs: vec![Layout::Plain; self.inputs],
             outputs: vec![Layout::Plain],
         };
-        let count = if self.fault.is_some_and(|fault| fault != Fault::InEveryForm) {
-            2
-        } else {
-            1
-        };
+        let faulty = self.fault.is_some_and(|fault| fault != Fault::InEveryForm);
+        let count = if faulty || self.largest_batch.is_some() { 2 } else { 1 };
         (0..count).map(form).collect()
     }
     fn alias(&self) -> Alias {
@@ -389,6 +392,10 @@ impl Kernel for ToyKernel {
         (takes, takes)
     }
     fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+        let too_large = |&most: &usize| request.form.tactic == 0 && request.outputs[0].shape[0] > most;
+        if let Some(most) = self.largest_batch.filter(too_large) {
+            return Err(Error::unsupported("the batch is too large").expected(format!("at most {most}")));
+        }
         Ok(Box::new(ToyInstance {
             kernel: Self {
                 fault: self.fault.filter(|_| request.form.tactic == 0),
