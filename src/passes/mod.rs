@@ -22,6 +22,7 @@ mod build;
 mod exactness;
 mod matching;
 mod rules;
+mod runner;
 mod scores;
 
 pub mod align_weights;
@@ -53,15 +54,13 @@ mod random;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use crate::error::{Error, Result};
-use crate::interrupt;
-use crate::knobs;
+use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, Network};
 pub use rules::{Found, rewrite, rewrite_with};
 pub(crate) use rules::{rule_if, rule_if_some};
+use runner::Runner;
 use std::collections::{BTreeMap, HashSet};
-use std::io::Write;
 
 /// A rewrite of the whole network.
 pub struct Pass {
@@ -165,9 +164,6 @@ pub static PIPELINE: &[PipelineEntry] = &[
 
 /// The passes behind [`PIPELINE`] that ask what the providers at hand can do; [`lower`] runs them.
 pub static LOWERING: &[&Pass] = &[&widen::PASS];
-
-/// A pipeline that has not settled after so many rounds is a defect.
-const MAX_ROUNDS: usize = 32;
 
 /// How often each pass rewrote something, by name.
 pub type Counts = BTreeMap<&'static str, usize>;
@@ -303,75 +299,6 @@ pub fn run_steps<'s>(
         }
     }
     Ok(runner.counts)
-}
-
-struct Runner<'s> {
-    settings: &'s Settings,
-    verify: bool,
-    dumps: Vec<knobs::DumpPoint>,
-    counts: Counts,
-}
-
-impl<'s> Runner<'s> {
-    fn new(settings: &'s Settings) -> Result<Self> {
-        Ok(Self {
-            settings,
-            verify: cfg!(debug_assertions) || knobs::VERIFY.get()?,
-            dumps: knobs::DUMP.get()?,
-            counts: Counts::new(),
-        })
-    }
-
-    fn run(&mut self, network: &mut Network, pass: &Pass) -> Result<usize> {
-        interrupt::poll()?;
-        let during = |e: Error| e.during(format!("in pass {}", pass.name));
-        self.dump(network, pass, true)?;
-        let count = (pass.apply)(network, self.settings).map_err(during)?;
-        if self.verify && count > 0 {
-            network.verify().map_err(during)?;
-        }
-        self.dump(network, pass, false)?;
-        *self.counts.entry(pass.name).or_default() += count;
-        Ok(count)
-    }
-
-    /// Runs the passes in turn; each stops being asked once all of them in a row have found nothing.
-    fn until_stable(&mut self, network: &mut Network, passes: &[&Pass]) -> Result<()> {
-        let mut idle = 0;
-        for pass in passes.iter().cycle().take(MAX_ROUNDS * passes.len()) {
-            idle = if self.run(network, pass)? == 0 { idle + 1 } else { 0 };
-            if idle == passes.len() {
-                return Ok(());
-            }
-        }
-        let names: Vec<_> = passes.iter().map(|p| p.name).collect();
-        Err(Error::internal(format!("the passes did not settle in {MAX_ROUNDS} rounds")).got(names.join(", ")))
-    }
-
-    /// Brings a network into its simplest form again after composite ops were written in smaller ones: no pass that
-    /// recognises composite ops undoes that.
-    fn tidy(&mut self, network: &mut Network) -> Result<()> {
-        let recognises = |pass: &&&Pass| pass.name.starts_with("recognise");
-        let passes: Vec<_> = CLEAN.iter().filter(|pass| !recognises(pass)).copied().collect();
-        self.until_stable(network, &passes)
-    }
-
-    fn dump(&self, network: &Network, pass: &Pass, before: bool) -> Result<()> {
-        let wanted = |p: &&knobs::DumpPoint| p.before == before && (p.pass == pass.name || p.pass == "*");
-        for point in self.dumps.iter().filter(wanted) {
-            let when = if before { "before" } else { "after" };
-            let text = format!("# {when} {}\n{network}", pass.name);
-            match &point.path {
-                None => eprint!("{text}"),
-                Some(path) => {
-                    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-                    file.and_then(|mut f| f.write_all(text.as_bytes()))
-                        .map_err(|e| Error::from(e).got(path).hint(knobs::DUMP.doc))?;
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
