@@ -240,7 +240,8 @@ fn magnitude(network: &Network, tensor: TensorId, deepest: usize) -> Option<i64>
         // What Gather and Slice go by is no element.
         let count = match layer.op.movement {
             Movement::None if layer.op.name == "Cast" => 1,
-            Movement::None | Movement::Select => return None,
+            // What is filled in may be greater.
+            Movement::None | Movement::Select | Movement::Fill => return None,
             Movement::Concat => layer.inputs.len(),
             _ => 1,
         };
@@ -371,5 +372,16 @@ mod tests {
             g.output(y);
             assert_eq!(ops(&g, DType::BFloat16).len(), lowers as usize, "{values:?}");
         }
+    }
+
+    #[test]
+    fn what_is_scattered_into_bounded_integers_may_be_greater() {
+        let mut g = Graph::new();
+        let (table, at, x) = (g.ints(&[3, 250]), g.ints(&[0]), g.input_of("x", DType::Int64, "1"));
+        let filled = g.op("ScatterElements", &[table, at, x]);
+        let y = float(&mut g, filled);
+        let y = g.op("Relu", &[y]);
+        g.output(y);
+        assert_eq!(ops(&g, DType::BFloat16).len(), 0);
     }
 }

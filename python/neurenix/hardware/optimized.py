@@ -72,7 +72,7 @@ class OptimizedModel:
         self._names = tuple(name for name, _, _ in engine.inputs)
         self._placed = placed.Caller(engine)
         self._warned = False
-        self._degraded_told = False
+        self._warned_degraded = False
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -150,8 +150,8 @@ class OptimizedModel:
                 "the shapes of a call lie outside of every profile (%s); it runs, but was not optimised for them",
                 "; ".join(map(_profile_text, self._engine.profiles)),
             )
-        if not self._degraded_told and (degraded := self._engine.degraded) is not None:
-            self._degraded_told = True
+        if not self._warned_degraded and (degraded := self._engine.degraded) is not None:
+            self._warned_degraded = True
             LOG.warning("calls are slower than they could be: %s", degraded)
         return outputs
 
