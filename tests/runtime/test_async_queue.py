@@ -172,11 +172,13 @@ def test_a_hundred_thousand_requests_leak_nothing(model: OptimizedModel) -> None
         gc.collect()
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
-    before = some(5_000)
-    after = some(100_000)
-    assert count[0] == 105_000
-    # Each request makes an array of 32 bytes, a dict and a future: kept, they would be some 100 MB.
-    assert after - before < 8 << 20
+    # Each request makes an array of 32 bytes, a dict and a future: kept, they would be some 100 MB in each round.
+    # Whatever else the process does may move its size by some MB in one.
+    sizes = [some(5_000), some(100_000)]
+    while sizes[-1] - sizes[-2] >= 8 << 20 and len(sizes) < 4:
+        sizes.append(some(100_000))
+    assert count[0] == 5_000 + 100_000 * (len(sizes) - 1)
+    assert sizes[-1] - sizes[-2] < 8 << 20
     assert not [t for t in threading.enumerate() if t.name == "neurenix-async"]
 
 
