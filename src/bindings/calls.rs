@@ -8,6 +8,7 @@ use pyo3::BoundObject;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
+use std::hint;
 use std::mem;
 use std::thread;
 use std::time::Duration;
@@ -78,7 +79,7 @@ pub fn call<'py>(
     let py = function.py();
     let arguments = arguments.into_pyobject(py).map_err(Into::into)?.into_bound();
     // SAFETY: both are alive; null stands for no keywords.
-    let result = staying(|| unsafe { PyObject_Call(function.as_ptr(), arguments.as_ptr(), std::ptr::null_mut()) });
+    let result = staying(|| unsafe { object_call()(function.as_ptr(), arguments.as_ptr(), std::ptr::null_mut()) });
     // SAFETY: the result is ours, or null where an exception is set.
     unsafe { Bound::from_owned_ptr_or_err(py, result) }
 }
@@ -95,14 +96,21 @@ pub fn call_method<'py>(
     call(&object.getattr(name)?, arguments)
 }
 
-unsafe extern "C-unwind" {
-    /// As PyO3 declares it, but that it may unwind: an interpreter before 3.14 that ends takes down the stack of each other
-    /// thread that asks for the GIL, and frames of Rust's would end the process.
-    fn PyObject_Call(
-        function: *mut ffi::PyObject,
-        arguments: *mut ffi::PyObject,
-        keywords: *mut ffi::PyObject,
-    ) -> *mut ffi::PyObject;
+/// The signature of `PyObject_Call`, which may unwind: an interpreter before 3.14 that ends takes down the stack of each other thread
+/// that asks for the GIL, and frames of Rust's would end the process.
+type Call =
+    unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
+
+/// `PyObject_Call`. PyO3 declares it as one that never unwinds, and a declaration holds for the whole of a unit of code: only behind a
+/// pointer that the compiler can't see through does its caller keep a landing pad.
+fn object_call() -> Call {
+    let declared: unsafe extern "C" fn(
+        *mut ffi::PyObject,
+        *mut ffi::PyObject,
+        *mut ffi::PyObject,
+    ) -> *mut ffi::PyObject = ffi::PyObject_Call;
+    // SAFETY: the same function; that it may unwind takes nothing for granted.
+    hint::black_box(unsafe { mem::transmute::<*const (), Call>(declared as *const ()) })
 }
 
 /// Where a stack that is taken down stops.

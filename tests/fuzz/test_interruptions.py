@@ -24,13 +24,6 @@ def test_ctrl_c_is_seen_soon_and_as_keyboard_interrupt() -> None:
 
 
 def test_processes_end_though_other_threads_work() -> None:
-    # The last kind is below.
-    findings, told = interruptions.exits(len(interruptions.EXITS) - 1)
-    assert not findings, told
-
-
-@pytest.mark.xfail(reason="a plugin that never returns ends the process with SIGABRT now and then (docs/limits.md)")
-def test_processes_end_though_a_plugin_never_returns() -> None:
     findings, told = interruptions.exits(len(interruptions.EXITS))
     assert not findings, told
 
