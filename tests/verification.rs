@@ -167,3 +167,37 @@ fn what_a_model_rounds_itself_is_no_fault() {
     let rounded = Engine::build(network, untimed(), &providers(Some(("Tanh", Fault::WrongCast)))).unwrap();
     assert!(rounded.notes.is_empty(), "{:?}", rounded.notes);
 }
+
+#[test]
+fn what_a_precision_cannot_hold_is_no_fault_of_a_kernel() {
+    let mut network = Network::new("large");
+    let x = network
+        .add_input("x", DType::Float32, [2i64, 6, 5].map(Into::into).to_vec())
+        .unwrap();
+    let large = network.add_constant(
+        "large",
+        Array::from_f64(DType::Float32, vec![2, 6, 5], &[3e4; 60]).unwrap(),
+    );
+    let mut add = |op: &str, given: &[TensorId]| {
+        let given: Vec<_> = given.iter().copied().map(Some).collect();
+        network
+            .add_layer(op, ops::find(op).unwrap(), attrs([]), &given)
+            .unwrap()[0]
+    };
+    let bent = add("Tanh", &[x]);
+    let product = add("Mul", &[bent, large]);
+    let square = add("Mul", &[product, product]);
+    let last = add("Sigmoid", &[square]);
+    network.mark_output(last, "y").unwrap();
+    network.mark_output(square, "z").unwrap();
+    let config = BuilderConfig {
+        compute: DType::Float16,
+        ..untimed()
+    };
+    let engine = Engine::build(network, config, &providers(Some(("Sigmoid", Fault::NotANumber)))).unwrap();
+    assert!(
+        engine.notes.iter().any(|note| note.contains("not finite")),
+        "{:?}",
+        engine.notes
+    );
+}

@@ -99,7 +99,8 @@ fn tapped(
     Ok(found.into_iter().skip(marked).collect())
 }
 
-/// A step, if what it gives departs from the values that are known.
+/// A step, if what it gives departs from the values that are known. One that reads numbers that were too large is not judged: the
+/// precision is at fault.
 fn tried(
     program: &Program,
     step: &Step,
@@ -114,6 +115,10 @@ fn tried(
         inputs: tensors(&step.inputs),
         outputs: tensors(&step.outputs),
     };
+    let mut read = candidate.inputs.iter().filter_map(|tensor| bench.values.get(tensor));
+    if read.any(verify::overflowed) {
+        return Ok(None);
+    }
     let slices = |slots: &[usize]| slots.iter().map(|&slot| slice(&placement.operands[slot])).collect();
     let pairs = step.kernel.in_place().into_iter();
     let mut shared = pairs.filter(|&(i, o)| placement.shares(step.inputs[i], step.outputs[o]));
