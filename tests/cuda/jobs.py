@@ -452,6 +452,16 @@ def scarce() -> list[nx.Error | None]:
     return errors
 
 
+@leaves_nothing
+def graphs_of_a_build(elapsed_us: int) -> int:
+    """How many graphs a build makes where that lies between any two events."""
+    recorded = Recorded()
+    recorded.set("elapsed_us", elapsed_us)
+    before = recorded.count("cuGraphInstantiateWithFlags")
+    optimized(classifier(16), optimization_level=3)
+    return recorded.count("cuGraphInstantiateWithFlags") - before
+
+
 def refused_once(function: str, status: int, level: int, most: int) -> list[str]:
     """How a build and four calls end, by the error's class, when a function refuses its first call, its second, ...
 

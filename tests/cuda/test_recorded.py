@@ -173,6 +173,11 @@ def test_memory_is_flat_over_many_calls_and_free_in_the_end(process: Process, ca
     assert late["live_bytes"] > 0
 
 
+@pytest.mark.parametrize(("elapsed_us", "captured"), [(160, True), (1000, False)])
+def test_what_takes_long_is_timed_without_a_graph(fresh: Process, elapsed_us: int, captured: bool) -> None:
+    assert (fresh.run(jobs.graphs_of_a_build, elapsed_us) > 0) == captured
+
+
 def test_many_threads_call_at_once(process: Process) -> None:
     assert process.run(jobs.threads, 16) == 16 * 24
 

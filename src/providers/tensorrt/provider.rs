@@ -132,14 +132,10 @@ impl Provider for TensorRt {
             true => Some(stream.graph(&in_sequence(1), &mut |_, stream| launch(stream))?),
             false => None,
         };
-        let mut best = f64::INFINITY;
-        for _ in 0..REPEATS {
-            let time = stream.time(&mut || match &mut recording {
-                Some(recording) => recording.launch(&stream),
-                None => launch(&stream),
-            })?;
-            best = best.min(time);
-        }
+        let best = stream.least_time(REPEATS, &mut || match &mut recording {
+            Some(recording) => recording.launch(&stream),
+            None => launch(&stream),
+        })?;
         Ok(best as u64)
     }
 

@@ -35,8 +35,8 @@ struct Numbers {
 
 static struct Numbers counts;
 static struct Numbers properties = {
-    .all = {{"devices", 1}, {"capability", 90}, {"total_memory", 143771L << 20}},
-    .count = 3,
+    .all = {{"devices", 1}, {"capability", 90}, {"total_memory", 143771L << 20}, {"elapsed_us", 160}},
+    .count = 4,
 };
 
 static long* number(struct Numbers* numbers, const char* name) {

@@ -424,6 +424,6 @@ API int cuEventElapsedTime(float* milliseconds, void* start, void* end) {
     const struct Event *first = start, *last = end;
     if (!first->stream || !last->stream) return INVALID_HANDLE;
     if (!last->reached) return NOT_READY;
-    *milliseconds = 0.16f;
+    *milliseconds = (float)recorded_property("elapsed_us") / 1000;
     return 0;
 }

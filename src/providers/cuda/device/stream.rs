@@ -92,6 +92,14 @@ impl Stream {
         end.since(&start)
     }
 
+    /// The least of so many such times.
+    ///
+    /// # Errors
+    /// As [`Stream::time`].
+    pub fn least_time(&self, repeats: usize, job: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+        (0..repeats).try_fold(f64::INFINITY, |least, _| Ok(self.time(job)?.min(least)))
+    }
+
     fn end_capture(&self) -> Result<Captured<'_>> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: the handle is written.
