@@ -3,8 +3,8 @@
     python -m benchmarks.compare_versions --old /tmp/old --new /tmp/new --models resnet50 yolov5s --processes 5
 
 `--old` and `--new` are folders with a package `neurenix` each. Each process opens the same ONNX file with one of them,
-builds and calls; processes of the old version, the new one and the old one again follow each other, so that the ratio of
-the two halves of the old version's times is what noise makes. On a GPU arrays lie there, and a time is that of many
+builds and calls; processes of the old version, the new one and the old one again follow each other, so that the ratio
+of the two halves of the old version's times is what noise makes. On a GPU arrays lie there, and a time is that of many
 calls in its stream. Results join those in benchmarks/results/versions.json: the same command with other rows adds them.
 """
 
