@@ -122,23 +122,6 @@ def exceptions() -> str:
     return table(head.split("|"), sorted(rows))
 
 
-def versions() -> str:
-    """Two versions beside each other."""
-
-    def row(key: str, found: dict[str, Any]) -> list[str]:
-        return [
-            key,
-            f"{found['old_us']:.1f}",
-            f"{found['new_us']:.1f}",
-            f"{found['ratio']:.3f}",
-            f"{found['band']:.3f}",
-            *(f"{found[f'old_{when}_s']:.1f} / {found[f'new_{when}_s']:.1f}" for when in ("cold", "warm")),
-        ]
-
-    head = "row|before, us|now, us|now / before|before / before|cold build, s: before / now|warm"
-    return table(head.split("|"), (row(key, found) for key, found in record("versions")["results"].items()))
-
-
 def page() -> str:
     """The page as it must be."""
     parts = PAGE.read_text().split("<!-- table: ")
