@@ -1,0 +1,6 @@
+"""Inference on what people have: lists of images, images and volumes larger than memory, cameras, ensembles."""
+
+from neurenix.inference.batches import BatchError
+from neurenix.inference.engine import InferenceEngine, TensorRTInferenceEngine
+
+__all__ = ["BatchError", "InferenceEngine", "TensorRTInferenceEngine"]
