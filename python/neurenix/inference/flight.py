@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ NAME = "neurenix-inference"
 
 def in_order(
     function: Callable[[Item], Any], items: Iterable[Item], jobs: int
-) -> Iterator[tuple[Item, Any, Exception | None]]:
+) -> Generator[tuple[Item, Any, Exception | None], None, None]:
     """Each item with what the function gave, or with what it raised, in the order of the items.
 
     At most `jobs` calls go on at once, and as many results wait at most. With `jobs` 1 the caller's thread does the
