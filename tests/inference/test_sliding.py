@@ -210,7 +210,7 @@ def test_labels_have_no_mean(rng: np.random.Generator) -> None:
 def test_a_window_that_fails_is_told_or_left_out(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine, module = engine_of((32, 24))
+    engine, _ = engine_of((32, 24))
     x = rng.standard_normal((1, 1, 96, 72)).astype(np.float32)
     expected = engine.sliding_window_inference(x, (32, 24), 0)
     run = engine.model.run

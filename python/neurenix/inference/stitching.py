@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from neurenix import arrays
 from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError
 from neurenix.inference.arrays_of import FLOATS, dtype_name, zeros
+from neurenix.inference.images import drop_pages
 from neurenix.inference.windows import Grid, Ints, resized
 
 #: Takes the number of an image, the first row of a block along the slow axis, and the block: channels, spatial axes.
@@ -123,6 +124,7 @@ class Stitcher:
         self._weights[...] = _as(shaped, like)
         self._is_plain = bool((shaped == 1).all()) or not self._blends
         rows = [n if axis != self._axis else layout.patch[axis] for axis, n in enumerate(layout.whole)]
+        self._spill = spill
         make = _spilled if spill else zeros
         self._sum: Any = make([layout.channels, *rows], like, layout.sum_dtype)
         self._count: Any = make(rows, like, "float32" if layout.sum_dtype not in FLOATS else layout.sum_dtype)
@@ -147,6 +149,7 @@ class Stitcher:
         else:
             target.addcmul_(window.to(self._weights.dtype), self._weights)
         self._count[place] += self._weights if self._blends else 1
+        self._let_go()
 
     def finish(self, image: int, layer: int, keep: bool = True) -> None:
         """Gives away the rows that the windows of later layers do not reach, and makes room for the next layer.
@@ -162,6 +165,7 @@ class Stitcher:
             self._give(image, low, done)
         self._move(self._sum, done, 1)
         self._move(self._count, done, 0)
+        self._let_go()
 
     def _give(self, image: int, low: int, done: int) -> None:
         """Writes the means of the first rows, but for what was filled up."""
@@ -175,9 +179,26 @@ class Stitcher:
         block, count = self._sum[index], self._count[tuple(place)]
         if self._blends:
             self._check_gaps(count)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                block = block / count
+            block = self._mean(block, count)
         self._write(image, low + begin - own.start, block)
+
+    def _mean(self, block: Any, count: Any) -> Any:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            if not self._spill:
+                return block / count
+            found = np.empty(block.shape, block.dtype)
+            for row in range(count.shape[self._axis]):
+                place: list[Any] = [slice(None)] * count.ndim
+                place[self._axis] = row
+                index = (slice(None), *place)
+                np.divide(block[index], count[tuple(place)], out=found[index])
+                self._let_go()
+        return found
+
+    def _let_go(self) -> None:
+        """What lies in a file is not to count as memory of this process."""
+        for array in (self._sum, self._count) if self._spill else ():
+            drop_pages(array)
 
     def _check_gaps(self, count: Any) -> None:
         if not self._allow_gaps and not bool((count > 0).all()):
