@@ -2,5 +2,6 @@
 
 from neurenix.inference.batches import BatchError
 from neurenix.inference.engine import InferenceEngine, TensorRTInferenceEngine
+from neurenix.inference.ensemble import Ensemble
 
-__all__ = ["BatchError", "InferenceEngine", "TensorRTInferenceEngine"]
+__all__ = ["BatchError", "Ensemble", "InferenceEngine", "TensorRTInferenceEngine"]

@@ -77,7 +77,7 @@ def run_all(
     if on_error == "return":
         return [failures.get(index, output) for index, output in enumerate(outputs)]
     if failures:
-        raise _failed(failures, outputs)
+        raise failed(failures, outputs)
     return outputs
 
 
@@ -173,7 +173,8 @@ def _apart(
             failures[member.place] = error
 
 
-def _failed(failures: dict[int, Exception], outputs: list[Any]) -> BatchError:
+def failed(failures: dict[int, Exception], outputs: list[Any]) -> BatchError:
+    """What tells of the inputs that failed."""
     first = min(failures)
     more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
     error = BatchError(
