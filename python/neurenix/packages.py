@@ -11,6 +11,7 @@ from neurenix.errors import MissingPackageError
 
 #: What pip is asked for to bring each package, as in the extras of pyproject.toml.
 REQUIREMENTS = {
+    "av": "av>=12",
     "dask": "dask[array]>=2024.1",
     "onnx": "onnx>=1.17",
     "onnxruntime": "onnxruntime>=1.20",

@@ -1,7 +1,23 @@
 """Inference on what people have: lists of images, images and volumes larger than memory, cameras, ensembles."""
 
 from neurenix.inference.batches import BatchError
+from neurenix.inference.detections import Boxes, Results
 from neurenix.inference.engine import InferenceEngine, TensorRTInferenceEngine
 from neurenix.inference.ensemble import Ensemble
+from neurenix.inference.streaming import Stats, Stream, StreamResult
+from neurenix.inference.video import Frame, Video, VideoWriter
 
-__all__ = ["BatchError", "Ensemble", "InferenceEngine", "TensorRTInferenceEngine"]
+__all__ = [
+    "BatchError",
+    "Boxes",
+    "Ensemble",
+    "Frame",
+    "InferenceEngine",
+    "Results",
+    "Stats",
+    "Stream",
+    "StreamResult",
+    "TensorRTInferenceEngine",
+    "Video",
+    "VideoWriter",
+]

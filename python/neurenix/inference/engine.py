@@ -12,6 +12,8 @@ from neurenix.inference.journal import identity
 from neurenix.inference.opening import Device, open_model
 from neurenix.inference.rows import Arrays, Rows
 from neurenix.inference.sliding import Model
+from neurenix.inference.streaming import Stream
+from neurenix.inference.video import Video, is_video
 from neurenix.inference.windowed import Windowed
 
 
@@ -122,6 +124,37 @@ class InferenceEngine(Windowed):
         Raises `InvalidArgumentError` for what is no list or no size.
         """
         return batches.run_all(self._rows, inputs, batch_size, self._prepare, self._finish, on_error)
+
+    def stream(
+        self,
+        source: Any,
+        prefetch: int = 2,
+        *,
+        policy: str = "block",
+        on_error: str = "raise",
+        details: bool = False,
+    ) -> Stream:
+        """What `engine(x)` gives for each input of a source, in order, while reading goes on: an iterator.
+
+        - `source`: any iterable, or the number of a camera, a path or an address of a video (`rtsp://...`), whose
+          frames are uint8 arrays (height, width, red-green-blue); PyAV reads them.
+        - `prefetch`: inputs that wait at most, and outputs too.
+        - `policy`: what happens when they do: "block" (the source waits) or "drop-oldest" (for cameras).
+        - `on_error`: "raise", or "skip": inputs that fail, and bad frames, are left out, told of and counted.
+        - `details`: True for `StreamResult`s, which have the input, its index, time and latency beside the output.
+
+        `.stats` has counts, frames per second and percentiles of the latency; `.close()`, or leaving a `with`, ends it.
+
+        Raises `InvalidArgumentError` for values that make no sense, and as `Video`.
+        """
+        split = None
+        if is_video(source):
+            source, split = Video(source, on_error), lambda frame: (frame.picture, frame.time)
+        more = {} if split is None else {"split": split}
+        return Stream(
+            self, source, prefetch=prefetch, policy=policy, on_error=on_error, details=details,
+            jobs=self._model.jobs, **more,
+        )  # fmt: skip
 
     def _window_model(self, batch_size: int) -> Model:
         """The model as a function of windows."""
