@@ -12,6 +12,7 @@ from neurenix.errors import MissingPackageError
 #: What pip is asked for to bring each package, as in the extras of pyproject.toml.
 REQUIREMENTS = {
     "av": "av>=12",
+    "cv2": "opencv-python>=4.8",
     "dask": "dask[array]>=2024.1",
     "onnx": "onnx>=1.17",
     "onnxruntime": "onnxruntime>=1.20",

@@ -16,6 +16,8 @@ Floats = NDArray[np.float32]
 
 #: Boxes that suppression looks at, the likeliest first.
 MOST = 30_000
+#: Boxes of detectors that suppress on their own; more are boxes of one class and an objectness.
+MOST_SUPPRESSED = 300
 
 
 @dataclass(frozen=True)
@@ -74,18 +76,17 @@ def decode(output: Any, classes: int | None = None) -> tuple[Floats, Floats, NDA
     """
     found = np.asarray(output, np.float32)
     found = found[0] if found.ndim == 3 and found.shape[0] == 1 else found
-    if found.ndim != 2 or min(found.shape) < 5:
+    layout = _layout(found.shape, classes)
+    if layout is None:
         raise ShapeError(
             "this is no output of a detector that is known",
             expected="[boxes, 6], [boxes, 5 + classes] or [4 + classes, boxes]",
             got=str(list(np.shape(output))),
             hint="give a postprocess that makes boxes: [boxes, 6] with x1, y1, x2, y2, confidence and class",
         )
-    rows, columns = found.shape
-    if columns == 6 and (classes != 1 or rows <= 300):
+    if layout == "suppressed":
         return found[:, :4], found[:, 4], found[:, 5].astype(np.int64)
-    has_objectness = columns == 5 + classes if classes is not None else rows > columns
-    if has_objectness:
+    if layout == "objectness":
         scores = found[:, 5:] * found[:, 4:5]
     else:
         found = found.T
@@ -94,6 +95,20 @@ def decode(output: Any, classes: int | None = None) -> tuple[Floats, Floats, NDA
     xyxy = np.concatenate([found[:, :2] - half, found[:, :2] + half], 1)
     best = scores.argmax(1)
     return xyxy, scores[np.arange(len(best)), best], best.astype(np.int64)
+
+
+def _layout(shape: tuple[int, ...], classes: int | None) -> str | None:
+    """Which layout an output of this shape has; None where it has none."""
+    if len(shape) != 2:
+        return None
+    rows, columns = shape
+    if columns == 6 and (classes != 1 or rows <= MOST_SUPPRESSED):
+        return "suppressed"
+    if classes is not None and (columns == 5 + classes or rows == 4 + classes):
+        return "objectness" if columns == 5 + classes else "channels"
+    if rows > columns > 5:
+        return "objectness"
+    return "channels" if rows > 4 and columns != 5 else None
 
 
 def suppress(boxes: Floats, scores: Floats, classes: Any, iou: float = 0.45) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.optimized import OptimizedModel, Port, Report
 from neurenix.inference import batches
 from neurenix.inference.journal import identity
-from neurenix.inference.opening import Device, open_model
+from neurenix.inference.opening import Device, metadata_of, open_model
 from neurenix.inference.rows import Arrays, Rows
 from neurenix.inference.sliding import Model
 from neurenix.inference.streaming import Stream
@@ -63,6 +64,7 @@ class InferenceEngine(Windowed):
         self._postprocess = postprocess
         self._model = open_model(model_path, input_shape, self._device, half_precision, options)
         self._rows = Rows(self._model)
+        self._metadata = metadata_of(model_path) if isinstance(model_path, (str, os.PathLike)) else {}
         self._identity = identity(model_path)
         example = self._model.example() if warmup else {}
         for _ in range(warmup):
@@ -92,6 +94,11 @@ class InferenceEngine(Windowed):
     def fallback(self) -> str | None:
         """Why the work is not done on the device that was asked for; None where it is."""
         return self._device.fallback
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the file says of the model beside it, as Ultralytics' exports do: "names" are those of the classes."""
+        return dict(self._metadata)
 
     def report(self) -> Report:
         """What the model does on this machine, as `OptimizedModel.report()`."""

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from neurenix import shapes
-from neurenix.errors import FileError, InvalidArgumentError, ShapeError, UnsupportedError
+from neurenix.errors import FileError, FormatError, InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.hardware import get_backend, probe
 from neurenix.hardware.backend import Backend
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.options import KEPT
 from neurenix.importers.files import ENGINES
 from neurenix.log import LOG
+from neurenix.packages import need
 from neurenix.shapes import Shape
 
 #: The batch that an engine is made for besides those that `input_shape` says: 1 to this.
 MOST_BATCH = 16
+
+#: Metadata in front of an engine is no longer than this.
+MOST_METADATA = 1 << 20
 
 #: Options that say how an engine is built, and that an engine file keeps.
 BUILD_ONLY = ("precision", "io_dtype", "sample", "refittable", "deterministic", "verify")
@@ -159,8 +166,52 @@ def _engine_file(
 ) -> OptimizedModel:
     kept = {name: value for name, value in options.items() if name not in ("precision",)}
     _refuse_built("an engine file", options, has_layers)
-    model = device.backend.load(path, **kept)
+    model = load_engine(device.backend, path, kept)
     return checked(model, input_shape, half_precision)
+
+
+def metadata_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What Ultralytics' exports say of a model beside it, such as the names of its classes; empty for other files."""
+    if not os.path.isfile(path):
+        return {}
+    if Path(path).suffix == ".onnx":
+        onnx = need("onnx", "reading the metadata of a model")
+        return {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}
+    with open(path, "rb") as file:
+        return _header(file)[0]
+
+
+def _header(file: IO[bytes]) -> tuple[dict[str, Any], int]:
+    """The JSON in front of an engine in Ultralytics' files, and how many bytes it takes; nothing in other files."""
+    begin = file.read(5)
+    length = int.from_bytes(begin[:4], "little")
+    if len(begin) < 5 or begin[4:] != b"{" or not 1 < length < MOST_METADATA:
+        return {}, 0
+    try:
+        found = json.loads(b"{" + file.read(length - 1))
+    except ValueError:
+        return {}, 0
+    return found, 4 + length
+
+
+def load_engine(backend: Backend, path: Path, options: Mapping[str, Any]) -> OptimizedModel:
+    """Opens an engine file; the JSON that Ultralytics puts in front of one is passed over."""
+    with open(path, "rb") as file:
+        _, begin = _header(file)
+        if not begin:
+            return backend.load(path, **options)
+        with tempfile.NamedTemporaryFile(suffix=".engine") as bare:
+            file.seek(begin)
+            shutil.copyfileobj(file, bare)
+            bare.flush()
+            try:
+                # The file is mapped: what is open stays there when its name is gone.
+                return backend.load(bare.name, **options)
+            except FormatError as error:
+                raise FormatError(
+                    "behind Ultralytics' header there is no engine of ours", got=str(path),
+                    hint='export it as format="onnx", and give that file: its names of classes are kept too',
+                ) from error  # fmt: skip
 
 
 def _refuse_built(what: str, options: Mapping[str, Any], has_layers: bool) -> None:
