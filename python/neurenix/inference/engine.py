@@ -10,6 +10,7 @@ from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.optimized import OptimizedModel, Port, Report
 from neurenix.inference import batches
 from neurenix.inference.journal import identity
+from neurenix.inference.layers import Around
 from neurenix.inference.opening import Device, metadata_of, open_model
 from neurenix.inference.rows import Arrays, Rows
 from neurenix.inference.sliding import Model
@@ -30,9 +31,11 @@ class InferenceEngine(Windowed):
     - `half_precision`: True for fp16 where a model is built, False for float32. An engine file keeps its precision:
       False is an error where that is lower, True is told where it is higher.
     - `warmup`: calls on zeros before the first real one.
-    - `preprocess`: a function that gets what a call was given and gives arrays for the model.
+    - `preprocess`: a function that gets what a call was given and gives arrays for the model; or a dict of what becomes
+      layers of the network in front of it (see `neurenix.inference.layers.InputLayers`); then `input_shape` is that of
+      what comes in.
     - `postprocess`: a function of the model's output (an array, a tuple where there are several, a dict where the call
-      was given one).
+      was given one); or "softmax", "argmax" or `dict(argmax=AXIS)`, which become a layer behind each output.
     - `options`: those of `optimize_model`, or of `load` for an engine file (`threads=`, `precision=`, ...).
 
     A call takes arrays in the order of the inputs, a dict, or keywords, and gives arrays of the kind that came. An
@@ -50,19 +53,22 @@ class InferenceEngine(Windowed):
         device: Any = "auto",
         half_precision: bool | None = None,
         warmup: int = 2,
-        preprocess: Callable[..., Any] | None = None,
-        postprocess: Callable[..., Any] | None = None,
+        preprocess: Callable[..., Any] | Mapping[str, Any] | None = None,
+        postprocess: Callable[..., Any] | Mapping[str, Any] | str | None = None,
         **options: Any,
     ) -> None:
         if isinstance(warmup, bool) or not isinstance(warmup, int) or warmup < 0:
             raise InvalidArgumentError("warmup is a number of calls", expected="0, 1, ...", got=repr(warmup))
+        around = Around.of(preprocess, postprocess)
+        preprocess = None if isinstance(preprocess, Mapping) else preprocess
+        postprocess = None if isinstance(postprocess, (str, Mapping)) else postprocess
         for name, function in (("preprocess", preprocess), ("postprocess", postprocess)):
             if function is not None and not callable(function):
                 raise InvalidArgumentError(f"{name} can't be called", expected="a function", got=repr(function))
         self._device = Device.of(device)
         self._preprocess = preprocess
         self._postprocess = postprocess
-        self._model = open_model(model_path, input_shape, self._device, half_precision, options)
+        self._model = open_model(model_path, input_shape, self._device, half_precision, options, around)
         self._rows = Rows(self._model)
         self._metadata = metadata_of(model_path) if isinstance(model_path, (str, os.PathLike)) else {}
         self._identity = identity(model_path)

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +19,7 @@ from neurenix.hardware.backend import Backend
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.options import KEPT
 from neurenix.importers.files import ENGINES
+from neurenix.inference.layers import Around
 from neurenix.log import LOG
 from neurenix.packages import need
 from neurenix.shapes import Shape
@@ -80,11 +81,9 @@ def open_model(
     device: Device,
     half_precision: bool | None,
     options: Mapping[str, Any],
-    in_front: Callable[[Any, Any], Any] | None = None,
+    around: Around | None = None,
 ) -> OptimizedModel:
-    """The model of a file, or a model, made ready for the device.
-
-    `in_front` puts layers in front of a model: it gets the model and the shapes, and gives a model.
+    """The model of a file, or a model, made ready for the device, with layers in front of it and behind it.
 
     Raises as `Backend.optimize_model` and `Backend.load`, `FileError` for a path where nothing is, and
     `InvalidArgumentError` for what contradicts an engine that is built already.
@@ -94,23 +93,23 @@ def open_model(
         if not path.exists():
             raise FileError("there is no such file", expected="an .engine, .onnx or .pt2 file", got=str(path))
         if path.suffix in ENGINES:
-            return _engine_file(path, input_shape, device, half_precision, options, in_front is not None)
+            return _engine_file(path, input_shape, device, half_precision, options, around is not None)
         # Files are refused there, each kind with its way out.
         from neurenix.cli.models import load_model
 
         model = load_model(str(path))
     if isinstance(model, OptimizedModel):
-        _refuse_built("an OptimizedModel", options, in_front is not None)
+        _refuse_built("an OptimizedModel", options, around is not None)
         return checked(model, input_shape, half_precision)
     precision = _precision(half_precision, options)
     given = {name: value for name, value in options.items() if name != "precision"}
     wanted = with_batches(input_shape)
     try:
-        return _built(device.backend, model, wanted, precision, given, in_front)
+        return _built(device.backend, model, wanted, precision, given, around)
     except (ShapeError, UnsupportedError) as error:
         if wanted is input_shape:
             raise
-        built = _built(device.backend, model, input_shape, precision, given, in_front)
+        built = _built(device.backend, model, input_shape, precision, given, around)
         LOG.warning(
             "the model is built for the shape %s alone, because it does not take other batches: %s",
             input_shape, error.message,
@@ -124,10 +123,10 @@ def _built(
     wanted: Any,
     precision: str,
     options: Mapping[str, Any],
-    in_front: Callable[[Any, Any], Any] | None,
+    around: Around | None,
 ) -> OptimizedModel:
-    if in_front is not None:
-        model, wanted = in_front(model, wanted), None
+    if around is not None:
+        model, wanted = around.network(model, wanted)
     return backend.optimize_model(model, wanted, precision, **options)
 
 
@@ -218,7 +217,7 @@ def _refuse_built(what: str, options: Mapping[str, Any], has_layers: bool) -> No
     """Refuses what only a build could do."""
     if has_layers:
         raise InvalidArgumentError(
-            f"preprocess=dict(...) becomes layers of the network, and {what} is built already",
+            f"preprocess=dict(...) and postprocess=dict(...) become layers of the network, and {what} is built already",
             hint="give the model that it was made of, or a function: preprocess=lambda x: ...",
         )
     late = [name for name in options if name in BUILD_ONLY]
