@@ -4,6 +4,7 @@ from neurenix.inference.batches import BatchError
 from neurenix.inference.detections import Boxes, Results
 from neurenix.inference.engine import InferenceEngine, TensorRTInferenceEngine
 from neurenix.inference.ensemble import Ensemble
+from neurenix.inference.exporting import export_to_tensorrt
 from neurenix.inference.streaming import Stats, Stream, StreamResult
 from neurenix.inference.video import Frame, Video, VideoWriter
 
@@ -20,4 +21,5 @@ __all__ = [
     "TensorRTInferenceEngine",
     "Video",
     "VideoWriter",
+    "export_to_tensorrt",
 ]
