@@ -121,6 +121,19 @@ def counted(net: Net, x: str) -> str:
     return g.add("Add", x, g.add("Mul", first, net.scalar(0.5)))
 
 
+def across(net: Net, x: str) -> str:
+    """Numbers far out in front of a boundary between stages, and a difference of them behind it."""
+    net.staged = True
+    g = net.g
+    far = g.add("Add", x, net.scalar(FAR))
+    flags = g.add("Greater", far, net.scalar(-100.0))
+    found = g.add("Slice", g.add("NonZero", flags), net.ints(0), net.ints(1), net.ints(0))
+    some = g.add("Slice", g.add("Squeeze", found, net.ints(0)), net.ints(0), net.ints(ROWS), net.ints(0))
+    rows = g.add("Reshape", g.add("Gather", far, some, axis=0), net.ints(ROWS, WIDTH))
+    w = net.numbers((WIDTH, WIDTH)) / F32(WIDTH**0.5)
+    return g.add("Add", x, g.add("MatMul", rows, g.constant(w - w.mean(0))))
+
+
 def detections(net: Net, x: str) -> None:
     """Boxes in pixels beside scores, as they are or as chances."""
     g = net.g
@@ -145,7 +158,7 @@ def grow(seed: str) -> Net:
     net = Net(seed)
     count = net.random.randint(*BLOCKS)
     bad = net.random.sample(range(count), net.random.randint(0, MOST_AT_FAULT))
-    others = [attention, positions, wide, loop, counted]
+    others = [attention, positions, wide, loop, counted, across]
     chosen = {at: net.random.choice(others) for at in net.random.sample(range(count), net.random.randint(0, 3))}
     x = net.g.linear("x")
     for number in range(count):

@@ -67,7 +67,11 @@ impl Checks<'_> {
                 }
             }
             precision = Precision::FLOAT32;
-            notes = vec![format!("{}: every layer went back to float32", loss.message)];
+            let all = match self.around {
+                Some(_) => "every layer of that part",
+                None => "every layer",
+            };
+            notes = vec![format!("{}: {all} went back to float32", loss.message)];
             engine = self.again(&engine.config.clone(), precision, &engine, &mut exact)?;
         }
         engine.notes.splice(0..0, notes);
@@ -107,13 +111,20 @@ impl Checks<'_> {
 
     /// What the precision loses, where that is too much.
     fn loss(&self, probe: &Network, engine: &Engine, exact: &Exact) -> Result<Option<Departure>> {
-        let loss = exact.departure(engine, self.precision)?.too_far();
+        let loss = exact.departure(engine, self.precision)?;
         // What decides integers is no result of the engine.
-        if loss.is_some() || probe.outputs().len() == self.network.outputs().len() {
-            return Ok(loss);
+        if probe.outputs().len() == self.network.outputs().len() {
+            return Ok(loss.too_far());
         }
-        let loss = exact.trial(self.in_full(probe)?, Lowering::Rough, self.precision, &engine.config)?;
-        Ok(loss.too_far())
+        let decisive = exact.trial(self.in_full(probe)?, Lowering::Rough, self.precision, &engine.config)?;
+        // How far off floats are, more of the integers that they decide can't tell.
+        Ok(match loss.too_far() {
+            Some(loss) => Some(Departure {
+                excess: decisive.excess.max(loss.excess),
+                ..loss
+            }),
+            None => decisive.too_far(),
+        })
     }
 
     fn in_full(&self, probe: &Network) -> Result<Network> {
