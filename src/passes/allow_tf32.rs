@@ -5,7 +5,6 @@ use super::{Found, Pass, rewrite_with, rule_if};
 use crate::network::attr::{Attr, Read};
 use crate::network::dtype::DType;
 use crate::network::ops::conv;
-use crate::network::ops::spatial::Window;
 use crate::network::ops::tf32::{self, TF32};
 use crate::network::patch::Patch;
 use crate::network::{Layer, LayerId, Network};
