@@ -79,7 +79,7 @@ impl ProgramInstance {
             threads,
         } = prepare(program, binding)?;
         let fixed = fixed_memory(&program, &places, binding, threads)?;
-        let instances = finish_all(&program, steps, threads)?;
+        let instances = finish_all(&program, steps, &places, binding, threads)?;
         let mut sizes = vec![0; program.steps.len()];
         instances
             .iter()

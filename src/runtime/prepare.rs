@@ -6,7 +6,7 @@ use crate::network::dim::Binding;
 use crate::plan::layout::Operand;
 use crate::plan::placement::{Placement, is_ahead, place};
 use crate::plan::program::{Program, Step, operand};
-use crate::plan::{Alias, Instance, Prepared, Request, build_jobs};
+use crate::plan::{Alias, Instance, Prepared, Request, Tier, build_jobs};
 use crate::runtime::executable::Executable;
 use crate::runtime::instance::describe;
 use crate::runtime::reselect::Reselect;
@@ -85,19 +85,37 @@ pub(super) fn prepare_step(
     threads: usize,
 ) -> Result<Option<Prepared>> {
     let step = &program.steps[step];
+    with_request(program, step, places, binding, threads, |request| {
+        create(program, step, request).or_else(|error| {
+            let (tier, instance) = in_another_tactic(program, step, request, error)?;
+            Ok(Prepared::from(instance).with_tier(tier))
+        })
+    })
+    .transpose()
+}
+
+/// What `with` does with the request for the kernel of a step; `None` if there is nothing to do.
+fn with_request<T>(
+    program: &Executable,
+    step: &Step,
+    places: &Placement,
+    binding: &Binding,
+    threads: usize,
+    with: impl FnOnce(&Request) -> T,
+) -> Option<T> {
     let mut inputs: Vec<_> = step.inputs.iter().map(|&s| places.operands[s].clone()).collect();
     let mut outputs: Vec<_> = step.outputs.iter().map(|&s| places.operands[s].clone()).collect();
     if outputs.iter().all(Operand::is_empty) {
-        return Ok(None);
+        return None;
     }
     match step.kernel.alias() {
-        Alias::Reshape if places.shares(step.inputs[0], step.outputs[0]) => return Ok(None),
+        Alias::Reshape if places.shares(step.inputs[0], step.outputs[0]) => return None,
         Alias::Concat(_) => {
             for (operand, &slot) in inputs.iter_mut().zip(&step.inputs) {
                 operand.in_place = places.shares(slot, step.outputs[0]);
             }
             if inputs.iter().all(|o| o.in_place) {
-                return Ok(None);
+                return None;
             }
         }
         Alias::Split(..) => {
@@ -105,7 +123,7 @@ pub(super) fn prepare_step(
                 operand.in_place = places.shares(slot, step.inputs[0]);
             }
             if outputs.iter().all(|o| o.in_place) {
-                return Ok(None);
+                return None;
             }
         }
         _ => {
@@ -114,21 +132,18 @@ pub(super) fn prepare_step(
             }
         }
     }
-    let request = Request {
+    Some(with(&Request {
         form: &step.form,
         inputs: &inputs,
         outputs: &outputs,
         binding,
         opt: &program.opt,
         threads,
-    };
-    create(program, step, &request)
-        .or_else(|error| in_another_tactic(program, step, &request, error))
-        .map(Some)
+    }))
 }
 
 /// A kernel that can't serve these shapes in its form, in the first tactic with the same layouts that can; the report says so.
-fn in_another_tactic(program: &Executable, step: &Step, request: &Request, error: Error) -> Result<Prepared> {
+fn in_another_tactic(program: &Executable, step: &Step, request: &Request, error: Error) -> Result<(Tier, Instance)> {
     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Memory) {
         return Err(error);
     }
@@ -154,7 +169,7 @@ fn in_another_tactic(program: &Executable, step: &Step, request: &Request, error
                 chosen.tactic,
                 error.message(),
             ));
-            return Ok(Prepared::from(instance).with_tier(tier));
+            return Ok((tier, instance));
         }
     }
     Err(error)
@@ -170,13 +185,15 @@ pub(super) fn create(program: &Program, step: &Step, request: &Request) -> Resul
     prepared.ok_or_else(|| Error::internal("the provider did not run the job"))
 }
 
-/// Makes prepared kernels ready, after their jobs have run in parallel.
+/// Makes the kernels of a program ready, after their jobs have run in parallel. One that fails runs in another tactic.
 ///
 /// # Errors
 /// If one can't be made; names the layer.
 pub(super) fn finish_all(
-    program: &Program,
+    program: &Executable,
     mut steps: Vec<(usize, Prepared)>,
+    places: &Placement,
+    binding: &Binding,
     threads: usize,
 ) -> Result<Vec<(usize, Instance)>> {
     let jobs = steps
@@ -186,7 +203,14 @@ pub(super) fn finish_all(
     let finished = steps.into_iter().map(|(number, prepared)| {
         interrupt::poll()?;
         let step = &program.steps[number];
-        let instance = finish(program, step, prepared, threads).map_err(|e| e.layer(describe(program, step)))?;
+        let another = |error| {
+            let replace = |request: &Request| in_another_tactic(program, step, request, error);
+            let other = with_request(program, step, places, binding, threads, replace);
+            other.unwrap_or_else(|| Err(Error::internal("a step without work was prepared")))
+        };
+        let instance = finish(program, step, prepared, threads)
+            .or_else(|error| another(error).map(|(_, instance)| instance))
+            .map_err(|e| e.layer(describe(program, step)))?;
         Ok((number, instance))
     });
     finished.collect()

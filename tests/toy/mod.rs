@@ -352,7 +352,12 @@ impl Kernel for ToyKernel {
     fn prepare(&self, request: &Request) -> Result<Prepared> {
         let too_large = |&most: &usize| request.form.tactic == 0 && request.outputs[0].shape[0] > most;
         if let Some(most) = self.largest_batch.filter(too_large) {
-            return Err(Error::unsupported("the batch is too large").expected(format!("at most {most}")));
+            let error = Error::unsupported("the batch is too large").expected(format!("at most {most}"));
+            // What a far device takes is seen when a kernel is compiled for it.
+            return match self.far {
+                None => Err(error),
+                Some(_) => Ok(Prepared::deferred(vec![], move || Err(error))),
+            };
         }
         let launcher = ToyInstance {
             kernel: Self {
