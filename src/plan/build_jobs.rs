@@ -49,19 +49,20 @@ pub fn run(jobs: impl IntoIterator<Item = BuildJob>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
 
     #[test]
     fn a_job_runs_once_for_each_key() {
-        let done = Arc::new(AtomicUsize::new(0));
-        let job = |key: &str| {
+        let (done, seen) = channel();
+        let job = |key: &'static str| {
             let done = done.clone();
-            BuildJob::plan(key.into(), move || _ = done.fetch_add(1, Ordering::Relaxed))
+            BuildJob::plan(key.into(), move || done.send(key).unwrap())
         };
         run(["a", "b", "b"].map(job));
         run(["a"].map(job));
         run([]);
-        assert_eq!(done.load(Ordering::Relaxed), 3);
+        let mut seen: Vec<_> = seen.try_iter().collect();
+        seen.sort();
+        assert_eq!(seen, ["a", "a", "b"]);
     }
 }

@@ -10,10 +10,10 @@ use crate::plan::effort::{self, Effort};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::program::operand;
 use crate::plan::timing::{self, Times, TimingCache};
-use crate::plan::{Alias, Form, Provider, Request, Settings, Tier, build_jobs, placement};
-use crate::threads::on_threads;
+use crate::plan::{Alias, BuildJob, Form, Provider, Request, Settings, Tier, build_jobs, placement};
+use crate::threads::collect_on_threads;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Times the forms of kernels, or guesses.
 pub(super) struct Tuner<'a> {
@@ -69,31 +69,32 @@ impl Tuner<'_> {
     /// Runs the jobs of all forms that will be timed in parallel, before the first is.
     ///
     /// # Errors
-    /// As [`operand`].
+    /// As [`operand`], and if the caller ends the work.
     pub fn build(&self, groups: &[Group]) -> Result<()> {
         let mut timed = vec![];
         for group in groups {
             timed.extend(self.timed(group)?);
         }
-        let jobs = Mutex::new(vec![]);
-        // What libraries propose for a form is asked in parallel, too. What ends that is seen by the next poll.
-        _ = on_threads(timed.len(), |at| {
+        // What libraries propose for a form is asked in parallel, too. A form that does not fit is told when it is timed.
+        let jobs = collect_on_threads(timed.len(), |at| {
             let (group, form, inputs, outputs) = &timed[at];
-            let request = self.request(form, inputs, outputs);
-            let prepare = &mut || {
-                let prepared = group.candidate.kernel.prepare(&request)?;
-                if prepared.tier != Tier::Reference {
-                    jobs.lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .extend(prepared.jobs);
-                }
-                Ok(())
-            };
-            // A form that does not fit is told when it is timed.
-            _ = self.providers[group.provider].run(self.settings.threads, prepare);
+            self.jobs(group, &self.request(form, inputs, outputs))
+                .unwrap_or_default()
         });
-        build_jobs::run(jobs.into_inner().unwrap_or_else(PoisonError::into_inner));
+        build_jobs::run(jobs?.into_iter().flatten());
         Ok(())
+    }
+
+    fn jobs(&self, group: &Group, request: &Request) -> Result<Vec<BuildJob>> {
+        let mut jobs = vec![];
+        self.providers[group.provider].run(self.settings.threads, &mut || {
+            let prepared = group.candidate.kernel.prepare(request)?;
+            if prepared.tier != Tier::Reference {
+                jobs = prepared.jobs;
+            }
+            Ok(())
+        })?;
+        Ok(jobs)
     }
 
     /// The forms of a group that will be timed, with operands at the shapes to optimise for. The processor's kernels are left
