@@ -203,7 +203,9 @@ fn a_tactic_that_does_not_serve_a_shape_is_replaced_and_noted() {
             ..Toy::new(far, true)
         };
         let network = chain();
-        let engine = Engine::build(network.clone(), BuilderConfig::default(), &[Arc::new(toy)]).unwrap();
+        let providers: [Arc<dyn Provider>; 2] = [Arc::new(toy), Arc::new(Toy::new(false, true))];
+        let used = &providers[..1 + usize::from(far)];
+        let engine = Engine::build(network.clone(), BuilderConfig::default(), used).unwrap();
         let engine = Arc::new(engine);
         let mut context = ExecutionContext::new(engine.clone());
         check_batch(&mut context, &network, 2).unwrap();
