@@ -3,6 +3,8 @@
 use crate::error::Result;
 use crate::plan::{Form, Kernel, Prepared, Request};
 
+type Prepare = Box<dyn Fn(&Request) -> Result<Prepared> + Send + Sync>;
+
 /// A kernel that follows from the shapes.
 pub struct FnKernel {
     name: String,
@@ -10,7 +12,7 @@ pub struct FnKernel {
     forms: Vec<Form>,
     /// Pairs of input and output that may be the same memory.
     pub in_place: Vec<(usize, usize)>,
-    prepare: Box<dyn Fn(&Request) -> Result<Prepared> + Send + Sync>,
+    prepare: Prepare,
 }
 
 impl FnKernel {
