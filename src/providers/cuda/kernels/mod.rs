@@ -5,7 +5,6 @@ mod boxes;
 mod conv;
 mod copies;
 mod deform_conv;
-mod det;
 mod gpu_as_device;
 mod indexed;
 mod launch;
@@ -170,7 +169,6 @@ static FAMILIES: &[Family] = &[
     family("resize", resize::offer),
     family("sampled", sampled::offer),
     family("deform_conv", deform_conv::offer),
-    family("det", det::offer),
     family("places", places::offer),
     family("indexed", indexed::offer),
     family("plugin", plugin::offer),
