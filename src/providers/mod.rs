@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub mod common;
 pub mod cpu;
 pub mod cuda;
-pub mod loops;
 pub mod plugin;
 pub mod tensorrt;
 
@@ -18,7 +17,6 @@ pub static PROVIDERS: &[(&str, Probe)] = &[
     (tensorrt::NAME, tensorrt::probe),
     ("cuda", |device| Ok(cuda::Cuda::shared(device)?)),
     ("cpu", |_| Ok(Arc::new(cpu::Cpu::default()))),
-    ("loops", |_| Ok(Arc::new(loops::Loops::default()))),
 ];
 
 /// The provider of a name, on an accelerator of this number.

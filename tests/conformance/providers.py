@@ -36,13 +36,7 @@ def cuda(network: nx.Network) -> Run:
     return _native.Engine.build(network, [], options).run
 
 
-def loops(network: nx.Network) -> Run:
-    """The example's kernels; what they do not take runs on the CPU's."""
-    options = {"providers": ["loops", "cpu"], "threads": 2, "timing_cache": None}
-    return _native.Engine.build(network, [], options).run
-
-
-PROVIDERS: dict[str, Callable[[nx.Network], Run]] = {"reference": reference, "cpu": cpu, "loops": loops}
+PROVIDERS: dict[str, Callable[[nx.Network], Run]] = {"reference": reference, "cpu": cpu}
 if dict(_native.provider_states())["cuda"] is None:
     PROVIDERS["cuda"] = cuda
 
