@@ -94,7 +94,7 @@ pub trait Kernel: Send + Sync {
         None
     }
 
-    /// What it needs at concrete shapes. Compiles nothing for a device and builds no plan of a library: jobs do.
+    /// What it needs at concrete shapes. What takes long (compilations, plans that a library compiles) is left to jobs.
     ///
     /// # Errors
     /// If the form can't serve these shapes.

@@ -223,11 +223,19 @@ impl EntryPoint {
 
 /// An instance that launches these kernels, which are compiled before.
 pub fn compiled(entries: impl IntoIterator<Item = EntryPoint>, instance: Instance) -> Prepared {
+    compiled_then(entries, || Ok(instance))
+}
+
+/// What `make` makes when these kernels are compiled.
+pub fn compiled_then(
+    entries: impl IntoIterator<Item = EntryPoint>,
+    make: impl FnOnce() -> Result<Instance> + Send + 'static,
+) -> Prepared {
     let entries: Vec<EntryPoint> = entries.into_iter().collect();
     let jobs = entries.iter().filter_map(EntryPoint::job).collect();
     Prepared::deferred(jobs, move || {
         entries.iter().try_for_each(|entry| entry.compile().map(|_| ()))?;
-        Ok(instance)
+        make()
     })
 }
 

@@ -17,7 +17,7 @@ use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::operand_strides::axes;
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::compile::{EntryPoint, compiled_then};
 use crate::providers::cuda::device::{Arguments, DeviceMemory, Grid};
 use std::sync::Arc;
 
@@ -177,15 +177,23 @@ impl Kernel for Resize {
         let outside = Array::scalar(to.dtype, self.attrs.float("extrapolation_value"));
         let mut word = [0; 8];
         word[..outside.bytes().len()].copy_from_slice(outside.bytes());
-        let launcher = Resampled {
-            function: function.clone(),
-            grid: Grid::over(items, THREADS)?,
-            words: fields(words)?,
-            taps: self.gpu.device.upload(&bytes(&taps, self.wide(to.dtype)))?,
-            outside: i64::from_le_bytes(word),
-        };
+        let (grid, words, taps) = (
+            Grid::over(items, THREADS)?,
+            fields(words)?,
+            bytes(&taps, self.wide(to.dtype)),
+        );
         let how = format!("tables of neighbours, {taken} elements a thread");
-        Ok(compiled([function], Instance::new(how, launcher)))
+        let gpu = self.gpu.clone();
+        Ok(compiled_then([function.clone()], move || {
+            let launcher = Resampled {
+                function,
+                grid,
+                words,
+                taps: gpu.device.upload(&taps)?,
+                outside: i64::from_le_bytes(word),
+            };
+            Ok(Instance::new(how, launcher))
+        }))
     }
 }
 
