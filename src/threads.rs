@@ -62,6 +62,16 @@ pub fn on_threads(jobs: usize, job: impl Fn(usize) + Sync) -> Result<()> {
     })
 }
 
+/// What jobs give, in the order of their numbers, as [`on_threads`] runs them.
+///
+/// # Errors
+/// As there.
+pub fn collect_on_threads<T: Send + Sync>(jobs: usize, job: impl Fn(usize) -> T + Sync) -> Result<Vec<T>> {
+    let made: Vec<OnceLock<T>> = (0..jobs).map(|_| OnceLock::new()).collect();
+    on_threads(jobs, |at| _ = made[at].set(job(at)))?;
+    Ok(made.into_iter().filter_map(OnceLock::into_inner).collect())
+}
+
 /// Does something when it goes, after a panic too.
 struct OnDrop<F: Fn()>(F);
 

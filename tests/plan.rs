@@ -197,18 +197,23 @@ fn one_arena_serves_all_shapes_of_a_context() {
 
 #[test]
 fn a_tactic_that_does_not_serve_a_shape_is_replaced_and_noted() {
-    let toy = Toy {
-        largest_batch: Some(4),
-        ..Toy::new(false, true)
-    };
-    let network = chain();
-    let engine = Engine::build(network.clone(), BuilderConfig::default(), &[Arc::new(toy)]).unwrap();
-    let engine = Arc::new(engine);
-    let mut context = ExecutionContext::new(engine.clone());
-    check_batch(&mut context, &network, 2).unwrap();
-    assert!(engine.replacements().is_empty());
-    check_batch(&mut context, &network, 8).unwrap();
-    let notes = engine.replacements();
-    let wanted = "e runs as reference where its tactic 0 does not serve the shapes of a call: the batch is too large";
-    assert!(notes.len() == 5 && notes.contains(&wanted.to_string()), "{notes:#?}");
+    for far in [false, true] {
+        let toy = Toy {
+            largest_batch: Some(4),
+            ..Toy::new(far, true)
+        };
+        let network = chain();
+        let providers: [Arc<dyn Provider>; 2] = [Arc::new(toy), Arc::new(Toy::new(false, true))];
+        let used = &providers[..1 + usize::from(far)];
+        let engine = Engine::build(network.clone(), BuilderConfig::default(), used).unwrap();
+        let engine = Arc::new(engine);
+        let mut context = ExecutionContext::new(engine.clone());
+        check_batch(&mut context, &network, 2).unwrap();
+        assert!(engine.replacements().is_empty());
+        check_batch(&mut context, &network, 8).unwrap();
+        let notes = engine.replacements();
+        let wanted =
+            "e runs as reference where its tactic 0 does not serve the shapes of a call: the batch is too large";
+        assert!(notes.len() == 5 && notes.contains(&wanted.to_string()), "{notes:#?}");
+    }
 }

@@ -6,10 +6,12 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
-use crate::network::plugin::{Prepared, Run};
+use crate::network::plugin::{Prepared as _, Run};
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Candidate, Form, Instance, Job, Kernel, Offer, Provider, Refusal, Request, Settings};
+use crate::plan::{
+    Call, Candidate, Form, Instance, Job, Kernel, Offer, Prepared, Provider, Refusal, Request, Settings,
+};
 use crate::providers;
 use crate::providers::common::scope::uniform_forms;
 use crate::providers::cpu::Cpu;
@@ -142,43 +144,25 @@ impl Kernel for PythonKernel {
         false
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         calls::attached(|py| {
             let (inputs, outputs) = (shaped(request.inputs), shaped(request.outputs));
             let arguments = (py.None(), described(py, &inputs)?, described(py, &outputs)?);
             let made = calls::call_method(self.object.bind(py), "prepare", arguments)?;
-            let instance = PythonInstance {
-                name: self.name.clone(),
-                prepared: PythonPrepared::new(&made)?,
+            let (name, mut prepared) = (self.name.clone(), PythonPrepared::new(&made)?);
+            let workspace = prepared.workspace();
+            let launch = move |call: &Call| {
+                let run = Run {
+                    inputs: call.inputs,
+                    outputs: call.outputs,
+                    workspace: call.workspace,
+                    stream: call.stream,
+                };
+                prepared.run(&run).map_err(|e| e.during(format!("provider {name}")))
             };
-            Ok(Box::new(instance) as Box<dyn Instance>)
+            let instance = Instance::new("the provider's own code", launch);
+            Ok(instance.with_workspace(workspace).into())
         })
         .map_err(|e: Error| e.during(format!("provider {}", self.name)))
-    }
-}
-
-struct PythonInstance {
-    name: String,
-    prepared: PythonPrepared,
-}
-
-impl Instance for PythonInstance {
-    fn workspace(&self) -> usize {
-        self.prepared.workspace()
-    }
-
-    fn implementation(&self) -> String {
-        "the provider's own code".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
-        let run = Run {
-            inputs: call.inputs,
-            outputs: call.outputs,
-            workspace: call.workspace,
-            stream: call.stream,
-        };
-        let done = self.prepared.run(&run);
-        done.map_err(|e| e.during(format!("provider {}", self.name)))
     }
 }

@@ -241,6 +241,7 @@ impl Bench<'_> {
             inputs: &inputs,
             outputs: &outputs,
             binding: self.binding,
+            opt: self.binding,
             threads: self.threads,
         };
         match self.launch(candidate, &request, lie) {
@@ -300,14 +301,13 @@ impl Bench<'_> {
         if let Some((input, output)) = lie.shared {
             outputs[output] = inputs[input];
         }
-        let mut instance = candidate.kernel.instantiate(request)?;
-        instance.ready()?;
-        let workspace = self.poisoned(instance.workspace(), stream)?;
+        let mut instance = candidate.kernel.prepare(request)?.finish()?;
+        let workspace = self.poisoned(instance.workspace, stream)?;
         for _ in 0..RUNS {
             for (memory, bytes) in from.iter().zip(&given).chain(to.iter().zip(&room)) {
                 self.copy(memory.address(), bytes.as_ptr(), bytes.len(), stream)?;
             }
-            instance.run(&Call {
+            instance.launch(&Call {
                 inputs: &inputs.iter().map(|address| address.cast_const()).collect::<Vec<_>>(),
                 outputs: &outputs,
                 workspace: workspace.address(),
@@ -324,7 +324,7 @@ impl Bench<'_> {
             };
             self.copy(bytes.as_mut_ptr(), memory.address().cast_const(), bytes.len(), stream)?;
         }
-        Ok((instance.implementation(), found))
+        Ok((instance.implementation, found))
     }
 
     /// Memory of the provider's that holds [`POISON`].
@@ -349,15 +349,18 @@ impl Bench<'_> {
         let run = Operand::dense(DType::UInt8, vec![1, bytes], Layout::Plain);
         let operands = [run];
         let form = transfer.forms().remove(0);
-        let mut instance = transfer.instantiate(&Request {
-            form: &form,
-            inputs: &operands,
-            outputs: &operands,
-            binding: self.binding,
-            threads: self.threads,
-        })?;
-        let workspace = self.provider.device().allocate(instance.workspace())?;
-        instance.run(&Call {
+        let mut instance = transfer
+            .prepare(&Request {
+                form: &form,
+                inputs: &operands,
+                outputs: &operands,
+                binding: self.binding,
+                opt: self.binding,
+                threads: self.threads,
+            })?
+            .finish()?;
+        let workspace = self.provider.device().allocate(instance.workspace)?;
+        instance.launch(&Call {
             inputs: &[from],
             outputs: &[to],
             workspace: workspace.address(),

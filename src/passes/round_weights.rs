@@ -16,9 +16,8 @@ use crate::network::dtype::DType;
 use crate::network::ops::{cast, tf32};
 use crate::network::patch::{Change, Patch};
 use crate::network::{LayerId, Network, TensorId};
-use crate::threads::on_threads;
+use crate::threads::collect_on_threads;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
@@ -80,14 +79,9 @@ fn all(network: &Network, jobs: BTreeSet<Job>) -> Result<BTreeMap<Job, Array>> {
         .filter_map(|job| Some((job, network[job.0].constant()?)));
     let mut arrays: Vec<(Job, &Array)> = arrays.collect();
     arrays.sort_by_key(|(_, array)| std::cmp::Reverse(array.len()));
-    let found = Mutex::new(BTreeMap::new());
-    on_threads(arrays.len(), |at| {
-        let (job, array) = arrays[at];
-        let array = rounded(array, job.1);
-        found.lock().expect("no thread fails").insert(job, array);
-    })?;
-    let found = found.into_inner().expect("no thread fails");
-    found.into_iter().map(|(job, array)| Ok((job, array?))).collect()
+    let made = collect_on_threads(arrays.len(), |at| rounded(arrays[at].1, arrays[at].0.1))?;
+    let made = arrays.iter().zip(made);
+    made.map(|(&(job, _), array)| Ok((job, array?))).collect()
 }
 
 /// The weights of a Conv in another dtype.

@@ -1,7 +1,8 @@
-//! What runs layers: kernels, the forms in which they can be called, and their instances at concrete shapes.
+//! What runs layers: kernels, the forms in which they can be called, and what they are at concrete shapes.
 
 use crate::error::Result;
 use crate::network::dim::{Binding, Dim};
+use crate::plan::build_jobs::BuildJob;
 use crate::plan::layout::{Layout, Operand};
 use serde::{Deserialize, Serialize};
 use std::ffi::c_void;
@@ -30,7 +31,7 @@ pub enum Alias {
     Split(usize, Dim),
 }
 
-/// What a kernel is instantiated for.
+/// What a kernel is prepared for.
 pub struct Request<'a> {
     /// The chosen form.
     pub form: &'a Form,
@@ -40,6 +41,8 @@ pub struct Request<'a> {
     pub outputs: &'a [Operand],
     /// The value of every symbol.
     pub binding: &'a Binding,
+    /// That at the shapes to optimise for.
+    pub opt: &'a Binding,
     /// Threads that will run it.
     pub threads: usize,
 }
@@ -91,78 +94,201 @@ pub trait Kernel: Send + Sync {
         None
     }
 
-    /// Enqueues the builds that one of its forms needs at the shapes to optimise for (compilations, plans of libraries), so that
-    /// those of all kernels run in parallel. Called before the first kernel is timed; `timed`: whether this form will be.
-    fn enqueue_builds(&self, _request: &Request, _timed: bool) {}
-
-    /// Prepares it for concrete shapes.
+    /// What it needs at concrete shapes. What takes long (compilations, plans that a library compiles) is left to jobs.
     ///
     /// # Errors
     /// If the form can't serve these shapes.
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>>;
+    fn prepare(&self, request: &Request) -> Result<Prepared>;
 }
 
-/// A kernel at concrete shapes, owned by one context.
-pub trait Instance: Send {
-    /// Makes what was put off until all instances of a program are there; asked before anything else.
+/// How well an implementation serves the shapes that it was prepared for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// As well as any.
+    Specialised,
+    /// The fallback of its library for shapes that no specialised implementation takes. It may be the fastest at the shapes at
+    /// which it was timed; far from these, forms are chosen again.
+    LibraryFallback,
+    /// A reference implementation: correct but slow, never timed, and chosen only where no other form runs.
+    Reference,
+}
+
+/// A kernel at concrete shapes, before what it needs was built.
+pub struct Prepared {
+    /// How well it serves the shapes.
+    pub tier: Tier,
+    /// What is built before it is finished, with the jobs of others.
+    pub jobs: Vec<BuildJob>,
+    finish: Finish,
+}
+
+enum Finish {
+    Ready(Instance),
+    Deferred(Box<dyn FnOnce() -> Result<Instance> + Send>),
+}
+
+impl Prepared {
+    /// What is ready: an instance of this implementation, without workspace, that may be captured.
+    pub fn new(implementation: impl Into<String>, launcher: impl Launcher + 'static) -> Self {
+        Instance::new(implementation, launcher).into()
+    }
+
+    /// What `finish` makes when the jobs have run. It takes what they left in a cache, and builds itself what is not there: jobs
+    /// whose results nobody shares need not have run.
+    pub fn deferred(jobs: Vec<BuildJob>, finish: impl FnOnce() -> Result<Instance> + Send + 'static) -> Self {
+        Self {
+            tier: Tier::Specialised,
+            jobs,
+            finish: Finish::Deferred(Box::new(finish)),
+        }
+    }
+
+    /// The same of another tier.
+    pub fn with_tier(self, tier: Tier) -> Self {
+        Self { tier, ..self }
+    }
+
+    /// The same with another instance in place of what comes of it.
+    pub fn map(self, other: impl FnOnce(Result<Instance>) -> Result<Instance> + Send + 'static) -> Self {
+        let Self { tier, jobs, finish } = self;
+        Self::deferred(jobs, move || other(finish.call())).with_tier(tier)
+    }
+
+    /// Whether nothing is left to be made.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.finish, Finish::Ready(_))
+    }
+
+    /// The instance, made where its provider wants it made.
     ///
     /// # Errors
-    /// If that fails, so that nobody keeps an instance that can't run.
-    fn ready(&self) -> Result<()> {
-        Ok(())
+    /// If a compiler, a library or a device failed.
+    pub fn finish(self) -> Result<Instance> {
+        self.finish.call()
     }
+}
 
-    /// Bytes of scratch memory that a run needs.
-    fn workspace(&self) -> usize {
-        0
+impl Finish {
+    fn call(self) -> Result<Instance> {
+        match self {
+            Self::Ready(instance) => Ok(instance),
+            Self::Deferred(make) => make(),
+        }
     }
+}
 
+impl From<Instance> for Prepared {
+    fn from(instance: Instance) -> Self {
+        Self {
+            tier: Tier::Specialised,
+            jobs: vec![],
+            finish: Finish::Ready(instance),
+        }
+    }
+}
+
+/// How an instance takes part in programmatic dependent launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pdl {
+    /// How many of its inputs, from the first on, it reads only behind its wait (`griddepcontrol.wait`); the others may be read
+    /// before its predecessor completes.
+    pub wait_inputs: usize,
+    /// Whether it may trigger dependent launch before its writes are visible; never before its predecessor completes.
+    pub triggers: bool,
+}
+
+impl Default for Pdl {
+    /// It waits before it reads anything, and may trigger early.
+    fn default() -> Self {
+        Self {
+            wait_inputs: usize::MAX,
+            triggers: true,
+        }
+    }
+}
+
+/// A kernel at concrete shapes that is ready to be launched; owned by one context.
+pub struct Instance {
     /// Which implementation it is, for reports.
-    fn implementation(&self) -> String;
-
-    /// Whether it is a reference implementation: correct but slow, never timed, and chosen only where no other form runs.
-    fn is_reference(&self) -> bool {
-        false
-    }
-
-    /// Whether it is the fallback of its library for shapes that no specialised implementation takes. It may be the fastest at
-    /// the shapes at which it was timed; far from these, forms are chosen again.
-    fn is_library_fallback(&self) -> bool {
-        false
-    }
-
+    pub implementation: String,
+    /// Bytes of scratch memory that a launch needs.
+    pub workspace: usize,
     /// Whether its stream may record it: it does nothing but put work there.
-    fn capturable(&self) -> bool {
-        true
+    pub capturable: bool,
+    /// Its part in programmatic dependent launch.
+    pub pdl: Pdl,
+    launcher: Box<dyn Launcher>,
+}
+
+impl Instance {
+    /// An instance without workspace, that may be captured.
+    pub fn new(implementation: impl Into<String>, launcher: impl Launcher + 'static) -> Self {
+        Self {
+            implementation: implementation.into(),
+            workspace: 0,
+            capturable: true,
+            pdl: Pdl::default(),
+            launcher: Box::new(launcher),
+        }
     }
 
-    /// How many of its inputs, from the first on, it reads only behind its PDL wait (`griddepcontrol.wait`); the others may be
-    /// read before its predecessor completes.
-    fn pdl_wait_inputs(&self) -> usize {
-        usize::MAX
+    /// The same with so many bytes of scratch memory.
+    pub fn with_workspace(self, workspace: usize) -> Self {
+        Self { workspace, ..self }
     }
 
-    /// May trigger dependent launch before its writes are visible; never before its predecessor completes.
-    fn pdl_triggers(&self) -> bool {
-        true
+    /// The same, which its stream may not record unless `capturable`.
+    pub fn with_capturable(self, capturable: bool) -> Self {
+        Self { capturable, ..self }
     }
 
-    /// Runs it.
+    /// The same, of whose inputs only so many are read behind its wait.
+    pub fn with_wait_inputs(mut self, wait_inputs: usize) -> Self {
+        self.pdl.wait_inputs = wait_inputs;
+        self
+    }
+
+    /// Launches it.
     ///
     /// # Errors
     /// If a library or device failed.
-    fn run(&mut self, call: &Call) -> Result<()>;
+    pub fn launch(&mut self, call: &Call) -> Result<()> {
+        self.launcher.launch(call)
+    }
 
-    /// Asked when what it put into its stream is done: what the device found wrong with the data.
+    /// What the device found wrong with the data, asked when what it put into its stream is done.
     ///
     /// # Errors
     /// That: an index out of range.
+    pub fn finished(&mut self) -> Result<()> {
+        self.launcher.finished()
+    }
+}
+
+/// What an instance does; a closure may.
+pub trait Launcher: Send {
+    /// As [`Instance::launch`].
+    ///
+    /// # Errors
+    /// If a library or device failed.
+    fn launch(&mut self, call: &Call) -> Result<()>;
+
+    /// As [`Instance::finished`].
+    ///
+    /// # Errors
+    /// What was found wrong.
     fn finished(&mut self) -> Result<()> {
         Ok(())
     }
 }
 
-/// The addresses of one run, in the provider's space.
+impl<F: FnMut(&Call) -> Result<()> + Send> Launcher for F {
+    fn launch(&mut self, call: &Call) -> Result<()> {
+        self(call)
+    }
+}
+
+/// The addresses of one launch, in the provider's space.
 pub struct Call<'a> {
     /// One per input.
     pub inputs: &'a [*const u8],

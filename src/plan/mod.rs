@@ -3,6 +3,7 @@
 //! `provider` and `kernel` hold the traits that a provider implements; the planner names no provider.
 
 pub mod arena;
+pub mod build_jobs;
 pub mod choose;
 pub mod cover;
 mod effort;
@@ -19,5 +20,6 @@ pub mod timing;
 mod tuning;
 mod windows;
 
-pub use kernel::{Alias, Call, Form, Instance, Kernel, Request};
+pub use build_jobs::BuildJob;
+pub use kernel::{Alias, Call, Form, Instance, Kernel, Launcher, Pdl, Prepared, Request, Tier};
 pub use provider::{Candidate, ExcludedForm, Job, Offer, Provider, Refusal, Settings};

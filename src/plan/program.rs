@@ -104,7 +104,7 @@ impl Program {
         let mut offers = Offers::new(&network, &providers, settings, opt);
         let cover = fit_cover(&mut tuner, &mut offers, excluded)?;
         let (edges, numbers) = tuner.edges(&cover.groups)?;
-        cover.groups.iter().try_for_each(|group| tuner.enqueue_builds(group))?;
+        tuner.build(&cover.groups)?;
         let steps = cover.groups.len();
         let mut choices = Vec::with_capacity(steps);
         for (done, group) in cover.groups.iter().enumerate() {

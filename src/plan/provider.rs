@@ -170,7 +170,7 @@ pub trait Provider: Send + Sync {
     ///
     /// # Errors
     /// If it fails.
-    fn time(&self, instance: &mut dyn Instance, request: &Request) -> Result<u64> {
+    fn time(&self, instance: &mut Instance, request: &Request) -> Result<u64> {
         timing::repeat(instance, request)
     }
 

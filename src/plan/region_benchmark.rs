@@ -33,10 +33,8 @@ pub(super) fn unfit(tuner: &mut Tuner, offers: &mut Offers, cover: &Cover) -> Ex
 /// Nanoseconds of kernels one after another, each in the best of its forms.
 fn time_of(tuner: &mut Tuner, groups: &[Group]) -> crate::error::Result<f64> {
     let (edges, numbers) = tuner.edges(groups)?;
-    for group in groups {
-        tuner.enqueue_builds(group)?;
-        tuner.try_out(group)?;
-    }
+    tuner.build(groups)?;
+    groups.iter().try_for_each(|group| tuner.try_out(group))?;
     let choices = groups.iter().map(|group| tuner.choice(group, &numbers));
     let choices = choices.collect::<crate::error::Result<Vec<_>>>()?;
     let forms = choose(&choices, &edges);

@@ -9,7 +9,7 @@ use crate::interrupt;
 use crate::network::array::{Buffer, require};
 use crate::plan::effort;
 use crate::plan::layout::Operand;
-use crate::plan::{Call, Form, Instance, Kernel, Provider, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Prepared, Provider, Request, Tier};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -190,22 +190,22 @@ pub fn key(signature: &str, kernel: &dyn Kernel, form: &Form, inputs: &[Operand]
 /// The time that stands for a reference implementation, in nanoseconds: longer than any kernel takes. These are not timed.
 pub const REFERENCE_TIME: u64 = 1_000_000_000_000;
 
-/// The time of a kernel as `time` measures it, in nanoseconds; [`REFERENCE_TIME`] if its instance is a reference implementation.
+/// The time of a kernel as `time` measures it, in nanoseconds; [`REFERENCE_TIME`] if it has a reference implementation alone.
 ///
 /// # Errors
-/// If the kernel can't be instantiated in this form, or fails.
+/// If the kernel can't serve the shapes in this form, or fails.
 pub fn unless_reference(
     provider: &dyn Provider,
     kernel: &dyn Kernel,
     request: &Request,
-    time: impl Fn(&mut dyn Instance) -> Result<u64> + Sync,
+    time: impl Fn(Prepared) -> Result<u64> + Sync,
 ) -> Result<u64> {
     interrupt::poll()?;
     let mut found = REFERENCE_TIME;
     provider.run(request.threads, &mut || {
-        let mut instance = kernel.instantiate(request)?;
-        if !instance.is_reference() {
-            found = time(&mut *instance)?;
+        let prepared = kernel.prepare(request)?;
+        if prepared.tier != Tier::Reference {
+            found = time(prepared)?;
         }
         Ok(())
     })?;
@@ -217,8 +217,11 @@ pub fn unless_reference(
 /// # Errors
 /// As [`unless_reference`].
 pub fn measure(provider: &dyn Provider, kernel: &dyn Kernel, request: &Request, rounds: u32) -> Result<u64> {
-    unless_reference(provider, kernel, request, |instance| {
-        (0..rounds).try_fold(u64::MAX, |least, _| Ok(least.min(provider.time(instance, request)?)))
+    unless_reference(provider, kernel, request, |prepared| {
+        let mut instance = prepared.finish()?;
+        (0..rounds).try_fold(u64::MAX, |least, _| {
+            Ok(least.min(provider.time(&mut instance, request)?))
+        })
     })
 }
 
@@ -226,7 +229,7 @@ pub fn measure(provider: &dyn Provider, kernel: &dyn Kernel, request: &Request, 
 ///
 /// # Errors
 /// If there is too little memory, or the instance fails.
-pub fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {
+pub fn repeat(instance: &mut Instance, request: &Request) -> Result<u64> {
     /// Enough to see through noise, as long as a run is short.
     const BUDGET: Duration = Duration::from_millis(12);
     const MOST_RUNS: usize = 20;
@@ -237,7 +240,7 @@ pub fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {
     let all = request.inputs.iter().chain(request.outputs).map(Operand::bytes).sum();
     require(all)?;
     let (inputs, outputs) = (buffers(request.inputs)?, buffers(request.outputs)?);
-    let workspace = Buffer::try_zeroed(instance.workspace())?;
+    let workspace = Buffer::try_zeroed(instance.workspace)?;
     inputs.iter().for_each(touch);
     let inputs: Vec<_> = inputs.iter().map(|b| (b, b.as_ptr() as *const u8)).collect();
     let outputs: Vec<_> = outputs.iter().map(|b| (b, b.as_ptr())).collect();
@@ -247,13 +250,13 @@ pub fn repeat(instance: &mut dyn Instance, request: &Request) -> Result<u64> {
         workspace: workspace.as_ptr(),
         stream: std::ptr::null_mut(),
     };
-    instance.run(&call)?;
+    instance.launch(&call)?;
     interrupt::poll()?;
     let start = Instant::now();
     let mut best = u64::MAX;
     for run in 0..MOST_RUNS {
         let began = Instant::now();
-        instance.run(&call)?;
+        instance.launch(&call)?;
         best = best.min(began.elapsed().as_nanos() as u64);
         interrupt::poll()?;
         if run + 1 >= FEWEST_RUNS && start.elapsed() > BUDGET {

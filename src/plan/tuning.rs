@@ -10,7 +10,8 @@ use crate::plan::effort::{self, Effort};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::program::operand;
 use crate::plan::timing::{self, Times, TimingCache};
-use crate::plan::{Alias, Form, Provider, Request, Settings, placement};
+use crate::plan::{Alias, BuildJob, Form, Provider, Request, Settings, Tier, build_jobs, placement};
+use crate::threads::collect_on_threads;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,6 +27,9 @@ pub(super) struct Tuner<'a> {
     /// What the user should know.
     pub notes: Vec<String>,
 }
+
+/// A form of a group, with its operands.
+type Timed<'a> = (&'a Group, Form, Vec<Operand>, Vec<Operand>);
 
 /// Nanoseconds that a kernel is taken to need that must not be run to be timed: as much as it costs to call it.
 const UNTIMED: u64 = 2_000;
@@ -62,28 +66,58 @@ impl Tuner<'_> {
         Ok((edges, numbers))
     }
 
-    /// Enqueues the builds that the forms of a kernel need at the shapes to optimise for.
+    /// Runs the jobs of all forms that will be timed in parallel, before the first is.
     ///
     /// # Errors
-    /// As [`operand`].
-    pub fn enqueue_builds(&self, group: &Group) -> Result<()> {
-        let forms = group.candidate.kernel.forms();
-        for (number, form) in forms.iter().enumerate() {
-            let effort = Effort::of(self.settings, form, &forms[..number]);
-            if effort == Effort::Skip || !group.candidate.kernel.is_timed() {
-                continue;
-            }
-            let (inputs, outputs) = self.operands(group, form)?;
-            let unknown = || self.cache.known(&self.key(group, form, &inputs, &outputs)).is_none();
-            let empty = outputs.iter().all(Operand::is_empty);
-            let timed = !empty && effort == Effort::Time && unknown();
-            let request = self.request(form, &inputs, &outputs);
-            group.candidate.kernel.enqueue_builds(&request, timed);
+    /// As [`operand`], and if the caller ends the work.
+    pub fn build(&self, groups: &[Group]) -> Result<()> {
+        let mut timed = vec![];
+        for group in groups {
+            timed.extend(self.timed(group)?);
         }
+        // What libraries propose for a form is asked in parallel, too. A form that does not fit is told when it is timed.
+        let jobs = collect_on_threads(timed.len(), |at| {
+            let (group, form, inputs, outputs) = &timed[at];
+            self.jobs(group, &self.request(form, inputs, outputs))
+                .unwrap_or_default()
+        });
+        build_jobs::run(jobs?.into_iter().flatten());
         Ok(())
     }
 
-    /// Instantiates a kernel of somebody else's, of which only that tells whether it runs.
+    fn jobs(&self, group: &Group, request: &Request) -> Result<Vec<BuildJob>> {
+        let mut jobs = vec![];
+        self.providers[group.provider].run(self.settings.threads, &mut || {
+            let prepared = group.candidate.kernel.prepare(request)?;
+            if prepared.tier != Tier::Reference {
+                jobs = prepared.jobs;
+            }
+            Ok(())
+        })?;
+        Ok(jobs)
+    }
+
+    /// The forms of a group that will be timed, with operands at the shapes to optimise for. The processor's kernels are left
+    /// out: they have no jobs.
+    fn timed<'b>(&self, group: &'b Group) -> Result<Vec<Timed<'b>>> {
+        let (forms, mut timed) = (group.candidate.kernel.forms(), vec![]);
+        if self.providers[group.provider].space() == Space::Host || !group.candidate.kernel.is_timed() {
+            return Ok(timed);
+        }
+        for (number, form) in forms.iter().enumerate() {
+            if Effort::of(self.settings, form, &forms[..number]) != Effort::Time || self.is_excluded(group, form) {
+                continue;
+            }
+            let (inputs, outputs) = self.operands(group, form)?;
+            let known = || self.cache.known(&self.key(group, form, &inputs, &outputs)).is_some();
+            if !outputs.iter().all(Operand::is_empty) && !known() {
+                timed.push((group, form.clone(), inputs, outputs));
+            }
+        }
+        Ok(timed)
+    }
+
+    /// Makes a kernel of somebody else's ready, of which only that tells whether it runs.
     ///
     /// # Errors
     /// If it does not.
@@ -92,7 +126,9 @@ impl Tuner<'_> {
         for form in kernel.forms().iter().filter(|_| kernel.is_foreign()) {
             let (inputs, outputs) = self.operands(group, form)?;
             let request = self.request(form, &inputs, &outputs);
-            timing::unless_reference(&*self.providers[group.provider], kernel, &request, |_| Ok(0))?;
+            timing::unless_reference(&*self.providers[group.provider], kernel, &request, |prepared| {
+                prepared.finish().map(|_| 0)
+            })?;
         }
         Ok(())
     }
@@ -189,7 +225,10 @@ impl Tuner<'_> {
         let (provider, kernel) = (&self.providers[group.provider], &group.candidate.kernel);
         let mut bytes = 0;
         let asked = provider.run(self.settings.threads, &mut || {
-            bytes = kernel.instantiate(&self.request(form, &inputs, &outputs))?.workspace();
+            bytes = kernel
+                .prepare(&self.request(form, &inputs, &outputs))?
+                .finish()?
+                .workspace;
             Ok(())
         });
         // A form that does not fit these shapes was kept for others.
@@ -225,6 +264,7 @@ impl Tuner<'_> {
             inputs,
             outputs,
             binding: self.opt,
+            opt: self.opt,
             threads: self.settings.threads,
         }
     }

@@ -55,11 +55,11 @@ pub(super) struct Linker<'a> {
 
 impl Linker<'_> {
     /// Adds the launch of a step, whose workspace is at this offset of its arena.
-    pub fn link(&mut self, step: usize, instance: Box<dyn Instance>, workspace: usize) {
+    pub fn link(&mut self, step: usize, instance: Instance, workspace: usize) {
         let slots = &self.program.steps[step];
         let space = self.program.providers[slots.provider].space();
-        let mut accesses = self.accesses(step, instance.pdl_wait_inputs());
-        let scratch = Extent::of(Home::Arena(workspace), space, 0, instance.workspace());
+        let mut accesses = self.accesses(step, instance.pdl.wait_inputs);
+        let scratch = Extent::of(Home::Arena(workspace), space, 0, instance.workspace);
         accesses.writes.extend(scratch);
         let addresses = Addresses {
             inputs: self.addresses(&slots.inputs, false),

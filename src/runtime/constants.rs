@@ -9,7 +9,7 @@ use crate::plan::placement::{Home, Placement, is_ahead};
 use crate::plan::program::Program;
 use crate::plan::{Call, Request};
 use crate::runtime::executable::Executable;
-use crate::runtime::prepare::create;
+use crate::runtime::prepare::{create, finish};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -98,14 +98,15 @@ fn reorder_ahead(
         inputs: &inputs,
         outputs: &outputs,
         binding,
+        opt: &program.opt,
         threads,
     };
     let owner = |space: Space| program.providers.iter().find(|p| p.space() == space);
     let owner = owner(program.slots[step.outputs[0]].space).ok_or_else(|| Error::internal("nobody owns a memory"))?;
     let target: Arc<dyn Memory> = Arc::from(owner.device().allocate(outputs[0].bytes())?);
     let provider = &program.providers[step.provider];
-    let mut instance = create(program, step, &request)?;
-    let workspace = provider.device().allocate(instance.workspace())?;
+    let mut instance = finish(program, step, create(program, step, &request)?, threads)?;
+    let workspace = provider.device().allocate(instance.workspace)?;
     let stream = provider.device().stream()?;
     let (from, to, raw) = (source as usize, target.address() as usize, stream.raw() as usize);
     provider.run(threads, &mut || {
@@ -115,7 +116,7 @@ fn reorder_ahead(
             workspace: workspace.address(),
             stream: raw as *mut c_void,
         };
-        instance.run(&call)
+        instance.launch(&call)
     })?;
     stream.synchronize()?;
     Ok(target)

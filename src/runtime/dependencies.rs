@@ -11,7 +11,7 @@ use std::ops::Range;
 pub(super) struct Accesses {
     pub reads: Vec<Extent>,
     pub writes: Vec<Extent>,
-    /// What of it may be read before the PDL wait ([`crate::plan::Instance::pdl_wait_inputs`]).
+    /// What of it may be read before the PDL wait ([`crate::plan::Pdl::wait_inputs`]).
     pub before_wait: Vec<Extent>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn place_full_barriers(launches: &mut [Launch]) {
         let before_wait = &launches[number].accesses.before_wait;
         let unfinished = |&other: &usize| {
             let other: &Launch = &launches[other];
-            other.instance.pdl_triggers() && both(before_wait, &other.accesses.writes)
+            other.instance.pdl.triggers && both(before_wait, &other.accesses.writes)
         };
         launches[number].full_barrier = before.iter().any(unfinished);
     }
@@ -99,7 +99,6 @@ pub(super) fn place_full_barriers(launches: &mut [Launch]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Result;
     use crate::plan::{Call, Instance};
     use crate::runtime::addresses::{Address, Addresses};
 
@@ -124,23 +123,6 @@ mod tests {
         assert!(!far.meets(&a) && far.meets(&far));
     }
 
-    /// What reads some inputs before its wait, and may or may not trigger early.
-    struct Hasty(bool);
-
-    impl Instance for Hasty {
-        fn implementation(&self) -> String {
-            String::new()
-        }
-
-        fn pdl_triggers(&self) -> bool {
-            self.0
-        }
-
-        fn run(&mut self, _call: &Call) -> Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn who_reads_before_its_wait_what_may_still_be_written_needs_a_full_barrier() {
         let extent = |at: usize| Extent {
@@ -158,7 +140,9 @@ mod tests {
                 outputs: vec![],
                 workspace: Address::Fixed(std::ptr::null_mut()),
             };
-            Launch::new(0, Box::new(Hasty(pdl_triggers)), addresses, accesses)
+            let mut instance = Instance::new("", |_: &Call| Ok(()));
+            instance.pdl.triggers = pdl_triggers;
+            Launch::new(0, instance, addresses, accesses)
         };
         let full_barrier = |mut launches: Vec<Launch>| {
             place_full_barriers(&mut launches);

@@ -32,7 +32,7 @@ impl GraphCache {
     ) -> Option<Self> {
         let provider = program.lane(launches.first()?.step);
         let joins = |(at, launch): (usize, &Launch)| {
-            program.lane(launch.step) == provider && (launch.instance.capturable() || bound.contains(&at))
+            program.lane(launch.step) == provider && (launch.instance.capturable || bound.contains(&at))
         };
         let whole = can_capture(provider) && launches.iter().enumerate().all(joins);
         whole.then(|| Self {

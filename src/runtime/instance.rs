@@ -1,4 +1,4 @@
-//! A program at concrete shapes: kernels instantiated, addresses decided. Owned by one context.
+//! A program at concrete shapes: kernels made ready, addresses decided. Owned by one context.
 
 use crate::device::{Memory, Space};
 use crate::error::{Error, Result};
@@ -6,6 +6,7 @@ use crate::knobs;
 use crate::network::dim::Binding;
 use crate::network::guard_pages;
 use crate::plan::arena::Placed;
+use crate::plan::build_jobs;
 use crate::plan::layout::Operand;
 use crate::plan::placement::place;
 use crate::plan::program::{Program, Step, operand};
@@ -17,7 +18,7 @@ use crate::runtime::dependencies;
 use crate::runtime::executable::Executable;
 use crate::runtime::graph_cache::GraphCache;
 use crate::runtime::hazards;
-use crate::runtime::prepare::{Prepared, instantiate, prepare};
+use crate::runtime::prepare::{PreparedProgram, finish_all, prepare, prepare_step};
 use crate::runtime::segment::{CallState, Launch, Segment};
 use crate::runtime::streams::CallerStream;
 use std::collections::HashSet;
@@ -66,27 +67,23 @@ pub struct KernelTime {
 }
 
 impl ProgramInstance {
-    /// Instantiates every kernel at these shapes. The arenas are made at the first run.
+    /// Makes every kernel ready at these shapes. The arenas are made at the first run.
     ///
     /// # Errors
     /// If a kernel can't serve these shapes; names the layer.
     pub fn new(program: Arc<Executable>, binding: &Binding, memory: &ContextMemory) -> Result<Self> {
-        let Prepared {
+        let PreparedProgram {
             program,
             mut places,
-            instances,
+            steps,
             threads,
         } = prepare(program, binding)?;
         let fixed = fixed_memory(&program, &places, binding, threads)?;
-        for (step, instance) in &instances {
-            let named = |e: Error| e.layer(describe(&program, &program.steps[*step]));
-            instance.ready().map_err(named)?;
-        }
-        let mut workspaces = vec![0; program.steps.len()];
+        let instances = finish_all(&program, steps, &places, binding, threads)?;
+        let mut sizes = vec![0; program.steps.len()];
         instances
             .iter()
-            .for_each(|(step, instance)| workspaces[*step] = instance.workspace());
-        let sizes = workspaces;
+            .for_each(|(step, instance)| sizes[*step] = instance.workspace);
         let workspaces = places.assign(&program, &sizes);
         let mut linker = Linker {
             program: &program,
@@ -353,7 +350,7 @@ impl ProgramInstance {
     pub fn implementations(&self) -> Vec<(usize, String)> {
         self.launches
             .iter()
-            .map(|launch| (launch.step, launch.instance.implementation()))
+            .map(|launch| (launch.step, launch.instance.implementation.clone()))
             .collect()
     }
 }
@@ -372,8 +369,8 @@ fn launch_segments(segments: &mut [Segment], state: &mut CallState, asynchronous
     all.try_for_each(|(at, segment)| segment.launch(state, asynchronous && at == last))
 }
 
-/// Instantiates what runs on a device once and lets it go, so that whatever a device compiles for these shapes is there
-/// when a call comes with such.
+/// Compiles what runs on a device, so that it is there when a call comes with these shapes. Plans of libraries, which no file
+/// keeps, are left to that call.
 ///
 /// # Errors
 /// If a kernel can't serve these shapes; names the layer.
@@ -383,12 +380,15 @@ pub fn rehearse(program: &Executable, binding: &Binding) -> Result<()> {
         .iter()
         .map(|slot| operand(&program.network, slot.tensor, slot.layout, binding));
     let places = place(program, operands.collect::<Result<Vec<_>>>()?);
+    let mut jobs = vec![];
     for (number, step) in program.steps.iter().enumerate() {
         if program.providers[step.provider].space() != Space::Host {
-            instantiate(program, number, &places, binding, program.threads)
-                .map_err(|e| e.layer(describe(program, step)))?;
+            let prepared = prepare_step(program, number, &places, binding, program.threads);
+            let prepared = prepared.map_err(|e| e.layer(describe(program, step)))?;
+            jobs.extend(prepared.into_iter().flat_map(|prepared| prepared.jobs));
         }
     }
+    build_jobs::run(jobs.into_iter().filter(|job| job.is_kept));
     Ok(())
 }
 

@@ -6,26 +6,26 @@ use crate::network::dim::Binding;
 use crate::plan::layout::Operand;
 use crate::plan::placement::{Placement, is_ahead, place};
 use crate::plan::program::{Program, Step, operand};
-use crate::plan::{Alias, Instance, Request};
+use crate::plan::{Alias, Instance, Prepared, Request, Tier, build_jobs};
 use crate::runtime::executable::Executable;
 use crate::runtime::instance::describe;
 use crate::runtime::reselect::Reselect;
 use std::sync::Arc;
 
-/// A program at concrete shapes: where its operands lie, and the instance of each step that has something to do.
-pub(super) struct Prepared {
+/// A program at concrete shapes: where its operands lie, and the kernel of each step that has something to do.
+pub(super) struct PreparedProgram {
     pub program: Arc<Executable>,
     pub places: Placement,
-    pub instances: Vec<(usize, Box<dyn Instance>)>,
+    pub steps: Vec<(usize, Prepared)>,
     pub threads: usize,
 }
 
-/// Instantiates the kernels of a program. Where some have a reference implementation alone in the forms that were chosen at
+/// Prepares the kernels of a program. Where some have a reference implementation alone in the forms that were chosen at
 /// other shapes, forms are chosen again.
 ///
 /// # Errors
 /// If a kernel can't serve these shapes; names the layer.
-pub(super) fn prepare(program: Arc<Executable>, binding: &Binding) -> Result<Prepared> {
+pub(super) fn prepare(program: Arc<Executable>, binding: &Binding) -> Result<PreparedProgram> {
     let mut prepared = as_it_is(program, binding)?;
     let mut reselect = Reselect::new(binding);
     while let Some(program) = reselect.better(&prepared)? {
@@ -38,7 +38,7 @@ pub(super) fn prepare(program: Arc<Executable>, binding: &Binding) -> Result<Pre
     Ok(prepared)
 }
 
-fn as_it_is(program: Arc<Executable>, binding: &Binding) -> Result<Prepared> {
+fn as_it_is(program: Arc<Executable>, binding: &Binding) -> Result<PreparedProgram> {
     let operands = program
         .slots
         .iter()
@@ -46,17 +46,17 @@ fn as_it_is(program: Arc<Executable>, binding: &Binding) -> Result<Prepared> {
     let operands = operands.collect::<Result<Vec<_>>>()?;
     let threads = threads_for(&program, &operands);
     let places = place(&program, operands);
-    let mut instances = vec![];
+    let mut steps = vec![];
     for step in (0..program.steps.len()).filter(|&step| !is_ahead(&program, step)) {
         interrupt::poll()?;
-        let made = instantiate(&program, step, &places, binding, threads)
+        let prepared = prepare_step(&program, step, &places, binding, threads)
             .map_err(|e| e.layer(describe(&program, &program.steps[step])))?;
-        instances.extend(made.map(|instance| (step, instance)));
+        steps.extend(prepared.map(|prepared| (step, prepared)));
     }
-    Ok(Prepared {
+    Ok(PreparedProgram {
         program,
         places,
-        instances,
+        steps,
         threads,
     })
 }
@@ -76,28 +76,46 @@ fn threads_for(program: &Program, operands: &[Operand]) -> usize {
     if short { 1 } else { program.threads }
 }
 
-/// Instantiates a step; `None` if there is nothing to do: no element to compute, or operands that lie in one another.
-pub(super) fn instantiate(
+/// Prepares the kernel of a step; `None` if there is nothing to do: no element to compute, or operands that lie in one another.
+pub(super) fn prepare_step(
     program: &Executable,
     step: usize,
     places: &Placement,
     binding: &Binding,
     threads: usize,
-) -> Result<Option<Box<dyn Instance>>> {
+) -> Result<Option<Prepared>> {
     let step = &program.steps[step];
+    with_request(program, step, places, binding, threads, |request| {
+        create(program, step, request).or_else(|error| {
+            let (tier, instance) = in_another_tactic(program, step, request, error)?;
+            Ok(Prepared::from(instance).with_tier(tier))
+        })
+    })
+    .transpose()
+}
+
+/// What `with` does with the request for the kernel of a step; `None` if there is nothing to do.
+fn with_request<T>(
+    program: &Executable,
+    step: &Step,
+    places: &Placement,
+    binding: &Binding,
+    threads: usize,
+    with: impl FnOnce(&Request) -> T,
+) -> Option<T> {
     let mut inputs: Vec<_> = step.inputs.iter().map(|&s| places.operands[s].clone()).collect();
     let mut outputs: Vec<_> = step.outputs.iter().map(|&s| places.operands[s].clone()).collect();
     if outputs.iter().all(Operand::is_empty) {
-        return Ok(None);
+        return None;
     }
     match step.kernel.alias() {
-        Alias::Reshape if places.shares(step.inputs[0], step.outputs[0]) => return Ok(None),
+        Alias::Reshape if places.shares(step.inputs[0], step.outputs[0]) => return None,
         Alias::Concat(_) => {
             for (operand, &slot) in inputs.iter_mut().zip(&step.inputs) {
                 operand.in_place = places.shares(slot, step.outputs[0]);
             }
             if inputs.iter().all(|o| o.in_place) {
-                return Ok(None);
+                return None;
             }
         }
         Alias::Split(..) => {
@@ -105,7 +123,7 @@ pub(super) fn instantiate(
                 operand.in_place = places.shares(slot, step.inputs[0]);
             }
             if outputs.iter().all(|o| o.in_place) {
-                return Ok(None);
+                return None;
             }
         }
         _ => {
@@ -114,20 +132,18 @@ pub(super) fn instantiate(
             }
         }
     }
-    let request = Request {
+    Some(with(&Request {
         form: &step.form,
         inputs: &inputs,
         outputs: &outputs,
         binding,
+        opt: &program.opt,
         threads,
-    };
-    create(program, step, &request)
-        .or_else(|error| in_another_tactic(program, step, &request, error))
-        .map(Some)
+    }))
 }
 
 /// A kernel that can't serve these shapes in its form, in the first tactic with the same layouts that can; the report says so.
-fn in_another_tactic(program: &Executable, step: &Step, request: &Request, error: Error) -> Result<Box<dyn Instance>> {
+fn in_another_tactic(program: &Executable, step: &Step, request: &Request, error: Error) -> Result<(Tier, Instance)> {
     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Memory) {
         return Err(error);
     }
@@ -141,25 +157,73 @@ fn in_another_tactic(program: &Executable, step: &Step, request: &Request, error
             form: &form,
             ..*request
         };
-        if let Ok(instance) = create(program, step, &request) {
+        let other = create(program, step, &request).and_then(|prepared| {
+            let tier = prepared.tier;
+            Ok((tier, finish(program, step, prepared, request.threads)?))
+        });
+        if let Ok((tier, instance)) = other {
             program.note_replacement(format!(
                 "{} runs as {} where its tactic {} does not serve the shapes of a call: {}",
                 describe(program, step),
-                instance.implementation(),
+                instance.implementation,
                 chosen.tactic,
                 error.message(),
             ));
-            return Ok(instance);
+            return Ok((tier, instance));
         }
     }
     Err(error)
 }
 
-/// Instantiates a kernel where its provider wants it made.
-pub(super) fn create(program: &Program, step: &Step, request: &Request) -> Result<Box<dyn Instance>> {
-    let mut instance = None;
+/// Prepares a kernel where its provider wants it made.
+pub(super) fn create(program: &Program, step: &Step, request: &Request) -> Result<Prepared> {
+    let mut prepared = None;
     program.providers[step.provider].run(request.threads, &mut || {
-        instance = Some(step.kernel.instantiate(request)?);
+        prepared = Some(step.kernel.prepare(request)?);
+        Ok(())
+    })?;
+    prepared.ok_or_else(|| Error::internal("the provider did not run the job"))
+}
+
+/// Makes the kernels of a program ready, after their jobs have run in parallel. One that fails runs in another tactic.
+///
+/// # Errors
+/// If one can't be made; names the layer.
+pub(super) fn finish_all(
+    program: &Executable,
+    mut steps: Vec<(usize, Prepared)>,
+    places: &Placement,
+    binding: &Binding,
+    threads: usize,
+) -> Result<Vec<(usize, Instance)>> {
+    let jobs = steps
+        .iter_mut()
+        .flat_map(|(_, prepared)| std::mem::take(&mut prepared.jobs));
+    build_jobs::run(jobs);
+    let finished = steps.into_iter().map(|(number, prepared)| {
+        interrupt::poll()?;
+        let step = &program.steps[number];
+        let another = |error| {
+            let replace = |request: &Request| in_another_tactic(program, step, request, error);
+            let other = with_request(program, step, places, binding, threads, replace);
+            other.unwrap_or_else(|| Err(Error::internal("a step without work was prepared")))
+        };
+        let instance = finish(program, step, prepared, threads)
+            .or_else(|error| another(error).map(|(_, instance)| instance))
+            .map_err(|e| e.layer(describe(program, step)))?;
+        Ok((number, instance))
+    });
+    finished.collect()
+}
+
+/// Makes a prepared kernel ready where its provider wants it made.
+pub(super) fn finish(program: &Program, step: &Step, prepared: Prepared, threads: usize) -> Result<Instance> {
+    if prepared.is_ready() {
+        return prepared.finish();
+    }
+    let (mut prepared, mut instance) = (Some(prepared), None);
+    program.providers[step.provider].run(threads, &mut || {
+        instance = prepared.take().map(Prepared::finish).transpose()?;
         Ok(())
     })?;
     instance.ok_or_else(|| Error::internal("the provider did not run the job"))

@@ -5,9 +5,9 @@ use crate::network::dim::Binding;
 use crate::plan::layout::Layout;
 use crate::plan::program::{SlotId, Step, operand};
 use crate::plan::reselect::{forms, is_far};
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Kernel, Prepared, Request, Tier};
 use crate::runtime::executable::Executable;
-use crate::runtime::prepare::{Prepared, create};
+use crate::runtime::prepare::{PreparedProgram, create};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -30,13 +30,13 @@ impl<'a> Reselect<'a> {
     ///
     /// # Errors
     /// If a tensor has no size.
-    pub fn better(&mut self, prepared: &Prepared) -> Result<Option<Arc<Executable>>> {
+    pub fn better(&mut self, prepared: &PreparedProgram) -> Result<Option<Arc<Executable>>> {
         let program = &prepared.program;
         let mut hopeful = false;
-        for (number, instance) in &prepared.instances {
+        for (number, in_its_form) in &prepared.steps {
             let step = &program.steps[*number];
             let alone = || program.forms(step).len() < 2;
-            if self.is_slow(prepared, step, &**instance)? && !alone() {
+            if self.is_slow(prepared, step, in_its_form.tier)? && !alone() {
                 hopeful |= self.look(prepared, step)?;
             }
         }
@@ -54,17 +54,16 @@ impl<'a> Reselect<'a> {
 
     /// Whether a step should have another form: it is on a reference implementation, or on a fallback that is not what was
     /// chosen, or was chosen far from these sizes.
-    fn is_slow(&self, prepared: &Prepared, step: &Step, instance: &dyn Instance) -> Result<bool> {
-        if !instance.is_library_fallback() || instance.is_reference() || is_far(&prepared.program, step, self.binding)?
-        {
-            return Ok(instance.is_reference() || instance.is_library_fallback());
+    fn is_slow(&self, prepared: &PreparedProgram, step: &Step, tier: Tier) -> Result<bool> {
+        if tier != Tier::LibraryFallback || is_far(&prepared.program, step, self.binding)? {
+            return Ok(tier != Tier::Specialised);
         }
-        let chosen = instance_of(prepared, step, &step.form, &prepared.program.opt);
-        Ok(chosen.is_ok_and(|chosen| !chosen.is_library_fallback()))
+        let chosen = in_form(prepared, step, &step.form, &prepared.program.opt);
+        Ok(chosen.is_ok_and(|chosen| chosen.tier != Tier::LibraryFallback))
     }
 
     /// Looks at all forms of the kernel of a step that is slow in its own; whether there is a better one.
-    fn look(&mut self, prepared: &Prepared, step: &Step) -> Result<bool> {
+    fn look(&mut self, prepared: &PreparedProgram, step: &Step) -> Result<bool> {
         let known = self.seen.remove(&address(&*step.kernel)).unwrap_or_default();
         let mut seen = HashMap::from([(step.form.clone(), true)]);
         let forms = prepared.program.forms(step).into_iter();
@@ -72,10 +71,9 @@ impl<'a> Reselect<'a> {
             let slow = match known.get(&form) {
                 Some(&slow) => slow,
                 // A form that does not fit these sizes is no better.
-                None => match instance_of(prepared, step, &form, self.binding) {
-                    Ok(instance) => instance.is_reference() || instance.is_library_fallback(),
-                    Err(_) => true,
-                },
+                None => {
+                    !in_form(prepared, step, &form, self.binding).is_ok_and(|other| other.tier == Tier::Specialised)
+                }
             };
             seen.insert(form, slow);
         }
@@ -90,7 +88,7 @@ fn address(kernel: &dyn Kernel) -> *const () {
 }
 
 /// The kernel of a step in another form.
-fn instance_of(prepared: &Prepared, step: &Step, form: &Form, binding: &Binding) -> Result<Box<dyn Instance>> {
+fn in_form(prepared: &PreparedProgram, step: &Step, form: &Form, binding: &Binding) -> Result<Prepared> {
     let program = &prepared.program;
     let operands = |slots: &[SlotId], layouts: &[Layout]| {
         let each = slots.iter().zip(layouts);
@@ -102,6 +100,7 @@ fn instance_of(prepared: &Prepared, step: &Step, form: &Form, binding: &Binding)
         inputs: &operands(&step.inputs, &form.inputs)?,
         outputs: &operands(&step.outputs, &form.outputs)?,
         binding,
+        opt: &program.opt,
         threads: prepared.threads,
     };
     create(program, step, &request)

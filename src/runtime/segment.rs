@@ -19,7 +19,7 @@ use std::time::Instant;
 pub(super) struct Launch {
     /// The step of the program that it runs.
     pub step: usize,
-    pub instance: Box<dyn Instance>,
+    pub instance: Instance,
     pub inputs: Vec<*const u8>,
     pub outputs: Vec<*mut u8>,
     pub workspace: *mut u8,
@@ -31,7 +31,7 @@ pub(super) struct Launch {
 
 impl Launch {
     /// A launch without addresses yet.
-    pub fn new(step: usize, instance: Box<dyn Instance>, addresses: Addresses, accesses: Accesses) -> Self {
+    pub fn new(step: usize, instance: Instance, addresses: Addresses, accesses: Accesses) -> Self {
         Self {
             step,
             instance,
@@ -68,7 +68,7 @@ impl Launch {
             false => Ok(()),
         };
         barrier
-            .and_then(|()| self.instance.run(&call))
+            .and_then(|()| self.instance.launch(&call))
             .map_err(|e| e.layer(describe(program, &program.steps[self.step])))
     }
 
@@ -116,7 +116,7 @@ impl Segment {
         for (at, launch) in launches.iter().enumerate() {
             let provider = program.lane(launch.step);
             let captures = streams.own(provider)?.capture().is_some();
-            let capturable = captures && !bound.contains(&at) && launch.instance.capturable();
+            let capturable = captures && !bound.contains(&at) && launch.instance.capturable;
             match segments.last_mut() {
                 Some(last) if last.provider == provider && last.capturable == capturable => {
                     last.launches.end = at + 1;
@@ -176,7 +176,7 @@ impl Segment {
         let program = state.program;
         let mut launches = state.launches[self.launches.clone()].iter();
         // Copies to and from the caller's arrays run no layer, and he captures them.
-        let odd = |launch: &&Launch| !launch.instance.capturable() && !program.steps[launch.step].layers.is_empty();
+        let odd = |launch: &&Launch| !launch.instance.capturable && !program.steps[launch.step].layers.is_empty();
         match launches.find(odd).map(|launch| &program.steps[launch.step]) {
             Some(step) => Err(Error::unsupported("the stream of the caller records what can't be recorded")
                 .layer(describe(program, step))
@@ -204,7 +204,7 @@ impl Segment {
             times.push(KernelTime {
                 step: launch.step,
                 nanoseconds: start.elapsed().as_nanos() as u64,
-                implementation: launch.instance.implementation(),
+                implementation: launch.instance.implementation.clone(),
             });
             Ok(())
         })

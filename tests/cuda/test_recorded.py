@@ -232,18 +232,17 @@ def test_a_recording_that_fails_is_given_up_and_reported(process: Process) -> No
 
 
 @pytest.mark.parametrize(
-    ("function", "status", "end"),
+    ("function", "status"),
     [
-        # Choosing between forms has tried again already.
-        ("cublasLtCreate", 3, "NoneType"),
-        ("cuModuleLoadData", OUT_OF_MEMORY, "NoneType"),
-        ("nvrtcCompileProgram", 1, "NoneType"),
-        # Engines are asked for when the chosen ones are built; the next build opens it.
-        ("cudnnCreate", 4003, "OutOfMemoryError"),
+        ("cublasLtCreate", 3),
+        ("cuModuleLoadData", OUT_OF_MEMORY),
+        ("nvrtcCompileProgram", 1),
+        ("cudnnCreate", 4003),
     ],
 )
-def test_what_could_not_be_opened_is_tried_again(fresh: Process, function: str, status: int, end: str) -> None:
-    assert fresh.run(jobs.refused_once, function, status, 0, 1) == [end]
+def test_what_could_not_be_opened_is_tried_again(fresh: Process, function: str, status: int) -> None:
+    # What fails while kernels are built in parallel is built again by the kernel that needs it.
+    assert fresh.run(jobs.refused_once, function, status, 0, 1) == ["NoneType"]
 
 
 @pytest.mark.parametrize("function", ["cuGraphLaunch", "cuStreamSynchronize"])

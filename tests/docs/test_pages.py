@@ -18,7 +18,7 @@ from tests.docs.blocks import PAGES, ROOT, blocks, name_of
 from tests.docs.run_page import NOT_RUN, fits
 
 #: What a block may be.
-LANGUAGES = {"console", "cpp", "python", "text", "toml"}
+LANGUAGES = {"console", "cpp", "python", "rust", "text", "toml"}
 #: For each page the reasons of its blocks that do not run.
 MARKED = {
     "docs/cli.md": ["it needs a GPU that TensorRT supports"],

@@ -15,7 +15,7 @@ use neurenix::network::dtype::DType;
 use neurenix::network::op::{OpDef, TensorType};
 use neurenix::network::{LayerId, Network, TensorId, reference};
 use neurenix::plan::layout::{Layout, Operand};
-use neurenix::plan::{Alias, Call, Candidate, Form, Instance, Job, Kernel, Offer, Provider};
+use neurenix::plan::{Alias, Call, Candidate, Form, Instance, Job, Kernel, Launcher, Offer, Prepared, Provider};
 use neurenix::plan::{Refusal, Request, Settings};
 use neurenix::runtime::bindings::ArrayAddress;
 use neurenix::runtime::streams::CallerStream;
@@ -291,7 +291,7 @@ impl Provider for Toy {
     fn transfer(&self) -> Option<Arc<dyn Kernel>> {
         self.far.map(|_| Arc::new(self.copy(true)) as Arc<dyn Kernel>)
     }
-    fn time(&self, _: &mut dyn Instance, _: &Request) -> Result<u64> {
+    fn time(&self, _: &mut Instance, _: &Request) -> Result<u64> {
         Ok(1000)
     }
     fn run(&self, _: usize, job: Job) -> Result<()> {
@@ -349,19 +349,26 @@ impl Kernel for ToyKernel {
         let takes = self.alias() != Alias::Reshape && !self.transfers;
         (takes, takes)
     }
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let too_large = |&most: &usize| request.form.tactic == 0 && request.outputs[0].shape[0] > most;
         if let Some(most) = self.largest_batch.filter(too_large) {
-            return Err(Error::unsupported("the batch is too large").expected(format!("at most {most}")));
+            let error = Error::unsupported("the batch is too large").expected(format!("at most {most}"));
+            // What a far device takes is seen when a kernel is compiled for it.
+            return match self.far {
+                None => Err(error),
+                Some(_) => Ok(Prepared::deferred(vec![], move || Err(error))),
+            };
         }
-        Ok(Box::new(ToyInstance {
+        let launcher = ToyInstance {
             kernel: Self {
                 fault: self.fault.filter(|_| request.form.tactic == 0),
                 ..self.clone()
             },
             inputs: request.inputs.to_vec(),
             output: request.outputs[0].clone(),
-        }))
+        };
+        let instance = Instance::new("reference", launcher).with_workspace(100);
+        Ok(instance.with_capturable(!self.transfers).into())
     }
 }
 
@@ -374,17 +381,8 @@ fn rows(operand: &Operand) -> (usize, usize) {
     )
 }
 
-impl Instance for ToyInstance {
-    fn implementation(&self) -> String {
-        "reference".into()
-    }
-    fn workspace(&self) -> usize {
-        100
-    }
-    fn capturable(&self) -> bool {
-        !self.kernel.transfers
-    }
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for ToyInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let this = self.clone();
         let inputs: Vec<_> = call.inputs.iter().map(|&from| self.near(from.addr())).collect();
         let (output, workspace) = (self.near(call.outputs[0].addr()), self.near(call.workspace.addr()));

@@ -1,12 +1,14 @@
 //! Kernels from source: compiled for the GPU at hand, kept in the user's cache directory, loaded once per process.
 
-use super::device::{Device, Function, HOPPER, Module};
+use super::device::{Arguments, Device, Function, Grid, HOPPER, Module};
+use super::library::driver::Handle;
 use super::library::nvrtc::nvrtc;
 use crate::error::Result;
 use crate::network::plugin::Source;
+use crate::plan::{BuildJob, Instance, Prepared};
 use crate::providers::common::kept::{Kept, Key};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What every kernel may use.
 const TYPES: &str = include_str!("../../../kernels/types.cuh");
@@ -36,6 +38,8 @@ fn each_entry_waits(source: &str) -> bool {
 pub struct Compiler {
     device: Arc<Device>,
     loaded: Mutex<HashMap<String, Slot>>,
+    /// The entry points that somebody holds, by the digest, the name, and the bytes of shared memory.
+    entries: Mutex<HashMap<(String, String, usize), Weak<Entry>>>,
 }
 
 /// A module; nothing if nobody compiled it yet, or that failed.
@@ -52,53 +56,84 @@ impl Compiler {
         Self {
             device,
             loaded: Mutex::default(),
+            entries: Mutex::default(),
         }
     }
 
-    /// A kernel out of a source, which may use so many bytes of shared memory that the launch asks for.
-    ///
-    /// # Errors
-    /// If it does not compile, or the GPU refuses it.
-    pub fn function(&self, source: &str, name: &str, shared_bytes: usize) -> Result<Function> {
+    /// An entry point of a source, which may use so many bytes of shared memory that the launch asks for.
+    pub fn entry(self: &Arc<Self>, source: &str, name: &str, shared_bytes: usize) -> EntryPoint {
         let source = format!("{TYPES}\n{source}");
         let waits = self.device.capability >= HOPPER && each_entry_waits(&source);
-        self.module(&source, self.options(), waits)?
-            .function(name, shared_bytes)
+        self.entry_of(source, self.options(), waits, (name, shared_bytes))
     }
 
-    /// A kernel out of a source that is not ours: it sees nothing of ours, and is started when what is before it is done.
-    ///
-    /// # Errors
-    /// As [`Compiler::function`].
-    pub fn brought(&self, source: &Source) -> Result<Function> {
+    /// That of a source that is not ours: it sees nothing of ours, and is started when what is before it is done.
+    pub fn brought(self: &Arc<Self>, source: &Source) -> EntryPoint {
         let mut options = self.options();
         options.extend(source.include_paths.iter().map(|path| format!("--include-path={path}")));
-        self.module(&source.code, options, false)?
-            .function(&source.entry, source.shared_bytes)
+        self.entry_of(
+            source.code.clone(),
+            options,
+            false,
+            (&source.entry, source.shared_bytes),
+        )
     }
 
-    fn module(&self, source: &str, options: Vec<String>, waits: bool) -> Result<Arc<Module>> {
-        let version = nvrtc()?.version();
-        let key = Key::default().add(version).add(options.join(" ")).add(source).text();
-        let slot = lock(&self.loaded).entry(key.clone()).or_default().clone();
+    fn entry_of(
+        self: &Arc<Self>,
+        source: String,
+        options: Vec<String>,
+        waits: bool,
+        (name, shared_bytes): (&str, usize),
+    ) -> EntryPoint {
+        // Without the library nothing compiles, and the key is of no use.
+        let version = nvrtc().map_or(String::new(), |nvrtc| nvrtc.version().to_string());
+        let key = Key::default().add(version).add(options.join(" ")).add(&source).text();
+        let mut entries = lock(&self.entries);
+        let held = entries.entry((key.clone(), name.into(), shared_bytes)).or_default();
+        if let Some(entry) = held.upgrade() {
+            return EntryPoint(entry);
+        }
+        let entry = Arc::new(Entry {
+            compiler: self.clone(),
+            key,
+            source: Mutex::new(source),
+            options,
+            waits,
+            name: name.into(),
+            shared_bytes,
+            function: OnceLock::new(),
+        });
+        *held = Arc::downgrade(&entry);
+        EntryPoint(entry)
+    }
+
+    fn module(&self, key: &str, source: &str, options: &[String], waits: bool) -> Result<Arc<Module>> {
+        let slot = lock(&self.loaded).entry(key.into()).or_default().clone();
         // Held while it compiles: who wants the same module waits for it, and does not compile it too. Others go on:
         // NVRTC and the driver take calls from several threads at once.
         let mut slot = lock(&slot);
         if let Some(module) = &*slot {
             return Ok(module.clone());
         }
-        let code = match CUBINS.read(&key).ok().flatten() {
+        let code = match CUBINS.read(key).ok().flatten() {
             Some(code) => code,
             None => {
-                let code = nvrtc()?.compile(source, &options)?;
+                let code = nvrtc()?.compile(source, options)?;
                 // Without a cache the next process compiles again, and that is all.
-                let _ = CUBINS.write(&key, &code);
+                let _ = CUBINS.write(key, &code);
                 code
             }
         };
         let module = Arc::new(self.device.load(&code, waits)?);
         *slot = Some(module.clone());
         Ok(module)
+    }
+
+    fn is_loaded(&self, key: &str) -> bool {
+        let slot = lock(&self.loaded).get(key).cloned();
+        // One that is locked is being compiled.
+        slot.is_some_and(|slot| slot.try_lock().is_ok_and(|module| module.is_some()))
     }
 
     fn options(&self) -> Vec<String> {
@@ -111,6 +146,97 @@ impl Compiler {
             "--extra-device-vectorization".into(),
         ]
     }
+}
+
+/// A kernel of a source, which is compiled by a job, or when it is first needed.
+#[derive(Clone)]
+pub struct EntryPoint(Arc<Entry>);
+
+struct Entry {
+    compiler: Arc<Compiler>,
+    /// The digest of what it is compiled from.
+    key: String,
+    /// Let go of when it is compiled.
+    source: Mutex<String>,
+    options: Vec<String>,
+    waits: bool,
+    name: String,
+    shared_bytes: usize,
+    function: OnceLock<Function>,
+}
+
+impl EntryPoint {
+    /// The GPU that it runs on.
+    pub fn device(&self) -> &Device {
+        &self.0.compiler.device
+    }
+
+    /// The kernel, compiled if it is not yet.
+    ///
+    /// # Errors
+    /// If it does not compile, or the GPU refuses it.
+    pub fn compile(&self) -> Result<&Function> {
+        let Entry {
+            compiler,
+            key,
+            source,
+            options,
+            waits,
+            name,
+            shared_bytes,
+            function,
+        } = &*self.0;
+        if let Some(compiled) = function.get() {
+            return Ok(compiled);
+        }
+        let mut source = lock(source);
+        if let Some(compiled) = function.get() {
+            return Ok(compiled);
+        }
+        let compiled = compiler
+            .module(key, &source, options, *waits)?
+            .function(name, *shared_bytes)?;
+        *source = String::new();
+        Ok(function.get_or_init(|| compiled))
+    }
+
+    /// What compiles it, unless that was done in this process.
+    fn job(&self) -> Option<BuildJob> {
+        let entry = self.clone();
+        // What went wrong is found again by who needs it.
+        let job = move || _ = entry.compile();
+        (!self.0.compiler.is_loaded(&self.0.key)).then(|| BuildJob::compilation(self.0.key.clone(), job))
+    }
+
+    /// As [`Function::launch`].
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there, and those of the compiler.
+    pub unsafe fn launch(&self, grid: Grid, arguments: &Arguments, stream: Handle) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.compile()?.launch(grid, arguments, stream) }
+    }
+}
+
+/// An instance that launches these kernels, which are compiled before.
+pub fn compiled(entries: impl IntoIterator<Item = EntryPoint>, instance: Instance) -> Prepared {
+    compiled_then(entries, || Ok(instance))
+}
+
+/// What `make` makes when these kernels are compiled.
+pub fn compiled_then(
+    entries: impl IntoIterator<Item = EntryPoint>,
+    make: impl FnOnce() -> Result<Instance> + Send + 'static,
+) -> Prepared {
+    let entries: Vec<EntryPoint> = entries.into_iter().collect();
+    let jobs = entries.iter().filter_map(EntryPoint::job).collect();
+    Prepared::deferred(jobs, move || {
+        entries.iter().try_for_each(|entry| entry.compile().map(|_| ()))?;
+        make()
+    })
 }
 
 #[cfg(test)]

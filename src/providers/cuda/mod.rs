@@ -214,7 +214,7 @@ impl Provider for Cuda {
     /// In a graph, as it will run: launched one by one, the gaps between launches would hide the differences. What takes so long
     /// that they hide nothing is launched without one: engines of cuDNN that launch a kernel for each group make graphs which the
     /// driver takes seconds to instantiate. The operands of neighbouring launches differ, so that no cache holds them.
-    fn time(&self, instance: &mut dyn Instance, request: &Request) -> Result<u64> {
+    fn time(&self, instance: &mut Instance, request: &Request) -> Result<u64> {
         const MOST_SETS: usize = 16;
         const LAUNCHES: usize = 16;
         const REPEATS: usize = 3;
@@ -225,14 +225,14 @@ impl Provider for Cuda {
         let set: usize = all().map(|operand| operand.bytes().next_multiple_of(ALIGNMENT)).sum();
         let sets = (2 * self.gpu.device.l2_bytes / set.max(1) + 1).min(MOST_SETS);
         let memory = self.gpu.device.allocate(set * sets)?;
-        let workspace = self.gpu.device.allocate(instance.workspace())?;
+        let workspace = self.gpu.device.allocate(instance.workspace)?;
         let stream = self.gpu.device.stream()?;
         self.gpu.device.fill(&memory, PATTERN, &stream)?;
         let mut launch = |number: usize, stream: &dyn Stream| {
             let mut at = number % sets * set;
             let inputs = Self::lay(memory.address(), request.inputs, &mut at);
             let outputs = Self::lay(memory.address(), request.outputs, &mut at);
-            instance.run(&Call {
+            instance.launch(&Call {
                 inputs: &inputs.into_iter().map(<*mut u8>::cast_const).collect::<Vec<_>>(),
                 outputs: &outputs,
                 workspace: workspace.address(),

@@ -4,9 +4,9 @@ pub mod library;
 
 use crate::error::Result;
 use crate::network::ops::plugin;
-use crate::network::plugin::{Device, Plugin, Prepared, Run, Shaped, blame};
+use crate::network::plugin::{Device, Plugin, Run, Shaped, blame};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{self, Call, Candidate, Form, Instance, Kernel, Request};
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::common::{Answer, Why};
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub fn offer(scope: &Scope, device: Device) -> Answer {
 /// The layer on what `make` gets ready for a request.
 pub fn kernel<M>(scope: &Scope, port: Port, make: M) -> Vec<Candidate>
 where
-    M: Fn(&Port, &Request) -> Result<Box<dyn Instance>> + Send + Sync + 'static,
+    M: Fn(&Port, &Request) -> Result<plan::Prepared> + Send + Sync + 'static,
 {
     let inputs = port.inputs.clone();
     vec![scope.alone(Ported { port, make }, &inputs)]
@@ -88,7 +88,7 @@ struct Ported<M> {
 
 impl<M> Kernel for Ported<M>
 where
-    M: Fn(&Port, &Request) -> Result<Box<dyn Instance>> + Send + Sync,
+    M: Fn(&Port, &Request) -> Result<plan::Prepared> + Send + Sync,
 {
     fn name(&self) -> String {
         format!("Plugin {}", self.port.plugin.identity())
@@ -107,56 +107,31 @@ where
         false
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<plan::Prepared> {
         (self.make)(&self.port, request).map_err(blame(&self.port.plugin.identity()))
     }
 }
 
-fn called(port: &Port, device: Device, request: &Request) -> Result<Box<dyn Instance>> {
+fn called(port: &Port, device: Device, request: &Request) -> Result<plan::Prepared> {
     let (inputs, outputs) = (shaped(request.inputs), shaped(request.outputs));
-    let prepared = port.plugin.prepare(device, &inputs, &outputs)?;
-    Ok(Box::new(CalledInstance {
-        plugin: port.plugin.clone(),
-        workspace: prepared.workspace(),
-        capturable: device == Device::Cpu || prepared.is_capturable(),
-        pdl_wait_inputs: if device == Device::Cpu { usize::MAX } else { 0 },
-        prepared,
-    }))
-}
-
-struct CalledInstance {
-    plugin: Arc<dyn Plugin>,
-    workspace: usize,
-    capturable: bool,
-    /// What libraries launch in a plugin on a GPU, and when that reads, is not known.
-    pdl_wait_inputs: usize,
-    prepared: Box<dyn Prepared>,
-}
-
-impl Instance for CalledInstance {
-    fn workspace(&self) -> usize {
-        self.workspace
-    }
-
-    fn implementation(&self) -> String {
-        "the plugin's own code".into()
-    }
-
-    fn capturable(&self) -> bool {
-        self.capturable
-    }
-
-    fn pdl_wait_inputs(&self) -> usize {
-        self.pdl_wait_inputs
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+    let mut prepared = port.plugin.prepare(device, &inputs, &outputs)?;
+    let on_host = device == Device::Cpu;
+    let (workspace, capturable) = (prepared.workspace(), on_host || prepared.is_capturable());
+    let plugin = port.plugin.clone();
+    let launch = move |call: &Call| {
         let run = Run {
             inputs: call.inputs,
             outputs: call.outputs,
             workspace: call.workspace,
             stream: call.stream,
         };
-        self.prepared.run(&run).map_err(blame(&self.plugin.identity()))
-    }
+        prepared.run(&run).map_err(blame(&plugin.identity()))
+    };
+    let instance = Instance::new("the plugin's own code", launch).with_workspace(workspace);
+    // What libraries launch in a plugin on a GPU, and when that reads, is not known.
+    let wait_inputs = if on_host { usize::MAX } else { 0 };
+    Ok(instance
+        .with_capturable(capturable)
+        .with_wait_inputs(wait_inputs)
+        .into())
 }

@@ -8,7 +8,7 @@ use super::runtime::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::plan::layout::Operand;
-use crate::plan::{Call, Instance};
+use crate::plan::{Call, Launcher};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -25,8 +25,6 @@ pub struct Contexts {
     pub(super) outputs: Vec<Operand>,
     /// Bytes of scratch memory.
     pub(super) memory: usize,
-    /// Whether what they put into a stream can be recorded.
-    pub(super) capturable: bool,
     /// One that has not run.
     pub(super) cold: Option<Context>,
     /// Those that ran, and are in no recording.
@@ -37,26 +35,8 @@ pub struct Contexts {
     pub(super) ran: bool,
 }
 
-impl Instance for Contexts {
-    fn workspace(&self) -> usize {
-        self.memory
-    }
-
-    fn implementation(&self) -> String {
-        let profiles = self.region.engine().map_or(1, |engine| engine.profiles());
-        format!("TensorRT's plan, profile {} of {profiles}", self.profile)
-    }
-
-    fn capturable(&self) -> bool {
-        self.capturable
-    }
-
-    /// What its kernels wait for is not known.
-    fn pdl_wait_inputs(&self) -> usize {
-        0
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Contexts {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         // SAFETY: the planner's stream is a stream of this GPU, and outlives the call.
         let stream = unsafe { self.region.gpu.device().adopt(call.stream) };
         if stream.is_capturing() {

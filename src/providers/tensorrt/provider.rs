@@ -95,7 +95,7 @@ impl Provider for TensorRt {
     }
 
     /// Recorded where that goes, as it will run. A region's own activations leave no cache as it was between its runs.
-    fn time(&self, instance: &mut dyn Instance, request: &Request) -> Result<u64> {
+    fn time(&self, instance: &mut Instance, request: &Request) -> Result<u64> {
         const REPEATS: usize = 5;
         /// A small number in each floating-point type; integers may be indices, and are 0.
         const PATTERN: u8 = 0x3c;
@@ -109,7 +109,7 @@ impl Provider for TensorRt {
         };
         let fill_all = |operands: &[Operand]| operands.iter().map(fill).collect::<Result<Vec<_>>>();
         let (inputs, outputs) = (fill_all(request.inputs)?, fill_all(request.outputs)?);
-        let workspace = device.allocate(instance.workspace())?;
+        let workspace = device.allocate(instance.workspace)?;
         let inputs: Vec<_> = inputs
             .iter()
             .map(|memory| (memory, memory.address().cast_const()))
@@ -117,9 +117,9 @@ impl Provider for TensorRt {
         let outputs: Vec<_> = outputs.iter().map(|memory| (memory, memory.address())).collect();
         let (from, to) = (inputs.iter().map(|(_, at)| *at), outputs.iter().map(|(_, at)| *at));
         let (from, to): (Vec<_>, Vec<_>) = (from.collect(), to.collect());
-        let capturable = instance.capturable();
+        let capturable = instance.capturable;
         let mut launch = |stream: &dyn Stream| {
-            instance.run(&Call {
+            instance.launch(&Call {
                 inputs: &from,
                 outputs: &to,
                 workspace: workspace.address(),

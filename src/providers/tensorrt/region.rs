@@ -5,7 +5,7 @@ use super::runtime::{Context, Engine, IoTensor};
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Instance, Kernel, Prepared, Request};
 use crate::providers::common::scope::uniform_forms;
 use crate::providers::cuda::Cuda;
 use std::sync::Arc;
@@ -186,22 +186,33 @@ impl Kernel for RegionKernel {
         self.0.engine().ok()?.layers().ok()
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let region = self.0.clone();
         let profile = region.profile(request.inputs)?;
-        let mut first = region.context(profile, request.inputs, request.outputs)?;
-        let stream = region.gpu.device().stream()?;
-        Ok(Box::new(Contexts {
-            memory: first.memory()?,
-            capturable: first.capturable(stream.raw()),
-            cold: Some(first),
-            warm: vec![],
-            spent: vec![],
-            ran: false,
-            profile,
-            inputs: request.inputs.to_vec(),
-            outputs: request.outputs.to_vec(),
-            region,
+        let (inputs, outputs) = (request.inputs.to_vec(), request.outputs.to_vec());
+        Ok(Prepared::deferred(vec![], move || {
+            instance(region, profile, inputs, outputs)
         }))
     }
+}
+
+fn instance(region: Arc<Region>, profile: usize, inputs: Vec<Operand>, outputs: Vec<Operand>) -> Result<Instance> {
+    let mut first = region.context(profile, &inputs, &outputs)?;
+    let stream = region.gpu.device().stream()?;
+    let how = format!("TensorRT's plan, profile {profile} of {}", region.engine()?.profiles());
+    let (memory, capturable) = (first.memory()?, first.capturable(stream.raw()));
+    let contexts = Contexts {
+        memory,
+        cold: Some(first),
+        warm: vec![],
+        spent: vec![],
+        ran: false,
+        profile,
+        inputs,
+        outputs,
+        region,
+    };
+    let instance = Instance::new(how, contexts).with_workspace(memory);
+    // What its kernels wait for is not known.
+    Ok(instance.with_capturable(capturable).with_wait_inputs(0))
 }

@@ -7,7 +7,7 @@ use super::{Answer, Why};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request};
 
 /// Slice and Pad where a start, an amount or the value to fill with is computed by the network.
 pub fn offer(scope: &Scope) -> Answer {
@@ -70,12 +70,15 @@ impl Kernel for Bounds {
         uniform_forms(&[Layout::Plain], self.inputs, 1)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        Ok(Box::new(BoundsInstance {
-            kernel: self.clone(),
-            inputs: request.inputs.to_vec(),
-            to: request.outputs[0].clone(),
-        }))
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
+        Ok(Prepared::new(
+            "strided copy, made out at each run",
+            BoundsInstance {
+                kernel: self.clone(),
+                inputs: request.inputs.to_vec(),
+                to: request.outputs[0].clone(),
+            },
+        ))
     }
 }
 
@@ -119,13 +122,9 @@ impl BoundsInstance {
     }
 }
 
-impl Instance for BoundsInstance {
-    fn implementation(&self) -> String {
-        "strided copy, made out at each run".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
-        Mover::new("strided copy", self.moves(call)?).run(call)
+impl Launcher for BoundsInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
+        Mover::new(self.moves(call)?).launch(call)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::network::ops::pad;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Kernel, Prepared, Request};
 use std::ops::Range;
 
 /// Slice, Pad, Expand and Tile where the shapes determine the boxes.
@@ -120,7 +120,7 @@ impl Kernel for Boxes {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (from, to) = (&request.inputs[0], &request.outputs[0]);
         let mut moves = zero_padding(0, to);
         moves.extend(match &self.rule {
@@ -138,7 +138,7 @@ impl Kernel for Boxes {
             }
             Rule::Expand | Rule::Tile => repeated(from, to)?,
         });
-        Ok(Box::new(Mover::new("strided copy", moves)))
+        Ok(Prepared::new("strided copy", Mover::new(moves)))
     }
 }
 

@@ -7,7 +7,7 @@ use super::scope::{Scope, uniform_forms};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::plan::layout::Layout;
-use crate::plan::{Alias, Form, Instance, Kernel, Request};
+use crate::plan::{Alias, Form, Kernel, Prepared, Request};
 
 /// Concat in every layout.
 pub fn offer(scope: &Scope) -> Answer {
@@ -53,7 +53,7 @@ impl Kernel for Concat {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let to = &request.outputs[0];
         let mut moves = zero_padding(0, to);
         let mut start = 0;
@@ -68,6 +68,6 @@ impl Kernel for Concat {
             }
             start += from.shape[self.axis] as isize;
         }
-        Ok(Box::new(Mover::new("strided copy", moves)))
+        Ok(Prepared::new("strided copy", Mover::new(moves)))
     }
 }

@@ -1,7 +1,7 @@
 //! Convolutions and transposed convolutions with bias, residual and activations, on oneDNN.
 
 use super::chain::{self, Channels};
-use super::primitive::Nothing;
+use super::primitive::nothing;
 use super::scope::Scope;
 use super::weighted::{Weighted, lengthened};
 use super::{Answer, Why};
@@ -11,7 +11,7 @@ use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::ops::{conv, conv_transpose};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::cpu::handle::{self, Desc};
 
 /// Conv and ConvTranspose with as much of what follows as the primitive can do, longest first.
@@ -94,7 +94,7 @@ impl Conv {
     }
 
     /// The instance for an input without elements: bias, operands and activations are all that there is.
-    fn of_zeros(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn of_zeros(&self, request: &Request) -> Result<Prepared> {
         let (src, dst) = (&request.inputs[0], &request.outputs[0]);
         // Every channel of the result is a sum over channels of the input, of which one is enough.
         let mut one = Operand::dense(src.dtype, lengthened(&src.shape), src.layout);
@@ -166,10 +166,10 @@ impl Kernel for Conv {
         self.weighted.in_place()
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (src, dst) = (&request.inputs[0], &request.outputs[0]);
         if dst.elements() == 0 {
-            return Ok(Box::new(Nothing));
+            return Ok(nothing());
         }
         if src.is_empty() {
             return self.of_zeros(request);

@@ -4,7 +4,7 @@ use super::parallel::{self, Shared};
 use super::transpose_tile::transpose_tile;
 use crate::error::Result;
 use crate::network::array::Array;
-use crate::plan::{Call, Instance};
+use crate::plan::{Call, Launcher};
 use std::ops::Range;
 
 /// One axis of a copy, in elements.
@@ -228,16 +228,15 @@ unsafe fn turn(size: usize, rows: Axis, columns: Axis, row: usize, column: usize
     }
 }
 
-/// An instance that only moves data.
+/// What only moves data.
 pub struct Mover {
-    name: &'static str,
     moves: Vec<Prepared>,
     bytes: usize,
 }
 
 impl Mover {
-    /// An instance that does these copies, which write different elements.
-    pub fn new(name: &'static str, moves: Vec<Move>) -> Self {
+    /// What does these copies, which write different elements.
+    pub fn new(moves: Vec<Move>) -> Self {
         let moves: Vec<_> = moves.into_iter().filter_map(Move::prepare).collect();
         let bytes = |m: &Prepared| {
             let inner = match m.inner {
@@ -248,19 +247,14 @@ impl Mover {
             inner * m.units
         };
         Self {
-            name,
             bytes: moves.iter().map(bytes).sum(),
             moves,
         }
     }
 }
 
-impl Instance for Mover {
-    fn implementation(&self) -> String {
-        self.name.into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Mover {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let call = Shared(call);
         for one in &self.moves {
             let work = |range: Range<usize>| {

@@ -12,7 +12,7 @@ use crate::network::dtype::DType;
 use crate::network::ops::conv;
 use crate::network::ops::spatial::Window;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::{convert, multiversion};
 use half::{bf16, f16};
 
@@ -69,19 +69,23 @@ impl Kernel for Deformed {
         uniform_forms(&[Layout::Plain], count, 1)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (w, out) = (&request.inputs[1], &request.outputs[0].shape);
         let taps = self.window.kernel.iter().product::<i64>() as usize;
         let rows = request.inputs[0].shape[1] * taps + out[1];
         let blocks = out[0] * (out[2] * out[3]).div_ceil(PLACES);
-        Ok(Box::new(DeformedInstance {
+        let launcher = DeformedInstance {
             scratch: Scratch::new(rows * PLACES * 4, request.threads, blocks),
             rule: self.clone(),
             inputs: request.inputs.to_vec(),
             out: request.outputs[0].shape.clone(),
             // f32 is read where it lies.
             weights: Buffer::try_zeroed(if w.dtype == DType::Float32 { 0 } else { w.elements() * 4 })?,
-        }))
+        };
+        let workspace = launcher.scratch.workspace();
+        Ok(Instance::new("what the taps read as a matrix", launcher)
+            .with_workspace(workspace)
+            .into())
     }
 }
 
@@ -144,16 +148,8 @@ multiversion! {
     }
 }
 
-impl Instance for DeformedInstance {
-    fn implementation(&self) -> String {
-        "what the taps read as a matrix".into()
-    }
-
-    fn workspace(&self) -> usize {
-        self.scratch.workspace()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for DeformedInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let weights = match self.weights.len() {
             0 => call.inputs[1].cast(),
             _ => {

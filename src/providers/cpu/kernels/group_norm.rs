@@ -10,7 +10,7 @@ use crate::network::array::Array;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::{Isa, convert, map1, multiversion};
 use std::ops::Range;
 
@@ -68,7 +68,7 @@ impl Kernel for GroupNorm {
         vec![(0, 0)]
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let x = request.inputs[0].clone();
         let channels = x.shape[1];
         let groups = self.groups.unwrap_or(channels);
@@ -82,13 +82,17 @@ impl Kernel for GroupNorm {
         } else {
             0
         };
-        Ok(Box::new(GroupNormInstance {
+        let launcher = GroupNormInstance {
             groups,
             norm: self.clone(),
             places,
             scratch: Scratch::new(bytes, request.threads, x.shape[0] * groups),
             x,
-        }))
+        };
+        let workspace = launcher.scratch.workspace();
+        Ok(Instance::new(format!("groups {:?}", Isa::here()), launcher)
+            .with_workspace(workspace)
+            .into())
     }
 }
 
@@ -102,16 +106,8 @@ struct GroupNormInstance {
     scratch: Scratch,
 }
 
-impl Instance for GroupNormInstance {
-    fn implementation(&self) -> String {
-        format!("groups {:?}", Isa::here())
-    }
-
-    fn workspace(&self) -> usize {
-        self.scratch.workspace()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for GroupNormInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (call, this) = (Shared(call), &*self);
         if this.x.elements() == 0 {
             return Ok(());

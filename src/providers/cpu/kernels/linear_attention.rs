@@ -10,7 +10,7 @@ use crate::network::dtype::DType;
 use crate::network::ops::attention;
 use crate::network::ops::linear_attention::{Extents, Rule, heads, rule};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::{Isa, Vector, convert, map1, math, multiversion};
 use std::ops::Range;
 
@@ -69,12 +69,12 @@ impl Kernel for LinearAttention {
         uniform_forms(&[Layout::Plain], self.slots.iter().flatten().count(), 2)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let operands = self.slots.map(|slot| slot.map(|i| (i, request.inputs[i].clone())));
         let last = |i: usize| operands[i].as_ref().map_or(0, |(_, operand)| operand.shape[2]);
         let (y, state) = (&request.outputs[0], &request.outputs[1]);
         let extents = Extents::new(self.heads, y.shape[1], &state.shape, [last(DECAY), last(BETA)]);
-        Ok(Box::new(LinearAttentionInstance {
+        let launcher = LinearAttentionInstance {
             rule: self.rule,
             // Without numbers in a key the results are 0, whatever they are multiplied by.
             scale: attention::scale(self.scale, extents.size.max(1) as i64) as f32,
@@ -87,7 +87,11 @@ impl Kernel for LinearAttention {
             operands,
             y: y.clone(),
             state: state.clone(),
-        }))
+        };
+        let workspace = launcher.scratch.workspace();
+        Ok(Instance::new(format!("columns of states {:?}", Isa::here()), launcher)
+            .with_workspace(workspace)
+            .into())
     }
 }
 
@@ -139,16 +143,8 @@ impl Lines {
     }
 }
 
-impl Instance for LinearAttentionInstance {
-    fn implementation(&self) -> String {
-        format!("columns of states {:?}", Isa::here())
-    }
-
-    fn workspace(&self) -> usize {
-        self.scratch.workspace()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for LinearAttentionInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (this, call, x) = (&*self, Shared(call), self.extents);
         let blocks = x.v_size.div_ceil(COLUMNS);
         let work = x.tokens.max(1) * x.size.max(1) * COLUMNS;

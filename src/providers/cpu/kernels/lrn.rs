@@ -7,7 +7,7 @@ use super::scratch::Scratch;
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::{convert, map1, map2, math, multiversion};
 use std::ops::Range;
 
@@ -64,10 +64,10 @@ impl Kernel for Lrn {
         }]
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let x = request.inputs[0].clone();
         let (channels, places) = (x.shape[1], x.shape[2..].iter().product::<usize>());
-        Ok(Box::new(LrnInstance {
+        let launcher = LrnInstance {
             lrn: *self,
             scratch: Scratch::new(
                 channels * PLACES * 4,
@@ -75,7 +75,11 @@ impl Kernel for Lrn {
                 x.shape[0] * places.div_ceil(PLACES),
             ),
             x,
-        }))
+        };
+        let workspace = launcher.scratch.workspace();
+        Ok(Instance::new("columns of channels", launcher)
+            .with_workspace(workspace)
+            .into())
     }
 }
 
@@ -86,16 +90,8 @@ struct LrnInstance {
     scratch: Scratch,
 }
 
-impl Instance for LrnInstance {
-    fn implementation(&self) -> String {
-        "columns of channels".into()
-    }
-
-    fn workspace(&self) -> usize {
-        self.scratch.workspace()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for LrnInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (channels, places) = self.image();
         let blocks = places.div_ceil(PLACES);
         let (this, call) = (&*self, Shared(call));

@@ -2,14 +2,14 @@
 
 use super::Answer;
 use super::chain::{self, Channels};
-use super::primitive::{Nothing, Source};
+use super::primitive::{Source, nothing};
 use super::scope::Scope;
 use super::weighted::{Weighted, lengthened};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::cpu::handle::{Desc, Matmul as Spec};
 
 /// MatMul with as much of what follows as the primitive can do, longest first.
@@ -93,10 +93,10 @@ impl Kernel for MatMul {
         self.weighted.in_place()
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (a, result) = (&request.inputs[0], &request.outputs[0]);
         if result.elements() == 0 {
-            return Ok(Box::new(Nothing));
+            return Ok(nothing());
         }
         let b = self.weighted.weights_shape(request);
         let shapes = self.shapes(&lengthened(&a.shape), &lengthened(b), &result.shape);

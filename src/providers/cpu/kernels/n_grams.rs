@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::network::array::require;
 use crate::network::ops::tf_idf_vectorizer::Pool;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::convert;
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,15 +46,18 @@ impl Kernel for Grams {
         uniform_forms(&[Layout::Plain], 1, 1)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         // Each thread counts in a row of its own, and holds one of the input's.
         let row = request.inputs[0].shape.last().copied().unwrap_or(1) + self.pool.width();
         require(row.saturating_mul(size_of::<f64>() * request.threads))?;
-        Ok(Box::new(Counting {
-            pool: self.pool.clone(),
-            x: request.inputs[0].clone(),
-            y: request.outputs[0].clone(),
-        }))
+        Ok(Prepared::new(
+            "table of n-grams",
+            Counting {
+                pool: self.pool.clone(),
+                x: request.inputs[0].clone(),
+                y: request.outputs[0].clone(),
+            },
+        ))
     }
 }
 
@@ -64,12 +67,8 @@ struct Counting {
     y: Operand,
 }
 
-impl Instance for Counting {
-    fn implementation(&self) -> String {
-        "table of n-grams".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Counting {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (this, call) = (&*self, Shared(call));
         let length = this.x.shape.last().copied().unwrap_or(1);
         let rows = this.y.elements() / this.pool.width().max(1);

@@ -9,7 +9,7 @@ use crate::network::array::Array;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::{Isa, Vector, convert, map1, map2, multiversion};
 use std::ops::Range;
 use std::sync::Arc;
@@ -107,14 +107,14 @@ impl Kernel for Norm {
         vec![(0, 0)]
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let whole = request.outputs[0].elements();
         let fits = |operand: &Operand| operand.elements() == whole;
         if !request.inputs.iter().all(fits) || !whole.is_multiple_of(self.length.max(1)) {
             return Err(Error::internal("the operands of a normalization differ in shape"));
         }
         let rows = whole / self.length.max(1);
-        Ok(Box::new(NormInstance {
+        let launcher = NormInstance {
             rows,
             scratch: Scratch::new(self.length * 8, request.threads, rows),
             length: self.length,
@@ -124,7 +124,11 @@ impl Kernel for Norm {
             sides: self.sides.clone(),
             added: self.added,
             keeps_sum: self.keeps_sum,
-        }))
+        };
+        let workspace = launcher.scratch.workspace();
+        Ok(Instance::new(format!("rows {:?}", Isa::here()), launcher)
+            .with_workspace(workspace)
+            .into())
     }
 }
 
@@ -144,16 +148,8 @@ struct NormInstance {
 /// Elements that a thread should at least do.
 const GRAIN: usize = 4096;
 
-impl Instance for NormInstance {
-    fn implementation(&self) -> String {
-        format!("rows {:?}", Isa::here())
-    }
-
-    fn workspace(&self) -> usize {
-        self.scratch.workspace()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for NormInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (call, this) = (Shared(call), &*self);
         parallel::over(this.rows, GRAIN / this.length.max(1), |range| {
             let call = call.get();

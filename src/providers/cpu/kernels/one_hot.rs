@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::convert;
 
 /// OneHot where the shapes say how deep it is.
@@ -37,7 +37,7 @@ impl Kernel for OneHot {
         uniform_forms(&[Layout::Plain], 2, 1)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let to = &request.outputs[0];
         let everywhere = Axis {
             size: to.elements(),
@@ -52,12 +52,15 @@ impl Kernel for OneHot {
             axes: vec![everywhere],
             size: to.dtype.size(),
         };
-        Ok(Box::new(Marking {
-            fill: Mover::new("", vec![fill]),
-            index: request.inputs[0].dtype,
-            to: to.clone(),
-            axis: self.axis,
-        }))
+        Ok(Prepared::new(
+            "fill and mark",
+            Marking {
+                fill: Mover::new(vec![fill]),
+                index: request.inputs[0].dtype,
+                to: to.clone(),
+                axis: self.axis,
+            },
+        ))
     }
 }
 
@@ -68,13 +71,9 @@ struct Marking {
     axis: usize,
 }
 
-impl Instance for Marking {
-    fn implementation(&self) -> String {
-        "fill and mark".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
-        self.fill.run(call)?;
+impl Launcher for Marking {
+    fn launch(&mut self, call: &Call) -> Result<()> {
+        self.fill.launch(call)?;
         let (depth, size) = (self.to.shape[self.axis], self.to.dtype.size());
         let inner: usize = self.to.shape[self.axis + 1..].iter().product();
         for i in 0..self.to.elements() / depth.max(1) {

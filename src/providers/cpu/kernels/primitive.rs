@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
-use crate::plan::{Call, Instance};
+use crate::plan::{Call, Instance, Launcher, Prepared, Tier};
 use crate::providers::cpu::handle::{Primitive, WeightFormat};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -128,18 +128,18 @@ impl Argument {
     }
 }
 
-/// An instance that runs one primitive.
-pub struct PrimitiveInstance {
+/// What runs one primitive.
+pub struct PrimitiveLauncher {
     primitive: Primitive,
     arguments: Vec<Argument>,
     addresses: Vec<*const u8>,
 }
 
 // SAFETY: the addresses are scratch of `run`, and point to memory that the instance keeps or the caller vouches for.
-unsafe impl Send for PrimitiveInstance {}
+unsafe impl Send for PrimitiveLauncher {}
 
-impl PrimitiveInstance {
-    /// An instance of a primitive with its arguments in order.
+impl PrimitiveLauncher {
+    /// A primitive with its arguments in order.
     pub fn new(primitive: Primitive, arguments: Vec<Argument>) -> Self {
         debug_assert_eq!(primitive.inputs(), arguments.len());
         Self {
@@ -150,24 +150,35 @@ impl PrimitiveInstance {
     }
 }
 
-impl Instance for PrimitiveInstance {
-    fn workspace(&self) -> usize {
-        self.primitive.workspace()
-    }
-
-    fn implementation(&self) -> String {
+impl PrimitiveLauncher {
+    /// What it is, for reports.
+    pub fn implementation(&self) -> String {
         format!("oneDNN {}", self.primitive.implementation())
     }
 
-    fn is_reference(&self) -> bool {
-        self.primitive.is_reference()
+    /// Bytes of scratch memory that a launch needs.
+    pub fn workspace(&self) -> usize {
+        self.primitive.workspace()
     }
 
-    fn is_library_fallback(&self) -> bool {
-        self.primitive.is_by_gemm()
+    /// How well oneDNN does it.
+    pub fn tier(&self) -> Tier {
+        match (self.primitive.is_reference(), self.primitive.is_by_gemm()) {
+            (true, _) => Tier::Reference,
+            (false, true) => Tier::LibraryFallback,
+            (false, false) => Tier::Specialised,
+        }
     }
 
-    fn run(&mut self, call: &Call) -> Result<()> {
+    /// It as a kernel at concrete shapes.
+    pub fn prepared(self) -> Prepared {
+        let (how, workspace, tier) = (self.implementation(), self.workspace(), self.tier());
+        Prepared::from(Instance::new(how, self).with_workspace(workspace)).with_tier(tier)
+    }
+}
+
+impl Launcher for PrimitiveLauncher {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         self.addresses.clear();
         for argument in &mut self.arguments {
             self.addresses.push(argument.address(call)?);
@@ -177,17 +188,9 @@ impl Instance for PrimitiveInstance {
     }
 }
 
-/// An instance for a result without elements.
-pub struct Nothing;
-
-impl Instance for Nothing {
-    fn implementation(&self) -> String {
-        "nothing to do".into()
-    }
-
-    fn run(&mut self, _call: &Call) -> Result<()> {
-        Ok(())
-    }
+/// What a result without elements needs.
+pub fn nothing() -> Prepared {
+    Prepared::new("nothing to do", |_: &Call| Ok(()))
 }
 
 /// An operand beside the main one: left out, an input of the kernel, or a constant that it keeps.

@@ -5,7 +5,8 @@ use super::scope::{Scope, uniform_forms};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Launcher, Prepared};
+use crate::providers::common::fn_kernel::FnKernel;
 use crate::providers::cpu::simd::convert;
 
 /// Range where the shapes say how many numbers there are.
@@ -13,31 +14,12 @@ pub fn offer(scope: &Scope) -> Answer {
     if scope.op() != "Range" {
         return Ok(vec![]);
     }
-    Ok(vec![scope.alone(Range, &[0, 2])])
-}
-
-struct Range;
-
-impl Kernel for Range {
-    fn name(&self) -> String {
-        "Range".into()
-    }
-
-    fn identity(&self) -> String {
-        self.name()
-    }
-
-    fn forms(&self) -> Vec<Form> {
-        uniform_forms(&[Layout::Plain], 2, 1)
-    }
-
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    let kernel = FnKernel::new("Range", "Range", uniform_forms(&[Layout::Plain], 2, 1), |request| {
         let to = &request.outputs[0];
-        Ok(Box::new(Counting {
-            dtype: to.dtype,
-            count: to.elements(),
-        }))
-    }
+        let (dtype, count) = (to.dtype, to.elements());
+        Ok(Prepared::new("counting", Counting { dtype, count }))
+    });
+    Ok(vec![scope.alone(kernel, &[0, 2])])
 }
 
 struct Counting {
@@ -58,12 +40,8 @@ impl Counting {
     }
 }
 
-impl Instance for Counting {
-    fn implementation(&self) -> String {
-        "counting".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Counting {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (dtype, to) = (self.dtype, call.outputs[0]);
         // SAFETY: the planner gives addresses that hold the operands of the request.
         unsafe {

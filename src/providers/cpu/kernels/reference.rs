@@ -10,7 +10,7 @@ use crate::network::dtype::DType;
 use crate::network::op::{Evaluate, OpDef};
 use crate::network::ops::plugin;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Candidate, Form, Kernel, Launcher, Prepared, Request, Tier};
 use crate::providers::cpu::decomposes;
 
 /// What reports show for a layer that nothing faster runs.
@@ -67,15 +67,19 @@ impl Kernel for Reference {
         }]
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        Ok(Box::new(ReferenceInstance {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
+        let launcher = ReferenceInstance {
             op: self.op,
             attrs: bound(&self.attrs, request.binding)?,
             present: self.present.clone(),
             inputs: request.inputs.to_vec(),
             outputs: request.outputs.iter().map(|o| (o.dtype, o.shape.clone())).collect(),
-            refused: self.refused.clone(),
-        }))
+        };
+        let how = match self.refused.as_str() {
+            "" => LABEL.into(),
+            why => format!("{LABEL} ({why})"),
+        };
+        Ok(Prepared::new(how, launcher).with_tier(Tier::Reference))
     }
 }
 
@@ -100,22 +104,10 @@ struct ReferenceInstance {
     present: Vec<bool>,
     inputs: Vec<Operand>,
     outputs: Vec<(DType, Vec<usize>)>,
-    refused: String,
 }
 
-impl Instance for ReferenceInstance {
-    fn implementation(&self) -> String {
-        match self.refused.as_str() {
-            "" => LABEL.into(),
-            why => format!("{LABEL} ({why})"),
-        }
-    }
-
-    fn is_reference(&self) -> bool {
-        true
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for ReferenceInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let mut given = self.inputs.iter().zip(call.inputs);
         let mut next = |present: &bool| {
             let Some((operand, &address)) = given.next().filter(|_| *present) else {

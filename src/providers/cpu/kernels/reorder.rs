@@ -4,7 +4,7 @@ use super::copy::{Mover, Origin};
 use super::region::{Span, copy_box, zero_padding};
 use crate::error::Result;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Kernel, Prepared, Request};
 
 /// A kernel that brings a tensor from one layout to another.
 pub struct Reorder {
@@ -35,7 +35,7 @@ impl Kernel for Reorder {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (from, to) = (&request.inputs[0], &request.outputs[0]);
         let spans: Vec<Span> = to
             .shape
@@ -45,6 +45,6 @@ impl Kernel for Reorder {
             .collect();
         let mut moves = copy_box(Origin::Input(0), from, 0, to, &spans);
         moves.extend(zero_padding(0, to));
-        Ok(Box::new(Mover::new("strided copy", moves)))
+        Ok(Prepared::new("strided copy", Mover::new(moves)))
     }
 }

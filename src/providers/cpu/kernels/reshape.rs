@@ -5,7 +5,7 @@ use super::copy::{Axis, Move, Mover, Origin};
 use super::scope::{Scope, uniform_forms};
 use crate::error::Result;
 use crate::plan::layout::Layout;
-use crate::plan::{Alias, Form, Instance, Kernel, Request};
+use crate::plan::{Alias, Form, Kernel, Prepared, Request};
 
 /// Reshape and its relatives.
 pub fn offer(scope: &Scope) -> Answer {
@@ -34,7 +34,7 @@ impl Kernel for Reshape {
         Alias::Reshape
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let to = &request.outputs[0];
         let axes = vec![Axis {
             size: to.elements(),
@@ -49,6 +49,6 @@ impl Kernel for Reshape {
             axes,
             size: to.dtype.size(),
         };
-        Ok(Box::new(Mover::new("copy", vec![copy])))
+        Ok(Prepared::new("copy", Mover::new(vec![copy])))
     }
 }

@@ -10,7 +10,7 @@ use crate::network::ops::grid_sample::Sampler;
 use crate::network::ops::indexing;
 use crate::network::ops::roi_align::Align;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::{map1, map2, multiversion};
 use half::{bf16, f16};
 
@@ -83,16 +83,19 @@ impl Kernel for Sampled {
         }
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (x, y) = (&request.inputs[0], &request.outputs[0]);
         if x.elements() == 0 && y.elements() != 0 {
             return Err(Error::shape("there is nothing to read in an image without elements").got(x.describe()));
         }
-        Ok(Box::new(SampledInstance {
-            rule: self.rule.clone(),
-            inputs: request.inputs.to_vec(),
-            out: y.shape.clone(),
-        }))
+        Ok(Prepared::new(
+            "neighbours of a block of places",
+            SampledInstance {
+                rule: self.rule.clone(),
+                inputs: request.inputs.to_vec(),
+                out: y.shape.clone(),
+            },
+        ))
     }
 }
 
@@ -171,12 +174,8 @@ multiversion! {
     }
 }
 
-impl Instance for SampledInstance {
-    fn implementation(&self) -> String {
-        "neighbours of a block of places".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for SampledInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         match &self.rule {
             Rule::Grid(sampler) => self.grid(*sampler, call),
             Rule::Rois(align) => self.rois(align, call),

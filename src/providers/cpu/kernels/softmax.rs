@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::{Isa, Vector, convert, map1, map2, math, multiversion};
 use std::ops::Range;
 
@@ -61,7 +61,7 @@ impl Kernel for Softmax {
         vec![(0, 0)]
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (operand, layout) = (&request.outputs[0], request.form.outputs[0]);
         let at = match (layout, self.axis) {
             (Layout::ChannelsLast, 1) => self.rank - 1,
@@ -73,7 +73,7 @@ impl Kernel for Softmax {
         let inner: usize = space[at + 1..].iter().product();
         let direct = inner == 1 && operand.dtype == DType::Float32;
         let bytes = if direct { 0 } else { length * inner.min(COLUMNS) * 4 };
-        Ok(Box::new(SoftmaxInstance {
+        let launcher = SoftmaxInstance {
             outer,
             length,
             inner,
@@ -81,7 +81,11 @@ impl Kernel for Softmax {
             scratch: Scratch::new(bytes, request.threads, outer * inner.div_ceil(COLUMNS)),
             dtype: operand.dtype,
             logarithm: self.logarithm,
-        }))
+        };
+        let workspace = launcher.scratch.workspace();
+        let how = if launcher.inner == 1 { "rows" } else { "columns" };
+        let how = format!("{how} {:?}", Isa::here());
+        Ok(Instance::new(how, launcher).with_workspace(workspace).into())
     }
 }
 
@@ -103,17 +107,8 @@ const COLUMNS: usize = 64;
 /// Elements that a thread should at least do.
 const GRAIN: usize = 4096;
 
-impl Instance for SoftmaxInstance {
-    fn implementation(&self) -> String {
-        let how = if self.inner == 1 { "rows" } else { "columns" };
-        format!("{how} {:?}", Isa::here())
-    }
-
-    fn workspace(&self) -> usize {
-        self.scratch.workspace()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for SoftmaxInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (call, this) = (Shared(call), &*self);
         let blocks = this.inner.div_ceil(COLUMNS);
         let grain = GRAIN / (this.length * this.inner.min(COLUMNS)).max(1);

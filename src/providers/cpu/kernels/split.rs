@@ -7,7 +7,7 @@ use super::scope::{Scope, uniform_forms};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::plan::layout::Layout;
-use crate::plan::{Alias, Form, Instance, Kernel, Request};
+use crate::plan::{Alias, Form, Kernel, Prepared, Request};
 
 /// Split in every layout.
 pub fn offer(scope: &Scope) -> Answer {
@@ -54,7 +54,7 @@ impl Kernel for Split {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let from = &request.inputs[0];
         let mut moves = vec![];
         let mut start = 0;
@@ -70,6 +70,6 @@ impl Kernel for Split {
             }
             start += to.shape[self.axis] as isize;
         }
-        Ok(Box::new(Mover::new("strided copy", moves)))
+        Ok(Prepared::new("strided copy", Mover::new(moves)))
     }
 }

@@ -9,7 +9,7 @@ use crate::network::dim::{Binding, Dim};
 use crate::network::dtype::DType;
 use crate::network::{Network, Source, TensorId, reference as exact};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Candidate, Form, Request};
+use crate::plan::{Call, Candidate, Form, Request, Tier};
 use crate::providers::cpu::team;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -231,6 +231,7 @@ impl Case {
             inputs: &inputs,
             outputs: &outputs,
             binding,
+            opt: binding,
             threads: how.threads,
         };
         let (from, mut to) = (Addresses::of(&packed), Addresses::of(&given));
@@ -238,13 +239,15 @@ impl Case {
             to.0[output] = from.0[input];
         }
         let ran = team::run(how.threads, move || {
-            let mut instance = candidate.kernel.instantiate(&request)?;
-            let workspace = dirty(instance.workspace());
+            let prepared = candidate.kernel.prepare(&request)?;
+            let is_reference = prepared.tier == Tier::Reference;
+            let mut instance = prepared.finish()?;
+            let workspace = dirty(instance.workspace);
             let inputs: Vec<*const u8> = from.get().iter().map(|p| p.cast_const()).collect();
             let mut least = Duration::MAX;
             for _ in 0..how.repeats {
                 let start = Instant::now();
-                instance.run(&Call {
+                instance.launch(&Call {
                     inputs: &inputs,
                     outputs: to.get(),
                     workspace: workspace.as_ptr(),
@@ -252,10 +255,7 @@ impl Case {
                 })?;
                 least = least.min(start.elapsed());
             }
-            Ok(Ran {
-                least,
-                is_reference: instance.is_reference(),
-            })
+            Ok(Ran { least, is_reference })
         })?;
         let holds = |output| match how.shared {
             Some((input, shared)) if shared == output => &packed[input],

@@ -7,7 +7,7 @@ use super::scope::Scope;
 use crate::error::Result;
 use crate::network::ops::transpose::permutation;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Kernel, Prepared, Request};
 
 /// Transpose between any two layouts: where they cancel the permutation, it is one run of bytes.
 pub fn offer(scope: &Scope) -> Answer {
@@ -52,7 +52,7 @@ impl Kernel for Transpose {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (from, to) = (&request.inputs[0], &request.outputs[0]);
         let spans: Vec<Span> = self
             .perm
@@ -62,6 +62,6 @@ impl Kernel for Transpose {
             .collect();
         let mut moves = copy_box(Origin::Input(0), from, 0, to, &spans);
         moves.extend(zero_padding(0, to));
-        Ok(Box::new(Mover::new("strided copy", moves)))
+        Ok(Prepared::new("strided copy", Mover::new(moves)))
     }
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::convert;
 
 /// Bytes that a thread should at least write.
@@ -48,12 +48,15 @@ impl Kernel for Trilu {
         }]
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        Ok(Box::new(Triangle {
-            upper: self.upper,
-            diagonal: request.inputs.get(1).map(|k| k.dtype),
-            x: request.inputs[0].clone(),
-        }))
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
+        Ok(Prepared::new(
+            "part of each row",
+            Triangle {
+                upper: self.upper,
+                diagonal: request.inputs.get(1).map(|k| k.dtype),
+                x: request.inputs[0].clone(),
+            },
+        ))
     }
 }
 
@@ -88,12 +91,8 @@ impl Triangle {
     }
 }
 
-impl Instance for Triangle {
-    fn implementation(&self) -> String {
-        "part of each row".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Triangle {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let mut diagonal = 0i64;
         if let Some(dtype) = self.diagonal {
             // SAFETY: the planner gives addresses that hold the operands of the request.

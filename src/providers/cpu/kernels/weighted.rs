@@ -1,13 +1,13 @@
 //! What convolutions and matrix products share: weights, a bias, and the layers behind them that they do at once.
 
 use super::chain::{self, Chain, Channels, Link};
-use super::primitive::{Argument, PrimitiveInstance, Side, Source, Weights};
+use super::primitive::{Argument, PrimitiveLauncher, Side, Source, Weights};
 use super::scope::Scope;
 use crate::error::Result;
 use crate::network::TensorId;
 use crate::network::array::Buffer;
 use crate::plan::layout::Layout;
-use crate::plan::{Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::cpu::handle::{Options, Primitive};
 use std::sync::Arc;
 
@@ -128,7 +128,7 @@ impl Weighted {
     ///
     /// # Errors
     /// If oneDNN fails to pack the weights.
-    pub fn instance(&self, primitive: Primitive, request: &Request) -> Result<Box<dyn Instance>> {
+    pub fn instance(&self, primitive: Primitive, request: &Request) -> Result<Prepared> {
         let weights = self.weights.argument(primitive.weight_format(), request.threads)?;
         Ok(self.finish(primitive, vec![Argument::Input(0), weights], request))
     }
@@ -137,12 +137,7 @@ impl Weighted {
     ///
     /// # Errors
     /// If there is not enough memory.
-    pub fn instance_of_zeros(
-        &self,
-        primitive: Primitive,
-        request: &Request,
-        bytes: [usize; 2],
-    ) -> Result<Box<dyn Instance>> {
+    pub fn instance_of_zeros(&self, primitive: Primitive, request: &Request, bytes: [usize; 2]) -> Result<Prepared> {
         let packed = primitive
             .weight_format()
             .map_or(bytes[1], |format| format.packed_bytes());
@@ -150,10 +145,10 @@ impl Weighted {
         Ok(self.finish(primitive, vec![zeros(bytes[0])?, zeros(packed)?], request))
     }
 
-    fn finish(&self, primitive: Primitive, mut arguments: Vec<Argument>, request: &Request) -> Box<dyn Instance> {
+    fn finish(&self, primitive: Primitive, mut arguments: Vec<Argument>, request: &Request) -> Prepared {
         arguments.extend(self.bias.argument());
         arguments.extend(Chain::arguments(self.first, &request.inputs[self.first..]));
-        Box::new(PrimitiveInstance::new(primitive, arguments))
+        PrimitiveLauncher::new(primitive, arguments).prepared()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::ops::transpose;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::operand_strides::{axes, space, strides};
 use crate::providers::common::scope::{Scope, uniform_forms};
@@ -85,7 +85,7 @@ impl Kernel for Copies {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (from, to) = (&request.inputs[0], &request.outputs[0]);
         let read = match &self.rule {
             Rule::Transpose(perm) => {
@@ -104,19 +104,13 @@ impl Kernel for Copies {
 ///
 /// # Errors
 /// If it walks too many axes.
-pub fn copy_instance(
-    gpu: &Gpu,
-    dtype: DType,
-    sizes: Vec<usize>,
-    to: Vec<usize>,
-    from: Vec<usize>,
-) -> Result<Box<dyn Instance>> {
+pub fn copy_instance(gpu: &Gpu, dtype: DType, sizes: Vec<usize>, to: Vec<usize>, from: Vec<usize>) -> Result<Prepared> {
     if let Some(launch) = turns::launch(gpu, dtype, &sizes, &to, &from)? {
-        return Ok(Box::new(launch));
+        return Ok(launch.into());
     }
     let (source, bits) = copy_source(dtype);
     let operands = Operands::new(sizes, vec![to, from], vec![bits; 2], 1)?;
-    Ok(Box::new(Strided::new(gpu, &source, operands)?))
+    Ok(Strided::new(gpu, &source, operands).prepared())
 }
 
 /// A tensor brought from one layout to another.
@@ -150,7 +144,7 @@ impl Kernel for Reorder {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (from, to) = (&request.inputs[0], &request.outputs[0]);
         let along = |operand| strides(operand, &to.shape, self.to);
         copy_instance(&self.gpu, to.dtype, space(&to.shape, self.to), along(to)?, along(from)?)

@@ -1,6 +1,6 @@
 //! DeformConv.
 
-use super::launch::{Launches, Sourced, fields};
+use super::launch::{Launches, fields, sourced};
 use super::pointwise::code::element;
 use super::words::divisor;
 use super::{Answer, Gpu};
@@ -40,7 +40,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let forms = uniform_forms(&[Layout::Plain], count, 1);
     let identity = format!("{kernel:?}");
     let make = move |gpu: &Gpu, request: &Request| kernel.launch(gpu, request);
-    let kernel = Sourced::new("DeformConv", identity, forms, gpu, make);
+    let kernel = sourced("DeformConv", identity, forms, gpu, make);
     Ok(vec![scope.alone(kernel, &[0, 1, 2, 3, 4])])
 }
 
@@ -76,7 +76,7 @@ impl Deformed {
             or_null(self.biased, "bias"),
             or_null(self.masked, "mask"),
         );
-        let function = gpu.compiler.function(&source, "deformed", 0)?;
+        let function = gpu.compiler.entry(&source, "deformed", 0);
         let (items, words) = self.words(&request.inputs[0], y);
         let how = format!("{OUTPUTS} channels of a place a thread");
         Ok(Launches::one(

@@ -48,7 +48,7 @@ impl Device for Gpu {
     /// A kernel that is no dependent launch waits for what is in front of it, and triggers nothing early.
     fn full_barrier(&self, stream: &dyn Stream) -> Result<()> {
         const NOTHING: &str = "extern \"C\" __global__ void nothing() {}\n";
-        let function = self.compiler.function(NOTHING, "nothing", 0)?;
+        let function = self.compiler.entry(NOTHING, "nothing", 0);
         // SAFETY: the kernel has no parameters.
         unsafe { function.launch(Grid::over(1, 1)?, &Arguments::default(), stream.raw()) }
     }

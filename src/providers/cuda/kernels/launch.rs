@@ -2,72 +2,31 @@
 
 use super::Gpu;
 use crate::error::{Error, Result};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
-use crate::providers::cuda::device::{Arguments, Boxes, Flag, Function, Grid};
+use crate::plan::{Call, Form, Instance, Launcher, Prepared, Request};
+use crate::providers::common::fn_kernel::FnKernel;
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Boxes, Flag, Grid};
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// A kernel whose instance follows from the shapes.
-pub struct Sourced {
-    name: String,
-    /// What its speed depends on besides shapes, dtypes and layouts.
-    identity: String,
+/// A kernel of this name, which its identity need not have, that follows from the shapes.
+pub fn sourced<P: Into<Prepared>>(
+    name: &str,
+    identity: impl Display,
     forms: Vec<Form>,
-    /// Pairs of input and output that may be the same memory.
-    pub in_place: Vec<(usize, usize)>,
-    gpu: Arc<Gpu>,
-    make: Make,
-}
-
-/// What finds the instance at some shapes.
-type Make = Box<dyn Fn(&Gpu, &Request) -> Result<Box<dyn Instance>> + Send + Sync>;
-
-impl Sourced {
-    /// One of this name, which its identity need not have.
-    pub fn new<I: Into<Box<dyn Instance>>>(
-        name: &str,
-        identity: impl Display,
-        forms: Vec<Form>,
-        gpu: &Arc<Gpu>,
-        make: impl Fn(&Gpu, &Request) -> Result<I> + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            name: name.into(),
-            identity: format!("{name} {identity}"),
-            forms,
-            in_place: vec![],
-            gpu: gpu.clone(),
-            make: Box::new(move |gpu, request| make(gpu, request).map(Into::into)),
-        }
-    }
-}
-
-impl Kernel for Sourced {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn identity(&self) -> String {
-        self.identity.clone()
-    }
-
-    fn forms(&self) -> Vec<Form> {
-        self.forms.clone()
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        self.in_place.clone()
-    }
-
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        (self.make)(&self.gpu, request)
-    }
+    gpu: &Arc<Gpu>,
+    make: impl Fn(&Gpu, &Request) -> Result<P> + Send + Sync + 'static,
+) -> FnKernel {
+    let gpu = gpu.clone();
+    FnKernel::new(name, format!("{name} {identity}"), forms, move |request| {
+        make(&gpu, request)
+    })
 }
 
 /// The launch of a kernel.
 pub struct KernelLaunch {
     /// The kernel.
-    pub function: Function,
+    pub function: EntryPoint,
     /// Its blocks.
     pub grid: Grid,
     /// The fields of its struct.
@@ -78,7 +37,7 @@ pub struct KernelLaunch {
 
 impl KernelLaunch {
     /// A launch that copies nothing ahead.
-    pub fn new(function: Function, grid: Grid, fields: Vec<i32>) -> Self {
+    pub fn new(function: EntryPoint, grid: Grid, fields: Vec<i32>) -> Self {
         Self {
             function,
             grid,
@@ -121,7 +80,7 @@ impl DeviceCheck {
 
 impl Launches {
     /// One launch without workspace and check of data.
-    pub fn one(function: Function, grid: Grid, fields: Vec<i32>, how: impl Into<String>) -> Self {
+    pub fn one(function: EntryPoint, grid: Grid, fields: Vec<i32>, how: impl Into<String>) -> Self {
         Self {
             launches: vec![KernelLaunch::new(function, grid, fields)],
             workspace: 0,
@@ -131,22 +90,25 @@ impl Launches {
     }
 }
 
-impl From<Launches> for Box<dyn Instance> {
-    fn from(launches: Launches) -> Self {
-        Box::new(launches)
+impl Launches {
+    /// What is to be compiled.
+    pub fn entries(&self) -> Vec<EntryPoint> {
+        self.launches.iter().map(|launch| launch.function.clone()).collect()
     }
 }
 
-impl Instance for Launches {
-    fn workspace(&self) -> usize {
-        self.workspace
+impl From<Launches> for Prepared {
+    fn from(launches: Launches) -> Self {
+        let (entries, workspace) = (launches.entries(), launches.workspace);
+        compiled(
+            entries,
+            Instance::new(launches.how.clone(), launches).with_workspace(workspace),
+        )
     }
+}
 
-    fn implementation(&self) -> String {
-        self.how.clone()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Launches {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         for launch in &self.launches {
             let mut arguments = Arguments::of(call);
             if self.workspace > 0 {

@@ -2,7 +2,6 @@
 
 mod attention;
 mod boxes;
-mod build_queue;
 mod conv;
 mod copies;
 mod deform_conv;
@@ -21,6 +20,7 @@ mod reshape;
 mod resize;
 mod rows;
 mod sampled;
+mod spare;
 mod strided;
 mod tail;
 pub mod transfer;
@@ -49,7 +49,7 @@ pub struct Gpu {
     /// The GPU.
     pub device: Arc<Device>,
     /// Its compiler.
-    pub compiler: Compiler,
+    pub compiler: Arc<Compiler>,
     blas: Opened<Blas>,
     dnn: Opened<Dnn>,
     warm: OnceLock<()>,
@@ -73,7 +73,7 @@ impl<T> Default for Opened<T> {
 impl Gpu {
     /// A GPU for kernels.
     pub fn new(device: Arc<Device>) -> Self {
-        let compiler = Compiler::new(device.clone());
+        let compiler = Arc::new(Compiler::new(device.clone()));
         Self {
             device,
             compiler,

@@ -3,7 +3,8 @@
 use super::launch::Launches;
 use crate::error::Result;
 use crate::network::dtype::DType;
-use crate::plan::{Call, Instance};
+use crate::plan::{Call, Instance, Launcher, Prepared};
+use crate::providers::cuda::compile::compiled;
 
 /// Bytes that a thread reads or writes at once, at most.
 pub const WIDEST: usize = 16;
@@ -14,21 +15,13 @@ struct Packed {
     single: Launches,
 }
 
-impl Instance for Packed {
-    fn workspace(&self) -> usize {
-        self.packed.workspace.max(self.single.workspace)
-    }
-
-    fn implementation(&self) -> String {
-        self.packed.implementation()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Packed {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let outputs = call.outputs.iter().map(|address| address.cast_const());
         let even = |address: *const u8| address.addr().is_multiple_of(WIDEST);
         match outputs.chain(call.inputs.iter().copied()).all(even) {
-            true => self.packed.run(call),
-            false => self.single.run(call),
+            true => self.packed.launch(call),
+            false => self.single.launch(call),
         }
     }
 }
@@ -37,13 +30,19 @@ impl Instance for Packed {
 ///
 /// # Errors
 /// What `make` returns.
-pub fn in_packs(pack: usize, make: impl Fn(usize) -> Result<Launches>) -> Result<Box<dyn Instance>> {
+pub fn in_packs(pack: usize, make: impl Fn(usize) -> Result<Launches>) -> Result<Prepared> {
     let single = make(1)?;
     if pack == 1 {
-        return Ok(Box::new(single));
+        return Ok(single.into());
     }
     let packed = make(pack)?;
-    Ok(Box::new(Packed { packed, single }))
+    let workspace = packed.workspace.max(single.workspace);
+    let entries = [packed.entries(), single.entries()].concat();
+    let how = packed.how.clone();
+    Ok(compiled(
+        entries,
+        Instance::new(how, Packed { packed, single }).with_workspace(workspace),
+    ))
 }
 
 /// How many elements a thread takes at once where all these numbers of elements are whole packs.

@@ -7,10 +7,11 @@ use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Alias, Call, Form, Instance, Kernel, Request};
+use crate::plan::{Alias, Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::common::operand_strides::{axes, coalesce};
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Grid};
 use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../kernels/parts.cu");
@@ -84,7 +85,7 @@ impl Kernel for Joint {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (whole, parts) = if self.split {
             (&request.inputs[0], request.outputs)
         } else {
@@ -110,10 +111,13 @@ impl Kernel for Joint {
             }
             start += part.shape[self.axis];
         }
-        Ok(Box::new(Moving {
-            function: self.gpu.compiler.function(SOURCE, "parts", 0)?,
+        let function = self.gpu.compiler.entry(SOURCE, "parts", 0);
+        let how = format!("{} parts copied at once", moves.len());
+        let launcher = Moving {
+            function: function.clone(),
             moves,
-        }))
+        };
+        Ok(compiled([function], Instance::new(how, launcher)))
     }
 }
 
@@ -207,16 +211,12 @@ impl Move {
 }
 
 struct Moving {
-    function: Function,
+    function: EntryPoint,
     moves: Vec<Move>,
 }
 
-impl Instance for Moving {
-    fn implementation(&self) -> String {
-        format!("{} parts copied at once", self.moves.len())
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Moving {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         for moves in self.moves.chunks(PARTS) {
             let mut words = vec![moves.len() as i32, 0];
             let mut blocks = 0;

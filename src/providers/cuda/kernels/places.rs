@@ -1,6 +1,6 @@
 //! Ops whose elements follow from their places: Range, OneHot, Trilu, ReverseSequence, AffineGrid and Col2Im.
 
-use super::launch::{DeviceCheck, Launches, Sourced, fields};
+use super::launch::{DeviceCheck, Launches, fields, sourced};
 use super::pointwise::code::element;
 use super::words::{bits, divisor, pack};
 use super::{Answer, Gpu};
@@ -51,7 +51,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let forms = uniform_forms(&[Layout::Plain], there, 1);
     let identity = format!("{rule:?}");
     let make = move |gpu: &Gpu, request: &Request| rule.launch(gpu, request);
-    let kernel = Sourced::new(scope.op(), identity, forms, gpu, make);
+    let kernel = sourced(scope.op(), identity, forms, gpu, make);
     Ok(vec![scope.alone(kernel, inputs)])
 }
 
@@ -114,7 +114,7 @@ impl Rule {
              {};\n}}\n",
             call.call
         );
-        let function = gpu.compiler.function(&source, "placing", 0)?;
+        let function = gpu.compiler.entry(&source, "placing", 0);
         let words = fields([&[*items as i64], call.words.as_slice()].concat())?;
         let mut launch = Launches::one(
             function,

@@ -2,10 +2,11 @@
 
 use super::{Answer, Gpu};
 use crate::error::{Error, ErrorKind, Result};
-use crate::network::plugin::{Device, Number, Plugin, Prepared, Run, Shaped, Source};
-use crate::plan::{Call, Instance};
+use crate::network::plugin::{Device, Identity, Number, Plugin, Prepared, Run, Shaped, Source, blame};
+use crate::plan::{self, Call, Instance, Launcher};
 use crate::providers::common::scope::Scope;
-use crate::providers::cuda::device::{Arguments, Function};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::Arguments;
 use crate::providers::plugin::{self, Port, shaped};
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
             let gpu = gpu.clone();
             Ok(plugin::kernel(scope, port, move |port, request| {
                 let (inputs, outputs) = (shaped(request.inputs), shaped(request.outputs));
-                Ok(Box::new(Launch::new(&gpu, port.plugin.source(&inputs, &outputs)?)?))
+                let launch = Launch::new(&gpu, port.plugin.source(&inputs, &outputs)?)?;
+                Ok(launch.prepared(port.plugin.identity()))
             }))
         }
         Some(_) => plugin::offer(scope, device),
@@ -37,31 +39,39 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
 /// If it does not run there.
 pub fn prepare(gpu: &Gpu, plugin: &dyn Plugin, inputs: &[Shaped], outputs: &[Shaped]) -> Result<Box<dyn Prepared>> {
     match plugin.has_source() {
-        true => Ok(Box::new(Launch::new(gpu, plugin.source(inputs, outputs)?)?)),
+        true => {
+            let launch = Launch::new(gpu, plugin.source(inputs, outputs)?)?;
+            launch.function.compile().map_err(refused(&launch.source.entry))?;
+            Ok(Box::new(launch))
+        }
         false => plugin.prepare(Device::Cuda(gpu.device.ordinal), inputs, outputs),
     }
 }
 
 struct Launch {
-    function: Function,
+    function: EntryPoint,
     source: Source,
 }
 
 impl Launch {
     fn new(gpu: &Gpu, source: Source) -> Result<Self> {
         check(&source, gpu.device.shared_bytes)?;
-        let function = gpu.compiler.brought(&source).map_err(|e| match e.kind() {
-            // The compiler's words are on the code of somebody else.
-            ErrorKind::Internal => {
-                let log = e.parts().find(|(part, _)| *part == "got").map_or("", |(_, log)| log);
-                Error::new(ErrorKind::Plugin, "cuda_source does not compile").got(log)
-            }
-            _ => e.during(format!("the kernel {:?} of cuda_source", source.entry)),
-        })?;
+        let function = gpu.compiler.brought(&source);
         Ok(Self { function, source })
     }
 
-    fn launch(&self, call: &Run) -> Result<()> {
+    /// It as a kernel of this plugin at concrete shapes.
+    fn prepared(self, identity: Identity) -> plan::Prepared {
+        let (entry, workspace) = (self.source.entry.clone(), self.source.workspace);
+        let how = format!("the plugin's kernel {entry}");
+        let prepared = compiled(
+            [self.function.clone()],
+            Instance::new(how, self).with_workspace(workspace),
+        );
+        prepared.map(move |made| made.map_err(refused(&entry)).map_err(blame(&identity)))
+    }
+
+    fn put(&self, call: &Run) -> Result<()> {
         let mut arguments = Arguments::default();
         call.inputs.iter().for_each(|&input| _ = arguments.address(input));
         call.outputs.iter().for_each(|&output| _ = arguments.address(output));
@@ -77,7 +87,22 @@ impl Launch {
         }
         let Source { grid, block, .. } = self.source;
         // SAFETY: the plugin vouches that its kernel has these parameters, the caller for the operands.
-        unsafe { self.function.launch_blocks(grid, block, &arguments, call.stream) }
+        unsafe {
+            self.function
+                .compile()?
+                .launch_blocks(grid, block, &arguments, call.stream)
+        }
+    }
+}
+
+/// What is said of code that somebody else wrote, and that does not compile.
+fn refused(entry: &str) -> impl Fn(Error) -> Error + '_ {
+    move |e| match e.kind() {
+        ErrorKind::Internal => {
+            let log = e.parts().find(|(part, _)| *part == "got").map_or("", |(_, log)| log);
+            Error::new(ErrorKind::Plugin, "cuda_source does not compile").got(log)
+        }
+        _ => e.during(format!("the kernel {entry:?} of cuda_source")),
     }
 }
 
@@ -104,17 +129,9 @@ fn check(source: &Source, shared_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-impl Instance for Launch {
-    fn workspace(&self) -> usize {
-        self.source.workspace
-    }
-
-    fn implementation(&self) -> String {
-        format!("the plugin's kernel {}", self.source.entry)
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
-        self.launch(&Run {
+impl Launcher for Launch {
+    fn launch(&mut self, call: &Call) -> Result<()> {
+        self.put(&Run {
             inputs: call.inputs,
             outputs: call.outputs,
             workspace: call.workspace,
@@ -133,7 +150,7 @@ impl Prepared for Launch {
     }
 
     fn run(&mut self, call: &Run) -> Result<()> {
-        self.launch(call)
+        self.put(call)
     }
 }
 

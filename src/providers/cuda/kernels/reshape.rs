@@ -4,7 +4,7 @@ use super::copies::copy_instance;
 use super::{Answer, Gpu};
 use crate::error::Result;
 use crate::plan::layout::Layout;
-use crate::plan::{Alias, Form, Instance, Kernel, Request};
+use crate::plan::{Alias, Form, Kernel, Prepared, Request};
 use crate::providers::common::scope::{Scope, uniform_forms};
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Kernel for Reshape {
         Alias::Reshape
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let to = &request.outputs[0];
         copy_instance(&self.gpu, to.dtype, vec![to.elements()], vec![1], vec![1])
     }

@@ -13,11 +13,12 @@ use crate::network::dim::{Binding, Dim};
 use crate::network::dtype::DType;
 use crate::network::ops::resize::{Resampling, Weights};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::operand_strides::axes;
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::cuda::device::{Arguments, DeviceMemory, Function, Grid};
+use crate::providers::cuda::compile::{EntryPoint, compiled_then};
+use crate::providers::cuda::device::{Arguments, DeviceMemory, Grid};
 use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../kernels/resize.cu");
@@ -154,7 +155,7 @@ impl Kernel for Resize {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (from, to) = (&request.inputs[0], &request.outputs[0]);
         if from.is_empty() {
             return Err(Error::shape("an input without elements can't be resampled").got(format!("{:?}", from.shape)));
@@ -172,17 +173,26 @@ impl Kernel for Resize {
         let function = self
             .gpu
             .compiler
-            .function(&self.source(to.dtype, taken, count), "resampling", 0)?;
+            .entry(&self.source(to.dtype, taken, count), "resampling", 0);
         let outside = Array::scalar(to.dtype, self.attrs.float("extrapolation_value"));
         let mut word = [0; 8];
         word[..outside.bytes().len()].copy_from_slice(outside.bytes());
-        Ok(Box::new(Resampled {
-            function,
-            grid: Grid::over(items, THREADS)?,
-            words: fields(words)?,
-            taps: self.gpu.device.upload(&bytes(&taps, self.wide(to.dtype)))?,
-            outside: i64::from_le_bytes(word),
-            taken,
+        let (grid, words, taps) = (
+            Grid::over(items, THREADS)?,
+            fields(words)?,
+            bytes(&taps, self.wide(to.dtype)),
+        );
+        let how = format!("tables of neighbours, {taken} elements a thread");
+        let gpu = self.gpu.clone();
+        Ok(compiled_then([function.clone()], move || {
+            let launcher = Resampled {
+                function,
+                grid,
+                words,
+                taps: gpu.device.upload(&taps)?,
+                outside: i64::from_le_bytes(word),
+            };
+            Ok(Instance::new(how, launcher))
         }))
     }
 }
@@ -261,21 +271,16 @@ fn bytes(taps: &[(i32, f64)], wide: bool) -> Vec<u8> {
 }
 
 struct Resampled {
-    function: Function,
+    function: EntryPoint,
     grid: Grid,
     words: Vec<i32>,
     taps: DeviceMemory,
     /// What lies outside of the source: an element, in the lower bytes.
     outside: i64,
-    taken: usize,
 }
 
-impl Instance for Resampled {
-    fn implementation(&self) -> String {
-        format!("tables of neighbours, {} elements a thread", self.taken)
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Resampled {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let mut arguments = Arguments::of(call);
         arguments
             .address(self.taps.address())

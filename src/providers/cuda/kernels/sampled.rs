@@ -1,6 +1,6 @@
 //! GridSample, RoiAlign and MaxRoiPool: images read at places that data tells.
 
-use super::launch::{DeviceCheck, Launches, Sourced, fields};
+use super::launch::{DeviceCheck, Launches, fields, sourced};
 use super::pointwise::code::element;
 use super::words::{divisor, pack};
 use super::{Answer, Gpu};
@@ -50,7 +50,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let identity = format!("{attrs:?}");
     let attrs = attrs.clone();
     let make = move |gpu: &Gpu, request: &Request| rule.launch(&attrs, gpu, request);
-    let kernel = Sourced::new(scope.op(), identity, forms, gpu, make);
+    let kernel = sourced(scope.op(), identity, forms, gpu, make);
     Ok(vec![scope.alone(kernel, &(0..count).collect::<Vec<_>>())])
 }
 
@@ -118,7 +118,7 @@ impl Rule {
         let mut words = self.words(attrs);
         words.extend(spots);
         let source = self.source(attrs, request.inputs, &channels);
-        let function = gpu.compiler.function(&source, "sampling", 0)?;
+        let function = gpu.compiler.entry(&source, "sampling", 0);
         let how = format!("{} channels of a place a thread", channels.each);
         let mut launch = Launches::one(function, Grid::over(items, THREADS)?, fields(words)?, &how);
         if !matches!(self, Rule::Grid) {

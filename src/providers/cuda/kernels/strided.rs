@@ -5,9 +5,10 @@ use super::pointwise::code::element;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Instance, Request};
+use crate::plan::{Call, Instance, Launcher, Prepared, Request};
 use crate::providers::common::operand_strides::{coalesce, space, strides};
-use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Grid};
 use std::fmt::Write;
 
 /// Axes that a kernel walks; evenly spaced ones are joined beforehand.
@@ -90,19 +91,16 @@ impl Operands {
 pub struct Strided {
     operands: Operands,
     pack: usize,
-    packed: Function,
-    single: Function,
+    packed: EntryPoint,
+    single: EntryPoint,
 }
 
 impl Strided {
-    /// Compiles the shell around a source that declares `element` and the types of its operands.
-    ///
-    /// # Errors
-    /// If it does not compile.
-    pub fn new(gpu: &Gpu, source: &str, operands: Operands) -> Result<Self> {
+    /// The shell around a source that declares `element` and the types of its operands.
+    pub fn new(gpu: &Gpu, source: &str, operands: Operands) -> Self {
         let pack = operands.pack();
         let axes = if operands.sizes.len() == 1 { 1 } else { MOST_AXES };
-        let compile = |pack: usize| {
+        let entry = |pack: usize| {
             let text = shell(
                 source,
                 operands.outputs,
@@ -110,14 +108,25 @@ impl Strided {
                 pack,
                 axes,
             );
-            gpu.compiler.function(&text, "strided", 0)
+            gpu.compiler.entry(&text, "strided", 0)
         };
-        Ok(Self {
-            packed: compile(pack)?,
-            single: compile(1)?,
+        Self {
+            packed: entry(pack),
+            single: entry(1),
             pack,
             operands,
-        })
+        }
+    }
+
+    /// What is to be compiled.
+    pub fn entries(&self) -> [EntryPoint; 2] {
+        [&self.packed, &self.single].map(EntryPoint::clone)
+    }
+
+    /// It as a kernel at concrete shapes.
+    pub fn prepared(self) -> Prepared {
+        let how = format!("generated, {} at a time", self.pack);
+        compiled(self.entries(), Instance::new(how, self))
     }
 
     /// The launch for packs of so many elements.
@@ -153,12 +162,8 @@ impl Strided {
     }
 }
 
-impl Instance for Strided {
-    fn implementation(&self) -> String {
-        format!("generated, {} at a time", self.pack)
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Strided {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let addresses = call
             .outputs
             .iter()

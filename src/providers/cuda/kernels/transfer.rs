@@ -3,7 +3,7 @@
 use super::Gpu;
 use crate::error::Result;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Prepared, Request};
 use crate::providers::common::scope::uniform_forms;
 use std::sync::Arc;
 
@@ -26,36 +26,16 @@ impl Kernel for Transfer {
         uniform_forms(&[Layout::Plain], 1, 1)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        Ok(Box::new(Copying {
-            gpu: self.gpu.clone(),
-            bytes: request.outputs[0].bytes(),
-        }))
-    }
-}
-
-struct Copying {
-    gpu: Arc<Gpu>,
-    bytes: usize,
-}
-
-impl Instance for Copying {
-    fn implementation(&self) -> String {
-        format!("copy of {} bytes", self.bytes)
-    }
-
-    /// The other side is the caller's memory, at another address in each call.
-    fn capturable(&self) -> bool {
-        false
-    }
-
-    fn pdl_triggers(&self) -> bool {
-        false
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
-        let (to, from) = (call.outputs[0] as u64, call.inputs[0] as u64);
-        // SAFETY: the planner vouches for both addresses until the stream is finished.
-        unsafe { self.gpu.device.copy(to, from, self.bytes, call.stream) }
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
+        let (gpu, bytes) = (self.gpu.clone(), request.outputs[0].bytes());
+        let copy = move |call: &Call| {
+            let (to, from) = (call.outputs[0] as u64, call.inputs[0] as u64);
+            // SAFETY: the planner vouches for both addresses until the stream is finished.
+            unsafe { gpu.device.copy(to, from, bytes, call.stream) }
+        };
+        // The other side is the caller's memory, at another address in each call.
+        let mut instance = Instance::new(format!("copy of {bytes} bytes"), copy).with_capturable(false);
+        instance.pdl.triggers = false;
+        Ok(instance.into())
     }
 }

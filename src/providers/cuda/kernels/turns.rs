@@ -147,7 +147,7 @@ fn in_tiles(gpu: &Gpu, dtype: DType, turn: &Turn) -> Result<Launches> {
          transpose<{ty}, {rows}, {columns}, {read}, {written}>(y, x, tiles);\n}}\n"
     );
     let (words, count) = turn.tiles();
-    let function = gpu.compiler.function(&source, "turn", 0)?;
+    let function = gpu.compiler.entry(&source, "turn", 0);
     let grid = Grid::over(count * THREADS as usize, THREADS)?;
     let how = format!("tiles of {rows} x {columns}, read {read} and written {written} at a time");
     Ok(Launches::one(function, grid, fields(words)?, &how))
@@ -164,7 +164,7 @@ fn in_strips(gpu: &Gpu, dtype: DType, turn: &Turn, strip: &Strip) -> Result<Laun
     let (around, times) = turn.around();
     let items = times * strip.long / taken;
     let head = [&[items as i64][..], &divisor(strip.long / taken), &[strip.apart as i64]].concat();
-    let function = gpu.compiler.function(&source, "turn", 0)?;
+    let function = gpu.compiler.entry(&source, "turn", 0);
     let how = format!("strips of {short} x {taken}");
     let words = fields(head.into_iter().chain(around))?;
     Ok(Launches::one(function, Grid::over(items, THREADS)?, words, &how))

@@ -19,7 +19,7 @@ use crate::network::dtype::DType;
 use crate::network::ops::attention;
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::common::strided_view::{
     ConcreteView, FoldedView, StridedView, movement_producers, through_consumers, through_producers,
 };
@@ -162,7 +162,7 @@ impl Kernel for Attention {
         uniform_forms(&[Layout::Plain], self.inputs, 1)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let at = |(input, view): &(usize, StridedView)| {
             Ok(Operand {
                 input: *input,
@@ -190,14 +190,18 @@ impl Kernel for Attention {
         };
         let sizes = [size as usize, operands[2].strided.shape[3]];
         let tasks = y.shape[0] * y.shape[1] * y.shape[2].div_ceil(chunk);
-        Ok(Box::new(AttentionInstance {
+        let launcher = AttentionInstance {
             scratch: Scratch::new(scratch_bytes(chunk, sizes), request.threads, tasks),
             rule,
             operands,
             mask,
             y,
             chunk,
-        }))
+        };
+        let workspace = launcher.scratch.workspace();
+        Ok(Instance::new(format!("blocks of keys {:?}", Isa::here()), launcher)
+            .with_workspace(workspace)
+            .into())
     }
 }
 
@@ -241,16 +245,8 @@ struct AttentionInstance {
     scratch: Scratch,
 }
 
-impl Instance for AttentionInstance {
-    fn implementation(&self) -> String {
-        format!("blocks of keys {:?}", Isa::here())
-    }
-
-    fn workspace(&self) -> usize {
-        self.scratch.workspace()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for AttentionInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (call, this) = (Shared(call), &*self);
         let &[batch, heads, queries, _] = this.y.shape.as_slice() else {
             return Ok(());

@@ -3,7 +3,7 @@
 use super::plain;
 use super::run_offsets::RunOffsets;
 use crate::error::Result;
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::common::indexed::Rule;
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use std::ops::Range;
@@ -30,12 +30,14 @@ impl Kernel for Gather {
         plain(2)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (x, indices) = (&request.inputs[0], &request.inputs[1]);
-        Ok(Box::new(Gathering {
+        let launcher = Gathering {
             runs: RunOffsets::new(self.rule, x, indices),
             size: x.dtype.size(),
-        }))
+        };
+        let workspace = launcher.runs.workspace();
+        Ok(Instance::new("indexed copy", launcher).with_workspace(workspace).into())
     }
 }
 
@@ -92,16 +94,8 @@ impl Runs<'_> {
     }
 }
 
-impl Instance for Gathering {
-    fn implementation(&self) -> String {
-        "indexed copy".into()
-    }
-
-    fn workspace(&self) -> usize {
-        self.runs.workspace()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Gathering {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         // SAFETY: the planner gives addresses that hold the operands of the request, and the workspace.
         let starts = unsafe { self.runs.resolve(call.inputs[1], call.workspace)? };
         let (all, call) = (Runs { of: self, starts }, Shared(call));

@@ -4,7 +4,7 @@ use super::plain;
 use super::run_offsets::RunOffsets;
 use crate::error::Result;
 use crate::network::dtype::DType;
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::common::indexed::Rule;
 use crate::providers::cpu::kernels::Why;
 use crate::providers::cpu::kernels::reduce::fold::{Fold, Number};
@@ -52,14 +52,18 @@ impl Kernel for Scatter {
         vec![(0, 0)]
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (x, indices) = (&request.inputs[0], &request.inputs[1]);
-        Ok(Box::new(Scattering {
+        let launcher = Scattering {
             runs: RunOffsets::new(self.rule, x, indices),
             dtype: x.dtype,
             bytes: x.bytes(),
             fold: self.fold,
-        }))
+        };
+        let workspace = launcher.runs.workspace();
+        Ok(Instance::new("indexed updates", launcher)
+            .with_workspace(workspace)
+            .into())
     }
 }
 
@@ -70,16 +74,8 @@ struct Scattering {
     fold: Option<Fold>,
 }
 
-impl Instance for Scattering {
-    fn implementation(&self) -> String {
-        "indexed updates".into()
-    }
-
-    fn workspace(&self) -> usize {
-        self.runs.workspace()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Scattering {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (x, updates, target) = (call.inputs[0], call.inputs[2], call.outputs[0]);
         // SAFETY: the planner gives addresses that hold the operands of the request; the starts are those of runs.
         unsafe {

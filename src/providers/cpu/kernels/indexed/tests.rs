@@ -3,7 +3,7 @@ use crate::network::array::Buffer;
 use crate::network::attr::{Attr, Attrs, attrs};
 use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Request};
+use crate::plan::{Call, Prepared, Request};
 use crate::providers::cpu::kernels::testing::Case;
 
 fn along(axis: i64) -> Attrs {
@@ -102,14 +102,15 @@ fn an_index_out_of_range_is_an_error() {
         inputs: &[operand(DType::Float32, &[4, 2]), operand(DType::Int64, &[3])],
         outputs: &[operand(DType::Float32, &[3, 2])],
         binding: &Default::default(),
+        opt: &Default::default(),
         threads: 1,
     };
-    let mut instance = candidate.kernel.instantiate(&request).unwrap();
-    let workspace = Buffer::zeroed(instance.workspace());
+    let mut instance = candidate.kernel.prepare(&request).and_then(Prepared::finish).unwrap();
+    let workspace = Buffer::zeroed(instance.workspace);
     let (data, mut out) = ([0f32; 8], [0f32; 6]);
     for bad in [4, -5, i64::MIN, i64::MAX] {
         let indices = [0, bad, 1];
-        let error = instance.run(&Call {
+        let error = instance.launch(&Call {
             inputs: &[data.as_ptr().cast(), indices.as_ptr().cast()],
             outputs: &[out.as_mut_ptr().cast()],
             workspace: workspace.as_ptr(),

@@ -14,7 +14,7 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::arg::compare;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::kernels::scratch::Scratch;
 use cumulative::{How, Totals};
@@ -102,7 +102,7 @@ impl Kernel for Lines {
         layouts.into_iter().take(1 + innermost as usize).map(form).collect()
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (x, result) = (&request.inputs[0], &request.outputs[0]);
         let length = x.shape[self.axis];
         let kept = result.shape.get(self.axis).copied().unwrap_or(1);
@@ -120,10 +120,10 @@ impl Kernel for Lines {
         let (rule, threads) = (self.rule, request.threads);
         Ok(match x.dtype {
             DType::Float32 | DType::Float16 | DType::BFloat16 => {
-                Box::new(Along::<f32>::new(rule, grid, x.dtype, threads))
+                Along::<f32>::new(rule, grid, x.dtype, threads).prepared()
             }
-            DType::Float64 => Box::new(Along::<f64>::new(rule, grid, x.dtype, threads)),
-            _ => Box::new(Along::<i64>::new(rule, grid, x.dtype, threads)),
+            DType::Float64 => Along::<f64>::new(rule, grid, x.dtype, threads).prepared(),
+            _ => Along::<i64>::new(rule, grid, x.dtype, threads).prepared(),
         })
     }
 }
@@ -204,6 +204,11 @@ impl<T: Number> Along<T> {
             ),
             number: std::marker::PhantomData,
         }
+    }
+
+    fn prepared(self) -> Prepared {
+        let workspace = self.scratch.workspace();
+        Instance::new("line by line", self).with_workspace(workspace).into()
     }
 
     /// Runs numbered units.
@@ -405,16 +410,8 @@ impl Tile {
     }
 }
 
-impl<T: Number> Instance for Along<T> {
-    fn implementation(&self) -> String {
-        "line by line".into()
-    }
-
-    fn workspace(&self) -> usize {
-        self.scratch.workspace()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl<T: Number> Launcher for Along<T> {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (this, call) = (&*self, Shared(call));
         let bytes = this.grid.length * this.lanes * this.dtype.size();
         let units = this.grid.outer * this.grid.inner.div_ceil(this.lanes);

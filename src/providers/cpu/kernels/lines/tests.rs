@@ -187,6 +187,7 @@ fn lines_of_any_length_take_little_memory() {
             inputs: &inputs,
             outputs: &outputs,
             binding: &Default::default(),
+            opt: &Default::default(),
             threads: 4,
         });
     };
@@ -203,7 +204,7 @@ fn lines_of_any_length_take_little_memory() {
             axis: 0,
             rank,
         };
-        lines.instantiate(request).unwrap().workspace()
+        lines.prepare(request).and_then(Prepared::finish).unwrap().workspace
     };
     for shape in [vec![1 << 30], vec![1 << 24, 64]] {
         request(shape, 100, &|request| {

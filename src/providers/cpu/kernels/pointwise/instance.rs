@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Instance, Request};
+use crate::plan::{Call, Launcher, Request};
 use crate::providers::cpu::kernels::operand_strides::{self, BLOCK};
 use crate::providers::cpu::kernels::{parallel, scratch};
 use std::ops::Range;
@@ -242,12 +242,8 @@ impl Padding {
     }
 }
 
-impl Instance for PointwiseInstance {
-    fn implementation(&self) -> String {
-        format!("interpreted {:?}", crate::providers::cpu::simd::Isa::here())
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for PointwiseInstance {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let call = parallel::Shared(call);
         let this = &*self;
         parallel::over(this.total, this.grain, |range| {

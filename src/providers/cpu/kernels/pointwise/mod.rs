@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::network::dim::Dim;
 use crate::network::{LayerId, Network};
 use crate::plan::layout::Layout;
-use crate::plan::{Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::common::group;
 use program::{Feed, Program, Value};
 use std::sync::Arc;
@@ -143,11 +143,12 @@ impl Kernel for Pointwise {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        Ok(Box::new(instance::PointwiseInstance::new(
-            self.program.clone(),
-            request,
-        )?))
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
+        let launcher = instance::PointwiseInstance::new(self.program.clone(), request)?;
+        Ok(Prepared::new(
+            format!("interpreted {:?}", crate::providers::cpu::simd::Isa::here()),
+            launcher,
+        ))
     }
 }
 

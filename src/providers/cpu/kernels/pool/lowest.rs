@@ -4,11 +4,11 @@
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::layout::Operand;
-use crate::plan::{Call, Instance};
+use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cpu::handle::Pooling;
 use crate::providers::cpu::kernels::operand_strides::{self, Axes, BLOCK, coalesce};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
-use crate::providers::cpu::kernels::primitive::PrimitiveInstance;
+use crate::providers::cpu::kernels::primitive::PrimitiveLauncher;
 use crate::providers::cpu::simd::convert;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ const GRAIN: usize = 64 << 10;
 
 /// Maxima by oneDNN, put right where they are the least finite number.
 pub struct Maxima {
-    inner: PrimitiveInstance,
+    inner: PrimitiveLauncher,
     repair: Repair,
 }
 
@@ -37,7 +37,7 @@ impl Maxima {
     ///
     /// # Errors
     /// If the result can't be seen in its own layout.
-    pub fn new(inner: PrimitiveInstance, spec: &Pooling, src: &Operand, dst: &Operand) -> Result<Self> {
+    pub fn new(inner: PrimitiveLauncher, spec: &Pooling, src: &Operand, dst: &Operand) -> Result<Self> {
         let along = |i: usize| [spec.kernel[i], spec.strides[i], spec.dilations[i], spec.begin[i]];
         let strides = operand_strides::strides(dst, &dst.shape, dst.layout)?;
         let (sizes, mut strides) = coalesce(&operand_strides::space(&dst.shape, dst.layout), &[&strides]);
@@ -49,23 +49,18 @@ impl Maxima {
         };
         Ok(Self { inner, repair })
     }
+
+    /// What the primitive is, with the maxima put right.
+    pub fn prepared(self) -> Prepared {
+        let tier = self.inner.tier();
+        let (how, workspace) = (self.inner.implementation(), self.inner.workspace());
+        Prepared::from(Instance::new(how, self).with_workspace(workspace)).with_tier(tier)
+    }
 }
 
-impl Instance for Maxima {
-    fn workspace(&self) -> usize {
-        self.inner.workspace()
-    }
-
-    fn implementation(&self) -> String {
-        self.inner.implementation()
-    }
-
-    fn is_reference(&self) -> bool {
-        self.inner.is_reference()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
-        self.inner.run(call)?;
+impl Launcher for Maxima {
+    fn launch(&mut self, call: &Call) -> Result<()> {
+        self.inner.launch(call)?;
         let (this, call, found) = (&self.repair, Shared(call), AtomicBool::new(false));
         let inner = this.runs.0.last().copied().unwrap_or(1);
         let outer: usize = this.runs.0.iter().product::<usize>() / inner.max(1);

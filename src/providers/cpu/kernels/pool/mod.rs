@@ -3,7 +3,7 @@
 mod lowest;
 
 use super::copy::Mover;
-use super::primitive::{Argument, Nothing, PrimitiveInstance};
+use super::primitive::{Argument, PrimitiveLauncher, nothing};
 use super::region::{fill_box, zero_padding};
 use super::scope::{Scope, uniform_forms};
 use super::{Answer, Why};
@@ -13,7 +13,7 @@ use crate::network::attr::{Attrs, Read};
 use crate::network::dtype::DType;
 use crate::network::ops::pool;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::cpu::handle::{Desc, Options, Pooling, PoolingKind};
 use lowest::Maxima;
 
@@ -60,7 +60,7 @@ struct Pool {
 
 impl Pool {
     /// What windows give that hold padding alone.
-    fn of_nothing(&self, dst: &Operand) -> Mover {
+    fn of_nothing(&self, dst: &Operand) -> Prepared {
         let value = match (self.average, self.attrs.contains_key("count_include_pad")) {
             (false, _) => f64::NEG_INFINITY,
             (true, true) if self.attrs.flag("count_include_pad") => 0.0,
@@ -69,7 +69,7 @@ impl Pool {
         let mut moves = zero_padding(0, dst);
         let value = Array::scalar(dst.dtype, value);
         moves.extend(fill_box(&value, 0, dst, &vec![0; dst.shape.len()], &dst.shape));
-        Mover::new("nothing to pool", moves)
+        Prepared::new("nothing to pool", Mover::new(moves))
     }
 }
 
@@ -86,13 +86,13 @@ impl Kernel for Pool {
         uniform_forms(&[Layout::ChannelsLast, Layout::Blocked16, Layout::Plain], 1, 1)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (src, dst) = (&request.inputs[0], &request.outputs[0]);
         if dst.elements() == 0 {
-            return Ok(Box::new(Nothing));
+            return Ok(nothing());
         }
         if src.is_empty() {
-            return Ok(Box::new(self.of_nothing(dst)));
+            return Ok(self.of_nothing(dst));
         }
         let window = pool::window(&self.attrs)?;
         let extent = |shape: &[usize], axis: usize| shape[axis + 2] as i64;
@@ -127,11 +127,11 @@ impl Kernel for Pool {
             end,
         };
         let primitive = spec.create(&Options::threads(request.threads))?;
-        let pooled = PrimitiveInstance::new(primitive, vec![Argument::Input(0)]);
-        Ok(match self.average {
-            true => Box::new(pooled),
-            false => Box::new(Maxima::new(pooled, &spec, src, dst)?),
-        })
+        let pooled = PrimitiveLauncher::new(primitive, vec![Argument::Input(0)]);
+        match self.average {
+            true => Ok(pooled.prepared()),
+            false => Maxima::new(pooled, &spec, src, dst).map(Maxima::prepared),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::ops::recurrent::{Extents, Spec};
 use crate::plan::layout::Operand;
-use crate::plan::{Call, Instance, Request};
+use crate::plan::{Call, Launcher, Request};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::simd::convert;
 use std::ops::Range;
@@ -300,16 +300,18 @@ impl Both {
     }
 }
 
-impl Instance for Recurrent {
-    fn workspace(&self) -> usize {
-        self.memory.total
-    }
-
-    fn implementation(&self) -> String {
+impl Recurrent {
+    pub fn implementation(&self) -> String {
         format!("oneDNN {}", self.products.input.implementation())
     }
 
-    fn run(&mut self, call: &Call) -> Result<()> {
+    pub fn workspace(&self) -> usize {
+        self.memory.total
+    }
+}
+
+impl Launcher for Recurrent {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         if let Some((from, operand)) = self.given(call, LENGTHS) {
             // SAFETY: the planner gives addresses that hold the operands of the request.
             let bytes = unsafe { std::slice::from_raw_parts(from, operand.bytes()) };

@@ -14,7 +14,7 @@ use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::ops::recurrent::{Kind, Spec};
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Instance, Kernel, Prepared, Request};
 use instance::Recurrent;
 use product::Matrix;
 
@@ -119,7 +119,9 @@ impl Kernel for Cells {
         }]
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        Ok(Box::new(Recurrent::new(self, request)?))
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
+        let launcher = Recurrent::new(self, request)?;
+        let (how, workspace) = (launcher.implementation(), launcher.workspace());
+        Ok(Instance::new(how, launcher).with_workspace(workspace).into())
     }
 }

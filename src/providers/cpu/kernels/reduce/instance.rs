@@ -6,7 +6,7 @@ use super::grid::Grid;
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::layout::Operand;
-use crate::plan::{Call, Instance};
+use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cpu::kernels::copy::Mover;
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::kernels::region::zero_padding;
@@ -46,7 +46,7 @@ pub fn reducing<A: Number>(
     mut reduced: Vec<Grid>,
     to: &Operand,
     threads: usize,
-) -> Box<dyn Instance> {
+) -> Prepared {
     let along = reduced.first().is_some_and(|g| g.inner()[1] == 1 && g.inner()[0] > 1);
     let direction = if along { Direction::Along } else { Direction::Down };
     match direction {
@@ -63,7 +63,7 @@ pub fn reducing<A: Number>(
         0 => A::of_nothing(what.fold, what.dtype),
         _ => A::start(what.fold),
     };
-    Box::new(Reducing {
+    let launcher = Reducing {
         what,
         direction,
         kept,
@@ -72,8 +72,17 @@ pub fn reducing<A: Number>(
         start,
         units,
         grain: (GRAIN / unit_bytes.max(1)).max(1),
-        padding: Mover::new("", zero_padding(0, to)),
-    })
+        padding: Mover::new(zero_padding(0, to)),
+    };
+    let workspace = match launcher.parts.len() {
+        1 => 0,
+        parts => launcher.units * parts * TILE * size_of::<A>(),
+    };
+    let how = match direction {
+        Direction::Along => "reduction along rows",
+        Direction::Down => "reduction of columns",
+    };
+    Instance::new(how, launcher).with_workspace(workspace).into()
 }
 
 fn units(grid: &Grid, tile: usize) -> usize {
@@ -226,23 +235,9 @@ impl<A: Number> Reducing<A> {
     }
 }
 
-impl<A: Number> Instance for Reducing<A> {
-    fn workspace(&self) -> usize {
-        match self.parts.len() {
-            1 => 0,
-            parts => self.units * parts * TILE * size_of::<A>(),
-        }
-    }
-
-    fn implementation(&self) -> String {
-        match self.direction {
-            Direction::Along => "reduction along rows".into(),
-            Direction::Down => "reduction of columns".into(),
-        }
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
-        self.padding.run(call)?;
+impl<A: Number> Launcher for Reducing<A> {
+    fn launch(&mut self, call: &Call) -> Result<()> {
+        self.padding.launch(call)?;
         let (this, call) = (&*self, Shared(call));
         if this.parts.len() == 1 {
             return parallel::over(this.units, this.grain, |units| this.whole(call, units));

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::ops::reduce;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Kernel, Prepared, Request};
 use fold::Fold;
 
 /// What is done with the folded number.
@@ -97,7 +97,7 @@ impl Kernel for Reduce {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (from, to) = (&request.inputs[0], &request.outputs[0]);
         let (kept, reduced) = grid::split(from, to, &self.axes, self.keeps);
         let count = self.axes.iter().map(|&a| from.shape[a]).product();

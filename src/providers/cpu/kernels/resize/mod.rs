@@ -13,7 +13,7 @@ use crate::network::dim::{Binding, Dim};
 use crate::network::dtype::DType;
 use crate::network::ops::resize::Resampling;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Kernel, Prepared, Request};
 use table::Table;
 
 /// Resize in every layout that does not split a resampled axis.
@@ -91,7 +91,7 @@ impl Kernel for Resize {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (from, to) = (&request.inputs[0], &request.outputs[0]);
         if from.elements() == 0 && to.elements() != 0 {
             return Err(Error::shape("an input without elements can't be resampled").got(format!("{:?}", from.shape)));

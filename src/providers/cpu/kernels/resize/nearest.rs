@@ -3,7 +3,7 @@
 use super::Axis;
 use super::table::Table;
 use crate::error::Result;
-use crate::plan::{Call, Instance};
+use crate::plan::{Call, Launcher, Prepared};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::kernels::resize::weighted::dense_tail;
 use std::ops::Range;
@@ -24,7 +24,7 @@ struct Nearest {
 }
 
 /// An instance that copies elements of `size` bytes.
-pub fn instance(mut axes: Vec<Axis>, size: usize) -> Box<dyn Instance> {
+pub fn instance(mut axes: Vec<Axis>, size: usize) -> Prepared {
     let run = dense_tail(&mut axes);
     let last = axes.pop().unwrap_or(Axis {
         sizes: [1, 1],
@@ -33,15 +33,18 @@ pub fn instance(mut axes: Vec<Axis>, size: usize) -> Box<dyn Instance> {
     });
     let rows = axes.iter().map(|a| a.sizes[1]).product();
     let row = run * last.sizes[1] * size;
-    Box::new(Nearest {
-        size,
-        table: last.table.unwrap_or_else(|| Table::identity(last.sizes[1])),
-        strides: last.strides,
-        outer: axes,
-        run,
-        rows: if row == 0 { 0 } else { rows },
-        grain: (GRAIN / row.max(1)).max(1),
-    })
+    Prepared::new(
+        "nearest neighbours",
+        Nearest {
+            size,
+            table: last.table.unwrap_or_else(|| Table::identity(last.sizes[1])),
+            strides: last.strides,
+            outer: axes,
+            run,
+            rows: if row == 0 { 0 } else { rows },
+            grain: (GRAIN / row.max(1)).max(1),
+        },
+    )
 }
 
 impl Nearest {
@@ -119,12 +122,8 @@ impl Nearest {
     }
 }
 
-impl Instance for Nearest {
-    fn implementation(&self) -> String {
-        "nearest neighbours".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Nearest {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (this, call) = (&*self, Shared(call));
         parallel::over(this.rows, this.grain, |range| {
             let call = call.get();

@@ -5,7 +5,7 @@ use super::Axis;
 use super::table::Table;
 use crate::error::Result;
 use crate::network::dtype::DType;
-use crate::plan::{Call, Instance};
+use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::kernels::scratch::Scratch;
 use crate::providers::cpu::simd::{Vector, convert, multiversion};
@@ -53,7 +53,7 @@ struct Weighted {
 }
 
 /// An instance for these axes.
-pub fn instance(axes: Vec<Axis>, dtype: DType, threads: usize) -> Box<dyn Instance> {
+pub fn instance(axes: Vec<Axis>, dtype: DType, threads: usize) -> Prepared {
     let plain = Weighted::new(&axes, dtype, [false, false], threads);
     // A pass resamples its last two axes. Gaps of a slice can leave others behind the one that it is meant for.
     let whole = |made: &Weighted| {
@@ -65,7 +65,12 @@ pub fn instance(axes: Vec<Axis>, dtype: DType, threads: usize) -> Box<dyn Instan
         .into_iter()
         .map(|dense| Weighted::new(&axes, dtype, dense, threads));
     let found = std::iter::once(plain).chain(tried).find(whole);
-    Box::new(found.unwrap_or_else(|| Weighted::new(&axes, dtype, [true, true], threads)))
+    let found = found.unwrap_or_else(|| Weighted::new(&axes, dtype, [true, true], threads));
+    let scratch = found.passes.iter().map(|pass| pass.scratch.workspace());
+    let workspace = found.between * 2 + scratch.max().unwrap_or(0);
+    Instance::new("weighted neighbours", found)
+        .with_workspace(workspace)
+        .into()
 }
 
 impl Weighted {
@@ -342,17 +347,8 @@ multiversion! {
     }
 }
 
-impl Instance for Weighted {
-    fn workspace(&self) -> usize {
-        let scratch = self.passes.iter().map(|pass| pass.scratch.workspace());
-        self.between * 2 + scratch.max().unwrap_or(0)
-    }
-
-    fn implementation(&self) -> String {
-        "weighted neighbours".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Weighted {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (between, last) = (self.between, self.passes.len() - 1);
         let call = Shared(call);
         for (i, pass) in self.passes.iter().enumerate() {

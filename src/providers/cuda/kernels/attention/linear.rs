@@ -11,7 +11,7 @@ use crate::plan::layout::Layout;
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{Launches, fields, sourced};
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let forms = uniform_forms(&[Layout::Plain], given.len(), 2);
     let past = linear.slots[PAST];
     let make = move |gpu: &Gpu, request: &Request| linear.launch(gpu, request);
-    let mut kernel = Sourced::new("LinearAttention", identity, forms, gpu, make);
+    let mut kernel = sourced("LinearAttention", identity, forms, gpu, make);
     // A warp has read its columns of the past before it writes them.
     kernel.in_place = past.map(|past| (past, 1)).into_iter().collect();
     Ok(vec![scope.alone(kernel, &given)])
@@ -83,7 +83,7 @@ impl Linear {
         let tile = tile(extents.size)?;
         let function = gpu
             .compiler
-            .function(&self.source(y.dtype, state.dtype, tile), "linear", 0)?;
+            .entry(&self.source(y.dtype, state.dtype, tile), "linear", 0);
         let parts = extents.v_size.div_ceil(tile[1]);
         let grid = Grid::over(state.shape[0] * extents.shared * parts * WARP, THREADS as u32)?;
         let words = self.words(&extents, state.shape[0])?;

@@ -16,10 +16,11 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::attention;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::common::strided_view::{ConcreteView, StridedView};
-use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Grid};
 use around::Around;
 use code::{Code, Mask};
 use share::{Operands, Way};
@@ -130,7 +131,7 @@ impl Kernel for Attention {
         (0..tactics).flat_map(numbered).collect()
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let views = self.operands.iter().map(|operand| OperandView::of(operand, request));
         let views = views.collect::<Result<Vec<_>>>()?;
         let y = share::settled(self.y.at(request.binding)?);
@@ -167,35 +168,43 @@ impl Kernel for Attention {
             Way::Tiles(tile) => tile.shared_bytes(share.steps(tile)),
             Way::Plain { .. } => 0,
         };
-        let function = self.gpu.compiler.function(&source, "attending", shared_bytes)?;
+        let function = self.gpu.compiler.entry(&source, "attending", shared_bytes);
         let join = if share.splits > 1 {
             let grid = Grid::over(share.rows * 32, code::JOINING)?;
-            Some((self.gpu.compiler.function(&source, "combining", 0)?, grid))
+            Some((self.gpu.compiler.entry(&source, "combining", 0), grid))
         } else {
             None
         };
         let mut words = code::doubles(&[scale, self.rule.softcap]);
         words.push(self.rule.blind.to_bits() as i32);
         words.extend(fields(operands.words(&share))?);
-        Ok(Box::new(Attending {
+        let entries: Vec<EntryPoint> = join
+            .iter()
+            .map(|(entry, _)| entry.clone())
+            .chain([function.clone()])
+            .collect();
+        let (how, workspace) = (share.describe(way), share.workspace(operands.sizes()[1], dtype));
+        let launcher = Attending {
             function,
             grid: Grid::over(share.blocks * share.threads, share.threads as u32)?,
             join,
             even: operands.even(way),
-            workspace: share.workspace(operands.sizes()[1], dtype),
             y_offset: y.offset * dtype.size(),
-            how: share.describe(way),
             views,
             words,
-        }))
+        };
+        Ok(compiled(
+            entries,
+            Instance::new(how, launcher).with_workspace(workspace),
+        ))
     }
 }
 
 struct Attending {
-    function: Function,
+    function: EntryPoint,
     grid: Grid,
     /// What joins the parts of the keys.
-    join: Option<(Function, Grid)>,
+    join: Option<(EntryPoint, Grid)>,
     /// Queries, keys, values and perhaps a mask.
     views: Vec<OperandView>,
     y_offset: usize,
@@ -203,20 +212,10 @@ struct Attending {
     words: Vec<i32>,
     /// Whether 16 bytes of a row can be moved at once, where the addresses allow it.
     even: bool,
-    workspace: usize,
-    how: String,
 }
 
-impl Instance for Attending {
-    fn workspace(&self) -> usize {
-        self.workspace
-    }
-
-    fn implementation(&self) -> String {
-        self.how.clone()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Attending {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let y = call.outputs[0].cast_const().wrapping_add(self.y_offset);
         let addresses: Vec<*const u8> = self.views.iter().map(|view| view.address(call)).collect();
         let mut moved = addresses[..3].iter().chain([&y]);

@@ -11,7 +11,7 @@ use crate::network::attr::Read;
 use crate::network::dim::{Binding, Dim};
 use crate::network::ops::pad;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::operand_strides::axes;
 use crate::providers::common::scope::Scope;
@@ -127,11 +127,11 @@ impl Kernel for Boxes {
         (true, true)
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (from, to) = (&request.inputs[0], &request.outputs[0]);
         fields([from.elements() as i64, to.elements() as i64])?;
         let axes = joined(self.axes(from, to, request.binding)?);
-        Ok(Box::new(self.launch(&axes, to)?))
+        Ok(self.launch(&axes, to)?.into())
     }
 }
 
@@ -184,7 +184,7 @@ impl Boxes {
             "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) moving({ty}* y, const {ty}* x, {parameter}\
              const __grid_constant__ Boxes<{count}> shape) {{\n    boxes<{ty}, {taken}, {count}>(y, x, {fill}, shape);\n}}\n"
         );
-        let function = self.gpu.compiler.function(&source, "moving", 0)?;
+        let function = self.gpu.compiler.entry(&source, "moving", 0);
         let how = format!("a box along {count} axes, {taken} at a time");
         Ok(Launches::one(
             function,

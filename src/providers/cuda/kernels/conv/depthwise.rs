@@ -4,13 +4,12 @@ use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
 use super::direct::{WIDEST, activation, pack, sides};
-use super::lazy::get_or_try_init;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
-use crate::plan::{Call, Instance};
-use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::plan::{Call, Instance, Launcher, Prepared};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Grid};
 use crate::providers::cuda::library::cudnn::Convolution;
-use std::sync::{Arc, OnceLock};
 
 const SOURCE: &str = include_str!("../../../../../kernels/depthwise.cu");
 /// Threads of a block, at most.
@@ -84,10 +83,9 @@ fn items(c: &Convolution) -> i64 {
 
 /// A convolution of each channel by itself.
 pub struct Depthwise {
-    gpu: Arc<Gpu>,
-    packed: (Share, Function),
-    /// For addresses that are at odd places, which are rare.
-    single: OnceLock<(Share, Function)>,
+    packed: (Share, EntryPoint),
+    /// For addresses that are at odd places, which are rare: compiled when they come.
+    single: (Share, EntryPoint),
     convolution: Convolution,
 }
 
@@ -95,8 +93,8 @@ impl Depthwise {
     /// The kernel for a convolution with two spatial axes.
     ///
     /// # Errors
-    /// If it is too large, its weights are a slice, or the kernel does not compile.
-    pub fn new(gpu: &Arc<Gpu>, c: &Convolution) -> Result<Self> {
+    /// If it is too large, or its weights are a slice.
+    pub fn new(gpu: &Gpu, c: &Convolution) -> Result<Self> {
         let widest = match c.w.sizes[3] {
             // Wider ones would need too many registers.
             ..=4 => WIDEST / c.dtype.size(),
@@ -110,20 +108,23 @@ impl Depthwise {
         // The numbers that a launch takes are known to fit.
         fields(words(c, 1))?;
         Ok(Self {
-            gpu: gpu.clone(),
-            packed: Self::compiled(gpu, c, most)?,
-            single: OnceLock::new(),
+            packed: Self::shared(gpu, c, most),
+            single: Self::shared(gpu, c, 1),
             convolution: c.clone(),
         })
     }
 
-    fn compiled(gpu: &Gpu, c: &Convolution, pack: usize) -> Result<(Share, Function)> {
+    /// It as a kernel at concrete shapes.
+    pub fn prepared(self) -> Prepared {
+        let how = format!("depthwise, {} channels and {RUN} places a thread", self.packed.0.pack);
+        compiled([self.packed.1.clone()], Instance::new(how, self))
+    }
+
+    fn shared(gpu: &Gpu, c: &Convolution, pack: usize) -> (Share, EntryPoint) {
         let share = Share::new(c, pack, gpu.device.multiprocessors as usize);
         let source = source(c, pack);
-        let function = gpu
-            .compiler
-            .function(&source, "depthwise_convolution", share.shared_bytes)?;
-        Ok((share, function))
+        let function = gpu.compiler.entry(&source, "depthwise_convolution", share.shared_bytes);
+        (share, function)
     }
 }
 
@@ -150,12 +151,8 @@ fn words(c: &Convolution, groups: usize) -> Vec<i64> {
     words
 }
 
-impl Instance for Depthwise {
-    fn implementation(&self) -> String {
-        format!("depthwise, {} channels and {RUN} places a thread", self.packed.0.pack)
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Depthwise {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let c = &self.convolution;
         let [bias, residual] = sides(c, call);
         let addresses = [
@@ -171,8 +168,7 @@ impl Instance for Depthwise {
         let (share, function) = if (0..addresses.len()).all(even) {
             &self.packed
         } else {
-            let make = || Self::compiled(&self.gpu, c, 1);
-            get_or_try_init(&self.single, make)?
+            &self.single
         };
         let mut arguments = Arguments::default();
         addresses.iter().for_each(|&address| _ = arguments.address(address));

@@ -3,13 +3,14 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
-use super::lazy::get_or_try_init;
+use super::super::spare::Spare;
 use crate::error::Result;
 use crate::network::dtype::DType;
-use crate::plan::{Call, Instance};
-use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::plan::{Call, Instance, Launcher, Prepared};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Grid};
 use crate::providers::cuda::library::cudnn::{Activation, Convolution};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../../kernels/conv.cu");
 /// Spatial axes that `conv.cu` walks; one or two are the last of these.
@@ -38,39 +39,9 @@ pub fn sides(c: &Convolution, call: &Call) -> [*const u8; 2] {
     [side(c.bias, 2), side(c.residual.is_some(), 2 + usize::from(c.bias))]
 }
 
-/// What runs where operands lie as another kernel does not take them, made when that first happens.
-pub struct Spare {
-    gpu: Arc<Gpu>,
-    /// The convolution.
-    pub convolution: Convolution,
-    from: DType,
-    made: OnceLock<Direct>,
-}
-
-impl Spare {
-    /// One for a convolution of an input of this type.
-    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, from: DType) -> Self {
-        Self {
-            gpu: gpu.clone(),
-            convolution: c.clone(),
-            from,
-            made: OnceLock::new(),
-        }
-    }
-
-    /// Puts the convolution into the stream of a call.
-    ///
-    /// # Errors
-    /// If the kernel can't be made, or the device refuses.
-    pub fn run(&self, call: &Call) -> Result<()> {
-        let make = || Direct::new(&self.gpu, &self.convolution, self.from);
-        get_or_try_init(&self.made, make)?.run(call)
-    }
-}
-
 /// The kernel that runs any convolution.
 pub struct Direct {
-    function: Function,
+    function: EntryPoint,
     shape: Vec<i32>,
     grid: Grid,
     convolution: Convolution,
@@ -80,7 +51,7 @@ impl Direct {
     /// The kernel for a convolution of an input of this type, which may be another one than that of weights and result.
     ///
     /// # Errors
-    /// If it is too large, or the kernel does not compile.
+    /// If it is too large.
     pub fn new(gpu: &Gpu, c: &Convolution, from: DType) -> Result<Self> {
         let [ty, from] = [c.dtype, from].map(|dtype| element(dtype).unwrap_or("float"));
         let source = format!(
@@ -90,18 +61,27 @@ impl Direct {
         );
         let results: i64 = c.y.sizes.iter().product();
         Ok(Self {
-            function: gpu.compiler.function(&source, "conv", 0)?,
+            function: gpu.compiler.entry(&source, "conv", 0),
             shape: words(c)?,
             grid: Grid::over(results as usize, THREADS)?,
             convolution: c.clone(),
         })
     }
 
-    /// Puts the convolution into the stream of a call.
-    ///
-    /// # Errors
-    /// If the driver refuses.
-    pub fn run(&self, call: &Call) -> Result<()> {
+    /// It, where operands may lie as another kernel does not take them.
+    pub fn spare(gpu: &Arc<Gpu>, c: &Convolution, from: DType) -> Spare {
+        let (gpu, c) = (gpu.clone(), c.clone());
+        Spare::new(move || Self::new(&gpu, &c, from).map(Self::prepared))
+    }
+
+    /// It as a kernel at concrete shapes.
+    pub fn prepared(self) -> Prepared {
+        compiled([self.function.clone()], Instance::new("one result a thread", self))
+    }
+}
+
+impl Launcher for Direct {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let mut arguments = Arguments::default();
         let [bias, residual] = sides(&self.convolution, call);
         for address in [
@@ -116,16 +96,6 @@ impl Direct {
         arguments.fields(&self.shape);
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }
-    }
-}
-
-impl Instance for Direct {
-    fn implementation(&self) -> String {
-        "one result a thread".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
-        Direct::run(self, call)
     }
 }
 
@@ -156,10 +126,9 @@ fn words(c: &Convolution) -> Result<Vec<i32>> {
 
 /// What follows a convolution, where the library does that alone.
 pub struct Finish {
-    gpu: Arc<Gpu>,
-    packed: Function,
-    /// For addresses that are at odd places, which are rare.
-    single: OnceLock<Function>,
+    packed: EntryPoint,
+    /// For addresses that are at odd places, which are rare: compiled when they come.
+    single: EntryPoint,
     pack: usize,
     convolution: Convolution,
     from_step: i64,
@@ -170,29 +139,30 @@ impl Finish {
     ///
     /// # Errors
     /// If it does not compile.
-    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, from_step: i64) -> Result<Self> {
+    pub fn new(gpu: &Gpu, c: &Convolution, from_step: i64) -> Result<Self> {
         let widest = WIDEST / c.dtype.size();
         let residual = c.residual.as_ref().unwrap_or(&c.y);
         let all = [c.y.sizes[1], c.y.step(), from_step, residual.step()];
         let pack = pack(widest, &all);
+        let packed = Self::entry(gpu, c, pack);
+        packed.compile()?;
         Ok(Self {
-            gpu: gpu.clone(),
-            packed: Self::compiled(gpu, c, pack)?,
-            single: OnceLock::new(),
+            packed,
+            single: Self::entry(gpu, c, 1),
             pack,
             convolution: c.clone(),
             from_step,
         })
     }
 
-    fn compiled(gpu: &Gpu, c: &Convolution, pack: usize) -> Result<Function> {
+    fn entry(gpu: &Gpu, c: &Convolution, pack: usize) -> EntryPoint {
         let ty = element(c.dtype).unwrap_or("float");
         let [code, _] = activation(c.activation);
         let source = format!(
             "{SOURCE}\nextern \"C\" __global__ void finish_convolution({ty}* y, const {ty}* from, const {ty}* bias, \
              const {ty}* residual, const Tail tail) {{\n    finish<{ty}, {pack}, {code}>(y, from, bias, residual, tail);\n}}\n"
         );
-        gpu.compiler.function(&source, "finish_convolution", 0)
+        gpu.compiler.entry(&source, "finish_convolution", 0)
     }
 
     /// Puts it into the stream of a call.
@@ -208,8 +178,7 @@ impl Finish {
         let (pack, function) = if even {
             (self.pack, &self.packed)
         } else {
-            let make = || Self::compiled(&self.gpu, c, 1);
-            (1, get_or_try_init(&self.single, make)?)
+            (1, &self.single)
         };
         let packs = c.y.sizes[1] / pack as i64;
         let items = c.y.pixels() * packs;

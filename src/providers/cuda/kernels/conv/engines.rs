@@ -1,12 +1,11 @@
 //! Convolutions in cuDNN's engines, whole or with a kernel of ours behind them.
 
 use super::super::Gpu;
-use super::super::build_queue::{self, run_all};
+use super::super::spare::{Spare, get_or_try_init};
 use super::choice::{Part, alike, numbered};
 use super::direct::{Direct, Finish};
-use super::lazy::get_or_try_init;
 use crate::error::Result;
-use crate::plan::{Call, Instance};
+use crate::plan::{BuildJob, Call, Instance, Launcher, Prepared, Tier};
 use crate::providers::cuda::library::cudnn::{Convolution, Dnn, Engine, Plan, Tensor, supported};
 use std::sync::{Arc, OnceLock};
 
@@ -14,32 +13,31 @@ use std::sync::{Arc, OnceLock};
 const ALIGNMENT: usize = 256;
 
 /// A convolution in one of the engines: first those that do all of it count, then those that leave what follows the
-/// convolution to a kernel of ours. The plan is built when it is needed and no sooner.
-pub struct InEngine(Arc<PlanBuild>);
+/// convolution to a kernel of ours.
+pub struct InEngine {
+    build: Arc<PlanBuild>,
+    spare: Spare,
+}
 
 /// The build of a plan.
 struct PlanBuild {
     gpu: Arc<Gpu>,
     convolution: Convolution,
     /// What the engine is the `number`th for: the convolution at the shapes to optimise for.
-    tuned: Arc<Convolution>,
+    tuned: Convolution,
     number: usize,
-    made: OnceLock<Made>,
-    direct: OnceLock<Direct>,
+    /// None where no engine does it.
+    made: OnceLock<Option<Made>>,
 }
 
 /// What does a convolution.
-enum Made {
-    Engine {
-        plan: Arc<Plan>,
-        part: Part,
-        /// What is done behind it.
-        finish: Option<Box<Finish>>,
-        /// Bytes of the plan's own result, if it does not go to the result's place.
-        aside: Option<usize>,
-    },
-    /// The kernel of ours.
-    Direct,
+struct Made {
+    plan: Arc<Plan>,
+    part: Part,
+    /// What is done behind it.
+    finish: Option<Box<Finish>>,
+    /// Bytes of the plan's own result, if it does not go to the result's place.
+    aside: Option<usize>,
 }
 
 impl Part {
@@ -81,52 +79,59 @@ fn alone(c: &Convolution) -> Convolution {
 
 impl InEngine {
     /// The convolution in the engine that is the `number`th for another one: itself at the shapes to optimise for.
-    pub fn new(gpu: &Arc<Gpu>, convolution: Convolution, tuned: Arc<Convolution>, number: usize) -> Self {
-        let build = PlanBuild::new(gpu, convolution, tuned, number);
-        build_queue::enqueue(&build);
-        Self(build)
-    }
-
-    /// Enqueues the build of the plan for a convolution in its `number`th engine.
-    pub fn enqueue_build(gpu: &Arc<Gpu>, convolution: Convolution, number: usize) {
-        let key = format!("{convolution:?} {number}");
-        let tuned = Arc::new(convolution.clone());
-        build_queue::enqueue_planned(key, PlanBuild::new(gpu, convolution, tuned, number));
-    }
-}
-
-impl build_queue::BuildJob for PlanBuild {
-    fn is_pending(&self) -> bool {
-        self.made.get().is_none()
-    }
-
-    fn build(&self) {
-        // Whoever needs the plan finds the failure again.
-        if self.is_there() {
-            _ = self.made();
-        }
-    }
-}
-
-impl PlanBuild {
-    fn new(gpu: &Arc<Gpu>, convolution: Convolution, tuned: Arc<Convolution>, number: usize) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn prepared(gpu: &Arc<Gpu>, convolution: Convolution, tuned: Convolution, number: usize) -> Prepared {
+        let key = format!("{convolution:?} {tuned:?} {number}");
+        let build = Arc::new(PlanBuild {
             gpu: gpu.clone(),
             convolution,
             tuned,
             number,
             made: OnceLock::new(),
-            direct: OnceLock::new(),
-        })
+        });
+        // What stands in for an engine that is not there is the same kernel as another form, so it is not timed.
+        let tier = match number > 0 && !build.is_there() {
+            true => Tier::Reference,
+            false => Tier::Specialised,
+        };
+        let early = build.clone();
+        let job = move || {
+            // Whoever needs the plan finds the failure again.
+            if early.is_there() {
+                _ = early.made();
+            }
+        };
+        Prepared::deferred(vec![BuildJob::plan(key, job)], move || build.instance()).with_tier(tier)
+    }
+}
+
+impl PlanBuild {
+    fn instance(self: Arc<Self>) -> Result<Instance> {
+        let spare = Direct::spare(&self.gpu, &self.convolution, self.convolution.dtype);
+        let Some(made) = self.made()? else {
+            return spare.instance();
+        };
+        let behind = match (&made.finish, made.part) {
+            (None, _) => "",
+            (_, Part::Whole) => ", then copied into the slice",
+            (_, Part::Bare) => ", then one pack a thread",
+        };
+        let how = format!("{}{behind}", made.plan.name());
+        let workspace = made.plan.workspace();
+        let workspace = made.aside.map_or(workspace, |bytes| place_aside(&made.plan) + bytes);
+        // cuDNN's kernels start ahead of their turn, and wait before they read `x`. A residual they read sooner: what a kernel
+        // before them still wrote was missed (seen on an H200 with cuDNN 9.19).
+        let wait_inputs = if made.part == Part::Whole { 1 } else { usize::MAX };
+        let instance = Instance::new(how, InEngine { build: self, spare });
+        Ok(instance.with_workspace(workspace).with_wait_inputs(wait_inputs))
     }
 
-    fn made(&self) -> Result<&Made> {
-        get_or_try_init(&self.made, || self.make())
+    fn made(&self) -> Result<Option<&Made>> {
+        get_or_try_init(&self.made, || self.make()).map(Option::as_ref)
     }
 
     /// How much of the convolution the engine does, and what it is known by, if there is one of this number.
     fn engine(&self, dnn: &Dnn) -> Result<Option<(Part, Engine)>> {
-        let whole = dnn.problem(&*self.tuned);
+        let whole = dnn.problem(&self.tuned);
         let whole = dnn.engines(&whole)?;
         let bare = (!self.tuned.is_bare()).then(|| dnn.problem(&bare(&self.tuned)));
         let bare = bare.as_ref().map_or(Ok(Default::default()), |bare| dnn.engines(bare))?;
@@ -144,15 +149,15 @@ impl PlanBuild {
         !matches!(find(), Ok(None))
     }
 
-    /// The engine; where it is not there or can't do it at these shapes, the first one that can, and in the end the
-    /// kernel of ours: what was chosen at some shapes has to run at others.
-    fn make(&self) -> Result<Made> {
+    /// The engine; where it is not there or can't do it at these shapes, the first one that can: what was chosen at some shapes
+    /// has to run at others.
+    fn make(&self) -> Result<Option<Made>> {
         let _entered = self.gpu.device.enter()?;
         let dnn = self.gpu.dnn()?;
         if let Some((part, engine)) = self.engine(dnn)?
             && let Some(made) = self.in_engine(dnn, part, &engine)?
         {
-            return Ok(made);
+            return Ok(Some(made));
         }
         for part in [Part::Whole, Part::Bare] {
             let convolution = part.of(&self.convolution);
@@ -160,11 +165,10 @@ impl PlanBuild {
                 && let Some(plan) = dnn.first(&dnn.problem(&convolution))?
                 && let Some(made) = self.around(part, plan, &convolution)?
             {
-                return Ok(made);
+                return Ok(Some(made));
             }
         }
-        self.direct()?;
-        Ok(Made::Direct)
+        Ok(None)
     }
 
     /// The convolution in just this engine: in the slice that the result is, or else beside it and copied there, which
@@ -208,18 +212,12 @@ impl PlanBuild {
             finish => finish.flatten().map(Box::new),
         };
         let bytes = planned.y.sizes.iter().product::<i64>() as usize * c.dtype.size();
-        Ok(Some(Made::Engine {
+        Ok(Some(Made {
             plan,
             part,
             finish,
             aside: aside.then_some(bytes),
         }))
-    }
-
-    fn direct(&self) -> Result<&Direct> {
-        get_or_try_init(&self.direct, || {
-            Direct::new(&self.gpu, &self.convolution, self.convolution.dtype)
-        })
     }
 }
 
@@ -228,70 +226,24 @@ fn place_aside(plan: &Plan) -> usize {
     plan.workspace().next_multiple_of(ALIGNMENT)
 }
 
-impl Instance for InEngine {
-    fn ready(&self) -> Result<()> {
-        run_all();
-        let made = self.0.made().map(|_| ());
-        made.map_err(|error| self.0.gpu.device.blame(error))
-    }
-
-    fn workspace(&self) -> usize {
-        run_all();
-        // The run reports what went wrong.
-        match self.0.made() {
-            Ok(Made::Engine { plan, aside, .. }) => aside.map_or(plan.workspace(), |bytes| place_aside(plan) + bytes),
-            Ok(Made::Direct) | Err(_) => 0,
-        }
-    }
-
-    fn implementation(&self) -> String {
-        match self.0.made() {
-            Ok(Made::Engine { plan, part, finish, .. }) => {
-                let behind = match (finish, part) {
-                    (None, _) => "",
-                    (_, Part::Whole) => ", then copied into the slice",
-                    (_, Part::Bare) => ", then one pack a thread",
-                };
-                format!("{}{behind}", plan.name())
-            }
-            Ok(Made::Direct) | Err(_) => "one result a thread".into(),
-        }
-    }
-
-    /// Also true of the stand-in for an engine that is not there: another form is the same kernel, so it is not timed.
-    fn is_reference(&self) -> bool {
-        self.0.number > 0 && !self.0.is_there()
-    }
-
-    /// cuDNN's kernels start ahead of their turn, and wait before they read `x`. A residual they read sooner: what a kernel
-    /// before them still wrote was missed (seen on an H200 with cuDNN 9.19).
-    fn pdl_wait_inputs(&self) -> usize {
-        match self.0.made() {
-            Ok(Made::Engine { part: Part::Whole, .. }) => 1,
-            _ => usize::MAX,
-        }
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for InEngine {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let inputs = call.inputs.iter().map(|input| input.cast_mut());
         let addresses: Vec<*mut u8> = inputs.chain([call.outputs[0]]).collect();
-        let alignments = self.0.convolution.alignments();
+        let alignments = self.build.convolution.alignments();
         let aligned = addresses
             .iter()
             .zip(&alignments)
             .all(|(a, &by)| a.addr().is_multiple_of(by));
         // A slice may begin anywhere, and where is not known any sooner.
-        if !aligned {
-            return self.0.direct()?.run(call);
-        }
-        let Made::Engine {
+        let Made {
             plan,
             part,
             finish,
             aside,
-        } = self.0.made()?
-        else {
-            return self.0.direct()?.run(call);
+        } = match self.build.made()? {
+            Some(made) if aligned => made,
+            _ => return self.spare.launch(call),
         };
         let result = match aside {
             Some(_) => call.workspace.wrapping_add(place_aside(plan)),
@@ -304,7 +256,7 @@ impl Instance for InEngine {
         let all = [operands, &[result]].concat();
         // SAFETY: the planner gives addresses that hold the operands of the request, in the order of the plan's tensors; the
         // workspace has room for a result of its own.
-        unsafe { self.0.gpu.dnn()?.run(plan, &all, call.workspace, call.stream)? };
+        unsafe { self.build.gpu.dnn()?.run(plan, &all, call.workspace, call.stream)? };
         finish.as_ref().map_or(Ok(()), |finish| finish.run(result, call))
     }
 }

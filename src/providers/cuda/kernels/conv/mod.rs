@@ -7,19 +7,19 @@ mod depthwise;
 mod direct;
 mod engines;
 mod geometry;
-pub(super) mod lazy;
 mod products;
 mod stem;
 mod tiled;
 
 use super::tail::{Tail, Takes};
-use super::{Answer, Gpu, build_queue};
-use crate::error::{ErrorKind, Result};
+use super::{Answer, Gpu};
+use crate::error::{Error, ErrorKind, Result};
 use crate::network::attr::Read;
+use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, TensorId};
-use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Request};
+use crate::plan::layout::{Layout, Operand};
+use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::library::cudnn::{Activation, Convolution, cudnn};
@@ -28,9 +28,8 @@ use depthwise::Depthwise;
 use direct::{AXES, Direct};
 use engines::InEngine;
 use geometry::{Geometry, Traits};
-use lazy::LazyInstance;
 use products::{ALGORITHMS, Multiplied};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use stem::Stem;
 use tiled::{Plan, TILES, Tiled};
 
@@ -73,7 +72,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         activation: tail.activation,
         traits,
         gpu: gpu.clone(),
-        tuned: OnceLock::new(),
+        shapes: [x, scope.layer().outputs[0]].map(|t| network[t].ty.shape.clone()),
     };
     let takes = Takes {
         // Passes write a bias of channels into the layer.
@@ -188,8 +187,8 @@ struct Conv {
     activation: Option<Activation>,
     traits: Traits,
     gpu: Arc<Gpu>,
-    /// What it is at the shapes to optimise for, by which engines are numbered.
-    tuned: OnceLock<Arc<Convolution>>,
+    /// Those of input and result.
+    shapes: [Vec<Dim>; 2],
 }
 
 impl Conv {
@@ -241,6 +240,40 @@ impl Conv {
     }
 }
 
+impl Conv {
+    /// What an engine computes at the shapes to optimise for, by which engines are numbered.
+    fn tuned(&self, request: &Request) -> Result<Convolution> {
+        let layout = Layout::ChannelsLast;
+        let dense = |shape: &[Dim]| {
+            let shape = shape.iter().map(|dim| dim.eval(request.opt).map(|size| size as usize));
+            Ok::<_, Error>(Operand::dense(
+                request.outputs[0].dtype,
+                shape.collect::<Result<_>>()?,
+                layout,
+            ))
+        };
+        let [x, w, y] = [&self.shapes[0], &self.geometry.weights, &self.shapes[1]].map(|shape| dense(shape));
+        let (mut inputs, y) = (vec![x?, w?], y?);
+        inputs.resize(2 + usize::from(self.bias), y.clone());
+        inputs.extend(self.residual.then(|| y.clone()));
+        self.convolution(&Request {
+            inputs: &inputs,
+            outputs: &[y],
+            ..*request
+        })
+    }
+
+    fn stand_in(&self, request: &Request, convolution: Convolution) -> Result<StandIn> {
+        Ok(StandIn {
+            gpu: self.gpu.clone(),
+            convolution,
+            tuned: self.tuned(request)?,
+            from: request.inputs[0].dtype,
+            direct: self.cast || Way::of(request.form.tactic).layouts()[0] == Layout::Plain,
+        })
+    }
+}
+
 impl Kernel for Conv {
     fn name(&self) -> String {
         self.name.clone()
@@ -284,63 +317,58 @@ impl Kernel for Conv {
         (takes, takes)
     }
 
-    fn enqueue_builds(&self, request: &Request, timed: bool) {
-        // `instantiate` reports what does not fit these shapes.
-        let Ok(convolution) = self.convolution(request) else {
-            return;
-        };
-        match Way::of(request.form.tactic) {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
+        let (gpu, convolution, way) = (&self.gpu, self.convolution(request)?, Way::of(request.form.tactic));
+        let made = match way {
             Way::Engine(number) => {
-                self.tuned.get_or_init(|| Arc::new(convolution.clone()));
-                if timed {
-                    InEngine::enqueue_build(&self.gpu, convolution, number as usize);
-                }
+                let tuned = self.tuned(request)?;
+                return Ok(InEngine::prepared(gpu, convolution, tuned, number as usize));
             }
-            Way::Tiled(number) if timed => Tiled::enqueue_build(&self.gpu, convolution, number as usize, self.held),
-            _ => {}
-        }
-    }
-
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        let (gpu, convolution) = (self.gpu.clone(), self.convolution(request)?);
-        let way = Way::of(request.form.tactic);
-        let tuned = self.tuned.get().cloned();
-        let tuned = tuned.unwrap_or_else(|| Arc::new(convolution.clone()));
-        if let Way::Engine(number) = way {
-            return Ok(Box::new(InEngine::new(&gpu, convolution, tuned, number as usize)));
-        }
-        if let Way::Tiled(number) = way {
-            let held = self.held;
-            return Ok(match Plan::new(&gpu.device, &convolution, number as usize) {
-                Some(plan) => Box::new(LazyInstance::new(&self.gpu, move || {
-                    build_queue::run_planned();
-                    Ok(Box::new(Tiled::new(&gpu, &convolution, &plan, held)?))
-                })),
-                // What has the number of no engine is not timed, and runs in the first one.
-                None => Box::new(InEngine::new(&gpu, convolution, tuned, usize::MAX)),
-            });
-        }
-        let (cast, from) = (self.cast, request.inputs[0].dtype);
-        let make = move || -> Result<Box<dyn Instance>> {
-            let made: Result<Box<dyn Instance>> = match way {
-                Way::Product(layout, number) => {
-                    let plain = layout == Layout::Plain;
-                    Multiplied::new(&gpu, &convolution, plain, number as usize).map(|made| Box::new(made) as _)
-                }
-                Way::Stem(_) => Stem::new(&gpu, &convolution, from).map(|made| Box::new(made) as _),
-                _ => Depthwise::new(&gpu, &convolution).map(|made| Box::new(made) as _),
-            };
-            // What was chosen at some shapes has to run at others.
-            match made {
-                Ok(made) => Ok(made),
-                Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
-                Err(_) if cast || way.layouts()[0] == Layout::Plain => {
-                    Ok(Box::new(Direct::new(&gpu, &convolution, from)?))
-                }
-                Err(_) => Ok(Box::new(InEngine::new(&gpu, convolution.clone(), tuned.clone(), 0))),
+            Way::Tiled(number) => {
+                return Ok(match Plan::new(&gpu.device, &convolution, number as usize) {
+                    Some(plan) => Tiled::prepared(gpu, &convolution, &plan, self.held),
+                    // What has the number of no engine is not timed, and runs in the first one.
+                    None => InEngine::prepared(gpu, convolution, self.tuned(request)?, usize::MAX),
+                });
             }
+            Way::Product(layout, number) => {
+                let (gpu, stand_in, plain) = (
+                    gpu.clone(),
+                    self.stand_in(request, convolution)?,
+                    layout == Layout::Plain,
+                );
+                return Ok(Prepared::deferred(vec![], move || {
+                    let made = Multiplied::new(&gpu, &stand_in.convolution, plain, number as usize);
+                    stand_in.unless(made.map(Multiplied::prepared))?.finish()
+                }));
+            }
+            Way::Stem(_) => Stem::new(gpu, &convolution, request.inputs[0].dtype).map(Stem::prepared),
+            Way::Depthwise => Depthwise::new(gpu, &convolution).map(Depthwise::prepared),
         };
-        Ok(Box::new(LazyInstance::new(&self.gpu, make)))
+        self.stand_in(request, convolution)?.unless(made)
+    }
+}
+
+/// What runs a convolution that its own way does not take: what was chosen at some shapes has to run at others.
+struct StandIn {
+    gpu: Arc<Gpu>,
+    convolution: Convolution,
+    tuned: Convolution,
+    from: DType,
+    /// Whether no engine takes it as it lies.
+    direct: bool,
+}
+
+impl StandIn {
+    fn unless(self, made: Result<Prepared>) -> Result<Prepared> {
+        match made {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            made => return made,
+        }
+        if self.direct {
+            return Direct::new(&self.gpu, &self.convolution, self.from).map(Direct::prepared);
+        }
+        Ok(InEngine::prepared(&self.gpu, self.convolution, self.tuned, 0))
     }
 }
 

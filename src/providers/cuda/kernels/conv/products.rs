@@ -4,11 +4,13 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
-use super::direct::{AXES, Spare, WIDEST, pack, sides};
+use super::super::spare::Spare;
+use super::direct::{AXES, Direct, WIDEST, pack, sides};
 use crate::error::{Error, ErrorKind, Result};
 use crate::network::dtype::DType;
-use crate::plan::{Call, Instance};
-use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::plan::{Call, Instance, Launcher, Prepared};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Grid};
 use crate::providers::cuda::library::cublaslt::{self, Epilogue, Plan, Product};
 use crate::providers::cuda::library::cudnn::{Activation, Convolution};
 use std::sync::Arc;
@@ -42,6 +44,7 @@ pub struct Multiplied {
     gpu: Arc<Gpu>,
     plan: Plan,
     patches: Option<Patches>,
+    convolution: Convolution,
     spare: Spare,
 }
 
@@ -82,8 +85,26 @@ impl Multiplied {
             gpu: gpu.clone(),
             plan: gpu.blas()?.plan(product, number).map_err(refused)?,
             patches,
-            spare: Spare::new(gpu, c, c.dtype),
+            spare: Direct::spare(gpu, c, c.dtype),
+            convolution: c.clone(),
         })
+    }
+
+    /// It as a kernel at concrete shapes.
+    pub fn prepared(self) -> Prepared {
+        let (how, workspace) = match &self.patches {
+            None => (self.plan.name().into(), self.plan.workspace()),
+            Some(patches) => {
+                let how = format!("patches as rows, then {}", self.plan.name());
+                (how, self.rows() + patches.bytes)
+            }
+        };
+        let entries = self.patches.as_ref().map(|patches| patches.function.clone());
+        // As with cuDNN's convolutions: what is added may be read too soon.
+        compiled(
+            entries,
+            Instance::new(how, self).with_workspace(workspace).with_wait_inputs(2),
+        )
     }
 
     /// Where the rows lie in the workspace, behind what the product needs.
@@ -92,30 +113,13 @@ impl Multiplied {
     }
 }
 
-impl Instance for Multiplied {
-    fn workspace(&self) -> usize {
-        let rows = self.patches.as_ref().map(|patches| self.rows() + patches.bytes);
-        rows.unwrap_or(self.plan.workspace())
-    }
-
-    fn implementation(&self) -> String {
-        match self.patches {
-            None => self.plan.name().into(),
-            Some(_) => format!("patches as rows, then {}", self.plan.name()),
-        }
-    }
-
-    /// As with cuDNN's convolutions: what is added may be read too soon.
-    fn pdl_wait_inputs(&self) -> usize {
-        2
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Multiplied {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let operands = call.inputs.iter().copied().chain([call.outputs[0].cast_const()]);
         if !operands.into_iter().all(|address| address.addr().is_multiple_of(EVEN)) {
-            return self.spare.run(call);
+            return self.spare.launch(call);
         }
-        let [bias, residual] = sides(&self.spare.convolution, call);
+        let [bias, residual] = sides(&self.convolution, call);
         let rows = call.workspace.wrapping_add(self.rows());
         let left = match &self.patches {
             None => call.inputs[0].cast_mut(),
@@ -139,7 +143,7 @@ impl Instance for Multiplied {
 
 /// The kernel of `patches.cu`: what each place of the result sees, as a row.
 struct Patches {
-    function: Function,
+    function: EntryPoint,
     shape: Vec<i32>,
     grid: Grid,
     bytes: usize,
@@ -165,7 +169,7 @@ impl Patches {
         );
         let elements = c.y.pixels() * c.w.sizes[1..].iter().product::<i64>();
         Ok(Self {
-            function: gpu.compiler.function(&source, "as_rows", 0)?,
+            function: gpu.compiler.entry(&source, "as_rows", 0),
             shape: fields(words.words)?,
             grid: Grid::over(elements as usize / pack, THREADS)?,
             bytes: elements as usize * c.dtype.size(),

@@ -3,11 +3,13 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
-use super::direct::{Spare, activation, sides};
+use super::super::spare::Spare;
+use super::direct::{Direct, activation, sides};
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
-use crate::plan::{Call, Instance};
-use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::plan::{Call, Instance, Launcher, Prepared};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Grid};
 use crate::providers::cuda::library::cudnn::Convolution;
 use std::sync::Arc;
 
@@ -41,9 +43,10 @@ pub fn fits(dtype: DType, [results, channels]: [i64; 2], kernel: &[i64], strides
 
 /// A convolution of few channels.
 pub struct Stem {
-    function: Function,
+    function: EntryPoint,
     shape: Vec<i32>,
     grid: Grid,
+    convolution: Convolution,
     spare: Spare,
 }
 
@@ -52,7 +55,7 @@ impl Stem {
     /// float32.
     ///
     /// # Errors
-    /// If the result is a slice at odd places, or the kernel does not compile.
+    /// If the result is a slice at odd places.
     pub fn new(gpu: &Arc<Gpu>, c: &Convolution, from: DType) -> Result<Self> {
         if c.residual.is_some() || c.y.step() % PACK[1] as i64 != 0 || c.w.step() != c.w.sizes[1] {
             return Err(
@@ -66,16 +69,23 @@ impl Stem {
         let (words, tiles) = words(c);
         let along = (gpu.device.multiprocessors * BLOCKS).div_ceil(across);
         Ok(Self {
-            function: gpu
-                .compiler
-                .function(&source(c, chunks, from), "first_convolution", 0)?,
+            function: gpu.compiler.entry(&source(c, chunks, from), "first_convolution", 0),
             shape: fields(words)?,
             grid: Grid {
                 blocks: [along.min(tiles as u32), across, 1],
                 threads: THREADS,
             },
-            spare: Spare::new(gpu, c, from),
+            spare: Direct::spare(gpu, c, from),
+            convolution: c.clone(),
         })
+    }
+
+    /// It as a kernel at concrete shapes.
+    pub fn prepared(self) -> Prepared {
+        compiled(
+            [self.function.clone()],
+            Instance::new("few channels, on tensor cores", self),
+        )
     }
 }
 
@@ -105,16 +115,12 @@ fn words(c: &Convolution) -> (Vec<i64>, i64) {
     (words, tiles)
 }
 
-impl Instance for Stem {
-    fn implementation(&self) -> String {
-        "few channels, on tensor cores".into()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Stem {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         if !call.outputs[0].addr().is_multiple_of(PACK[0]) {
-            return self.spare.run(call);
+            return self.spare.launch(call);
         }
-        let [bias, _] = sides(&self.spare.convolution, call);
+        let [bias, _] = sides(&self.convolution, call);
         let mut arguments = Arguments::default();
         for address in [call.outputs[0].cast_const(), call.inputs[0], call.inputs[1], bias] {
             arguments.address(address);

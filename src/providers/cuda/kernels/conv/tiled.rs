@@ -1,16 +1,17 @@
 //! Small convolutions, which leave most of a GPU idle if they are cut into large tiles: the kernel of `tiled_conv.cu`.
 
 use super::super::Gpu;
-use super::super::build_queue;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
+use super::super::spare::Spare;
 use super::super::words::divisor;
 use super::cuts::{Cut, Problem, Tile, ranked};
-use super::direct::{Spare, activation, sides};
+use super::direct::{Direct, activation, sides};
 use crate::error::Result;
 use crate::network::dtype::DType;
-use crate::plan::{Call, Instance};
-use crate::providers::cuda::device::{Arguments, Device, Function, Grid};
+use crate::plan::{Call, Instance, Launcher, Prepared};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Device, Grid};
 use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
 use std::sync::Arc;
 
@@ -154,50 +155,35 @@ fn source(c: &Convolution, tile: &Tile, held: bool) -> String {
 
 /// A small convolution.
 pub struct Tiled {
-    function: Function,
+    function: EntryPoint,
     grid: Grid,
     shape: Vec<i32>,
-    tile: Tile,
+    convolution: Convolution,
     spare: Spare,
 }
 
 impl Tiled {
-    /// Enqueues the compilation of the kernel for a convolution with the `number`th tile.
-    pub fn enqueue_build(gpu: &Arc<Gpu>, c: Convolution, number: usize, held: bool) {
-        let Some(plan) = Plan::new(&gpu.device, &c, number) else {
-            return;
-        };
-        let (gpu, key) = (gpu.clone(), format!("{:?} {number} {held} {c:?}", plan.tile));
-        // Whoever needs the kernel finds the failure again.
-        build_queue::enqueue_planned_fn(key, move || _ = Self::new(&gpu, &c, &plan, held));
-    }
-
     /// The kernel for a convolution that there is a plan for; `held` says that nobody writes the weights any more.
-    ///
-    /// # Errors
-    /// If it does not compile.
-    pub fn new(gpu: &Arc<Gpu>, c: &Convolution, plan: &Plan, held: bool) -> Result<Self> {
+    pub fn prepared(gpu: &Arc<Gpu>, c: &Convolution, plan: &Plan, held: bool) -> Prepared {
         let bytes = plan.tile.shared_bytes();
-        Ok(Self {
+        let launcher = Self {
             function: gpu
                 .compiler
-                .function(&source(c, &plan.tile, held), "tiled_convolution", bytes)?,
+                .entry(&source(c, &plan.tile, held), "tiled_convolution", bytes),
             grid: plan.grid,
             shape: plan.shape.clone(),
-            tile: plan.tile,
-            spare: Spare::new(gpu, c, c.dtype),
-        })
+            spare: Direct::spare(gpu, c, c.dtype),
+            convolution: c.clone(),
+        };
+        let Tile { size, split, .. } = plan.tile;
+        let how = format!("tensor cores, tiles of {} x {}, sums in {split}", size[0], size[1]);
+        compiled([launcher.function.clone()], Instance::new(how, launcher))
     }
 }
 
-impl Instance for Tiled {
-    fn implementation(&self) -> String {
-        let Tile { size, split, .. } = self.tile;
-        format!("tensor cores, tiles of {} x {}, sums in {split}", size[0], size[1])
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
-        let [bias, residual] = sides(&self.spare.convolution, call);
+impl Launcher for Tiled {
+    fn launch(&mut self, call: &Call) -> Result<()> {
+        let [bias, residual] = sides(&self.convolution, call);
         let addresses = [
             call.outputs[0].cast_const(),
             call.inputs[0],
@@ -207,7 +193,7 @@ impl Instance for Tiled {
         ];
         // A slice may begin anywhere, and where is not known any sooner.
         if !addresses.iter().all(|address| address.addr().is_multiple_of(PACK[0])) {
-            return self.spare.run(call);
+            return self.spare.launch(call);
         }
         let mut arguments = Arguments::default();
         addresses.iter().for_each(|&address| _ = arguments.address(address));

@@ -4,20 +4,21 @@ use super::{INDICES, Runs, THREADS, device_check, index_type};
 use crate::error::Result;
 use crate::plan::Request;
 use crate::plan::layout::Layout;
+use crate::providers::common::fn_kernel::FnKernel;
 use crate::providers::common::indexed::Rule;
 use crate::providers::common::scope::uniform_forms;
 use crate::providers::cuda::device::Grid;
 use crate::providers::cuda::kernels::Gpu;
-use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{Launches, fields, sourced};
 use crate::providers::cuda::kernels::words::{bits, divisor, pack};
 use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../../kernels/gather.cu");
 
 /// Gather, GatherElements or GatherND.
-pub fn kernel(name: &str, rule: Rule, gpu: &Arc<Gpu>) -> Sourced {
+pub fn kernel(name: &str, rule: Rule, gpu: &Arc<Gpu>) -> FnKernel {
     let make = move |gpu: &Gpu, request: &Request| launch(rule, gpu, request);
-    Sourced::new(
+    sourced(
         name,
         format!("{rule:?}"),
         uniform_forms(&[Layout::Plain], 2, 1),
@@ -39,7 +40,7 @@ fn launch(rule: Rule, gpu: &Gpu, request: &Request) -> Result<Launches> {
          const {index}* indices, const Places<{axes}, {numbers}> places, int64* flag) {{\n    \
          gather<{ty}, {taken}, {index}, {axes}, {numbers}>(y, x, indices, places, flag);\n}}\n"
     );
-    let function = gpu.compiler.function(&source, "gathering", 0)?;
+    let function = gpu.compiler.entry(&source, "gathering", 0);
     let words = fields(words(&runs, items, packs))?;
     let how = format!("a run of {} elements for each index, {taken} a thread", runs.length);
     let mut launch = Launches::one(function, Grid::over(items, THREADS)?, words, &how);

@@ -4,10 +4,11 @@ use super::{INDICES, Runs, THREADS, device_check, index_type};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::common::indexed::Rule;
 use crate::providers::common::scope::uniform_forms;
-use crate::providers::cuda::device::{Arguments, Function, Grid};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Grid};
 use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::launch::{DeviceCheck, fields};
 use crate::providers::cuda::kernels::pointwise::code::element;
@@ -56,7 +57,7 @@ impl Kernel for Scatter {
         vec![(0, 0)]
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let (x, indices) = (&request.inputs[0], &request.inputs[1]);
         let runs = Runs::new(self.rule, x, indices);
         let count = if runs.length == 0 { 0 } else { runs.count() };
@@ -64,12 +65,14 @@ impl Kernel for Scatter {
         let packs = runs.length / taken;
         let chunk = count.next_power_of_two().clamp(CHUNKS[1], CHUNKS[0]);
         let source = self.source(x.dtype, indices.dtype, &runs, taken);
-        let function = |name| self.gpu.compiler.function(&source, name, 0);
+        let function = |name| self.gpu.compiler.entry(&source, name, 0);
         let head = [count as i64, chunk as i64];
-        Ok(Box::new(Scattering {
-            sort: function("sort")?,
-            merge: function("merge")?,
-            finish: function("finish")?,
+        let [sort, merge, finish] = ["sort", "merge", "finish"].map(function);
+        let entries = [&sort, &merge, &finish].map(EntryPoint::clone);
+        let launcher = Scattering {
+            sort,
+            merge,
+            finish,
             updates: fields([&head, runs.words(runs.length.max(1)).as_slice()].concat())?,
             sorted: fields([&head[..1], &divisor(packs)].concat())?,
             finishing: Grid::over(count * packs, THREADS)?,
@@ -78,7 +81,13 @@ impl Kernel for Scatter {
             chunk,
             bytes: x.bytes(),
             gpu: self.gpu.clone(),
-        }))
+        };
+        let how = format!("{count} updates, sorted by their places");
+        let workspace = 2 * launcher.keys();
+        Ok(compiled(
+            entries,
+            Instance::new(how, launcher).with_workspace(workspace),
+        ))
     }
 }
 
@@ -108,9 +117,9 @@ extern \"C\" __global__ void __launch_bounds__({THREADS}) finish({ty}* y, const 
 }
 
 struct Scattering {
-    sort: Function,
-    merge: Function,
-    finish: Function,
+    sort: EntryPoint,
+    merge: EntryPoint,
+    finish: EntryPoint,
     /// `Updates` and `Sorted` of `scatter.cu`.
     updates: Vec<i32>,
     sorted: Vec<i32>,
@@ -160,16 +169,8 @@ impl Scattering {
     }
 }
 
-impl Instance for Scattering {
-    fn workspace(&self) -> usize {
-        2 * self.keys()
-    }
-
-    fn implementation(&self) -> String {
-        format!("{} updates, sorted by their places", self.count)
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Scattering {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let (x, y) = (call.inputs[0], call.outputs[0]);
         if x != y {
             // SAFETY: the planner vouches for both addresses.

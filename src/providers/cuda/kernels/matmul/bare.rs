@@ -5,7 +5,8 @@ use super::own::{self, Written};
 use super::problem::Problem;
 use crate::error::Result;
 use crate::network::dtype::DType;
-use crate::plan::{Call, Instance};
+use crate::plan::{Call, Launcher};
+use crate::providers::cuda::compile::EntryPoint;
 use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::launch::Launches;
 use crate::providers::cuda::kernels::pointwise::code::element;
@@ -76,7 +77,15 @@ impl Bare {
     pub fn workspace(&self) -> usize {
         match &self.0 {
             Way::Library(calls) => calls.workspace(),
-            Way::Plain(launch) => launch.workspace(),
+            Way::Plain(launch) => launch.workspace,
+        }
+    }
+
+    /// What is to be compiled.
+    pub fn entries(&self) -> Vec<EntryPoint> {
+        match &self.0 {
+            Way::Library(_) => vec![],
+            Way::Plain(launch) => launch.entries(),
         }
     }
 
@@ -101,7 +110,7 @@ impl Bare {
                 // SAFETY: the caller's promise.
                 unsafe { calls.run([left, right, none, none, result, workspace], stream) }
             }
-            Way::Plain(launch) => launch.run(&Call {
+            Way::Plain(launch) => launch.launch(&Call {
                 inputs: &operands,
                 outputs: &[result],
                 workspace,

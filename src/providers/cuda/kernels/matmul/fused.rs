@@ -6,10 +6,9 @@ use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, Network, TensorId};
-use crate::plan::{Call, Instance};
+use crate::plan::{BuildJob, Call, Instance, Launcher, Prepared, Tier};
 use crate::providers::cuda::kernels::Gpu;
-use crate::providers::cuda::kernels::build_queue;
-use crate::providers::cuda::kernels::conv::lazy::{LazyInstance, get_or_try_init};
+use crate::providers::cuda::kernels::spare::{Spare, get_or_try_init};
 pub use crate::providers::cuda::library::cudnn::product::Product;
 use crate::providers::cuda::library::cudnn::product::{ALIGNMENT, Function, Matrix, PointwiseOp, Value};
 use crate::providers::cuda::library::cudnn::{Plan, supported};
@@ -183,17 +182,6 @@ struct PlanBuild {
     plan: OnceLock<Option<Arc<Plan>>>,
 }
 
-impl build_queue::BuildJob for PlanBuild {
-    fn is_pending(&self) -> bool {
-        self.plan.get().is_none()
-    }
-
-    fn build(&self) {
-        // Whoever needs the plan finds the failure again.
-        _ = self.plan();
-    }
-}
-
 impl PlanBuild {
     fn new(gpu: &Arc<Gpu>, product: Product, number: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -224,84 +212,59 @@ impl PlanBuild {
     }
 }
 
-/// A product in one of cuDNN's engines. The plan is built when it is needed and no sooner.
+/// A product in one of cuDNN's engines.
 pub struct Fused {
-    build: Arc<PlanBuild>,
-    /// Of the inputs, those that a plan takes, in its order.
+    gpu: Arc<Gpu>,
+    plan: Arc<Plan>,
+    /// Of the inputs, those that the plan takes, in its order.
     inputs: Vec<usize>,
-    /// What runs in place of a plan.
-    spare: LazyInstance,
+    spare: Spare,
 }
 
 impl Fused {
-    /// The product in the `number`th engine; `spare` makes what needs no workspace, and runs it where there is no such
-    /// engine, and where addresses are not what engines want.
-    pub fn new(
-        gpu: &Arc<Gpu>,
-        product: Product,
-        number: usize,
-        inputs: Vec<usize>,
-        spare: impl Fn() -> Result<Box<dyn Instance>> + Send + 'static,
-    ) -> Self {
+    /// The product in the `number`th engine; `spare` runs it where there is no such engine, and where addresses are not what
+    /// engines want.
+    pub fn prepared(gpu: &Arc<Gpu>, product: Product, number: usize, inputs: Vec<usize>, spare: Spare) -> Prepared {
+        let key = format!("{product:?} {number}");
         let build = PlanBuild::new(gpu, product, number);
-        build_queue::enqueue(&build);
-        Self {
-            build,
-            inputs,
-            spare: LazyInstance::new(gpu, spare),
-        }
-    }
-
-    /// Enqueues the build of the plan for a product in its `number`th engine.
-    pub fn enqueue_build(gpu: &Arc<Gpu>, product: Product, number: usize) {
-        build_queue::enqueue_planned(format!("{product:?} {number}"), PlanBuild::new(gpu, product, number));
+        // What stands in for an engine that is not there is the same kernel as another form, so it is not timed.
+        let tier = match build.is_there() {
+            true => Tier::Specialised,
+            false => Tier::Reference,
+        };
+        let early = build.clone();
+        // Whoever needs the plan finds the failure again.
+        let job = BuildJob::plan(key, move || _ = early.plan());
+        let finish = move || {
+            let Some(plan) = build.plan()?.cloned() else {
+                return spare.instance();
+            };
+            let (gpu, workspace) = (build.gpu.clone(), plan.workspace());
+            let launcher = Fused {
+                gpu,
+                plan,
+                inputs,
+                spare,
+            };
+            // As with convolutions: what is multiplied is waited for, and what the steps read besides may not be.
+            Ok(Instance::new("cuDNN", launcher)
+                .with_workspace(workspace)
+                .with_wait_inputs(2))
+        };
+        Prepared::deferred(vec![job], finish).with_tier(tier)
     }
 }
 
-impl Instance for Fused {
-    fn ready(&self) -> Result<()> {
-        build_queue::run_all();
-        match self.build.plan()? {
-            Some(_) => Ok(()),
-            None => self.spare.ready(),
-        }
-    }
-
-    fn workspace(&self) -> usize {
-        let plan = self.build.plan().ok().flatten();
-        plan.map_or(0, |plan| plan.workspace())
-    }
-
-    fn implementation(&self) -> String {
-        match self.build.plan() {
-            Ok(Some(_)) => "cuDNN".into(),
-            _ => self.spare.implementation(),
-        }
-    }
-
-    /// Also true of the stand-in for an engine that is not there: another form is the same kernel, so it is not timed.
-    fn is_reference(&self) -> bool {
-        !self.build.is_there()
-    }
-
-    /// As with convolutions: what is multiplied is waited for, and what the steps read besides may not be.
-    fn pdl_wait_inputs(&self) -> usize {
-        match self.build.plan() {
-            Ok(Some(_)) => 2,
-            _ => usize::MAX,
-        }
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Fused {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let inputs = self.inputs.iter().map(|&input| call.inputs[input].cast_mut());
         let addresses: Vec<*mut u8> = inputs.chain([call.outputs[0]]).collect();
         // A slice may begin anywhere, and where is not known any sooner.
         let even = addresses.iter().all(|address| address.addr().is_multiple_of(ALIGNMENT));
-        let plan = match self.build.plan()? {
-            Some(plan) if even => plan,
-            _ => return self.spare.run(call),
-        };
+        if !even {
+            return self.spare.launch(call);
+        }
         // SAFETY: the planner gives addresses that hold the operands of the request, in the order of the plan's tensors.
-        unsafe { self.build.gpu.dnn()?.run(plan, &addresses, call.workspace, call.stream) }
+        unsafe { self.gpu.dnn()?.run(&self.plan, &addresses, call.workspace, call.stream) }
     }
 }

@@ -6,7 +6,8 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Request};
+use crate::plan::{Call, Form, Instance, Launcher, Prepared, Request};
+use crate::providers::cuda::compile::compiled;
 use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::pointwise::{self, code};
 use crate::providers::cuda::kernels::strided::{Operands, Strided};
@@ -291,7 +292,7 @@ impl Multiplying {
     /// The product of these calls; `pass` is a source, the type of the product, and which inputs it reads.
     ///
     /// # Errors
-    /// If the pass does not compile.
+    /// If the pass is too large for one kernel.
     pub fn new(
         gpu: &Gpu,
         request: &Request,
@@ -312,14 +313,12 @@ impl Multiplying {
             let operands = Operands::of(&Request {
                 form: &form,
                 inputs: &read,
-                outputs: request.outputs,
-                binding: request.binding,
-                threads: request.threads,
+                ..*request
             })?;
             let taken = inputs.iter().flatten().any(|&input| request.inputs[input].in_place);
             let aside = taken || product.bytes() != result.bytes();
             Ok::<_, Error>(Passing {
-                strided: Strided::new(gpu, &pass.source, operands)?,
+                strided: Strided::new(gpu, &pass.source, operands),
                 inputs,
                 aside: if aside {
                     product.bytes().next_multiple_of(256)
@@ -336,31 +335,31 @@ impl Multiplying {
     }
 }
 
-impl Instance for Multiplying {
-    fn workspace(&self) -> usize {
-        self.calls.workspace() + self.pass.as_ref().map_or(0, |pass| pass.aside)
-    }
-
-    fn implementation(&self) -> String {
+impl Multiplying {
+    /// It as a kernel at concrete shapes.
+    pub fn prepared(self) -> Prepared {
         let calls = match self.calls.starts.len() {
             1 => self.calls.name().into(),
             many => format!("{}, {many} times", self.calls.name()),
         };
-        match self.pass {
-            Some(_) => format!("{calls}, and a pass"),
-            None => calls,
-        }
+        let (how, aside, entries) = match &self.pass {
+            Some(pass) => (
+                format!("{calls}, and a pass"),
+                pass.aside,
+                pass.strided.entries().to_vec(),
+            ),
+            None => (calls, 0, vec![]),
+        };
+        let workspace = self.calls.workspace() + aside;
+        // As with cuDNN's convolutions: what is added may be read too soon.
+        let wait_inputs = self.slots.bias.or(self.slots.residual).map_or(usize::MAX, |_| 2);
+        let instance = Instance::new(how, self).with_workspace(workspace);
+        compiled(entries, instance.with_wait_inputs(wait_inputs))
     }
+}
 
-    /// As with cuDNN's convolutions: what is added may be read too soon.
-    fn pdl_wait_inputs(&self) -> usize {
-        match self.slots.bias.or(self.slots.residual) {
-            Some(_) => 2,
-            None => usize::MAX,
-        }
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Multiplying {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let input = |slot: Option<usize>| slot.map_or(std::ptr::null_mut(), |slot| call.inputs[slot].cast_mut());
         let aside = self.pass.as_ref().map_or(0, |pass| pass.aside);
         let result = if aside > 0 { call.workspace } else { call.outputs[0] };
@@ -377,7 +376,7 @@ impl Instance for Multiplying {
         let Some(pass) = &mut self.pass else { return Ok(()) };
         let read = |input: &Option<usize>| input.map_or(result.cast_const(), |input| call.inputs[input]);
         let inputs: Vec<*const u8> = pass.inputs.iter().map(read).collect();
-        pass.strided.run(&Call {
+        pass.strided.launch(&Call {
             inputs: &inputs,
             outputs: call.outputs,
             workspace: std::ptr::null_mut(),

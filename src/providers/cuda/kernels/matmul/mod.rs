@@ -15,16 +15,16 @@ mod warpgroup;
 
 pub use bare::Bare;
 
-use super::launch::Launches;
-use super::{Answer, Gpu, build_queue};
+use super::{Answer, Gpu};
 use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{Candidate, Form, Kernel, Prepared, Request, Tier};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
+use crate::providers::cuda::kernels::spare::Spare;
 use crate::providers::cuda::library::cublaslt::{CHOICES, Epilogue};
 use behind::Behind;
 use follow::Indexing;
@@ -205,23 +205,8 @@ impl Way {
     }
 }
 
-/// Enqueues the compilation of the kernel for a problem, if the way is one of ours.
-fn enqueue_build(gpu: &Arc<Gpu>, dtype: DType, problem: Problem, written: Written, way: Way) {
-    if problem.k == 0 || !matches!(way, Way::Tile(_) | Way::Group(_)) {
-        return;
-    }
-    let gpu = gpu.clone();
-    let key = format!("{way:?} {problem:?} {} {}", written.products, written.text);
-    // What went wrong is found so again by who asks for it.
-    build_queue::enqueue_planned_fn(key, move || match way {
-        Way::Tile(number) => _ = own::tensor(&gpu, &problem, &written, number),
-        Way::Group(number) => _ = Grouped::new(&gpu, dtype, &problem, &written, number),
-        Way::Library(_) | Way::Engine(_) | Way::Plain => {}
-    });
-}
-
 impl MatMul {
-    fn on_library(&self, problem: &Problem, request: &Request, number: usize) -> Result<Box<dyn Instance>> {
+    fn on_library(&self, problem: &Problem, request: &Request, number: usize) -> Result<Prepared> {
         let Steps {
             scale,
             bias,
@@ -242,7 +227,7 @@ impl MatMul {
         };
         let calls = Calls::new(&self.gpu, problem, wanted, number)?;
         let pass = pass.as_ref().map(|pass| (pass, self.passed.clone()));
-        Ok(Box::new(Multiplying::new(&self.gpu, request, calls, self.slots, pass)?))
+        Multiplying::new(&self.gpu, request, calls, self.slots, pass).map(Multiplying::prepared)
     }
 
     fn problem(&self, request: &Request) -> Problem {
@@ -260,12 +245,12 @@ impl MatMul {
         }
     }
 
-    fn on_engine(&self, problem: &Problem, number: usize) -> Result<Fused> {
+    fn on_engine(&self, problem: &Problem, number: usize) -> Result<Prepared> {
         let fused = self.fused.clone();
         let (product, inputs) = fused.ok_or_else(|| Error::internal("no engine of cuDNN runs this product"))?;
         let (gpu, problem, written) = (self.gpu.clone(), problem.clone(), self.written());
-        let spare = move || Ok(Box::new(own::any(&gpu, &problem, &written, 0)?) as Box<dyn Instance>);
-        Ok(Fused::new(&self.gpu, product, number, inputs, spare))
+        let spare = Spare::new(move || own::any(&gpu, &problem, &written, 0).map(Prepared::from));
+        Ok(Fused::prepared(&self.gpu, product, number, inputs, spare))
     }
 }
 
@@ -313,59 +298,21 @@ impl Kernel for MatMul {
         self.lent.iter().map(|&input| (input, 0)).collect()
     }
 
-    fn enqueue_builds(&self, request: &Request, timed: bool) {
-        let way = Way::of(request.form.tactic);
-        if let (true, Way::Engine(number), Some((product, _))) = (timed, way, &self.fused) {
-            Fused::enqueue_build(&self.gpu, product.clone(), number);
-        }
-        if timed {
-            let problem = self.problem(request);
-            enqueue_build(&self.gpu, self.dtype, problem, self.written(), way);
-        }
-    }
-
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        build_queue::run_planned();
-        let problem = self.problem(request);
-        let plain = || own::plain(&self.gpu, &problem, &self.written());
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
+        let (problem, written) = (self.problem(request), self.written());
+        let plain = || own::plain(&self.gpu, &problem, &written).map(Prepared::from);
         // No tactic has anything to multiply.
         if problem.k == 0 {
-            return Ok(Box::new(plain()?));
+            return plain();
         }
         match Way::of(request.form.tactic) {
-            Way::Plain if self.dtype.is_float() => Ok(Box::new(LastResort(plain()?))),
-            Way::Plain => Ok(Box::new(plain()?)),
+            // For shapes that no other tactic serves.
+            Way::Plain if self.dtype.is_float() => Ok(plain()?.with_tier(Tier::Reference)),
+            Way::Plain => plain(),
             Way::Library(number) => self.on_library(&problem, request, number),
-            Way::Tile(tile) => Ok(Box::new(own::tensor(&self.gpu, &problem, &self.written(), tile)?)),
-            Way::Engine(number) => Ok(Box::new(self.on_engine(&problem, number)?)),
-            Way::Group(shape) => Ok(Box::new(Grouped::new(
-                &self.gpu,
-                self.dtype,
-                &problem,
-                &self.written(),
-                shape,
-            )?)),
+            Way::Tile(tile) => own::tensor(&self.gpu, &problem, &written, tile).map(Prepared::from),
+            Way::Engine(number) => self.on_engine(&problem, number),
+            Way::Group(shape) => Grouped::new(&self.gpu, self.dtype, &problem, &written, shape).map(Grouped::prepared),
         }
-    }
-}
-
-/// A product of floats on plain arithmetic, for shapes that no other tactic serves.
-struct LastResort(Launches);
-
-impl Instance for LastResort {
-    fn workspace(&self) -> usize {
-        self.0.workspace()
-    }
-
-    fn implementation(&self) -> String {
-        self.0.implementation()
-    }
-
-    fn is_reference(&self) -> bool {
-        true
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
-        self.0.run(call)
     }
 }

@@ -109,7 +109,7 @@ pub fn plain(gpu: &Gpu, problem: &Problem, written: &Written) -> Result<Launches
         "after_previous();\n    ",
         "multiply",
     );
-    let function = gpu.compiler.function(&format!("{PLAIN}{entry}"), "product", 0)?;
+    let function = gpu.compiler.entry(&format!("{PLAIN}{entry}"), "product", 0);
     let grid = Grid::over(blocks * SIDE_THREADS as usize, SIDE_THREADS)?;
     Ok(Launches::one(function, grid, numbers(problem)?, "tiles of 64 x 64"))
 }
@@ -278,7 +278,7 @@ pub fn tensor(gpu: &Gpu, problem: &Problem, written: &Written, number: u32) -> R
     let threads = tile.threads();
     let entry = written.entry(&format!("{cluster}__launch_bounds__({threads})"), "", &body);
     let source = format!("{PLAIN}{PARTS}{TENSOR}{entry}");
-    let function = gpu.compiler.function(&source, "product", tile.shared_bytes())?;
+    let function = gpu.compiler.entry(&source, "product", tile.shared_bytes());
     let mut grid = Grid::over(tile.blocks(problem) * threads, threads as u32)?;
     grid.blocks[1] = written.products as u32;
     grid.blocks[2] = split as u32;

@@ -4,14 +4,14 @@
 use super::behind::Behind;
 use super::problem::Problem;
 use super::warpgroup::Grouped;
-use super::{MatMul, Single, Way, enqueue_build, follow, own, problem, single, warpgroup};
+use super::{MatMul, Single, Way, follow, own, problem, single, warpgroup};
 use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request, Tier};
 use crate::providers::common::scope::Scope;
-use crate::providers::cuda::kernels::{Gpu, build_queue};
+use crate::providers::cuda::kernels::Gpu;
 use std::sync::Arc;
 
 /// So many products are one launch: queries, keys and values.
@@ -201,20 +201,20 @@ impl Together {
         is_small(problem, self.singles.len(), self.gpu.device.multiprocessors as usize)
     }
 
-    fn at_once(&self, problem: &Problem, manner: Manner) -> Result<Box<dyn Instance>> {
+    fn at_once(&self, problem: &Problem, manner: Manner) -> Result<Prepared> {
         let written = self.written();
         match manner {
             Manner::Tile(tile) => Ok(own::tensor(&self.gpu, problem, &written, tile)?.into()),
             Manner::Group(shape) => {
                 let dtype = self.singles[0].0.dtype;
-                Ok(Box::new(Grouped::new(&self.gpu, dtype, problem, &written, shape)?))
+                Grouped::new(&self.gpu, dtype, problem, &written, shape).map(Grouped::prepared)
             }
             Manner::InTurn(_) => Err(Error::internal("products one after another are not one kernel")),
         }
     }
 
     /// Each in the form of this number.
-    fn in_turn(&self, request: &Request, tactic: u32) -> Result<Box<dyn Instance>> {
+    fn in_turn(&self, request: &Request, tactic: u32) -> Result<Prepared> {
         let part = |((kernel, slots), output): (&(MatMul, Vec<usize>), usize)| {
             let inputs: Vec<_> = slots.iter().map(|&slot| request.inputs[slot].clone()).collect();
             let form = Form {
@@ -222,17 +222,26 @@ impl Together {
                 inputs: vec![Layout::Plain; inputs.len()],
                 outputs: vec![Layout::Plain],
             };
-            let instance = kernel.instantiate(&Request {
+            let prepared = kernel.prepare(&Request {
                 form: &form,
                 inputs: &inputs,
                 outputs: &request.outputs[output..=output],
-                binding: request.binding,
-                threads: request.threads,
+                ..*request
             })?;
-            Ok((instance, slots.clone()))
+            Ok((prepared, slots.clone()))
         };
-        let parts = self.singles.iter().zip(0..).map(part);
-        Ok(Box::new(InTurn(parts.collect::<Result<_>>()?)))
+        let mut parts = self.singles.iter().zip(0..).map(part).collect::<Result<Vec<_>>>()?;
+        let reference = parts.iter().any(|(part, _)| part.tier == Tier::Reference);
+        let tier = if reference { Tier::Reference } else { Tier::Specialised };
+        let jobs = parts
+            .iter_mut()
+            .flat_map(|(part, _)| std::mem::take(&mut part.jobs))
+            .collect();
+        let finish = move || {
+            let parts = parts.into_iter().map(|(part, slots)| Ok((part.finish()?, slots)));
+            parts.collect::<Result<_>>().map(|parts| InTurn(parts).instance())
+        };
+        Ok(Prepared::deferred(jobs, finish).with_tier(tier))
     }
 }
 
@@ -261,33 +270,7 @@ impl Kernel for Together {
         own.chain(library.map(Manner::InTurn)).map(form).collect()
     }
 
-    fn enqueue_builds(&self, request: &Request, timed: bool) {
-        let first = &self.singles[0].0;
-        let at_once = |way: Way| {
-            if timed {
-                enqueue_build(&self.gpu, first.dtype, first.problem(request), self.written(), way);
-            }
-        };
-        let tactic = match Manner::of(request.form.tactic) {
-            Manner::Tile(number) => return at_once(Way::Tile(number)),
-            Manner::Group(number) => return at_once(Way::Group(number)),
-            Manner::InTurn(tactic) => tactic,
-        };
-        let form = Form {
-            tactic,
-            ..request.form.clone()
-        };
-        first.enqueue_builds(
-            &Request {
-                form: &form,
-                ..*request
-            },
-            timed,
-        );
-    }
-
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        build_queue::run_planned();
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let problem = self.singles[0].0.problem(request);
         match Manner::of(request.form.tactic) {
             Manner::InTurn(tactic) => self.in_turn(request, tactic),
@@ -299,51 +282,38 @@ impl Kernel for Together {
 }
 
 /// Products one after another, each with the inputs that it reads.
-struct InTurn(Vec<(Box<dyn Instance>, Vec<usize>)>);
+struct InTurn(Vec<(Instance, Vec<usize>)>);
 
-impl Instance for InTurn {
-    fn ready(&self) -> Result<()> {
-        self.0.iter().try_for_each(|(instance, _)| instance.ready())
-    }
-
-    fn workspace(&self) -> usize {
-        let each = self.0.iter().map(|(instance, _)| instance.workspace());
-        each.max().unwrap_or(0)
-    }
-
-    fn implementation(&self) -> String {
-        let each = self
-            .0
-            .first()
-            .map_or(String::new(), |(instance, _)| instance.implementation());
-        format!("{each}, {} times", self.0.len())
-    }
-
-    fn is_reference(&self) -> bool {
-        self.0.iter().any(|(instance, _)| instance.is_reference())
+impl InTurn {
+    fn instance(self) -> Instance {
+        let first = self.0.first().map_or("", |(instance, _)| &instance.implementation);
+        let how = format!("{first}, {} times", self.0.len());
+        let each = self.0.iter().map(|(instance, _)| instance.workspace);
+        let (workspace, wait_inputs) = (each.max().unwrap_or(0), self.wait_inputs());
+        Instance::new(how, self)
+            .with_workspace(workspace)
+            .with_wait_inputs(wait_inputs)
     }
 
     /// The products read the inputs in orders of their own.
-    fn pdl_wait_inputs(&self) -> usize {
+    fn wait_inputs(&self) -> usize {
         let waited = |input: &usize| {
             self.0.iter().all(|(instance, slots)| {
                 let read = slots.iter().position(|slot| slot == input);
-                read.is_none_or(|at| at < instance.pdl_wait_inputs())
+                read.is_none_or(|at| at < instance.pdl.wait_inputs)
             })
         };
-        let count = self
-            .0
-            .iter()
-            .flat_map(|(_, slots)| slots)
-            .max()
-            .map_or(0, |last| last + 1);
+        let slots = self.0.iter().flat_map(|(_, slots)| slots);
+        let count = slots.max().map_or(0, |last| last + 1);
         (0..count).take_while(waited).count()
     }
+}
 
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for InTurn {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         for ((instance, slots), &output) in self.0.iter_mut().zip(call.outputs) {
             let inputs: Vec<*const u8> = slots.iter().map(|&slot| call.inputs[slot]).collect();
-            instance.run(&Call {
+            instance.launch(&Call {
                 inputs: &inputs,
                 outputs: &[output],
                 workspace: call.workspace,

@@ -5,11 +5,12 @@ use super::own::{self, Written};
 use super::problem::Problem;
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
-use crate::plan::{Call, Instance};
+use crate::plan::{Call, Instance, Launcher, Prepared};
+use crate::providers::cuda::compile::compiled;
 use crate::providers::cuda::device::{Boxes, Device, Grid, HOPPER};
 use crate::providers::cuda::kernels::Gpu;
-use crate::providers::cuda::kernels::conv::lazy::LazyInstance;
 use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, fields};
+use crate::providers::cuda::kernels::spare::Spare;
 use std::sync::Arc;
 
 const PRODUCTS: &str = include_str!("../../../../../kernels/groups.cuh");
@@ -126,7 +127,7 @@ pub struct Grouped {
     launches: Launches,
     /// The inputs that the copy engine reads.
     read: usize,
-    spare: LazyInstance,
+    spare: Spare,
 }
 
 impl Grouped {
@@ -141,7 +142,7 @@ impl Grouped {
         let (products, processors) = (written.products, gpu.device.multiprocessors as usize);
         let shape = ranked(problem, products, processors)[number as usize % ALL.len()];
         let source = format!("{PRODUCTS}{SOURCE}{}", entry(written, &shape, problem.transposed[1]));
-        let function = gpu.compiler.function(&source, "product", shape.shared_bytes())?;
+        let function = gpu.compiler.entry(&source, "product", shape.shared_bytes());
         let blocks = shape.tiles(problem, products).min(processors);
         let mut launch = KernelLaunch::new(
             function,
@@ -158,7 +159,7 @@ impl Grouped {
         };
         let how = format!("warpgroups, {many}tiles of {} x {columns}{turns}", shape.rows());
         let (of, spared, wanted) = (gpu.clone(), problem.clone(), written.clone());
-        let spare = move || Ok(own::any(&of, &spared, &wanted, 0)?.into());
+        let spare = move || own::any(&of, &spared, &wanted, 0).map(Prepared::from);
         Ok(Self {
             launches: Launches {
                 launches: vec![launch],
@@ -167,25 +168,26 @@ impl Grouped {
                 how,
             },
             read: 1 + products,
-            spare: LazyInstance::new(gpu, spare),
+            spare: Spare::new(spare),
         })
+    }
+
+    /// It as a kernel at concrete shapes.
+    pub fn prepared(self) -> Prepared {
+        compiled(self.launches.entries(), Instance::new(self.launches.how.clone(), self))
     }
 }
 
-impl Instance for Grouped {
-    fn implementation(&self) -> String {
-        self.launches.implementation()
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Grouped {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         // A slice may begin anywhere, and where is not known any sooner.
         let even = call.inputs[..self.read]
             .iter()
             .all(|address| address.addr().is_multiple_of(Boxes::EVEN));
         if even {
-            self.launches.run(call)
+            self.launches.launch(call)
         } else {
-            self.spare.run(call)
+            self.spare.launch(call)
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network};
 use crate::plan::layout::Layout;
-use crate::plan::{Candidate, Form, Instance, Kernel, Request};
+use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::common::group;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::kernels::strided::{Operands, Strided, copy_source};
@@ -130,8 +130,8 @@ impl Kernel for Pointwise {
         forms
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
         let operands = Operands::of(request)?;
-        Ok(Box::new(Strided::new(&self.gpu, &self.source, operands)?))
+        Ok(Strided::new(&self.gpu, &self.source, operands).prepared())
     }
 }

@@ -2,7 +2,7 @@
 
 mod unpool;
 
-use super::launch::{Launches, Sourced, fields};
+use super::launch::{Launches, fields, sourced};
 use super::packs::{entry, in_packs, pack};
 use super::pointwise::code::element;
 use super::{Answer, Gpu};
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::network::attr::{Attrs, Read};
 use crate::network::ops::{pool, strides};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Instance, Request};
+use crate::plan::{Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::operand_strides::axes;
 use crate::providers::common::scope::{Scope, uniform_forms};
@@ -51,7 +51,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let identity = format!("{attrs:?}");
     let pool = Pool { rule, ty, attrs };
     let make = move |gpu: &Gpu, request: &Request| pool.instance(gpu, request);
-    let kernel = Sourced::new(name, &identity, uniform_forms(&layouts, 1, 1), gpu, make);
+    let kernel = sourced(name, &identity, uniform_forms(&layouts, 1, 1), gpu, make);
     Ok(vec![scope.alone(kernel, &[0])])
 }
 
@@ -71,7 +71,7 @@ struct Pool {
 }
 
 impl Pool {
-    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Box<dyn Instance>> {
+    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Prepared> {
         let (x, y) = (&request.inputs[0], &request.outputs[0]);
         let pack = match (&self.rule, y.layout) {
             (Rule::Values(_), Layout::ChannelsLast) => pack(x.dtype, [y.shape[1]]),
@@ -86,7 +86,7 @@ impl Pool {
             };
             let source = self.source(y, pack, block.map(|(block, _)| block))?;
             Ok(Launches::one(
-                gpu.compiler.function(&source, "pooling", 0)?,
+                gpu.compiler.entry(&source, "pooling", 0),
                 Grid::over(threads, THREADS)?,
                 fields(self.window(x, y, pack)?)?,
                 how,

@@ -5,11 +5,11 @@ use crate::error::{Error, Result};
 use crate::network::attr::{Attr, Attrs};
 use crate::network::ops::{pool, strides};
 use crate::plan::layout::Layout;
-use crate::plan::{Instance, Request};
+use crate::plan::{Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{DeviceCheck, KernelLaunch, Launches, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{DeviceCheck, KernelLaunch, Launches, fields, sourced};
 use crate::providers::cuda::kernels::packs::entry;
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -33,7 +33,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     };
     let identity = format!("{:?}", unpool.attrs);
     let make = move |gpu: &Gpu, request: &Request| unpool.instance(gpu, request);
-    let kernel = Sourced::new(scope.op(), &identity, uniform_forms(&[Layout::Plain], 2, 1), gpu, make);
+    let kernel = sourced(scope.op(), &identity, uniform_forms(&[Layout::Plain], 2, 1), gpu, make);
     Ok(vec![scope.alone(kernel, &[0, 1])])
 }
 
@@ -46,7 +46,7 @@ struct Unpool {
 }
 
 impl Unpool {
-    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Box<dyn Instance>> {
+    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Prepared> {
         let (x, out) = (&request.inputs[0], request.outputs[0].shape.clone());
         let counted = if self.given {
             pooled(&self.attrs, &x.shape)?
@@ -69,7 +69,7 @@ impl Unpool {
                 format!("{ty}* y, const {ty}* x, const int64* indices, int32* owners, const Unpool s, int64* flag");
             let source = entry(&[SOURCE], name, THREADS, &parameters, body);
             Ok(KernelLaunch::new(
-                gpu.compiler.function(&source, name, 0)?,
+                gpu.compiler.entry(&source, name, 0),
                 Grid::over(items, THREADS)?,
                 words.clone(),
             ))
@@ -88,7 +88,7 @@ impl Unpool {
                 .expected(format!("a place in {counted:?} that is in {out:?} too"))
                 .got(index.to_string())
         };
-        Ok(Box::new(Launches {
+        Ok(Prepared::from(Launches {
             launches,
             workspace: results * size_of::<i32>(),
             device_check: Some(DeviceCheck {

@@ -8,10 +8,11 @@ use super::{Answer, Gpu};
 use crate::error::{Error, Result};
 use crate::network::ops::recurrent::{Extents, Kind, Spec};
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Instance, Kernel, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
-use crate::providers::cuda::device::{Arguments, Flag, Function, Grid};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Flag, Grid};
 use std::sync::Arc;
 
 /// Inputs of the op, by place.
@@ -73,8 +74,8 @@ impl Kernel for Cells {
         }]
     }
 
-    fn instantiate(&self, request: &Request) -> Result<Box<dyn Instance>> {
-        Ok(Box::new(Stepping::new(self, request)?))
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
+        Stepping::new(self, request).map(Stepping::prepared)
     }
 }
 
@@ -100,10 +101,10 @@ struct Stepping {
     parts: [usize; 5],
     steps: usize,
     extents: Vec<i32>,
-    begin: Function,
-    reset: Option<Function>,
-    step: Function,
-    end: Function,
+    begin: EntryPoint,
+    reset: Option<EntryPoint>,
+    step: EntryPoint,
+    end: EntryPoint,
     /// The grids of a step, and of what comes before and after all.
     grids: [Grid; 2],
     device_check: DeviceCheck,
@@ -127,17 +128,17 @@ impl Stepping {
             Bare::new(gpu, [dtype, wide], kernel.tf32, [lines, at.input], [columns, at.input])
         };
         let text = source::source(spec, dtype, rows);
-        let function = |name: &str| gpu.compiler.function(&text, name, 0);
+        let function = |name: &str| gpu.compiler.entry(&text, name, 0);
         Ok(Self {
             product: (at.steps > 0).then_some(()).map(product).transpose()?,
             slots: *slots,
             parts: parts(spec, &at, wide.size()),
             steps: at.steps,
             extents: extents(spec, &at)?,
-            begin: function("layer_begin")?,
-            reset: source::resets(spec).then(|| function("layer_reset")).transpose()?,
-            step: function("layer_step")?,
-            end: function("layer_end")?,
+            begin: function("layer_begin"),
+            reset: source::resets(spec).then(|| function("layer_reset")),
+            step: function("layer_step"),
+            end: function("layer_end"),
             grids: [
                 Grid {
                     blocks: blocks.map(|count| count as u32),
@@ -165,7 +166,17 @@ impl Stepping {
         layer
     }
 
-    fn launch(&self, function: &Function, grid: Grid, count: usize, call: &Call) -> Result<()> {
+    fn prepared(self) -> Prepared {
+        let on = self.product.as_ref().map_or("nothing", Bare::name);
+        let how = format!("{} steps behind one product, on {on}", self.steps);
+        let workspace = self.parts.iter().sum::<usize>() + self.product.as_ref().map_or(0, Bare::workspace);
+        let mut entries = vec![self.begin.clone(), self.step.clone(), self.end.clone()];
+        entries.extend(self.reset.clone());
+        entries.extend(self.product.iter().flat_map(Bare::entries));
+        compiled(entries, Instance::new(how, self).with_workspace(workspace))
+    }
+
+    fn put(&self, function: &EntryPoint, grid: Grid, count: usize, call: &Call) -> Result<()> {
         let words = self.layer(call).into_iter().flat_map(|address| {
             let bits = address as u64;
             [bits as u32 as i32, (bits >> 32) as i32]
@@ -201,17 +212,8 @@ fn device_check(flag: Flag, steps: usize) -> DeviceCheck {
     }
 }
 
-impl Instance for Stepping {
-    fn workspace(&self) -> usize {
-        self.parts.iter().sum::<usize>() + self.product.as_ref().map_or(0, Bare::workspace)
-    }
-
-    fn implementation(&self) -> String {
-        let on = self.product.as_ref().map_or("nothing", Bare::name);
-        format!("{} steps behind one product, on {on}", self.steps)
-    }
-
-    fn run(&mut self, call: &Call) -> Result<()> {
+impl Launcher for Stepping {
+    fn launch(&mut self, call: &Call) -> Result<()> {
         let scratch = call.workspace.wrapping_add(self.parts.iter().sum());
         let [x, w] = [X, W].map(|index| self.slots[index].map_or(std::ptr::null(), |slot| call.inputs[slot]));
         if let Some(product) = &mut self.product {
@@ -219,14 +221,14 @@ impl Instance for Stepping {
             unsafe { product.run([x, w], call.workspace, scratch, call.stream)? };
         }
         let [steps, around] = self.grids;
-        self.launch(&self.begin, around, 0, call)?;
+        self.put(&self.begin, around, 0, call)?;
         for count in 0..self.steps {
             if let Some(reset) = &self.reset {
-                self.launch(reset, steps, count, call)?;
+                self.put(reset, steps, count, call)?;
             }
-            self.launch(&self.step, steps, count, call)?;
+            self.put(&self.step, steps, count, call)?;
         }
-        self.launch(&self.end, around, self.steps, call)
+        self.put(&self.end, around, self.steps, call)
     }
 
     fn finished(&mut self) -> Result<()> {

@@ -7,11 +7,11 @@ use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::{Layer, LayerId, TensorId};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Candidate, Form, Instance, Request};
+use crate::plan::{Candidate, Form, Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, fields, sourced};
 use crate::providers::cuda::kernels::packs::{double, entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -86,7 +86,7 @@ fn candidate(
     let make = move |gpu: &Gpu, request: &Request| norm.instance(gpu, request);
     let name = format!("{}{behind}", scope.op());
     Ok(Candidate {
-        kernel: Arc::new(Sourced::new(&name, format!("{groups:?}"), forms, gpu, make)),
+        kernel: Arc::new(sourced(&name, format!("{groups:?}"), forms, gpu, make)),
         layers,
         inputs: (0..3).filter_map(|i| scope.input(i)).collect(),
         outputs: vec![output],
@@ -115,7 +115,7 @@ struct Extents {
 }
 
 impl GroupNorm {
-    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Box<dyn Instance>> {
+    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Prepared> {
         let x = &request.inputs[0];
         let channels = x.shape[1];
         let groups = self.groups.unwrap_or(channels);
@@ -161,7 +161,7 @@ impl GroupNorm {
         let source = entry(&[ROWS, NORMALIZE], "normalize", held.team.bound(), &parameters, &body);
         let rows = images * groups;
         let numbers = [rows, each * places, held.team.size, places, each, groups].map(|n| n as i64);
-        let function = gpu.compiler.function(&source, "normalize", 0)?;
+        let function = gpu.compiler.entry(&source, "normalize", 0);
         let numbers = fields(double(self.epsilon).into_iter().chain(numbers))?;
         Ok(Launches::one(function, held.grid(rows)?, numbers, held.describe()))
     }
@@ -204,7 +204,7 @@ impl GroupNorm {
                 body,
             );
             Ok(KernelLaunch::new(
-                gpu.compiler.function(&source, "group_norm", 0)?,
+                gpu.compiler.entry(&source, "group_norm", 0),
                 grid,
                 numbers.clone(),
             ))

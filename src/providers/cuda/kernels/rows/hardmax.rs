@@ -8,7 +8,7 @@ use crate::plan::layout::Layout;
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{Launches, fields, sourced};
 use crate::providers::cuda::kernels::packs::entry;
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -37,7 +37,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         let body = format!("hardmax<{name}>(y, x, s);");
         let source = entry(&[ROWS, REDUCE, SOURCE], "hardest", THREADS, &parameters, &body);
         Ok(Launches::one(
-            gpu.compiler.function(&source, "hardest", 0)?,
+            gpu.compiler.entry(&source, "hardest", 0),
             Grid::over(outer * inner * 32, THREADS)?,
             fields([outer, length, inner].map(|n| n as i64))?,
             "a warp a line",
@@ -45,6 +45,6 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     };
     let layouts = [Layout::Plain, Layout::ChannelsLast].into_iter();
     let layouts: Vec<_> = layouts.filter(|layout| layout.fits(ty.rank())).collect();
-    let kernel = Sourced::new(scope.op(), axis.to_string(), uniform_forms(&layouts, 1, 1), gpu, make);
+    let kernel = sourced(scope.op(), axis.to_string(), uniform_forms(&layouts, 1, 1), gpu, make);
     Ok(vec![scope.alone(kernel, &[0])])
 }

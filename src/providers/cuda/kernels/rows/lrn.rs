@@ -8,7 +8,7 @@ use crate::plan::layout::Layout;
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{Launches, fields, sourced};
 use crate::providers::cuda::kernels::packs::{double, entry};
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -41,7 +41,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         let body = format!("lrn<{name}>(y, x, s);");
         let source = entry(&[SOURCE], "normalize_channels", THREADS, &parameters, &body);
         Ok(Launches::one(
-            gpu.compiler.function(&source, "normalize_channels", 0)?,
+            gpu.compiler.entry(&source, "normalize_channels", 0),
             Grid::over(x.elements(), THREADS)?,
             fields(reals.into_iter().flatten().chain(numbers))?,
             "an element a thread",
@@ -49,6 +49,6 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     };
     let layouts = [Layout::Plain, Layout::ChannelsLast].into_iter();
     let layouts: Vec<_> = layouts.filter(|layout| layout.fits(ty.rank())).collect();
-    let kernel = Sourced::new(scope.op(), size.to_string(), uniform_forms(&layouts, 1, 1), gpu, make);
+    let kernel = sourced(scope.op(), size.to_string(), uniform_forms(&layouts, 1, 1), gpu, make);
     Ok(vec![scope.alone(kernel, &[0])])
 }

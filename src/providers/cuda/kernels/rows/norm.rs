@@ -7,10 +7,10 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Candidate, Instance, Request};
+use crate::plan::{Candidate, Prepared, Request};
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{Launches, fields, sourced};
 use crate::providers::cuda::kernels::packs::{double, entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -72,7 +72,7 @@ fn candidate(
     let identity = format!("{axis} {} {}", norm.kept, norm.shifted);
     let make = move |gpu: &Gpu, request: &Request| norm.instance(gpu, request);
     Candidate {
-        kernel: Arc::new(Sourced::new(&name, &identity, forms, gpu, make)),
+        kernel: Arc::new(sourced(&name, &identity, forms, gpu, make)),
         layers: added.map(|(add, ..)| add).into_iter().chain([scope.layer]).collect(),
         inputs,
         outputs,
@@ -91,7 +91,7 @@ struct Norm {
 }
 
 impl Norm {
-    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Box<dyn Instance>> {
+    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Prepared> {
         let x = &request.inputs[0];
         let length: usize = x.shape[self.axis..].iter().product();
         let rows = x.shape[..self.axis].iter().product();
@@ -101,7 +101,7 @@ impl Norm {
             let source = self.source(x.dtype, side.unwrap_or(x.dtype), pack, &how);
             let numbers = [rows, length, how.team.size, 1, 1, 1].map(|n| n as i64);
             let numbers = double(self.epsilon).into_iter().chain(numbers);
-            let function = gpu.compiler.function(&source, "normalize", 0)?;
+            let function = gpu.compiler.entry(&source, "normalize", 0);
             Ok(Launches::one(
                 function,
                 how.grid(rows)?,

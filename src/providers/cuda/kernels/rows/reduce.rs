@@ -9,11 +9,11 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::reduce;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Instance, Request};
+use crate::plan::{Form, Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, fields, sourced};
 use crate::providers::cuda::kernels::packs::{entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -65,7 +65,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         pair: arg || name == "ReduceLogSumExp",
     };
     let make = move |gpu: &Gpu, request: &Request| reduction.instance(gpu, request);
-    Ok(vec![scope.alone(Sourced::new(name, &identity, forms, gpu, make), &[0])])
+    Ok(vec![scope.alone(sourced(name, &identity, forms, gpu, make), &[0])])
 }
 
 /// The result of channels last is plain, or lies as the input does if it has its rank.
@@ -92,7 +92,7 @@ struct Reduction {
 }
 
 impl Reduction {
-    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Box<dyn Instance>> {
+    fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Prepared> {
         let (x, y) = (&request.inputs[0], &request.outputs[0]);
         let walk = Walk::of(x, y, &self.axes, self.keeps)?;
         if self.arg && walk.length() == 0 {
@@ -152,7 +152,7 @@ impl Reduction {
         let body = format!("typedef {rule} R;\n    {body}");
         let source = entry(&[ROWS, SOURCE], "reduction", bound, &parameters, &body);
         Ok(KernelLaunch::new(
-            gpu.compiler.function(&source, "reduction", 0)?,
+            gpu.compiler.entry(&source, "reduction", 0),
             grid,
             numbers.to_vec(),
         ))

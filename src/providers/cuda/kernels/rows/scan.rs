@@ -5,11 +5,11 @@ use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
-use crate::plan::{Instance, Request};
+use crate::plan::{Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, fields, sourced};
 use crate::providers::cuda::kernels::packs::entry;
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -49,7 +49,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let layouts: Vec<_> = layouts.filter(|layout| layout.fits(x.rank())).collect();
     let identity = format!("{axis} {} {}", scan.exclusive, scan.reverse);
     let make = move |gpu: &Gpu, request: &Request| scan.instance(gpu, request, axis);
-    let kernel = Sourced::new(scope.op(), &identity, uniform_forms(&layouts, 1, 1), gpu, make);
+    let kernel = sourced(scope.op(), &identity, uniform_forms(&layouts, 1, 1), gpu, make);
     Ok(vec![scope.alone(kernel, &[0])])
 }
 
@@ -63,7 +63,7 @@ struct Scan {
 }
 
 impl Scan {
-    fn instance(&self, gpu: &Gpu, request: &Request, axis: usize) -> Result<Box<dyn Instance>> {
+    fn instance(&self, gpu: &Gpu, request: &Request, axis: usize) -> Result<Prepared> {
         let x = &request.inputs[0];
         let around = Around::of(x, axis)?;
         let plan = Plan::of(around, gpu.device.multiprocessors);
@@ -72,8 +72,7 @@ impl Scan {
         let split = plan.parts > 1;
         let launch = |writes: bool| -> Result<KernelLaunch> {
             Ok(KernelLaunch::new(
-                gpu.compiler
-                    .function(&self.source(plan.kernel, writes, split), "scan", 0)?,
+                gpu.compiler.entry(&self.source(plan.kernel, writes, split), "scan", 0),
                 plan.grid,
                 numbers.clone(),
             ))
@@ -84,7 +83,7 @@ impl Scan {
             _ => size_of::<u64>(),
         };
         let lines = around.outer * around.inner;
-        Ok(Box::new(Launches {
+        Ok(Prepared::from(Launches {
             launches: totals.into_iter().chain([launch(true)?]).collect(),
             workspace: if split { lines * plan.parts * one } else { 0 },
             device_check: None,

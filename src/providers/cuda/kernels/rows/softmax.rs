@@ -6,11 +6,11 @@ use super::{Around, ROWS};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::plan::layout::Layout;
-use crate::plan::{Instance, Request};
+use crate::plan::{Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{Launches, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{Launches, fields, sourced};
 use crate::providers::cuda::kernels::packs::{WIDEST, entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -32,11 +32,11 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let layouts: Vec<_> = layouts.filter(|layout| layout.fits(ty.rank())).collect();
     let make = move |gpu: &Gpu, request: &Request| instance(gpu, request, axis, logarithm);
     let forms = uniform_forms(&layouts, 1, 1);
-    let kernel = Sourced::new(scope.op(), axis, forms, gpu, make);
+    let kernel = sourced(scope.op(), axis, forms, gpu, make);
     Ok(vec![scope.alone(kernel, &[0])])
 }
 
-fn instance(gpu: &Gpu, request: &Request, axis: usize, logarithm: bool) -> Result<Box<dyn Instance>> {
+fn instance(gpu: &Gpu, request: &Request, axis: usize, logarithm: bool) -> Result<Prepared> {
     let x = &request.inputs[0];
     let around = Around::of(x, axis)?;
     let (length, inner) = (around.length, around.inner);
@@ -52,7 +52,7 @@ fn instance(gpu: &Gpu, request: &Request, axis: usize, logarithm: bool) -> Resul
         let parameters = format!("{ty}* y, const {ty}* x, const Lines s");
         let source = entry(&[ROWS, SOURCE], "softmax", plan.bound, &parameters, &body);
         let numbers = [around.outer, length, inner, plan.team].map(|n| n as i64);
-        let function = gpu.compiler.function(&source, "softmax", 0)?;
+        let function = gpu.compiler.entry(&source, "softmax", 0);
         Ok(Launches::one(function, plan.grid, fields(numbers)?, plan.how))
     };
     // A row that is read again is walked in packs wherever it begins.

@@ -5,11 +5,11 @@ use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
-use crate::plan::{Instance, Request};
+use crate::plan::{Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::device::Grid;
-use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, Sourced, fields};
+use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, fields, sourced};
 use crate::providers::cuda::kernels::packs::entry;
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::{Answer, Gpu};
@@ -30,11 +30,11 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let greatest = attrs.flag("largest");
     let make = move |gpu: &Gpu, request: &Request| instance(gpu, request, ty, axis, greatest);
     let forms = uniform_forms(&[Layout::Plain], 1, 2);
-    let kernel = Sourced::new(scope.op(), axis, forms, gpu, make);
+    let kernel = sourced(scope.op(), axis, forms, gpu, make);
     Ok(vec![scope.alone(kernel, &[0])])
 }
 
-fn instance(gpu: &Gpu, request: &Request, ty: &'static str, axis: usize, greatest: bool) -> Result<Box<dyn Instance>> {
+fn instance(gpu: &Gpu, request: &Request, ty: &'static str, axis: usize, greatest: bool) -> Result<Prepared> {
     let x = &request.inputs[0];
     let around = Around::of(x, axis)?;
     let kept = request.outputs[0].shape[axis];
@@ -50,7 +50,7 @@ fn instance(gpu: &Gpu, request: &Request, ty: &'static str, axis: usize, greates
     let launch = |body: &str, grid: Grid, merge: Merge| -> Result<KernelLaunch> {
         let source = entry(&[SOURCE], "top_k", grid.threads, &parameters, body);
         Ok(KernelLaunch::new(
-            gpu.compiler.function(&source, "top_k", 0)?,
+            gpu.compiler.entry(&source, "top_k", 0),
             grid,
             fields(plan.numbers(around, kept, merge))?,
         ))
@@ -72,7 +72,7 @@ fn instance(gpu: &Gpu, request: &Request, ty: &'static str, axis: usize, greates
         launches.push(launch(&body, Grid::over(entries, 256)?, merge)?);
     }
     let key = if x.dtype.size() == DType::Int64.size() { 8 } else { 4 };
-    Ok(Box::new(Launches {
+    Ok(Prepared::from(Launches {
         how: format!("{} chunks of {} a line", plan.chunks, plan.size),
         launches,
         workspace: if plan.chunks > 1 {
