@@ -1,4 +1,4 @@
-"""Models that ONNX Runtime's quantizer wrote: Neurenix, OpenVINO and ONNX Runtime on the same file, with the same threads.
+"""Models that ONNX Runtime's quantizer wrote: Neurenix, OpenVINO and ONNX Runtime on the same file and threads.
 
     python -m benchmarks.bench_int8 --models resnet50 mobilenetv3 --forms qdq qoperator
 

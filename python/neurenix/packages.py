@@ -11,6 +11,7 @@ from neurenix.errors import MissingPackageError
 
 #: What pip is asked for to bring each package, as in the extras of pyproject.toml.
 REQUIREMENTS = {
+    "PIL": "pillow>=10",
     "onnx": "onnx>=1.17",
     "onnxruntime": "onnxruntime>=1.20",
     "onnxscript": "onnxscript>=0.3",

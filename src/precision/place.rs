@@ -198,7 +198,10 @@ mod tests {
     fn products_get_8_bits_and_give_about_the_same() {
         let (mut g, before) = graph();
         let found = points(&g.network, &HashSet::new()).unwrap();
-        let ranges: Ranges = found.iter().map(|p| (p.name.clone(), 8.0)).collect();
+        let ranges: Ranges = found
+            .iter()
+            .map(|p| (p.name.clone(), if p.unsigned { 40.0 } else { 2.0 }))
+            .collect();
         assert_eq!(ranges.len(), 2);
         place(&mut g.network, Some(&ranges), &HashSet::new()).unwrap();
         let dtypes = |op: &str| -> Vec<DType> {

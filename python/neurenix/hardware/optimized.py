@@ -61,6 +61,7 @@ class OptimizedModel:
         precision: str,
         fallbacks: Sequence[State] = (),
         options: Mapping[str, Any] | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self._engine = engine
         self._run = engine.run
@@ -69,6 +70,7 @@ class OptimizedModel:
         self._options = {name: value for name, value in (options or {}).items() if name != "listener"}
         self._options["timing_cache"] = None
         self._fallbacks = tuple(fallbacks)
+        self._notes = list(notes)
         self._names = tuple(name for name, _, _ in engine.inputs)
         self._placed = placed.Caller(engine)
         self._warned = False
@@ -166,6 +168,7 @@ class OptimizedModel:
         """
         report = Report(json.loads(self._engine.report()))
         report["precision"] = self._precision
+        report["notes"] = [*self._notes, *report["notes"]]
         report["fallbacks"] = [asdict(state) for state in self._fallbacks]
         report["device"] = _native.device("cpu")
         report["version"] = _native.__version__

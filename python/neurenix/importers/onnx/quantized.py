@@ -128,18 +128,7 @@ def dynamic_quantize_linear(node: Node) -> list[Tensor]:
 
 def dynamically(node: Node, x: Tensor) -> list[Tensor]:
     """A tensor as uint8 by the range of its elements, with scale and zero point."""
-    axes = list(range(len(x.shape)))
-    nothing = node.like(0.0, x)
-    high = node.add("Max", node.add("ReduceMax", x, axes=axes, keepdims=0), nothing)
-    low = node.add("Min", node.add("ReduceMin", x, axes=axes, keepdims=0), nothing)
-    # In double precision, where a product with the inverse of 255 rounds to the same as the quotient.
-    span = node.add("Cast", node.add("Sub", high, low), to="float64")
-    scale = node.add("Cast", node.add("Div", span, node.like(255.0, span)), to=x.dtype)
-    scale = node.add("Where", node.add("Equal", high, low), node.like(1.0, x), scale)
-    zero = node.add("Sub", nothing, node.add("Div", low, scale))
-    zero = node.add("Round", node.add("Clip", zero, nothing, node.like(255.0, x)))
-    zero = node.add("Cast", zero, to="uint8")
-    return [node.add("QuantizeLinear", x, scale, zero, to="uint8"), scale, zero]
+    return node.add_all("DynamicQuantizeLinear", [x])
 
 
 def per_row(node: Node, parameter: Tensor | None) -> Tensor | None:
@@ -198,7 +187,8 @@ def qlinear_matmul(node: Node) -> Tensor:
 
 
 def qlinear_conv(node: Node) -> Tensor:
-    """QLinearConv: a convolution between Dequantize and Quantize layers; the scale of the bias is that of the products."""
+    """QLinearConv: a convolution between Dequantize and Quantize layers; the scale of the bias is that of the
+    products."""
     rank = len(node[0].shape)
     x_scale, w_scale, y_scale = (single(node, number(node, node[i])) for i in (1, 4, 6))
     x = node.add("DequantizeLinear", node[0], x_scale, number(node, node[2]))

@@ -1,6 +1,8 @@
 //! Convolutions and matrix products of 8 bits: `Dequantize -> product -> ... -> Quantize` as one primitive of oneDNN, which sums
 //! integers and scales the sums.
 
+mod dynamic;
+mod integer;
 mod product;
 mod scheme;
 mod stages;
@@ -27,6 +29,8 @@ use product::{Found, Product, Right};
 /// Conv, ConvTranspose and MatMul between Dequantize layers, with what follows.
 pub fn offer(scope: &Scope) -> Answer {
     match scope.op() {
+        "MatMulInteger" => integer::offer(scope),
+        "DynamicQuantizeLinear" => dynamic::offer(scope),
         _ if scope.output_type(0).dtype != DType::Float32 => Ok(vec![]),
         "Conv" => convolution(scope, false),
         "ConvTranspose" => convolution(scope, true),

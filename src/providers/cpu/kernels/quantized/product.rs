@@ -7,7 +7,7 @@ use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::quantization::Scheme;
 use crate::network::{LayerId, Network, TensorId};
-use crate::plan::layout::{Layout, Operand};
+use crate::plan::layout::{self, Layout};
 use crate::plan::{Candidate, Form, Instance, Kernel, Request};
 use crate::providers::cpu::handle::{Options, Primitive, Quantization};
 use crate::providers::cpu::kernels::chain::Channels;
@@ -70,13 +70,25 @@ pub struct Product {
     /// The weights.
     pub weights: Source,
     /// Which scales and zero points the primitive takes.
-    quantization: Quantization,
-    stages: Stages,
+    pub quantization: Quantization,
+    /// What is done to the sums.
+    pub stages: Stages,
     /// Bias, scales and zero points, as the primitive takes them.
-    constants: Vec<Array>,
-    has_bias: bool,
+    pub operands: Vec<Operand>,
+    /// Whether the first of them is a bias.
+    pub has_bias: bool,
     /// The first of the kernel's inputs that a stage reads.
-    first: usize,
+    pub first: usize,
+}
+
+/// A bias, scales, or a zero point.
+pub enum Operand {
+    /// Known at build time.
+    Kept(Array),
+    /// An input of the kernel.
+    Input(usize),
+    /// An input of one integer of 8 bits, of which the primitive wants 32.
+    Widened(usize, DType),
 }
 
 impl Product {
@@ -94,11 +106,15 @@ impl Product {
         let mut candidates = vec![];
         for count in (0..=links.len()).rev() {
             let links = &links[..count];
+            // Who reads what is dequantized there had better read 8 bits.
+            if links
+                .last()
+                .is_some_and(|link| matches!(link.stage, stages::Stage::Rounded(_)))
+            {
+                continue;
+            }
             let last = links.last().map_or(scope.layer().outputs[0], |link| link.output);
             for end in [stages::end(network, last), None] {
-                if end.is_none() && candidates.len() > 2 * (LONGEST_TRIED) {
-                    continue;
-                }
                 let Some((product, inputs)) = Self::new(scope, found, links, channels, end.map(|e| e.1), scales) else {
                     continue;
                 };
@@ -146,15 +162,21 @@ impl Product {
         let scales: Vec<f64> = scales.iter().map(|&s| f64::from(s) * factor).collect();
         let scales = if one { scales } else { scales.repeat(repeats) };
         let bias = bias(found, links);
-        let mut constants = vec![];
+        let mut operands = vec![];
         if let Some(bias) = &bias {
             let values: Vec<f64> = bias.to_f64().iter().map(|b| b / f64::from(stages.unit)).collect();
-            constants.push(Array::from_f64(DType::Float32, vec![values.len()], &values).ok()?);
+            operands.push(Operand::Kept(
+                Array::from_f64(DType::Float32, vec![values.len()], &values).ok()?,
+            ));
         }
-        constants.push(Array::from_f64(DType::Float32, vec![scales.len()], &scales).ok()?);
+        operands.push(Operand::Kept(
+            Array::from_f64(DType::Float32, vec![scales.len()], &scales).ok()?,
+        ));
         let src_zero = left.zero != 0;
         if src_zero {
-            constants.push(Array::from_i64(DType::Int32, vec![1], &[i64::from(left.zero)]).ok()?);
+            operands.push(Operand::Kept(
+                Array::from_i64(DType::Int32, vec![1], &[i64::from(left.zero)]).ok()?,
+            ));
         }
         let first = inputs.len();
         inputs.extend(stages.operands());
@@ -167,7 +189,7 @@ impl Product {
                 ..Quantization::default()
             },
             stages,
-            constants,
+            operands,
             has_bias: bias.is_some(),
             first,
         };
@@ -237,16 +259,17 @@ impl Product {
     pub fn instance(&self, primitive: Primitive, request: &Request) -> Result<Box<dyn Instance>> {
         let weights = self.weights.argument(primitive.weight_format(), request.threads)?;
         let mut arguments = vec![Argument::Input(0), weights];
-        arguments.extend(self.constants.iter().cloned().map(Argument::Kept));
-        let operands: &[Operand] = &request.inputs[self.first..];
+        arguments.extend(self.operands.iter().map(|operand| match operand {
+            Operand::Kept(array) => Argument::Kept(array.clone()),
+            Operand::Input(at) => Argument::Input(*at),
+            Operand::Widened(at, dtype) => Argument::Widened(*at, *dtype, Box::new(0)),
+        }));
+        let operands: &[layout::Operand] = &request.inputs[self.first..];
         let read = operands.iter().enumerate().filter(|(_, operand)| !operand.in_place);
         arguments.extend(read.map(|(at, _)| Argument::Input(self.first + at)));
         Ok(Box::new(PrimitiveInstance::new(primitive, arguments)))
     }
 }
-
-/// Without a Quantize layer behind them, so many numbers of links are offered at most.
-const LONGEST_TRIED: usize = 4;
 
 /// The bias of the layer, or what is added first.
 fn bias(found: &Found, links: &[Link]) -> Option<Array> {

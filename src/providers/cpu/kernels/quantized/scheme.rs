@@ -57,22 +57,27 @@ impl Weights {
         if !fits {
             return None;
         }
-        let mut values = stored.to_i64();
-        if layer.inputs.get(2).copied().flatten().is_some() {
-            let zero = constant(2)?;
-            let places = broadcast_places(zero.shape(), stored.shape());
-            let zero = zero.to_i64();
-            values.iter_mut().zip(places).for_each(|(value, at)| *value -= zero[at]);
-        }
-        if values.iter().any(|value| i8::try_from(*value).is_err()) {
-            return None;
-        }
+        let none = Array::scalar(stored.dtype(), 0.0);
+        let zero = match layer.inputs.get(2).copied().flatten() {
+            Some(_) => constant(2)?,
+            None => &none,
+        };
         Some(Self {
             layer: id,
-            array: Array::from_i64(DType::Int8, stored.shape().to_vec(), &values).ok()?,
+            array: signed(stored, zero)?,
             scales: scales(scale, stored.shape(), axis)?,
         })
     }
+}
+
+/// Integers less their zero points, if int8 holds them.
+pub fn signed(stored: &Array, zero: &Array) -> Option<Array> {
+    let mut values = stored.to_i64();
+    let places = broadcast_places(zero.shape(), stored.shape());
+    let zero = zero.to_i64();
+    values.iter_mut().zip(places).for_each(|(value, at)| *value -= zero[at]);
+    let fits = values.iter().all(|value| i8::try_from(*value).is_ok());
+    fits.then(|| Array::from_i64(DType::Int8, stored.shape().to_vec(), &values).ok())?
 }
 
 /// The scales along an axis of a tensor of this shape; none where they differ along another one.

@@ -43,10 +43,13 @@ const LONGEST: usize = 8;
 
 /// The links that can follow the scope's layer, which has a bias already or not.
 pub fn follow(scope: &Scope, channels: Channels, biased: bool) -> Vec<Link> {
-    let network = scope.network;
-    let rank = scope.output_type(0).rank();
+    follow_from(scope.network, scope.layer().outputs[0], channels, biased)
+}
+
+/// As [`follow`], behind a tensor.
+pub fn follow_from(network: &Network, mut tensor: TensorId, channels: Channels, biased: bool) -> Vec<Link> {
+    let rank = network[tensor].ty.rank();
     let mut links: Vec<Link> = vec![];
-    let mut tensor = scope.layer().outputs[0];
     while links.len() < LONGEST {
         let first = links.is_empty() && !biased;
         let Some(link) = rounded(network, tensor).or_else(|| next(network, tensor, channels, rank, first)) else {

@@ -233,3 +233,33 @@ fn weights_alone_in_8_bits_are_unpacked_once() {
     let names = case.check_fast(&[("n", 1), ("h", 5)]);
     assert!(names.contains(&"Conv+Relu".into()), "{names:?}");
 }
+
+#[test]
+fn sums_of_integers_are_exact_and_scaled_at_once() {
+    if !has_vnni() {
+        return;
+    }
+    for (left, right) in [(DType::UInt8, DType::Int8), (DType::Int8, DType::UInt8)] {
+        for columns in [false, true] {
+            let mut case = Case::new(DType::Float32);
+            let x = case.input_of(left, "b s 17");
+            let zero = case.input_of(left, "");
+            let w = case.constant(match right {
+                DType::Int8 => integers(right, &[17, 24], 5),
+                // As far as int8 holds the weights less their zero point.
+                _ => integers(right, &[17, 24], 5).cast(DType::UInt8),
+            });
+            let w_zero = case.constant(Array::scalar(right, if right == DType::UInt8 { 128.0 } else { 0.0 }));
+            let sums = case.op("MatMulInteger", &[x, w, zero, w_zero]);
+            let y = case.layer("Cast", attrs([("to", Attr::Type(DType::Float32))]), &[sums]);
+            let scale = case.input_of(DType::Float32, if columns { "24" } else { "" });
+            let y = case.op("Mul", &[y, scale]);
+            let bias = case.weights(&[24]);
+            let y = case.op("Add", &[y, bias]);
+            case.output(y);
+            let names = case.check_fast(&[("b", 2), ("s", 5)]);
+            assert!(names.contains(&"int8 MatMulInteger+Cast+Mul+Add".into()), "{names:?}");
+            assert!(names.contains(&"int8 MatMulInteger".into()), "{names:?}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+"""precision="int8": places quantization in a network, and says what it loses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from neurenix import _native
+from neurenix._native import Network
+from neurenix.arrays import Array
+from neurenix.errors import UnsupportedError
+from neurenix.log import LOG
+from neurenix.quantization.calibrate import quantize_weights, quantized
+from neurenix.quantization.calibrators import calibrator
+
+#: Below this signal-to-noise ratio, in dB, results have little to do with those of float32.
+POOR = 10.0
+#: So many batches are compared.
+COMPARED = 2
+
+WITHOUT = (
+    'precision="int8" without calibration: the weights alone have 8 bits, and products compute in floating point; '
+    "calibration= (batches of inputs) would make them faster"
+)
+
+
+def is_explicit(network: Network) -> bool:
+    """Whether a network says itself what is quantized."""
+    return any(layer.op in ("QuantizeLinear", "MatMulInteger", "ConvInteger") for layer in network.layers)
+
+
+def in_8_bits(network: Network, calibration: Any, options: Mapping[str, Any]) -> tuple[Network, list[dict[str, Array]]]:
+    """The network with Quantize and Dequantize layers, and batches that verification may look at.
+
+    One that has such layers stays as it is, with a warning where there is `calibration`; without that the weights alone
+    are quantized, with a warning. Raises `UnsupportedError` with `strict` where the provider has no kernels of 8 bits.
+    """
+    from neurenix.hardware.options import HAVE_QUANTIZED
+
+    first = options["providers"][0]
+    if first not in (*HAVE_QUANTIZED, "tensorrt"):
+        text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
+        if options["strict"]:
+            raise UnsupportedError(text, hint='take precision="fp16", or the cpu provider')
+        LOG.warning("%s", text)
+    if is_explicit(network):
+        if calibration is not None:
+            LOG.warning("the model is quantized already: `calibration` is not used")
+        return network, []
+    if calibration is None:
+        LOG.warning("%s", WITHOUT)
+        return quantize_weights(network), []
+    given = calibrator(calibration)
+    made = quantized(network, given, options)
+    return made, given.seen
+
+
+def losses(
+    network: Network,
+    engine: _native.Engine,
+    batches: Sequence[Mapping[str, Array]],
+    profiles: Sequence[Any],
+    options: Mapping[str, Any],
+) -> dict[str, float]:
+    """The signal-to-noise ratio of each floating-point output in dB, against the network in float32 on the same
+    batches."""
+    plain = {"verify": False, "optimization_level": 0, "compute": "float32", "tf32": False, "refittable": False}
+    settings = {name: value for name, value in options.items() if name != "samples"} | plain
+    exact = _native.Engine.build(network, list(profiles), settings)
+    signal: dict[str, float] = {}
+    noise: dict[str, float] = {}
+    for batch in batches[:COMPARED]:
+        fitting = _fitting(batch, engine)
+        want, got = exact.run(fitting), engine.run(fitting)
+        for name, array in want.items():
+            if np.asarray(array).dtype.kind in "iub":
+                continue
+            wide = np.asarray(array, np.float64)
+            signal[name] = signal.get(name, 0.0) + float(np.sum(wide**2))
+            noise[name] = noise.get(name, 0.0) + float(np.sum((np.asarray(got[name], np.float64) - wide) ** 2))
+    return {name: _decibels(signal[name], noise[name]) for name in signal}
+
+
+def _fitting(batch: Mapping[str, Array], engine: _native.Engine) -> dict[str, Array]:
+    """A batch whose first dimensions lie in the first profile: cut, or with the first samples again."""
+    ranges = {name: (least, most) for name, (least, _, most) in dict(engine.profiles[0]).items()}
+    fitting = dict(batch)
+    for name, _, shape in engine.inputs:
+        if shape and isinstance(shape[0], str) and shape[0].strip("'") in ranges:
+            least, most = ranges[shape[0].strip("'")]
+            count = min(max(len(fitting[name]), least), most)
+            fitting[name] = np.resize(fitting[name], (count, *fitting[name].shape[1:]))
+    return fitting
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if not math.isfinite(noise) or signal == 0.0:
+        return -math.inf if noise else math.inf
+    return math.inf if noise == 0.0 else 10 * math.log10(signal / noise)
+
+
+def tell(found: Mapping[str, float]) -> list[str]:
+    """What the report says of losses; the log warns of those that are too large."""
+    notes = []
+    for name, decibels in found.items():
+        note = f"int8: the signal-to-noise ratio of output {name!r} against float32 is {decibels:.1f} dB"
+        notes.append(note)
+        if decibels < POOR:
+            LOG.warning("%s: calibrate on more or other data, or keep layers in floating point", note)
+    return notes
