@@ -7,7 +7,8 @@ default:
 
 # Builds the extension module in place, for work on this checkout (put python/ on PYTHONPATH, or `pip install -e .`).
 dev:
-    cargo build --release
+    # As maturin does: a module that names a libpython can't be loaded by another Python.
+    PYO3_BUILD_EXTENSION_MODULE=1 cargo build --release
     cp "${CARGO_TARGET_DIR:-target}/release/libneurenix.so" python/neurenix/_native.abi3.so.part
     mv python/neurenix/_native.abi3.so.part python/neurenix/_native.abi3.so
 

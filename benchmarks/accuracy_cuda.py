@@ -10,6 +10,9 @@ Ours is verified as users have it. Where that keeps layers in float32 or leaves 
 verification too: it was a false alarm if that is within the limits. `--no-verify` measures the precision alone. Models
 are those of the zoo but for detectors, of `more_models.MORE`, and of `more_models.LONG`, whose sizes are dynamic.
 
+`NAME@2` is a model with its weights in another order, the second of many. How errors of rounded weights add up in one
+model of random weights is chance: a ratio tells of the precision where it is the mean over orders (the last lines).
+
 A unit is a model, a level and a precision. Results join those in benchmarks/results/accuracy_levels.json after each;
 units whose result of the same version of ours is there are left out, so that the same command resumes a run.
 `--device cpu --small` is a look without a GPU.
@@ -79,7 +82,7 @@ def chosen(given: list[str]) -> list[str]:
 
     tables = groups()
     known = [name for table in tables.values() for name in table]
-    unknown = [name for name in given if name not in (*tables, *known)]
+    unknown = [name for name in given if name.partition("@")[0] not in (*tables, *known)]
     if unknown:
         raise ValueError(f"{', '.join(unknown)}: there are {', '.join(tables)}, {', '.join(known)}")
     found = [[each for each in tables[name] if each not in REFUSED] if name in tables else [name] for name in given]
@@ -152,6 +155,18 @@ def rounded(number: float) -> float | None:
     return float(f"{number:.4g}") if np.isfinite(number) else None
 
 
+def reordered(module: Any, number: int) -> Any:
+    """A model with the numbers of each of its matrices in another order."""
+    import torch
+
+    generator = torch.Generator().manual_seed(number)
+    for weights in module.parameters():
+        if weights.dim() > 1:
+            order = torch.randperm(weights.numel(), generator=generator)
+            weights.data = weights.data.flatten()[order].view_as(weights)
+    return module
+
+
 class Subject:
     """A model with its inputs and exact answers, for each size and seed."""
 
@@ -159,11 +174,12 @@ class Subject:
         import torch
 
         tables = groups()
+        name, _, order = name.partition("@")
         entry = next(table[name] for table in tables.values() if name in table)
         self.entry = entry.sibling() if options.small else entry
         self.device = options.device
         dynamic = name in tables["long"]
-        self.module = self.entry.build()
+        self.module = reordered(self.entry.build(), int(order)) if order else self.entry.build()
         sizes = self.entry.sizes if dynamic else self.entry.sizes[:1]
         self.inputs = [[self.entry.fill(each, seed) for seed in range(options.seeds)] for each in sizes]
         self.model = exported_dynamic(self.entry, self.module) if dynamic else exported(self.module, self.inputs[0][0])
@@ -401,6 +417,18 @@ class Results:
         if self.name:
             measure.write(self.name, self.models, self.settings)
 
+    def over_orders(self) -> Iterator[str]:
+        """The mean ratio of a model over the orders of its weights, for each unit that has some."""
+        of: dict[tuple[str, str], list[float]] = {}
+        for name, model in self.models.items():
+            for unit, found in model["neurenix"].items():
+                if found.get("ratio"):
+                    of.setdefault((name.partition("@")[0], unit), []).append(found["ratio"])
+        for (name, unit), ratios in of.items():
+            if len(ratios) > 1:
+                mean = float(np.exp(np.mean(np.log(ratios))))
+                yield f"{name:24} {unit:10} {mean:6.2f} over {len(ratios)} orders of its weights"
+
     def summary(self) -> str:
         """How many were right."""
         verdicts = [found["right"] for found in self.units]
@@ -476,7 +504,7 @@ def main(given: list[str] | None = None) -> int:
         if unit == TORCH:
             job.known = found
         results.add(job.name, unit, found, options.version)
-    print(results.summary(), flush=True)
+    print(*results.over_orders(), results.summary(), sep="\n", flush=True)
     left = [f"{job.name} ({len(job.units)})" for job in jobs if job.units]
     if left:
         print(f"no time for {len(left)} models: {' '.join(left)}")

@@ -24,6 +24,8 @@ template <typename T, int DV, int ROW>
 __device__ __forceinline__ void give(T* y, T* own, const float (&value)[DV / 8][4], const float (&sum)[2], int32 first,
                                      const Share& share, const Attend& s) {
     const int32 lane = threadIdx.x % 32;
+    // Other lanes have read queries where this one writes.
+    __syncwarp();
     #pragma unroll
     for (int32 i = 0; i < 2; i++) {
         const float over = __fdividef(1.0f, sum[i]);

@@ -93,3 +93,13 @@ fn a_plan_has_no_state_of_a_run() {
     let wrong: Vec<_> = files.iter().filter_map(holds).collect();
     assert!(files.len() > 10 && wrong.is_empty(), "{wrong:#?}");
 }
+
+#[test]
+fn files_are_short() {
+    let mut files = vec![];
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    for file in files {
+        let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+        assert!(lines <= 500, "{} has {lines} lines", file.display());
+    }
+}

@@ -2,10 +2,9 @@
 
 use super::matching::input;
 use super::{Found, Pass, rewrite_with, rule_if};
-use crate::network::attr::Attr;
+use crate::network::attr::{Attr, Read};
 use crate::network::dtype::DType;
 use crate::network::ops::conv;
-use crate::network::ops::spatial::Window;
 use crate::network::ops::tf32::{self, TF32};
 use crate::network::patch::Patch;
 use crate::network::{Layer, LayerId, Network};
@@ -14,7 +13,7 @@ use crate::network::{Layer, LayerId, Network};
 pub static PASS: Pass = Pass {
     name: "allow_tf32",
     doc: "float32 layer of products (Conv, MatMul, LSTM, ...) => the same, marked as TF32-eligible, if Settings::tf32 is \
-          set; Conv 1x1 of few channels with a stride stays as it is",
+          set; Conv 1x1 of few channels with a stride, and those of groups, stay as they are",
     apply: |network, settings| {
         if !settings.tf32 {
             return Ok(0);
@@ -42,21 +41,24 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
 /// Whether a layer can be marked as TF32-eligible.
 pub fn may_round(network: &Network, layer: &Layer) -> bool {
     let wide = network[layer.outputs[0]].ty.dtype == DType::Float32;
-    wide && tf32::applies(layer) && !is_shortcut(network, layer)
+    wide && tf32::applies(layer) && !gains_little(network, layer)
 }
 
-/// Conv of few channels that reads some places and no others, as where a residual network halves the image: a small part
-/// of the work, and what it rounds goes through sums to the end.
-fn is_shortcut(network: &Network, layer: &Layer) -> bool {
+/// Conv 1x1 that is a small part of the work, while what it rounds goes through sums to the end: one of few channels that reads
+/// some places and no others, as where a residual network halves the image, or a product of narrow groups.
+fn gains_little(network: &Network, layer: &Layer) -> bool {
     /// With more channels float32 takes a third longer for the whole of a ResNet-50.
     const FEW: i64 = 256;
     let Some(weights) = input(layer, 1).filter(|_| layer.op.name == "Conv") else {
         return false;
     };
     let shape = &network[weights].ty.shape;
+    let Ok(window) = conv::window(&layer.attrs, shape) else {
+        return false;
+    };
     let few = shape[1].as_const().is_some_and(|channels| channels < FEW);
-    let skips = |window: Window| window.kernel.iter().all(|&k| k == 1) && window.strides.iter().any(|&s| s > 1);
-    few && conv::window(&layer.attrs, shape).is_ok_and(skips)
+    let skips = window.strides.iter().any(|&stride| stride > 1);
+    window.kernel.iter().all(|&k| k == 1) && (few && skips || layer.attrs.int("group") > 1)
 }
 
 #[cfg(test)]
@@ -103,23 +105,32 @@ mod tests {
     }
 
     #[test]
-    fn shortcuts_that_halve_the_image_stay_exact() {
+    fn what_gains_little_stays_exact() {
+        let cases: [([i64; 4], bool); 7] = [
+            ([64, 1, 2, 1], false),
+            ([64, 1, 1, 1], true),
+            ([64, 3, 2, 1], true),
+            ([256, 1, 2, 1], true),
+            ([3, 7, 2, 1], true),
+            ([64, 1, 1, 4], false),
+            ([64, 3, 1, 4], true),
+        ];
         let mut g = Graph::new();
-        for (channels, kernel, stride) in [(64, 1, 2), (64, 1, 1), (64, 3, 2), (256, 1, 2)] {
-            let x = g.input(&format!("x{channels}{kernel}{stride}"), &format!("n {channels} 8 8"));
-            let w = g.weights(&[16, channels, kernel, kernel]);
-            let y = g.op_with("Conv", attrs([("strides", Attr::Ints(vec![stride; 2]))]), &[x, w]);
+        for ([channels, kernel, stride, group], _) in cases {
+            let x = g.input(
+                &format!("x{channels}{kernel}{stride}{group}"),
+                &format!("n {channels} 8 8"),
+            );
+            let w = g.weights(&[16, channels / group, kernel, kernel].map(|n| n as usize));
+            let attrs = attrs([("strides", Attr::Ints(vec![stride; 2])), ("group", Attr::Int(group))]);
+            let y = g.op_with("Conv", attrs, &[x, w]);
             g.output(y);
         }
         (PASS.apply)(&mut g.network, &settings()).unwrap();
-        let found: Vec<bool> = g
-            .network
-            .outputs()
-            .iter()
-            .filter_map(|o| g.network.producer(o.tensor))
-            .map(|(_, layer)| tf32::is_allowed(layer))
-            .collect();
-        assert_eq!(found, [false, true, true, true]);
+        let layers = g.network.outputs().iter().filter_map(|o| g.network.producer(o.tensor));
+        for ((_, layer), (case, expected)) in layers.zip(cases) {
+            assert_eq!(tf32::is_allowed(layer), expected, "{case:?}");
+        }
     }
 
     #[test]

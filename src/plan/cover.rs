@@ -35,63 +35,99 @@ const LAUNCH: f64 = 2_000.0;
 /// Bytes that memory moves in a nanosecond.
 const BANDWIDTH: f64 = 8.0;
 
-/// Covers a network with the candidates of providers, the first of which is preferred.
-///
-/// # Errors
-/// If no provider takes some layer; the error lists all such layers.
-pub fn cover(
-    network: &Network,
-    providers: &[Arc<dyn Provider>],
-    settings: &Settings,
-    excluded: &ExcludedLayers,
-) -> Result<Cover> {
-    let mut asking = Asking::new(network, network.order()?, settings);
-    for (number, provider) in providers.iter().enumerate() {
-        let before = asking.refusals.len();
-        let kept = asking.keep_from(&**provider, excluded);
-        let open = asking.open.iter().copied();
-        let free: HashSet<LayerId> = open.filter(|id| !kept.contains(id)).collect();
-        match provider.regions(network, &free, settings) {
-            Some(regions) => asking.take_regions(number, regions?),
-            None => {
-                asking.refusals.truncate(before);
-                asking.ask(number, &**provider);
-            }
-        }
-    }
-    asking.finish()
+/// What providers offer for the layers of a network, at the shapes to optimise for. Each is asked once for each layer, however
+/// often the network is covered.
+pub(super) struct Offers<'a> {
+    network: &'a Network,
+    providers: &'a [Arc<dyn Provider>],
+    settings: &'a Settings,
+    opt: &'a Binding,
+    known: HashMap<(usize, LayerId), Offer>,
 }
 
-/// Covers a convex part of a network with kernels of providers that go layer by layer: those from a number on.
-///
-/// # Errors
-/// As [`cover`].
-pub(super) fn cover_part(
-    network: &Network,
-    layers: &HashSet<LayerId>,
-    providers: &[Arc<dyn Provider>],
-    first: usize,
-    settings: &Settings,
-) -> Result<Cover> {
-    let mut order = network.order()?;
-    order.retain(|id| layers.contains(id));
-    let mut asking = Asking::new(network, order, settings);
-    for (number, provider) in providers.iter().enumerate().skip(first) {
-        if provider.regions(network, &HashSet::new(), settings).is_none() {
-            asking.ask(number, &**provider);
+impl<'a> Offers<'a> {
+    /// Of providers, the first of which is preferred; nobody has been asked yet.
+    pub fn new(
+        network: &'a Network,
+        providers: &'a [Arc<dyn Provider>],
+        settings: &'a Settings,
+        opt: &'a Binding,
+    ) -> Self {
+        Self {
+            network,
+            providers,
+            settings,
+            opt,
+            known: HashMap::new(),
         }
     }
-    asking.finish()
+
+    /// Covers the network.
+    ///
+    /// # Errors
+    /// If no provider takes some layer; the error lists all such layers.
+    pub fn cover(&mut self, excluded: &ExcludedLayers) -> Result<Cover> {
+        let (network, providers) = (self.network, self.providers);
+        let mut asking = Asking::new(self, network.order()?);
+        for (number, provider) in providers.iter().enumerate() {
+            let before = asking.refusals.len();
+            let kept = asking.keep_from(&**provider, excluded);
+            let open = asking.open.iter().copied();
+            let free: HashSet<LayerId> = open.filter(|id| !kept.contains(id)).collect();
+            match provider.regions(network, &free, asking.offers.settings) {
+                Some(regions) => asking.take_regions(number, regions?),
+                None => {
+                    asking.refusals.truncate(before);
+                    asking.ask(number);
+                }
+            }
+        }
+        asking.finish()
+    }
+
+    /// Covers a convex part of the network with kernels of providers that go layer by layer: those from a number on.
+    ///
+    /// # Errors
+    /// As [`Offers::cover`].
+    pub fn cover_part(&mut self, layers: &HashSet<LayerId>, first: usize) -> Result<Cover> {
+        let (network, providers) = (self.network, self.providers);
+        let mut order = network.order()?;
+        order.retain(|id| layers.contains(id));
+        let mut asking = Asking::new(self, order);
+        for (number, provider) in providers.iter().enumerate().skip(first) {
+            if provider
+                .regions(network, &HashSet::new(), asking.offers.settings)
+                .is_none()
+            {
+                asking.ask(number);
+            }
+        }
+        asking.finish()
+    }
+
+    /// What the provider of a number offers for a layer, less what the caller keeps from it.
+    fn of(&mut self, number: usize, layer: LayerId) -> Offer {
+        let (network, provider, settings) = (self.network, &*self.providers[number], self.settings);
+        let ask = || {
+            let kept_out = |id: LayerId| is_excluded(provider, network, id, settings);
+            if kept_out(layer) {
+                return Err(refusal(provider, network, layer, EXCLUDED.into()));
+            }
+            let mut candidates = provider.candidates(network, layer, settings)?;
+            candidates.retain(|candidate| !candidate.layers.iter().any(|&id| kept_out(id)));
+            Ok(candidates)
+        };
+        self.known.entry((number, layer)).or_insert_with(ask).clone()
+    }
 }
 
 /// Asks one provider after another for what those before it left.
-struct Asking<'a> {
-    network: &'a Network,
-    settings: &'a Settings,
+struct Asking<'o, 'a> {
+    offers: &'o mut Offers<'a>,
     search: Search<'a>,
     /// The layers that nobody takes yet.
     open: Vec<LayerId>,
-    offers: Vec<(LayerId, Group)>,
+    offered: Vec<(LayerId, Group)>,
     /// The place of each layer, by its name.
     places: HashMap<&'a str, usize>,
     /// With the place of the layer.
@@ -100,19 +136,19 @@ struct Asking<'a> {
     compiled: usize,
 }
 
-impl<'a> Asking<'a> {
-    fn new(network: &'a Network, order: Vec<LayerId>, settings: &'a Settings) -> Self {
+impl<'o, 'a> Asking<'o, 'a> {
+    fn new(offers: &'o mut Offers<'a>, order: Vec<LayerId>) -> Self {
+        let network = offers.network;
         let named = order
             .iter()
             .enumerate()
             .map(|(place, &id)| (network[id].name.as_str(), place));
         Self {
-            network,
-            settings,
-            search: Search::new(network, &order),
+            search: Search::new(network, &order, offers.opt),
+            offers,
             places: named.collect(),
             open: order,
-            offers: vec![],
+            offered: vec![],
             refusals: vec![],
             notes: vec![],
             compiled: 0,
@@ -130,10 +166,11 @@ impl<'a> Asking<'a> {
         let reasons = excluded.get(provider.name());
         for id in self.open.clone() {
             let reason = reasons.and_then(|reasons| reasons.get(&id)).cloned();
-            let by_caller = is_excluded(provider, self.network, id, self.settings).then(|| EXCLUDED.to_string());
+            let Offers { network, settings, .. } = *self.offers;
+            let by_caller = is_excluded(provider, network, id, settings).then(|| EXCLUDED.to_string());
             if let Some(reason) = reason.or(by_caller) {
                 kept.insert(id);
-                self.refuse(refusal(provider, self.network, id, reason));
+                self.refuse(refusal(provider, network, id, reason));
             }
         }
         kept
@@ -153,9 +190,9 @@ impl<'a> Asking<'a> {
         }
     }
 
-    fn ask(&mut self, number: usize, provider: &dyn Provider) {
+    fn ask(&mut self, number: usize) {
         for layer in std::mem::take(&mut self.open) {
-            match allowed(provider, self.network, layer, self.settings) {
+            match self.offers.of(number, layer) {
                 Ok(mut candidates) => {
                     // A part is covered without what is around it.
                     candidates.retain(|c| c.layers.iter().all(|id| self.search.position.contains_key(id)));
@@ -163,7 +200,7 @@ impl<'a> Asking<'a> {
                         provider: number,
                         candidate,
                     });
-                    self.offers.extend(groups.map(|group| (layer, group)));
+                    self.offered.extend(groups.map(|group| (layer, group)));
                 }
                 Err(refusal) => {
                     self.refusals.push((self.search.position[&layer], refusal));
@@ -176,7 +213,7 @@ impl<'a> Asking<'a> {
     fn finish(mut self) -> Result<Cover> {
         self.refusals.sort_by_key(|(place, _)| *place);
         self.refuse_orphans()?;
-        let alone = self.search.take_best(self.offers);
+        let alone = self.search.take_best(self.offered);
         self.search.take_rest(alone);
         Ok(Cover {
             groups: self.search.ordered()?,
@@ -225,21 +262,10 @@ fn is_excluded(provider: &dyn Provider, network: &Network, id: LayerId, settings
     excluded.any(|name| *name == network[id].name || name == network[id].op.name)
 }
 
-/// What a provider offers, less what the caller keeps from it.
-fn allowed(provider: &dyn Provider, network: &Network, layer: LayerId, settings: &Settings) -> Offer {
-    let kept_out = |id: LayerId| is_excluded(provider, network, id, settings);
-    if kept_out(layer) {
-        return Err(refusal(provider, network, layer, EXCLUDED.into()));
-    }
-    let mut candidates = provider.candidates(network, layer, settings)?;
-    candidates.retain(|candidate| !candidate.layers.iter().any(|&id| kept_out(id)));
-    Ok(candidates)
-}
-
 struct Search<'a> {
     network: &'a Network,
     /// The sizes to optimise for.
-    opt: Binding,
+    opt: &'a Binding,
     position: HashMap<LayerId, usize>,
     group_of: HashMap<LayerId, usize>,
     groups: Vec<Group>,
@@ -248,12 +274,11 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(network: &'a Network, order: &[LayerId]) -> Self {
+    fn new(network: &'a Network, order: &[LayerId], opt: &'a Binding) -> Self {
         let position = order.iter().enumerate().map(|(i, &layer)| (layer, i)).collect();
-        let opt = network.symbols.iter().map(|(name, range)| (name.clone(), range.opt));
         Self {
             network,
-            opt: opt.collect(),
+            opt,
             position,
             group_of: HashMap::new(),
             groups: vec![],
@@ -321,7 +346,7 @@ impl<'a> Search<'a> {
             return 0.0;
         }
         let ty = &self.network[tensor].ty;
-        ty.elements().eval(&self.opt).unwrap_or(0) as f64 * ty.dtype.size() as f64
+        ty.elements().eval(self.opt).unwrap_or(0) as f64 * ty.dtype.size() as f64
     }
 
     /// Whether a path leaves these layers and comes back, through groups that are taken already.

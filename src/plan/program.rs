@@ -7,7 +7,7 @@ use crate::network::array::{bytes_of, require};
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::choose::choose;
-use crate::plan::cover::{Cover, Group, cover};
+use crate::plan::cover::{Cover, Group, Offers};
 use crate::plan::emit::Emit;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::region_benchmark::unfit;
@@ -101,7 +101,8 @@ impl Program {
             times: Times::new(),
             notes: vec![],
         };
-        let cover = fit_cover(&mut tuner, excluded)?;
+        let mut offers = Offers::new(&network, &providers, settings, opt);
+        let cover = fit_cover(&mut tuner, &mut offers, excluded)?;
         let (edges, numbers) = tuner.edges(&cover.groups)?;
         cover.groups.iter().try_for_each(|group| tuner.enqueue_builds(group))?;
         let steps = cover.groups.len();
@@ -237,13 +238,13 @@ impl Program {
 }
 
 /// A cover whose regions all run, none slower than the kernels that could take its place.
-fn fit_cover(tuner: &mut Tuner, excluded: &ExcludedLayers) -> Result<Cover> {
+fn fit_cover(tuner: &mut Tuner, offers: &mut Offers, excluded: &ExcludedLayers) -> Result<Cover> {
     let mut excluded = excluded.clone();
     // What providers made for earlier covers lives as long as these do.
     let mut earlier: Vec<Cover> = vec![];
     loop {
-        let mut made = cover(tuner.network, tuner.providers, tuner.settings, &excluded)?;
-        let unfit = unfit(tuner, &made);
+        let mut made = offers.cover(&excluded)?;
+        let unfit = unfit(tuner, offers, &made);
         if unfit.is_empty() {
             made.compiled += earlier.iter().map(|cover| cover.compiled).sum::<usize>();
             let notes = earlier.into_iter().flat_map(|cover| cover.notes);

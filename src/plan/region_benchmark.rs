@@ -2,7 +2,7 @@
 
 use crate::network::LayerId;
 use crate::plan::choose::{choose, total};
-use crate::plan::cover::{Cover, Group, cover_part};
+use crate::plan::cover::{Cover, Group, Offers};
 use crate::plan::regions::ExcludedLayers;
 use crate::plan::timing::REFERENCE_TIME;
 use crate::plan::tuning::Tuner;
@@ -13,13 +13,13 @@ const SLOWER: f64 = 1.1;
 
 /// The layers of regions that fail at the shapes to optimise for, or are slower by [`SLOWER`] than kernels of the next
 /// providers in the same memory, with the reasons.
-pub(super) fn unfit(tuner: &mut Tuner, cover: &Cover) -> ExcludedLayers {
+pub(super) fn unfit(tuner: &mut Tuner, offers: &mut Offers, cover: &Cover) -> ExcludedLayers {
     let mut excluded = ExcludedLayers::new();
     for group in cover.groups.iter().filter(|group| group.candidate.kernel.is_foreign()) {
         let reason = match time_of(tuner, std::slice::from_ref(group)) {
             Err(error) => Some(error.to_string()),
             Ok(_) if tuner.settings.optimization_level == 0 => None,
-            Ok(time) => slower(tuner, group, time),
+            Ok(time) => slower(tuner, offers, group, time),
         };
         let Some(reason) = reason else { continue };
         let of_provider = excluded
@@ -45,10 +45,10 @@ fn time_of(tuner: &mut Tuner, groups: &[Group]) -> crate::error::Result<f64> {
 
 /// By what a region is slower than what the next providers would run in its place, as a reason; `None` where it is not, or
 /// nobody else runs all of it there.
-fn slower(tuner: &mut Tuner, group: &Group, time: f64) -> Option<String> {
+fn slower(tuner: &mut Tuner, offers: &mut Offers, group: &Group, time: f64) -> Option<String> {
     let layers: HashSet<LayerId> = group.candidate.layers.iter().copied().collect();
     let next = group.provider + 1;
-    let other_cover = cover_part(tuner.network, &layers, tuner.providers, next, tuner.settings).ok()?;
+    let other_cover = offers.cover_part(&layers, next).ok()?;
     let space = tuner.providers[group.provider].space();
     let same = |group: &Group| tuner.providers[group.provider].space() == space;
     if !other_cover.groups.iter().all(same) {

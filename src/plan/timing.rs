@@ -123,7 +123,7 @@ fn reasonable(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
     let there = file.metadata()?;
     let refused = match there.is_file() {
         false => "it is not a file",
-        true if there.len() > MAX_FILE => "it is too large",
+        true if there.len() > MAX_FILE => "it is too large; delete it, and it begins anew",
         true => return Ok(file),
     };
     Err(std::io::Error::other(refused))

@@ -67,6 +67,21 @@ def test_what_verification_changed_is_measured_without_it_too() -> None:
     assert "unverified" not in subject.of_unit("3/bf16/unverified")
 
 
+def test_ratios_of_one_model_are_averaged_over_the_orders_of_its_weights() -> None:
+    results = accuracy.Results(None, {})
+    for name, mine in [("levit", 2e-3), ("levit@1", 5e-4), ("resnet18", 1e-3)]:
+        results.add(name, accuracy.TORCH, {"tf32": side(1e-3)}, "1+a")
+        results.add(name, "0/tf32", side(mine), "1+a")
+    (line,) = results.over_orders()
+    assert line.split()[:3] == ["levit", "0/tf32", "1.00"]
+    torch = pytest.importorskip("torch")
+    module, other = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+    other.load_state_dict(module.state_dict())
+    accuracy.reordered(other, 1)
+    assert not torch.equal(other.weight, module.weight) and torch.equal(other.bias, module.bias)
+    assert torch.equal(other.weight.flatten().sort().values, module.weight.flatten().sort().values)
+
+
 def test_units_that_have_a_result_of_this_version_are_left_out() -> None:
     found = {
         "0/fp32": {"version": "1+a"},

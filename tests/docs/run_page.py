@@ -56,7 +56,10 @@ def run_command(command: str) -> tuple[int, str]:
     """The exit status of a command, and what it printed on both streams."""
     program, *arguments = shlex.split(command)
     if program != "neurenix":
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        # What a page calls by name (python, mkdocs) is this environment's, whether or not it was activated.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        environment = {**os.environ, "PATH": path}
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=environment)
         return done.returncode, done.stdout + done.stderr
     with captured() as text:
         try:

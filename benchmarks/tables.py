@@ -1,0 +1,150 @@
+"""The tables of docs/cuda-results.md, written from benchmarks/results: `python -m benchmarks.tables [--check]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parent.parent / "docs" / "cuda-results.md"
+#: Names of models as people write them.
+NAMES = {
+    "resnet50": "ResNet-50",
+    "yolov5s": "YOLOv5s 640",
+    "yolov8n": "YOLOv8n 640",
+    "bert": "BERT-base s128",
+    "gpt2": "GPT-2 s128",
+    "unet": "U-Net c64 256",
+    "unet3d": "U-Net 3-D",
+    "vit_b_16": "ViT-B/16",
+    "swin_t": "Swin-T",
+    "mobilenetv3": "MobileNetV3",
+}
+#: The share of PyTorch's error above which a unit is listed by name.
+LISTED = 1.1
+
+
+def record(name: str) -> dict[str, Any]:
+    """A file of results."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Markdown."""
+    lines = [list(head), *([str(cell) for cell in row] for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def named(key: str) -> str:
+    """`resnet50:32` as people write it."""
+    name, _, batch = key.partition(":")
+    return f"{NAMES.get(name, name)} b{batch}" if batch else NAMES.get(name, name)
+
+
+def speeds() -> str:
+    """Times beside PyTorch's."""
+
+    def time(side: dict[str, Any] | None) -> str:
+        return f"{side['median_ms']:.3f} ({side['stream_ms']:.3f})" if side else "not measured"
+
+    def row(key: str, found: dict[str, Any]) -> list[str]:
+        rms = found["rms"]
+        return [
+            named(key),
+            time(found["neurenix"]),
+            f"{found['kernels_ms']:.3f}",
+            f"{found['numpy_ms']:.2f}",
+            time(found.get("torch_eager")),
+            time(found.get("torch_compile")),
+            f"{found['build_s']:.1f} s",
+            f"{100 * found['activations_mib'] / found['torch_activations_mib']:.0f} %",
+            f"{rms['neurenix']:.1e} / {rms['torch_eager']:.1e}",
+        ]
+
+    head = (
+        "ms|Neurenix|sum of its kernels|numpy in and out|torch eager|torch.compile|build, cold|memory|RMS: ours / eager"
+    )
+    return table(head.split("|"), (row(key, found) for key, found in record("cuda")["results"].items()))
+
+
+def units() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Model, level and precision, and what was found, of those that were verified."""
+    for name, model in record("accuracy_levels")["results"].items():
+        for unit, found in model["neurenix"].items():
+            if unit.count("/") == 1:
+                yield name, unit, found
+
+
+def accuracy() -> str:
+    """How far levels and precisions are from float64, over all models with their own weights."""
+    rows = []
+    alone = [(unit, found) for name, unit, found in units() if "@" not in name]
+    for unit in sorted({unit for unit, _ in alone}):
+        found = [each for key, each in alone if key == unit]
+        ratios = [each["ratio"] for each in found if each.get("ratio")]
+        level, precision = unit.split("/")
+        rows.append(
+            [
+                level,
+                precision,
+                len(found),
+                sum(each["right"] is True for each in found),
+                f"{statistics.median(ratios):.2f}",
+                f"{max(ratios):.2f}",
+                sum(bool(each.get("lifted")) for each in found),
+                sum(bool(each.get("false_alarm")) for each in found),
+            ]
+        )
+    head = "level|precision|models|within the limits|median share of PyTorch's error|greatest|lifted|false alarms"
+    return table(head.split("|"), rows)
+
+
+def exceptions() -> str:
+    """What is not within the limits, with the mean over orders of the weights where there are some."""
+    orders: dict[tuple[str, str], list[float]] = {}
+    for name, unit, found in units():
+        if found.get("ratio"):
+            orders.setdefault((name.partition("@")[0], unit), []).append(found["ratio"])
+    rows = []
+    for name, unit, found in units():
+        if "@" in name or found["right"] is True:
+            continue
+        ratios = orders.get((name, unit), [])
+        mean = f"{statistics.geometric_mean(ratios):.2f} of {len(ratios)}" if len(ratios) > 1 else "not measured"
+        rows.append([name, unit, found.get("failed", "").split("\n")[0] or f"{found['ratio']:.2f}", mean])
+    head = "model|level and precision|share of PyTorch's error|mean over orders of its weights"
+    return table(head.split("|"), sorted(rows))
+
+
+def page() -> str:
+    """The page as it must be."""
+    parts = PAGE.read_text().split("<!-- table: ")
+    made = [parts[0]]
+    for part in parts[1:]:
+        name, _, rest = part.partition(" -->\n")
+        text = rest.partition("<!-- end -->")[2]
+        made.append(f"<!-- table: {name} -->\n{globals()[name]()}\n<!-- end -->{text}".removeprefix("<!-- table: "))
+    return "<!-- table: ".join(made)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    wanted = page()
+    if parser.parse_args().check:
+        if PAGE.read_text() != wanted:
+            print(f"{PAGE} is not what benchmarks/results say: python -m benchmarks.tables", file=sys.stderr)
+            return 1
+        return 0
+    PAGE.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
