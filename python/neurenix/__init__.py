@@ -6,7 +6,7 @@ import atexit
 
 from neurenix import interpreter, installed  # isort: skip  # noqa: F401 - they refuse where nothing else would work
 from neurenix import openmp  # isort: skip  # noqa: F401 - before anything loads the native module
-from neurenix import _native, hardware, importers, nn, plugins, random
+from neurenix import _native, hardware, importers, inference, nn, plugins, random
 from neurenix._native import Layer, Network, Tensor, __version__
 from neurenix.errors import (
     DeviceError,
@@ -47,6 +47,7 @@ __all__ = [
     "__version__",
     "hardware",
     "importers",
+    "inference",
     "nn",
     "plugins",
     "random",

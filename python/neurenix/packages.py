@@ -12,13 +12,20 @@ from neurenix.errors import MissingPackageError
 #: What pip is asked for to bring each package, as in the extras of pyproject.toml.
 REQUIREMENTS = {
     "PIL": "pillow>=10",
+    "av": "av>=12",
+    "cv2": "opencv-python>=4.8",
+    "dask": "dask[array]>=2024.1",
+    "hydra": "hydra-core>=1.3",
+    "omegaconf": "omegaconf>=2.3",
     "onnx": "onnx>=1.17",
     "onnxruntime": "onnxruntime>=1.20",
     "onnxscript": "onnxscript>=0.3",
     "openvino": "openvino>=2025.0",
     "tensorrt": "tensorrt-cu13>=11.4",
     "tensorrt_rtx": "tensorrt-rtx-cu13-libs>=1.7",
+    "tifffile": "tifffile>=2024.1",
     "torch": "torch>=2.5",
+    "zarr": "zarr>=3",
 }
 
 

@@ -35,6 +35,25 @@ def classifier(name: str = "input", batch: str | int = "batch", size: int = 224,
     _save(graph, path)
 
 
+def cells(path: str = "cells.onnx") -> None:
+    """Two convolutions of one channel, for any batch of 256x256."""
+    rng = np.random.default_rng(0)
+    weights = {"0.weight": (4, 1, 3, 3), "0.bias": (4,), "1.weight": (2, 4, 3, 3), "1.bias": (2,)}
+    nodes = [
+        helper.make_node("Conv", ["input", "0.weight", "0.bias"], ["a"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], "relu"),
+        helper.make_node("Conv", ["b", "1.weight", "1.bias"], ["output"], "scores", pads=[1, 1, 1, 1]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "cells",
+        [helper.make_tensor_value_info("input", _FLOAT, ["batch", 1, 256, 256])],
+        [helper.make_tensor_value_info("output", _FLOAT, ["batch", 2, 256, 256])],
+        [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in weights.items()],
+    )
+    _save(graph, path)
+
+
 def open_convolution() -> None:
     """A convolution of which only the channels are fixed."""
     graph = helper.make_graph(
@@ -93,6 +112,7 @@ GIVEN: dict[str, tuple[Callable[[], None], ...]] = {
     "docs/guides/dynamic-shapes.md": (open_convolution,),
     "docs/guides/from-onnx.md": (partial(classifier, size=64),),
     "docs/guides/from-tensorrt.md": (partial(classifier, size=64),),
+    "docs/guides/inference.md": (cells,),
     "docs/guides/precision.md": (partial(classifier, size=64), cancelling),
     "docs/guides/threads.md": (partial(classifier, size=64),),
     "docs/tensorrt-api.md": (open_convolution,),

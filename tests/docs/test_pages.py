@@ -48,7 +48,11 @@ UNTRIED = {
 BFLOAT16 = {"docs/cli.md", "docs/guides/debugging-accuracy.md", "docs/guides/precision.md"}
 
 #: Packages that pages want and a test environment may lack.
-WANTED = {"docs/first-hour.md": ("torch", "onnxscript"), "docs/guides/from-pytorch.md": ("torch", "onnxscript")}
+WANTED = {
+    "docs/first-hour.md": ("torch", "onnxscript"),
+    "docs/guides/from-pytorch.md": ("torch", "onnxscript"),
+    "docs/guides/inference.md": ("zarr",),
+}
 
 pytest.importorskip("onnx")
 RUN = [page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page))]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neurenix import shapes
-from neurenix.cli import peers, progress
+from neurenix.cli import hydra_config, impact, peers, progress
 from neurenix.cli.common import (
     ANY_SIZE,
     BUDGETS,
@@ -27,7 +27,7 @@ from neurenix.cli.common import (
 )
 from neurenix.cli.common import options as build_options
 from neurenix.cli.measure import Times, measure
-from neurenix.cli.models import add_model, input_ports, is_engine, load_model
+from neurenix.cli.models import add_model, input_ports, is_engine, load_model, load_weights
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
@@ -41,7 +41,14 @@ PRECISION = "fp16"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    add_model(parser)
+    add_model(parser, optional=True)
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="PACKAGE",
+        help="without MODEL: a package whose classes --config FILE.yaml (with _target_) may make",
+    )  # fmt: skip
+    parser.add_argument(
+        "--submodule", metavar="NAME", help="of the config's object, in place of it: net, model.encoder"
+    )
     parser.add_argument("--output", "-o", metavar="FILE", help="the engine file (the model's name with .engine)")
     parser.add_argument("--shapes", metavar="NAME:SHAPE,...", help="of the inputs: input:1x3x224x224,mask:1x128")
     parser.add_argument(
@@ -75,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--benchmark", action="store_true", help="measure the engine")
     parser.add_argument("--benchmark-iterations", type=count, default=100, metavar="N", help="timed calls (100)")
+    parser.add_argument("--plot", metavar="FILE.svg", help="for --benchmark: draw how often each latency was seen")
     parser.add_argument(
         "--verify", action="store_true",
         help="open the file and compare it with the original (torch, else ONNX Runtime, else ONNX's reference)",
@@ -86,8 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the file; 1 when the precision that was asked for is not there or `--verify` finds it wrong."""
-    _check(arguments)
-    source = load_model(arguments.model, arguments.ckpt, arguments.config)
+    source = _source(arguments)
     given = _input_shapes(arguments, source)
     target = Path(arguments.output or f"{_stem(arguments.model)}.engine")
     precision = _precision(arguments)
@@ -120,10 +127,15 @@ def run(arguments: argparse.Namespace) -> int:
         content["verify"] = _verify(arguments, source, target, inputs, got)
         content["passed"] = content["verify"]["passed"]
     times = _measure(arguments, model, inputs) if arguments.benchmark else None
+    table = None
     if times is not None:
         content["benchmark"] = {"throughput_qps": times.throughput_qps, "latency_ms": times.latency_ms}
+        table = impact.measured(source, model, got, inputs, arguments)
+        content["benchmark"]["configurations"] = table.records()
     if not write_json(arguments.json, content):
         _print(content, times)
+        if table is not None:
+            print(table)
     return 0 if content["passed"] else 1
 
 
@@ -134,6 +146,30 @@ def _calibration(arguments: argparse.Namespace) -> dict[str, Any]:
     from neurenix.quantization import EntropyCalibrator
 
     return {"calibration": EntropyCalibrator(arguments.calibration_data, limit=arguments.num_calibration_samples)}
+
+
+def _source(arguments: argparse.Namespace) -> Any:
+    """The model, after a look at what can't be had."""
+    described = arguments.config if arguments.model is None else None
+    if described is None and arguments.model is None:
+        raise InvalidArgumentError(
+            "there is no model", expected="MODEL, or --config FILE.yaml with _target_", got="neither"
+        )
+    if described is None:
+        _check(arguments)
+        return load_model(arguments.model, arguments.ckpt, arguments.config)
+    if not hydra_config.is_config(described):
+        raise InvalidArgumentError(
+            "the arguments of a factory are of no use without it", expected="MODEL, or a config that ends with .yaml",
+            got=described,
+        )  # fmt: skip
+    # It stands for the model in what is printed, and gives the file its name.
+    arguments.model = described
+    _check(arguments)
+    module = hydra_config.build(described, arguments.allow, arguments.submodule)
+    if arguments.ckpt:
+        load_weights(module, arguments.ckpt)
+    return module
 
 
 def _precision(arguments: argparse.Namespace) -> str:

@@ -22,6 +22,7 @@ from neurenix.errors import Error, FileError, FormatError, InvalidArgumentError,
 from neurenix.files import check as check_file
 from neurenix.files import read as read_file
 from neurenix.importers import files, from_onnx
+from neurenix.log import LOG
 from neurenix.packages import need
 
 #: Parts of a .pt2 archive that are code, or that only unpickling opens.
@@ -30,10 +31,11 @@ CODE = ("/aotinductor/", "/custom_obj", "/opaque_obj", "/torchbind")
 KINDS = "a .onnx or .pt2 file, an .engine file, or package.module:factory"
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """MODEL, and what belongs to a factory."""
+def add_model(parser: argparse.ArgumentParser, optional: bool = False) -> None:
+    """MODEL, which may be `optional`, and what belongs to a factory."""
     parser.add_argument(
         "model",
+        nargs="?" if optional else None,
         help="a .onnx or .pt2 file, an .engine file, or package.module:factory, which gives a torch or neurenix module",
     )
     parser.add_argument(
@@ -222,11 +224,28 @@ def load_weights(module: Any, path: str) -> None:
         raise InvalidArgumentError(
             "--ckpt needs a factory that gives a module", expected="a torch or neurenix module", got=repr(type(module))
         )
-    tensors = {name.removeprefix("module."): _tensor(torch, value) for name, value in state.items()}
+    tensors = {name: _tensor(torch, value) for name, value in _own(state, module.state_dict()).items()}
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
         raise InvalidArgumentError(f"the weights do not fit the module: {error}", got=path) from error
+
+
+def _own(state: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a state dict what belongs to a module: all of it, or what stands under the prefix that training gave it.
+
+    What torch.compile and data parallel training put into names is left out. Whether it fits is for the module to say.
+    """
+    named = {name.replace("_orig_mod.", "").removeprefix("module."): value for name, value in state.items()}
+    first = next(iter(wanted), "")
+    prefixes = sorted({name.removesuffix(first) for name in named if name.endswith(f".{first}")}, key=len)
+    found = (
+        next((p for p in prefixes if all(p + name in named for name in wanted)), None) if first not in named else None
+    )
+    if found is None:
+        return named
+    LOG.info("of the weights those under %r are taken", found)
+    return {name.removeprefix(found): value for name, value in named.items() if name.startswith(found)}
 
 
 def _tensor(torch: Any, value: Any) -> Any:

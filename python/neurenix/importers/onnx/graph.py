@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from neurenix import names as naming
 from neurenix._native import Network, Tensor
 from neurenix.errors import Error, FormatError, InvalidArgumentError, UnsupportedError
-from neurenix.importers.onnx import check, plugin, rules, schema
+from neurenix.importers.onnx import around, check, plugin, rules, schema
 from neurenix.importers.onnx.convert import converted
 from neurenix.importers.onnx.node import Array, Node
 from neurenix.importers.onnx.weights import Weights, dtype_of
@@ -81,7 +81,7 @@ def _import(
     graph.add_inputs(proto.input, shapes)
     graph.add_nodes(proto.node)
     for output in proto.output:
-        graph.network.mark_output(graph.tensor(output.name), graph.names.get(output.name, output.name))
+        around.mark_output(graph.network, graph.tensor(output.name), graph.names.get(output.name, output.name))
     return graph
 
 
@@ -243,7 +243,7 @@ class Graph:
             dims = [_named(d, f"{proto.name}.{axis}") for axis, d in enumerate(given)]
         name = self.names.get(proto.name, proto.name)
         try:
-            self.tensors[proto.name] = self.network.add_input(name, dtype_of(info.elem_type), dims)
+            self.tensors[proto.name] = around.add_input(self.network, name, dtype_of(info.elem_type), dims)
         except Error as error:
             error.tensor = error.tensor or proto.name
             raise

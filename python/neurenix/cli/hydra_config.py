@@ -1,0 +1,157 @@
+"""A model out of a Hydra configuration: a YAML file with `_target_`. Only classes of allowed packages are made."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from neurenix.cli import models
+from neurenix.errors import Error, FormatError, InvalidArgumentError
+from neurenix.files import check as check_file
+from neurenix.packages import need
+
+ENDINGS = (".yaml", ".yml")
+#: Where programs keep the model beside other things.
+PLACES = ("model", "net", "network", "module")
+#: The file that a folder of experiments is composed with.
+ROOTS = ("train.yaml", "eval.yaml", "config.yaml")
+#: The folder of experiments, which say what differs from the root.
+EXPERIMENT = "experiment"
+
+
+def is_config(path: str | None) -> bool:
+    """Whether a file is such a configuration rather than the arguments of a factory."""
+    return path is not None and Path(path).suffix.lower() in ENDINGS
+
+
+def build(path: str, allow: Sequence[str], submodule: str | None = None) -> Any:
+    """What the configuration describes: the object under "model" (or "net", ...) or of the whole file.
+
+    A file with a `defaults` list in a folder `experiment` is composed by Hydra with the root configuration
+    (`train.yaml`, ...) of the folder around. `submodule` names an attribute of the object that is taken instead of it.
+
+    Raises `FormatError` for a file that can't be read or composed, `InvalidArgumentError` for a target that is no class
+    of an allowed package, for what its constructor refuses, and `MissingPackageError` without OmegaConf and Hydra.
+    """
+    check_file(path, "the config")
+    content = _content(Path(path))
+    place = next((name for name in PLACES if _is_target(content.get(name))), None)
+    node = content if _is_target(content) else content.get(place) if place else None
+    if node is None:
+        raise FormatError(
+            "the config describes no model", expected=f"_target_, at the top or under {', '.join(PLACES)}",
+            got=", ".join(map(str, content)) or "nothing", hint="of a factory's arguments: .json or .toml, and MODEL",
+        )  # fmt: skip
+    models.look_here()
+    for target in _targets(node):
+        _check_target(target, allow)
+    hydra = need("hydra.utils", "making the model of a config")
+    try:
+        found = hydra.instantiate(node)
+    except Error:
+        raise
+    except Exception as error:
+        cause = error.__cause__ or error
+        raise InvalidArgumentError(
+            f"the model of the config can't be made: {type(cause).__name__}: {cause}", got=str(node["_target_"])
+        ) from error
+    return _attribute(found, submodule) if submodule else found
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """The file as plain dicts and lists, interpolations resolved."""
+    omegaconf = need("omegaconf", "reading a config", beside=("hydra",))
+    try:
+        loaded = omegaconf.OmegaConf.load(path)
+        if omegaconf.OmegaConf.is_dict(loaded) and "defaults" in loaded:
+            loaded = _composed(path)
+        keep = [name for name in (*PLACES, "_target_") if omegaconf.OmegaConf.is_dict(loaded) and name in loaded]
+        if keep and "_target_" not in keep:
+            # What stands elsewhere may point to what only a run of the program knows.
+            found = {name: _resolved(omegaconf, loaded, name) for name in keep}
+        else:
+            found = omegaconf.OmegaConf.to_container(loaded, resolve=True)
+    except Error:
+        raise
+    except Exception as error:
+        raise FormatError(f"the config can't be read: {error}", got=str(path)) from error
+    if not isinstance(found, dict):
+        raise FormatError("the config is no mapping", got=f"{path}: {type(found).__name__}")
+    return found
+
+
+def _resolved(omegaconf: Any, loaded: Any, name: str) -> Any:
+    node = loaded[name]
+    return omegaconf.OmegaConf.to_container(node, resolve=True) if omegaconf.OmegaConf.is_config(node) else node
+
+
+def _composed(path: Path) -> Any:
+    """A file that builds on others, with them."""
+    hydra = need("hydra", "composing a config")
+    parts = path.resolve().parts
+    if EXPERIMENT in parts:
+        at = len(parts) - 1 - parts[::-1].index(EXPERIMENT)
+        folder = Path(*parts[:at])
+        root = next((name for name in ROOTS if (folder / name).exists()), None)
+        if root is None:
+            raise FormatError(
+                "there is no root configuration to compose the experiment with", expected=", ".join(ROOTS),
+                got=str(folder),
+            )  # fmt: skip
+        name, overrides = root, [f"+{EXPERIMENT}={Path(*parts[at + 1 :]).with_suffix('').as_posix()}"]
+        if any(EXPERIMENT in line for line in (folder / root).read_text(encoding="utf-8").splitlines()):
+            overrides = [overrides[0].removeprefix("+")]
+    else:
+        folder, name, overrides = path.resolve().parent, path.name, []
+    with hydra.initialize_config_dir(str(folder), version_base=None):
+        return hydra.compose(name.removesuffix(".yaml"), overrides)
+
+
+def _is_target(node: Any) -> bool:
+    return isinstance(node, Mapping) and "_target_" in node
+
+
+def _targets(node: Any) -> Iterator[Any]:
+    """Every `_target_` in a configuration."""
+    if isinstance(node, Mapping):
+        if "_target_" in node:
+            yield node["_target_"]
+        for value in node.values():
+            yield from _targets(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _targets(value)
+
+
+def _check_target(target: Any, allow: Sequence[str]) -> None:
+    """Raises `InvalidArgumentError` for what is no class of an allowed package; nothing of others is imported."""
+    text = str(target)
+    package = text.partition(".")[0]
+    if package not in allow or "." not in text:
+        raise InvalidArgumentError(
+            "the config wants to make an object of a package that is not allowed",
+            expected=", ".join(allow) or "no package is allowed",
+            got=text,
+            hint=f"if you trust it: --allow {package}",
+        )
+    name, _, attribute = text.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgumentError(f"there is no class {text!r}: {error}") from error
+    # A module of an allowed package may hold what it imported from others.
+    if not isinstance(found, type) or found.__module__.partition(".")[0] not in allow:
+        raise InvalidArgumentError(
+            "a target of the config is no class of an allowed package", expected=f"a class of {', '.join(allow)}",
+            got=f"{text}: {getattr(found, '__module__', type(found).__name__)}",
+        )  # fmt: skip
+
+
+def _attribute(found: Any, path: str) -> Any:
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise InvalidArgumentError(f"the model has no attribute {path!r}", got=type(found).__name__)
+        found = getattr(found, name)
+    return found

@@ -1,0 +1,1 @@
+"""Hydra groups: `hydra.searchpath=[pkg://neurenix.inference.conf]`."""

@@ -1,0 +1,176 @@
+"""Where the output of a sliding window goes: memory, files that are mapped, zarr; as it comes, block by block."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from neurenix import arrays
+from neurenix.errors import FileError, InvalidArgumentError, ShapeError
+from neurenix.inference.arrays_of import dtype_name, zeros
+from neurenix.inference.images import Image, drop_pages, kind_of
+from neurenix.inference.stitching import Layout
+from neurenix.packages import need
+
+#: The endings of files that are mapped, and of folders of chunks.
+TIFF = (".tif", ".tiff")
+ENDINGS = (".zarr", *TIFF, ".npy")
+
+
+class Target:
+    """An array of the output's shape that takes blocks."""
+
+    def __init__(self, image: Image, layout: Layout, out: Any, goes_on: bool) -> None:
+        self._image = image
+        self._layout = layout
+        self._squeezes = image.leading == 0 and layout.channels == 1
+        self.shape = self._shape()
+        self._chosen = out is not None and not isinstance(out, (str, os.PathLike))
+        if self._chosen:
+            self.array = out
+            self._check(out)
+        elif out is not None:
+            self.array = self._file(Path(out), goes_on)
+        else:
+            self.array = self._new()
+
+    def _shape(self) -> tuple[int, ...]:
+        leading = (self._image.images, self._layout.channels)
+        if self._squeezes:
+            return self._layout.size
+        return (*leading[2 - max(self._image.leading, 1) :], *self._layout.size)
+
+    def _check(self, out: Any) -> None:
+        kind_of(out)
+        if tuple(out.shape) != self.shape:
+            raise ShapeError("`out` has another shape than the output", expected=str(self.shape), got=str(out.shape))
+        if not np.can_cast(np.dtype(self._layout.dtype), np.dtype(dtype_name(out)), "same_kind"):
+            raise InvalidArgumentError("`out` can't hold the output", expected=self._layout.dtype, got=dtype_name(out))
+
+    def _new(self) -> Any:
+        """An array of the image's kind."""
+        dtype = self._layout.dtype
+        if self._image.kind == "zarr":
+            folder = tempfile.mkdtemp(prefix="neurenix-", suffix=".zarr")
+            made = self._zarr(folder, "w")
+            weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
+            return made
+        if self._image.kind in ("memmap", "dask"):
+            return np.memmap(tempfile.TemporaryFile(), dtype, "w+", shape=self.shape)
+        return zeros(self.shape, self._image.like, dtype)
+
+    def _file(self, path: Path, goes_on: bool) -> Any:
+        if path.suffix == ".zarr":
+            return self._zarr(path, "r+" if goes_on else "w")
+        try:
+            if path.suffix in TIFF:
+                tifffile = need("tifffile", f"writing {path}")
+                if goes_on:
+                    return tifffile.memmap(path, mode="r+")
+                return tifffile.memmap(path, shape=self.shape, dtype=self._layout.dtype, bigtiff=True)
+            mode: Any = "r+" if goes_on else "w+"
+            return np.lib.format.open_memmap(path, mode, np.dtype(self._layout.dtype), self.shape)
+        except (OSError, ValueError) as error:
+            raise FileError(f"the output can't be written: {error}", got=str(path)) from error
+
+    def _zarr(self, path: Any, mode: str) -> Any:
+        """Chunks of as many rows as are finished at once, along the other axes like those of the image."""
+        zarr = need("zarr", "an output in zarr")
+        if mode == "r+":
+            return zarr.open_array(str(path), mode=mode)
+        return zarr.open_array(
+            str(path), mode=mode, shape=self.shape, chunks=self._chunks(), dtype=self._layout.dtype, fill_value=0
+        )
+
+    def _chunks(self) -> tuple[int, ...]:
+        grid, axes = self._layout.grid, len(self._layout.size)
+        spatial = list(map(min, self._layout.size, self._layout.patch))
+        if self._image.kind == "zarr":
+            own = self._image.given.chunks[self._image.leading :]
+            spatial = list(map(min, self._layout.size, own))
+        starts = grid.starts[grid.slow]
+        step = self._layout.at(grid.slow, starts[1] - starts[0]) if len(starts) > 1 else self._layout.size[grid.slow]
+        spatial[grid.slow] = max(min(step, self._layout.size[grid.slow]), 1)
+        return (
+            *(1 if axis == 0 and self._image.leading == 2 else n for axis, n in enumerate(self.shape[:-axes])),
+            *spatial,
+        )
+
+    def write(self, image: int, row: int, block: Any) -> None:
+        """Writes a block (channels, spatial axes) of an image, from a row of the slow axis on."""
+        slow = self._layout.grid.slow
+        place = [slice(0, length) for length in self._layout.size]
+        place[slow] = slice(row, row + block.shape[1 + slow])
+        if self._squeezes:
+            block = block[0]
+        index: Sequence[Any] = (slice(None), *place) if not self._squeezes else place
+        if self._image.leading == 2:
+            index = (image, *index)
+        target = self.array
+        if arrays.is_torch(target):
+            target[tuple(index)] = arrays.like(block, target) if isinstance(block, np.ndarray) else block
+        else:
+            given = arrays.to_numpy(block)
+            wanted = np.dtype(dtype_name(target))
+            target[tuple(index)] = given if given.dtype == wanted else given.astype(wanted)
+
+    def settle(self) -> None:
+        """After a layer: nothing of a mapped file stays in this process's memory."""
+        drop_pages(self.array)
+
+    def result(self) -> Any:
+        """The output, of the kind of the image, or `out`."""
+        if isinstance(self.array, np.memmap):
+            self.array.flush()
+        if self._chosen or self._image.kind in ("numpy", "memmap", "zarr"):
+            return self.array
+        if self._image.kind == "dask":
+            da = need("dask.array", "an output in Dask")
+            return da.from_array(self.array, chunks=self._chunks())
+        given = self._image.given
+        if isinstance(self.array, np.memmap) or not isinstance(self.array, np.ndarray):
+            found = self.array
+        else:
+            found = arrays.like(self.array, given)
+        if hasattr(given, "copy_meta_from") and arrays.is_torch(found):
+            found = type(given)(found)
+            found.copy_meta_from(given, copy_attr=False)
+        return found
+
+
+def paths_of(out: Any, names: Sequence[str]) -> dict[str, Any]:
+    """What each output goes into: a dict or a sequence of such, one for the only output, or a path for all of them,
+    to which the names of the outputs are added.
+
+    Raises `InvalidArgumentError` for another ending, or for outputs that have no place.
+    """
+    if out is None:
+        return dict.fromkeys(names)
+    if isinstance(out, dict):
+        found = dict(out)
+    elif isinstance(out, (list, tuple)):
+        found = dict(zip(names, out, strict=False)) if len(out) == len(names) else {}
+    elif isinstance(out, (str, os.PathLike)) and len(names) > 1:
+        path = Path(out)
+        found = {name: path.with_name(f"{path.stem}-{name}{path.suffix}") for name in names}
+    else:
+        found = {names[0]: out} if len(names) == 1 else {}
+    if set(found) != set(names):
+        raise InvalidArgumentError(
+            "`out` is not for the outputs of the model",
+            expected=", ".join(names),
+            got=", ".join(map(str, found)) or repr(out),
+        )
+    for path in found.values():
+        if isinstance(path, (str, os.PathLike)) and Path(path).suffix not in ENDINGS:
+            raise InvalidArgumentError(
+                "an output can't be written in this form", expected=", ".join(ENDINGS), got=str(path)
+            )
+    return {name: found[name] for name in names}
