@@ -16,7 +16,7 @@ from neurenix.hardware import get_backend
 torch = pytest.importorskip("torch", reason="the network is trained by PyTorch")
 pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
 
-from tests.quantization.digits import Digits, trained  # noqa: E402
+from benchmarks.digits import Digits, trained  # noqa: E402
 
 CALIBRATORS = [
     quantization.EntropyCalibrator,
@@ -36,34 +36,15 @@ def digits() -> Digits:
 @pytest.fixture(scope="module")
 def path(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The network as ONNX, of any batch."""
-    file = tmp_path_factory.mktemp("digits") / "digits.onnx"
-    example = (torch.from_numpy(digits.train[:2]),)
-    torch.onnx.export(
-        digits.module, example, file, dynamo=False, opset_version=17, input_names=["input"], output_names=["scores"],
-        dynamic_axes={"input": {0: "n"}},
-    )  # fmt: skip
-    return file
-
-
-def batches(digits: Digits) -> list[Any]:
-    return [digits.train[at : at + 64] for at in range(0, 512, 64)]
-
-
-def errors(digits: Digits, scores: Any) -> int:
-    return int((np.argmax(scores, 1) != digits.labels).sum())
-
-
-def expected(digits: Digits) -> Any:
-    with torch.inference_mode():
-        return digits.module(torch.from_numpy(digits.test)).numpy()
+    return digits.export(tmp_path_factory.mktemp("digits") / "digits.onnx")
 
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS)
 def test_at_most_five_more_digits_are_mistaken(digits: Digits, path: Path, calibrator: Any) -> None:
-    given = calibrator(batches(digits))
+    given = calibrator(digits.batches())
     model = get_backend("cpu").optimize_model(path, {"input": digits.test.shape}, "int8", calibration=given)
-    want, got = expected(digits), model(digits.test)
-    assert errors(digits, got) <= errors(digits, want) + 5
+    want, got = digits.scores(), model(digits.test)
+    assert digits.errors(got) <= digits.errors(want) + 5
     assert np.std(want) > 0.1
     noise = np.mean((got - want) ** 2) / np.mean(want**2)
     assert 10 * np.log10(1 / noise) > 25
@@ -88,16 +69,16 @@ def test_the_cache_is_the_same_however_batches_are_cut_and_is_enough(
     # Kernels on other shapes and threads may sum in another order.
     np.testing.assert_allclose([caches[0].scales[n] for n in names], [caches[1].scales[n] for n in names], rtol=1e-5)
     again = tmp_path / "again.cache"
-    quantization.calibrate(path, quantization.MinMaxCalibrator(batches(digits)[:4], again), threads=1)
+    quantization.calibrate(path, quantization.MinMaxCalibrator(digits.batches()[:4], again), threads=1)
     assert again.read_bytes() == (tmp_path / "64.cache").read_bytes()
     alone = quantization.calibrate(path, quantization.MinMaxCalibrator(cache_file=tmp_path / "64.cache"))
     model = get_backend("cpu").optimize_model(alone, {"input": digits.test.shape})
-    assert errors(digits, model(digits.test)) <= errors(digits, expected(digits)) + 5
+    assert digits.errors(model(digits.test)) <= digits.errors(digits.scores()) + 5
 
 
 def test_onnxruntime_gives_the_same_on_the_written_network(digits: Digits, path: Path, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    network = quantization.calibrate(path, batches(digits))
+    network = quantization.calibrate(path, digits.batches())
     quantization.to_onnx(network, tmp_path / "int8.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "int8.onnx", providers=["CPUExecutionProvider"])
     want = session.run(None, {"input": digits.test})[0]
@@ -115,13 +96,13 @@ def test_without_data_the_weights_alone_have_8_bits(
     with caplog.at_level(logging.WARNING, "neurenix"):
         model = get_backend("cpu").optimize_model(path, {"input": digits.test.shape}, "int8")
     assert sum("the weights alone have 8 bits" in record.message for record in caplog.records) == 1
-    assert errors(digits, model(digits.test)) <= errors(digits, expected(digits)) + 2
+    assert digits.errors(model(digits.test)) <= digits.errors(digits.scores()) + 2
     assert model.report()["arithmetic_per_dtype"]["float32 with int8 weights"] > 0.9
 
 
 def test_saved_and_refitted_engines_are_the_same(digits: Digits, path: Path, tmp_path: Path) -> None:
     backend = get_backend("cpu")
-    model = backend.optimize_model(path, {"input": digits.test.shape}, "int8", calibration=batches(digits))
+    model = backend.optimize_model(path, {"input": digits.test.shape}, "int8", calibration=digits.batches())
     model.save(tmp_path / "int8.engine")
     np.testing.assert_array_equal(backend.load(tmp_path / "int8.engine")(digits.test), model(digits.test))
 
@@ -139,17 +120,17 @@ def test_what_can_not_be_calibrated_is_refused(digits: Digits, path: Path, tmp_p
     with pytest.raises(nx.InvalidArgumentError, match="lacks an input"):
         build([{"other": digits.train[:2]}])
     with pytest.raises(nx.InvalidArgumentError, match='precision="int8"'):
-        build(batches(digits), "fp32")
+        build(digits.batches(), "fp32")
     with pytest.raises(nx.FileError, match="there is no such file"):
         build(tmp_path / "nowhere")
     with pytest.raises(nx.InvalidArgumentError, match="there is no layer 'nothing' to keep"):
-        quantization.calibrate(path, batches(digits), keep=["nothing"])
+        quantization.calibrate(path, digits.batches(), keep=["nothing"])
 
 
 def test_layers_that_are_kept_stay_in_floating_point(digits: Digits, path: Path) -> None:
     plain = nx.importers.from_onnx(path)
     convolutions = [layer.name for layer in plain.layers if layer.op == "Conv"]
-    network = quantization.calibrate(path, batches(digits), keep=convolutions[:1])
+    network = quantization.calibrate(path, digits.batches(), keep=convolutions[:1])
     kept = [layer for layer in network.layers if convolutions[0] in layer.sources and layer.op == "Conv"]
     producers = {output: layer.op for layer in network.layers for output in layer.outputs}
     assert [producers.get(layer.inputs[1]) for layer in kept] == [None]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class Writer:
 
     def model(self) -> Any:
         """The model. Raises `UnsupportedError`, with the layer, for an op that is not written."""
-        for layer in self.network.layers:
+        for layer in _in_order(self.network.layers):
             self._layer(layer)
         helper = self.onnx.helper
         graph = helper.make_graph(
@@ -95,6 +96,13 @@ class Writer:
                 hint="keep the network, and optimise it: nx.optimize(network)",
             )
         rule(self, layer, inputs, output)
+
+
+def _in_order(layers: Sequence[Layer]) -> Iterator[Layer]:
+    """Each layer behind those whose results it reads, as ONNX wants its nodes."""
+    producers = {tensor: at for at, layer in enumerate(layers) for tensor in layer.outputs}
+    reads = {at: [producers[t] for t in layer.inputs if t in producers] for at, layer in enumerate(layers)}
+    return (layers[at] for at in TopologicalSorter(reads).static_order())
 
 
 def _matmul(writer: Writer, layer: Layer, inputs: list[str], output: str) -> None:
