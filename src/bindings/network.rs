@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::network::attr::Attrs;
 use crate::network::body::OpenBody;
 use crate::network::dim::Range;
+use crate::network::dtype::DType;
 use crate::network::{self, LayerId, TensorId, ops, reference};
 use crate::passes;
 use crate::precision;
@@ -291,11 +292,13 @@ impl Network {
         Ok(calls::interruptible(py, simplify)?)
     }
 
-    /// A copy behind the passes that come before those that lower the precision: what quantization is placed in.
-    fn in_full(&self, py: Python<'_>) -> PyResult<Self> {
+    /// A copy behind the passes that come before those that lower the precision: what quantization is placed in. With
+    /// `refittable`, constants that are equal stay apart.
+    #[pyo3(signature = (refittable = false))]
+    fn in_full(&self, py: Python<'_>, refittable: bool) -> PyResult<Self> {
         let mut inner = self.inner.clone();
         let settings = passes::Settings {
-            refittable: false,
+            refittable,
             ..passes::Settings::default()
         };
         calls::interruptible(py, || passes::run_in_full(&mut inner, &settings))?;
@@ -311,13 +314,20 @@ impl Network {
         points.into_iter().map(wrap).collect()
     }
 
-    /// A copy of a network of `in_full` with Quantize and Dequantize layers: weights as int8 with a scale for each channel; and, with
-    /// `ranges` (by name, the greatest magnitude), what `quantization_points` finds.
-    #[pyo3(signature = (ranges = None, keep = vec![]))]
-    fn quantized(&self, py: Python<'_>, ranges: Option<precision::Ranges>, keep: Vec<String>) -> PyResult<Self> {
+    /// A copy of a network of `in_full` with Quantize and Dequantize layers: weights as `weights` ("int8" or "float8_e4m3fn") with a
+    /// scale for each channel; and, with `ranges` (by name, the greatest magnitude), what `quantization_points` finds.
+    #[pyo3(signature = (ranges = None, keep = vec![], weights = "int8"))]
+    fn quantized(
+        &self,
+        py: Python<'_>,
+        ranges: Option<precision::Ranges>,
+        keep: Vec<String>,
+        weights: &str,
+    ) -> PyResult<Self> {
         let mut inner = self.inner.clone();
         let keep = keep.into_iter().collect();
-        calls::interruptible(py, || precision::place(&mut inner, ranges.as_ref(), &keep))?;
+        let weights = DType::parse(weights)?;
+        calls::interruptible(py, || precision::place(&mut inner, ranges.as_ref(), weights, &keep))?;
         Ok(Self { inner })
     }
 

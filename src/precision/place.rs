@@ -17,15 +17,30 @@ pub type Ranges = BTreeMap<String, f32>;
 /// Where a tensor has only zeros, any scale will do.
 const LEAST_RANGE: f32 = 1e-12;
 
-/// Quantizes the weights of products, symmetric, a scale for each channel; and, with `ranges`, the tensors that [`points`] finds: one
-/// scale each, symmetric as int8, or as uint8 where they are never negative. Layers that `keep` names stay as they are.
+/// The greatest number of a dtype for weights: int8 or float8_e4m3fn.
+fn most(weights: DType) -> Option<f64> {
+    match weights {
+        DType::Int8 => Some(127.0),
+        DType::Float8E4M3FN => Some(448.0),
+        _ => None,
+    }
+}
+
+/// Quantizes the weights of products to a dtype of 8 bits, symmetric, a scale for each channel; and, with `ranges` and int8, the
+/// tensors that [`points`] finds: one scale each, symmetric as int8, or as uint8 where they are never negative. Layers that `keep`
+/// names stay as they are.
 ///
 /// The network is one that the passes in front of those that lower the precision have left. Scales of weights are computed by layers
 /// that fold, so that other weights get others.
 ///
 /// # Errors
-/// If a tensor has no range, or one that is not finite.
-pub fn place(network: &mut Network, ranges: Option<&Ranges>, keep: &HashSet<String>) -> Result<()> {
+/// If a tensor has no range, or one that is not finite; if weights can't have the dtype.
+pub fn place(network: &mut Network, ranges: Option<&Ranges>, weights: DType, keep: &HashSet<String>) -> Result<()> {
+    if most(weights).is_none() || (ranges.is_some() && weights != DType::Int8) {
+        return Err(Error::unsupported("weights can't be quantized so")
+            .expected("int8, or float8_e4m3fn without ranges")
+            .got(weights.name()));
+    }
     let found = points(network, keep)?;
     let mut quantized: HashMap<(LayerId, usize), (TensorId, f64)> = HashMap::new();
     let mut readers: Vec<LayerId> = vec![];
@@ -58,7 +73,7 @@ pub fn place(network: &mut Network, ranges: Option<&Ranges>, keep: &HashSet<Stri
         }
     }
     for id in readers {
-        let change = rewritten(network, id, &quantized)?;
+        let change = rewritten(network, id, weights, &quantized)?;
         change.apply(network);
     }
     (fold_constants::PASS.apply)(network, &Settings::default())?;
@@ -78,7 +93,12 @@ fn around(network: &mut Network, x: TensorId, name: &str, scale: f64, dtype: DTy
 }
 
 /// The layer with quantized inputs.
-fn rewritten(network: &Network, id: LayerId, quantized: &HashMap<(LayerId, usize), (TensorId, f64)>) -> Result<Change> {
+fn rewritten(
+    network: &Network,
+    id: LayerId,
+    dtype: DType,
+    quantized: &HashMap<(LayerId, usize), (TensorId, f64)>,
+) -> Result<Change> {
     let layer = &network[id];
     let mut patch = Patch::new(network);
     let mut inputs = layer.inputs.clone();
@@ -88,7 +108,7 @@ fn rewritten(network: &Network, id: LayerId, quantized: &HashMap<(LayerId, usize
         }
     }
     if let Some(axis) = channel_axis(network, layer) {
-        let (weights, scale) = in_8_bits(&mut patch, &layer.name, inputs[1], axis)?;
+        let (weights, scale) = in_8_bits(&mut patch, &layer.name, inputs[1], axis, dtype)?;
         inputs[1] = Some(weights);
         let conv = layer.op.name == "Conv";
         if let (true, Some(bias), Some((_, x))) = (conv, inputs.get(2).copied().flatten(), quantized.get(&(id, 0))) {
@@ -113,22 +133,28 @@ fn add(patch: &mut Patch, name: &str, op: &str, attrs: Attrs, inputs: &[TensorId
     Ok(patch.add_named(name, ops::find(op)?, attrs, &inputs)?[0])
 }
 
-/// Weights as int8 with a scale for each channel, dequantized; and the scale.
-fn in_8_bits(patch: &mut Patch, name: &str, weights: Option<TensorId>, axis: usize) -> Result<(TensorId, TensorId)> {
+/// Weights in a dtype with a scale for each channel, dequantized; and the scale.
+fn in_8_bits(
+    patch: &mut Patch,
+    name: &str,
+    weights: Option<TensorId>,
+    axis: usize,
+    dtype: DType,
+) -> Result<(TensorId, TensorId)> {
     let weights = weights.ok_or_else(|| Error::internal("a product without weights"))?;
     let name = format!("{name}.weight");
     let others = (0..patch.ty(weights).rank())
         .filter(|&other| other != axis)
         .map(|other| other as i64);
     let over = attrs([("axes", Attr::Ints(others.collect())), ("keepdims", Attr::Int(1))]);
-    let most = patch.scalar(DType::Float32, 127.0);
+    let most = patch.scalar(DType::Float32, most(dtype).unwrap_or(1.0));
     let least = patch.scalar(DType::Float32, f64::from(LEAST_RANGE));
     let magnitude = add(patch, &name, "Abs", Attrs::new(), &[weights])?;
     let greatest = add(patch, &name, "ReduceMax", over, &[magnitude])?;
     let scale = add(patch, &name, "Div", Attrs::new(), &[greatest, most])?;
     let scale = add(patch, &format!("{name}.scale"), "Max", Attrs::new(), &[scale, least])?;
-    let zero = patch.scalar(DType::Int8, 0.0);
-    let to = attrs([("to", Attr::Type(DType::Int8))]);
+    let zero = patch.scalar(dtype, 0.0);
+    let to = attrs([("to", Attr::Type(dtype))]);
     let q = add(
         patch,
         &format!("{name}.quantize"),
@@ -203,7 +229,7 @@ mod tests {
             .map(|p| (p.name.clone(), if p.unsigned { 40.0 } else { 2.0 }))
             .collect();
         assert_eq!(ranges.len(), 2);
-        place(&mut g.network, Some(&ranges), &HashSet::new()).unwrap();
+        place(&mut g.network, Some(&ranges), DType::Int8, &HashSet::new()).unwrap();
         let dtypes = |op: &str| -> Vec<DType> {
             let layers = g.network.layers().filter(|(_, layer)| layer.op.name == op);
             layers
@@ -219,22 +245,34 @@ mod tests {
 
     #[test]
     fn weights_alone_keep_how_they_were_made() {
-        let (mut g, before) = graph();
-        place(&mut g.network, None, &HashSet::new()).unwrap();
-        assert!(g.network.layers().all(|(_, layer)| layer.op.name != "QuantizeLinear"));
-        assert_same_within(&before, &g.network, 0.02);
-        let conv = g.network.layers().find(|(_, layer)| layer.op.name == "Conv").unwrap().1;
-        let (_, dequantize) = g.network.producer(conv.inputs[1].unwrap()).unwrap();
-        let Source::Constant(stored) = &g.network[dequantize.inputs[0].unwrap()].source else {
-            panic!("not folded")
-        };
-        assert!(stored.recipe.is_some());
+        for (dtype, within) in [(DType::Int8, 0.02), (DType::Float8E4M3FN, 0.1)] {
+            let (mut g, before) = graph();
+            place(&mut g.network, None, dtype, &HashSet::new()).unwrap();
+            assert!(g.network.layers().all(|(_, layer)| layer.op.name != "QuantizeLinear"));
+            assert_same_within(&before, &g.network, within);
+            let conv = g.network.layers().find(|(_, layer)| layer.op.name == "Conv").unwrap().1;
+            let (_, dequantize) = g.network.producer(conv.inputs[1].unwrap()).unwrap();
+            let stored = &g.network[dequantize.inputs[0].unwrap()];
+            assert_eq!(stored.ty.dtype, dtype);
+            let Source::Constant(stored) = &stored.source else {
+                panic!("not folded")
+            };
+            assert!(stored.recipe.is_some());
+        }
+    }
+
+    #[test]
+    fn dtypes_that_weights_can_not_have_are_refused() {
+        let (mut g, _) = graph();
+        assert!(place(&mut g.network, None, DType::Int16, &HashSet::new()).is_err());
+        let refused = place(&mut g.network, Some(&Ranges::new()), DType::Float8E4M3FN, &HashSet::new());
+        assert!(refused.unwrap_err().to_string().contains("without ranges"));
     }
 
     #[test]
     fn a_cache_of_another_network_is_refused() {
         let (mut g, _) = graph();
-        let refused = place(&mut g.network, Some(&Ranges::new()), &HashSet::new());
+        let refused = place(&mut g.network, Some(&Ranges::new()), DType::Int8, &HashSet::new());
         assert!(refused.unwrap_err().to_string().contains("another"));
     }
 }

@@ -22,13 +22,15 @@ from neurenix.hardware.options import HINTS, PRECISIONS, QUANTIZED, check, no_ar
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 #: Names of dtypes in the precisions that ask for them.
-ATTAINED = {"fp32": "float32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
+ATTAINED = {
+    "fp32": "float32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8", "fp8": "float8_e4m3fn",
+}  # fmt: skip
 
 #: The greatest size of a dimension of which nobody gave a range.
 ANY_SIZE = 2**31 - 1
 
 #: How far outputs may be from the original's, relative to their greatest value.
-BUDGETS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 1e-1, "int8": 2e-1}
+BUDGETS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 1e-1, "int8": 2e-1, "fp8": 2e-1}
 
 
 def count(text: str) -> int:
@@ -199,11 +201,11 @@ def _of_precision(model: OptimizedModel, asked: str) -> OptimizedModel:
 
 
 def attained(model: OptimizedModel, precision: str) -> bool:
-    """Whether some layer computes in what was asked for."""
+    """Whether some layer computes in what was asked for, or has such weights."""
     shares = model.report()["layers_per_dtype"]
-    if precision == "int8" and any(name.endswith("int8 weights") for name in shares):
-        return True
-    return precision == "fp32" or shares.get(ATTAINED[precision], 0) > 0
+    wanted = ATTAINED[precision]
+    stored = any(name.endswith(f" with {wanted} weights") for name in shares)
+    return precision == "fp32" or stored or shares.get(wanted, 0) > 0
 
 
 def inputs_for(arguments: argparse.Namespace, model: OptimizedModel) -> Arrays:

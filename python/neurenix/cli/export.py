@@ -31,7 +31,7 @@ from neurenix.cli.models import add_model, input_ports, is_engine, load_model, l
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import PRECISIONS, PRECISIONS_LATER, QUANTIZED, check, computed
+from neurenix.hardware.options import OF_WEIGHTS, PRECISIONS, PRECISIONS_LATER, QUANTIZED, check, computed
 from neurenix.importers.files import check_engine_name
 from neurenix.shapes import Shape
 
@@ -177,7 +177,7 @@ def _precision(arguments: argparse.Namespace) -> str:
     providers = get_backend(arguments.backend).native_options(**build_options(arguments))["providers"]
     found = {precision for provider in providers for precision in computed(provider)}
     asked = arguments.precision
-    if asked and asked not in found:
+    if asked and asked not in {*found, *OF_WEIGHTS}:
         raise _unattained(asked, f"{', '.join(providers)} has no arithmetic for it here", found)
     return asked or (PRECISION if PRECISION in found else "fp32")
 

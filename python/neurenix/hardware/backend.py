@@ -145,10 +145,9 @@ class Backend:
         `neurenix.nn.Module` or `neurenix.Network`. `input_shapes`: `{"input": (1, 3, 224, 224)}`, for a range a
         `Shape(min=, opt=, max=)` or three tuples per input, a list of such dicts for several profiles; a model with
         one input takes a shape alone; models that know their shapes need none. `precision`: "fp32" (strict), "tf32",
-        "bf16", "fp16", "int8" (by `calibration=`). `input_values`: what is always given for some inputs of an ONNX
-        model, such as axes and sizes;
-        they become constants, and are no inputs any more. `dry_run=True` gives a table in
-        place of a model, as the method `dry_run` does. `options`: see `neurenix.hardware.options.Options`.
+        "bf16", "fp16", "int8" (by `calibration=`), "fp8" (of the weights). `input_values`: what is always given for
+        some inputs of an ONNX model, such as axes and sizes; they become constants, and are no inputs any more.
+        `dry_run=True` gives a table in place of a model, as the method `dry_run` does. `options`: see `neurenix.hardware.options.Options`.
 
         Raises `InvalidArgumentError` for unknown options (with the nearest name) and values, `UnsupportedError` with
         the layers that nothing here can run, `ShapeError` for shapes that do not fit, `DeviceError` when no provider
@@ -296,13 +295,13 @@ def _build_network(
         return _native.Engine.build(network, profiles, options | {"samples": sample}), []
     from neurenix.quantization import apply
 
-    made, seen = apply.in_8_bits(network, wanted.calibration, options)
+    made, seen = apply.in_8_bits(network, wanted.precision, wanted.calibration, options)
     sample = sample or samples.in_order(seen, names)
     engine = _native.Engine.build(made, profiles, options | {"samples": sample})
     if wanted.verify is False or not sample:
         return engine, []
     batches = [dict(zip(names, batch, strict=True)) for batch in sample]
-    return engine, apply.tell(apply.losses(network, engine, batches, profiles, options))
+    return engine, apply.tell(wanted.precision, apply.losses(network, engine, batches, profiles, options))
 
 
 def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int, ...]] | None:

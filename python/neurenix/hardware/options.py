@@ -20,7 +20,7 @@ from neurenix.log import LOG
 #: What each precision means for float32 layers.
 PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 #: Precisions that are layers of the network: Quantize and Dequantize around products.
-QUANTIZED = ("int8",)
+QUANTIZED = ("int8", "fp8")
 
 #: The options that an engine file keeps, and what the native module calls them.
 KEPT = {
@@ -37,8 +37,10 @@ IO_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 #: The providers of this package, the preferred one first.
 BUILT_IN = ("tensorrt", "cuda", "cpu")
 
-#: The providers with kernels for products of 8 bits.
+#: The providers with kernels for products of integers of 8 bits.
 HAVE_QUANTIZED = ("cpu",)
+#: Precisions of weights alone, which any provider takes.
+OF_WEIGHTS = ("fp8",)
 
 #: What an engine may be made for.
 HINTS = ("latency", "throughput")
@@ -51,7 +53,6 @@ LATER = {
     "it is opened; only TensorRT-RTX's own plans are built for other GPUs, by trt.build_plan(targets=)",
 }
 PRECISIONS_LATER = {
-    "fp8": "quantisation to floats of 8 bits is not there yet",
     "mixed": "the search for a mix of precisions is not there yet",
 }
 
@@ -68,8 +69,9 @@ class Options:
 
     - `precision`: "fp32" (strict), "tf32" (products of float32 round what they multiply to 11 bits, on GPUs whose
       tensor cores read that), "bf16", "fp16", "int8" (products of 8 bits, by `calibration`; without it the weights
-      alone have 8 bits, which saves memory in files and no time).
-    - `calibration`: for "int8", a `neurenix.quantization.Calibrator`, or batches on which tensors' ranges are found: a
+      alone have 8 bits, which saves memory in files and no time), "fp8" (the weights alone are float8_e4m3fn, which
+      saves the same: nothing computes in it yet).
+    - `calibration`: for "int8" (and "fp8", which is only verified on it), a `neurenix.quantization.Calibrator`, or batches on which tensors' ranges are found: a
       batch as for `sample`, an iterable of such (a DataLoader), a folder of images, .npy or .npz.
     - `io_dtype`: "fp32", "fp16" or "bf16", in which inputs come and outputs leave that the model has in one of these;
       None for those of the model.
@@ -215,7 +217,7 @@ def names() -> list[str]:
 def computed(provider: str) -> list[str]:
     """The precisions that a provider has arithmetic for on this machine."""
     floats = [p for p, dtype in PRECISIONS.items() if _native.computes(provider, p if p == "tf32" else dtype)]
-    return [*floats, *QUANTIZED] if provider in HAVE_QUANTIZED else floats
+    return [*floats, "int8"] if provider in HAVE_QUANTIZED else floats
 
 
 def check(name: str, value: Any) -> Any:

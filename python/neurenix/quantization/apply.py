@@ -1,9 +1,10 @@
-"""precision="int8": places quantization in a network, and says what it loses."""
+"""precision="int8" and "fp8": places quantization in a network, and says what it loses."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,10 @@ WITHOUT = (
     'precision="int8" without calibration: the weights alone have 8 bits, and products compute in floating point; '
     "calibration= (batches of inputs) would make them faster"
 )
+FLOATS = (
+    'precision="fp8": nothing here computes in floats of 8 bits: the weights alone are float8_e4m3fn, and products '
+    "compute in float32"
+)
 
 
 def is_explicit(network: Network) -> bool:
@@ -32,30 +37,43 @@ def is_explicit(network: Network) -> bool:
     return any(layer.op in ("QuantizeLinear", "MatMulInteger", "ConvInteger") for layer in network.layers)
 
 
-def in_8_bits(network: Network, calibration: Any, options: Mapping[str, Any]) -> tuple[Network, list[dict[str, Array]]]:
+def in_8_bits(
+    network: Network, precision: str, calibration: Any, options: Mapping[str, Any]
+) -> tuple[Network, list[dict[str, Array]]]:
     """The network with Quantize and Dequantize layers, and batches that verification may look at.
 
-    One that has such layers stays as it is, with a warning where there is `calibration`; without that the weights alone
-    are quantized, with a warning. Raises `UnsupportedError` with `strict` where the provider has no kernels of 8 bits.
+    One that has such layers stays as it is, with a warning where there is `calibration`; without that, and with "fp8",
+    the weights alone are quantized, with a warning. Raises `UnsupportedError` with `strict` where the provider has no
+    kernels for the precision.
     """
     from neurenix.hardware.options import HAVE_QUANTIZED
 
     first = options["providers"][0]
+    if precision == "fp8":
+        _fall_back(FLOATS, 'take precision="int8" with calibration=, or "bf16"', options)
+        given = None if calibration is None else calibrator(calibration)
+        inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
+        seen = [] if given is None else list(islice(given.read(inputs), COMPARED))
+        return quantize_weights(network, dtype="float8_e4m3fn", refittable=options["refittable"]), seen
     if first not in (*HAVE_QUANTIZED, "tensorrt"):
         text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
-        if options["strict"]:
-            raise UnsupportedError(text, hint='take precision="fp16", or the cpu provider')
-        LOG.warning("%s", text)
+        _fall_back(text, 'take precision="fp16", or the cpu provider', options)
     if is_explicit(network):
         if calibration is not None:
             LOG.warning("the model is quantized already: `calibration` is not used")
         return network, []
     if calibration is None:
         LOG.warning("%s", WITHOUT)
-        return quantize_weights(network), []
+        return quantize_weights(network, refittable=options["refittable"]), []
     given = calibrator(calibration)
     made = quantized(network, given, options)
     return made, given.seen
+
+
+def _fall_back(text: str, hint: str, options: Mapping[str, Any]) -> None:
+    if options["strict"]:
+        raise UnsupportedError(text, hint=hint)
+    LOG.warning("%s", text)
 
 
 def losses(
@@ -102,11 +120,11 @@ def _decibels(signal: float, noise: float) -> float:
     return math.inf if noise == 0.0 else 10 * math.log10(signal / noise)
 
 
-def tell(found: Mapping[str, float]) -> list[str]:
+def tell(precision: str, found: Mapping[str, float]) -> list[str]:
     """What the report says of losses; the log warns of those that are too large."""
     notes = []
     for name, decibels in found.items():
-        note = f"int8: the signal-to-noise ratio of output {name!r} against float32 is {decibels:.1f} dB"
+        note = f"{precision}: the signal-to-noise ratio of output {name!r} against float32 is {decibels:.1f} dB"
         notes.append(note)
         if decibels < POOR:
             LOG.warning("%s: calibrate on more or other data, or keep layers in floating point", note)

@@ -9,7 +9,7 @@ from neurenix import _native
 from neurenix._native import Network
 from neurenix.arrays import Array
 from neurenix.errors import InvalidArgumentError
-from neurenix.quantization.calibrators import Calibrator, calibrator
+from neurenix.quantization.calibrators import Calibrator, Run, calibrator
 
 #: What each word of `quantization_points` says of the steps that a range consists of.
 STEPS = {False: 128, True: 255}
@@ -44,11 +44,17 @@ def calibrate(
     return quantized(network, calibrator(data, method), options, keep)
 
 
-def quantize_weights(network: Network, keep: Sequence[str] = ()) -> Network:
-    """A network whose products have weights of 8 bits, a scale for each channel, and compute in floating point."""
-    full = network.in_full()
+def quantize_weights(
+    network: Network, keep: Sequence[str] = (), *, dtype: str = "int8", refittable: bool = False
+) -> Network:
+    """A network whose products have weights of 8 bits, a scale for each channel, and compute in floating point.
+
+    `dtype`: "int8", or "float8_e4m3fn". `refittable`: weights that are equal stay apart. Raises
+    `InvalidArgumentError` where `keep` names no layer, and `UnsupportedError` for another dtype.
+    """
+    full = network.in_full(refittable)
     _check_kept(full, keep)
-    return full.quantized(None, list(keep))
+    return full.quantized(None, list(keep), dtype)
 
 
 def quantized(
@@ -58,14 +64,14 @@ def quantized(
     keep: Sequence[str] = (),
 ) -> Network:
     """As `calibrate`, by native options."""
-    full = network.in_full()
+    full = network.in_full(bool(options["refittable"]))
     _check_kept(full, keep)
     points = full.quantization_points(list(keep))
     if not points:
         return full
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
-    run = _probe(full, points, options)
-    ranges = given.ranges({name: STEPS[unsigned] for _, name, unsigned in points}, inputs, run)
+    run, jobs = _probe(full, points, options)
+    ranges = given.ranges({name: STEPS[unsigned] for _, name, unsigned in points}, inputs, run, jobs)
     return full.quantized(ranges, list(keep))
 
 
@@ -79,25 +85,26 @@ def _check_kept(network: Network, keep: Sequence[str]) -> None:
             )
 
 
-def _probe(full: Network, points: Sequence[tuple[_native.Tensor, str, bool]], options: Mapping[str, Any]) -> Any:
-    """Runs a batch and gives the tensors to quantize, by name."""
+def _probe(
+    full: Network, points: Sequence[tuple[_native.Tensor, str, bool]], options: Mapping[str, Any]
+) -> tuple[Run, int]:
+    """What runs a batch and gives the tensors to quantize, by name; and how many may run beside each other."""
     inputs = {tensor.name for tensor in full.inputs}
     direct = {name: tensor.name for tensor, name, _ in points if tensor.name in inputs}
     inner = [(tensor, name) for tensor, name, _ in points if name not in direct]
+    if not inner:
+        return (lambda batch: {name: batch[source] for name, source in direct.items()}), 1
     copy, tensors = full.copy([tensor for tensor, _ in inner])
     for tensor, (_, name) in zip(tensors, inner, strict=True):
         copy.mark_output(tensor, name)
-    engine = None
-    if inner:
-        level = min(int(options.get("optimization_level", 1)), 1)
-        settings = {name: value for name, value in options.items() if name not in ("io", "samples")}
-        settings |= {"verify": False, "compute": "float32", "tf32": False, "refittable": False}
-        settings["optimization_level"] = level
-        # Batches may have other sizes than the profiles.
-        engine = _native.Engine.build(copy, [], settings)
+    settings = {name: value for name, value in options.items() if name not in ("io", "samples")}
+    # One thread a batch, and no choice by time: the numbers are the same however many threads there are.
+    settings |= {"hint": "throughput", "deterministic": True}
+    settings |= {"verify": False, "compute": "float32", "tf32": False, "refittable": False}
+    # Batches may have other sizes than the profiles.
+    engine = _native.Engine.build(copy, [], settings)
 
     def run(batch: dict[str, Array]) -> dict[str, Array]:
-        found = {} if engine is None else dict(engine.run(batch))
-        return found | {name: batch[source] for name, source in direct.items()}
+        return dict(engine.run(batch)) | {name: batch[source] for name, source in direct.items()}
 
-    return run
+    return run, engine.calls

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from neurenix import names
@@ -13,12 +14,17 @@ from neurenix._native import Histogram
 from neurenix.arrays import Array
 from neurenix.errors import InvalidArgumentError
 from neurenix.log import LOG
+from neurenix.memory import free_memory
 from neurenix.quantization.cache import METHODS, CalibrationCache
 from neurenix.quantization.data import Port
 from neurenix.quantization.data import batches as read_batches
 
 #: Told of each batch: how many are done.
 Progress = Callable[[int], Any]
+#: Gives the tensors of a batch, by name.
+Run = Callable[[dict[str, Array]], dict[str, Array]]
+#: Of the memory that is free, what the tensors of batches beside each other may take.
+SHARE = 0.25
 #: Verification looks at so many of the batches.
 KEPT = 8
 
@@ -31,8 +37,9 @@ class Calibrator:
     text; where it is there and holds every tensor, no batch is read. `progress`: told of each batch. `limit`: how many
     batches are read at most.
 
-    The same batches give the same ranges and the same bytes of the cache, however they are cut and whatever the number
-    of threads that count them; numbers of a model computed on other threads or kernels may differ in their last digits.
+    The same batches give the same bytes of the cache, whatever the number of threads: each batch is run by one thread,
+    by kernels that rules choose, several batches beside each other. Batches that are cut otherwise may give numbers
+    that differ in their last digits.
     """
 
     #: "entropy", "minmax", "percentile" or "mse".
@@ -77,12 +84,10 @@ class Calibrator:
         if self.cache_file is not None:
             CalibrationCache.of_bytes(bytes(cache)).write(self.cache_file)
 
-    def ranges(
-        self, levels: dict[str, int], inputs: Sequence[Port], run: Callable[[dict[str, Array]], dict[str, Array]]
-    ) -> dict[str, float]:
+    def ranges(self, levels: dict[str, int], inputs: Sequence[Port], run: Run, jobs: int = 1) -> dict[str, float]:
         """The magnitude of each tensor of `levels`, which says of how many steps its range consists.
 
-        `run` gives the tensors of a batch by name. Raises `InvalidArgumentError` where there is no batch, and
+        `run` gives the tensors of a batch by name, for at most `jobs` batches beside each other. Raises `InvalidArgumentError` where there is no batch, and
         `FormatError` for a damaged cache.
         """
         cached = self.read_calibration_cache()
@@ -93,7 +98,7 @@ class Calibrator:
                 self.seen = list(islice(self.read(inputs), KEPT)) if self.reads_twice else []
                 return {name: known.ranges[name] for name in levels}
             self._of_another_model(missing, len(levels))
-        found = CalibrationCache.of_ranges(self.method, self._counted(levels, inputs, run))
+        found = CalibrationCache.of_ranges(self.method, self._counted(levels, inputs, run, jobs))
         self.write_calibration_cache(found.to_bytes())
         return found.ranges
 
@@ -105,34 +110,66 @@ class Calibrator:
             )
         LOG.warning("%s: it is that of another model or version, and is written anew", text)
 
-    def _counted(
-        self, levels: dict[str, int], inputs: Sequence[Port], run: Callable[[dict[str, Array]], dict[str, Array]]
-    ) -> dict[str, float]:
-        histograms = {name: Histogram() for name in levels}
-        self.seen = []
-        done = 0
-        for batch in self.read(inputs):
-            for name, values in run(batch).items():
-                _count(histograms[name], name, values)
-            if len(self.seen) < KEPT:
-                self.seen.append(batch)
-            done += 1
-            if self.progress is not None:
-                self.progress(done)
-        if done == 0:
+    def _counted(self, levels: dict[str, int], inputs: Sequence[Port], run: Run, jobs: int) -> dict[str, float]:
+        # The package of inference imports what imports this.
+        from neurenix.inference.flight import in_order
+
+        counters = {name: Counter(name) for name in levels}
+        sizes: list[int] = []
+
+        def count(batch: dict[str, Array]) -> None:
+            found = run(batch)
+            sizes.append(sum(values.nbytes for values in found.values()))
+            for name, values in found.items():
+                counters[name].add(values)
+
+        given = self.read(inputs)
+        first = next(given, None)
+        if first is None:
             raise InvalidArgumentError(
                 "there is no batch to calibrate on", expected="at least one; some hundred samples are usual", got="none"
             )
-        return {name: histograms[name].range(self.method, steps, self.percentile) for name, steps in levels.items()}
+        count(first)
+        self.seen = [first]
+        self._tell(1)
+        # Each batch in flight holds all that is counted.
+        most = int(SHARE * free_memory() // max(sizes[0], 1))
+        for done, (batch, _, error) in enumerate(in_order(count, given, max(1, min(jobs, most))), 2):
+            if error is not None:
+                raise error
+            if len(self.seen) < KEPT:
+                self.seen.append(batch)
+            self._tell(done)
+        return {name: counters[name].range(self.method, steps, self.percentile) for name, steps in levels.items()}
+
+    def _tell(self, done: int) -> None:
+        if self.progress is not None:
+            self.progress(done)
 
 
-def _count(histogram: Histogram, name: str, values: Array) -> None:
-    try:
-        histogram.add(values)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(
-            "a batch to calibrate on makes numbers that are not finite", tensor=name, hint="look at that batch"
-        ) from error
+class Counter:
+    """The histogram of a tensor, for several threads."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._histogram = Histogram()
+        self._lock = Lock()
+
+    def add(self, values: Array) -> None:
+        """Counts numbers. Raises `InvalidArgumentError`, with the tensor, where one is not finite."""
+        try:
+            with self._lock:
+                self._histogram.add(values)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(
+                "a batch to calibrate on makes numbers that are not finite",
+                tensor=self._name,
+                hint="look at that batch",
+            ) from error
+
+    def range(self, method: str, levels: int, percentile: float) -> float:
+        """As `Histogram.range`."""
+        return self._histogram.range(method, levels, percentile)
 
 
 class EntropyCalibrator(Calibrator):
