@@ -28,6 +28,7 @@ ROWS: dict[str, tuple[str, Any]] = {
     "int8 percentile": ("int8", quantization.PercentileCalibrator),
     "int8 mse": ("int8", quantization.MSECalibrator),
     "int8 weights alone": ("int8", None),
+    "fp8 weights alone": ("fp8", None),
 }
 
 

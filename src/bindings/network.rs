@@ -315,19 +315,27 @@ impl Network {
     }
 
     /// A copy of a network of `in_full` with Quantize and Dequantize layers: weights as `weights` ("int8" or "float8_e4m3fn") with a
-    /// scale for each channel; and, with `ranges` (by name, the greatest magnitude), what `quantization_points` finds.
-    #[pyo3(signature = (ranges = None, keep = vec![], weights = "int8"))]
+    /// scale for each channel; and, with `ranges` (by name, the greatest magnitude), what `quantization_points` finds. With `refittable`,
+    /// scales of weights stay layers on the original weights.
+    #[pyo3(signature = (ranges = None, keep = vec![], weights = "int8", refittable = false))]
     fn quantized(
         &self,
         py: Python<'_>,
         ranges: Option<precision::Ranges>,
         keep: Vec<String>,
         weights: &str,
+        refittable: bool,
     ) -> PyResult<Self> {
         let mut inner = self.inner.clone();
         let keep = keep.into_iter().collect();
         let weights = DType::parse(weights)?;
-        calls::interruptible(py, || precision::place(&mut inner, ranges.as_ref(), weights, &keep))?;
+        calls::interruptible(py, || {
+            precision::place(&mut inner, ranges.as_ref(), weights, &keep)?;
+            if refittable {
+                precision::unfold(&mut inner)?;
+            }
+            Ok(())
+        })?;
         Ok(Self { inner })
     }
 

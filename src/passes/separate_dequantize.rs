@@ -10,7 +10,7 @@ use crate::network::{LayerId, Network, TensorId};
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "separate_dequantize",
-    doc: "Dequantize of 8 bits that several layers read => another one in front of each product and Add, with Settings::quantized",
+    doc: "Dequantize of 8 bits, or of a bias, that several layers read => another one in front of each product and Add, with Settings::quantized",
     apply,
 };
 
@@ -46,7 +46,8 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
 fn shared(network: &Network, tensor: TensorId) -> Option<(String, &crate::network::Layer)> {
     let (_, layer) = network.producer(tensor)?;
     let quantized = network[input(layer, 0)?].ty.dtype;
-    let narrow = matches!(quantized, DType::Int8 | DType::UInt8);
+    // Biases have 32 bits, and exporters write those that are equal once.
+    let narrow = matches!(quantized, DType::Int8 | DType::UInt8 | DType::Int32);
     let several = network.sole_user(tensor).is_none();
     (layer.op.name == "DequantizeLinear" && narrow && several).then(|| (layer.name.clone(), layer))
 }

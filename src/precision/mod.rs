@@ -3,7 +3,9 @@
 pub mod histogram;
 pub mod place;
 pub mod points;
+mod unfold;
 
 pub use histogram::{Histogram, Method};
 pub use place::{Ranges, place};
 pub use points::{Point, points};
+pub use unfold::unfold;

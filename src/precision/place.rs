@@ -265,7 +265,12 @@ mod tests {
     fn dtypes_that_weights_can_not_have_are_refused() {
         let (mut g, _) = graph();
         assert!(place(&mut g.network, None, DType::Int16, &HashSet::new()).is_err());
-        let refused = place(&mut g.network, Some(&Ranges::new()), DType::Float8E4M3FN, &HashSet::new());
+        let refused = place(
+            &mut g.network,
+            Some(&Ranges::new()),
+            DType::Float8E4M3FN,
+            &HashSet::new(),
+        );
         assert!(refused.unwrap_err().to_string().contains("without ranges"));
     }
 

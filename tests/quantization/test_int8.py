@@ -110,7 +110,7 @@ def test_without_data_the_weights_alone_have_8_bits(
     assert model.report()["arithmetic_per_dtype"]["float32 with int8 weights"] > 0.9
 
 
-def test_saved_and_refitted_engines_are_the_same(digits: Digits, path: Path, tmp_path: Path) -> None:
+def test_saved_engines_are_the_same(digits: Digits, path: Path, tmp_path: Path) -> None:
     backend = get_backend("cpu")
     model = backend.optimize_model(path, {"input": digits.test.shape}, "int8", calibration=digits.batches())
     model.save(tmp_path / "int8.engine")
@@ -146,3 +146,36 @@ def test_layers_that_are_kept_stay_in_floating_point(digits: Digits, path: Path)
     assert [producers.get(layer.inputs[1]) for layer in kept] == [None]
     others = [layer for layer in network.layers if layer.op == "Conv" and layer not in kept]
     assert all(producers.get(layer.inputs[1]) == "DequantizeLinear" for layer in others if layer.name != kept[0].name)
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_new_weights_are_quantized_anew(digits: Digits, path: Path, calibrated: bool) -> None:
+    backend = get_backend("cpu")
+    given = {"calibration": digits.batches()} if calibrated else {}
+    model = backend.optimize_model(path, {"input": digits.test.shape}, "int8", refittable=True, **given)
+    before = model(digits.test)
+    head = next(name for name in digits.module.state_dict() if name.endswith("weight") and name.startswith("4."))
+    weights = digits.module.state_dict()[head].numpy()
+    model.update_weights({head: -weights})
+    bias = digits.module.state_dict()[head.replace("weight", "bias")].numpy()
+    # Of a product without its bias the sign changes, and nothing else: the scales of activations are kept.
+    np.testing.assert_allclose(model(digits.test) - bias, bias - before, atol=1e-4)
+    model.update_weights({head: weights})
+    np.testing.assert_array_equal(model(digits.test), before)
+
+
+def test_fp8_keeps_the_weights_alone_in_8_bits_and_says_so(
+    digits: Digits, path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = get_backend("cpu")
+    with caplog.at_level(logging.WARNING, "neurenix"):
+        model = backend.optimize_model(path, {"input": digits.test.shape}, "fp8", calibration=digits.batches())
+    assert sum("computes in floats of 8 bits" in record.message for record in caplog.records) == 1
+    assert digits.errors(model(digits.test)) <= digits.errors(digits.scores()) + 2
+    report = model.report()
+    assert report["arithmetic_per_dtype"]["float32 with float8_e4m3fn weights"] > 0.9
+    assert any("fp8: the signal-to-noise ratio" in note for note in report["notes"])
+    model.save(tmp_path / "fp8.engine")
+    np.testing.assert_array_equal(backend.load(tmp_path / "fp8.engine")(digits.test), model(digits.test))
+    with pytest.raises(nx.UnsupportedError, match="computes in floats of 8 bits"):
+        backend.optimize_model(path, {"input": digits.test.shape}, "fp8", strict=True)

@@ -152,7 +152,7 @@ def test_an_argument_of_the_backend_is_no_option() -> None:
     [
         ("float16", "fp16"), ("half", "fp16"), ("FP16", "fp16"), (np.float16, "fp16"), ("torch.float16", "fp16"),
         ("FP32", "fp32"), ("float32", "fp32"), ("single", "fp32"), (np.dtype("f4"), "fp32"), ("bfloat16", "bf16"),
-        ("openvino", None), ("int4", None),
+        ("openvino", None), ("int4", "int8"), ("mxfp6", None),
     ],
 )  # fmt: skip
 def test_precisions_are_hinted_at_by_their_other_names(word: Any, meant: str | None) -> None:

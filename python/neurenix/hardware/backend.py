@@ -294,6 +294,7 @@ def _build_network(
     if wanted.precision not in QUANTIZED:
         return _native.Engine.build(network, profiles, options | {"samples": sample}), []
     from neurenix.quantization import apply
+    from neurenix.quantization.compare import Reference
 
     made, seen = apply.in_8_bits(network, wanted.precision, wanted.calibration, options)
     sample = sample or samples.in_order(seen, names)
@@ -301,7 +302,7 @@ def _build_network(
     if wanted.verify is False or not sample:
         return engine, []
     batches = [dict(zip(names, batch, strict=True)) for batch in sample]
-    return engine, apply.tell(wanted.precision, apply.losses(network, engine, batches, profiles, options))
+    return engine, apply.tell(wanted.precision, Reference(network, batches, profiles, options).losses(engine))
 
 
 def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int, ...]] | None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
-from neurenix import _native
 from neurenix._native import Network
 from neurenix.arrays import Array
 from neurenix.errors import UnsupportedError
 from neurenix.log import LOG
 from neurenix.quantization.calibrate import quantize_weights, quantized
 from neurenix.quantization.calibrators import calibrator
+from neurenix.quantization.compare import COMPARED
 
 #: Below this signal-to-noise ratio, in dB, results have little to do with those of float32.
 POOR = 10.0
-#: So many batches are compared.
-COMPARED = 2
 
 WITHOUT = (
     'precision="int8" without calibration: the weights alone have 8 bits, and products compute in floating point; '
@@ -74,50 +69,6 @@ def _fall_back(text: str, hint: str, options: Mapping[str, Any]) -> None:
     if options["strict"]:
         raise UnsupportedError(text, hint=hint)
     LOG.warning("%s", text)
-
-
-def losses(
-    network: Network,
-    engine: _native.Engine,
-    batches: Sequence[Mapping[str, Array]],
-    profiles: Sequence[Any],
-    options: Mapping[str, Any],
-) -> dict[str, float]:
-    """The signal-to-noise ratio of each floating-point output in dB, against the network in float32 on the same
-    batches."""
-    plain = {"verify": False, "optimization_level": 0, "compute": "float32", "tf32": False, "refittable": False}
-    settings = {name: value for name, value in options.items() if name != "samples"} | plain
-    exact = _native.Engine.build(network, list(profiles), settings)
-    signal: dict[str, float] = {}
-    noise: dict[str, float] = {}
-    for batch in batches[:COMPARED]:
-        fitting = _fitting(batch, engine)
-        want, got = exact.run(fitting), engine.run(fitting)
-        for name, array in want.items():
-            if np.asarray(array).dtype.kind in "iub":
-                continue
-            wide = np.asarray(array, np.float64)
-            signal[name] = signal.get(name, 0.0) + float(np.sum(wide**2))
-            noise[name] = noise.get(name, 0.0) + float(np.sum((np.asarray(got[name], np.float64) - wide) ** 2))
-    return {name: _decibels(signal[name], noise[name]) for name in signal}
-
-
-def _fitting(batch: Mapping[str, Array], engine: _native.Engine) -> dict[str, Array]:
-    """A batch whose first dimensions lie in the first profile: cut, or with the first samples again."""
-    ranges = {name: (least, most) for name, (least, _, most) in dict(engine.profiles[0]).items()}
-    fitting = dict(batch)
-    for name, _, shape in engine.inputs:
-        if shape and isinstance(shape[0], str) and shape[0].strip("'") in ranges:
-            least, most = ranges[shape[0].strip("'")]
-            count = min(max(len(fitting[name]), least), most)
-            fitting[name] = np.resize(fitting[name], (count, *fitting[name].shape[1:]))
-    return fitting
-
-
-def _decibels(signal: float, noise: float) -> float:
-    if not math.isfinite(noise) or signal == 0.0:
-        return -math.inf if noise else math.inf
-    return math.inf if noise == 0.0 else 10 * math.log10(signal / noise)
 
 
 def tell(precision: str, found: Mapping[str, float]) -> list[str]:

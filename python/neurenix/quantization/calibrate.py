@@ -54,7 +54,7 @@ def quantize_weights(
     """
     full = network.in_full(refittable)
     _check_kept(full, keep)
-    return full.quantized(None, list(keep), dtype)
+    return full.quantized(None, list(keep), dtype, refittable)
 
 
 def quantized(
@@ -64,7 +64,8 @@ def quantized(
     keep: Sequence[str] = (),
 ) -> Network:
     """As `calibrate`, by native options."""
-    full = network.in_full(bool(options["refittable"]))
+    refittable = bool(options["refittable"])
+    full = network.in_full(refittable)
     _check_kept(full, keep)
     points = full.quantization_points(list(keep))
     if not points:
@@ -72,7 +73,7 @@ def quantized(
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
     run, jobs = _probe(full, points, options)
     ranges = given.ranges({name: STEPS[unsigned] for _, name, unsigned in points}, inputs, run, jobs)
-    return full.quantized(ranges, list(keep))
+    return full.quantized(ranges, list(keep), "int8", refittable)
 
 
 def _check_kept(network: Network, keep: Sequence[str]) -> None:

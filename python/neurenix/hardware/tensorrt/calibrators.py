@@ -73,7 +73,7 @@ class FixedRanges(Calibrator):
         super().__init__()
         self._known = dict(known)
 
-    def ranges(self, levels: dict[str, int], inputs: Any, run: Any) -> dict[str, float]:
+    def ranges(self, levels: dict[str, int], inputs: Any, run: Any, jobs: int = 1) -> dict[str, float]:
         """Those of these tensors. Raises `InvalidArgumentError`, which names those without one."""
         missing = [name for name in levels if name not in self._known]
         if missing:
