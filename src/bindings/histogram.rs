@@ -6,8 +6,8 @@ use crate::network::dtype::DType;
 use crate::precision::{self, Method};
 use pyo3::prelude::*;
 
-/// How often magnitudes come in a tensor: 2048 bins over a range that doubles. What it holds does not depend on how the numbers were
-/// batched.
+/// How often magnitudes come in a tensor: 2048 bins over a range that doubles. What it holds does not depend on how the
+/// numbers were batched.
 #[pyclass(module = "neurenix")]
 #[derive(Default)]
 pub struct Histogram {
@@ -39,7 +39,8 @@ impl Histogram {
         Ok(calls::interruptible(py, count)?)
     }
 
-    /// The magnitude that the outermost of `levels` steps had better stand for, by "entropy", "minmax", "percentile" or "mse".
+    /// The magnitude that the outermost of `levels` steps had better stand for, by "entropy", "minmax", "percentile" or
+    /// "mse".
     #[pyo3(signature = (method, levels, percentile = 99.99))]
     fn range(&self, method: &str, levels: usize, percentile: f64) -> PyResult<f32> {
         let method = match method {

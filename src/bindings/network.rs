@@ -305,8 +305,8 @@ impl Network {
         Ok(Self { inner })
     }
 
-    /// Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration caches and
-    /// whether it is never negative. Layers that `keep` names, and what else takes no part, are left out.
+    /// Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration
+    /// caches and whether it is never negative. Layers that `keep` names, and what else takes no part, are left out.
     #[pyo3(signature = (keep = vec![]))]
     fn quantization_points(slf: &Bound<'_, Self>, keep: Vec<String>) -> PyResult<Vec<(Py<Tensor>, String, bool)>> {
         let points = precision::points(&slf.try_borrow()?.inner, &keep.into_iter().collect())?;
@@ -314,9 +314,9 @@ impl Network {
         points.into_iter().map(wrap).collect()
     }
 
-    /// A copy of a network of `in_full` with Quantize and Dequantize layers: weights as `weights` ("int8" or "float8_e4m3fn") with a
-    /// scale for each channel; and, with `ranges` (by name, the greatest magnitude), what `quantization_points` finds. With `refittable`,
-    /// scales of weights stay layers on the original weights.
+    /// A copy of a network of `in_full` with Quantize and Dequantize layers: weights as `weights` ("int8" or
+    /// "float8_e4m3fn") with a scale for each channel; and, with `ranges` (by name, the greatest magnitude), what
+    /// `quantization_points` finds. With `refittable`, scales of weights stay layers on the original weights.
     #[pyo3(signature = (ranges = None, keep = vec![], weights = "int8", refittable = false))]
     fn quantized(
         &self,

@@ -17,7 +17,7 @@ TENSORRT = b"TRT-8601-EntropyCalibration2\ninput: 3c010a14\n/conv1/Conv_output_0
 def test_tensorrts_text_is_read_and_written() -> None:
     cache = CalibrationCache.of_bytes(TENSORRT)
     assert cache.method == "EntropyCalibration2"
-    assert cache.scales["input"] == struct.unpack(">f", bytes.fromhex("3c010a14"))[0] == pytest.approx(1 / 127, rel=1e-3)
+    assert cache.scales["input"] == struct.unpack(">f", bytes.fromhex("3c010a14"))[0]
     assert cache.ranges["input"] == pytest.approx(1.0, rel=1e-3) and cache.ranges["Output"] == 0.0
     assert CalibrationCache.of_bytes(cache.to_bytes()) == cache
     assert cache.to_bytes().splitlines()[1] == b"input: 3c010a14"

@@ -68,7 +68,7 @@ def test_static(plain: tuple[Digits, Path], tmp_path: Path, form: str, types: tu
     kind = quantization.QuantType
     if form == "QOperator":
         # It wants to know the type of each tensor.
-        onnx.save(onnx.shape_inference.infer_shapes(onnx.load(source)), tmp_path / "typed.onnx")
+        quantization.quant_pre_process(source, tmp_path / "typed.onnx", skip_symbolic_shape=True)
         source = tmp_path / "typed.onnx"
     quantization.quantize_static(
         source, path, Reader(digits.batches()), quant_format=getattr(quantization.QuantFormat, form),

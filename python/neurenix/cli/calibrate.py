@@ -14,6 +14,16 @@ from neurenix.quantization.cache import METHODS
 from neurenix.quantization.calibrators import Calibrator
 
 
+class Keeping(Calibrator):
+    """A calibrator that keeps its cache."""
+
+    kept: CalibrationCache | None = None
+
+    def write_calibration_cache(self, cache: bytes) -> None:
+        """Keeps it."""
+        self.kept = CalibrationCache.of_bytes(cache)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_model(parser)
@@ -35,14 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
     if target.exists() and target.resolve() in (Path(arguments.model).resolve(), Path(arguments.data).resolve()):
         raise InvalidArgumentError("the cache would replace what it is made of", hint="give --output another name")
     source = load_model(arguments.model, arguments.ckpt, arguments.config)
-    calibrator = Calibrator(arguments.data, limit=arguments.samples)
+    calibrator = Keeping(arguments.data, limit=arguments.samples)
     calibrator.method = arguments.method
-    kept: list[bytes] = []
-    calibrator.write_calibration_cache = kept.append  # type: ignore[method-assign]
     calibrate(source, calibrator, given_shapes(arguments), threads=arguments.threads)
-    if not kept:
+    if calibrator.kept is None:
         raise InvalidArgumentError("the model has no convolution or product with constant weights to quantize")
-    cache = CalibrationCache.of_bytes(kept[0])
+    cache = calibrator.kept
     cache.write(target)
     content: dict[str, Any] = {
         "model": arguments.model,

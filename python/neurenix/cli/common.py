@@ -30,7 +30,7 @@ ATTAINED = {
 ANY_SIZE = 2**31 - 1
 
 #: How far outputs may be from the original's, relative to their greatest value.
-BUDGETS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 1e-1, "int8": 2e-1, "fp8": 2e-1}
+BUDGETS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 1e-1, "int8": 2e-1, "fp8": 2e-1, "mixed": 2e-1}
 
 
 def count(text: str) -> int:
@@ -202,10 +202,13 @@ def _of_precision(model: OptimizedModel, asked: str) -> OptimizedModel:
 
 def attained(model: OptimizedModel, precision: str) -> bool:
     """Whether some layer computes in what was asked for, or has such weights."""
+    # A mix of precisions may be float32 alone.
+    if precision in ("fp32", "mixed"):
+        return True
     shares = model.report()["layers_per_dtype"]
     wanted = ATTAINED[precision]
     stored = any(name.endswith(f" with {wanted} weights") for name in shares)
-    return precision == "fp32" or stored or shares.get(wanted, 0) > 0
+    return stored or shares.get(wanted, 0) > 0
 
 
 def inputs_for(arguments: argparse.Namespace, model: OptimizedModel) -> Arrays:

@@ -31,7 +31,7 @@ from neurenix.cli.models import add_model, input_ports, is_engine, load_model, l
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import OF_WEIGHTS, PRECISIONS, PRECISIONS_LATER, QUANTIZED, check, computed
+from neurenix.hardware.options import ANYWHERE, PRECISIONS, QUANTIZED, check, computed
 from neurenix.importers.files import check_engine_name
 from neurenix.shapes import Shape
 
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision", metavar="NAME",
-        help=f"of float32 layers: {', '.join([*PRECISIONS, *QUANTIZED, *PRECISIONS_LATER])}. Without it {PRECISION}, or "
+        help=f"of float32 layers: {', '.join([*PRECISIONS, *QUANTIZED])}. Without it {PRECISION}, or "
         "float32 where this machine has no such arithmetic; what is asked for and can't be had is an error",
     )  # fmt: skip
     parser.add_argument("--workspace-size", type=float, default=4.0, metavar="GB", help="of a GPU's kernels (4)")
@@ -75,10 +75,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration-data",
         metavar="DIR",
-        help="for int8: a folder of images, .npy or .npz (DIR may be one such file)",
+        help="for int8 and mixed: a folder of images, .npy or .npz (DIR may be one such file)",
     )
     parser.add_argument(
         "--num-calibration-samples", type=count, metavar="N", help="how many files of it are read at most"
+    )
+    parser.add_argument(
+        "--accuracy-budget",
+        type=float,
+        metavar="DB",
+        help="for mixed: the least signal-to-noise ratio (30)",
     )
     parser.add_argument("--benchmark", action="store_true", help="measure the engine")
     parser.add_argument("--benchmark-iterations", type=count, default=100, metavar="N", help="timed calls (100)")
@@ -140,12 +146,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _calibration(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What int8 is calibrated on."""
-    if arguments.calibration_data is None:
-        return {}
-    from neurenix.quantization import EntropyCalibrator
+    """What int8 is calibrated on, and what a mix may lose."""
+    given: dict[str, Any] = {}
+    if arguments.accuracy_budget is not None:
+        given["accuracy_budget"] = arguments.accuracy_budget
+    if arguments.calibration_data is not None:
+        from neurenix.quantization import EntropyCalibrator
 
-    return {"calibration": EntropyCalibrator(arguments.calibration_data, limit=arguments.num_calibration_samples)}
+        given["calibration"] = EntropyCalibrator(arguments.calibration_data, limit=arguments.num_calibration_samples)
+    return given
 
 
 def _source(arguments: argparse.Namespace) -> Any:
@@ -177,7 +186,7 @@ def _precision(arguments: argparse.Namespace) -> str:
     providers = get_backend(arguments.backend).native_options(**build_options(arguments))["providers"]
     found = {precision for provider in providers for precision in computed(provider)}
     asked = arguments.precision
-    if asked and asked not in {*found, *OF_WEIGHTS}:
+    if asked and asked not in {*found, *ANYWHERE}:
         raise _unattained(asked, f"{', '.join(providers)} has no arithmetic for it here", found)
     return asked or (PRECISION if PRECISION in found else "fp32")
 

@@ -145,9 +145,10 @@ class Backend:
         `neurenix.nn.Module` or `neurenix.Network`. `input_shapes`: `{"input": (1, 3, 224, 224)}`, for a range a
         `Shape(min=, opt=, max=)` or three tuples per input, a list of such dicts for several profiles; a model with
         one input takes a shape alone; models that know their shapes need none. `precision`: "fp32" (strict), "tf32",
-        "bf16", "fp16", "int8" (by `calibration=`), "fp8" (of the weights). `input_values`: what is always given for
-        some inputs of an ONNX model, such as axes and sizes; they become constants, and are no inputs any more.
-        `dry_run=True` gives a table in place of a model, as the method `dry_run` does. `options`: see `neurenix.hardware.options.Options`.
+        "bf16", "fp16", "int8" (by `calibration=`), "fp8" (of the weights), "mixed". `input_values`: what is always
+        given for some inputs of an ONNX model, such as axes and sizes; they become constants, and are no inputs any
+        more. `dry_run=True` gives a table in place of a model, as the method `dry_run` does. `options`: see
+        `neurenix.hardware.options.Options`.
 
         Raises `InvalidArgumentError` for unknown options (with the nearest name) and values, `UnsupportedError` with
         the layers that nothing here can run, `ShapeError` for shapes that do not fit, `DeviceError` when no provider
@@ -198,10 +199,7 @@ class Backend:
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
         native = wanted.native(chosen, self.device)
         _warm_up(native)
-        if wanted.calibration is not None and wanted.precision not in QUANTIZED:
-            raise InvalidArgumentError(
-                "`calibration` is for a precision of 8 bits", expected='precision="int8"', got=repr(wanted.precision)
-            )
+        _check_precision(wanted)
         engine, notes = _build(model, shapes, dict(values or {}), native, wanted)
         return OptimizedModel(engine, wanted.precision, refused, native, notes)
 
@@ -283,6 +281,21 @@ def _build(
         return built
 
 
+def _check_precision(wanted: Options) -> None:
+    """Raises `InvalidArgumentError` for options of a precision that is not asked for."""
+    for name, value, able in (
+        ("calibration", wanted.calibration, QUANTIZED),
+        ("accuracy_budget", wanted.accuracy_budget, ("mixed",)),
+        ("metric", wanted.metric, ("mixed",)),
+    ):
+        if value is not None and wanted.precision not in able:
+            raise InvalidArgumentError(
+                f"`{name}` is for other precisions",
+                expected=" or ".join(f'precision="{word}"' for word in able),
+                got=repr(wanted.precision),
+            )
+
+
 def _build_network(
     network: Network, input_shapes: Any, options: dict[str, Any], wanted: Options
 ) -> tuple[_native.Engine, list[str]]:
@@ -296,6 +309,11 @@ def _build_network(
     from neurenix.quantization import apply
     from neurenix.quantization.compare import Reference
 
+    if wanted.precision == "mixed":
+        from neurenix.quantization.mixed import mixed
+
+        given_batches = [dict(zip(names, batch, strict=True)) for batch in sample]
+        return mixed(network, wanted, given_batches, profiles, options)
     made, seen = apply.in_8_bits(network, wanted.precision, wanted.calibration, options)
     sample = sample or samples.in_order(seen, names)
     engine = _native.Engine.build(made, profiles, options | {"samples": sample})

@@ -10,6 +10,7 @@ from neurenix.quantization.calibrators import (
     MSECalibrator,
     PercentileCalibrator,
 )
+from neurenix.quantization.sensitivity import LayerLoss, sensitivity
 from neurenix.quantization.to_onnx import to_onnx
 
 __all__ = [
@@ -17,10 +18,12 @@ __all__ = [
     "Calibrator",
     "DataLoaderCalibrator",
     "EntropyCalibrator",
+    "LayerLoss",
     "MSECalibrator",
     "MinMaxCalibrator",
     "PercentileCalibrator",
     "calibrate",
     "quantize_weights",
+    "sensitivity",
     "to_onnx",
 ]

@@ -29,10 +29,8 @@ def calibrate(
 
     `model`: as `optimize_model` takes it. `data`: a `Calibrator`, or batches, from which ranges follow by `method`:
     "entropy", "minmax", "percentile" (99.99) or "mse". `keep`: names of layers, or of nodes of the source model,
-    that stay
-    in floating point. Weights are int8 with a scale for each channel. What comes out is optimised like any other
-    network:
-    `nx.optimize(network)`.
+    that stay in floating point. Weights are int8 with a scale for each channel. What comes out is optimised like any
+    other network: `nx.optimize(network)`.
 
     Raises `InvalidArgumentError` where there is no batch or `keep` names no layer, and as the importers do.
     """
@@ -64,16 +62,22 @@ def quantized(
     keep: Sequence[str] = (),
 ) -> Network:
     """As `calibrate`, by native options."""
-    refittable = bool(options["refittable"])
-    full = network.in_full(refittable)
+    full, ranges = found_ranges(network, given, options, keep)
+    return full.quantized(ranges, list(keep), "int8", bool(options["refittable"])) if ranges else full
+
+
+def found_ranges(
+    network: Network, given: Calibrator, options: Mapping[str, Any], keep: Sequence[str] = ()
+) -> tuple[Network, dict[str, float]]:
+    """The network as quantization is placed in it, and the magnitude of each tensor to quantize."""
+    full = network.in_full(bool(options["refittable"]))
     _check_kept(full, keep)
     points = full.quantization_points(list(keep))
     if not points:
-        return full
+        return full, {}
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
     run, jobs = _probe(full, points, options)
-    ranges = given.ranges({name: STEPS[unsigned] for _, name, unsigned in points}, inputs, run, jobs)
-    return full.quantized(ranges, list(keep), "int8", refittable)
+    return full, given.ranges({name: STEPS[unsigned] for _, name, unsigned in points}, inputs, run, jobs)
 
 
 def _check_kept(network: Network, keep: Sequence[str]) -> None:

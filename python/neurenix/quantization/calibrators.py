@@ -33,9 +33,8 @@ class Calibrator:
     """Finds the ranges of tensors on batches, in one pass: histograms of 2048 bins whose range doubles.
 
     `batches`: as `neurenix.quantization.data.batches` takes them. `cache_file`: where the ranges are kept, in
-    TensorRT's
-    text; where it is there and holds every tensor, no batch is read. `progress`: told of each batch. `limit`: how many
-    batches are read at most.
+    TensorRT's text; where it is there and holds every tensor, no batch is read. `progress`: told of each batch.
+    `limit`: how many batches are read at most.
 
     The same batches give the same bytes of the cache, whatever the number of threads: each batch is run by one thread,
     by kernels that rules choose, several batches beside each other. Batches that are cut otherwise may give numbers
@@ -87,8 +86,8 @@ class Calibrator:
     def ranges(self, levels: dict[str, int], inputs: Sequence[Port], run: Run, jobs: int = 1) -> dict[str, float]:
         """The magnitude of each tensor of `levels`, which says of how many steps its range consists.
 
-        `run` gives the tensors of a batch by name, for at most `jobs` batches beside each other. Raises `InvalidArgumentError` where there is no batch, and
-        `FormatError` for a damaged cache.
+        `run` gives the tensors of a batch by name, for at most `jobs` batches beside each other. Raises
+        `InvalidArgumentError` where there is no batch, and `FormatError` for a damaged cache.
         """
         cached = self.read_calibration_cache()
         if cached is not None:

@@ -25,11 +25,10 @@ Port = tuple[str, Sequence[int | str]]
 def batches(source: Any, inputs: Sequence[Port]) -> Iterator[dict[str, Array]]:
     """Each batch as arrays by the names of the inputs.
 
-    `source`: a batch (an array, a dict of arrays by name, a tuple in the order of the inputs), an iterable of
-    batches (a
-    DataLoader, whose labels behind the inputs are left out, too), or a path: an `.npz` with an array for each input, an
-    `.npy`, or a folder of such or of images, which are scaled to the input [N, 3, H, W] and normalised as ImageNet's
-    are.
+    `source`: a batch (an array, a dict of arrays by name, a tuple in the order of the inputs), an iterable of batches
+    (a DataLoader, whose labels behind the inputs are left out, too), or a path: an `.npz` with an array for each
+    input, an `.npy`, or a folder of such or of images, which are scaled to the input [N, 3, H, W] and normalised as
+    ImageNet's are.
 
     Raises `InvalidArgumentError` for what holds no batch, `FileError` for paths that can't be read.
     """
@@ -111,6 +110,6 @@ def _image(file: Path, inputs: Sequence[Port]) -> Array:
         image = pillow.open(file).convert("RGB").resize((width, height))
     except OSError as error:
         raise FileError("an image to calibrate on can't be read", got=f"{file}: {error}") from error
-    pixels = (np.asarray(image, np.float32) / 255 - np.float32(MEAN)) / np.float32(DEVIATION)
+    pixels = (np.asarray(image, np.float32) / 255 - np.array(MEAN, np.float32)) / np.array(DEVIATION, np.float32)
     batch: Array = np.ascontiguousarray(pixels.transpose(2, 0, 1)[None].astype(np.float32))
     return np.repeat(batch, images[0][0], 0) if isinstance(images[0][0], int) else batch

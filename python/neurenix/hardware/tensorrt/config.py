@@ -14,14 +14,14 @@ from neurenix.hardware.tensorrt.interfaces import IProgressMonitor
 from neurenix.hardware.tensorrt.profile import IOptimizationProfile
 from neurenix.hardware.tensorrt.scoped import Scoped
 from neurenix.hardware.tensorrt.timing_cache import ITimingCache
-from neurenix.quantization.calibrators import calibrator
+from neurenix.quantization.calibrators import Calibrator
 
 #: Switches that ask for what is not there, and why.
 REFUSED = {
     BuilderFlag.SAFETY_SCOPE: "there is no restricted runtime",
-    BuilderFlag.FP8: "quantisation is not there yet; networks with Quantize and Dequantize layers need no flag",
-    BuilderFlag.INT4: "quantisation is not there yet; networks with Quantize and Dequantize layers need no flag",
-    BuilderFlag.FP4: "quantisation is not there yet; networks with Quantize and Dequantize layers need no flag",
+    BuilderFlag.FP8: "nothing computes in it yet; networks with Quantize and Dequantize layers need no flag",
+    BuilderFlag.INT4: "nothing computes in it yet; networks with Quantize and Dequantize layers need no flag",
+    BuilderFlag.FP4: "nothing computes in it yet; networks with Quantize and Dequantize layers need no flag",
     BuilderFlag.STRIP_PLAN: "an engine file holds its weights",
     BuilderFlag.WEIGHT_STREAMING: "weights stay where they run",
     BuilderFlag.ERROR_ON_TIMING_CACHE_MISS: "what is not in the cache is measured",
@@ -104,7 +104,11 @@ class IBuilderConfig(Scoped):
         if isinstance(first, Word) and not isinstance(value, type(first)):
             raise InvalidArgumentError(f"{name} is no {type(first).__name__}", got=repr(value))
         if name == "int8_calibrator" and value is not None:
-            calibrator(value)
+            if not (isinstance(value, Calibrator) or hasattr(value, "get_batch")):
+                raise InvalidArgumentError(
+                    "this is no calibrator", expected="a trt.IInt8Calibrator or trt.EntropyCalibrator, ...",
+                    got=type(value).__name__,
+                )  # fmt: skip
         if name == "progress_monitor" and not isinstance(value, IProgressMonitor | None):
             raise InvalidArgumentError("a progress monitor is derived from trt.IProgressMonitor", got=repr(value))
         self._plain[name] = value
@@ -141,7 +145,8 @@ class IBuilderConfig(Scoped):
         FP16, BF16 and TF32 let float32 layers compute in it. None is on before, TF32 neither: float32 stays float32
         until something else is asked for. FP16 comes before BF16, and that before TF32, where several are on. REFIT and
         its kin keep the original weights, so that a `Refitter` replaces them. INT8 wants a network with Quantize and
-        Dequantize layers: the build says so. DISABLE_TIMING_CACHE measures everything. The others permit what is never
+        Dequantize layers, a calibrator, or ranges of tensors; otherwise the weights alone have 8 bits, with a warning.
+        DISABLE_TIMING_CACHE measures everything. The others permit what is never
         done, or ask for what is always so.
 
         Raises `UnsupportedError`, with the reason, for what is not there.
