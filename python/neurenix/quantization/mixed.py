@@ -11,11 +11,11 @@ from neurenix import _native
 from neurenix._native import Network
 from neurenix.errors import InvalidArgumentError
 from neurenix.log import LOG
-from neurenix.quantization import sensitivity
 from neurenix.quantization.apply import is_explicit
 from neurenix.quantization.calibrate import found_ranges
 from neurenix.quantization.calibrators import calibrator
 from neurenix.quantization.compare import Batch, Reference, untimed
+from neurenix.quantization.sensitivity import least, losses
 
 if TYPE_CHECKING:
     from neurenix.hardware.options import Options
@@ -44,7 +44,7 @@ class Judge:
     def score(self, engine: _native.Engine) -> float:
         """The signal-to-noise ratio, or the metric."""
         if self._metric is None:
-            return sensitivity.least(self.reference, engine)
+            return least(self.reference, engine)
         return float(self._metric(engine.run))
 
     def accepts(self, score: float) -> bool:
@@ -122,7 +122,7 @@ def _with_8_bits(
     if not ranges:
         return []
     reference = judge.reference
-    order = [loss.layer for loss in sensitivity.losses(full, ranges, reference, profiles, options)]
+    order = [loss.layer for loss in losses(full, ranges, reference, profiles, options)]
     low, high = 0, len(order)
     while low < high:
         kept = (low + high) // 2
