@@ -27,12 +27,12 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     let mut patch = Patch::new(network);
     let mut inputs = layer.inputs.clone();
     let mut found = false;
-    for at in 0..inputs.len() {
+    for (at, slot) in inputs.iter_mut().enumerate() {
         let Some((name, shared)) = input(layer, at).and_then(|tensor| shared(network, tensor)) else {
             continue;
         };
         // The last reader keeps the layer that is there.
-        inputs[at] = Some(patch.add_named(&name, shared.op, shared.attrs.clone(), &shared.inputs)?[0]);
+        *slot = Some(patch.add_named(&name, shared.op, shared.attrs.clone(), &shared.inputs)?[0]);
         found = true;
     }
     rule_if!(found);

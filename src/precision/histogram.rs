@@ -234,10 +234,10 @@ fn divergence(counts: &[f64], sums: &[f64], filled: &[usize], end: usize, levels
             continue;
         }
         let spread = (sums[to] - sums[from]) / bins as f64 / total;
-        for at in from..to {
+        for (at, &count) in counts.iter().enumerate().take(to).skip(from) {
             let last = if at + 1 == end { outliers } else { 0.0 };
-            let share = (counts[at] + last) / total;
-            if counts[at] > 0.0 {
+            let share = (count + last) / total;
+            if count > 0.0 {
                 covered += share;
                 sum += share * (share / spread).ln();
             }

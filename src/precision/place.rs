@@ -111,13 +111,12 @@ fn rewritten(
         let (weights, scale) = in_8_bits(&mut patch, &layer.name, inputs[1], axis, dtype)?;
         inputs[1] = Some(weights);
         let conv = layer.op.name == "Conv";
-        if let (true, Some(bias), Some((_, x))) = (conv, inputs.get(2).copied().flatten(), quantized.get(&(id, 0))) {
-            if network[bias]
+        if let (true, Some(bias), Some((_, x))) = (conv, inputs.get(2).copied().flatten(), quantized.get(&(id, 0)))
+            && network[bias]
                 .constant()
                 .is_some_and(|array| array.dtype() == DType::Float32)
-            {
-                inputs[2] = Some(in_32_bits(&mut patch, &layer.name, bias, scale, *x)?);
-            }
+        {
+            inputs[2] = Some(in_32_bits(&mut patch, &layer.name, bias, scale, *x)?);
         }
     }
     let new = patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?;

@@ -119,6 +119,7 @@ fn codes_avx2(x: &[f32], scale: f32, zero: f32, y: &mut [u8]) {
 }
 
 #[inline(always)]
+#[expect(clippy::manual_clamp, reason = "clamp keeps NaN")]
 fn codes(x: &[f32], scale: f32, zero: f32, y: &mut [u8]) {
     for (code, &value) in y.iter_mut().zip(x) {
         let number = ((value / scale).round_ties_even() + zero).max(0.0).min(255.0);
