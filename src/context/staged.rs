@@ -2,18 +2,16 @@
 
 use crate::context::{ExecutionContext, LayerTime};
 use crate::engine::Engine;
-use crate::engine::stages::{End, Stage};
+use crate::engine::stages::{End, Stage, Walk, walk};
 use crate::error::{Error, Result};
-use crate::interrupt;
-use crate::network::Layer;
 use crate::network::array::Array;
-use crate::network::body;
 use crate::network::op::Runner;
 use crate::network::reference::State;
 use crate::runtime::context_memory::ContextMemory;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The contexts of all stages.
 pub struct StagedContext {
@@ -29,12 +27,16 @@ struct StageContext {
 /// The contexts of the networks that a layer holds, by attribute.
 struct Bodies(BTreeMap<String, RefCell<ExecutionContext>>);
 
-impl Runner for Bodies {
+impl Runner for &Bodies {
     fn run(&self, attr: &str, inputs: &[Array]) -> Result<Vec<Array>> {
         let context = self.0.get(attr).and_then(|context| context.try_borrow_mut().ok());
-        let mut context = context.ok_or_else(|| Error::internal(format!("the network {attr:?} has no engine")))?;
+        let mut context = context.ok_or_else(|| no_engine(attr))?;
         context.evaluate(inputs)
     }
+}
+
+fn no_engine(attr: &str) -> Error {
+    Error::internal(format!("the network {attr:?} has no engine"))
 }
 
 impl StagedContext {
@@ -59,49 +61,42 @@ impl StagedContext {
     ///
     /// # Errors
     /// If a stage does, or a size does not fit; names the layer.
-    pub fn run(
-        &mut self,
-        engine: &Engine,
-        inputs: &[Array],
-        mut times: Option<&mut Vec<LayerTime>>,
-    ) -> Result<Vec<Array>> {
-        let mut state = State::new(&engine.network, inputs)?;
-        for (stage, contexts) in engine.stages.iter().zip(&mut self.stages) {
-            interrupt::poll()?;
-            if let Some(context) = &mut contexts.own {
-                let feeds = stage.feeds.iter().map(|&t| state.value_of(t));
-                let feeds = feeds.chain([sizes(stage, &state)]).collect::<Result<Vec<_>>>()?;
-                let outputs = context.call(&feeds, times.as_deref_mut())?;
-                state.values.extend(stage.gives.iter().copied().zip(outputs));
-            }
-            for (end, bodies) in stage.ends.iter().zip(&contexts.ends) {
-                let start = Instant::now();
-                if end.runs {
-                    state.evaluate(end.layer, Some(bodies))?;
-                } else {
-                    state.measure(end.layer)?;
-                }
-                if let Some(times) = times.as_deref_mut() {
-                    times.push(time_of(&engine.network[end.layer], end, start));
-                }
-            }
-        }
-        let outputs = engine.network.outputs().iter();
-        outputs.map(|output| state.value_of(output.tensor)).collect()
+    pub fn run(&mut self, engine: &Engine, inputs: &[Array], times: Option<&mut Vec<LayerTime>>) -> Result<Vec<Array>> {
+        let mut call = Call {
+            engine,
+            stages: &mut self.stages,
+            times,
+        };
+        walk(&engine.network, &engine.stages, inputs, &mut call)?.outputs()
     }
 }
 
-fn time_of(layer: &Layer, end: &End, start: Instant) -> LayerTime {
-    let what = if end.runs { "between stages" } else { "its sizes" };
-    LayerTime {
-        layers: format!("{} ({})", layer.name, layer.op.name),
-        implementation: what.into(),
-        nanoseconds: start.elapsed().as_nanos() as u64,
-    }
+struct Call<'c> {
+    engine: &'c Engine,
+    stages: &'c mut [StageContext],
+    times: Option<&'c mut Vec<LayerTime>>,
 }
 
-/// The array that tells a stage the sizes that it knows.
-fn sizes(stage: &Stage, state: &State) -> Result<Array> {
-    let size = |symbol| state.binding.get(symbol).copied().unwrap_or_default();
-    body::sizes(&stage.symbols.iter().map(size).collect::<Vec<_>>())
+impl Walk for Call<'_> {
+    fn run(&mut self, stage: usize, _: &Arc<Engine>, feeds: &[Array]) -> Result<Vec<Array>> {
+        let context = self.stages[stage].own.as_mut().ok_or_else(|| no_engine("of a stage"))?;
+        context.call(feeds, self.times.as_deref_mut())
+    }
+
+    fn bodies<'a>(&'a self, stage: usize, end: usize) -> Box<dyn Runner + 'a> {
+        Box::new(&self.stages[stage].ends[end])
+    }
+
+    fn ended(&mut self, stage: usize, end: usize, _: &State, took: Duration) {
+        let Some(times) = self.times.as_deref_mut() else {
+            return;
+        };
+        let end = &self.engine.stages[stage].ends[end];
+        let layer = &self.engine.network[end.layer];
+        times.push(LayerTime {
+            layers: format!("{} ({})", layer.name, layer.op.name),
+            implementation: if end.runs { "between stages" } else { "its sizes" }.into(),
+            nanoseconds: took.as_nanos() as u64,
+        });
+    }
 }

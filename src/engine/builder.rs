@@ -97,6 +97,7 @@ fn compile(
             config: &config,
             providers,
             cache,
+            around: None,
         };
         engine = checks.checked(engine)?;
     }
@@ -217,7 +218,7 @@ fn held_to_ours(
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
-    match Exact::of((*engine.network).clone(), &engine, 0, layered(providers))? {
+    match Exact::of((*engine.network).clone(), &engine, 0, layered(providers), None)? {
         Some(mut exact) => exact.settle(engine, precision, providers, cache),
         None => Ok(engine),
     }

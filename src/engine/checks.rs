@@ -2,6 +2,7 @@
 
 use crate::engine::builder::{Lowering, build_in, opt, pass_settings, simplified};
 use crate::engine::config::{BuilderConfig, Precision};
+use crate::engine::flow::Around;
 use crate::engine::lifting::Search;
 use crate::engine::trial::{Exact, another_family, keep_exclusions, layered};
 use crate::engine::verify::Departure;
@@ -25,6 +26,8 @@ pub(super) struct Checks<'c> {
     pub providers: &'c [Arc<dyn Provider>],
     /// Times that are known.
     pub cache: &'c TimingCache,
+    /// The network that it is a part of.
+    pub around: Option<Around>,
 }
 
 impl Checks<'_> {
@@ -88,7 +91,7 @@ impl Checks<'_> {
         let config = engine.config.untimed();
         let planned = |family: Vec<Arc<dyn Provider>>| {
             let network = simplified(probe.clone(), Precision::FLOAT32, &config, &family)?;
-            Exact::of(network, engine, at, family)
+            Exact::of(network, engine, at, family, self.around.clone())
         };
         match planned(another_family(engine, self.providers)) {
             Err(_) if engine.uses_devices() => planned(layered(self.providers)),

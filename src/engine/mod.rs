@@ -8,11 +8,13 @@ pub mod config;
 mod culprits;
 mod default_dims;
 pub mod every_form;
+mod flow;
 pub mod foreign;
 pub mod format;
 mod lifting;
 mod parts;
 mod refit;
+mod replay;
 pub mod report;
 mod samples;
 mod saved;
@@ -37,6 +39,12 @@ use std::sync::Arc;
 
 /// An optimisation profile: the least, expected and greatest value of each symbol.
 pub type Profile = Symbols;
+
+/// Whether the sizes of a call are among those of a profile.
+pub(crate) fn holds(profile: &Profile, binding: &Binding) -> bool {
+    let mut ranges = profile.iter();
+    ranges.all(|(name, range)| binding.get(name).is_none_or(|v| (range.min..=range.max).contains(v)))
+}
 
 /// One plan per profile, on shared, immutable kernels. Contexts run it.
 pub struct Engine {
@@ -85,13 +93,8 @@ impl Engine {
 
     /// The number of the plan for these values of the symbols: the first smallest that holds them, and whether one does.
     pub fn plan_for(&self, binding: &Binding) -> (usize, bool) {
-        let holds = |profile: &Profile| {
-            profile
-                .iter()
-                .all(|(name, range)| binding.get(name).is_none_or(|v| (range.min..=range.max).contains(v)))
-        };
         let spread = |profile: &Profile| profile.values().map(|r| (r.max - r.min) as f64).sum::<f64>();
-        let fitting = (0..self.plans.len()).filter(|&i| holds(&self.plans[i].profile));
+        let fitting = (0..self.plans.len()).filter(|&i| holds(&self.plans[i].profile, binding));
         match fitting.min_by(|&a, &b| spread(&self.plans[a].profile).total_cmp(&spread(&self.plans[b].profile))) {
             Some(plan) => (plan, true),
             None => (0, false),

@@ -7,12 +7,17 @@
 
 use crate::engine::{Engine, default_dims};
 use crate::error::Result;
+use crate::interrupt;
+use crate::network::array::Array;
+use crate::network::body;
 use crate::network::dim::{Dim, Symbols};
-use crate::network::op::is_counted;
+use crate::network::op::{Runner, is_counted};
 use crate::network::part::Part;
+use crate::network::reference::State;
 use crate::network::{LayerId, Network, Source, TensorId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// One stage of an engine.
 pub struct Stage {
@@ -45,6 +50,59 @@ pub struct End {
     pub runs: bool,
     /// What runs the networks that it holds, by attribute.
     pub bodies: BTreeMap<String, Arc<Engine>>,
+}
+
+/// How a call goes through stages.
+pub trait Walk {
+    /// Runs the network of a stage.
+    ///
+    /// # Errors
+    /// Those of running it.
+    fn run(&mut self, stage: usize, engine: &Arc<Engine>, feeds: &[Array]) -> Result<Vec<Array>>;
+
+    /// What runs the networks of a layer behind a stage.
+    fn bodies<'a>(&'a self, stage: usize, end: usize) -> Box<dyn Runner + 'a>;
+
+    /// What a layer behind a stage gives, where that is known already.
+    fn known(&self, _stage: usize, _end: usize) -> Option<Vec<Array>> {
+        None
+    }
+
+    /// Told that a layer behind a stage is done, and what that took.
+    fn ended(&mut self, _stage: usize, _end: usize, _state: &State, _took: Duration) {}
+}
+
+/// Runs stages one after another; gives the values of the whole network, those of its outputs among them.
+///
+/// # Errors
+/// If a stage does, or a size does not fit; names the layer.
+pub fn walk<'n>(network: &'n Network, stages: &[Stage], inputs: &[Array], walk: &mut dyn Walk) -> Result<State<'n>> {
+    let mut state = State::new(network, inputs)?;
+    for (at, stage) in stages.iter().enumerate() {
+        interrupt::poll()?;
+        if let Some(engine) = &stage.engine {
+            let feeds = stage.feeds.iter().map(|&t| state.value_of(t));
+            let feeds = feeds.chain([sizes(stage, &state)]).collect::<Result<Vec<_>>>()?;
+            let outputs = walk.run(at, engine, &feeds)?;
+            state.values.extend(stage.gives.iter().copied().zip(outputs));
+        }
+        for (number, end) in stage.ends.iter().enumerate() {
+            let start = Instant::now();
+            match (end.runs, walk.known(at, number)) {
+                (true, Some(outputs)) => state.take(end.layer, outputs),
+                (true, None) => state.evaluate(end.layer, Some(&*walk.bodies(at, number)))?,
+                (false, _) => state.measure(end.layer)?,
+            }
+            walk.ended(at, number, &state, start.elapsed());
+        }
+    }
+    Ok(state)
+}
+
+/// The array that tells a stage the sizes that it knows.
+fn sizes(stage: &Stage, state: &State) -> Result<Array> {
+    let size = |symbol| state.binding.get(symbol).copied().unwrap_or_default();
+    body::sizes(&stage.symbols.iter().map(size).collect::<Vec<_>>())
 }
 
 /// A stage that is not planned yet.

@@ -4,11 +4,13 @@ use crate::engine::builder::{build_in, precision};
 use crate::engine::built::Built;
 use crate::engine::checks::Checks;
 use crate::engine::config::{BuilderConfig, Precision};
+use crate::engine::flow::{self, Around, Flow, Limits, Unit};
 use crate::engine::stages::{self, Cut, Stage};
-use crate::engine::{Engine, default_dims};
-use crate::error::Result;
+use crate::engine::{Engine, default_dims, verify};
+use crate::error::{ErrorKind, Result};
 use crate::network::Network;
 use crate::network::body::Body;
+use crate::network::dtype::DType;
 use crate::plan::Provider;
 use crate::plan::timing::TimingCache;
 use std::collections::{BTreeMap, HashSet};
@@ -29,26 +31,48 @@ pub(super) fn staged(
     cache: &TimingCache,
 ) -> Result<Engine> {
     let (mut notes, mut config) = (vec![], config);
+    let precision = precision(&config, providers, &mut notes);
+    let flow = match flow::is_verified(&config, precision, providers) {
+        true => flow(&network, &cuts, &config, providers, &mut notes)?,
+        false => None,
+    };
     // They are arrays for the inputs of the whole network.
     config.samples.clear();
-    let precision = precision(&config, providers, &mut notes);
+    let on = |unit: Unit| {
+        let samples = flow.as_ref().map(|flow| flow.fed_to(&unit)).unwrap_or_default();
+        let around = flow.clone().map(|flow| Around { flow, unit });
+        (
+            BuilderConfig {
+                samples,
+                ..config.clone()
+            },
+            around,
+        )
+    };
     let mut passes = BTreeMap::<String, usize>::new();
     let mut stages = vec![];
-    for Cut {
-        network: part,
-        guessed,
-        mut stage,
-    } in cuts
+    for (
+        at,
+        Cut {
+            network: part,
+            guessed,
+            mut stage,
+        },
+    ) in cuts.into_iter().enumerate()
     {
         if let Some(mut part) = part {
             default_dims::choose(&mut part);
-            let part = build_guessed(part, guessed, precision, &config, providers, cache)?;
+            let (config, around) = on(Unit::Stage(at));
+            let mut part = build_guessed(part, guessed, precision, &config, around, providers, cache)?;
+            part.config.samples.clear();
             stage.engine = Some(Arc::new(part));
         }
-        for end in &mut stage.ends {
+        for (number, end) in stage.ends.iter_mut().enumerate() {
             let layer = &network[end.layer];
             for (attr, body) in layer.bodies() {
-                let body = body_engine(&network, body, &config, providers, cache).map_err(|e| e.layer(&layer.name))?;
+                let on = on(Unit::Body(at, number, attr.into()));
+                let mut body = body_engine(&network, body, on, providers, cache).map_err(|e| e.layer(&layer.name))?;
+                body.config.samples.clear();
                 end.bodies.insert(attr.into(), Arc::new(body));
             }
         }
@@ -65,6 +89,19 @@ pub(super) fn staged(
     let mut seen = HashSet::new();
     let parts = stages.iter().flat_map(Stage::engines).flat_map(|engine| &engine.notes);
     notes.extend(parts.filter(|note| seen.insert(note.as_str())).cloned());
+    if let Some(message) = departs(flow.as_deref(), &stages, precision)? {
+        let config = BuilderConfig {
+            compute: DType::Float32,
+            tf32: false,
+            ..config
+        };
+        let cuts = stages::cut(&network)?.unwrap_or_default();
+        let mut engine = staged(network, cuts, config, providers, cache)?;
+        engine
+            .notes
+            .insert(0, format!("{message}: every layer went back to float32"));
+        return Ok(engine);
+    }
     let built = Built::of(&config, providers);
     notes.push(format!(
         "sizes or control flow depend on data ({}{}): planned in {} stages, with copies between them, and optimised for \
@@ -90,12 +127,47 @@ pub(super) fn staged(
     })
 }
 
+/// By how much the stages together depart, where each departs by no more than is allowed and all of them by more.
+fn departs(flow: Option<&Flow>, stages: &[Stage], precision: Precision) -> Result<Option<String>> {
+    let Some(flow) = flow.filter(|_| precision != Precision::FLOAT32) else {
+        return Ok(None);
+    };
+    let limits = Limits {
+        rounding: precision.rounding(),
+        least: verify::FOREIGN,
+    };
+    let found = flow.departure_of(stages, precision, limits)?.too_far();
+    Ok(found.map(|found| found.message))
+}
+
+/// What the stages are verified on; nothing, with a note, where a run in float32 fails.
+fn flow(
+    network: &Network,
+    cuts: &[Cut],
+    config: &BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+    notes: &mut Vec<String>,
+) -> Result<Option<Arc<Flow>>> {
+    match Flow::of(network, cuts, config, providers) {
+        Ok(found) => Ok(Some(Arc::new(found))),
+        Err(e) if e.kind() != ErrorKind::Interrupted => {
+            notes.push(format!(
+                "stages are compared with float32 on numbers of their own, not on what flows between them: {}",
+                e.message()
+            ));
+            Ok(None)
+        }
+        Err(e) => Err(e),
+    }
+}
+
 /// An engine for a network of which some sizes may be guessed: those may not go together, and then nothing is timed.
 fn build_guessed(
     network: Network,
     guessed: bool,
     precision: Precision,
     config: &BuilderConfig,
+    around: Option<Around>,
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
@@ -116,6 +188,7 @@ fn build_guessed(
         config,
         providers,
         cache,
+        around,
     };
     match built {
         Err(e) if guessed => anew(
@@ -133,23 +206,23 @@ fn build_guessed(
     }
 }
 
-/// An engine for a network that a layer of `around` holds.
+/// An engine for a network that a layer of `whole` holds.
 fn body_engine(
-    around: &Network,
+    whole: &Network,
     body: &Body,
-    config: &BuilderConfig,
+    (config, around): (BuilderConfig, Option<Around>),
     providers: &[Arc<dyn Provider>],
     cache: &TimingCache,
 ) -> Result<Engine> {
     let mut network = (*body.0).clone();
-    network.take_ranges(|name| around.symbols.get(name).copied());
+    network.take_ranges(|name| whole.symbols.get(name).copied());
     default_dims::choose(&mut network);
-    let guessed = network.symbols.keys().any(|name| !around.symbols.contains_key(name));
+    let guessed = network.symbols.keys().any(|name| !whole.symbols.contains_key(name));
     match stages::cut(&network)? {
-        Some(cuts) => staged(network, cuts, config.clone(), providers, cache),
+        Some(cuts) => staged(network, cuts, config, providers, cache),
         None => {
-            let precision = precision(config, providers, &mut vec![]);
-            build_guessed(network, guessed, precision, config, providers, cache)
+            let precision = precision(&config, providers, &mut vec![]);
+            build_guessed(network, guessed, precision, &config, around, providers, cache)
         }
     }
 }

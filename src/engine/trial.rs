@@ -5,9 +5,10 @@ use crate::device::Space;
 use crate::engine::arithmetic::operations;
 use crate::engine::builder::Lowering;
 use crate::engine::config::{BuilderConfig, Precision};
+use crate::engine::flow::{Around, Limits};
 use crate::engine::samples::{self, Way};
 use crate::engine::verify::{Departure, Want};
-use crate::engine::{Engine, builder, culprits, verify};
+use crate::engine::{Engine, Profile, builder, culprits, holds, verify};
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::network::array::Array;
@@ -31,16 +32,28 @@ pub(super) fn layered(providers: &[Arc<dyn Provider>]) -> Vec<Arc<dyn Provider>>
 /// Providers whose kernels are of another family than an engine's: the processor's for what runs on a device, if it takes not
 /// too long there.
 pub(super) fn another_family(engine: &Engine, providers: &[Arc<dyn Provider>]) -> Vec<Arc<dyn Provider>> {
-    /// Operations that a thread does in some two seconds.
-    const MOST: f64 = 2e11;
-    let layered = layered(providers);
     let (network, binding) = (&engine.network, builder::opt(&engine.network, &engine.plans[0].profile));
     let operations: f64 = network
         .layers()
         .map(|(_, layer)| operations(network, layer, &binding))
         .sum();
+    match engine.uses_devices() {
+        true => on_the_processor(providers, operations, engine.config.threads),
+        false => layered(providers),
+    }
+}
+
+/// The processor's providers, if they do so many operations in not too long a time; else all that go layer by layer.
+pub(super) fn on_the_processor(
+    providers: &[Arc<dyn Provider>],
+    operations: f64,
+    threads: usize,
+) -> Vec<Arc<dyn Provider>> {
+    /// Operations that a thread does in some two seconds.
+    const MOST: f64 = 2e11;
+    let layered = layered(providers);
     let host: Vec<_> = layered.iter().filter(|p| p.space() == Space::Host).cloned().collect();
-    match engine.uses_devices() && !host.is_empty() && operations <= MOST * engine.config.threads as f64 {
+    match !host.is_empty() && operations <= MOST * threads as f64 {
         true => host,
         false => layered,
     }
@@ -55,8 +68,12 @@ pub(super) struct Exact {
     opt: Binding,
     /// What it runs on, with what it gives for each.
     batches: Vec<Batch>,
+    /// The sizes that it is for.
+    profile: Profile,
     /// Who computes it.
     family: Vec<Arc<dyn Provider>>,
+    /// The network that it is a part of.
+    around: Option<Around>,
     /// The regions of other compilers that were found to depart.
     excluded: ExcludedLayers,
 }
@@ -73,11 +90,16 @@ impl Exact {
     ///
     /// # Errors
     /// If some layer runs on no provider, or what runs fails.
-    pub fn of(network: Network, engine: &Engine, at: usize, family: Vec<Arc<dyn Provider>>) -> Result<Option<Self>> {
-        let opt = builder::opt(&network, &engine.plans[at].profile);
-        if network.check_guards(&opt).is_err() {
+    pub fn of(
+        network: Network,
+        engine: &Engine,
+        at: usize,
+        family: Vec<Arc<dyn Provider>>,
+        around: Option<Around>,
+    ) -> Result<Option<Self>> {
+        let Some(opt) = sizes(&network, engine, at)? else {
             return Ok(None);
-        }
+        };
         let program = untimed(Arc::new(network), &engine.config, &family, &opt, &ExcludedLayers::new())?;
         let program = Arc::new(Executable::new(program));
         let mut batches = given(&program, engine, at)?;
@@ -89,7 +111,9 @@ impl Exact {
             batches,
             program,
             opt,
+            profile: engine.plans[at].profile.clone(),
             family,
+            around,
             excluded: ExcludedLayers::new(),
         }))
     }
@@ -119,7 +143,14 @@ impl Exact {
                 worst = found;
             }
         }
-        Ok(worst)
+        let Some(Around { flow, unit }) = &self.around else {
+            return Ok(worst);
+        };
+        let run = |feeds: &[Array], sizes: &Binding| {
+            holds(&self.profile, sizes).then(|| verify::run_once(program, feeds, sizes))
+        };
+        let found = flow.departure(unit, precision, Limits { rounding, least }, &run)?;
+        Ok(if found.excess > worst.excess { found } else { worst })
     }
 
     /// What departs most when the same family of kernels runs the network lowered, of one that `passes::run_in_full` left and
@@ -341,6 +372,20 @@ impl Batch {
             .into_iter()
             .all(|array| array.to_f64().iter().all(|v| v.is_finite()))
     }
+}
+
+/// The sizes to optimise for, or those of arrays at hand where they do not go together; `None` where nothing runs.
+fn sizes(network: &Network, engine: &Engine, at: usize) -> Result<Option<Binding>> {
+    let opt = builder::opt(network, &engine.plans[at].profile);
+    let given = engine.config.samples.iter();
+    let given = given.map(|batch| reference::bind(network, &|input| batch[input].shape().to_vec()));
+    let mut all = std::iter::once(Ok(opt)).chain(given);
+    all.find(|binding| {
+        !binding
+            .as_ref()
+            .is_ok_and(|binding| network.check_guards(binding).is_err())
+    })
+    .transpose()
 }
 
 /// What the caller gave of sizes of this profile.

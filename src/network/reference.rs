@@ -116,7 +116,7 @@ pub fn evaluate(network: &Network, inputs: &[Array]) -> Result<Vec<Array>> {
         .order()?
         .into_iter()
         .try_for_each(|id| state.evaluate(id, None))?;
-    network.outputs().iter().map(|o| state.value_of(o.tensor)).collect()
+    state.outputs()
 }
 
 /// Tensors that are computed to know a shape have no more elements.
@@ -191,10 +191,25 @@ impl<'n> State<'n> {
         let inputs = self.inputs(id)?;
         let attrs = at(&layer.attrs, &self.binding)?;
         let outputs = evaluate_with(layer.op, &attrs, &inputs, runner).map_err(|e| e.layer(&layer.name))?;
-        let shapes: Vec<_> = outputs.iter().map(|array| array.shape().to_vec()).collect();
-        self.values.extend(layer.outputs.iter().copied().zip(outputs));
-        self.bind_outputs(id, &shapes);
+        self.take(id, outputs);
         Ok(())
+    }
+
+    /// Takes what a layer gives, and learns the sizes of its outputs.
+    pub fn take(&mut self, id: LayerId, outputs: Vec<Array>) {
+        let shapes: Vec<_> = outputs.iter().map(|array| array.shape().to_vec()).collect();
+        self.values
+            .extend(self.network[id].outputs.iter().copied().zip(outputs));
+        self.bind_outputs(id, &shapes);
+    }
+
+    /// The outputs of the network, once all that they need ran.
+    ///
+    /// # Errors
+    /// If one is not known yet.
+    pub fn outputs(&self) -> Result<Vec<Array>> {
+        let outputs = self.network.outputs().iter();
+        outputs.map(|output| self.value_of(output.tensor)).collect()
     }
 
     /// Learns the sizes of a layer's outputs from its inputs, without running it.

@@ -135,6 +135,52 @@ def test_networks_in_stages_are_compared(messages: Any) -> None:
     assert got.shape == want.shape and error(got, want) < 0.0625
 
 
+def far_out(g: Graph, x: str, offset: str) -> str:
+    """A product that takes no notice of what is added to all features, behind numbers as far out as `offset` says."""
+    w = g.random.standard_normal((WIDTH, WIDTH)).astype(F32)
+    return g.add("MatMul", g.add("Add", x, offset), g.constant(w - w.mean(0)))
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_stages_are_compared_on_what_flows_between_them(given: bool, messages: Any) -> None:
+    """The second stage reads numbers of some 3,000, where numbers of its own would be below 1."""
+    g = Graph(12)
+    ahead = g.add("Add", "x", "offset") if given else g.add("Add", "x", g.constant(np.array(FAR, F32)))
+    first = g.add("Slice", g.add("NonZero", ahead), *(g.constant(np.array([n], np.int64)) for n in (0, 1, 0)))
+    rows = g.add("Gather", ahead, g.add("Squeeze", first), axis=0)
+    y = g.linear(far_out(g, rows, g.constant(np.array(0, F32))))
+    for _ in range(8):
+        y = g.block(y)
+    feeds = {"x": np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)}
+    if given:
+        feeds[g.input("offset", 1, ())] = np.array(FAR, F32)
+    model = g.model({y: 1})
+    engine = built(model, sample=feeds if given else None)
+    assert any("stay float32" in message for message in messages()), messages()
+    (got,), (want,) = engine.run(feeds).values(), ReferenceEvaluator(model).run(None, feeds)
+    assert error(got, want) < 0.0625
+    assert shares(engine) > 0.5
+
+
+def test_the_network_of_an_if_is_compared_on_what_it_captures(messages: Any) -> None:
+    g = Graph(13)
+    x = g.add("Add", g.linear("x"), g.constant(np.array(FAR, F32)))
+    low = g.add("Less", g.add("ReduceMin", x, keepdims=0), g.constant(np.array(0, F32)))
+    branches = {}
+    for number, name in enumerate(("then_branch", "else_branch")):
+        inner = Graph(14 + number, name)
+        result = far_out(inner, x, inner.constant(np.array(0, F32)))
+        result = inner.linear(result)
+        outputs = [helper.make_tensor_value_info(result, 1, (8, WIDTH))]
+        branches[name] = helper.make_graph(inner.nodes, name, [], outputs, inner.weights)
+    y = g.add("If", low, **branches)
+    model = g.model({y: 1})
+    engine = built(model)
+    assert any("float32" in message and "departs" in message for message in messages()), messages()
+    data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
+    assert error(engine.run({"x": data})[y], exact(model, data)[0]) < 0.0625
+
+
 def test_a_loop_s_network_is_compared(messages: Any) -> None:
     g = Graph(4)
     x = g.linear("x")

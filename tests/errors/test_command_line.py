@@ -62,6 +62,7 @@ CASES = {
         "bench: the module 'my/plugins.py', which has plugins, can't be imported: No module named 'my/plugins'\n"
         "  hint: name it as an import statement would: plugins\n"
     ),
+    "export": ("export: there is no model\n  expected: MODEL, or --config FILE.yaml with _target_\n  got: neither\n"),
     "bench model.onnx --plugins no_such_module": (
         "bench: the module 'no_such_module', which has plugins, can't be imported: No module named 'no_such_module'\n"
         "  hint: name it as an import statement would; its folder must be on sys.path\n"
@@ -96,7 +97,7 @@ def test_wrong_calls(
 
 
 @pytest.mark.parametrize(
-    "line", ["", "exprt model.onnx", "export", "bench model.onnx --iterations x", "bench model.onnx --duration -1"]
+    "line", ["", "exprt model.onnx", "bench model.onnx --iterations x", "bench model.onnx --duration -1"]
 )
 def test_wrong_usage(line: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,12 @@ def by_torch(module: Any, x: Any) -> np.ndarray[Any, Any]:
     torch = pytest.importorskip("torch")
     with torch.inference_mode():
         return module(torch.as_tensor(np.asarray(x, np.float32))).numpy()
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Commands that ran in this process may have asked for fewer messages."""
+    caplog.set_level(logging.WARNING, logger="neurenix")
 
 
 @pytest.fixture

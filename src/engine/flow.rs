@@ -1,0 +1,225 @@
+//! What flows between the stages of a network, and into the networks that its layers hold, when it runs in float32. That is what
+//! each of them is verified on, and what it gives there is judged by what the whole network makes of it.
+
+use crate::device::Space;
+use crate::engine::arithmetic::operations;
+use crate::engine::config::{BuilderConfig, Precision};
+use crate::engine::replay::{Recording, Replay};
+use crate::engine::samples::{self, Way};
+use crate::engine::stages::{self, Cut, Stage};
+use crate::engine::trial::{layered, on_the_processor};
+use crate::engine::verify::{self, Departure, Want};
+use crate::engine::{Engine, Profile, builder, staging};
+use crate::error::{Error, ErrorKind, Result};
+use crate::interrupt;
+use crate::network::Network;
+use crate::network::array::Array;
+use crate::network::dim::Binding;
+use crate::network::dtype::DType;
+use crate::plan::Provider;
+use crate::plan::timing::TimingCache;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Arrays for the inputs of a network, batch by batch.
+pub(super) type Batches = Vec<Vec<Array>>;
+
+/// What has an engine of its own in a network in stages.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Unit {
+    /// The network of a stage.
+    Stage(usize),
+    /// That of a layer behind a stage: which stage, which layer, which attribute.
+    Body(usize, usize, String),
+}
+
+/// Whether anything is verified: where a precision is lowered, and what runs elsewhere or comes from other compilers.
+pub(super) fn is_verified(config: &BuilderConfig, precision: Precision, providers: &[Arc<dyn Provider>]) -> bool {
+    let elsewhere = providers.iter().any(|provider| provider.space() != Space::Host);
+    let others = layered(providers).len() < providers.len();
+    config.verify && (precision != Precision::FLOAT32 || elsewhere || others)
+}
+
+/// Runs of a network in float32.
+pub(super) struct Flow {
+    engine: Engine,
+    runs: Vec<Recorded>,
+}
+
+/// One run.
+#[derive(Default)]
+pub(super) struct Recorded {
+    /// What came in.
+    pub inputs: Vec<Array>,
+    /// What it gave.
+    pub outputs: Vec<Array>,
+    /// All symbols.
+    pub sizes: Binding,
+    /// What came into each unit.
+    pub fed: HashMap<Unit, Batches>,
+    /// What stages gave.
+    pub gave: HashMap<usize, Vec<Array>>,
+    /// The integers that layers between stages gave: what was chosen, and how many.
+    pub decided: HashMap<(usize, usize), Vec<Array>>,
+    /// How often networks of layers ran.
+    pub iterations: usize,
+}
+
+impl Flow {
+    /// Runs on the arrays in `config`, or else on those that stand for the inputs.
+    ///
+    /// # Errors
+    /// If a stage can't be built or run so.
+    pub fn of(
+        network: &Network,
+        cuts: &[Cut],
+        config: &BuilderConfig,
+        providers: &[Arc<dyn Provider>],
+    ) -> Result<Self> {
+        let exact = BuilderConfig {
+            compute: DType::Float32,
+            tf32: false,
+            verify: false,
+            strict: false,
+            samples: vec![],
+            ..config.untimed()
+        };
+        let parts = cuts.iter().filter_map(|cut| cut.network.as_ref());
+        let work = |part: &Network| {
+            let opt = builder::opt(part, &Profile::new());
+            part.layers()
+                .map(|(_, layer)| operations(part, layer, &opt))
+                .sum::<f64>()
+        };
+        let family = on_the_processor(providers, parts.map(work).sum(), config.threads);
+        let again = stages::cut(network)?.unwrap_or_default();
+        let engine = staging::staged(network.clone(), again, exact, &family, &TimingCache::default())?;
+        let given = config.samples.iter().map(|batch| Recorded::of(&engine, batch));
+        let mut runs = given.collect::<Result<Vec<_>>>()?;
+        if runs.is_empty() {
+            runs.push(generated(&engine, config)?);
+        }
+        Ok(Self { engine, runs })
+    }
+
+    /// What came into a unit.
+    pub fn fed_to(&self, unit: &Unit) -> Batches {
+        let fed = self.runs.iter().filter_map(|run| run.fed.get(unit));
+        fed.flatten().cloned().collect()
+    }
+
+    /// How far the outputs of the whole network depart where `run` stands for a unit; where it gives nothing, the unit is as it was.
+    ///
+    /// # Errors
+    /// If the work is to end.
+    pub fn departure(&self, unit: &Unit, precision: Precision, limits: Limits, run: UnitRun<'_>) -> Result<Departure> {
+        let (network, stages) = (&self.engine.network, &self.engine.stages);
+        self.worst(precision, limits, &|recorded| {
+            Replay::run(network, stages, recorded, Some((unit, run)))
+        })
+    }
+
+    /// How far the outputs of other engines for the stages depart.
+    ///
+    /// # Errors
+    /// If the work is to end.
+    pub fn departure_of(&self, stages: &[Stage], precision: Precision, limits: Limits) -> Result<Departure> {
+        let network = &self.engine.network;
+        self.worst(precision, limits, &|recorded| {
+            Replay::run(network, stages, recorded, None)
+        })
+    }
+
+    fn worst(
+        &self,
+        precision: Precision,
+        limits: Limits,
+        run: &dyn Fn(&Recorded) -> Result<Vec<Array>>,
+    ) -> Result<Departure> {
+        let mut worst = Departure::default();
+        for recorded in &self.runs {
+            let found = match run(recorded) {
+                Ok(got) if got.iter().zip(&recorded.outputs).any(|(g, w)| g.shape() != w.shape()) => continue,
+                Ok(got) => {
+                    let want = Want {
+                        network: &self.engine.network,
+                        binding: &recorded.sizes,
+                        arrays: &recorded.outputs,
+                    };
+                    verify::departure(&want, &got, precision, limits.rounding, limits.least)?
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
+                Err(e) => Departure {
+                    excess: f64::INFINITY,
+                    message: format!("the network does not run in {precision}: {}", e.message()),
+                },
+            };
+            if found.excess > worst.excess {
+                worst = found;
+            }
+        }
+        Ok(worst)
+    }
+}
+
+/// Runs a unit on what comes into it, at these sizes; `None` where it is for other sizes.
+pub(super) type UnitRun<'r> = &'r dyn Fn(&[Array], &Binding) -> Option<Result<Vec<Array>>>;
+
+/// What [`verify::departure`] allows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// What numbers are rounded by.
+    pub rounding: f64,
+    /// The least that is allowed.
+    pub least: f64,
+}
+
+/// A run on arrays that stand for the inputs, as far as anybody knows.
+fn generated(engine: &Engine, config: &BuilderConfig) -> Result<Recorded> {
+    let opt = builder::opt(&engine.network, config.profiles.first().unwrap_or(&Profile::new()));
+    let mut failure = None;
+    for way in Way::ALL {
+        let recorded = samples::sample(&engine.network, &opt, way).and_then(|inputs| Recorded::of(engine, &inputs));
+        match recorded {
+            Ok(recorded) => return Ok(recorded),
+            Err(e) => failure = Some(e),
+        }
+        interrupt::poll()?;
+    }
+    Err(failure.unwrap_or_else(|| Error::internal("there is no way to fill the inputs")))
+}
+
+impl Recorded {
+    fn of(engine: &Engine, inputs: &[Array]) -> Result<Self> {
+        let mut recording = Recording {
+            engine,
+            recorded: RefCell::default(),
+        };
+        let state = stages::walk(&engine.network, &engine.stages, inputs, &mut recording)?;
+        Ok(Self {
+            inputs: inputs.to_vec(),
+            outputs: state.outputs()?,
+            sizes: state.binding,
+            ..recording.recorded.into_inner()
+        })
+    }
+
+    /// Keeps what comes into a unit.
+    pub fn feed(&mut self, unit: Unit, arrays: &[Array]) {
+        /// The first few are kept, and the last: what a loop carries may be far from where it began.
+        const MOST: usize = 4;
+        let kept = self.fed.entry(unit).or_default();
+        kept.truncate(MOST - 1);
+        kept.push(arrays.to_vec());
+    }
+}
+
+/// What a unit is judged in.
+#[derive(Clone)]
+pub(super) struct Around {
+    /// The runs.
+    pub flow: Arc<Flow>,
+    /// Which of their units it is.
+    pub unit: Unit,
+}
