@@ -53,7 +53,7 @@ def test_the_cache_is_what_a_build_reads(call: Call, model: Path, folder: Path) 
     most = max(np.abs(np.load(folder / "data" / f"{at}.npy")).max() for at in range(2))
     assert CalibrationCache.read("most.cache").ranges["x"] == pytest.approx(most, rel=1e-6)
     given = nx.quantization.Calibrator(cache_file="m.cache")
-    built = nx.optimize(model, {"x": (4, 3, 8, 8)}, precision="int8", calibration=given, providers=["cpu"])
+    built = nx.hardware.get_backend("cpu").optimize_model(model, {"x": (4, 3, 8, 8)}, "int8", calibration=given)
     assert built.report()["precision"] == "int8"
 
 

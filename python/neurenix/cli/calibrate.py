@@ -60,5 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if not write_json(arguments.json, content):
         print(f"{target}: the ranges of {len(cache.ranges)} tensors by {arguments.method}")
-        print(f'use it: neurenix.optimize(model, precision="int8", calibration=Calibrator(cache_file="{target}"))')
+        print(
+            f'use it: optimize_model(..., precision="int8", calibration=nx.quantization.Calibrator(None, "{target}"))'
+        )
     return 0

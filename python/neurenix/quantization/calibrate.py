@@ -30,7 +30,7 @@ def calibrate(
     `model`: as `optimize_model` takes it. `data`: a `Calibrator`, or batches, from which ranges follow by `method`:
     "entropy", "minmax", "percentile" (99.99) or "mse". `keep`: names of layers, or of nodes of the source model,
     that stay in floating point. Weights are int8 with a scale for each channel. What comes out is optimised like any
-    other network: `nx.optimize(network)`.
+    other network: `get_backend().optimize_model(network)`.
 
     Raises `InvalidArgumentError` where there is no batch or `keep` names no layer, and as the importers do.
     """

@@ -93,7 +93,7 @@ class Writer:
                 "an op can't be written as ONNX",
                 layer=layer.name,
                 got=layer.op,
-                hint="keep the network, and optimise it: nx.optimize(network)",
+                hint="keep the network, and optimise it: get_backend().optimize_model(network)",
             )
         rule(self, layer, inputs, output)
 
