@@ -81,8 +81,10 @@ def one(name: str, form: str, batch: int, threads: int, rounds: int) -> dict[str
     noise = float(np.mean((got - want) ** 2))
     results["SQNR against onnxruntime, dB"] = round(10 * np.log10(float(np.mean(want**2)) / max(noise, 1e-30)), 1)
     for peer in ("openvino", "onnxruntime"):
-        results[f"neurenix / {peer}"] = round(results["neurenix"]["median_ms"] / results[peer]["median_ms"], 3)
-    results["operations"] = ours.report().get("operations_per_dtype")
+        for figure in ("median_ms", "min_ms"):
+            ratio = results["neurenix"][figure] / results[peer][figure]
+            results[f"neurenix / {peer}, {figure}"] = round(ratio, 3)
+    results["arithmetic"] = ours.report()["arithmetic_per_dtype"]
     return results
 
 
