@@ -114,7 +114,9 @@ def test_saved_engines_are_the_same(digits: Digits, path: Path, tmp_path: Path) 
     backend = get_backend("cpu")
     model = backend.optimize_model(path, {"input": digits.test.shape}, "int8", calibration=digits.batches())
     model.save(tmp_path / "int8.engine")
-    np.testing.assert_array_equal(backend.load(tmp_path / "int8.engine")(digits.test), model(digits.test))
+    opened = backend.load(tmp_path / "int8.engine")
+    np.testing.assert_array_equal(opened(digits.test), model(digits.test))
+    assert opened.report()["precision"] == "int8"
 
 
 def test_what_can_not_be_calibrated_is_refused(digits: Digits, path: Path, tmp_path: Path) -> None:

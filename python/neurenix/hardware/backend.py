@@ -232,7 +232,7 @@ class Backend:
         engine = _native.Engine.load(os.fspath(path), native)
         for note in engine.notes:
             LOG.warning("%s", note)
-        return OptimizedModel(engine, engine.precision, refused, native)
+        return OptimizedModel(engine, None, refused, native)
 
     def save(self, model: OptimizedModel, path: str | os.PathLike[str]) -> None:
         """Saves an optimised model to a file."""

@@ -11,7 +11,7 @@ from neurenix._native import Network
 from neurenix.errors import InvalidArgumentError
 from neurenix.quantization.calibrate import found_ranges
 from neurenix.quantization.calibrators import calibrator
-from neurenix.quantization.compare import Batch, Reference, untimed
+from neurenix.quantization.compare import Reference, untimed
 
 #: Ops that products of 8 bits come from.
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
@@ -76,6 +76,3 @@ def losses(
 def least(reference: Reference, engine: _native.Engine) -> float:
     """The least signal-to-noise ratio of an output in dB; infinity where there is none of floating point."""
     return min(reference.losses(engine).values(), default=math.inf)
-
-
-__all__ = ["Batch", "LayerLoss", "least", "losses", "products", "sensitivity"]
