@@ -13,6 +13,7 @@ pub mod nearest;
 pub mod network;
 pub mod passes;
 pub mod plan;
+pub mod precision;
 pub mod providers;
 pub mod replace;
 pub mod runtime;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the top; `providers` of one kind do not know each other, and `bindings` is used by nobody.
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 16] = [
     "error",
     "interrupt",
     "shutdown",
@@ -14,6 +14,7 @@ const ORDER: [&str; 15] = [
     "threads",
     "network",
     "passes",
+    "precision",
     "device",
     "plan",
     "providers",

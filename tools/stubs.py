@@ -56,6 +56,7 @@ EXACT = {
     ("Engine", "inputs"): {"-> list": "-> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]"},
     ("Engine", "specs"): {"-> list": "-> list[tuple[np.dtype[Any], list[int]]]"},
     ("Engine", "outputs"): {"-> list": "-> list[tuple[str, np.dtype[Any], tuple[int | str, ...]]]"},
+    ("Histogram", "range"): {"SupportsFloat | SupportsIndex": "float"},
     ("Layer", "attrs"): {"-> dict": "-> dict[str, Any]"},
     ("Network", "add_control"): {
         "bodies: dict": "bodies: dict[str, tuple[Network, list[Tensor]]]",
@@ -72,6 +73,7 @@ EXACT = {
         "-> dict": "-> dict[str, _Array]",
     },
     ("Network", "outputs"): {"-> dict": "-> dict[str, Tensor]"},
+    ("Network", "quantized"): {"dict[str, SupportsFloat | SupportsIndex]": "dict[str, float]"},
     ("Tensor", "dtype"): {"-> Incomplete": "-> np.dtype[Any]"},
     ("Tensor", "numpy"): {"-> Any | None": "-> _Array | None"},
     ("TensorRTPlan", "build"): {

@@ -18,8 +18,9 @@ static std::unique_ptr<Primitive> create(const Convolution& spec, const Options&
     };
     const auto desc = describe_with_weights(given, spec.weights, describe);
     const auto weights = std::make_shared<WeightFormat>(descriptor(spec.weights), desc.weights_desc());
-    const Primitive::Inputs inputs{
+    Primitive::Inputs inputs{
         {DNNL_ARG_SRC, desc.src_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()}, {DNNL_ARG_BIAS, bias}};
+    append_quantization(options, desc.weights_desc(), inputs);
     return std::make_unique<Primitive>(desc, inputs, weights);
 }
 

@@ -103,6 +103,8 @@ algorithm eltwise_algorithm(PostKind kind) {
             return algorithm::eltwise_exp;
         case PostKind::Log:
             return algorithm::eltwise_log;
+        case PostKind::Round:
+            return algorithm::eltwise_round;
         default:
             return algorithm::undef;
     }
@@ -127,7 +129,7 @@ dnnl::primitive_attr attributes(const Options& options) {
     dnnl::post_ops chain;
     for (const PostOp& op : options.post) {
         if (op.kind == PostKind::Sum) {
-            chain.append_sum();
+            chain.append_sum(op.alpha, static_cast<std::int32_t>(op.beta), data_type(op.operand.dtype));
         } else if (binary_algorithm(op.kind) != algorithm::undef) {
             chain.append_binary(binary_algorithm(op.kind), descriptor(op.operand));
         } else {
@@ -136,9 +138,34 @@ dnnl::primitive_attr attributes(const Options& options) {
     }
     dnnl::primitive_attr attr;
     attr.set_post_ops(chain);
+    const Quantization& by = options.quantization;
+    if (by.src_scale) attr.set_scales_mask(DNNL_ARG_SRC, 0);
+    if (by.weight_scales >= 0) attr.set_scales_mask(DNNL_ARG_WEIGHTS, by.weight_scales);
+    if (by.dst_scale) attr.set_scales_mask(DNNL_ARG_DST, 0);
+    if (by.src_zero) attr.set_zero_points_mask(DNNL_ARG_SRC, 0);
+    if (by.dst_zero) attr.set_zero_points_mask(DNNL_ARG_DST, 0);
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     attr.set_fpmath_mode(dnnl::fpmath_mode::strict);
     return attr;
+}
+
+void append_quantization(const Options& options, const dnnl::memory::desc& weights,
+                         std::vector<std::pair<int, dnnl::memory::desc>>& inputs) {
+    const Quantization& by = options.quantization;
+    const memory::desc scale({1}, memory::data_type::f32, memory::format_tag::a);
+    const memory::desc zero({1}, memory::data_type::s32, memory::format_tag::a);
+    if (by.src_scale) inputs.emplace_back(DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, scale);
+    if (by.weight_scales >= 0) {
+        memory::dim count = 1;
+        for (int axis = 0; axis < weights.get_ndims(); ++axis) {
+            if (by.weight_scales >> axis & 1) count *= weights.get_dims()[axis];
+        }
+        inputs.emplace_back(DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS,
+                            memory::desc({count}, memory::data_type::f32, memory::format_tag::a));
+    }
+    if (by.dst_scale) inputs.emplace_back(DNNL_ARG_ATTR_SCALES | DNNL_ARG_DST, scale);
+    if (by.src_zero) inputs.emplace_back(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, zero);
+    if (by.dst_zero) inputs.emplace_back(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_DST, zero);
 }
 
 }  // namespace neurenix::cpu

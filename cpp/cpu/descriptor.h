@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "dnnl.hpp"
 #include "dnnl_debug.h"
@@ -30,8 +32,12 @@ dnnl::memory::desc vector_descriptor(ElementType type, std::int64_t length);
 dnnl::algorithm binary_algorithm(PostKind kind);
 dnnl::algorithm eltwise_algorithm(PostKind kind);
 
-// Post-ops, a scratchpad of ours, and f32 that is never computed in less.
+// Post-ops, scales and zero points, a scratchpad of ours, and f32 that is never computed in less.
 dnnl::primitive_attr attributes(const Options& options);
+
+// Appends the scales and zero points that the options ask for to the inputs of a product with these weights.
+void append_quantization(const Options& options, const dnnl::memory::desc& weights,
+                         std::vector<std::pair<int, dnnl::memory::desc>>& inputs);
 
 }  // namespace neurenix::cpu
 

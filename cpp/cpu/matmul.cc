@@ -25,8 +25,9 @@ std::unique_ptr<Primitive> matmul(const Matmul& spec, const Options& options, st
                                   : describe(descriptor(spec.b), /*allow_empty=*/false);
     const auto weights =
         spec.pack_b ? std::make_shared<WeightFormat>(descriptor(spec.b), desc.weights_desc()) : nullptr;
-    const Primitive::Inputs inputs{
+    Primitive::Inputs inputs{
         {DNNL_ARG_SRC, desc.src_desc()}, {DNNL_ARG_WEIGHTS, desc.weights_desc()}, {DNNL_ARG_BIAS, bias}};
+    append_quantization(options, desc.weights_desc(), inputs);
     return std::make_unique<Primitive>(desc, inputs, weights);
 }
 

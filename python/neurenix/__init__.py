@@ -6,7 +6,7 @@ import atexit
 
 from neurenix import interpreter, installed  # isort: skip  # noqa: F401 - they refuse where nothing else would work
 from neurenix import openmp  # isort: skip  # noqa: F401 - before anything loads the native module
-from neurenix import _native, hardware, importers, inference, nn, plugins, random
+from neurenix import _native, hardware, importers, inference, nn, plugins, quantization, random
 from neurenix._native import Layer, Network, Tensor, __version__
 from neurenix.errors import (
     DeviceError,
@@ -50,5 +50,6 @@ __all__ = [
     "inference",
     "nn",
     "plugins",
+    "quantization",
     "random",
 ]

@@ -19,6 +19,7 @@ __all__ = [
     "Context",
     "Dim",
     "Engine",
+    "Histogram",
     "Layer",
     "Network",
     "Replacement",
@@ -263,6 +264,36 @@ class Engine:
         """
 
 @final
+class Histogram:
+    """
+    How often magnitudes come in a tensor: 2048 bins over a range that doubles. What it holds does not depend on how the
+    numbers were batched.
+    """
+    def __new__(cls, /) -> Histogram:
+        """
+        An empty one.
+        """
+    def add(self, /, array: Any) -> None:
+        """
+        Counts the numbers of an array of floats. Raises `InvalidArgumentError` if one is not finite.
+        """
+    @property
+    def elements(self, /) -> int:
+        """
+        How many numbers were counted.
+        """
+    @property
+    def ends(self, /) -> tuple[float, float]:
+        """
+        The least and the greatest number.
+        """
+    def range(self, /, method: str, levels: SupportsIndex, percentile: float = 99.99) -> float:
+        """
+        The magnitude that the outermost of `levels` steps had better stand for, by "entropy", "minmax", "percentile" or
+        "mse".
+        """
+
+@final
 class Layer:
     """
     A layer of a network, as it was when it was asked for.
@@ -375,6 +406,11 @@ class Network:
         """
         Runs the network op by op in double precision: slow, exact, what tests compare with.
         """
+    def in_full(self, /, refittable: bool = False) -> Network:
+        """
+        A copy behind the passes that come before those that lower the precision: what quantization is placed in. With
+        `refittable`, constants that are equal stay apart.
+        """
     @property
     def inputs(self, /) -> list[Tensor]:
         """
@@ -400,6 +436,24 @@ class Network:
     def outputs(self, /) -> dict[str, Tensor]:
         """
         The results by name, in order.
+        """
+    def quantization_points(self, /, keep: Sequence[str] = ...) -> list[tuple[Tensor, str, bool]]:
+        """
+        Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration
+        caches and whether it is never negative. Layers that `keep` names, and what else takes no part, are left out.
+        """
+    def quantized(
+        self,
+        /,
+        ranges: dict[str, float] | None = None,
+        keep: Sequence[str] = ...,
+        weights: str = "int8",
+        refittable: bool = False,
+    ) -> Network:
+        """
+        A copy of a network of `in_full` with Quantize and Dequantize layers: weights as `weights` ("int8" or
+        "float8_e4m3fn") with a scale for each channel; and, with `ranges` (by name, the greatest magnitude), what
+        `quantization_points` finds. With `refittable`, scales of weights stay layers on the original weights.
         """
     def set_range(self, /, symbol: str, min: SupportsIndex, opt: SupportsIndex, max: SupportsIndex) -> None:
         """

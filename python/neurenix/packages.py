@@ -11,6 +11,7 @@ from neurenix.errors import MissingPackageError
 
 #: What pip is asked for to bring each package, as in the extras of pyproject.toml.
 REQUIREMENTS = {
+    "PIL": "pillow>=10",
     "av": "av>=12",
     "cv2": "opencv-python>=4.8",
     "dask": "dask[array]>=2024.1",

@@ -10,6 +10,7 @@ mod engine;
 mod errors;
 mod every_form;
 mod files;
+mod histogram;
 mod knobs;
 mod layer;
 mod machine;
@@ -42,6 +43,8 @@ mod _native {
     use super::every_form::run_every_form;
     #[pymodule_export]
     use super::files::Replacement;
+    #[pymodule_export]
+    use super::histogram::Histogram;
     #[pymodule_export]
     use super::knobs::{knob, knobs};
     #[pymodule_export]

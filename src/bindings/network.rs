@@ -8,8 +8,10 @@ use crate::error::Error;
 use crate::network::attr::Attrs;
 use crate::network::body::OpenBody;
 use crate::network::dim::Range;
+use crate::network::dtype::DType;
 use crate::network::{self, LayerId, TensorId, ops, reference};
 use crate::passes;
+use crate::precision;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
@@ -288,6 +290,53 @@ impl Network {
         settings.unsupported = unsupported.collect::<crate::error::Result<_>>()?;
         let simplify = || passes::simplify(&mut self.inner, &settings, &|_, _| true);
         Ok(calls::interruptible(py, simplify)?)
+    }
+
+    /// A copy behind the passes that come before those that lower the precision: what quantization is placed in. With
+    /// `refittable`, constants that are equal stay apart.
+    #[pyo3(signature = (refittable = false))]
+    fn in_full(&self, py: Python<'_>, refittable: bool) -> PyResult<Self> {
+        let mut inner = self.inner.clone();
+        let settings = passes::Settings {
+            refittable,
+            ..passes::Settings::default()
+        };
+        calls::interruptible(py, || passes::run_in_full(&mut inner, &settings))?;
+        Ok(Self { inner })
+    }
+
+    /// Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration
+    /// caches and whether it is never negative. Layers that `keep` names, and what else takes no part, are left out.
+    #[pyo3(signature = (keep = vec![]))]
+    fn quantization_points(slf: &Bound<'_, Self>, keep: Vec<String>) -> PyResult<Vec<(Py<Tensor>, String, bool)>> {
+        let points = precision::points(&slf.try_borrow()?.inner, &keep.into_iter().collect())?;
+        let wrap = |point: precision::Point| Ok((Self::wrap(slf, point.tensor)?, point.name, point.unsigned));
+        points.into_iter().map(wrap).collect()
+    }
+
+    /// A copy of a network of `in_full` with Quantize and Dequantize layers: weights as `weights` ("int8" or
+    /// "float8_e4m3fn") with a scale for each channel; and, with `ranges` (by name, the greatest magnitude), what
+    /// `quantization_points` finds. With `refittable`, scales of weights stay layers on the original weights.
+    #[pyo3(signature = (ranges = None, keep = vec![], weights = "int8", refittable = false))]
+    fn quantized(
+        &self,
+        py: Python<'_>,
+        ranges: Option<precision::Ranges>,
+        keep: Vec<String>,
+        weights: &str,
+        refittable: bool,
+    ) -> PyResult<Self> {
+        let mut inner = self.inner.clone();
+        let keep = keep.into_iter().collect();
+        let weights = DType::parse(weights)?;
+        calls::interruptible(py, || {
+            precision::place(&mut inner, ranges.as_ref(), weights, &keep)?;
+            if refittable {
+                precision::unfold(&mut inner)?;
+            }
+            Ok(())
+        })?;
+        Ok(Self { inner })
     }
 
     /// Runs the network op by op in double precision: slow, exact, what tests compare with.

@@ -1,11 +1,11 @@
 //! What layers compute in, and how much: the shares per dtype that reports give.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Plan};
 use crate::network::dim::Binding;
 use crate::network::op::Sizes;
 use crate::network::ops::tf32;
-use crate::network::{Layer, Network, Source, TensorId};
-use std::collections::BTreeMap;
+use crate::network::{Layer, LayerId, Network, Source, TensorId};
+use std::collections::{BTreeMap, HashSet};
 
 /// Shares of layers or operations by what they compute in.
 pub type Shares = BTreeMap<String, f64>;
@@ -20,8 +20,13 @@ impl Tally {
         let network = &part.network;
         let mut providers = part.plans.iter().flat_map(|plan| &plan.program.providers);
         let rounds = providers.any(|provider| provider.has_tf32());
-        for (_, layer) in network.layers() {
-            *self.0.entry(label(network, layer, rounds)).or_insert(0.0) += weight(network, layer);
+        let small = in_8_bits(part);
+        for (id, layer) in network.layers() {
+            let label = match small.contains(&id) && tf32::applies(layer) {
+                true => "int8".into(),
+                false => label(network, layer, rounds),
+            };
+            *self.0.entry(label).or_insert(0.0) += weight(network, layer);
         }
     }
 
@@ -32,6 +37,24 @@ impl Tally {
         self.0.values_mut().for_each(|share| *share /= total);
         self.0
     }
+}
+
+/// What kernels of 8 bits are called.
+pub const SMALL: &str = "int8 ";
+
+/// The layers that run in kernels which multiply integers of 8 bits, in each of its plans.
+fn in_8_bits(part: &Engine) -> HashSet<LayerId> {
+    let of = |plan: &Plan| -> HashSet<LayerId> {
+        let steps = plan
+            .program
+            .steps
+            .iter()
+            .filter(|step| step.kernel.name().starts_with(SMALL));
+        steps.flat_map(|step| step.layers.iter().copied()).collect()
+    };
+    let all = part.plans.iter().map(of);
+    all.reduce(|a, b| a.intersection(&b).copied().collect())
+        .unwrap_or_default()
 }
 
 /// What a layer computes in. Products of float32 that may round what they multiply are tf32, and those whose weights alone

@@ -196,6 +196,7 @@ pub(super) fn pass_settings(
         tf32: precision.tf32,
         lifted: config.lifted.clone(),
         unsupported: unsupported.collect(),
+        quantized: providers.iter().all(|provider| provider.space() == Space::Host),
         refittable: false,
         ..Default::default()
     }

@@ -21,6 +21,7 @@ pub mod ops;
 pub mod part;
 pub mod patch;
 pub mod plugin;
+pub mod quantization;
 pub mod reference;
 pub(crate) mod unsigned;
 mod verify;

@@ -38,6 +38,7 @@ pub mod fold_pad;
 pub mod fold_shapes;
 pub mod merge_reshapes;
 pub mod merge_transposes;
+pub mod move_quantization;
 pub mod recognise_activations;
 pub mod recognise_attention;
 pub mod recognise_group_norm;
@@ -46,6 +47,7 @@ pub mod recognise_rms_norm;
 pub mod remove_no_ops;
 pub mod round_weights;
 pub mod scatter_rows;
+pub mod separate_dequantize;
 pub mod simplify;
 pub mod widen;
 
@@ -92,6 +94,8 @@ pub struct Settings {
     pub lifted: HashSet<String>,
     /// dtypes in which no arithmetic is available: such layers compute in float32 between Casts.
     pub unsupported: Vec<DType>,
+    /// Whether the providers at hand have kernels for products of 8 bits between Quantize and Dequantize layers.
+    pub quantized: bool,
     /// Whether weights may get new values later by their own names: those of distinct names are then never merged.
     pub refittable: bool,
     /// A folded constant may be this many bytes larger than what it was computed from.
@@ -114,6 +118,7 @@ impl Default for Settings {
             tf32: false,
             lifted: HashSet::new(),
             unsupported: vec![],
+            quantized: false,
             refittable: true,
             fold_bytes: 64 << 20,
             fold_work: 1 << 28,
@@ -163,7 +168,10 @@ pub static PIPELINE: &[PipelineEntry] = &[
 ];
 
 /// The passes behind [`PIPELINE`] that ask what the providers at hand can do; [`lower`] runs them.
-pub static LOWERING: &[&Pass] = &[&widen::PASS];
+pub static LOWERING: &[&Pass] = &[&widen::PASS, &move_quantization::PASS];
+
+/// The passes behind [`LOWERING`] that leave what those in front of it would undo.
+pub static LAST: &[&Pass] = &[&separate_dequantize::PASS];
 
 /// How often each pass rewrote something, by name.
 pub type Counts = BTreeMap<&'static str, usize>;
@@ -279,6 +287,9 @@ pub fn lower(
         *runner.counts.entry(decompose::PASS.name).or_default() += decomposed;
         runner.tidy(network)?;
     }
+    for pass in LAST {
+        runner.run(network, pass)?;
+    }
     Ok(runner.counts)
 }
 
@@ -317,7 +328,7 @@ mod tests {
             Once(pass) => std::slice::from_ref(pass),
             UntilStable(passes) => passes,
         });
-        passes.chain(LOWERING).copied().collect()
+        passes.chain(LOWERING).chain(LAST).copied().collect()
     }
 
     #[test]

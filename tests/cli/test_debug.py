@@ -183,7 +183,7 @@ def test_reduce_finds_what_can_not_be_built(call: Call, folder: Path) -> None:
     [
         (("debug", "m.engine"), "an engine file has no original to compare with"),
         (("debug", "nowhere.onnx"), "the model can't be read"),
-        (("debug", "{lossy}", "--precision", "int8"), "quantisation is not there yet"),
+        (("debug", "{lossy}", "--precision", "int4"), "the nearest name is 'int8'"),
         (("debug", "reduce", "{lossy}", "--check", "no-such-command"), "--check can't be run"),
         (("debug", "reduce", "{lossy}", "--check", ""), "--check needs a command"),
     ],

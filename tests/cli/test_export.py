@@ -288,9 +288,13 @@ def test_an_engine_file_keeps_its_precision(call: Call, model: Path) -> None:
     ("words", "message"),
     [
         (("saved",), "export it to ONNX: python -m tf2onnx.convert --saved-model saved --output saved.onnx"),
-        (("{model}", "--calibration-data", "folder"), "--calibration-data is for int8: quantisation is not there yet"),
-        (("{model}", "--num-calibration-samples", "9"), "--num-calibration-samples is for int8"),
-        (("{model}", "--precision", "int8"), "precision 'int8' is not supported: quantisation is not there yet"),
+        (("{model}", "--calibration-data", "folder"), "--calibration-data is for a precision of 8 bits"),
+        (("{model}", "--num-calibration-samples", "9"), "--num-calibration-samples is for a precision of 8 bits"),
+        (
+            ("{model}", "--precision", "int8", "--calibration-data", "no"),
+            "there is no such file or folder to calibrate on",
+        ),
+        (("{model}", "--accuracy-budget", "20"), "`accuracy_budget` is for other precisions"),
         (("{model}", "--precision", "fp61"), "the nearest name is 'fp16'"),
         (("{model}", "--precision", "FP32"), "the nearest name is 'fp32'\n"),
         (("{model}", "-o", "m.onnx"), "the engine would replace what it is made of"),

@@ -104,10 +104,18 @@ def _save(graph: onnx.GraphProto, path: str) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), Path(path))
 
 
+def pictures() -> None:
+    """A folder of arrays to calibrate on."""
+    rng = np.random.default_rng(0)
+    Path("images").mkdir()
+    for at in range(2):
+        np.save(f"images/{at}.npy", rng.standard_normal((1, 3, 224, 224)).astype(np.float32))
+
+
 #: What is made in the folder of a page before it runs.
 GIVEN: dict[str, tuple[Callable[[], None], ...]] = {
     "README.md": (classifier,),
-    "docs/cli.md": (partial(classifier, "image"), factory),
+    "docs/cli.md": (partial(classifier, "image"), factory, pictures),
     "docs/guides/debugging-accuracy.md": (cancelling,),
     "docs/guides/dynamic-shapes.md": (open_convolution,),
     "docs/guides/from-onnx.md": (partial(classifier, size=64),),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neurenix import InvalidArgumentError, UnsupportedError
+from neurenix import InvalidArgumentError
 from neurenix.cli import main
 from neurenix.hardware import get_backend, probe
 from neurenix.inference import InferenceEngine, export_to_tensorrt
@@ -30,10 +30,11 @@ HAS_FP16 = "fp16" in get_backend().get_device_info().precisions
 #: What a machine can compute in besides float32.
 LOWER = "fp16" if HAS_FP16 else "bf16"
 
-WITHOUT_INT8 = [
-    ("--config C --precision int8", "int8"),
-    ("--config C --calibration-data calibration_data", "--calibration-data is for int8"),
-    ("--config C --num-calibration-samples 100", "--num-calibration-samples is for int8"),
+OF_INT8 = [
+    ("--config C --calibration-data calibration_data", "--calibration-data is for a precision of 8 bits"),
+    ("--config C --num-calibration-samples 100", "--num-calibration-samples is for a precision of 8 bits"),
+    ("--config C --precision int8 --num-calibration-samples 9", "counts files of --calibration-data"),
+    ("--config C --precision int8 --calibration-data nowhere", "there is no such file or folder to calibrate on"),
 ]
 
 Export = Callable[..., int]
@@ -113,7 +114,7 @@ def test_what_is_measured_is_a_table(export: Export, folder: Path) -> None:
     ("line", "text"),
     [
         ("--config C --output x.ts", "an engine file is no .ts file"),
-        *WITHOUT_INT8,
+        *OF_INT8,
         ("--config C --workspace-size -1", "negative size"),
         ("--config C --opt-batch 4", "--dynamic-shapes alone"),
         ("--config missing.yaml", "can't be read"),
@@ -166,9 +167,18 @@ def test_the_function(tmp_path: Path, capsys: pytest.CaptureFixture[str], rng: n
     np.testing.assert_allclose(InferenceEngine(tmp_path / "m.engine")(x), by_torch(module, x), rtol=0, atol=1e-5)
     default = export_to_tensorrt(module, input_shape=(1, 1, 16, 16), device="cpu", **cheap)
     assert default.report()["precision"] in ("fp16", "fp32")
-    for wrong in ({"precision": "int8"}, {"calibration_data": "folder"}, {"num_calibration_samples": 5}):
-        with pytest.raises(UnsupportedError):
-            export_to_tensorrt(module, input_shape=(1, 1, 16, 16), **wrong)
+    batches = [rng.standard_normal((1, 1, 16, 16)).astype(np.float32) for _ in range(3)]
+    small = export_to_tensorrt(
+        module, input_shape=(1, 1, 16, 16), precision="int8", device="cpu", calibration_data=batches,
+        num_calibration_samples=2, **cheap,
+    )  # fmt: skip
+    assert small.report()["precision"] == "int8" and "int8: the signal" in small.report()["notes"][0]
+    for bad in (
+        {"calibration_data": "folder"}, {"num_calibration_samples": 5},
+        {"precision": "int8", "num_calibration_samples": 5},
+    ):  # fmt: skip
+        with pytest.raises(InvalidArgumentError):
+            export_to_tensorrt(module, input_shape=(1, 1, 16, 16), **bad)
     for bad in ({"output": "m.ts"}, {"workspace_size": -1}, {"dynamic_shapes": True, "input_shape": None}):
         with pytest.raises(InvalidArgumentError):
             export_to_tensorrt(module, **({"input_shape": (1, 1, 16, 16)} | bad))

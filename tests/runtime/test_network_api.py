@@ -285,7 +285,7 @@ def test_the_configuration_takes_the_options_and_no_others() -> None:
     assert (config.threads, config.optimization_level, config.strict) == (2, 1, False)
     with pytest.raises(nx.InvalidArgumentError, match="the nearest name is 'threads'"):
         config.thread = 2
-    with pytest.raises(NotImplementedError, match="calibration"):
-        config.calibration = []
+    with pytest.raises(NotImplementedError, match="target"):
+        config.target = "8.6"
     with pytest.raises(AttributeError):
         _ = config.nothing

@@ -67,7 +67,6 @@ def test_properties_that_ask_for_what_is_not_there_are_refused_with_the_reason()
     config.hardware_compatibility_level = trt.HardwareCompatibilityLevel.AMPERE_PLUS
     for name, value, why in (
         ("default_device_type", trt.DeviceType.DLA, "no DLA"),
-        ("int8_calibrator", object(), "not there yet"),
         ("algorithm_selector", object(), "by their time"),
         ("engine_capability", trt.EngineCapability.SAFETY, "one runtime"),
     ):
@@ -75,6 +74,8 @@ def test_properties_that_ask_for_what_is_not_there_are_refused_with_the_reason()
             setattr(config, name, value)
     with pytest.raises(nx.InvalidArgumentError, match="is no ProfilingVerbosity"):
         config.profiling_verbosity = 2
+    with pytest.raises(nx.InvalidArgumentError, match="this is no calibrator"):
+        config.int8_calibrator = object()
     with pytest.raises(AttributeError, match="the nearest name is 'max_aux_streams'"):
         _ = config.max_aux_stream
 
@@ -109,7 +110,7 @@ def test_pools_profiles_and_other_words_are_kept() -> None:
 
 def test_a_builder_tells_of_the_machine_and_takes_threads() -> None:
     builder = trt.Builder()
-    assert isinstance(builder.platform_has_fast_fp16, bool) and not builder.platform_has_fast_int8
+    assert isinstance(builder.platform_has_fast_fp16, bool) and isinstance(builder.platform_has_fast_int8, bool)
     assert builder.num_DLA_cores == 0
     builder.max_threads = 1
     assert engine_of(lambda n: n.add_identity(n.add_input("x", trt.float32, (2,)))) is not None
@@ -135,12 +136,12 @@ def test_a_build_that_fails_gives_none_and_the_whole_error() -> None:
     assert builder.is_network_supported(network, quick(builder))
 
 
-def test_int8_wants_a_network_that_says_how() -> None:
+def test_int8_of_a_network_that_says_how_and_of_one_that_does_not() -> None:
     builder = trt.Builder(Kept())
     config = quick(builder)
     config.set_flag(trt.BuilderFlag.INT8)
-    assert builder.build_serialized_network(network_of(builder), config) is None
-    assert "calibration is not there yet" in str(trt.last_error())
+    # Without a calibrator the weights alone have 8 bits.
+    assert builder.build_serialized_network(network_of(builder), config) is not None
     network = builder.create_network()
     x = network.add_input("x", trt.float32, (4,))
     scale = constant(network, 0.1)

@@ -387,8 +387,6 @@ def test_words_are_numbers_and_texts_as_nvidias() -> None:
     assert trt.Weights(trt.float32).size == 0 and trt.Weights(np.ones(3, np.float32)).dtype == trt.float32
     with pytest.raises(TypeError):
         trt.nptype("float32")
-    with pytest.raises(AttributeError, match="calibration are not there yet"):
-        _ = trt.IInt8EntropyCalibrator2
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = trt.Nothing
 

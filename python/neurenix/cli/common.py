@@ -17,18 +17,20 @@ from neurenix.cli.models import add_model, is_engine, look_here
 from neurenix.errors import FileError, InvalidArgumentError, OutOfMemoryError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel, Port
-from neurenix.hardware.options import HINTS, PRECISIONS, check, no_arithmetic
+from neurenix.hardware.options import HINTS, PRECISIONS, QUANTIZED, check, no_arithmetic
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 #: Names of dtypes in the precisions that ask for them.
-ATTAINED = {"fp32": "float32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "float16"}
+ATTAINED = {
+    "fp32": "float32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8", "fp8": "float8_e4m3fn",
+}  # fmt: skip
 
 #: The greatest size of a dimension of which nobody gave a range.
 ANY_SIZE = 2**31 - 1
 
 #: How far outputs may be from the original's, relative to their greatest value.
-BUDGETS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 1e-1}
+BUDGETS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 1e-1, "int8": 2e-1, "fp8": 2e-1, "mixed": 2e-1}
 
 
 def count(text: str) -> int:
@@ -60,7 +62,10 @@ def add_model_arguments(parser: argparse.ArgumentParser, precision: str | None =
         help="the same with spaces: 1 3 224 224 for a model with one input, or input:1x3x224x224 mask:1x128",
     )
     parser.add_argument(
-        "--precision", default=precision, metavar="NAME", help=f"of float32 layers: {', '.join(PRECISIONS)} (fp32)"
+        "--precision",
+        default=precision,
+        metavar="NAME",
+        help=f"of float32 layers: {', '.join([*PRECISIONS, *QUANTIZED])} (fp32)",
     )
     add_build_arguments(parser)
     add_json(parser)
@@ -196,8 +201,14 @@ def _of_precision(model: OptimizedModel, asked: str) -> OptimizedModel:
 
 
 def attained(model: OptimizedModel, precision: str) -> bool:
-    """Whether some layer computes in what was asked for."""
-    return precision == "fp32" or model.report()["layers_per_dtype"].get(ATTAINED[precision], 0) > 0
+    """Whether some layer computes in what was asked for, or has such weights."""
+    # A mix of precisions may be float32 alone.
+    if precision in ("fp32", "mixed"):
+        return True
+    shares = model.report()["layers_per_dtype"]
+    wanted = ATTAINED[precision]
+    stored = any(name.endswith(f" with {wanted} weights") for name in shares)
+    return stored or shares.get(wanted, 0) > 0
 
 
 def inputs_for(arguments: argparse.Namespace, model: OptimizedModel) -> Arrays:

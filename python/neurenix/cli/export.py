@@ -31,7 +31,7 @@ from neurenix.cli.models import add_model, input_ports, is_engine, load_model, l
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import PRECISIONS, PRECISIONS_LATER, check, computed
+from neurenix.hardware.options import ANYWHERE, PRECISIONS, QUANTIZED, check, computed
 from neurenix.importers.files import check_engine_name
 from neurenix.shapes import Shape
 
@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision", metavar="NAME",
-        help=f"of float32 layers: {', '.join([*PRECISIONS, *PRECISIONS_LATER])}. Without it {PRECISION}, or float32 "
-        "where this machine has no such arithmetic; what is asked for and can't be had is an error",
+        help=f"of float32 layers: {', '.join([*PRECISIONS, *QUANTIZED])}. Without it {PRECISION}, or "
+        "float32 where this machine has no such arithmetic; what is asked for and can't be had is an error",
     )  # fmt: skip
     parser.add_argument("--workspace-size", type=float, default=4.0, metavar="GB", help="of a GPU's kernels (4)")
     parser.add_argument(
@@ -72,8 +72,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--opt-batch", type=count, metavar="N", help="where the speed is wanted (4)")
     for word in ("min", "opt", "max"):
         parser.add_argument(f"--{word}-shapes", f"--{word}Shapes", metavar="NAME:SHAPE,...", help="as trtexec has it")
-    parser.add_argument("--calibration-data", metavar="DIR", help="for int8, which is not there yet")
-    parser.add_argument("--num-calibration-samples", type=count, metavar="N", help="for int8, which is not there yet")
+    parser.add_argument(
+        "--calibration-data",
+        metavar="DIR",
+        help="for int8 and mixed: a folder of images, .npy or .npz (DIR may be one such file)",
+    )
+    parser.add_argument(
+        "--num-calibration-samples", type=count, metavar="N", help="how many files of it are read at most"
+    )
+    parser.add_argument(
+        "--accuracy-budget",
+        type=float,
+        metavar="DB",
+        help="for mixed: the least signal-to-noise ratio (30)",
+    )
     parser.add_argument("--benchmark", action="store_true", help="measure the engine")
     parser.add_argument("--benchmark-iterations", type=count, default=100, metavar="N", help="timed calls (100)")
     parser.add_argument("--plot", metavar="FILE.svg", help="for --benchmark: draw how often each latency was seen")
@@ -95,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     begin = time.perf_counter()
     model = optimize(
         arguments, source, input_shapes=given, precision=precision,
-        workspace_size=int(arguments.workspace_size * 2**30),
+        workspace_size=int(arguments.workspace_size * 2**30), **_calibration(arguments),
     )  # fmt: skip
     built = time.perf_counter() - begin
     report = model.report()
@@ -133,6 +145,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if content["passed"] else 1
 
 
+def _calibration(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What int8 is calibrated on, and what a mix may lose."""
+    given: dict[str, Any] = {}
+    if arguments.accuracy_budget is not None:
+        given["accuracy_budget"] = arguments.accuracy_budget
+    if arguments.calibration_data is not None:
+        from neurenix.quantization import EntropyCalibrator
+
+        given["calibration"] = EntropyCalibrator(arguments.calibration_data, limit=arguments.num_calibration_samples)
+    return given
+
+
 def _source(arguments: argparse.Namespace) -> Any:
     """The model, after a look at what can't be had."""
     described = arguments.config if arguments.model is None else None
@@ -162,7 +186,7 @@ def _precision(arguments: argparse.Namespace) -> str:
     providers = get_backend(arguments.backend).native_options(**build_options(arguments))["providers"]
     found = {precision for provider in providers for precision in computed(provider)}
     asked = arguments.precision
-    if asked and asked not in found:
+    if asked and asked not in {*found, *ANYWHERE}:
         raise _unattained(asked, f"{', '.join(providers)} has no arithmetic for it here", found)
     return asked or (PRECISION if PRECISION in found else "fp32")
 
@@ -196,11 +220,12 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.precision:
         check("precision", arguments.precision)
     for name in ("calibration_data", "num_calibration_samples"):
-        if getattr(arguments, name) is not None:
-            raise UnsupportedError(
-                f"--{name.replace('_', '-')} is for int8: {PRECISIONS_LATER['int8']}",
-                hint="leave it out",
+        if getattr(arguments, name) is not None and arguments.precision not in QUANTIZED:
+            raise InvalidArgumentError(
+                f"--{name.replace('_', '-')} is for a precision of 8 bits", hint="add --precision int8"
             )
+    if arguments.num_calibration_samples is not None and arguments.calibration_data is None:
+        raise InvalidArgumentError("--num-calibration-samples counts files of --calibration-data", hint="add it")
     if not arguments.workspace_size >= 0:
         raise InvalidArgumentError("the workspace has a negative size", got=f"{arguments.workspace_size} GB")
     batches = [name for name in ("min_batch", "max_batch", "opt_batch") if getattr(arguments, name) is not None]

@@ -16,7 +16,7 @@ from neurenix.errors import DeviceError, Error, InvalidArgumentError, ShapeError
 from neurenix.hardware import probe, samples
 from neurenix.hardware.dry_run import DryRun
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import BUILT_IN, Options, computed
+from neurenix.hardware.options import BUILT_IN, QUANTIZED, Options, computed
 from neurenix.importers import from_onnx
 from neurenix.importers.dispatch import to_network
 from neurenix.log import LOG
@@ -145,9 +145,10 @@ class Backend:
         `neurenix.nn.Module` or `neurenix.Network`. `input_shapes`: `{"input": (1, 3, 224, 224)}`, for a range a
         `Shape(min=, opt=, max=)` or three tuples per input, a list of such dicts for several profiles; a model with
         one input takes a shape alone; models that know their shapes need none. `precision`: "fp32" (strict), "tf32",
-        "bf16", "fp16". `input_values`: what is always given for some inputs of an ONNX model, such as axes and sizes;
-        they become constants, and are no inputs any more. `dry_run=True` gives a table in
-        place of a model, as the method `dry_run` does. `options`: see `neurenix.hardware.options.Options`.
+        "bf16", "fp16", "int8" (by `calibration=`), "fp8" (of the weights), "mixed". `input_values`: what is always
+        given for some inputs of an ONNX model, such as axes and sizes; they become constants, and are no inputs any
+        more. `dry_run=True` gives a table in place of a model, as the method `dry_run` does. `options`: see
+        `neurenix.hardware.options.Options`.
 
         Raises `InvalidArgumentError` for unknown options (with the nearest name) and values, `UnsupportedError` with
         the layers that nothing here can run, `ShapeError` for shapes that do not fit, `DeviceError` when no provider
@@ -198,8 +199,9 @@ class Backend:
             raise InvalidArgumentError("the model is optimised already", hint="give the original model")
         native = wanted.native(chosen, self.device)
         _warm_up(native)
-        engine = _build(model, shapes, dict(values or {}), native, wanted.sample)
-        return OptimizedModel(engine, wanted.precision, refused, native)
+        _check_precision(wanted)
+        engine, notes = _build(model, shapes, dict(values or {}), native, wanted)
+        return OptimizedModel(engine, wanted.precision, refused, native, notes)
 
     def native_options(self, **options: Any) -> dict[str, Any]:
         """Options as the native module takes them, with the providers that can run here. Raises as `optimize_model`."""
@@ -230,7 +232,7 @@ class Backend:
         engine = _native.Engine.load(os.fspath(path), native)
         for note in engine.notes:
             LOG.warning("%s", note)
-        return OptimizedModel(engine, engine.precision, refused, native)
+        return OptimizedModel(engine, None, refused, native)
 
     def save(self, model: OptimizedModel, path: str | os.PathLike[str]) -> None:
         """Saves an optimised model to a file."""
@@ -259,33 +261,66 @@ def _warm_up(options: dict[str, Any]) -> None:
 
 
 def _build(
-    model: Any, input_shapes: Any, values: dict[str, Any], options: dict[str, Any], sample: Sequence[Any]
-) -> _native.Engine:
+    model: Any, input_shapes: Any, values: dict[str, Any], options: dict[str, Any], wanted: Options
+) -> tuple[_native.Engine, list[str]]:
     """Builds with dynamic dimensions where the model has them; where they are in the way, with the given shapes."""
     network = None
     try:
         network = to_network(model, input_shapes, values, options["refittable"])
-        return _build_network(network, input_shapes, options, sample)
+        return _build_network(network, input_shapes, options, wanted)
     except (ShapeError, UnsupportedError) as error:
         fixed = _fixed(model, network, input_shapes)
         if fixed is None:
             raise
         try:
             network = from_onnx(model, input_shapes=fixed, input_values=values)
-            engine = _build_network(network, input_shapes, options, sample)
+            built = _build_network(network, input_shapes, options, wanted)
         except Error:
             raise error from None
         LOG.info("the model runs at the given shapes alone, because of its dynamic ones: %s", error.message)
-        return engine
+        return built
+
+
+def _check_precision(wanted: Options) -> None:
+    """Raises `InvalidArgumentError` for options of a precision that is not asked for."""
+    for name, value, able in (
+        ("calibration", wanted.calibration, QUANTIZED),
+        ("accuracy_budget", wanted.accuracy_budget, ("mixed",)),
+        ("metric", wanted.metric, ("mixed",)),
+    ):
+        if value is not None and wanted.precision not in able:
+            raise InvalidArgumentError(
+                f"`{name}` is for other precisions",
+                expected=" or ".join(f'precision="{word}"' for word in able),
+                got=repr(wanted.precision),
+            )
 
 
 def _build_network(
-    network: Network, input_shapes: Any, options: dict[str, Any], sample: Sequence[Any]
-) -> _native.Engine:
+    network: Network, input_shapes: Any, options: dict[str, Any], wanted: Options
+) -> tuple[_native.Engine, list[str]]:
+    """The engine, and what is to be said of it."""
     names = [tensor.name for tensor in network.inputs]
     given = shapes.profiles(input_shapes, names)
     profiles = [{name: (s.min, s.opt, s.max) for name, s in profile.items()} for profile in given]
-    return _native.Engine.build(network, profiles, options | {"samples": samples.in_order(sample, names)})
+    sample = samples.in_order(wanted.sample, names)
+    if wanted.precision not in QUANTIZED:
+        return _native.Engine.build(network, profiles, options | {"samples": sample}), []
+    from neurenix.quantization import apply
+    from neurenix.quantization.compare import Reference
+
+    if wanted.precision == "mixed":
+        from neurenix.quantization.mixed import mixed
+
+        given_batches = [dict(zip(names, batch, strict=True)) for batch in sample]
+        return mixed(network, wanted, given_batches, profiles, options)
+    made, seen = apply.in_8_bits(network, wanted.precision, wanted.calibration, options)
+    sample = sample or samples.in_order(seen, names)
+    engine = _native.Engine.build(made, profiles, options | {"samples": sample})
+    if wanted.verify is False or not sample:
+        return engine, []
+    batches = [dict(zip(names, batch, strict=True)) for batch in sample]
+    return engine, apply.tell(wanted.precision, Reference(network, batches, profiles, options).losses(engine))
 
 
 def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int, ...]] | None:

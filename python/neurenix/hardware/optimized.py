@@ -58,9 +58,10 @@ class OptimizedModel:
     def __init__(
         self,
         engine: _native.Engine,
-        precision: str,
+        precision: str | None,
         fallbacks: Sequence[State] = (),
         options: Mapping[str, Any] | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self._engine = engine
         self._run = engine.run
@@ -69,6 +70,7 @@ class OptimizedModel:
         self._options = {name: value for name, value in (options or {}).items() if name != "listener"}
         self._options["timing_cache"] = None
         self._fallbacks = tuple(fallbacks)
+        self._notes = list(notes)
         self._names = tuple(name for name, _, _ in engine.inputs)
         self._placed = placed.Caller(engine)
         self._warned = False
@@ -165,7 +167,8 @@ class OptimizedModel:
         With a `profile`, the page has a timeline of what was measured.
         """
         report = Report(json.loads(self._engine.report()))
-        report["precision"] = self._precision
+        report["precision"] = self._precision or _precision_of(self._engine.precision, report)
+        report["notes"] = [*self._notes, *report["notes"]]
         report["fallbacks"] = [asdict(state) for state in self._fallbacks]
         report["device"] = _native.device("cpu")
         report["version"] = _native.__version__
@@ -368,3 +371,13 @@ class Profile(list[LayerTime]):
         )
         total = sum(r.average_ms for r in self)
         return "\n".join([head, *rows, f"{'':>10} {total:10.4f} {'':>11} {100.0:8.1f}  Total"])
+
+
+def _precision_of(floats: str, report: Mapping[str, Any]) -> str:
+    """What an engine from a file was built for: `floats`, unless its products say that they are quantized."""
+    shares = report["arithmetic_per_dtype"]
+    for precision, dtype in (("int8", "int8"), ("fp8", "float8_e4m3fn")):
+        # A tensor of 8 bits alone makes no such engine.
+        if shares.get(dtype, 0) > 0.5 or any(name.endswith(f" with {dtype} weights") for name in shares):
+            return precision
+    return floats

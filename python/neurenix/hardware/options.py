@@ -19,6 +19,8 @@ from neurenix.log import LOG
 
 #: What each precision means for float32 layers.
 PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+#: Precisions that are layers of the network: Quantize and Dequantize around products.
+QUANTIZED = ("int8", "fp8", "mixed")
 
 #: The options that an engine file keeps, and what the native module calls them.
 KEPT = {
@@ -35,21 +37,18 @@ IO_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 #: The providers of this package, the preferred one first.
 BUILT_IN = ("tensorrt", "cuda", "cpu")
 
+#: The providers with kernels for products of integers of 8 bits.
+HAVE_QUANTIZED = ("cpu",)
+#: Of these, what any provider takes: weights alone, and a choice of what there is.
+ANYWHERE = ("fp8", "mixed")
+
 #: What an engine may be made for.
 HINTS = ("latency", "throughput")
 
 #: Options and values of the public API that are not there yet, and why.
 LATER = {
-    "calibration": "int8 and fp8 are not there yet",
-    "accuracy_budget": 'precision="mixed" is not there yet',
-    "metric": 'precision="mixed" is not there yet',
     "target": "kernels are chosen by what they take on the machine at hand, and an engine file is planned anew where "
     "it is opened; only TensorRT-RTX's own plans are built for other GPUs, by trt.build_plan(targets=)",
-}
-PRECISIONS_LATER = {
-    "int8": "quantisation is not there yet",
-    "fp8": "quantisation is not there yet",
-    "mixed": "the search for a mix of precisions is not there yet",
 }
 
 
@@ -64,7 +63,17 @@ class Options:
     """How to optimise a model.
 
     - `precision`: "fp32" (strict), "tf32" (products of float32 round what they multiply to 11 bits, on GPUs whose
-      tensor cores read that), "bf16", "fp16".
+      tensor cores read that), "bf16", "fp16", "int8" (products of 8 bits, by `calibration`; without it the weights
+      alone have 8 bits, which saves memory in files and no time), "fp8" (the weights alone are float8_e4m3fn, which
+      saves the same: nothing computes in it yet), "mixed" (the fastest of int8 with the most sensitive products in
+      float32, of bf16 and fp16, and of float32 that is within `accuracy_budget`).
+    - `calibration`: for "int8" and "mixed" (and "fp8", which is only verified on it), a
+      `neurenix.quantization.Calibrator`, or batches on which tensors' ranges are found: a batch as for `sample`, an
+      iterable of such (a DataLoader), a folder of images, .npy or .npz.
+    - `accuracy_budget`: for "mixed", the least signal-to-noise ratio of an output against float32 in dB, on `sample` or
+      the first batches of `calibration`; None for 30. With `metric`, how much less than float32's that may be.
+    - `metric`: for "mixed", a function that is given a function from a dict of arrays to a dict of arrays, and gives a
+      number, the better the greater.
     - `io_dtype`: "fp32", "fp16" or "bf16", in which inputs come and outputs leave that the model has in one of these;
       None for those of the model.
     - `workspace_size`: bytes, None for what is free (the CPU needs what its kernels need; the report says how much).
@@ -79,7 +88,8 @@ class Options:
       too much stay float32, as few as will do, and the report names them.
     - `sample`: what verification runs on: an array (of a model with one input), a tuple of arrays in the order of the
       inputs, a dict of them by name, or an iterable of such, of which it takes 8 at most. Of the sizes of a profile, or
-      they are not used for it. None: numbers that fit what each input seems to be.
+      they are not used for it. None: the first batches of `calibration`, or numbers that fit what each input seems
+      to be.
     - `timing_cache`: a path, None for one in the cache directory, False for none.
     - `plugins`: what to register before the model is read: classes derived from `trt.IPluginV2`, a dict from name to
       class, names of modules to import, paths of libraries in C++ (`.so`).
@@ -98,6 +108,9 @@ class Options:
     """
 
     precision: str = "fp32"
+    calibration: Any = None
+    accuracy_budget: float | None = None
+    metric: Callable[[Callable[..., Any]], float] | None = None
     io_dtype: str | None = None
     workspace_size: int | None = None
     optimization_level: int = 3
@@ -136,7 +149,7 @@ class Options:
 
     def compute(self) -> str:
         """The dtype of float32 layers."""
-        return PRECISIONS[self.precision]
+        return PRECISIONS.get(self.precision, "float32")
 
     def native(self, providers: Sequence[str], device: int = 0) -> dict[str, Any]:
         """The options as the native module takes them."""
@@ -206,7 +219,8 @@ def names() -> list[str]:
 
 def computed(provider: str) -> list[str]:
     """The precisions that a provider has arithmetic for on this machine."""
-    return [p for p, dtype in PRECISIONS.items() if _native.computes(provider, p if p == "tf32" else dtype)]
+    floats = [p for p, dtype in PRECISIONS.items() if _native.computes(provider, p if p == "tf32" else dtype)]
+    return [*floats, "int8"] if provider in HAVE_QUANTIZED else floats
 
 
 def check(name: str, value: Any) -> Any:
@@ -249,17 +263,13 @@ def _word(value: Any) -> str:
 
 def _precision(value: Any) -> str:
     word = _word(value).lower()
-    if word in PRECISIONS_LATER:
-        raise UnsupportedError(
-            f"precision {value!r} is not supported: {PRECISIONS_LATER[word]}", expected=", ".join(PRECISIONS)
-        )
-    return str(_one_of(*PRECISIONS)(value))
+    return word if word in QUANTIZED else str(_one_of(*PRECISIONS)(value))
 
 
 def no_arithmetic(precision: str) -> str | None:
     """Why a precision is of no use on this machine; None where it is of use."""
     able = [set(computed(name)) for name in BUILT_IN if probe.state(name).available]
-    here = [name for name in PRECISIONS if any(name in found for found in able)]
+    here = [p for p in (*PRECISIONS, *QUANTIZED) if p in ANYWHERE or any(p in found for found in able)]
     return None if precision in here else f"this machine has arithmetic for {', '.join(here)} alone"
 
 
@@ -344,6 +354,13 @@ def _cache(value: Any) -> str | bool | None:
     raise TypeError(value)
 
 
+def _number(value: Any) -> float:
+    number = float(value)
+    if not number >= 0:
+        raise ValueError(value)
+    return number
+
+
 def _callable(value: Any) -> Any:
     if not callable(value):
         raise TypeError(value)
@@ -352,14 +369,17 @@ def _callable(value: Any) -> Any:
 
 #: The words that an option may have, and why one of them is of no use.
 _WORDS: dict[str, tuple[Sequence[str], Callable[[str], str | None]]] = {
-    "precision": (tuple(PRECISIONS), lambda near: (lacking := no_arithmetic(near)) and f"but {lacking}"),
+    "precision": ((*PRECISIONS, *QUANTIZED), lambda near: (lacking := no_arithmetic(near)) and f"but {lacking}"),
     "io_dtype": (tuple(IO_DTYPES), lambda _: None),
     "hint": (HINTS, lambda _: None),
 }
 _flag = _one_of(True, False)
 #: For each option: what may be given, and how it is checked.
 _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "precision": (", ".join(PRECISIONS), _precision),
+    "precision": (", ".join([*PRECISIONS, *QUANTIZED]), _precision),
+    "calibration": ("a Calibrator, batches, or a path to such", lambda value: value),
+    "accuracy_budget": ("a number that is not negative, or None", _or_none(_number)),
+    "metric": ("a function, or None", _or_none(_callable)),
     "io_dtype": (", ".join([*IO_DTYPES, "or None"]), _or_none(_io_dtype)),
     "workspace_size": ("bytes, or None", _or_none(_count(0))),
     "optimization_level": ("0 to 5", _count(0, 5)),

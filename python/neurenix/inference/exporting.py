@@ -10,7 +10,7 @@ from typing import Any
 from neurenix import shapes
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import PRECISIONS, PRECISIONS_LATER, check
+from neurenix.hardware.options import ANYWHERE, PRECISIONS, QUANTIZED, check
 from neurenix.importers.files import check_engine_name
 from neurenix.inference.opening import Device
 from neurenix.log import LOG
@@ -41,22 +41,20 @@ def export_to_tensorrt(
     """Builds a model for a device, and saves it at `output` (an engine file) where that is given.
 
     - `model`: as `optimize_model` takes it; `input_shape` too.
-    - `precision`: "fp32", "tf32", "bf16" or "fp16"; None for fp16, or float32 where the device has no arithmetic for
-      it. What is asked for and can't be had is an error.
+    - `precision`: "fp32", "tf32", "bf16", "fp16", "int8", "fp8" or "mixed"; None for fp16, or float32 where the device
+      has no arithmetic for it. What is asked for and can't be had is an error.
     - `device`: "cuda", "cuda:1", "cpu", "auto"; without a GPU that can be used the processor, with a warning.
     - `workspace_size`: of a GPU's kernels, in GB.
     - `dynamic_shapes`: the batch may vary from `min_batch` to `max_batch`, and is fastest at `opt_batch`.
-    - `calibration_data`, `num_calibration_samples`: for int8, which is not there yet.
+    - `calibration_data`, `num_calibration_samples`: for int8 and mixed, as `calibration` of `optimize_model`, and how
+      many batches of it are read at most.
     - `benchmark`: print trtexec's summary of so many calls, `benchmark_iterations`.
     - `options`: the others of `optimize_model`.
 
     Raises `UnsupportedError` for a precision that can't be had, `InvalidArgumentError` for values that make no sense
     or an ending of `output` that is no engine's, and as `optimize_model` and `save`.
     """
-    if calibration_data is not None or num_calibration_samples is not None:
-        raise UnsupportedError(
-            f"calibration_data is for int8: {PRECISIONS_LATER['int8']}", hint="leave it out: calibration_data=None"
-        )
+    options |= _calibration(precision, calibration_data, num_calibration_samples)
     if not workspace_size >= 0:
         raise InvalidArgumentError("the workspace has a negative size", got=f"{workspace_size} GB")
     if output is not None:
@@ -74,8 +72,26 @@ def export_to_tensorrt(
     return built
 
 
+def _calibration(precision: str | None, data: Any, count: int | None) -> dict[str, Any]:
+    """The option `calibration`."""
+    if data is None and count is None:
+        return {}
+    if precision is None or check("precision", precision) not in QUANTIZED:
+        raise InvalidArgumentError(
+            "calibration_data is for a precision of 8 bits", got=repr(precision), hint='add precision="int8"'
+        )
+    if data is None:
+        raise InvalidArgumentError("num_calibration_samples counts batches of calibration_data", hint="add it")
+    from neurenix.quantization import Calibrator, EntropyCalibrator
+
+    if count is None or isinstance(data, Calibrator):
+        return {"calibration": data}
+    return {"calibration": EntropyCalibrator(data, limit=count)}
+
+
 def _precision(asked: str | None, place: Device) -> str:
-    able = [word for word in PRECISIONS if word in place.backend.get_device_info(_index(place)).precisions]
+    found = place.backend.get_device_info(_index(place)).precisions
+    able = [word for word in (*PRECISIONS, *QUANTIZED) if word in found or word in ANYWHERE]
     if asked is None:
         if PRECISION not in able:
             LOG.warning("%s has no arithmetic for %s: float32 is built", place.name, PRECISION)

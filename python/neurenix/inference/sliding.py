@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from neurenix.inference.rows import Arrays
 from neurenix.inference.stitching import Layout, Stitcher
 from neurenix.inference.targets import Target, paths_of
 from neurenix.log import LOG
+from neurenix.memory import free_memory
 
 #: The share of the memory that is free which sums may take before they lie in a file.
 SHARE = 0.25
@@ -94,7 +95,7 @@ class _Run:
             if settings.roi_weight_map is None
             else windows.given_weights(settings.roi_weight_map, self._grid.roi)
         )
-        self._free = _free_memory() if settings.max_memory is None else settings.max_memory / SHARE
+        self._free = free_memory() if settings.max_memory is None else settings.max_memory / SHARE
         self._windows = Windows(self._image, self._grid, padding, settings.cval, self._image.is_costly)
         if self._windows.bytes() > SHARE * self._free:
             self._windows = Windows(self._image, self._grid, padding, settings.cval, False)
@@ -278,14 +279,3 @@ def _teller(stack: ExitStack, progress: Any) -> Tell:
 
     show = stack.enter_context(terminal.step("inference"))
     return lambda done, windows: show(done / windows, f"{done} of {windows} windows")
-
-
-def _free_memory() -> float:
-    """Bytes that this process may still take: of the machine, or of the control group that it is in."""
-    with open("/proc/meminfo", encoding="utf-8") as lines:
-        rows = (line.split() for line in lines)
-        free = next((int(row[1]) * 1024 for row in rows if row[0] == "MemAvailable:"), 1 << 30)
-    folder = Path("/sys/fs/cgroup")
-    with suppress(OSError, ValueError):
-        free = min(free, int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
-    return max(free, 1 << 26)

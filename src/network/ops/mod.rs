@@ -64,6 +64,7 @@ pub mod depth_to_space;
 pub mod dequantize_linear;
 pub mod det;
 pub mod div;
+pub mod dynamic_quantize_linear;
 pub mod einsum;
 pub mod elu;
 pub mod equal;
@@ -222,6 +223,7 @@ pub static OPS: &[&OpDef] = &[
     &deferred::DEF,
     &deform_conv::DEF,
     &depth_to_space::DEF,
+    &dynamic_quantize_linear::DEF,
     &dequantize_linear::DEF,
     &det::DEF,
     &div::DEF,

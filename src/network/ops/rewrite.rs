@@ -192,6 +192,19 @@ impl<'n> Rewrite<'n> {
         self.affine(x, scale, Some(bias))
     }
 
+    /// A layer with these attributes.
+    pub fn apply_by(&mut self, op: &'static OpDef, attrs: Attrs, inputs: &[TensorId]) -> Result<TensorId> {
+        self.patch.add(op, attrs, inputs)
+    }
+
+    /// The patch: the results stand for the outputs of the layer.
+    pub fn finish_all(mut self, results: &[TensorId]) -> Result<Patch<'n>> {
+        for (&output, &result) in self.layer.outputs.iter().zip(results) {
+            self.patch.shunt(output, result)?;
+        }
+        Ok(self.patch)
+    }
+
     /// The patch: `result` stands for the first output of the layer.
     pub fn finish(mut self, result: TensorId) -> Result<Patch<'n>> {
         self.patch.shunt(self.layer.outputs[0], result)?;
@@ -211,6 +224,8 @@ mod tests {
     fn dtype(op: &OpDef) -> DType {
         if op.name.ends_with("Integer") {
             DType::UInt8
+        } else if op.name == "DynamicQuantizeLinear" {
+            DType::Float32
         } else {
             DType::Float64
         }
@@ -274,6 +289,7 @@ mod tests {
                     (operands, attrs([alpha, beta, int("transA", 1), int("transB", 1)])),
                 ]
             }
+            "DynamicQuantizeLinear" => vec![(vec![vec![3, 5]], attrs([])), (vec![image], attrs([]))],
             "ConvInteger" => vec![
                 (
                     vec![image.clone(), vec![6, 4, 3, 3], vec![], vec![6, 1, 1, 1]],

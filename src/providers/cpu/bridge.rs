@@ -52,9 +52,11 @@ pub(super) mod ffi {
         Sqrt,
         Exp,
         Log,
+        Round,
     }
 
-    /// One link of the chain that a primitive applies to its result; only binary ones have an operand.
+    /// One link of the chain that a primitive applies to its result; binary ones have an operand, and of the operand of a sum the
+    /// dtype counts: `alpha * (operand - beta)` is added.
     #[derive(Debug, Clone)]
     struct PostOp {
         kind: PostKind,
@@ -68,6 +70,23 @@ pub(super) mod ffi {
     struct Options {
         post: Vec<PostOp>,
         threads: usize,
+        quantization: Quantization,
+    }
+
+    /// Which scales (float32) and zero points (int32) a product of integers of 8 bits takes as arguments, behind its bias and in
+    /// this order.
+    #[derive(Debug, Clone, Copy)]
+    struct Quantization {
+        /// One number.
+        src_scale: bool,
+        /// One number for each place along the axes of this mask; -1: none.
+        weight_scales: i32,
+        /// One number, by which the result is divided.
+        dst_scale: bool,
+        /// One number.
+        src_zero: bool,
+        /// One number, which is added last.
+        dst_zero: bool,
     }
 
     /// Dilations count the gaps: 0 is dense.

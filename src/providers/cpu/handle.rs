@@ -10,7 +10,7 @@ mod primitive;
 mod specs;
 
 pub use desc::Desc;
-pub use post::{Binary, Eltwise, Options, PostOp};
+pub use post::{Binary, Eltwise, Options, PostOp, Quantization};
 pub use primitive::{Primitive, WeightFormat};
 pub use specs::{
     Conv, LayerNorm, Matmul, Pooling, PoolingKind, ReductionKind, Resampling, Softmax, pointwise, reduction, reorder,

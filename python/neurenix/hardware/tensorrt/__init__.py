@@ -39,6 +39,13 @@ from neurenix.hardware.tensorrt.build_enums import (
 from neurenix.hardware.tensorrt.builder import (
     Builder,
 )
+from neurenix.hardware.tensorrt.calibrators import (
+    IInt8Calibrator,
+    IInt8EntropyCalibrator,
+    IInt8EntropyCalibrator2,
+    IInt8LegacyCalibrator,
+    IInt8MinMaxCalibrator,
+)
 from neurenix.hardware.tensorrt.config import (
     IBuilderConfig,
 )
@@ -247,20 +254,22 @@ from neurenix.hardware.tensorrt.timing_cache import (
 from neurenix.hardware.tensorrt.weights import (
     Weights,
 )
+from neurenix.quantization.calibrators import (
+    DataLoaderCalibrator,
+    EntropyCalibrator,
+    MinMaxCalibrator,
+    MSECalibrator,
+    PercentileCalibrator,
+)
 
 #: The version of NVIDIA's package whose names and signatures these are; scripts and tools compare it.
 __version__ = "10.16.0"
 
 BuilderConfig = IBuilderConfig
+CalibrationAlgo = CalibrationAlgoType
 
-_CALIBRATION = "int8 and fp8 calibration are not there yet; networks with Quantize and Dequantize layers run"
 #: Names of NVIDIA's package that are not there, and why.
 _LATER = {
-    "IInt8Calibrator": _CALIBRATION,
-    "IInt8EntropyCalibrator": _CALIBRATION,
-    "IInt8EntropyCalibrator2": _CALIBRATION,
-    "IInt8LegacyCalibrator": _CALIBRATION,
-    "IInt8MinMaxCalibrator": _CALIBRATION,
     "IAlgorithmSelector": "kernels are chosen by their time; exclude= keeps layers from a provider",
     "IGpuAllocator": "contexts and engines bring their memory themselves",
     "IGpuAsyncAllocator": "contexts and engines bring their memory themselves",
@@ -280,9 +289,11 @@ __all__ = [
     "Builder",
     "BuilderConfig",
     "BuilderFlag",
+    "CalibrationAlgo",
     "CalibrationAlgoType",
     "CudaSource",
     "CumulativeOperation",
+    "DataLoaderCalibrator",
     "DataType",
     "DeviceType",
     "DimensionOperation",
@@ -297,6 +308,7 @@ __all__ = [
     "EngineCapability",
     "EngineInspector",
     "EngineStat",
+    "EntropyCalibrator",
     "ErrorCode",
     "ErrorCodeTRT",
     "ExecutionContextAllocationStrategy",
@@ -333,6 +345,11 @@ __all__ = [
     "IIfConditionalBoundaryLayer",
     "IIfConditionalInputLayer",
     "IIfConditionalOutputLayer",
+    "IInt8Calibrator",
+    "IInt8EntropyCalibrator",
+    "IInt8EntropyCalibrator2",
+    "IInt8LegacyCalibrator",
+    "IInt8MinMaxCalibrator",
     "IIteratorLayer",
     "ILRNLayer",
     "ILayer",
@@ -394,14 +411,17 @@ __all__ = [
     "LayerType",
     "Logger",
     "LoopOutput",
+    "MSECalibrator",
     "MatrixOperation",
     "MemoryPoolType",
+    "MinMaxCalibrator",
     "NetworkDefinitionCreationFlag",
     "OnnxParser",
     "OnnxParserFlag",
     "OnnxParserRefitter",
     "PaddingMode",
     "ParserError",
+    "PercentileCalibrator",
     "Permutation",
     "PluginCapabilityType",
     "PluginField",

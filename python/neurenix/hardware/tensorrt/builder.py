@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from neurenix import _native
 from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
-from neurenix.hardware.options import check
+from neurenix.hardware.options import HAVE_QUANTIZED, check
 from neurenix.hardware.tensorrt.build_enums import BuilderFlag, NetworkDefinitionCreationFlag
+from neurenix.hardware.tensorrt.calibrators import FixedRanges
 from neurenix.hardware.tensorrt.config import IBuilderConfig
 from neurenix.hardware.tensorrt.engine import ICudaEngine
 from neurenix.hardware.tensorrt.interfaces import IErrorRecorder
@@ -87,8 +88,10 @@ class Builder(Scoped):
 
     @property
     def platform_has_fast_int8(self) -> bool:
-        """No: what BuilderFlag.INT8 asks of a network without Quantize and Dequantize layers is not there yet."""
-        return False
+        """Whether the preferred provider has kernels for products of 8 bits."""
+        from neurenix.hardware import get_backend
+
+        return bool(get_backend().native_options()["providers"][0] in HAVE_QUANTIZED)
 
     def _computes(self, dtype: str) -> bool:
         from neurenix.hardware import get_backend
@@ -102,7 +105,7 @@ class Builder(Scoped):
         given = network.to_network() if isinstance(network, INetworkDefinition) else network
         _check_flags(network, config)
         follower = Follower(config.progress_monitor) if config.progress_monitor is not None else None
-        options = config._final()
+        options = config._final() | _ranges(network, config)
         if self._threads is not None:
             options.setdefault("threads", self._threads)
         if follower is not None:
@@ -158,7 +161,11 @@ class Builder(Scoped):
         try:
             given = network.to_network() if isinstance(network, INetworkDefinition) else network
             _check_flags(network, config)
-            options = config._final() | {"optimization_level": 0, "timing_cache": False, "verify": False}
+            options = (
+                config._final()
+                | _ranges(network, config)
+                | {"optimization_level": 0, "timing_cache": False, "verify": False}
+            )
             self._build(given, config, options)
         except Error as error:
             report(self.logger, error, self.error_recorder)
@@ -255,15 +262,18 @@ def _cache(config: IBuilderConfig, options: dict[str, Any]) -> contextlib.Abstra
     return borrowed()
 
 
+def _ranges(network: Given, config: IBuilderConfig) -> dict[str, Any]:
+    """What `set_dynamic_range` told, as a calibration, where no calibrator is set."""
+    asked = config.get_flag(BuilderFlag.INT8) and config.int8_calibrator is None
+    if not asked or not isinstance(network, INetworkDefinition) or not network._ranges:
+        return {}
+    names = ((tensor._native().name.removesuffix(":out"), ends) for tensor, ends in network._ranges.items())
+    return {"calibration": FixedRanges({name: max(abs(low), abs(high)) for name, (low, high) in names})}
+
+
 def _check_flags(network: Given, config: IBuilderConfig) -> None:
     if not isinstance(network, INetworkDefinition):
         return
-    quantized = any(layer.kind in ("Quantize", "QuantizeLinear", "Dequantize", "DequantizeLinear") for layer in network)
-    if config.get_flag(BuilderFlag.INT8) and not quantized:
-        raise UnsupportedError(
-            "BuilderFlag.INT8 is set, and nothing says how to quantise: calibration is not there yet",
-            hint="give a network with Quantize and Dequantize layers, or use FP16 or BF16",
-        )
     kept = [layer.name for layer in network if layer.precision_is_set]
     if kept and config.get_flag(BuilderFlag.OBEY_PRECISION_CONSTRAINTS):
         raise UnsupportedError(

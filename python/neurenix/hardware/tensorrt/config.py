@@ -14,13 +14,14 @@ from neurenix.hardware.tensorrt.interfaces import IProgressMonitor
 from neurenix.hardware.tensorrt.profile import IOptimizationProfile
 from neurenix.hardware.tensorrt.scoped import Scoped
 from neurenix.hardware.tensorrt.timing_cache import ITimingCache
+from neurenix.quantization.calibrators import Calibrator
 
 #: Switches that ask for what is not there, and why.
 REFUSED = {
     BuilderFlag.SAFETY_SCOPE: "there is no restricted runtime",
-    BuilderFlag.FP8: "quantisation is not there yet; networks with Quantize and Dequantize layers need no flag",
-    BuilderFlag.INT4: "quantisation is not there yet; networks with Quantize and Dequantize layers need no flag",
-    BuilderFlag.FP4: "quantisation is not there yet; networks with Quantize and Dequantize layers need no flag",
+    BuilderFlag.FP8: "nothing computes in it yet; networks with Quantize and Dequantize layers need no flag",
+    BuilderFlag.INT4: "nothing computes in it yet; networks with Quantize and Dequantize layers need no flag",
+    BuilderFlag.FP4: "nothing computes in it yet; networks with Quantize and Dequantize layers need no flag",
     BuilderFlag.STRIP_PLAN: "an engine file holds its weights",
     BuilderFlag.WEIGHT_STREAMING: "weights stay where they run",
     BuilderFlag.ERROR_ON_TIMING_CACHE_MISS: "what is not in the cache is measured",
@@ -55,7 +56,6 @@ _WHY = {
     "DLA_core": "there is no DLA",
     "runtime_platform": "an engine file opens on any machine, planned anew",
     "algorithm_selector": "kernels are chosen by their time; exclude= keeps layers from a provider",
-    "int8_calibrator": "int8 and fp8 are not there yet; networks with Quantize and Dequantize layers run",
     "remote_auto_tuning_config": "kernels are timed on this machine",
 }
 
@@ -84,6 +84,7 @@ class IBuilderConfig(Scoped):
         self._plain = {}
         self._pools = {}
         self._cache = None
+        self._calibration_profile: IOptimizationProfile | None = None
         self._tactic_sources = (1 << len(e.TacticSource)) - 1
         self._previews: set[e.PreviewFeature] = set()
 
@@ -102,6 +103,12 @@ class IBuilderConfig(Scoped):
             raise UnsupportedError(f"{name} can't be set: {_WHY[name]}", expected=str(first), got=repr(value))
         if isinstance(first, Word) and not isinstance(value, type(first)):
             raise InvalidArgumentError(f"{name} is no {type(first).__name__}", got=repr(value))
+        if name == "int8_calibrator" and value is not None:
+            if not (isinstance(value, Calibrator) or hasattr(value, "get_batch")):
+                raise InvalidArgumentError(
+                    "this is no calibrator", expected="a trt.IInt8Calibrator or trt.EntropyCalibrator, ...",
+                    got=type(value).__name__,
+                )  # fmt: skip
         if name == "progress_monitor" and not isinstance(value, IProgressMonitor | None):
             raise InvalidArgumentError("a progress monitor is derived from trt.IProgressMonitor", got=repr(value))
         self._plain[name] = value
@@ -138,7 +145,8 @@ class IBuilderConfig(Scoped):
         FP16, BF16 and TF32 let float32 layers compute in it. None is on before, TF32 neither: float32 stays float32
         until something else is asked for. FP16 comes before BF16, and that before TF32, where several are on. REFIT and
         its kin keep the original weights, so that a `Refitter` replaces them. INT8 wants a network with Quantize and
-        Dequantize layers: the build says so. DISABLE_TIMING_CACHE measures everything. The others permit what is never
+        Dequantize layers, a calibrator, or ranges of tensors; otherwise the weights alone have 8 bits, with a warning.
+        DISABLE_TIMING_CACHE measures everything. The others permit what is never
         done, or ask for what is always so.
 
         Raises `UnsupportedError`, with the reason, for what is not there.
@@ -184,11 +192,15 @@ class IBuilderConfig(Scoped):
         return len(self._profiles)
 
     def set_calibration_profile(self, profile: IOptimizationProfile) -> bool:
-        """Refused with `UnsupportedError`: there is no calibration yet."""
-        raise UnsupportedError(f"a calibration profile can't be set: {_WHY['int8_calibrator']}")
+        """True: batches to calibrate on may have any size, and need no profile of their own."""
+        if not isinstance(profile, IOptimizationProfile):
+            raise InvalidArgumentError("this is no IOptimizationProfile", got=repr(profile))
+        self._calibration_profile = profile
+        return True
 
-    def get_calibration_profile(self) -> None:
-        """None: there is no calibration yet."""
+    def get_calibration_profile(self) -> IOptimizationProfile | None:
+        """The profile that was set."""
+        return self._calibration_profile
 
     def create_timing_cache(self, serialized_timing_cache: bytes) -> ITimingCache:
         """A cache of times, from bytes (none for an empty one); what is no time in them is left out."""
@@ -260,6 +272,10 @@ class IBuilderConfig(Scoped):
         for flag in (BuilderFlag.FP16, BuilderFlag.BF16, BuilderFlag.TF32):
             if flag in self._flags and "precision" not in chosen:
                 chosen["precision"] = flag.op
+        if BuilderFlag.INT8 in self._flags:
+            chosen["precision"] = "int8"
+            if self.int8_calibrator is not None:
+                chosen["calibration"] = self.int8_calibrator
         refit = {BuilderFlag.REFIT, BuilderFlag.REFIT_IDENTICAL, BuilderFlag.REFIT_INDIVIDUAL}
         if self._flags & refit:
             chosen["refittable"] = True

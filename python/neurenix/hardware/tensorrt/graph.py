@@ -55,6 +55,8 @@ class Definition(Scoped):
         #: The layers, each behind those that it reads.
         self._order: list[ILayer] = []
         self._outputs: list[ITensor] = []
+        #: The ranges that were set for int8.
+        self._ranges: dict[ITensor, tuple[float, float]] = {}
         self._output_dtypes: dict[int, Dtype] = {}
         #: Constants that no layer gives: they came with a model.
         self._constants: list[tuple[ITensor, Tensor]] = []

@@ -118,20 +118,24 @@ class ITensor(Strict):
         return False
 
     @property
-    def dynamic_range(self) -> None:
-        """The range for int8: none, since Quantize and Dequantize layers tell scales."""
-        return None
+    def dynamic_range(self) -> tuple[float, float] | None:
+        """The range for builds with BuilderFlag.INT8 and without a calibrator; None where none was set."""
+        return self._network._ranges.get(self)
+
+    @dynamic_range.setter
+    def dynamic_range(self, ends: tuple[float, float]) -> None:
+        self.set_dynamic_range(*ends)
 
     def set_dynamic_range(self, min: float, max: float) -> bool:
-        """Refused with `UnsupportedError`: add Quantize and Dequantize layers."""
-        raise UnsupportedError(
-            "ranges of tensors are not supported",
-            tensor=self.name,
-            hint="say the scales with add_quantize and add_dequantize",
-        )
+        """Sets the range, of which the greater magnitude counts: scales are symmetric."""
+        if not (np.isfinite(min) and np.isfinite(max) and min <= max):
+            raise InvalidArgumentError("this is no range", tensor=self.name, got=f"{min} to {max}")
+        self._network._ranges[self] = (float(min), float(max))
+        return True
 
     def reset_dynamic_range(self) -> None:
-        """Leaves everything as it is: there is no range."""
+        """Forgets the range."""
+        self._network._ranges.pop(self, None)
 
     def set_dimension_name(self, index: int, name: str) -> None:
         """Names a dynamic dimension of an input; dimensions of one name are equal."""

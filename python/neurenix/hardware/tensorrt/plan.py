@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from neurenix import _native, shapes
-from neurenix.errors import InvalidArgumentError
+from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware.options import PRECISIONS, check
 from neurenix.hardware.tensorrt.logger import Logger
 from neurenix.hardware.tensorrt.plan_engine import PlanEngine, opened
@@ -164,6 +164,12 @@ def build_plan(
     not; and as the importers do.
     """
     check("precision", precision)
+    if precision not in PRECISIONS:
+        raise UnsupportedError(
+            "TensorRT's plans are quantized by layers of the network alone",
+            got=repr(precision),
+            hint="give nx.quantization.calibrate(model, data)",
+        )
     level = check("optimization_level", optimization_level)
     if isinstance(targets, str) or isinstance(exclude, str):
         raise InvalidArgumentError("targets and exclude are lists of texts", got=repr(targets or exclude))

@@ -11,6 +11,8 @@ from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx.node import Node, Rule
 
+#: The attributes of convolutions.
+WINDOW = ("auto_pad", "dilations", "group", "pads", "strides")
 #: The dtype of scales that are powers of two.
 POWERS = np.dtype(ml_dtypes.float8_e8m0fnu)
 
@@ -126,18 +128,7 @@ def dynamic_quantize_linear(node: Node) -> list[Tensor]:
 
 def dynamically(node: Node, x: Tensor) -> list[Tensor]:
     """A tensor as uint8 by the range of its elements, with scale and zero point."""
-    axes = list(range(len(x.shape)))
-    nothing = node.like(0.0, x)
-    high = node.add("Max", node.add("ReduceMax", x, axes=axes, keepdims=0), nothing)
-    low = node.add("Min", node.add("ReduceMin", x, axes=axes, keepdims=0), nothing)
-    # In double precision, where a product with the inverse of 255 rounds to the same as the quotient.
-    span = node.add("Cast", node.add("Sub", high, low), to="float64")
-    scale = node.add("Cast", node.add("Div", span, node.like(255.0, span)), to=x.dtype)
-    scale = node.add("Where", node.add("Equal", high, low), node.like(1.0, x), scale)
-    zero = node.add("Sub", nothing, node.add("Div", low, scale))
-    zero = node.add("Round", node.add("Clip", zero, nothing, node.like(255.0, x)))
-    zero = node.add("Cast", zero, to="uint8")
-    return [node.add("QuantizeLinear", x, scale, zero, to="uint8"), scale, zero]
+    return node.add_all("DynamicQuantizeLinear", [x])
 
 
 def per_row(node: Node, parameter: Tensor | None) -> Tensor | None:
@@ -163,8 +154,7 @@ def convolved(node: Node, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: T
         None if x_zero is None else number(node, x_zero),
         None if w_zero is None else per_axis(node, w_zero, len(w.shape), 0),
     ]
-    names = ("auto_pad", "dilations", "group", "pads", "strides")
-    return node.add("ConvInteger", x, w, *zeros, **{n: node.attrs[n] for n in names if n in node.attrs})
+    return node.add("ConvInteger", x, w, *zeros, **{n: node.attrs[n] for n in WINDOW if n in node.attrs})
 
 
 def conv_integer(node: Node) -> Tensor:
@@ -186,24 +176,30 @@ def requantized(node: Node, total: Tensor, scales: list[Tensor], y_scale: Tensor
 
 
 def qlinear_matmul(node: Node) -> Tensor:
-    """QLinearMatMul."""
+    """QLinearMatMul: a product between Dequantize and Quantize layers."""
     a_scale, a_zero, y_scale, y_zero = (per_row(node, node[i]) for i in (1, 2, 6, 7))
     b_scale, b_zero = (per_column(node, node[i]) for i in (4, 5))
     assert a_scale is not None and b_scale is not None and y_scale is not None and y_zero is not None
-    total = node.add("MatMulInteger", node[0], node[3], a_zero, b_zero)
-    return requantized(node, total, [a_scale, b_scale], y_scale, y_zero)
+    a = node.add("DequantizeLinear", node[0], single(node, a_scale), a_zero)
+    b = node.add("DequantizeLinear", node[3], single(node, b_scale), b_zero)
+    y = node.add("MatMul", a, b)
+    return node.add("QuantizeLinear", y, single(node, y_scale), y_zero, to=np.dtype(y_zero.dtype))
 
 
 def qlinear_conv(node: Node) -> Tensor:
-    """QLinearConv; the bias is one of the sums."""
-    total = convolved(node, node[0], node[3], node[2], node[5])
+    """QLinearConv: a convolution between Dequantize and Quantize layers; the scale of the bias is that of the
+    products."""
     rank = len(node[0].shape)
-    bias = node.get(8)
-    if bias is not None:
-        # One bias is not one number: there may be one channel.
-        total = node.add("Add", total, node.add("Unsqueeze", bias, axes=list(range(1, rank - 1))))
-    scales = [number(node, node[1]), per_axis(node, node[4], rank - 1, 0)]
-    return requantized(node, total, scales, number(node, node[6]), number(node, node[7]))
+    x_scale, w_scale, y_scale = (single(node, number(node, node[i])) for i in (1, 4, 6))
+    x = node.add("DequantizeLinear", node[0], x_scale, number(node, node[2]))
+    stored = per_axis(node, w_scale, rank, 0), per_axis(node, node[5], rank, 0)
+    w = node.add("DequantizeLinear", node[3], *stored)
+    bias = None
+    if node.has(8):
+        bias = node.add("DequantizeLinear", node[8], node.add("Mul", x_scale, w_scale))
+    y = node.add("Conv", x, w, bias, **{n: node.attrs[n] for n in WINDOW if n in node.attrs})
+    zero = number(node, node[7])
+    return node.add("QuantizeLinear", y, y_scale, zero, to=np.dtype(zero.dtype))
 
 
 RULES: dict[str, Rule] = {

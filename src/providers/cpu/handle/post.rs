@@ -1,8 +1,10 @@
 //! What a primitive does to its result before it stores it.
 use super::{
     Desc,
-    ffi::{self, PostKind},
+    desc::element_type,
+    ffi::{self, ElementType, PostKind},
 };
+use crate::network::dtype::DType;
 
 /// What every primitive is asked.
 #[derive(Debug, Clone)]
@@ -11,6 +13,36 @@ pub struct Options {
     pub post: Vec<PostOp>,
     /// The size of the team that will run it.
     pub threads: usize,
+    /// The scales and zero points of a product of integers of 8 bits.
+    pub quantization: Quantization,
+}
+
+/// Which scales and zero points a product of integers of 8 bits takes, as inputs behind its bias, in this order: scales are
+/// float32, zero points int32.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quantization {
+    /// A scale of the left operand.
+    pub src_scale: bool,
+    /// A scale of the weights for each place along the axes of this mask.
+    pub weight_scales: Option<u16>,
+    /// A scale by which the result is divided.
+    pub dst_scale: bool,
+    /// A zero point of the left operand.
+    pub src_zero: bool,
+    /// A zero point of the result, which is added last.
+    pub dst_zero: bool,
+}
+
+impl Quantization {
+    fn raw(self) -> ffi::Quantization {
+        ffi::Quantization {
+            src_scale: self.src_scale,
+            weight_scales: self.weight_scales.map_or(-1, i32::from),
+            dst_scale: self.dst_scale,
+            src_zero: self.src_zero,
+            dst_zero: self.dst_zero,
+        }
+    }
 }
 
 /// One link of the chain that a primitive applies to its result.
@@ -18,6 +50,15 @@ pub struct Options {
 pub enum PostOp {
     /// Adds what stands in the output's memory before.
     Sum,
+    /// As [`PostOp::Sum`], of quantized numbers: `scale * (number - zero)`.
+    Dequantized {
+        /// The scale.
+        scale: f32,
+        /// The zero point.
+        zero: i32,
+        /// Their dtype, which has as many bits as the output's.
+        dtype: DType,
+    },
     /// Combines with one more input, which broadcasts over the output.
     Binary(Binary, Desc),
     /// Maps each element.
@@ -83,6 +124,8 @@ pub enum Eltwise {
     Sqrt,
     Exp,
     Log,
+    /// To the nearest integer, halves to even.
+    Round,
 }
 
 impl Options {
@@ -91,6 +134,7 @@ impl Options {
         Self {
             post: Vec::new(),
             threads,
+            quantization: Quantization::default(),
         }
     }
 
@@ -104,6 +148,7 @@ impl Options {
         ffi::Options {
             post: self.post.iter().map(PostOp::raw).collect(),
             threads: self.threads,
+            quantization: self.quantization.raw(),
         }
     }
 }
@@ -127,7 +172,12 @@ impl PostOp {
 
     pub(super) fn raw(&self) -> ffi::PostOp {
         let (kind, alpha, beta, operand) = match self {
-            PostOp::Sum => (PostKind::Sum, 0.0, 0.0, Desc::none()),
+            PostOp::Sum => (PostKind::Sum, 1.0, 0.0, Desc::none()),
+            PostOp::Dequantized { scale, zero, dtype } => {
+                let mut like = Desc::none();
+                like.raw.dtype = element_type(*dtype).unwrap_or(ElementType::Absent);
+                (PostKind::Sum, *scale, *zero as f32, like)
+            }
             PostOp::Binary(binary, operand) => (binary.kind(), 0.0, 0.0, operand.clone()),
             PostOp::Eltwise(eltwise) => {
                 let (kind, alpha, beta) = eltwise.kind();
@@ -176,6 +226,7 @@ impl Eltwise {
             Eltwise::Sqrt => (PostKind::Sqrt, 0.0, 0.0),
             Eltwise::Exp => (PostKind::Exp, 0.0, 0.0),
             Eltwise::Log => (PostKind::Log, 0.0, 0.0),
+            Eltwise::Round => (PostKind::Round, 0.0, 0.0),
         }
     }
 }

@@ -20,7 +20,8 @@ pub enum Channels {
 }
 
 impl Channels {
-    fn of(self, rank: usize) -> usize {
+    /// The number of the axis, of a result of this rank.
+    pub fn of(self, rank: usize) -> usize {
         match self {
             Channels::Second => 1,
             Channels::Last => rank.saturating_sub(1),
@@ -67,7 +68,8 @@ pub fn follow(scope: &Scope, channels: Channels) -> Vec<Link> {
     links
 }
 
-fn next(network: &Network, tensor: TensorId, axis: usize) -> Option<Link> {
+/// The link that follows a tensor, whose channels lie along an axis.
+pub fn next(network: &Network, tensor: TensorId, axis: usize) -> Option<Link> {
     let Some(user) = network.sole_user(tensor) else {
         return gated(network, tensor);
     };

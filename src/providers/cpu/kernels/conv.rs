@@ -46,7 +46,7 @@ pub fn offer(scope: &Scope) -> Answer {
 
 /// Whether the result of a ConvTranspose begins where the first window does, or later: an `auto_pad` or an
 /// `output_shape` may ask for more.
-fn begins_within(scope: &Scope) -> bool {
+pub fn begins_within(scope: &Scope) -> bool {
     let (Some(x), Some(w)) = (scope.input_type(0), scope.input_type(1)) else {
         return false;
     };
@@ -69,11 +69,15 @@ struct Weights {
 }
 
 /// Strides, dilations and padding along each spatial axis.
-struct Geometry {
-    strides: Vec<i64>,
-    dilations: Vec<i64>,
-    begin: Vec<i64>,
-    end: Vec<i64>,
+pub struct Geometry {
+    /// Steps.
+    pub strides: Vec<i64>,
+    /// Spacing of the kernel's elements.
+    pub dilations: Vec<i64>,
+    /// Padding before.
+    pub begin: Vec<i64>,
+    /// Padding after.
+    pub end: Vec<i64>,
 }
 
 impl Conv {
@@ -93,6 +97,16 @@ impl Conv {
         })
     }
 
+    fn geometry(&self, src: &Operand, dst: &Operand) -> Result<Geometry> {
+        geometry(
+            &self.attrs,
+            &self.weights_shape,
+            self.transposed,
+            &src.shape,
+            &dst.shape,
+        )
+    }
+
     /// The instance for an input without elements: bias, operands and activations are all that there is.
     fn of_zeros(&self, request: &Request) -> Result<Prepared> {
         let (src, dst) = (&request.inputs[0], &request.outputs[0]);
@@ -104,7 +118,7 @@ impl Conv {
         (shape[m], shape[c]) = (dst.shape[1], 1);
         let bytes = [one.bytes(), src.dtype.size() * shape.iter().product::<usize>()];
         let options = self.weighted.options(request, &dst.shape)?;
-        let mut geometry = self.geometry(&src.shape, &dst.shape)?;
+        let mut geometry = self.geometry(src, dst)?;
         for axis in (0..geometry.end.len()).filter(|a| src.shape[a + 2] == 0) {
             geometry.end[axis] += if self.transposed { geometry.strides[axis] } else { -1 };
         }
@@ -112,32 +126,36 @@ impl Conv {
         let primitive = spec.create(None, &options)?;
         self.weighted.instance_of_zeros(primitive, request, bytes)
     }
+}
 
-    fn geometry(&self, src: &[usize], dst: &[usize]) -> Result<Geometry> {
-        let axes = 0..src.len() - 2;
-        if !self.transposed {
-            let window = conv::window(&self.attrs, &self.weights_shape)?;
-            let padding = axes.map(|a| window.padding(a, src[a + 2] as i64, dst[a + 2] as i64));
-            let (begin, end) = padding.unzip();
-            return Ok(Geometry {
-                strides: window.strides,
-                dilations: window.dilations,
-                begin,
-                end,
-            });
-        }
-        let sizes: Vec<Dim> = src[2..].iter().map(|&d| d.into()).collect();
-        let (window, _, cuts) = conv_transpose::geometry(&self.attrs, &self.weights_shape, &sizes)?;
-        let begin: Vec<i64> = cuts.iter().map(|c| c.as_const().unwrap_or(0)).collect();
-        let full = |a: usize| (src[a + 2] as i64 - 1) * window.strides[a] + window.reach(a);
-        let end = axes.map(|a| full(a) - begin[a] - dst[a + 2] as i64).collect();
-        Ok(Geometry {
+/// The geometry of a convolution with weights of this shape, from an input to a result of these shapes.
+///
+/// # Errors
+/// If the attributes do not fit.
+pub fn geometry(attrs: &Attrs, weights: &[Dim], transposed: bool, src: &[usize], dst: &[usize]) -> Result<Geometry> {
+    let axes = 0..src.len() - 2;
+    if !transposed {
+        let window = conv::window(attrs, weights)?;
+        let padding = axes.map(|a| window.padding(a, src[a + 2] as i64, dst[a + 2] as i64));
+        let (begin, end) = padding.unzip();
+        return Ok(Geometry {
             strides: window.strides,
             dilations: window.dilations,
             begin,
             end,
-        })
+        });
     }
+    let sizes: Vec<Dim> = src[2..].iter().map(|&d| d.into()).collect();
+    let (window, _, cuts) = conv_transpose::geometry(attrs, weights, &sizes)?;
+    let begin: Vec<i64> = cuts.iter().map(|c| c.as_const().unwrap_or(0)).collect();
+    let full = |a: usize| (src[a + 2] as i64 - 1) * window.strides[a] + window.reach(a);
+    let end = axes.map(|a| full(a) - begin[a] - dst[a + 2] as i64).collect();
+    Ok(Geometry {
+        strides: window.strides,
+        dilations: window.dilations,
+        begin,
+        end,
+    })
 }
 
 impl Kernel for Conv {
@@ -179,7 +197,7 @@ impl Kernel for Conv {
             shape: self.weighted.weights_shape(request).to_vec(),
             groups: self.attrs.int("group") as usize,
         };
-        let spec = self.spec(src, weights, dst, self.geometry(&src.shape, &dst.shape)?)?;
+        let spec = self.spec(src, weights, dst, self.geometry(src, dst)?)?;
         let primitive = spec.create(self.weighted.weights.format().as_ref(), &options)?;
         self.weighted.instance(primitive, request)
     }

@@ -40,15 +40,20 @@ struct MatMul {
 }
 
 /// The operands as batches of matrices of one rank, and whether the right one is a single matrix.
-struct Shapes {
-    a: Vec<usize>,
-    b: Vec<usize>,
-    result: Vec<usize>,
-    single: bool,
+pub struct Shapes {
+    /// The left operand.
+    pub a: Vec<usize>,
+    /// The right operand.
+    pub b: Vec<usize>,
+    /// The result.
+    pub result: Vec<usize>,
+    /// Whether all left matrices meet the same right one.
+    pub single: bool,
 }
 
-impl MatMul {
-    fn shapes(&self, a: &[usize], b: &[usize], result: &[usize]) -> Shapes {
+impl Shapes {
+    /// Of operands of these shapes, the left one of which is transposed or not.
+    pub fn of(transposed: bool, a: &[usize], b: &[usize], result: &[usize]) -> Self {
         let (mut a, mut b, mut result) = (a.to_vec(), b.to_vec(), result.to_vec());
         if b.len() == 1 {
             b.push(1);
@@ -59,7 +64,7 @@ impl MatMul {
             result.insert(result.len() - 1, 1);
         }
         let single = b.len() == 2;
-        if single && !self.transposed[0] && a.len() > 2 {
+        if single && !transposed && a.len() > 2 {
             // All rows of all batches meet the same matrix.
             let rows = a[..a.len() - 1].iter().product();
             a = vec![rows, a[a.len() - 1]];
@@ -72,7 +77,7 @@ impl MatMul {
         };
         widen(&mut a);
         widen(&mut b);
-        Shapes { a, b, result, single }
+        Self { a, b, result, single }
     }
 }
 
@@ -99,7 +104,7 @@ impl Kernel for MatMul {
             return Ok(nothing());
         }
         let b = self.weighted.weights_shape(request);
-        let shapes = self.shapes(&lengthened(&a.shape), &lengthened(b), &result.shape);
+        let shapes = Shapes::of(self.transposed[0], &lengthened(&a.shape), &lengthened(b), &result.shape);
         let matrices = |shape: &[usize], transposed: bool| {
             let desc = Desc::plain(a.dtype, shape)?;
             Ok::<_, crate::error::Error>(if transposed { desc.transposed() } else { desc })

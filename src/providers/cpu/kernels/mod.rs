@@ -21,6 +21,7 @@ mod parallel;
 mod pointwise;
 mod pool;
 mod primitive;
+mod quantized;
 mod range;
 mod recurrent;
 mod reduce;
@@ -62,6 +63,7 @@ const fn family(name: &'static str, offer: fn(&Scope) -> Answer) -> Family {
 
 /// Every family but the reference evaluation, the preferred ones first.
 pub static FAMILIES: &[Family] = &[
+    family("quantized", quantized::offer),
     family("conv", conv::offer),
     family("matmul", matmul::offer),
     family("attention", attention::offer),

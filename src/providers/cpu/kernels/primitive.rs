@@ -95,6 +95,8 @@ pub enum Argument {
     Packed(Arc<Buffer>),
     /// A constant as the model has it.
     Kept(Array),
+    /// An input of one integer of 8 bits, as 32 bits.
+    Widened(usize, DType, Box<i32>),
     /// An input that is packed at every run.
     Repacked {
         /// The input.
@@ -113,6 +115,16 @@ impl Argument {
         Ok(match self {
             Argument::Input(i) => call.inputs[*i],
             Argument::Packed(buffer) => buffer.as_ptr().cast_const(),
+            Argument::Widened(i, dtype, wide) => {
+                // SAFETY: the planner gives addresses that hold the operands, and this one has an element.
+                let byte = unsafe { *call.inputs[*i] };
+                **wide = if *dtype == DType::Int8 {
+                    i32::from(byte as i8)
+                } else {
+                    i32::from(byte)
+                };
+                std::ptr::from_ref(&**wide).cast()
+            }
             Argument::Kept(array) => array.bytes().as_ptr(),
             Argument::Repacked {
                 input,

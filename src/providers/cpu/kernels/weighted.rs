@@ -2,10 +2,11 @@
 
 use super::chain::{self, Chain, Channels, Link};
 use super::primitive::{Argument, PrimitiveLauncher, Side, Source, Weights};
+use super::quantized;
 use super::scope::Scope;
 use crate::error::Result;
-use crate::network::TensorId;
-use crate::network::array::Buffer;
+use crate::network::array::{Array, Buffer};
+use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::cpu::handle::{Options, Primitive};
@@ -32,24 +33,30 @@ impl Weighted {
         channels: Channels,
         make: impl Fn(Weighted) -> K,
     ) -> Vec<Candidate> {
-        let one = |count: usize| {
+        let decompressed: Vec<LayerId> = [1, 2].iter().filter_map(|&at| known(scope, at)?.1).collect();
+        let one = |count: usize, decompressed: &[LayerId]| {
             let links = &links[..count];
-            let (weighted, inputs) = Self::new(scope, links, channels);
+            let (weighted, inputs) = Self::new(scope, links, channels, !decompressed.is_empty());
             Candidate {
                 kernel: Arc::new(make(weighted)),
-                layers: chain::layers(scope.layer, links),
+                layers: [decompressed, &chain::layers(scope.layer, links)].concat(),
                 inputs,
                 outputs: vec![links.last().map_or(scope.layer().outputs[0], |link| link.output)],
             }
         };
-        (0..=links.len()).rev().map(one).collect()
+        let mut candidates: Vec<_> = (0..=links.len()).rev().map(|count| one(count, &decompressed)).collect();
+        if !decompressed.is_empty() {
+            candidates.push(one(0, &[]));
+        }
+        candidates
     }
 
-    fn new(scope: &Scope, links: &[Link], channels: Channels) -> (Self, Vec<TensorId>) {
+    fn new(scope: &Scope, links: &[Link], channels: Channels, decompress: bool) -> (Self, Vec<TensorId>) {
+        let known = |at| known(scope, at).filter(|(_, layer)| decompress || layer.is_none());
         let network = scope.network;
         let mut inputs: Vec<TensorId> = scope.input(0).into_iter().collect();
-        let weights = match (scope.input(1), scope.constant(1)) {
-            (_, Some(array)) => Source::Constant(Weights::new(array.clone())),
+        let weights = match (scope.input(1), known(1)) {
+            (_, Some((array, _))) => Source::Constant(Weights::new(array)),
             (tensor, None) => {
                 inputs.extend(tensor);
                 Source::Input(1)
@@ -58,7 +65,7 @@ impl Weighted {
         // A constant that is added first becomes the bias of a layer that has none.
         let added = chain::bias(network, links).filter(|_| scope.input(2).is_none());
         let chain = Chain::new(&links[added.is_some() as usize..], channels);
-        let bias = match (added.or(scope.constant(2).cloned()), scope.input(2)) {
+        let bias = match (added.or(known(2).map(|(array, _)| array)), scope.input(2)) {
             (Some(array), _) => Side::Kept(array),
             (None, Some(tensor)) => {
                 inputs.push(tensor);
@@ -150,6 +157,11 @@ impl Weighted {
         arguments.extend(Chain::arguments(self.first, &request.inputs[self.first..]));
         PrimitiveLauncher::new(primitive, arguments).prepared()
     }
+}
+
+/// A constant input, or one that a Dequantize layer makes of constants: the kernel then keeps what that gives, and runs it too.
+fn known(scope: &Scope, index: usize) -> Option<(Array, Option<LayerId>)> {
+    quantized::constant(scope.network, scope.input(index)?)
 }
 
 /// A shape with one element wherever it has none. A sum without terms is one of zeros: oneDNN leaves the result of

@@ -6,7 +6,7 @@ mod instance;
 mod lower;
 mod program;
 
-use super::Answer;
+use super::{Answer, quantized};
 pub use lower::{scalar, unary};
 pub use program::Unary;
 
@@ -26,7 +26,12 @@ pub fn offer(scope: &Scope) -> Answer {
     if !lower::is_pointwise(scope.network, scope.layer()) {
         return Ok(vec![]);
     }
-    let group = group::grow(scope, lower::is_pointwise);
+    if quantized::claims(scope.network, scope.layer()) {
+        return Ok(vec![candidate(scope.network, vec![scope.layer])]);
+    }
+    let group = group::grow(scope, |network, layer| {
+        lower::is_pointwise(network, layer) && !quantized::claims(network, layer)
+    });
     let mut found = vec![];
     if group.len() > 1 {
         found.push(candidate(scope.network, group));

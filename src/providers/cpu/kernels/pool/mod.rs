@@ -25,7 +25,8 @@ pub fn offer(scope: &Scope) -> Answer {
         _ => return Ok(vec![]),
     };
     let ty = scope.output_type(0);
-    if !matches!(ty.dtype, DType::Float32 | DType::BFloat16) {
+    let small = !average && matches!(ty.dtype, DType::Int8 | DType::UInt8);
+    if !small && !matches!(ty.dtype, DType::Float32 | DType::BFloat16) {
         return Err(Why::new(format!("oneDNN does not pool {}", ty.dtype)));
     }
     let attrs = scope.layer().attrs.clone();
@@ -39,7 +40,13 @@ pub fn offer(scope: &Scope) -> Answer {
         return Err(Why::new("there are more than three spatial axes"));
     }
     let name = scope.op();
-    Ok(vec![scope.alone(Pool { name, attrs, average }, &[0])])
+    let pool = Pool {
+        name,
+        attrs,
+        average,
+        small,
+    };
+    Ok(vec![scope.alone(pool, &[0])])
 }
 
 /// Whether the taps of a window may all lie beside the elements, some of them before and the rest behind.
@@ -56,6 +63,8 @@ struct Pool {
     name: &'static str,
     attrs: Attrs,
     average: bool,
+    /// Whether the numbers have 8 bits.
+    small: bool,
 }
 
 impl Pool {
@@ -83,7 +92,10 @@ impl Kernel for Pool {
     }
 
     fn forms(&self) -> Vec<Form> {
-        uniform_forms(&[Layout::ChannelsLast, Layout::Blocked16, Layout::Plain], 1, 1)
+        match self.small {
+            true => uniform_forms(&[Layout::ChannelsLast], 1, 1),
+            false => uniform_forms(&[Layout::ChannelsLast, Layout::Blocked16, Layout::Plain], 1, 1),
+        }
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {
@@ -128,7 +140,8 @@ impl Kernel for Pool {
         };
         let primitive = spec.create(&Options::threads(request.threads))?;
         let pooled = PrimitiveLauncher::new(primitive, vec![Argument::Input(0)]);
-        match self.average {
+        // Windows that hold the least integer alone, or nothing, are what oneDNN gives for them.
+        match self.average || self.small {
             true => Ok(pooled.prepared()),
             false => Maxima::new(pooled, &spec, src, dst).map(Maxima::prepared),
         }
@@ -185,6 +198,23 @@ mod tests {
                     case.check_fast(&[("n", 2), ("h", 10)]);
                     case.check_fast(&[("n", 0), ("h", 10)]);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn integers_of_8_bits() {
+        for dtype in [DType::Int8, DType::UInt8] {
+            for channels in [3, 16, 35] {
+                let mut case = Case::new(dtype);
+                let x = case.input(&format!("n {channels} h 8"));
+                let a = attrs([
+                    ints("kernel_shape", &[3, 2]),
+                    ints("strides", &[2, 2]),
+                    ints("pads", &[1, 0, 1, 1]),
+                ]);
+                let y = case.layer("MaxPool", a, &[x]);
+                case.output(y).check_fast(&[("n", 2), ("h", 10)]);
             }
         }
     }

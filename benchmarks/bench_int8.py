@@ -1,0 +1,112 @@
+"""Models that ONNX Runtime's quantizer wrote: Neurenix, OpenVINO and ONNX Runtime on the same file and threads.
+
+    python -m benchmarks.bench_int8 --models resnet50 mobilenetv3 --forms qdq qoperator
+
+Prints medians and, against ONNX Runtime without its optimisations, the share of outputs' elements that differ; writes
+benchmarks/results/int8.json. Needs onnxruntime, openvino, torch and torchvision.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import measure
+from benchmarks.bench_models import export
+
+#: Batches that ranges are calibrated on.
+BATCHES = 4
+
+
+def quantized(source: Path, form: str, shape: tuple[int, ...]) -> Path:
+    """A file in 8 bits: "qdq" and "qoperator" per channel and calibrated, or "dynamic"."""
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quant_pre_process,
+        quantize_dynamic,
+        quantize_static,
+    )
+
+    class Random(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            rng = np.random.default_rng(1)
+            self.batches = iter([{"input": rng.normal(size=shape).astype(np.float32)} for _ in range(BATCHES)])
+
+        def get_next(self) -> Any:
+            return next(self.batches, None)
+
+    path = source.with_name(f"{source.stem}_{form}.onnx")
+    ready = source.with_name(f"{source.stem}_ready.onnx")
+    quant_pre_process(source, ready, skip_symbolic_shape=True)
+    if form == "dynamic":
+        quantize_dynamic(ready, path, weight_type=QuantType.QInt8)
+        return path
+    quant = QuantFormat.QDQ if form == "qdq" else QuantFormat.QOperator
+    types = {"weight_type": QuantType.QInt8, "activation_type": QuantType.QUInt8}
+    quantize_static(ready, path, Random(), quant_format=quant, per_channel=True, **types)
+    return path
+
+
+def plain(path: Path, x: np.ndarray) -> np.ndarray:
+    """What ONNX Runtime gives without optimisations."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {session.get_inputs()[0].name: x})[0])
+
+
+def one(name: str, form: str, batch: int, threads: int, rounds: int) -> dict[str, Any]:
+    """All peers on one file."""
+    from neurenix.hardware.tensorrt import TensorRTBackend
+
+    with tempfile.TemporaryDirectory() as folder:
+        _, x, path = export(name, batch, Path(folder))
+        path = quantized(path, form, x.shape)
+        ours = TensorRTBackend().optimize_model(path, {"input": x.shape}, threads=threads)
+        want, got = plain(path, x), np.asarray(next(iter(ours({"input": x}).values())))
+        runs = {
+            "neurenix": lambda: ours({"input": x}),
+            "openvino": measure.openvino(path, x, threads),
+            "onnxruntime": measure.onnxruntime(path, x, threads),
+        }
+        times = measure.interleaved(runs, rounds)
+    results: dict[str, Any] = {peer: measure.summary(each) for peer, each in times.items()}
+    noise = float(np.mean((got - want) ** 2))
+    results["SQNR against onnxruntime, dB"] = round(10 * np.log10(float(np.mean(want**2)) / max(noise, 1e-30)), 1)
+    for peer in ("openvino", "onnxruntime"):
+        for figure in ("median_ms", "min_ms"):
+            ratio = results["neurenix"][figure] / results[peer][figure]
+            results[f"neurenix / {peer}, {figure}"] = round(ratio, 3)
+    results["arithmetic"] = ours.report()["arithmetic_per_dtype"]
+    return results
+
+
+def main() -> None:
+    parser = measure.parser(__doc__ or "")
+    parser.add_argument("--models", nargs="+", default=["resnet50", "mobilenetv3"])
+    parser.add_argument("--forms", nargs="+", default=["qdq", "qoperator"], choices=["qdq", "qoperator", "dynamic"])
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    results = {}
+    for name in options.models:
+        for form in options.forms:
+            key = f"{name} {form}"
+            results[key] = one(name, form, options.batch, options.threads, options.rounds)
+            print(f"{key}, batch {options.batch}, {options.threads} threads")
+            for what, value in results[key].items():
+                shown = f"{value['median_ms']:.2f} ms" if isinstance(value, dict) and "median_ms" in value else value
+                print(f"  {what:32} {shown}")
+    settings = {"batch": options.batch, "threads": options.threads, "rounds": options.rounds}
+    print(measure.write("int8", results, settings))
+
+
+if __name__ == "__main__":
+    main()

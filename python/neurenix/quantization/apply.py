@@ -1,0 +1,82 @@
+"""precision="int8" and "fp8": places quantization in a network, and says what it loses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from neurenix._native import Network
+from neurenix.arrays import Array
+from neurenix.errors import UnsupportedError
+from neurenix.log import LOG
+from neurenix.quantization.calibrate import quantize_weights, quantized
+from neurenix.quantization.calibrators import calibrator
+from neurenix.quantization.compare import COMPARED
+
+#: Below this signal-to-noise ratio, in dB, results have little to do with those of float32.
+POOR = 10.0
+
+WITHOUT = (
+    'precision="int8" without calibration: the weights alone have 8 bits, and products compute in floating point; '
+    "calibration= (batches of inputs) would make them faster"
+)
+FLOATS = (
+    'precision="fp8": nothing here computes in floats of 8 bits: the weights alone are float8_e4m3fn, and products '
+    "compute in float32"
+)
+
+
+def is_explicit(network: Network) -> bool:
+    """Whether a network says itself what is quantized."""
+    return any(layer.op in ("QuantizeLinear", "MatMulInteger", "ConvInteger") for layer in network.layers)
+
+
+def in_8_bits(
+    network: Network, precision: str, calibration: Any, options: Mapping[str, Any]
+) -> tuple[Network, list[dict[str, Array]]]:
+    """The network with Quantize and Dequantize layers, and batches that verification may look at.
+
+    One that has such layers stays as it is, with a warning where there is `calibration`; without that, and with "fp8",
+    the weights alone are quantized, with a warning. Raises `UnsupportedError` with `strict` where the provider has no
+    kernels for the precision.
+    """
+    from neurenix.hardware.options import HAVE_QUANTIZED
+
+    first = options["providers"][0]
+    if precision == "fp8":
+        _fall_back(FLOATS, 'take precision="int8" with calibration=, or "bf16"', options)
+        given = None if calibration is None else calibrator(calibration)
+        inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
+        seen = [] if given is None else list(islice(given.read(inputs), COMPARED))
+        return quantize_weights(network, dtype="float8_e4m3fn", refittable=options["refittable"]), seen
+    if first not in (*HAVE_QUANTIZED, "tensorrt"):
+        text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
+        _fall_back(text, 'take precision="fp16", or the cpu provider', options)
+    if is_explicit(network):
+        if calibration is not None:
+            LOG.warning("the model is quantized already: `calibration` is not used")
+        return network, []
+    if calibration is None:
+        LOG.warning("%s", WITHOUT)
+        return quantize_weights(network, refittable=options["refittable"]), []
+    given = calibrator(calibration)
+    made = quantized(network, given, options)
+    return made, given.seen
+
+
+def _fall_back(text: str, hint: str, options: Mapping[str, Any]) -> None:
+    if options["strict"]:
+        raise UnsupportedError(text, hint=hint)
+    LOG.warning("%s", text)
+
+
+def tell(precision: str, found: Mapping[str, float]) -> list[str]:
+    """What the report says of losses; the log warns of those that are too large."""
+    notes = []
+    for name, decibels in found.items():
+        note = f"{precision}: the signal-to-noise ratio of output {name!r} against float32 is {decibels:.1f} dB"
+        notes.append(note)
+        if decibels < POOR:
+            LOG.warning("%s: calibrate on more or other data, or keep layers in floating point", note)
+    return notes

@@ -1,0 +1,124 @@
+"""Calibration caches: the text that TensorRT's calibrators write, a scale for each tensor."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neurenix.errors import FileError, FormatError
+
+#: The names that methods have in the first line of a cache; those of TensorRT are its own.
+METHODS = {
+    "entropy": "EntropyCalibration2",
+    "minmax": "MinMaxCalibration",
+    "percentile": "PercentileCalibration",
+    "mse": "MSECalibration",
+}
+#: What scales of TensorRT stand for: the magnitude of 127.
+STEPS = 127
+#: A cache is a line for each tensor; what is larger is something else.
+MOST_BYTES = 64 << 20
+
+
+@dataclass
+class CalibrationCache:
+    """The greatest magnitude of each tensor, by name, as TensorRT's text: `name: scale`, the bits of a float32 in hex.
+
+    `method` stands in the first line. A magnitude is kept as float32 of a 127th of it, so that a cache that was
+    written and read again means the same.
+    """
+
+    method: str = METHODS["entropy"]
+    scales: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of_ranges(cls, method: str, ranges: dict[str, float]) -> CalibrationCache:
+        """A cache of magnitudes."""
+        return cls(METHODS[method], {name: _single(magnitude / STEPS) for name, magnitude in ranges.items()})
+
+    @property
+    def ranges(self) -> dict[str, float]:
+        """The magnitude of each tensor."""
+        return {name: _single(scale * STEPS) for name, scale in self.scales.items()}
+
+    def to_bytes(self) -> bytes:
+        """The text."""
+        lines = [f"TRT-101600-{self.method}"]
+        lines += [f"{name}: {struct.pack('>f', scale).hex()}" for name, scale in self.scales.items()]
+        return ("\n".join(lines) + "\n").encode()
+
+    @classmethod
+    def of_bytes(cls, data: bytes, source: str = "the calibration cache") -> CalibrationCache:
+        """A cache from its text. Raises `FormatError`, which names the line, where it is damaged or none."""
+        if len(data) > MOST_BYTES:
+            raise FormatError(f"{source} is too large", expected=f"at most {MOST_BYTES} bytes", got=str(len(data)))
+        try:
+            lines = data.decode().splitlines()
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{source} is no text", hint="delete it, and calibrate again") from error
+        first = lines[0].split("-", 2) if lines else []
+        if len(first) != 3 or first[0] != "TRT" or not first[1].isdigit():
+            raise FormatError(
+                f"{source} does not begin as a calibration cache does",
+                expected="TRT-<version>-<method>",
+                got=repr(lines[0][:80]) if lines else "nothing",
+                hint="delete it, and calibrate again",
+            )
+        cache = cls(first[2])
+        for number, line in enumerate(lines[1:], 2):
+            if line.strip():
+                name, scale = _entry(line, number, source)
+                if name in cache.scales:
+                    raise FormatError(f"line {number} of {source} names a tensor for the second time", got=name)
+                cache.scales[name] = scale
+        return cache
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> CalibrationCache:
+        """A cache from a file. Raises `FileError` where it can't be read, and as `of_bytes`."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise FileError("the calibration cache can't be read", got=str(error)) from error
+        return cls.of_bytes(data, os.fspath(path))
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes the text, whole or not at all. Raises `FileError` where that fails."""
+        write_whole(path, self.to_bytes())
+
+
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+    """Writes a file in one step. Raises `FileError` where that fails."""
+    part = Path(f"{os.fspath(path)}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise FileError("the calibration cache can't be written", got=str(error)) from error
+
+
+def _entry(line: str, number: int, source: str) -> tuple[str, float]:
+    name, colon, digits = line.rpartition(":")
+    digits = digits.strip()
+    try:
+        scale = struct.unpack(">f", bytes.fromhex(digits.rjust(8, "0")))[0] if colon and name else float("nan")
+    except (ValueError, struct.error):
+        scale = float("nan")
+    if not 0.0 <= scale < float("inf"):
+        raise FormatError(
+            f"line {number} of {source} is damaged",
+            expected="name: eight hexadecimal digits, the bits of a scale",
+            got=repr(line[:80]),
+            hint="delete it, and calibrate again",
+        )
+    return name, float(scale)
+
+
+def _single(value: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+__all__ = ["METHODS", "CalibrationCache", "write_whole"]

@@ -1,0 +1,115 @@
+"""From a network and batches to a network with Quantize and Dequantize layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from neurenix import _native
+from neurenix._native import Network
+from neurenix.arrays import Array
+from neurenix.errors import InvalidArgumentError
+from neurenix.quantization.calibrators import Calibrator, Run, calibrator
+
+#: What each word of `quantization_points` says of the steps that a range consists of.
+STEPS = {False: 128, True: 255}
+
+
+def calibrate(
+    model: Any,
+    data: Any,
+    input_shapes: Any = None,
+    *,
+    method: str = "entropy",
+    keep: Sequence[str] = (),
+    threads: int | None = None,
+) -> Network:
+    """A network in 8 bits: the products of `model` between Quantize and Dequantize layers, on the ranges that `data`
+    shows.
+
+    `model`: as `optimize_model` takes it. `data`: a `Calibrator`, or batches, from which ranges follow by `method`:
+    "entropy", "minmax", "percentile" (99.99) or "mse". `keep`: names of layers, or of nodes of the source model,
+    that stay in floating point. Weights are int8 with a scale for each channel. What comes out is optimised like any
+    other network: `get_backend().optimize_model(network)`.
+
+    Raises `InvalidArgumentError` where there is no batch or `keep` names no layer, and as the importers do.
+    """
+    from neurenix.hardware.options import Options
+    from neurenix.importers.dispatch import to_network
+
+    network = to_network(model, input_shapes, {}, False)
+    options = Options.of(threads=threads).native(["cpu"])
+    return quantized(network, calibrator(data, method), options, keep)
+
+
+def quantize_weights(
+    network: Network, keep: Sequence[str] = (), *, dtype: str = "int8", refittable: bool = False
+) -> Network:
+    """A network whose products have weights of 8 bits, a scale for each channel, and compute in floating point.
+
+    `dtype`: "int8", or "float8_e4m3fn". `refittable`: weights that are equal stay apart. Raises
+    `InvalidArgumentError` where `keep` names no layer, and `UnsupportedError` for another dtype.
+    """
+    full = network.in_full(refittable)
+    _check_kept(full, keep)
+    return full.quantized(None, list(keep), dtype, refittable)
+
+
+def quantized(
+    network: Network,
+    given: Calibrator,
+    options: Mapping[str, Any],
+    keep: Sequence[str] = (),
+) -> Network:
+    """As `calibrate`, by native options."""
+    full, ranges = found_ranges(network, given, options, keep)
+    return full.quantized(ranges, list(keep), "int8", bool(options["refittable"])) if ranges else full
+
+
+def found_ranges(
+    network: Network, given: Calibrator, options: Mapping[str, Any], keep: Sequence[str] = ()
+) -> tuple[Network, dict[str, float]]:
+    """The network as quantization is placed in it, and the magnitude of each tensor to quantize."""
+    full = network.in_full(bool(options["refittable"]))
+    _check_kept(full, keep)
+    points = full.quantization_points(list(keep))
+    if not points:
+        return full, {}
+    inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
+    run, jobs = _probe(full, points, options)
+    return full, given.ranges({name: STEPS[unsigned] for _, name, unsigned in points}, inputs, run, jobs)
+
+
+def _check_kept(network: Network, keep: Sequence[str]) -> None:
+    known = {name for layer in network.layers for name in (layer.name, *layer.sources)}
+    for name in keep:
+        if name not in known:
+            near = _native.nearest(name, sorted(known))
+            raise InvalidArgumentError(
+                f"there is no layer {name!r} to keep", hint=f"did you mean {near!r}?" if near else None
+            )
+
+
+def _probe(
+    full: Network, points: Sequence[tuple[_native.Tensor, str, bool]], options: Mapping[str, Any]
+) -> tuple[Run, int]:
+    """What runs a batch and gives the tensors to quantize, by name; and how many may run beside each other."""
+    inputs = {tensor.name for tensor in full.inputs}
+    direct = {name: tensor.name for tensor, name, _ in points if tensor.name in inputs}
+    inner = [(tensor, name) for tensor, name, _ in points if name not in direct]
+    if not inner:
+        return (lambda batch: {name: batch[source] for name, source in direct.items()}), 1
+    copy, tensors = full.copy([tensor for tensor, _ in inner])
+    for tensor, (_, name) in zip(tensors, inner, strict=True):
+        copy.mark_output(tensor, name)
+    settings = {name: value for name, value in options.items() if name not in ("io", "samples")}
+    # One thread a batch, and no choice by time: the numbers are the same however many threads there are.
+    settings |= {"hint": "throughput", "deterministic": True}
+    settings |= {"verify": False, "compute": "float32", "tf32": False, "refittable": False}
+    # Batches may have other sizes than the profiles.
+    engine = _native.Engine.build(copy, [], settings)
+
+    def run(batch: dict[str, Array]) -> dict[str, Array]:
+        return dict(engine.run(batch)) | {name: batch[source] for name, source in direct.items()}
+
+    return run, engine.calls

@@ -1,0 +1,67 @@
+"""How far a quantized network is from itself in float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from neurenix import _native
+from neurenix._native import Network
+from neurenix.arrays import Array
+
+#: So many batches are compared.
+COMPARED = 2
+
+Batch = Mapping[str, Array]
+
+
+def untimed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Native options for an engine in float32 that is built fast, and once."""
+    plain = {"verify": False, "optimization_level": 0, "compute": "float32", "tf32": False, "refittable": False}
+    return {name: value for name, value in options.items() if name != "samples"} | plain
+
+
+class Reference:
+    """What a network gives in float32 on batches."""
+
+    def __init__(
+        self, network: Network, batches: Sequence[Batch], profiles: Sequence[Any], options: Mapping[str, Any]
+    ) -> None:
+        self.engine = _native.Engine.build(network, list(profiles), untimed(options))
+        self.batches = [fitting(batch, self.engine) for batch in batches[:COMPARED]]
+        self._wanted = [dict(self.engine.run(batch)) for batch in self.batches]
+
+    def losses(self, engine: _native.Engine) -> dict[str, float]:
+        """The signal-to-noise ratio of each floating-point output in dB; minus infinity where one is not finite."""
+        signal: dict[str, float] = {}
+        noise: dict[str, float] = {}
+        for batch, wanted in zip(self.batches, self._wanted, strict=True):
+            got = engine.run(batch)
+            for name, array in wanted.items():
+                if np.asarray(array).dtype.kind in "iub":
+                    continue
+                wide = np.asarray(array, np.float64)
+                signal[name] = signal.get(name, 0.0) + float(np.sum(wide**2))
+                noise[name] = noise.get(name, 0.0) + float(np.sum((np.asarray(got[name], np.float64) - wide) ** 2))
+        return {name: _decibels(signal[name], noise[name]) for name in signal}
+
+
+def fitting(batch: Batch, engine: _native.Engine) -> dict[str, Array]:
+    """A batch whose first dimensions lie in the first profile: cut, or with the first samples again."""
+    ranges = {name: (least, most) for name, (least, _, most) in dict(engine.profiles[0]).items()}
+    found = dict(batch)
+    for name, _, shape in engine.inputs:
+        if shape and isinstance(shape[0], str) and shape[0].strip("'") in ranges:
+            least, most = ranges[shape[0].strip("'")]
+            count = min(max(len(found[name]), least), most)
+            found[name] = np.resize(found[name], (count, *found[name].shape[1:]))
+    return found
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if not math.isfinite(noise) or signal == 0.0:
+        return -math.inf if noise else math.inf
+    return math.inf if noise == 0.0 else 10 * math.log10(signal / noise)

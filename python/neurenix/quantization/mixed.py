@@ -1,0 +1,166 @@
+"""precision="mixed": the fastest within a budget of int8 with some products in float32, bf16, fp16 and float32."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from neurenix import _native
+from neurenix._native import Network
+from neurenix.errors import InvalidArgumentError
+from neurenix.log import LOG
+from neurenix.quantization.apply import is_explicit
+from neurenix.quantization.calibrate import found_ranges
+from neurenix.quantization.calibrators import calibrator
+from neurenix.quantization.compare import Batch, Reference, untimed
+from neurenix.quantization.sensitivity import least, losses
+
+if TYPE_CHECKING:
+    from neurenix.hardware.options import Options
+
+#: The signal-to-noise ratio that each output has at least, in dB, where nobody says.
+BUDGET = 30.0
+#: Rounds of timing; the engines run in turn.
+ROUNDS = 15
+
+#: An engine as the caller's metric sees it.
+Metric = Callable[[Callable[..., Any]], float]
+
+
+class Judge:
+    """Says whether an engine is near enough to float32.
+
+    Without a metric, `budget` is the least signal-to-noise ratio of an output in dB. With one, which takes a function
+    from arrays by name to arrays by name and gives a number that is the better the greater, `budget` is how much less
+    than float32's it may be.
+    """
+
+    def __init__(self, reference: Reference, budget: float, metric: Metric | None) -> None:
+        self.reference, self._budget, self._metric = reference, budget, metric
+        self._best = 0.0 if metric is None else float(metric(reference.engine.run))
+
+    def score(self, engine: _native.Engine) -> float:
+        """The signal-to-noise ratio, or the metric."""
+        if self._metric is None:
+            return least(self.reference, engine)
+        return float(self._metric(engine.run))
+
+    def accepts(self, score: float) -> bool:
+        """Whether a score is within the budget. Not a number is not."""
+        return score >= self._budget if self._metric is None else score >= self._best - self._budget
+
+    def describe(self, score: float) -> str:
+        """A score with its unit."""
+        return f"{score:.1f} dB" if self._metric is None else f"metric {score:.6g}"
+
+
+class Form(NamedTuple):
+    """A way to compute the network: its name, the network, and native options."""
+
+    name: str
+    network: Network
+    options: dict[str, Any]
+
+
+class Built(NamedTuple):
+    """A form that is near enough, and its time."""
+
+    form: Form
+    engine: _native.Engine
+    score: float
+    milliseconds: float
+
+
+def mixed(
+    network: Network, wanted: Options, sample: Sequence[Batch], profiles: Sequence[Any], options: Mapping[str, Any]
+) -> tuple[_native.Engine, list[str]]:
+    """The fastest engine within the budget, and what the report says of the search.
+
+    It is judged on `sample`, or on the first batches of the calibration. Raises `InvalidArgumentError` where there is
+    no calibration, or the network says itself what is quantized.
+    """
+    if wanted.calibration is None:
+        raise InvalidArgumentError(
+            'precision="mixed" finds the ranges of tensors on data, and there is none', hint="give calibration="
+        )
+    if is_explicit(network):
+        raise InvalidArgumentError(
+            "the model says itself what is quantized: there is nothing to mix", hint='take precision="int8"'
+        )
+    given = calibrator(wanted.calibration)
+    full, ranges = found_ranges(network, given, options)
+    batches = list(sample) or given.seen
+    if not batches:
+        raise InvalidArgumentError("there is no batch to judge by", hint="give sample=, beside a cache alone")
+    budget = BUDGET if wanted.accuracy_budget is None else wanted.accuracy_budget
+    judge = Judge(Reference(network, batches, profiles, options), budget, wanted.metric)
+    found = [*_floats(network, options), *_with_8_bits(full, ranges, judge, profiles, options)]
+    built = _fastest_first(found, judge, batches, profiles, options)
+    best = built[0]
+    return best.engine, [
+        f"mixed: {one.form.name}: {one.milliseconds:.3f} ms, {judge.describe(one.score)}"
+        + (", which was taken" if one is best else "")
+        for one in built
+    ]
+
+
+def _floats(network: Network, options: Mapping[str, Any]) -> list[Form]:
+    forms = [Form("float32", network, {"compute": "float32", "tf32": False})]
+    first = options["providers"][0]
+    for dtype in ("bfloat16", "float16"):
+        if _native.computes(first, dtype):
+            forms.append(Form(dtype, network, {"compute": dtype, "tf32": False}))
+    return forms
+
+
+def _with_8_bits(
+    full: Network, ranges: Mapping[str, float], judge: Judge, profiles: Sequence[Any], options: Mapping[str, Any]
+) -> list[Form]:
+    """int8 with as few of the most sensitive products in float32 as the budget asks for; none where it asks for all."""
+    if not ranges:
+        return []
+    reference = judge.reference
+    order = [loss.layer for loss in losses(full, ranges, reference, profiles, options)]
+    low, high = 0, len(order)
+    while low < high:
+        kept = (low + high) // 2
+        engine = _native.Engine.build(full.quantized(dict(ranges), order[:kept]), list(profiles), untimed(options))
+        if judge.accepts(judge.score(engine)):
+            high = kept
+        else:
+            low = kept + 1
+    if high == len(order):
+        return []
+    name = f"int8 with {high} of {len(order)} products in float32" if high else "int8"
+    if high:
+        name += f" ({', '.join(order[:high][:4])}{', ...' if high > 4 else ''})"
+    refittable = bool(options["refittable"])
+    made = full.quantized(dict(ranges), order[:high], "int8", refittable)
+    return [Form(name, made, {"compute": "float32", "tf32": False})]
+
+
+def _fastest_first(
+    forms: Sequence[Form], judge: Judge, batches: Sequence[Batch], profiles: Sequence[Any], options: Mapping[str, Any]
+) -> list[Built]:
+    """The forms within the budget by their times, which are taken in turn; the first one is float32, and always is."""
+    engines = []
+    for form in forms:
+        # What is near enough is judged here, by the budget of the caller.
+        engine = _native.Engine.build(form.network, list(profiles), {**options, **form.options, "samples": []})
+        score = judge.score(engine)
+        if judge.accepts(score) or form is forms[0]:
+            engines.append((form, engine, score))
+        else:
+            LOG.info("mixed: %s is not near enough: %s", form.name, judge.describe(score))
+    times: list[list[float]] = [[] for _ in engines]
+    batch = judge.reference.batches[0]
+    for _ in range(ROUNDS):
+        for at, (_, engine, _) in enumerate(engines):
+            engine.run(batch)
+            begin = time.perf_counter()
+            engine.run(batch)
+            times[at].append(1e3 * (time.perf_counter() - begin))
+    built = [Built(*each, statistics.median(taken)) for each, taken in zip(engines, times, strict=True)]
+    return sorted(built, key=lambda one: one.milliseconds)

@@ -1,0 +1,78 @@
+"""What each layer loses when it alone has 8 bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from neurenix import _native
+from neurenix._native import Network
+from neurenix.errors import InvalidArgumentError
+from neurenix.quantization.calibrate import found_ranges
+from neurenix.quantization.calibrators import calibrator
+from neurenix.quantization.compare import Reference, untimed
+
+#: Ops that products of 8 bits come from.
+PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
+
+
+class LayerLoss(NamedTuple):
+    """A product, and the least signal-to-noise ratio of an output, in dB, when it alone has 8 bits."""
+
+    layer: str
+    decibels: float
+
+
+def sensitivity(
+    model: Any, data: Any, input_shapes: Any = None, *, method: str = "entropy", threads: int | None = None
+) -> list[LayerLoss]:
+    """The loss of each product that `calibrate` would quantize, the greatest first: those are what `keep=` is for.
+
+    `model`, `data`, `method`: as for `calibrate`. Outputs are compared with those in float32 on the first batches of
+    `data`. One engine is built for each product.
+
+    Raises as `calibrate`.
+    """
+    from neurenix.hardware.options import Options
+    from neurenix.importers.dispatch import to_network
+
+    network = to_network(model, input_shapes, {}, False)
+    options = Options.of(threads=threads).native(["cpu"])
+    given = calibrator(data, method)
+    full, ranges = found_ranges(network, given, options)
+    if not given.seen:
+        raise InvalidArgumentError("there is no batch to compare on", hint="give batches, not a cache alone")
+    return losses(full, ranges, Reference(network, given.seen, [], options), [], options)
+
+
+def products(network: Network) -> list[str]:
+    """The layers of a network that get 8 bits, by name."""
+    names = []
+    for layer in network.layers:
+        weights = layer.inputs[1] if len(layer.inputs) > 1 else None
+        if layer.op in PRODUCTS and weights is not None and weights.numpy() is not None:
+            names.append(layer.name)
+    return names
+
+
+def losses(
+    full: Network,
+    ranges: Mapping[str, float],
+    reference: Reference,
+    profiles: Sequence[Any],
+    options: Mapping[str, Any],
+) -> list[LayerLoss]:
+    """As `sensitivity`, for a network of `in_full` and its ranges."""
+    names = products(full)
+    found = []
+    for name in names:
+        alone = full.quantized(dict(ranges), [other for other in names if other != name])
+        engine = _native.Engine.build(alone, list(profiles), untimed(options))
+        found.append(LayerLoss(name, least(reference, engine)))
+    return sorted(found, key=lambda loss: loss.decibels)
+
+
+def least(reference: Reference, engine: _native.Engine) -> float:
+    """The least signal-to-noise ratio of an output in dB; infinity where there is none of floating point."""
+    return min(reference.losses(engine).values(), default=math.inf)

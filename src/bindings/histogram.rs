@@ -1,0 +1,72 @@
+//! `_native.Histogram`.
+
+use super::{arrays, calls};
+use crate::error::Error;
+use crate::network::dtype::DType;
+use crate::precision::{self, Method};
+use pyo3::prelude::*;
+
+/// How often magnitudes come in a tensor: 2048 bins over a range that doubles. What it holds does not depend on how the
+/// numbers were batched.
+#[pyclass(module = "neurenix")]
+#[derive(Default)]
+pub struct Histogram {
+    inner: precision::Histogram,
+}
+
+#[pymethods]
+impl Histogram {
+    /// An empty one.
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// Counts the numbers of an array of floats. Raises `InvalidArgumentError` if one is not finite.
+    fn add(&mut self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
+        let array = arrays::read(array)?;
+        if !array.dtype().is_float() {
+            return Err(Error::dtype("a histogram counts floating-point numbers")
+                .got(array.dtype().name())
+                .into());
+        }
+        let count = || {
+            let single = array.cast(DType::Float32);
+            let (packs, _) = single.bytes().as_chunks::<4>();
+            let values: Vec<f32> = packs.iter().map(|&bytes| f32::from_ne_bytes(bytes)).collect();
+            self.inner.add(&values)
+        };
+        Ok(calls::interruptible(py, count)?)
+    }
+
+    /// The magnitude that the outermost of `levels` steps had better stand for, by "entropy", "minmax", "percentile" or
+    /// "mse".
+    #[pyo3(signature = (method, levels, percentile = 99.99))]
+    fn range(&self, method: &str, levels: usize, percentile: f64) -> PyResult<f32> {
+        let method = match method {
+            "entropy" => Method::Entropy,
+            "minmax" => Method::MinMax,
+            "percentile" => Method::Percentile(percentile),
+            "mse" => Method::Mse,
+            other => {
+                return Err(Error::invalid("unknown method of calibration")
+                    .expected("entropy, minmax, percentile or mse")
+                    .got(other)
+                    .into());
+            }
+        };
+        Ok(self.inner.range(method, levels)?)
+    }
+
+    /// The least and the greatest number.
+    #[getter]
+    fn ends(&self) -> (f32, f32) {
+        self.inner.ends()
+    }
+
+    /// How many numbers were counted.
+    #[getter]
+    fn elements(&self) -> u64 {
+        self.inner.elements()
+    }
+}

@@ -1,0 +1,197 @@
+//! Moves Quantize layers up and Dequantize layers down past what only moves or picks elements, so that 8 bits are what it moves.
+//! Every rule keeps each bit of each result.
+
+use super::matching::{given_by, input};
+use super::{Found, Pass, Settings, rewrite_with, rule_if, rule_if_some};
+use crate::error::Result;
+use crate::network::patch::Patch;
+use crate::network::quantization::Scheme;
+use crate::network::{Layer, LayerId, Network, TensorId};
+
+/// See [`Pass::doc`].
+pub static PASS: Pass = Pass {
+    name: "move_quantization",
+    doc: "with Settings::quantized: Quantize(Dequantize(x)) by the same numbers => x; Dequantize -> what moves elements, MaxPool => \
+          that -> Dequantize; Concat of Dequantize by the same numbers => Concat -> Dequantize; what moves elements, MaxPool, Concat -> \
+          Quantize => Quantize -> that",
+    apply,
+};
+
+fn apply(network: &mut Network, settings: &Settings) -> Result<usize> {
+    if !settings.quantized {
+        return Ok(0);
+    }
+    rewrite_with(network, |network, id| Ok(rule(network, id)?.map(Patch::finish)))
+}
+
+fn rule(network: &Network, id: LayerId) -> Found<'_> {
+    let layer = &network[id];
+    match layer.op.name {
+        "QuantizeLinear" => up(network, layer),
+        "Concat" => joined(network, layer),
+        _ if keeps(layer) => down(network, layer),
+        _ => Ok(None),
+    }
+}
+
+/// Whether a layer gives elements of its first input at places that no data decides, or the greatest ones of windows: quantizing
+/// before or behind it is the same.
+fn keeps(layer: &Layer) -> bool {
+    layer.outputs.len() == 1 && (layer.op.movement.keeps_all() || layer.op.name == "MaxPool")
+}
+
+/// A Quantize or Dequantize layer like this one on another tensor.
+fn again(patch: &mut Patch, network: &Network, layer: &Layer, x: TensorId) -> Result<TensorId> {
+    let mut inputs = vec![Some(x)];
+    for &given in &layer.inputs[1..] {
+        let single = given
+            .and_then(|tensor| network[tensor].constant())
+            .filter(|array| !array.shape().is_empty());
+        inputs.push(
+            match single.and_then(|array| array.uniform().map(|value| (array.dtype(), value))) {
+                Some((dtype, value)) => Some(patch.scalar(dtype, value)),
+                None => given,
+            },
+        );
+    }
+    Ok(patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?[0])
+}
+
+/// Dequantize -> layer => layer -> Dequantize.
+fn down<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
+    rule_if_some!(x = input(layer, 0));
+    rule_if_some!(inner = given_by(network, x, "DequantizeLinear"));
+    rule_if!(Scheme::of(network, inner).is_some());
+    let mut patch = Patch::new(network);
+    let mut inputs = layer.inputs.clone();
+    inputs[0] = inner.inputs[0];
+    let moved = patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?[0];
+    let new = again(&mut patch, network, inner, moved)?;
+    patch.shunt(layer.outputs[0], new)?;
+    Ok(Some(patch))
+}
+
+/// Concat of Dequantize by the same numbers => Concat -> Dequantize.
+fn joined<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
+    let inner = |x: &Option<TensorId>| given_by(network, (*x)?, "DequantizeLinear");
+    rule_if_some!(all = layer.inputs.iter().map(inner).collect::<Option<Vec<_>>>());
+    rule_if_some!(&first = all.first());
+    rule_if_some!(scheme = Scheme::of(network, first));
+    rule_if!(all.iter().all(|other| Scheme::of(network, other) == Some(scheme)));
+    let mut patch = Patch::new(network);
+    let inputs: Vec<_> = all.iter().map(|inner| inner.inputs[0]).collect();
+    let moved = patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?[0];
+    let new = again(&mut patch, network, first, moved)?;
+    patch.shunt(layer.outputs[0], new)?;
+    Ok(Some(patch))
+}
+
+/// Layer -> Quantize => Quantize -> layer; of Dequantize by the same numbers nothing is left.
+fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
+    rule_if_some!(x = input(layer, 0));
+    rule_if_some!(scheme = Scheme::of(network, layer));
+    rule_if_some!((_, inner) = network.producer(x));
+    let mut patch = Patch::new(network);
+    if inner.op.name == "DequantizeLinear" {
+        rule_if!(Scheme::of(network, inner) == Some(scheme));
+        rule_if_some!(source = inner.inputs[0]);
+        patch.shunt(layer.outputs[0], source)?;
+        return Ok(Some(patch));
+    }
+    rule_if!(network.sole_user(x).is_some() && (keeps(inner) || inner.op.name == "Concat"));
+    let quantized = if inner.op.name == "Concat" {
+        inner.inputs.len()
+    } else {
+        1
+    };
+    let mut inputs = inner.inputs.clone();
+    for slot in &mut inputs[..quantized] {
+        rule_if_some!(source = *slot);
+        *slot = Some(again(&mut patch, network, layer, source)?);
+    }
+    let new = patch.add_named("", inner.op, inner.attrs.clone(), &inputs)?[0];
+    patch.absorb(network.producer(x).map(|(id, _)| id).unwrap_or(LayerId(0)));
+    patch.shunt(layer.outputs[0], new)?;
+    Ok(Some(patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::array::Array;
+    use crate::network::attr::{Attr, attrs};
+    use crate::network::dtype::DType;
+    use crate::passes::testing::Graph;
+
+    fn settings() -> Settings {
+        Settings {
+            quantized: true,
+            ..Settings::default()
+        }
+    }
+
+    fn quantize(g: &mut Graph, x: TensorId, scale: f64, zero: f64) -> TensorId {
+        let scale = g.scalar(scale);
+        let zero = g.network.add_constant("z", Array::scalar(DType::UInt8, zero));
+        g.op_with(
+            "QuantizeLinear",
+            attrs([("to", Attr::Type(DType::UInt8))]),
+            &[x, scale, zero],
+        )
+    }
+
+    fn dequantize(g: &mut Graph, x: TensorId, scale: f64, zero: f64) -> TensorId {
+        let scale = g.scalar(scale);
+        let zero = g.network.add_constant("z", Array::scalar(DType::UInt8, zero));
+        g.op("DequantizeLinear", &[x, scale, zero])
+    }
+
+    #[test]
+    fn eight_bits_run_through_pooling_and_moves() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4 6 6");
+        let q = quantize(&mut g, x, 0.01, 128.0);
+        let y = dequantize(&mut g, q, 0.01, 128.0);
+        let y = g.op_with("MaxPool", attrs([("kernel_shape", Attr::Ints(vec![2, 2]))]), &[y]);
+        let y = g.op_with("Transpose", attrs([("perm", Attr::Ints(vec![0, 2, 3, 1]))]), &[y]);
+        let q = quantize(&mut g, y, 0.01, 128.0);
+        let y = dequantize(&mut g, q, 0.01, 128.0);
+        g.output(y);
+        let before = g.network.clone();
+        (PASS.apply)(&mut g.network, &settings()).unwrap();
+        g.network.verify().unwrap();
+        let names: Vec<_> = g
+            .network
+            .order()
+            .unwrap()
+            .iter()
+            .map(|&id| g.network[id].op.name)
+            .collect();
+        assert_eq!(names, ["QuantizeLinear", "MaxPool", "Transpose", "DequantizeLinear"]);
+        crate::passes::testing::assert_same_within(&before, &g.network, 0.0);
+    }
+
+    #[test]
+    fn parts_of_a_concat_are_quantized_before() {
+        for scales in [[0.01, 0.01], [0.01, 0.02]] {
+            let mut g = Graph::new();
+            let (x, y) = (g.input("x", "n 4"), g.input("y", "n 5"));
+            let a = quantize(&mut g, x, scales[0], 10.0);
+            let a = dequantize(&mut g, a, scales[0], 10.0);
+            let b = quantize(&mut g, y, scales[1], 10.0);
+            let b = dequantize(&mut g, b, scales[1], 10.0);
+            let joined = g.op_with("Concat", attrs([("axis", Attr::Int(1))]), &[a, b]);
+            let q = quantize(&mut g, joined, 0.01, 10.0);
+            g.output(q);
+            let before = g.network.clone();
+            (PASS.apply)(&mut g.network, &settings()).unwrap();
+            let count = g
+                .network
+                .layers()
+                .filter(|(_, l)| l.op.name == "DequantizeLinear")
+                .count();
+            assert_eq!(count, (scales[0] != scales[1]) as usize);
+            crate::passes::testing::assert_same_within(&before, &g.network, 0.0);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Quantization that we place: where Quantize and Dequantize layers go, and the ranges that decide their scales.
+
+pub mod histogram;
+pub mod place;
+pub mod points;
+mod unfold;
+
+pub use histogram::{Histogram, Method};
+pub use place::{Ranges, place};
+pub use points::{Point, points};
+pub use unfold::unfold;

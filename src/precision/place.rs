@@ -1,0 +1,282 @@
+//! Writes Quantize and Dequantize layers around products.
+
+use super::points::{channel_axis, points};
+use crate::error::{Error, Result};
+use crate::network::array::Array;
+use crate::network::attr::{Attr, Attrs, attrs};
+use crate::network::dtype::DType;
+use crate::network::ops;
+use crate::network::patch::{Change, Patch};
+use crate::network::{LayerId, Network, TensorId};
+use crate::passes::{Settings, fold_constants};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// By the name of a tensor, the greatest magnitude that its 8 bits hold.
+pub type Ranges = BTreeMap<String, f32>;
+
+/// Where a tensor has only zeros, any scale will do.
+const LEAST_RANGE: f32 = 1e-12;
+
+/// The greatest number of a dtype for weights: int8 or float8_e4m3fn.
+fn most(weights: DType) -> Option<f64> {
+    match weights {
+        DType::Int8 => Some(127.0),
+        DType::Float8E4M3FN => Some(448.0),
+        _ => None,
+    }
+}
+
+/// Quantizes the weights of products to a dtype of 8 bits, symmetric, a scale for each channel; and, with `ranges` and int8, the
+/// tensors that [`points`] finds: one scale each, symmetric as int8, or as uint8 where they are never negative. Layers that `keep`
+/// names stay as they are.
+///
+/// The network is one that the passes in front of those that lower the precision have left. Scales of weights are computed by layers
+/// that fold, so that other weights get others.
+///
+/// # Errors
+/// If a tensor has no range, or one that is not finite; if weights can't have the dtype.
+pub fn place(network: &mut Network, ranges: Option<&Ranges>, weights: DType, keep: &HashSet<String>) -> Result<()> {
+    if most(weights).is_none() || (ranges.is_some() && weights != DType::Int8) {
+        return Err(Error::unsupported("weights can't be quantized so")
+            .expected("int8, or float8_e4m3fn without ranges")
+            .got(weights.name()));
+    }
+    let found = points(network, keep)?;
+    let mut quantized: HashMap<(LayerId, usize), (TensorId, f64)> = HashMap::new();
+    let mut readers: Vec<LayerId> = vec![];
+    for point in &found {
+        for &(id, at) in &point.readers {
+            if at == 0 && channel_axis(network, &network[id]).is_some() && !readers.contains(&id) {
+                readers.push(id);
+            }
+        }
+        let Some(ranges) = ranges else { continue };
+        let range = ranges
+            .get(&point.name)
+            .copied()
+            .filter(|range| range.is_finite() && *range >= 0.0);
+        let range = range.ok_or_else(|| {
+            Error::invalid("the calibration has no range for a tensor")
+                .tensor(&point.name)
+                .expected(format!("one for each of {} tensors of this network", found.len()))
+                .got(format!("{} ranges", ranges.len()))
+                .hint("calibrate this network again: the cache is that of another one")
+        })?;
+        let scale = f64::from((range / point.levels() as f32).max(LEAST_RANGE));
+        let dtype = if point.unsigned { DType::UInt8 } else { DType::Int8 };
+        let tensor = around(network, point.tensor, &point.name, scale, dtype)?;
+        for &(id, at) in &point.readers {
+            quantized.insert((id, at), (tensor, scale));
+            if !readers.contains(&id) {
+                readers.push(id);
+            }
+        }
+    }
+    for id in readers {
+        let change = rewritten(network, id, weights, &quantized)?;
+        change.apply(network);
+    }
+    (fold_constants::PASS.apply)(network, &Settings::default())?;
+    network.verify()
+}
+
+/// Quantize -> Dequantize behind a tensor.
+fn around(network: &mut Network, x: TensorId, name: &str, scale: f64, dtype: DType) -> Result<TensorId> {
+    let scale = network.add_constant(&format!("{name}.scale"), Array::scalar(DType::Float32, scale));
+    let zero = network.add_constant(&format!("{name}.zero_point"), Array::scalar(dtype, 0.0));
+    let to = attrs([("to", Attr::Type(dtype))]);
+    let inputs = [Some(x), Some(scale), Some(zero)];
+    let (quantize, dequantize) = (ops::find("QuantizeLinear")?, ops::find("DequantizeLinear")?);
+    let q = network.add_layer(&format!("{name}.quantize"), quantize, to, &inputs)?[0];
+    let inputs = [Some(q), Some(scale), Some(zero)];
+    Ok(network.add_layer(&format!("{name}.dequantize"), dequantize, Attrs::new(), &inputs)?[0])
+}
+
+/// The layer with quantized inputs.
+fn rewritten(
+    network: &Network,
+    id: LayerId,
+    dtype: DType,
+    quantized: &HashMap<(LayerId, usize), (TensorId, f64)>,
+) -> Result<Change> {
+    let layer = &network[id];
+    let mut patch = Patch::new(network);
+    let mut inputs = layer.inputs.clone();
+    for (at, input) in inputs.iter_mut().enumerate() {
+        if let Some((tensor, _)) = quantized.get(&(id, at)) {
+            *input = Some(*tensor);
+        }
+    }
+    if let Some(axis) = channel_axis(network, layer) {
+        let (weights, scale) = in_8_bits(&mut patch, &layer.name, inputs[1], axis, dtype)?;
+        inputs[1] = Some(weights);
+        let conv = layer.op.name == "Conv";
+        if let (true, Some(bias), Some((_, x))) = (conv, inputs.get(2).copied().flatten(), quantized.get(&(id, 0)))
+            && network[bias]
+                .constant()
+                .is_some_and(|array| array.dtype() == DType::Float32)
+        {
+            inputs[2] = Some(in_32_bits(&mut patch, &layer.name, bias, scale, *x)?);
+        }
+    }
+    let new = patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?;
+    for (&old, new) in layer.outputs.iter().zip(new) {
+        patch.shunt(old, new)?;
+    }
+    Ok(patch.finish())
+}
+
+/// One layer of a patch, under the name of what it is for.
+fn add(patch: &mut Patch, name: &str, op: &str, attrs: Attrs, inputs: &[TensorId]) -> Result<TensorId> {
+    let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+    Ok(patch.add_named(name, ops::find(op)?, attrs, &inputs)?[0])
+}
+
+/// Weights in a dtype with a scale for each channel, dequantized; and the scale.
+fn in_8_bits(
+    patch: &mut Patch,
+    name: &str,
+    weights: Option<TensorId>,
+    axis: usize,
+    dtype: DType,
+) -> Result<(TensorId, TensorId)> {
+    let weights = weights.ok_or_else(|| Error::internal("a product without weights"))?;
+    let name = format!("{name}.weight");
+    let others = (0..patch.ty(weights).rank())
+        .filter(|&other| other != axis)
+        .map(|other| other as i64);
+    let over = attrs([("axes", Attr::Ints(others.collect())), ("keepdims", Attr::Int(1))]);
+    let most = patch.scalar(DType::Float32, most(dtype).unwrap_or(1.0));
+    let least = patch.scalar(DType::Float32, f64::from(LEAST_RANGE));
+    let magnitude = add(patch, &name, "Abs", Attrs::new(), &[weights])?;
+    let greatest = add(patch, &name, "ReduceMax", over, &[magnitude])?;
+    let scale = add(patch, &name, "Div", Attrs::new(), &[greatest, most])?;
+    let scale = add(patch, &format!("{name}.scale"), "Max", Attrs::new(), &[scale, least])?;
+    let zero = patch.scalar(dtype, 0.0);
+    let to = attrs([("to", Attr::Type(dtype))]);
+    let q = add(
+        patch,
+        &format!("{name}.quantize"),
+        "QuantizeLinear",
+        to,
+        &[weights, scale, zero],
+    )?;
+    let dequantized = add(
+        patch,
+        &format!("{name}.dequantize"),
+        "DequantizeLinear",
+        Attrs::new(),
+        &[q, scale, zero],
+    )?;
+    Ok((dequantized, scale))
+}
+
+/// A bias as int32 in the scale of the products, dequantized.
+fn in_32_bits(patch: &mut Patch, name: &str, bias: TensorId, weights: TensorId, x: f64) -> Result<TensorId> {
+    let name = format!("{name}.bias");
+    let x = patch.scalar(DType::Float32, x);
+    let scale = add(patch, &name, "Mul", Attrs::new(), &[weights, x])?;
+    let shape = patch.constant(Array::ints(&[-1]));
+    let scale = add(
+        patch,
+        &format!("{name}.scale"),
+        "Reshape",
+        Attrs::new(),
+        &[scale, shape],
+    )?;
+    let quotient = add(patch, &name, "Div", Attrs::new(), &[bias, scale])?;
+    let whole = add(patch, &name, "Round", Attrs::new(), &[quotient])?;
+    let most = patch.scalar(DType::Float32, 2_147_483_520.0);
+    let least = patch.scalar(DType::Float32, -2_147_483_520.0);
+    let held = add(patch, &name, "Clip", Attrs::new(), &[whole, least, most])?;
+    let to = attrs([("to", Attr::Type(DType::Int32))]);
+    let q = add(patch, &format!("{name}.quantize"), "Cast", to, &[held])?;
+    add(
+        patch,
+        &format!("{name}.dequantize"),
+        "DequantizeLinear",
+        Attrs::new(),
+        &[q, scale],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Source;
+    use crate::passes::testing::{Graph, assert_same_within};
+
+    fn graph() -> (Graph, Network) {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4 6 6");
+        let (v, b, w) = (g.weights(&[8, 4, 3, 3]), g.weights(&[8]), g.weights(&[8, 5]));
+        let y = g.op("Conv", &[x, v, b]);
+        let y = g.op("Relu", &[y]);
+        let y = g.op_with("Transpose", attrs([("perm", Attr::Ints(vec![0, 2, 3, 1]))]), &[y]);
+        let y = g.op("MatMul", &[y, w]);
+        g.output(y);
+        let before = g.network.clone();
+        (g, before)
+    }
+
+    #[test]
+    fn products_get_8_bits_and_give_about_the_same() {
+        let (mut g, before) = graph();
+        let found = points(&g.network, &HashSet::new()).unwrap();
+        let ranges: Ranges = found
+            .iter()
+            .map(|p| (p.name.clone(), if p.unsigned { 40.0 } else { 2.0 }))
+            .collect();
+        assert_eq!(ranges.len(), 2);
+        place(&mut g.network, Some(&ranges), DType::Int8, &HashSet::new()).unwrap();
+        let dtypes = |op: &str| -> Vec<DType> {
+            let layers = g.network.layers().filter(|(_, layer)| layer.op.name == op);
+            layers
+                .map(|(_, layer)| g.network[layer.inputs[0].unwrap()].ty.dtype)
+                .collect()
+        };
+        let mut of = dtypes("DequantizeLinear");
+        of.sort();
+        assert_eq!(of, [DType::Int8, DType::Int8, DType::Int8, DType::UInt8, DType::Int32]);
+        assert_eq!(dtypes("QuantizeLinear").len(), 2);
+        assert_same_within(&before, &g.network, 0.05);
+    }
+
+    #[test]
+    fn weights_alone_keep_how_they_were_made() {
+        for (dtype, within) in [(DType::Int8, 0.02), (DType::Float8E4M3FN, 0.1)] {
+            let (mut g, before) = graph();
+            place(&mut g.network, None, dtype, &HashSet::new()).unwrap();
+            assert!(g.network.layers().all(|(_, layer)| layer.op.name != "QuantizeLinear"));
+            assert_same_within(&before, &g.network, within);
+            let conv = g.network.layers().find(|(_, layer)| layer.op.name == "Conv").unwrap().1;
+            let (_, dequantize) = g.network.producer(conv.inputs[1].unwrap()).unwrap();
+            let stored = &g.network[dequantize.inputs[0].unwrap()];
+            assert_eq!(stored.ty.dtype, dtype);
+            let Source::Constant(stored) = &stored.source else {
+                panic!("not folded")
+            };
+            assert!(stored.recipe.is_some());
+        }
+    }
+
+    #[test]
+    fn dtypes_that_weights_can_not_have_are_refused() {
+        let (mut g, _) = graph();
+        assert!(place(&mut g.network, None, DType::Int16, &HashSet::new()).is_err());
+        let refused = place(
+            &mut g.network,
+            Some(&Ranges::new()),
+            DType::Float8E4M3FN,
+            &HashSet::new(),
+        );
+        assert!(refused.unwrap_err().to_string().contains("without ranges"));
+    }
+
+    #[test]
+    fn a_cache_of_another_network_is_refused() {
+        let (mut g, _) = graph();
+        let refused = place(&mut g.network, Some(&Ranges::new()), DType::Int8, &HashSet::new());
+        assert!(refused.unwrap_err().to_string().contains("another"));
+    }
+}

@@ -1,0 +1,193 @@
+//! Which tensors are quantized: what products read, and what is added to the result of one.
+
+use crate::network::dtype::DType;
+use crate::network::{Layer, LayerId, Network, TensorId};
+use std::collections::{BTreeMap, HashSet};
+
+/// A tensor to be quantized.
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// Its name in calibration caches: that of the layer that gives it, or of the input.
+    pub name: String,
+    /// Whether it is never negative, whatever the inputs are: 8 bits then need no sign.
+    pub unsigned: bool,
+    /// The layers that read it in 8 bits, each with the number of its input.
+    pub readers: Vec<(LayerId, usize)>,
+}
+
+impl Point {
+    /// The greatest number that the outermost of its 8 bits stands for, in scales.
+    pub fn levels(&self) -> usize {
+        if self.unsigned { 255 } else { 127 }
+    }
+}
+
+/// A product whose weights are constants, and so may have 8 bits; the axis of the weights that counts its channels.
+pub(super) fn channel_axis(network: &Network, layer: &Layer) -> Option<usize> {
+    let weights = layer.inputs.get(1).copied().flatten()?;
+    let array = network[weights].constant()?;
+    let flag = |name: &str| matches!(layer.attrs.get(name), Some(crate::network::attr::Attr::Int(1)));
+    let axis = match layer.op.name {
+        "Conv" => 0,
+        "ConvTranspose" => 1,
+        "MatMul" if array.shape().len() == 2 => 1 - flag("transB") as usize,
+        _ => return None,
+    };
+    (array.dtype() == DType::Float32 && !array.is_empty() && array.shape().len() > axis).then_some(axis)
+}
+
+/// The tensors to quantize, in an order of execution, but for those that `keep` names: layers that stay in floating point.
+///
+/// # Errors
+/// If the network has a cycle.
+pub fn points(network: &Network, keep: &HashSet<String>) -> crate::error::Result<Vec<Point>> {
+    let order = network.order()?;
+    let place: BTreeMap<LayerId, usize> = order.iter().enumerate().map(|(at, &id)| (id, at)).collect();
+    let mut found: BTreeMap<TensorId, Vec<(LayerId, usize)>> = BTreeMap::new();
+    let mut products = HashSet::new();
+    for &id in &order {
+        let layer = &network[id];
+        if keep.contains(&layer.name) || layer.sources.iter().any(|source| keep.contains(source)) {
+            continue;
+        }
+        let Some(x) = layer.inputs.first().copied().flatten() else {
+            continue;
+        };
+        let floats = network[x].ty.dtype == DType::Float32 && network[x].constant().is_none();
+        if floats && channel_axis(network, layer).is_some() {
+            products.insert(id);
+            found.entry(x).or_default().push((id, 0));
+        }
+    }
+    for &id in &order {
+        if let Some((tensor, at)) = residual(network, id, &products, &place) {
+            found.entry(tensor).or_default().push((id, at));
+        }
+    }
+    let point = |(tensor, readers): (TensorId, Vec<(LayerId, usize)>)| Point {
+        tensor,
+        name: name(network, tensor),
+        unsigned: is_never_negative(network, tensor, DEEPEST),
+        readers,
+    };
+    let mut points: Vec<Point> = found.into_iter().map(point).collect();
+    let first = |point: &Point| network.producer(point.tensor).map(|(id, _)| place[&id]);
+    points.sort_by_key(|point| (first(point), point.tensor.0));
+    Ok(points)
+}
+
+/// The operand of an Add that is no result of the product before it: with 8 bits, that product reads a quarter of its bytes.
+fn residual(
+    network: &Network,
+    id: LayerId,
+    products: &HashSet<LayerId>,
+    place: &BTreeMap<LayerId, usize>,
+) -> Option<(TensorId, usize)> {
+    let layer = &network[id];
+    let &[Some(a), Some(b)] = layer.inputs.as_slice() else {
+        return None;
+    };
+    let (left, right) = (&network[a], &network[b]);
+    let alike = layer.op.name == "Add"
+        && a != b
+        && left.ty.shape == right.ty.shape
+        && left.ty.rank() >= 3
+        && left.ty.dtype == DType::Float32
+        && [left, right].iter().all(|t| t.constant().is_none());
+    if !alike {
+        return None;
+    }
+    let product = |tensor: TensorId| {
+        let (id, _) = network.producer(tensor).filter(|(id, _)| products.contains(id))?;
+        network.sole_user(tensor)?;
+        place.get(&id)
+    };
+    match (product(a), product(b)) {
+        (None, None) => None,
+        (first, second) if first > second => Some((b, 1)),
+        _ => Some((a, 0)),
+    }
+}
+
+fn name(network: &Network, tensor: TensorId) -> String {
+    let name = &network[tensor].name;
+    name.strip_suffix(":out").unwrap_or(name).to_string()
+}
+
+/// So many layers are looked through.
+const DEEPEST: usize = 8;
+
+fn is_never_negative(network: &Network, tensor: TensorId, depth: usize) -> bool {
+    let Some((_, layer)) = network.producer(tensor).filter(|_| depth > 0) else {
+        return false;
+    };
+    let inputs = || layer.inputs.iter().flatten();
+    let all = || inputs().all(|&x| is_never_negative(network, x, depth - 1));
+    let first = || {
+        inputs()
+            .next()
+            .is_some_and(|&x| is_never_negative(network, x, depth - 1))
+    };
+    match layer.op.name {
+        "Relu" | "Sigmoid" | "HardSigmoid" | "Softmax" | "Abs" | "Exp" | "Softplus" => true,
+        "Clip" => {
+            let low = layer
+                .inputs
+                .get(1)
+                .copied()
+                .flatten()
+                .and_then(|x| network[x].constant()?.uniform());
+            low.is_some_and(|low| low >= 0.0)
+        }
+        "Concat" | "Add" | "Mul" => all(),
+        "MaxPool" | "AveragePool" | "ReduceMean" | "ReduceMax" | "Resize" => first(),
+        _ if layer.op.movement.keeps_all() => first(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::attr::{Attr, attrs};
+    use crate::passes::testing::Graph;
+
+    #[test]
+    fn products_and_residuals_are_quantized_and_other_sums_are_not() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4 6 6");
+        let (v, w) = (g.weights(&[4, 4, 1, 1]), g.weights(&[4, 4, 1, 1]));
+        let a = g.op("Relu", &[x]);
+        let b = g.op("Conv", &[a, v]);
+        let c = g.op("Relu", &[b]);
+        let d = g.op("Conv", &[c, w]);
+        let sum = g.op("Add", &[d, a]);
+        let other = g.op("Add", &[sum, x]);
+        g.output(other);
+        let found = points(&g.network, &HashSet::new()).unwrap();
+        let told: Vec<_> = found.iter().map(|p| (p.tensor, p.unsigned, p.readers.len())).collect();
+        assert_eq!(told, [(a, true, 2), (c, true, 1)]);
+        let first = g.network.producer(b).unwrap().1.name.clone();
+        let found = points(&g.network, &HashSet::from([first])).unwrap();
+        assert_eq!(found.iter().map(|p| p.tensor).collect::<Vec<_>>(), [a, c]);
+        assert_eq!(found[0].readers.len(), 1);
+    }
+
+    #[test]
+    fn signs_are_followed_through_what_only_moves() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4 6 6");
+        let w = g.weights(&[4, 4, 1, 1]);
+        let pooled = g.op("Relu", &[x]);
+        let pooled = g.op_with("MaxPool", attrs([("kernel_shape", Attr::Ints(vec![2, 2]))]), &[pooled]);
+        let y = g.op("Conv", &[pooled, w]);
+        let z = g.op("Silu", &[y]);
+        let y = g.op("Conv", &[z, w]);
+        g.output(y);
+        let found = points(&g.network, &HashSet::new()).unwrap();
+        let told: Vec<_> = found.iter().map(|p| (p.tensor, p.levels())).collect();
+        assert_eq!(told, [(pooled, 255), (z, 127)]);
+    }
+}

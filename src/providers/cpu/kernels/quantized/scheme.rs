@@ -1,0 +1,109 @@
+//! What stands in front of a product of 8 bits: Dequantize layers whose scales and zero points are known at build time.
+
+use crate::network::array::Array;
+use crate::network::dtype::DType;
+use crate::network::ops::pointwise::broadcast_places;
+use crate::network::quantization::Scheme;
+use crate::network::{LayerId, Network, TensorId, reference};
+
+/// A tensor of 8 bits behind a Dequantize layer that one layer alone reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Dequantized {
+    /// The layer.
+    pub layer: LayerId,
+    /// The tensor of 8 bits.
+    pub tensor: TensorId,
+    /// What it stands for.
+    pub scheme: Scheme,
+}
+
+impl Dequantized {
+    /// What a tensor is made of.
+    pub fn of(network: &Network, tensor: TensorId) -> Option<Self> {
+        let (id, layer) = network
+            .producer(tensor)
+            .filter(|(_, l)| l.op.name == "DequantizeLinear")?;
+        network.sole_user(tensor)?;
+        Some(Self {
+            layer: id,
+            tensor: layer.inputs[0]?,
+            scheme: Scheme::of(network, layer)?,
+        })
+    }
+}
+
+/// Constant weights of 8 bits, with a scale for each place along one axis, or one for all.
+pub struct Weights {
+    /// The Dequantize layer.
+    pub layer: LayerId,
+    /// The weights less their zero points, as int8.
+    pub array: Array,
+    /// One scale, or one for each place along the axis.
+    pub scales: Vec<f32>,
+}
+
+impl Weights {
+    /// The weights that a tensor is made of, if int8 holds them; `axis` counts the channels of the output.
+    pub fn of(network: &Network, tensor: TensorId, axis: usize) -> Option<Self> {
+        let (id, layer) = network
+            .producer(tensor)
+            .filter(|(_, l)| l.op.name == "DequantizeLinear")?;
+        network.sole_user(tensor)?;
+        let constant = |at: usize| network[layer.inputs.get(at).copied().flatten()?].constant();
+        let (stored, scale) = (constant(0)?, constant(1)?);
+        let fits = matches!(stored.dtype(), DType::Int8 | DType::UInt8 | DType::Int4 | DType::UInt4)
+            && scale.dtype() == DType::Float32
+            && !stored.is_empty();
+        if !fits {
+            return None;
+        }
+        let none = Array::scalar(stored.dtype(), 0.0);
+        let zero = match layer.inputs.get(2).copied().flatten() {
+            Some(_) => constant(2)?,
+            None => &none,
+        };
+        Some(Self {
+            layer: id,
+            array: signed(stored, zero)?,
+            scales: scales(scale, stored.shape(), axis)?,
+        })
+    }
+}
+
+/// Integers less their zero points, if int8 holds them.
+pub fn signed(stored: &Array, zero: &Array) -> Option<Array> {
+    let mut values = stored.to_i64();
+    let places = broadcast_places(zero.shape(), stored.shape());
+    let zero = zero.to_i64();
+    values.iter_mut().zip(places).for_each(|(value, at)| *value -= zero[at]);
+    let fits = values.iter().all(|value| i8::try_from(*value).is_ok());
+    fits.then(|| Array::from_i64(DType::Int8, stored.shape().to_vec(), &values).ok())?
+}
+
+/// The scales along an axis of a tensor of this shape; none where they differ along another one.
+fn scales(scale: &Array, shape: &[usize], axis: usize) -> Option<Vec<f32>> {
+    let lead = shape.len().checked_sub(scale.shape().len())?;
+    let along = |at: usize| at + lead == axis;
+    let one = (0..scale.shape().len()).all(|at| scale.shape()[at] == 1 || along(at));
+    let scales: Vec<f32> = scale.to_f64().iter().map(|&s| s as f32).collect();
+    let usable = scales.iter().all(|s| s.is_finite());
+    (one && usable && (scales.len() == 1 || scales.len() == shape[axis])).then_some(scales)
+}
+
+/// A constant, or what a Dequantize layer that one layer alone reads makes of constants, with that layer.
+pub fn constant(network: &Network, tensor: TensorId) -> Option<(Array, Option<LayerId>)> {
+    if let Some(array) = network[tensor].constant() {
+        return Some((array.clone(), None));
+    }
+    let (id, layer) = network
+        .producer(tensor)
+        .filter(|(_, l)| l.op.name == "DequantizeLinear")?;
+    network.sole_user(tensor)?;
+    let inputs = layer.inputs.iter().map(|input| match input {
+        None => Some(None),
+        Some(input) => network[*input].constant().map(|array| Some(array.clone())),
+    });
+    let inputs: Option<Vec<_>> = inputs.collect();
+    let mut arrays = reference::evaluate_op(layer.op, &layer.attrs, &inputs?).ok()?;
+    Some((arrays.pop()?, Some(id)))
+}

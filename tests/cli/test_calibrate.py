@@ -1,0 +1,87 @@
+"""`neurenix calibrate`: the cache that it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import neurenix as nx
+from neurenix.quantization import CalibrationCache
+from tests.cli.conftest import Answer
+
+onnx = pytest.importorskip("onnx")
+
+Call = Callable[..., Answer]
+
+
+@pytest.fixture
+def model(folder: Path) -> Path:
+    """Two convolutions, and batches to calibrate on."""
+    rng = np.random.default_rng(0)
+    tensor = onnx.numpy_helper.from_array
+    weights = [rng.normal(size=(8, 3, 3, 3)).astype(np.float32), rng.normal(size=(2, 8, 1, 1)).astype(np.float32)]
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "v"], ["a"], "first"),
+        onnx.helper.make_node("Relu", ["a"], ["b"], "relu"),
+        onnx.helper.make_node("Conv", ["b", "w"], ["y"], "second"),
+    ]
+    ports = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", ["n", 3, 8, 8]), ("y", None))
+    ]
+    held = [tensor(array, name) for array, name in zip(weights, "vw", strict=True)]
+    graph = onnx.helper.make_graph(nodes, "g", ports[:1], ports[1:], held)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), "m.onnx")
+    (folder / "data").mkdir()
+    for at in range(5):
+        np.save(folder / "data" / f"{at}.npy", rng.normal(size=(4, 3, 8, 8)).astype(np.float32))
+    return folder / "m.onnx"
+
+
+def test_the_cache_is_what_a_build_reads(call: Call, model: Path, folder: Path) -> None:
+    code, out, _ = call("calibrate", model, "--data", "data", "--threads", "2", "--json")
+    content = json.loads(out)
+    assert code == 0 and content["method"] == "entropy" and set(content["tensors"]) == {"x", "relu"}
+    cache = CalibrationCache.read(folder / "m.cache")
+    assert cache.ranges == content["tensors"] and 2 < cache.ranges["x"] < 5
+    code, out, _ = call("calibrate", model, "--data", "data", "--method", "minmax", "-o", "most.cache", "--samples", 2)
+    assert code == 0 and "most.cache: the ranges of 2 tensors by minmax" in out
+    most = max(np.abs(np.load(folder / "data" / f"{at}.npy")).max() for at in range(2))
+    assert CalibrationCache.read("most.cache").ranges["x"] == pytest.approx(most, rel=1e-6)
+    given = nx.quantization.Calibrator(cache_file="m.cache")
+    built = nx.hardware.get_backend("cpu").optimize_model(model, {"x": (4, 3, 8, 8)}, "int8", calibration=given)
+    assert built.report()["precision"] == "int8"
+
+
+def test_export_calibrates_too(call: Call, model: Path) -> None:
+    words = ("--input-shape", "4", "3", "8", "8", "--providers", "cpu", "--timing-cache", "none")
+    for precision in ("int8", "mixed"):
+        code, out, err = call(
+            "export", model, "--precision", precision, "--calibration-data", "data", "-o", "m.engine", "--verify",
+            "--num-calibration-samples", "3", "--json", *words,
+        )  # fmt: skip
+        assert code == 0, err
+        content = json.loads(out)
+        assert content["precision"]["got"] == precision and content["passed"]
+        assert any("dB" in note for note in content["notes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--data", "nowhere"), "there is no such file or folder to calibrate on"),
+        (("--data", "empty"), "there is nothing to calibrate on"),
+        (("--data", "wrong.npz"), "a batch to calibrate on lacks an input"),
+        (("--data", "data", "-o", "m.onnx"), "the cache would replace what it is made of"),
+        (("--data", "data", "-o", "no/such.cache"), "the calibration cache can't be written"),
+    ],
+)
+def test_refusals(call: Call, model: Path, folder: Path, words: tuple[str, ...], message: str) -> None:
+    (folder / "empty").mkdir()
+    np.savez("wrong.npz", other=np.zeros(3, np.float32))
+    code, out, err = call("calibrate", model, *words)
+    assert (code, out) == (1, "") and message in err

@@ -1,0 +1,113 @@
+"""What layers lose alone, and precision="mixed": the fastest within a budget."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import neurenix as nx
+from neurenix import quantization
+from neurenix.hardware import get_backend
+
+SHAPE = (4, 3, 12, 12)
+QUICK = {"optimization_level": 0, "timing_cache": False, "threads": 2}
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+def network() -> nx.Network:
+    """Three convolutions; the middle one has a channel with weights that hide the others behind one scale."""
+    given = rng()
+    made = nx.Network("outlier")
+    x = made.add_input("x", np.float32, SHAPE)
+    for at, (inputs, outputs) in enumerate([(3, 16), (16, 16), (16, 8)]):
+        weights = given.normal(size=(outputs, inputs, 3, 3)).astype(np.float32) / np.sqrt(9 * inputs)
+        if at == 1:
+            # What 8 bits of a channel hold goes to one weight, whose input is nearly nothing.
+            weights[:, 0] *= 300
+        if at == 0:
+            weights[0] /= 300
+        tensors = [x, made.add_constant(f"w{at}", weights.astype(np.float32))]
+        x = made.add_layer("Conv", tensors, {"pads": [1, 1, 1, 1]}, name=f"conv{at}")[0]
+        x = made.add_layer("Relu", [x], {}, name=f"relu{at}")[0] if at < 2 else x
+    made.mark_output(x, "y")
+    return made
+
+
+def batches(count: int = 4) -> list[Any]:
+    given = rng()
+    return [given.normal(size=SHAPE).astype(np.float32) for _ in range(count)]
+
+
+def decibels(got: Any, want: Any) -> float:
+    return float(10 * np.log10(np.mean(np.asarray(want) ** 2) / np.mean((np.asarray(got) - want) ** 2)))
+
+
+def test_the_layer_with_an_outlier_is_found() -> None:
+    found = quantization.sensitivity(network(), batches())
+    assert found[0].layer == "conv1" and len(found) == 3
+    assert found[0].decibels < 15 < 30 < found[1].decibels <= found[2].decibels
+    # What it says is what keeping the layer gains.
+    model = get_backend("cpu").optimize_model(quantization.calibrate(network(), batches(), keep=["conv1"]), **QUICK)
+    exact = get_backend("cpu").optimize_model(network(), **QUICK)
+    x = batches(1)[0]
+    assert decibels(model(x), exact(x)) > 28
+
+
+@pytest.mark.parametrize("budget", [1.0, 28.0, 200.0])
+def test_what_is_taken_is_within_the_budget(budget: float) -> None:
+    backend = get_backend("cpu")
+    model = backend.optimize_model(network(), None, "mixed", calibration=batches(), accuracy_budget=budget, **QUICK)
+    exact = backend.optimize_model(network(), **QUICK)
+    x = batches(1)[0]
+    assert decibels(model(x), exact(x)) >= budget - 1
+    notes = [note for note in model.report()["notes"] if note.startswith("mixed: ")]
+    assert any("float32: " in note for note in notes) and notes[0].endswith(", which was taken")
+    names = " ".join(notes)
+    assert ("int8: " in names) == (budget == 1) and ("int8 with 1 of 3 products in float32 (conv1)" in names) == (
+        budget == 28
+    )
+    times = [float(ms) for ms in re.findall(r"([\d.]+) ms", names)]
+    assert times == sorted(times)
+
+
+def test_the_caller_s_metric_decides() -> None:
+    given = rng().normal(size=SHAPE).astype(np.float32)
+    exact = get_backend("cpu").optimize_model(network(), **QUICK)(given)
+    asked = 0
+
+    def metric(run: Any) -> float:
+        nonlocal asked
+        asked += 1
+        return -float(np.mean((run({"x": given})["y"] - exact) ** 2))
+
+    model = get_backend("cpu").optimize_model(
+        network(), None, "mixed", calibration=batches(), metric=metric, accuracy_budget=1e-12, **QUICK
+    )
+    assert asked >= 3 and "metric" in model.report()["notes"][0]
+    np.testing.assert_allclose(model(given), exact, atol=1e-5)
+
+
+def test_what_can_not_be_mixed(tmp_path: Path) -> None:
+    def build(**options: Any) -> None:
+        get_backend("cpu").optimize_model(network(), None, "mixed", **options, **QUICK)
+
+    with pytest.raises(nx.InvalidArgumentError, match="there is none"):
+        build()
+    with pytest.raises(nx.InvalidArgumentError, match="a number that is not negative"):
+        build(calibration=batches(), accuracy_budget=-3)
+    with pytest.raises(nx.InvalidArgumentError, match="`accuracy_budget` is for other precisions"):
+        get_backend("cpu").optimize_model(network(), None, "bf16", accuracy_budget=20)
+    file = tmp_path / "m.cache"
+    quantization.calibrate(network(), quantization.MinMaxCalibrator(batches(), file))
+    with pytest.raises(nx.InvalidArgumentError, match="no batch to judge by"):
+        build(calibration=quantization.MinMaxCalibrator(cache_file=file))
+    with pytest.raises(nx.InvalidArgumentError, match="nothing to mix"):
+        model = quantization.calibrate(network(), batches())
+        get_backend("cpu").optimize_model(model, None, "mixed", calibration=batches(), **QUICK)
