@@ -1,0 +1,235 @@
+"""The backend "neurenix" of `torch.compile`, which torch finds by the entry point of this package."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.exc import RestartAnalysis
+
+from neurenix import names
+from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.importers.torch.silence import first_line
+from neurenix.log import LOG
+from neurenix.torch import graphs, stats
+from neurenix.torch.gradients import Deferred
+from neurenix.torch.operators import decompositions, kept_whole
+from neurenix.torch.partition import Partition
+from neurenix.torch.settings import Settings
+
+_NUMBERS = itertools.count()
+
+#: What torch.compile's `mode` asks for. Captured graphs ("reduce-overhead") are used anyway.
+_MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {},
+    "max-autotune": {"optimization_level": 5},
+    "max-autotune-no-cudagraphs": {"optimization_level": 5},
+}
+
+
+def neurenix(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """What `torch.compile(model, backend="neurenix", options={...})` calls for each graph.
+
+    `options` are those of `Settings`, those of `optimize_model`, and Torch-TensorRT's settings; `mode` is torch's.
+
+    Raises `InvalidArgumentError` for unknown options (with the nearest name), and with `require_full_compilation` or
+    `pass_through_build_failures` what went wrong.
+    """
+    settings = Settings.of(_of_mode(mode) | dict(options or {}))
+    return compile_graph(module, example_inputs, settings)
+
+
+def _of_mode(mode: str | None) -> dict[str, Any]:
+    if mode is None or mode in _MODES:
+        return dict(_MODES[mode or "default"])
+    raise InvalidArgumentError(
+        f"there is no mode {mode!r}", expected=", ".join(_MODES), hint=names.hint(mode, list(_MODES))
+    )
+
+
+def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Callable[..., Any]:
+    """A function that does what a graph of torch's operators does, in engines as far as they can."""
+    report = stats.GraphReport(f"graph {next(_NUMBERS)}", 0)
+    stats.add(report)
+    compiler = _Compiler(settings, report)
+    try:
+        function = compiler.traced(module, example_inputs)
+    except (InvalidArgumentError, UnsupportedError):
+        raise
+    except Exception as error:
+        # torch's own, by which its compiler starts anew.
+        if (
+            isinstance(error, RestartAnalysis)
+            or settings.pass_through_build_failures
+            or settings.require_full_compilation
+        ):
+            raise
+        return _given_back(module, report, f"torch can't trace it: {first_line(error)}")
+    if not _wants_gradients(module, example_inputs):
+        return function
+    if compiler.once is not None:
+        return _given_back(module, report, f"gradients are wanted, and {compiler.once}")
+    return Deferred(module, function, report)
+
+
+def _wants_gradients(module: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
+    given = (one for one in example_inputs if isinstance(one, torch.Tensor))
+    return torch.is_grad_enabled() and any(one.requires_grad for one in given)
+
+
+def _given_back(module: fx.GraphModule, report: stats.GraphReport, reason: str) -> Callable[..., Any]:
+    report.given_back = reason
+    gradients = reason.startswith("gradients")
+    stats.count("training" if gradients else "fallbacks")
+    LOG.log(20 if gradients else 30, "%s runs in torch: %s", report.name, reason)
+    forward: Callable[..., Any] = module.forward
+    return forward
+
+
+class _Compiler:
+    """Compiles one graph."""
+
+    def __init__(self, settings: Settings, report: stats.GraphReport) -> None:
+        self._settings = settings
+        self._report = report
+        #: Why the graph can't be run a second time for its gradients.
+        self.once: str | None = None
+
+    def traced(self, module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Takes the graph apart into operators without side effects, and compiles these."""
+        from torch._dynamo.backends.common import aot_autograd
+
+        backend = aot_autograd(
+            fw_compiler=self.compiled,
+            inference_compiler=self.compiled,
+            decompositions=decompositions(),
+            keep_inference_input_mutations=False,
+        )
+        with torch.no_grad(), kept_whole():
+            function: Callable[..., Any] = backend(module, example_inputs)
+        return function
+
+    def compiled(self, module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Cuts a graph of operators into partitions."""
+        constant = self._constants(module)
+        self.once = self.once or _random(module)
+        graphs.hoist_sizes(module)
+        device = _device(module)
+        support = graphs.Support(self._settings, device)
+        found = graphs.partitions(module.graph, support, self._settings.min_block_size)
+        self._report.operations = sum(map(graphs.is_work, module.graph.nodes))
+        self._report.refusals = [*support.refusals.values(), *_too_small(module.graph, support, found)]
+        if self._settings.require_full_compilation and self._report.refusals:
+            refused = self._report.refusals[0]
+            raise UnsupportedError(
+                "the graph has operators that run in torch",
+                layer=refused.node,
+                got=f"{refused.operator}: {refused.reason}",
+            )
+        self._fuse(module, found, constant, device)
+        if self._settings.dryrun:
+            self._tell()
+        return _Graph(module, self._report)
+
+    def _constants(self, module: fx.GraphModule) -> frozenset[str]:
+        """The names of the placeholders that are parameters and buffers to which nothing is written here."""
+        context = torch._guards.TracingContext.try_get()
+        metadata = getattr(context, "fw_metadata", None)
+        places = set(getattr(metadata, "static_input_indices", None) or ())
+        written = set(getattr(metadata, "mutated_inp_runtime_indices", None) or ())
+        if written:
+            self.once = self.once or "it writes into its inputs"
+        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        return frozenset(
+            node.name
+            for place, node in enumerate(placeholders)
+            if place in places - written and isinstance(graphs.value(node), torch.Tensor)
+        )
+
+    def _fuse(
+        self, module: fx.GraphModule, found: list[list[fx.Node]], constant: frozenset[str], device: torch.device
+    ) -> None:
+        from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+
+        sizes = [sum(map(graphs.is_work, nodes)) for nodes in found]
+        fuse_by_partitions(module, [dict.fromkeys(nodes) for nodes in found], prefix="neurenix_")
+        calls = {str(node.target): node for node in module.graph.nodes if node.op == "call_module"}
+        for number, size in enumerate(sizes):
+            name = f"neurenix_{number}"
+            call, part = calls[name], getattr(module, name)
+            report = stats.PartitionReport(f"{self._report.name} partition {number}", size)
+            self._report.partitions.append(report)
+            stats.count("partitions")
+            if self._settings.dryrun:
+                report.runs, report.reason = "torch", "dryrun"
+                continue
+            places = frozenset(place for place, arg in enumerate(call.args) if _is_constant(arg, constant))
+            delattr(module, name)
+            module.add_submodule(name, Partition(part, places, self._settings, device, report))
+        module.recompile()
+
+    def _tell(self) -> None:
+        if isinstance(self._settings.dryrun, str):
+            with open(self._settings.dryrun, "a", encoding="utf-8") as file:
+                file.write(f"{self._report}\n")
+        else:
+            LOG.warning("%s", self._report)
+
+
+class _Graph:
+    """A compiled graph, as torch calls it: with a list of arguments, which it empties."""
+
+    _boxed_call = True
+
+    def __init__(self, module: fx.GraphModule, report: stats.GraphReport) -> None:
+        self._forward = module.forward
+        self._report = report
+
+    def __call__(self, args: list[Any]) -> Any:
+        began = time.perf_counter_ns()
+        given = tuple(args)
+        args.clear()
+        results = self._forward(*given)
+        report = self._report
+        report.calls += 1
+        report.nanoseconds += time.perf_counter_ns() - began
+        return results
+
+
+def _is_constant(arg: Any, constant: frozenset[str]) -> bool:
+    if not isinstance(arg, fx.Node) or not isinstance(graphs.value(arg), torch.Tensor):
+        return False
+    return arg.op == "get_attr" or arg.name in constant
+
+
+def _device(module: fx.GraphModule) -> torch.device:
+    found = [graphs.value(node) for node in module.graph.nodes]
+    devices = [one.device for one in found if isinstance(one, torch.Tensor)]
+    return next((one for one in devices if one.type != "cpu"), torch.device("cpu"))
+
+
+def _random(module: fx.GraphModule) -> str | None:
+    for node in module.graph.nodes:
+        if graphs.is_random(node):
+            return "it draws random numbers"
+    return None
+
+
+def _too_small(graph: fx.Graph, support: graphs.Support, found: list[list[fx.Node]]) -> list[graphs.Refusal]:
+    inside = {node for nodes in found for node in nodes}
+    return [
+        graphs.Refusal(graphs.named(node), node.name, "its partition has fewer operations than min_block_size")
+        for node in graph.nodes
+        if graphs.is_work(node) and node not in inside and node.name not in support.refusals
+    ]
