@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -22,7 +22,7 @@ class Settings:
     - `freeze`: parameters and buffers become constants for good: what changes in them later does not show. Otherwise a
       call that finds them changed replaces them in the engine first.
     - `min_block_size`: partitions of fewer operations run in torch. A graph that is one partition always runs here.
-    - `torch_executed_ops`: operators that run in torch: `torch.ops.aten.add.Tensor`, `"torch.ops.aten.add"`, "aten.add".
+    - `torch_executed_ops`: operators that run in torch: `torch.ops.aten.add.Tensor`, "torch.ops.aten.add", "aten.add".
     - `require_full_compilation`: an operator or partition that would run in torch raises `UnsupportedError`.
     - `pass_through_build_failures`: what goes wrong in a build is raised; otherwise the partition runs in torch, with
       one warning.
