@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,14 +65,18 @@ class Part:
         return [found] if isinstance(found, fx.Node) else list(found)
 
 
-def build(part: Part, args: Sequence[Any], settings: Settings, device: torch.device) -> Built:
-    """An engine for a partition, from the cache or new, for arguments like these.
+def build(
+    part: Part, args: Sequence[Any], settings: Settings, device: torch.device, goes_on: Callable[[], bool]
+) -> Built:
+    """An engine for a partition, from the cache or new, for arguments like these. It ends when `goes_on` says no.
 
     Raises errors of ours for what can't be imported or built, and torch's own where it can't be exported.
     """
     module, order, weights = _module(part, args)
     options = _options(settings, device)
     place = cache.place(settings, lambda: _described(part, args, order, weights, options))
+    if "progress" not in options:
+        options["progress"] = lambda phase, done, steps: goes_on()
     backend = TensorRTBackend(device=device.index or 0)
     model = cache.opened(place, backend) if place is not None else None
     found = model is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,8 +19,9 @@ from neurenix.log import LOG
 from neurenix.torch import graphs, stats
 from neurenix.torch.gradients import Deferred
 from neurenix.torch.operators import decompositions, kept_whole
-from neurenix.torch.partition import Partition
+from neurenix.torch.partition import Arguments, Partition
 from neurenix.torch.settings import Settings
+from neurenix.torch.weights import Weights
 
 _NUMBERS = itertools.count()
 
@@ -137,13 +139,14 @@ class _Compiler:
                 layer=refused.node,
                 got=f"{refused.operator}: {refused.reason}",
             )
-        self._fuse(module, found, constant, device)
+        weights = Weights([] if self._settings.freeze or self._settings.dryrun else list(constant.values()))
+        self._fuse(module, found, constant, weights, device)
         if self._settings.dryrun:
             self._tell()
-        return _Graph(module, self._report)
+        return _Graph(module, weights, self._report)
 
-    def _constants(self, module: fx.GraphModule) -> frozenset[str]:
-        """The names of the placeholders that are parameters and buffers to which nothing is written here."""
+    def _constants(self, module: fx.GraphModule) -> dict[str, int]:
+        """The placeholders that are parameters and buffers to which nothing is written here: names and places."""
         context = torch._guards.TracingContext.try_get()
         metadata = getattr(context, "fw_metadata", None)
         places = set(getattr(metadata, "static_input_indices", None) or ())
@@ -151,19 +154,27 @@ class _Compiler:
         if written:
             self.once = self.once or "it writes into its inputs"
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-        return frozenset(
-            node.name
+        return {
+            node.name: place
             for place, node in enumerate(placeholders)
             if place in places - written and isinstance(graphs.value(node), torch.Tensor)
-        )
+        }
 
     def _fuse(
-        self, module: fx.GraphModule, found: list[list[fx.Node]], constant: frozenset[str], device: torch.device
+        self,
+        module: fx.GraphModule,
+        found: list[list[fx.Node]],
+        constant: dict[str, int],
+        weights: Weights,
+        device: torch.device,
     ) -> None:
         from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
         sizes = [sum(map(graphs.is_work, nodes)) for nodes in found]
         fuse_by_partitions(module, [dict.fromkeys(nodes) for nodes in found], prefix="neurenix_")
+        first = next(iter(module.graph.nodes))
+        with module.graph.inserting_before(first):
+            every = module.graph.placeholder("every")
         calls = {str(node.target): node for node in module.graph.nodes if node.op == "call_module"}
         for number, size in enumerate(sizes):
             name = f"neurenix_{number}"
@@ -174,9 +185,12 @@ class _Compiler:
             if self._settings.dryrun:
                 report.runs, report.reason = "torch", "dryrun"
                 continue
-            places = frozenset(place for place, arg in enumerate(call.args) if _is_constant(arg, constant))
+            arguments = _arguments(module, call, constant)
             delattr(module, name)
-            module.add_submodule(name, Partition(part, places, self._settings, device, report))
+            module.add_submodule(name, Partition(part, arguments, weights, self._settings, device, report))
+            own = (a for i, a in enumerate(call.args) if i not in arguments.constant and i not in arguments.fixed)
+            call.args = (every, *own)
+        module.graph.eliminate_dead_code()
         module.recompile()
 
     def _tell(self) -> None:
@@ -192,25 +206,34 @@ class _Graph:
 
     _boxed_call = True
 
-    def __init__(self, module: fx.GraphModule, report: stats.GraphReport) -> None:
+    def __init__(self, module: fx.GraphModule, weights: Weights, report: stats.GraphReport) -> None:
         self._forward = module.forward
+        self._weights = weights
         self._report = report
 
     def __call__(self, args: list[Any]) -> Any:
         began = time.perf_counter_ns()
-        given = tuple(args)
+        self._weights.look(args)
+        every = tuple(args)
         args.clear()
-        results = self._forward(*given)
+        results = self._forward(every, *every)
         report = self._report
         report.calls += 1
         report.nanoseconds += time.perf_counter_ns() - began
         return results
 
 
-def _is_constant(arg: Any, constant: frozenset[str]) -> bool:
-    if not isinstance(arg, fx.Node) or not isinstance(graphs.value(arg), torch.Tensor):
-        return False
-    return arg.op == "get_attr" or arg.name in constant
+def _arguments(module: fx.GraphModule, call: fx.Node, constant: dict[str, int]) -> Arguments:
+    """Where the arguments of a partition's call come from."""
+    places, fixed = {}, {}
+    for place, arg in enumerate(call.args):
+        if not isinstance(arg, fx.Node):
+            continue
+        if arg.op == "get_attr":
+            fixed[place] = operator.attrgetter(str(arg.target))(module)
+        elif arg.name in constant:
+            places[place] = constant[arg.name]
+    return Arguments(places, fixed, len(call.args))
 
 
 def _device(module: fx.GraphModule) -> torch.device:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,9 +17,34 @@ from neurenix.log import LOG
 from neurenix.torch import conversion, stats
 from neurenix.torch.runner import Runner
 from neurenix.torch.settings import Settings
+from neurenix.torch.weights import Weights
 
 #: A constant that changed before each of so many calls in a row is no constant.
 _PATIENCE = 3
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Where a partition's arguments come from, in the order of its graph."""
+
+    #: By the place among the partition's arguments: the place of a constant among those of the graph.
+    constant: dict[int, int]
+    #: Tensors that belong to the graph itself.
+    fixed: dict[int, torch.Tensor]
+    #: How many arguments there are.
+    count: int
+
+    def all(self, every: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        """The partition's arguments, from those of the graph and those that the partition is called with."""
+        rest = iter(given)
+        return [
+            every[self.constant[place]]
+            if place in self.constant
+            else self.fixed[place]
+            if place in self.fixed
+            else next(rest)
+            for place in range(self.count)
+        ]
 
 
 class Partition(torch.nn.Module):
@@ -30,7 +56,8 @@ class Partition(torch.nn.Module):
     def __init__(
         self,
         module: fx.GraphModule,
-        constant: frozenset[int],
+        arguments: Arguments,
+        weights: Weights,
         settings: Settings,
         device: torch.device,
         report: stats.PartitionReport,
@@ -38,7 +65,10 @@ class Partition(torch.nn.Module):
         super().__init__()
         # Not as a submodule: nothing of this is a part of the user's model.
         self.__dict__["_module"] = module
-        self._constant = constant
+        self._arguments = arguments
+        self._weights = weights
+        self._epoch = -1
+        self._constant = frozenset(arguments.constant) | frozenset(arguments.fixed)
         self._settings = settings
         self._device = device
         self._report = report
@@ -48,65 +78,104 @@ class Partition(torch.nn.Module):
         self._building = False
         self._warned = False
         self._changes: dict[int, int] = {}
-        self._several = isinstance(conversion.Part(module, constant).output, tuple)
+        self._several = isinstance(conversion.Part(module, self._constant).output, tuple)
 
-    def forward(self, *args: Any) -> Any:
-        """What the part gives for these arguments."""
+    def forward(self, every: Sequence[Any], *given: Any) -> Any:
+        """What the part gives: for all arguments of the graph, and those of its own that are no constants."""
         began = time.perf_counter_ns()
-        try:
-            return self._run(args)
-        finally:
-            self._report.calls += 1
-            self._report.nanoseconds += time.perf_counter_ns() - began
-
-    def _run(self, args: Sequence[Any]) -> Any:
         runner = self._runner
-        if runner is None:
-            if not self._in_torch:
-                runner = self._start(args)
-            if runner is None:
-                return self._module(*args)
+        if runner is None or self._epoch != self._weights.epoch:
+            runner = self._prepared(every, given)
+        results = self._in_engine(runner, every, given) if runner is not None else self._by_torch(every, given)
+        report = self._report
+        report.calls += 1
+        report.nanoseconds += time.perf_counter_ns() - began
+        return results
+
+    def _in_engine(self, runner: Runner, every: Sequence[Any], given: Sequence[Any]) -> Any:
         try:
-            if not runner.is_current(args):
-                runner = self._renewed(args)
-                if runner is None:
-                    return self._module(*args)
-            results = runner.run(args)
+            results = runner.run(every, given)
         except Error as error:
             if self._device.type == "cuda" and not isinstance(error, (ShapeError, DTypeError, UnsupportedError)):
                 # It may be of a call before this one, whose results are out already.
                 raise
             self._fall_back(error, "a call of it failed")
-            return self._module(*args)
+            return self._by_torch(every, given)
         return tuple(results) if self._several else results[0]
 
-    def _start(self, args: Sequence[Any]) -> Runner | None:
-        """Builds the engine unless another thread does; None where torch runs this call."""
-        if not self._settings.background:
-            with self._lock:
-                if self._runner is None and not self._in_torch:
-                    _in_fresh_thread(lambda: self._build(args))
-            return self._runner
+    def _by_torch(self, every: Sequence[Any], given: Sequence[Any]) -> Any:
+        return self._module(*self._arguments.all(every, given))
+
+    def _prepared(self, every: Sequence[Any], given: Sequence[Any]) -> Runner | None:
+        """A runner for the constants as they are now; None where torch runs this call."""
+        if self._in_torch:
+            return None
+        args = self._arguments.all(every, given)
+        if self._settings.background and self._runner is None:
+            self._build_beside(args)
+            return None
         with self._lock:
-            if not self._building:
-                self._building = True
-                # What the caller writes into its arrays meanwhile must not show.
-                kept = [a.detach().clone() if self._is_input(i, a) else a for i, a in enumerate(args)]
-                threading.Thread(target=self._build, args=(kept,), name="neurenix-build", daemon=True).start()
-        return None
+            epoch = self._weights.epoch
+            if self._runner is None and not self._in_torch:
+                self._build_apart(args)
+            elif self._runner is not None and self._epoch != epoch:
+                self._renew(self._runner, args)
+            self._epoch = epoch
+            return self._runner
 
-    def _is_input(self, place: int, arg: Any) -> bool:
-        return isinstance(arg, torch.Tensor) and place not in self._constant
+    def _build_apart(self, args: Sequence[Any]) -> None:
+        """Builds in a thread without the modes that torch's tracers have on this one; raises what goes wrong."""
+        failed: list[BaseException] = []
+        cancelled = threading.Event()
 
-    def _build(self, args: Sequence[Any]) -> None:
+        def work() -> None:
+            try:
+                self._build(args, cancelled)
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=work, name="neurenix-build", daemon=True)
+        thread.start()
+        try:
+            thread.join()
+        except BaseException:
+            # Ctrl-C: the build ends at its next step.
+            cancelled.set()
+            raise
+        if failed:
+            raise failed[0]
+
+    def _build_beside(self, args: Sequence[Any]) -> None:
+        with self._lock:
+            if self._building:
+                return
+            self._building = True
+        # What the caller writes into its arrays meanwhile must not show.
+        kept = [
+            arg.detach().clone() if isinstance(arg, torch.Tensor) and place not in self._constant else arg
+            for place, arg in enumerate(args)
+        ]
+        threading.Thread(target=self._build_caught, args=(kept,), name="neurenix-build", daemon=True).start()
+
+    def _build_caught(self, args: Sequence[Any]) -> None:
+        try:
+            self._build(args, threading.Event())
+        except Exception as error:
+            self._report.runs, self._report.reason = "torch", first_line(error)
+            self._fall_back(error, "it can't be built")
+
+    def _build(self, args: Sequence[Any], cancelled: threading.Event) -> None:
         """Builds the engine; where it can't, torch runs the part from now on, or the reason is raised."""
         began = time.perf_counter()
         # Tensors of inference mode say nothing of what is written into them.
-        constant = frozenset(place for place in self._constant if not args[place].is_inference())
+        self._constant = frozenset(place for place in self._constant if not args[place].is_inference())
+        part = conversion.Part(self._module, self._constant)
         try:
-            built = conversion.build(conversion.Part(self._module, constant), args, self._settings, self._device)
-            runner = Runner(built, args, self._device)
+            built = conversion.build(part, args, self._settings, self._device, lambda: not cancelled.is_set())
+            runner = Runner(built, self._arguments, args, self._device)
         except Exception as error:
+            if cancelled.is_set():
+                return
             self._in_torch = True
             if self._settings.pass_through_build_failures or self._settings.require_full_compilation:
                 raise
@@ -119,56 +188,31 @@ class Partition(torch.nn.Module):
         stats.count("engines_from_cache" if built.cached else "engines_built")
         self._runner = runner
 
-    def _renewed(self, args: Sequence[Any]) -> Runner | None:
-        """A runner with the constants as they are now."""
-        with self._lock:
-            runner = self._runner
-            if runner is None or runner.is_current(args):
-                return runner
-            changed = runner.changed(args)
-            calls = self._report.calls
-            # Calls are counted when they end: as many as changes when each of them brought one.
-            self._changes = {place: self._changes.get(place, 0) + 1 for place in changed if runner.calls <= 1}
-            inconstant = frozenset(place for place, times in self._changes.items() if times >= _PATIENCE)
-            if inconstant:
-                LOG.info("%s: weights that change in each call become inputs (call %d)", self._report.name, calls)
-                self._constant -= inconstant
-            if inconstant or not runner.can_refit(changed):
-                stats.count("rebuilds")
-                self._runner = None
-                _in_fresh_thread(lambda: self._build(args))
-                return self._runner
-            self._runner = runner.refitted(args, changed)
-            self._report.refits += 1
-            stats.count("refits")
-            return self._runner
+    def _renew(self, runner: Runner, args: Sequence[Any]) -> None:
+        """Brings the engine's constants up to date."""
+        changed = runner.changed(args)
+        if not changed:
+            return
+        in_a_row = self._changes if runner.calls <= 1 else {}
+        self._changes = {place: in_a_row.get(place, 0) + 1 for place in changed}
+        inconstant = frozenset(place for place, times in self._changes.items() if times >= _PATIENCE)
+        if inconstant:
+            LOG.info("%s: weights that change before each call become inputs", self._report.name)
+            self._constant -= inconstant
+        if inconstant or not runner.can_refit(changed):
+            stats.count("rebuilds")
+            self._runner = None
+            self._build_apart(args)
+            return
+        self._runner = runner.refitted(args, changed)
+        self._report.refits += 1
+        stats.count("refits")
 
     def _fall_back(self, error: Exception, what: str) -> None:
         stats.count("fallbacks")
         LOG.debug("%s falls back to torch", self._report.name, exc_info=error)
-        if not self._warned:
-            self._warned = True
-            LOG.warning(
-                "%s (%d operations) runs in torch: %s: %s",
-                self._report.name,
-                self._report.operations,
-                what,
-                first_line(error),
-            )
-
-
-def _in_fresh_thread(work: Callable[[], None]) -> None:
-    """Runs it in a thread without the modes that torch's tracers have on this one; raises what it raised."""
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="neurenix-build", daemon=True)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
+        if self._warned:
+            return
+        self._warned = True
+        text = "%s (%d operations) runs in torch: %s: %s"
+        LOG.warning(text, self._report.name, self._report.operations, what, first_line(error))

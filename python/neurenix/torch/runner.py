@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
-from typing import Any
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from neurenix.errors import UnsupportedError
 from neurenix.torch.conversion import Built
+from neurenix.torch.weights import picker, stamps
 
-_pointer: Callable[[torch.Tensor], int] = torch.Tensor.data_ptr
-_version: Callable[[torch.Tensor], int] = torch.Tensor._version.__get__  # type: ignore[attr-defined]
+if TYPE_CHECKING:
+    from neurenix.torch.partition import Arguments
+
 #: The shapes of results are kept for so many shapes of arguments.
 _KEPT_SHAPES = 256
 
@@ -21,17 +23,14 @@ _KEPT_SHAPES = 256
 class Runner:
     """An engine with the constants that it was made with."""
 
-    def __init__(self, built: Built, args: Sequence[Any], device: torch.device) -> None:
+    def __init__(self, built: Built, arguments: Arguments, args: Sequence[Any], device: torch.device) -> None:
         self._built = built
         self._device = device
         self._use(built.model)
         _check_dtypes(built)
-        places = tuple(place for place, _ in built.weights)
-        self._pick = _picker(places)
-        self._stamp = self._stamp_of(args)
-        # Their memory is not given to others as long as its address says who they are.
-        self._held = [weight.detach() for weight in self._pick(args)]
-        self.calls = 0
+        self._sources = _sources(built.inputs, arguments)
+        self._weights = picker([place for place, _ in built.weights])
+        self._remember(args)
 
     def _use(self, model: Any) -> None:
         self._model = model
@@ -40,20 +39,18 @@ class Runner:
         self._direct = self._device.type == "cpu" and not self._engine.staged
         self._shapes: dict[tuple[torch.Size, ...], list[tuple[int, ...]]] = {}
 
-    def _stamp_of(self, args: Sequence[Any]) -> tuple[list[int], list[int]]:
-        weights = self._pick(args)
-        return list(map(_pointer, weights)), list(map(_version, weights))
-
-    def is_current(self, args: Sequence[Any]) -> bool:
-        """Whether the constants are those that the engine has: the same memory, and nothing was written into it."""
-        weights = self._pick(args)
-        pointers, versions = self._stamp
-        return list(map(_version, weights)) == versions and list(map(_pointer, weights)) == pointers
+    def _remember(self, args: Sequence[Any]) -> None:
+        self.calls = 0
+        self._stamps = stamps(self._weights(args))
+        # Their memory is not given to others as long as its address says who they are.
+        self._held = [weight.detach() for weight in self._weights(args)]
 
     def changed(self, args: Sequence[Any]) -> list[int]:
-        """The places of the constants that are others now."""
-        now, then = zip(*self._stamp_of(args), strict=True), zip(*self._stamp, strict=True)
-        return [place for (place, _), new, old in zip(self._built.weights, now, then, strict=True) if new != old]
+        """The places of the constants that are not those that the engine has."""
+        now = stamps(self._weights(args))
+        return [
+            place for (place, _), new, old in zip(self._built.weights, now, self._stamps, strict=True) if new != old
+        ]
 
     def can_refit(self, places: Sequence[int]) -> bool:
         """Whether the engine can take new elements for these constants."""
@@ -62,25 +59,21 @@ class Runner:
 
     def refitted(self, args: Sequence[Any], places: Sequence[int]) -> Runner:
         """A runner with these constants as they are in the arguments; this one stays as it is."""
-        import copy
-
         wanted = set(places)
         model = copy.copy(self._model)
         model.update_weights({name: args[place] for place, name in self._built.weights if place in wanted})
         made = copy.copy(self)
         made._use(model)
-        made._stamp = made._stamp_of(args)
-        made._held = [weight.detach() for weight in made._pick(args)]
-        made.calls = 0
+        made._remember(args)
         return made
 
-    def run(self, args: Sequence[Any]) -> list[torch.Tensor]:
-        """The results, laid out as torch would have laid them out.
+    def run(self, every: Sequence[Any], args: Sequence[Any]) -> list[torch.Tensor]:
+        """The results, laid out as torch would have laid them out, from the graph's arguments and the partition's own.
 
         Raises errors of ours for what the engine refuses.
         """
         self.calls += 1
-        given = [self._input(args[place]) for place in self._built.inputs]
+        given = [self._input(args[place] if own else every[place]) for own, place in self._sources]
         results = self._run_direct(given) if self._direct else self._run_by_name(given)
         for place, order in enumerate(self._built.orders):
             if order is not None:
@@ -119,12 +112,11 @@ class Runner:
         return [_tensor(result, self._device) for result in results]
 
 
-def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    if not places:
-        return lambda args: ()
-    if len(places) == 1:
-        return lambda args: (args[places[0]],)
-    return operator.itemgetter(*places)
+def _sources(inputs: Sequence[int], arguments: Arguments) -> list[tuple[bool, int]]:
+    """For each input of an engine, whether it is an argument of the partition's own, and its place among these."""
+    own = [p for p in range(arguments.count) if p not in arguments.constant and p not in arguments.fixed]
+    places = {place: index for index, place in enumerate(own)}
+    return [(place in places, places[place] if place in places else arguments.constant[place]) for place in inputs]
 
 
 def _tensor(result: Any, device: torch.device) -> torch.Tensor:
