@@ -16,6 +16,7 @@ from neurenix.hardware.tensorrt.backend import TensorRTBackend
 from neurenix.importers import from_exported_program
 from neurenix.torch import cache
 from neurenix.torch.graphs import evaluated, value
+from neurenix.torch.rewrites import is_part_of, rewritten
 from neurenix.torch.settings import Settings
 
 #: torch takes a dynamic dimension of 0 or 1 for a fixed one.
@@ -185,8 +186,10 @@ def _module(part: Part, args: Sequence[Any]) -> tuple[fx.GraphModule, list[int],
             name = str(node.target).replace(".", "_")
             root[name] = getattr(part.module, str(node.target))
             made[node] = graph.get_attr(name)
+        elif node.op == "call_function" and is_part_of(node, made):
+            made[node] = made[node.args[0]][node.args[1]]
         elif node.op == "call_function":
-            made[node] = graph.node_copy(node, made.__getitem__)
+            made[node] = rewritten(graph, node, made)
     graph.output(tuple(made[node] for node in part.results))
     weights = {place: f"w{place}" for place in sorted(part.constant)}
     return fx.GraphModule(_Root(root), graph), order, weights

@@ -70,12 +70,11 @@ def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any], setting
     except (InvalidArgumentError, UnsupportedError):
         raise
     except Exception as error:
-        # torch's own, by which its compiler starts anew.
-        if (
-            isinstance(error, RestartAnalysis)
-            or settings.pass_through_build_failures
-            or settings.require_full_compilation
-        ):
+        if isinstance(error, RestartAnalysis):
+            # torch's own, by which its compiler starts anew.
+            stats.discard(report)
+            raise
+        if settings.pass_through_build_failures or settings.require_full_compilation:
             raise
         return _given_back(module, report, f"torch can't trace it: {first_line(error)}")
     if not _wants_gradients(module, example_inputs):
@@ -95,8 +94,22 @@ def _given_back(module: fx.GraphModule, report: stats.GraphReport, reason: str) 
     gradients = reason.startswith("gradients")
     stats.count("training" if gradients else "fallbacks")
     LOG.log(20 if gradients else 30, "%s runs in torch: %s", report.name, reason)
-    forward: Callable[..., Any] = module.forward
-    return forward
+    return _InTorch(module, report)
+
+
+class _InTorch:
+    """A graph that torch runs."""
+
+    def __init__(self, module: fx.GraphModule, report: stats.GraphReport) -> None:
+        self._module = module
+        self._report = report
+
+    def __call__(self, *args: Any) -> Any:
+        began = time.perf_counter_ns()
+        results = self._module.forward(*args)
+        self._report.calls += 1
+        self._report.nanoseconds += time.perf_counter_ns() - began
+        return results
 
 
 class _Compiler:
@@ -128,7 +141,7 @@ class _Compiler:
         self.once = self.once or _random(module)
         graphs.hoist_sizes(module)
         device = _device(module)
-        support = graphs.Support(self._settings, device)
+        support = graphs.Support(module.graph, self._settings, device)
         found = graphs.partitions(module.graph, support, self._settings.min_block_size)
         self._report.operations = sum(map(graphs.is_work, module.graph.nodes))
         self._report.refusals = [*support.refusals.values(), *_too_small(module.graph, support, found)]
@@ -252,7 +265,7 @@ def _random(module: fx.GraphModule) -> str | None:
 def _too_small(graph: fx.Graph, support: graphs.Support, found: list[list[fx.Node]]) -> list[graphs.Refusal]:
     inside = {node for nodes in found for node in nodes}
     return [
-        graphs.Refusal(graphs.named(node), node.name, "its partition has fewer operations than min_block_size")
+        graphs.Refusal(graphs.named(node), node.name, "its partition is too small (min_block_size)")
         for node in graph.nodes
         if graphs.is_work(node) and node not in inside and node.name not in support.refusals
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +31,30 @@ DTYPES = frozenset(
     }
 )
 
-#: Operations that compute nothing: they are not counted as work.
-_FREE = frozenset(
-    f"aten.{name}.default"
-    for name in ("view", "_unsafe_view", "reshape", "permute", "t", "expand", "unsqueeze", "squeeze", "alias", "detach")
-) | {"aten.transpose.int", "aten.squeeze.dim", "aten.squeeze.dims", "aten.slice.Tensor", "aten.select.int"}
+#: Operations that compute nothing, beside those that torch calls views.
+_FREE = frozenset({"aten._unsafe_view.default", "aten._assert_scalar.default", "aten._assert_async.msg"})
+
+#: Operations of which one alone is worth an engine.
+_HEAVY = frozenset(
+    f"aten.{name}"
+    for name in (
+        "addmm.default",
+        "baddbmm.default",
+        "bmm.default",
+        "conv1d.default",
+        "conv2d.default",
+        "conv3d.default",
+        "convolution.default",
+        "gru.input",
+        "linear.default",
+        "lstm.input",
+        "matmul.default",
+        "mm.default",
+        "scaled_dot_product_attention.default",
+    )
+)
+#: So many of the others are worth one.
+_ENOUGH = 3
 
 
 @dataclass(frozen=True)
@@ -148,10 +166,10 @@ def is_random(node: fx.Node) -> bool:
 class Support:
     """Says which nodes of a graph an engine may run."""
 
-    def __init__(self, settings: Settings, device: torch.device, excluded: Iterable[str] = ()) -> None:
+    def __init__(self, graph: fx.Graph, settings: Settings, device: torch.device) -> None:
         self._left = settings.torch_executed_ops
         self._device = device
-        self._excluded = frozenset(excluded)
+        self._shared = aliases(graph)
         self.refusals: dict[str, Refusal] = {}
 
     def takes(self, node: fx.Node) -> bool:
@@ -168,8 +186,8 @@ class Support:
         name = operator_name(target)
         if {name, name.rpartition(".")[0], name.split(".")[1]} & self._left:
             return "it is named in torch_executed_ops"
-        if node.name in self._excluded:
-            return "its partition could not be built"
+        if node.name in self._shared:
+            return "its result shares memory with another one"
         if name in LEFT_TO_TORCH:
             return "what it gives is no value"
         if is_random(node):
@@ -211,10 +229,41 @@ def _tensors(found: Any) -> list[torch.Tensor]:
 
 def is_work(node: fx.Node) -> bool:
     """Whether a node computes something."""
-    return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and named(node) not in _FREE
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or is_size(node):
+        return False
+    return not node.target.is_view and named(node) not in _FREE
 
 
-def partitions(graph: fx.Graph, support: Support, least: int) -> list[list[fx.Node]]:
+def _is_worth(nodes: list[fx.Node], least: int | None) -> bool:
+    """Whether a partition is worth its call; where nobody says how many operations that takes, a heavy one does."""
+    work = [node for node in nodes if is_work(node)]
+    if least is not None:
+        return len(work) >= least
+    return len(work) >= _ENOUGH or any(named(node) in _HEAVY for node in work)
+
+
+def aliases(graph: fx.Graph) -> set[str]:
+    """The names of nodes whose results share memory with each other among those of the graph: torch makes these."""
+    output = next(node for node in graph.nodes if node.op == "output")
+    ways: dict[fx.Node, list[list[fx.Node]]] = {}
+    for result in dict.fromkeys(output.all_input_nodes):
+        way, base = [], result
+        while _is_view(base):
+            way.append(base)
+            base = base.all_input_nodes[0]
+        ways.setdefault(base, []).append(way)
+    return {node.name for found in ways.values() if len(found) > 1 for way in found for node in way}
+
+
+def _is_view(node: fx.Node) -> bool:
+    if node.op != "call_function" or not node.all_input_nodes:
+        return False
+    if node.target is operator.getitem:
+        return isinstance(node.args[0], fx.Node) and _is_view(node.args[0])
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
+def partitions(graph: fx.Graph, support: Support, least: int | None) -> list[list[fx.Node]]:
     """The nodes of each partition, as few partitions as the nodes that stay in torch allow.
 
     A node's stage is the number of times that the way to it has left torch for an engine: nodes of one stage need
@@ -240,7 +289,7 @@ def partitions(graph: fx.Graph, support: Support, least: int) -> list[list[fx.No
     kept = [nodes for nodes in found.values() if any(map(is_work, nodes))]
     if len(kept) == 1 and not rest:
         return kept
-    return [nodes for nodes in kept if sum(map(is_work, nodes)) >= least]
+    return [nodes for nodes in kept if _is_worth(nodes, least)]
 
 
 def _highest(stages: dict[fx.Node, int], taken: dict[fx.Node, bool], node: fx.Node, enters: bool) -> int:

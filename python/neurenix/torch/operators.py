@@ -107,11 +107,15 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """What takes operators apart that the exporter does not write."""
     from torch._decomp import core_aten_decompositions
 
-    return {
+    from neurenix.torch.rewrites import encoder_layer
+
+    table: dict[Any, Callable[..., Any]] = {
         target: function
         for target, function in core_aten_decompositions().items()
         if isinstance(target, torch._ops.OpOverload) and operator_name(target) not in exportable()
     }
+    table[torch.ops.aten._transformer_encoder_layer_fwd.default] = encoder_layer
+    return table
 
 
 @contextlib.contextmanager

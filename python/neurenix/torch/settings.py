@@ -21,7 +21,8 @@ class Settings:
 
     - `freeze`: parameters and buffers become constants for good: what changes in them later does not show. Otherwise a
       call that finds them changed replaces them in the engine first.
-    - `min_block_size`: partitions of fewer operations run in torch. A graph that is one partition always runs here.
+    - `min_block_size`: partitions of fewer operations run in torch; None for three, or one that takes long (a product,
+      a convolution). A graph that is one partition always runs here.
     - `torch_executed_ops`: operators that run in torch: `torch.ops.aten.add.Tensor`, "torch.ops.aten.add", "aten.add".
     - `require_full_compilation`: an operator or partition that would run in torch raises `UnsupportedError`.
     - `pass_through_build_failures`: what goes wrong in a build is raised; otherwise the partition runs in torch, with
@@ -34,7 +35,7 @@ class Settings:
     """
 
     freeze: bool = False
-    min_block_size: int = 3
+    min_block_size: int | None = None
     torch_executed_ops: frozenset[str] = frozenset()
     require_full_compilation: bool = False
     pass_through_build_failures: bool = False
@@ -146,7 +147,7 @@ def _operators(value: Any) -> frozenset[str]:
 #: For each of our options: what may be given, and how it is checked.
 _OWN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "freeze": ("True or False", _flag),
-    "min_block_size": ("a number from 1 on", _count(1)),
+    "min_block_size": ("a number from 1 on, or None", lambda value: None if value is None else _count(1)(value)),
     "torch_executed_ops": ('operators: torch.ops.aten.add.Tensor, "torch.ops.aten.add"', _operators),
     "require_full_compilation": ("True or False", _flag),
     "pass_through_build_failures": ("True or False", _flag),

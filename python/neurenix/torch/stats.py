@@ -50,7 +50,7 @@ class PartitionReport:
     nanoseconds: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class GraphReport:
     """One graph that torch handed over: what runs where, and why."""
 
@@ -100,6 +100,13 @@ def add(report: GraphReport) -> None:
         _GRAPHS[:] = [one for one in _GRAPHS if one() is not None]
         _GRAPHS.append(weakref.ref(report))
         _COUNTERS["graphs"] += 1
+
+
+def discard(report: GraphReport) -> None:
+    """Takes a graph out again."""
+    with _LOCK:
+        _GRAPHS[:] = [one for one in _GRAPHS if one() not in (None, report)]
+        _COUNTERS["graphs"] -= 1
 
 
 def reports() -> list[GraphReport]:
