@@ -34,7 +34,7 @@ def place(settings: Settings, described: Callable[[], tuple[str, Sequence[tuple[
     for name, tensor in tensors:
         elements = arrays.to_numpy(tensor.contiguous())
         digest.update(f"{name} {elements.dtype} {elements.shape}\0".encode())
-        digest.update(memoryview(elements.reshape(-1).view("uint8")) if elements.size else b"")
+        digest.update(elements.reshape(-1).view("uint8").data if elements.size else b"")
     return folder / f"{digest.hexdigest()}.engine"
 
 

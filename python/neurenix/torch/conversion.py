@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
+from torch._dynamo.convert_frame import compile_lock
 
+from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.tensorrt.backend import TensorRTBackend
 from neurenix.importers import from_exported_program
+from neurenix.importers.torch.program import imported
+from neurenix.importers.torch.silence import first_line
+from neurenix.log import LOG
 from neurenix.torch import cache
 from neurenix.torch.graphs import evaluated, value
+from neurenix.torch.operators import registry
 from neurenix.torch.rewrites import is_part_of, rewritten
 from neurenix.torch.settings import Settings
 
@@ -66,10 +73,36 @@ class Part:
         return [found] if isinstance(found, fx.Node) else list(found)
 
 
-def build(
-    part: Part, args: Sequence[Any], settings: Settings, device: torch.device, goes_on: Callable[[], bool]
-) -> Built:
-    """An engine for a partition, from the cache or new, for arguments like these. It ends when `goes_on` says no.
+def _owns(lock: Any) -> bool:
+    return bool(lock._is_owned())
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A build beside whatever else goes on in the process."""
+
+    #: Whether to go on.
+    goes_on: Callable[[], bool]
+    #: Whether the thread that waits for the build compiles something itself.
+    in_compiler: bool
+
+    @classmethod
+    def of_this_thread(cls, goes_on: Callable[[], bool]) -> Turn:
+        """A build that this thread waits for."""
+        return cls(goes_on, _owns(compile_lock))
+
+    @contextlib.contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Keeps torch's compiler from tracing meanwhile in other threads: its tracers share state."""
+        if self.in_compiler:
+            yield
+            return
+        with compile_lock:
+            yield
+
+
+def build(part: Part, args: Sequence[Any], settings: Settings, device: torch.device, turn: Turn) -> Built:
+    """An engine for a partition, from the cache or new, for arguments like these.
 
     Raises errors of ours for what can't be imported or built, and torch's own where it can't be exported.
     """
@@ -77,12 +110,12 @@ def build(
     options = _options(settings, device)
     place = cache.place(settings, lambda: _described(part, args, order, weights, options))
     if "progress" not in options:
-        options["progress"] = lambda phase, done, steps: goes_on()
+        options["progress"] = lambda phase, done, steps: turn.goes_on()
     backend = TensorRTBackend(device=device.index or 0)
     model = cache.opened(place, backend) if place is not None else None
     found = model is not None
     if model is None:
-        model = _built(part, module, args, order, backend, options, settings.freeze)
+        model = _built(part, module, args, order, backend, options, turn)
         if place is not None:
             cache.keep(place, model, settings)
     results = part.results
@@ -118,14 +151,14 @@ def _built(
     order: Sequence[int],
     backend: TensorRTBackend,
     options: Mapping[str, Any],
-    freeze: bool,
+    turn: Turn,
 ) -> OptimizedModel:
     examples, dynamic = _examples(part, args, order)
-    with torch.no_grad():
+    with turn.tracing(), torch.no_grad():
         program = torch.export.export(
             module, tuple(examples), dynamic_shapes=tuple(dynamic) if any(dynamic) else None, strict=False
         )
-    network = from_exported_program(program, refittable=not freeze)
+        network = _network(program)
     wanted = {f"x{place}": axes for place, axes in zip(order, dynamic, strict=True)}
     for tensor in network.inputs:
         fixed = [axis for axis in wanted.get(tensor.name) or () if isinstance(tensor.shape[axis], int)]
@@ -138,6 +171,26 @@ def _built(
             )
     sample = {} if options.get("precision", "fp32") == "fp32" else {"sample": _sample(network, examples, order)}
     return backend.optimize_model(network, **{**options, **sample})
+
+
+def _network(program: torch.export.ExportedProgram) -> Network:
+    """The network of a program whose operators are all known to torch's exporter.
+
+    The exporter's public function would read its library and take operators apart again, which takes seconds. Where its
+    parts are others in this version of torch, it is called.
+    """
+    try:
+        from torch.onnx._internal.exporter import _core, _fx_passes
+
+        _fx_passes.insert_type_promotion_nodes(program.graph_module)
+        _fx_passes.remove_assertion_nodes(program.graph_module)
+        model = _core._exported_program_to_onnx_program(program, registry=registry()).model_proto
+    except (AttributeError, ImportError, TypeError) as error:
+        LOG.debug("the exporter's public function is called", exc_info=error)
+        return from_exported_program(program, refittable=True)
+    except Exception as error:
+        raise UnsupportedError(f"torch can't write the partition as ONNX: {first_line(error)}") from error
+    return imported(program, model)
 
 
 def _sample(network: Any, examples: Sequence[torch.Tensor], order: Sequence[int]) -> dict[str, torch.Tensor]:
@@ -224,7 +277,8 @@ def _size(found: Any, symbols: Mapping[Any, Any]) -> Any:
 def _examples(part: Part, args: Sequence[Any], order: Sequence[int]) -> tuple[list[torch.Tensor], list[Any]]:
     """Arguments to export with, and for each the dimensions that are dynamic."""
     found = part.placeholders
-    examples, dynamic = [], []
+    examples: list[torch.Tensor] = []
+    dynamic: list[Any] = []
     for place in order:
         if isinstance(value(found[place]), torch.SymInt):
             examples.append(torch.empty((max(_LEAST, int(args[place])), 0)))

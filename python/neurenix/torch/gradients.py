@@ -32,7 +32,7 @@ class Deferred:
         if not any(self._differentiable):
             with torch.no_grad():
                 return self._function(*args)
-        return _Function.apply(self, *args)  # type: ignore[no-untyped-call]
+        return _Function.apply(self, *args)
 
     def forward(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """The results by engines."""

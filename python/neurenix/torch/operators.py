@@ -74,10 +74,7 @@ def exportable() -> frozenset[str]:
                 return frozenset(found)
         except (OSError, ValueError):
             pass
-    need("onnxscript", "torch.compile with this backend", ("onnx", "onnxscript"))
-    from torch.onnx._internal.exporter import _registration
-
-    registered = (forms[0].fx_target for forms in _registration.ONNXRegistry.from_torchlib().functions.values())
+    registered = (forms[0].fx_target for forms in registry().functions.values())
     names = frozenset(operator_name(one) for one in registered if isinstance(one, torch._ops.OpOverload))
     if not names:
         raise UnsupportedError("the operators of torch's ONNX exporter are not known in this version of torch")
@@ -87,6 +84,18 @@ def exportable() -> frozenset[str]:
             with replacing(kept, "the list of operators") as file:
                 file.write(json.dumps(sorted(names)).encode())
     return names
+
+
+@functools.cache
+def registry() -> Any:
+    """What torch's ONNX exporter knows of operators.
+
+    Raises `MissingPackageError` where one of its libraries is not installed.
+    """
+    need("onnxscript", "torch.compile with this backend", ("onnx", "onnxscript"))
+    from torch.onnx._internal.exporter import _registration
+
+    return _registration.ONNXRegistry.from_torchlib()
 
 
 def _kept_names() -> Path | None:
@@ -111,7 +120,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
     table: dict[Any, Callable[..., Any]] = {
         target: function
-        for target, function in core_aten_decompositions().items()
+        for target, function in dict(core_aten_decompositions()).items()
         if isinstance(target, torch._ops.OpOverload) and operator_name(target) not in exportable()
     }
     table[torch.ops.aten._transformer_encoder_layer_fwd.default] = encoder_layer

@@ -20,7 +20,7 @@ from neurenix.torch.settings import Settings
 from neurenix.torch.weights import Weights
 
 #: A constant that changed before each of so many calls in a row is no constant.
-_PATIENCE = 3
+_PATIENCE = 8
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Partition(torch.nn.Module):
     ) -> None:
         super().__init__()
         # Not as a submodule: nothing of this is a part of the user's model.
-        self.__dict__["_module"] = module
+        self._graph = (module,)
         self._arguments = arguments
         self._weights = weights
         self._epoch = -1
@@ -104,7 +104,7 @@ class Partition(torch.nn.Module):
         return tuple(results) if self._several else results[0]
 
     def _by_torch(self, every: Sequence[Any], given: Sequence[Any]) -> Any:
-        return self._module(*self._arguments.all(every, given))
+        return self._graph[0](*self._arguments.all(every, given))
 
     def _prepared(self, every: Sequence[Any], given: Sequence[Any]) -> Runner | None:
         """A runner for the constants as they are now; None where torch runs this call."""
@@ -127,10 +127,11 @@ class Partition(torch.nn.Module):
         """Builds in a thread without the modes that torch's tracers have on this one; raises what goes wrong."""
         failed: list[BaseException] = []
         cancelled = threading.Event()
+        turn = conversion.Turn.of_this_thread(lambda: not cancelled.is_set())
 
         def work() -> None:
             try:
-                self._build(args, cancelled)
+                self._build(args, turn)
             except BaseException as error:
                 failed.append(error)
 
@@ -159,22 +160,22 @@ class Partition(torch.nn.Module):
 
     def _build_caught(self, args: Sequence[Any]) -> None:
         try:
-            self._build(args, threading.Event())
+            self._build(args, conversion.Turn(lambda: True, False))
         except Exception as error:
             self._report.runs, self._report.reason = "torch", first_line(error)
             self._fall_back(error, "it can't be built")
 
-    def _build(self, args: Sequence[Any], cancelled: threading.Event) -> None:
+    def _build(self, args: Sequence[Any], turn: conversion.Turn) -> None:
         """Builds the engine; where it can't, torch runs the part from now on, or the reason is raised."""
         began = time.perf_counter()
         # Tensors of inference mode say nothing of what is written into them.
         self._constant = frozenset(place for place in self._constant if not args[place].is_inference())
-        part = conversion.Part(self._module, self._constant)
+        part = conversion.Part(self._graph[0], self._constant)
         try:
-            built = conversion.build(part, args, self._settings, self._device, lambda: not cancelled.is_set())
+            built = conversion.build(part, args, self._settings, self._device, turn)
             runner = Runner(built, self._arguments, args, self._device)
         except Exception as error:
-            if cancelled.is_set():
+            if not turn.goes_on():
                 return
             self._in_torch = True
             if self._settings.pass_through_build_failures or self._settings.require_full_compilation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -70,8 +70,8 @@ def _norm(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[st
     found = value(node)[0] if several else value(node)
     if len(types) < 2 or torch.float32 not in types or found.dtype == torch.float32:
         return None
-    cast = graph.call_function(aten._to_copy.default, (args[0],), {"dtype": torch.float32})
-    result = graph.call_function(node.target, (cast, *args[1:]), kwargs)
+    wide = graph.call_function(aten._to_copy.default, (args[0],), {"dtype": torch.float32})
+    result = graph.call_function(cast("Callable[..., Any]", node.target), (wide, *args[1:]), kwargs)
     if not several:
         return graph.call_function(aten._to_copy.default, (result,), {"dtype": found.dtype})
     first = graph.call_function(operator.getitem, (result, 0))
@@ -144,7 +144,7 @@ def _attention(joined: torch.Tensor, heads: int, mask: torch.Tensor | None, mask
     batch, length, triple = joined.shape
     width = triple // 3
     query, key, value_ = (
-        part.reshape(batch, length, heads, width // heads).transpose(1, 2) for part in joined.split(width, -1)
+        part.reshape(batch, length, heads, width // heads).transpose(1, 2) for part in torch.split(joined, width, -1)
     )
     hidden = None
     if mask is not None:

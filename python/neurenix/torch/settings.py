@@ -125,7 +125,7 @@ def _path_or_flag(value: Any) -> bool | str:
 def operator_name(value: Any) -> str:
     """How an operator is called here: "aten.add.Tensor", or "aten.add" for all of its overloads."""
     if isinstance(value, torch._ops.OpOverload):
-        namespace, _, rest = value.name().partition("::")
+        namespace, _, rest = str(value.name()).partition("::")  # type: ignore[no-untyped-call]
         return f"{namespace}.{rest if '.' in rest else rest + '.default'}"
     if isinstance(value, torch._ops.OpOverloadPacket):
         return str(value._qualified_op_name).replace("::", ".")
