@@ -52,6 +52,7 @@ WANTED = {
     "docs/first-hour.md": ("torch", "onnxscript"),
     "docs/guides/from-pytorch.md": ("torch", "onnxscript"),
     "docs/guides/inference.md": ("zarr",),
+    "docs/guides/torch-compile.md": ("torch", "onnxscript"),
 }
 
 pytest.importorskip("onnx")

@@ -1,9 +1,14 @@
 """`torch.compile(model, backend="neurenix")`: what became of the graphs, and what happened to them.
 
-The backend itself needs no import: torch finds it by the entry point of this package.
+The backend itself needs no import where this package is installed: torch finds it by its entry point. Where it is not
+(a source tree on the path), this import registers it.
 """
 
+from neurenix.torch.dynamo import neurenix
+from neurenix.torch.registering import register
 from neurenix.torch.settings import Settings
 from neurenix.torch.stats import GraphReport, PartitionReport, counters, reports, reset
 
-__all__ = ["GraphReport", "PartitionReport", "Settings", "counters", "reports", "reset"]
+__all__ = ["GraphReport", "PartitionReport", "Settings", "counters", "neurenix", "reports", "reset"]
+
+register("neurenix", neurenix)
