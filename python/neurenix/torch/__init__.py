@@ -4,6 +4,8 @@ The backend itself needs no import where this package is installed: torch finds 
 (a source tree on the path), this import registers it.
 """
 
+from neurenix.torch import needed  # isort: skip  # noqa: F401 - first: it says where torch is missing
+from neurenix.torch import engine_op  # noqa: F401 - it registers torch.ops.neurenix.run
 from neurenix.torch.dynamo import neurenix
 from neurenix.torch.registering import register
 from neurenix.torch.settings import Settings

@@ -140,22 +140,17 @@ class _Compiler:
         constant = self._constants(module)
         self.once = self.once or _random(module)
         graphs.hoist_sizes(module)
-        device = _device(module)
+        device = graphs.device(module)
         support = graphs.Support(module.graph, self._settings, device)
         found = graphs.partitions(module.graph, support, self._settings.min_block_size)
         self._report.operations = sum(map(graphs.is_work, module.graph.nodes))
-        self._report.refusals = [*support.refusals.values(), *_too_small(module.graph, support, found)]
+        self._report.refusals = [*support.refusals.values(), *graphs.too_small(module.graph, support, found)]
         if self._settings.require_full_compilation and self._report.refusals:
-            refused = self._report.refusals[0]
-            raise UnsupportedError(
-                "the graph has operators that run in torch",
-                layer=refused.node,
-                got=f"{refused.operator}: {refused.reason}",
-            )
+            raise graphs.incomplete(self._report.refusals[0])
         weights = Weights([] if self._settings.freeze or self._settings.dryrun else list(constant.values()))
         self._fuse(module, found, constant, weights, device)
         if self._settings.dryrun:
-            self._tell()
+            stats.tell(self._report, self._settings.dryrun)
         return _Graph(module, weights, self._report)
 
     def _constants(self, module: fx.GraphModule) -> dict[str, int]:
@@ -206,13 +201,6 @@ class _Compiler:
         module.graph.eliminate_dead_code()
         module.recompile()
 
-    def _tell(self) -> None:
-        if isinstance(self._settings.dryrun, str):
-            with open(self._settings.dryrun, "a", encoding="utf-8") as file:
-                file.write(f"{self._report}\n")
-        else:
-            LOG.warning("%s", self._report)
-
 
 class _Graph:
     """A compiled graph, as torch calls it: with a list of arguments, which it empties."""
@@ -249,23 +237,8 @@ def _arguments(module: fx.GraphModule, call: fx.Node, constant: dict[str, int]) 
     return Arguments(places, fixed, len(call.args))
 
 
-def _device(module: fx.GraphModule) -> torch.device:
-    found = [graphs.value(node) for node in module.graph.nodes]
-    devices = [one.device for one in found if isinstance(one, torch.Tensor)]
-    return next((one for one in devices if one.type != "cpu"), torch.device("cpu"))
-
-
 def _random(module: fx.GraphModule) -> str | None:
     for node in module.graph.nodes:
         if graphs.is_random(node):
             return "it draws random numbers"
     return None
-
-
-def _too_small(graph: fx.Graph, support: graphs.Support, found: list[list[fx.Node]]) -> list[graphs.Refusal]:
-    inside = {node for nodes in found for node in nodes}
-    return [
-        graphs.Refusal(graphs.named(node), node.name, "its partition is too small (min_block_size)")
-        for node in graph.nodes
-        if graphs.is_work(node) and node not in inside and node.name not in support.refusals
-    ]

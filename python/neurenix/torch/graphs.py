@@ -12,6 +12,7 @@ from torch import fx
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+from neurenix.errors import UnsupportedError
 from neurenix.torch.operators import LEFT_TO_TORCH, exportable
 from neurenix.torch.settings import Settings, operator_name
 
@@ -85,10 +86,9 @@ def hoist_sizes(module: fx.GraphModule) -> None:
         found = value(node)
         if isinstance(found, torch.SymInt) and found.node.expr.is_symbol:
             known.setdefault(found.node.expr, fx.Proxy(node))
-    if not known:
+    first = _name_sizes(graph, placeholders, known)
+    if first is None or not known:
         return
-    _name_sizes(graph, placeholders, known)
-    first = next(node for node in graph.nodes if node.op != "placeholder")
     made: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
         found = value(node)
@@ -104,7 +104,8 @@ def hoist_sizes(module: fx.GraphModule) -> None:
                 continue
             made[expression] = proxy.node
             proxy.node.meta.setdefault("val", found)
-        node.replace_all_uses_with(made[expression])
+        if node is not made[expression]:
+            node.replace_all_uses_with(made[expression])
     graph.eliminate_dead_code()
     for node in graph.nodes:
         if node.op == "call_function" and "val" not in node.meta:
@@ -113,19 +114,22 @@ def hoist_sizes(module: fx.GraphModule) -> None:
     module.recompile()
 
 
-def _name_sizes(graph: fx.Graph, placeholders: list[fx.Node], known: dict[Any, Any]) -> None:
-    """Adds the symbols that come in as the extent of a tensor alone."""
-    last = placeholders[-1]
+def _name_sizes(graph: fx.Graph, placeholders: list[fx.Node], known: dict[Any, Any]) -> fx.Node | None:
+    """Adds the symbols that come in as the extent of a tensor alone. The first node that may read all of them."""
+    if not placeholders:
+        return None
+    first = placeholders[-1].next
     for node in placeholders:
         found = value(node)
         if not isinstance(found, torch.Tensor):
             continue
         for axis, extent in enumerate(found.shape):
             if isinstance(extent, torch.SymInt) and extent.node.expr.is_symbol and extent.node.expr not in known:
-                with graph.inserting_after(last):
+                with graph.inserting_before(first):
                     size = graph.call_function(torch.ops.aten.sym_size.int, (node, axis))
                 size.meta["val"] = extent
                 known[extent.node.expr] = fx.Proxy(size)
+    return first
 
 
 class SizeArithmetic(PythonReferenceAnalysis):
@@ -295,3 +299,30 @@ def partitions(graph: fx.Graph, support: Support, least: int | None) -> list[lis
 def _highest(stages: dict[fx.Node, int], taken: dict[fx.Node, bool], node: fx.Node, enters: bool) -> int:
     ways = (stages[one] + (1 if enters and not taken[one] else 0) for one in node.all_input_nodes)
     return max(ways, default=1 if enters else 0)
+
+
+def device(module: fx.GraphModule) -> torch.device:
+    """Where a graph computes: on the first device of its tensors that is not the processor."""
+    found = [value(node) for node in module.graph.nodes]
+    devices = [one.device for one in found if isinstance(one, torch.Tensor)]
+    return next((one for one in devices if one.type != "cpu"), torch.device("cpu"))
+
+
+def too_small(graph: fx.Graph, support: Support, found: list[list[fx.Node]]) -> list[Refusal]:
+    """The operations that engines could run, whose partitions are not worth one."""
+    inside = {node for nodes in found for node in nodes}
+    return [
+        Refusal(named(node), node.name, "its partition is too small (min_block_size)")
+        for node in graph.nodes
+        if is_work(node) and node not in inside and node.name not in support.refusals
+    ]
+
+
+def incomplete(refusal: Refusal) -> UnsupportedError:
+    """The error where everything must run in engines, and this does not."""
+    return UnsupportedError(
+        "the graph has operators that run in torch",
+        layer=refusal.node,
+        got=f"{refusal.operator}: {refusal.reason}",
+        hint="leave out require_full_compilation",
+    )

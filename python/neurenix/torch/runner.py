@@ -6,18 +6,16 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from neurenix.errors import UnsupportedError
+from neurenix.hardware.optimized import OptimizedModel
+from neurenix.torch.calls import EngineCall, laid_out
 from neurenix.torch.conversion import Built
 from neurenix.torch.weights import picker, stamps
 
 if TYPE_CHECKING:
     from neurenix.torch.partition import Arguments
-
-#: The shapes of results are kept for so many shapes of arguments.
-_KEPT_SHAPES = 256
 
 
 class Runner:
@@ -27,17 +25,14 @@ class Runner:
         self._built = built
         self._device = device
         self._use(built.model)
-        _check_dtypes(built)
+        check_dtypes(self._call, built)
         self._sources = _sources(built.inputs, arguments)
         self._weights = picker([place for place, _ in built.weights])
         self._remember(args)
 
-    def _use(self, model: Any) -> None:
+    def _use(self, model: OptimizedModel) -> None:
         self._model = model
-        self._engine = model._engine
-        self._names = tuple(port.name for port in model.inputs)
-        self._direct = self._device.type == "cpu" and not self._engine.staged
-        self._shapes: dict[tuple[torch.Size, ...], list[tuple[int, ...]]] = {}
+        self._call = EngineCall(model, self._device)
 
     def _remember(self, args: Sequence[Any]) -> None:
         self.calls = 0
@@ -54,7 +49,7 @@ class Runner:
 
     def can_refit(self, places: Sequence[int]) -> bool:
         """Whether the engine can take new elements for these constants."""
-        names = {name for name, _, _ in self._engine.weights}
+        names = {name for name, _, _ in self._call.engine.weights}
         return all(name in names for place, name in self._built.weights if place in set(places))
 
     def refitted(self, args: Sequence[Any], places: Sequence[int]) -> Runner:
@@ -73,43 +68,17 @@ class Runner:
         Raises errors of ours for what the engine refuses.
         """
         self.calls += 1
-        given = [self._input(args[place] if own else every[place]) for own, place in self._sources]
-        results = self._run_direct(given) if self._direct else self._run_by_name(given)
+        given = [as_tensor(args[place] if own else every[place]) for own, place in self._sources]
+        results = self._call.run(given)
         for place, order in enumerate(self._built.orders):
             if order is not None:
-                results[place] = _laid_out(results[place], order)
+                results[place] = laid_out(results[place], order)
         return results
 
-    def _input(self, arg: Any) -> torch.Tensor:
-        if not isinstance(arg, torch.Tensor):
-            return torch.empty((int(arg), 0))
-        if arg.is_contiguous() and not arg.is_neg():
-            return arg
-        return arg.detach().resolve_neg().contiguous()
 
-    def _run_direct(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
-        shapes = tuple([tensor.shape for tensor in given])
-        wanted = self._shapes.get(shapes)
-        if wanted is None:
-            wanted = [tuple(shape) for _, shape in self._engine.specs([list(shape) for shape in shapes])]
-            if len(self._shapes) >= _KEPT_SHAPES:
-                self._shapes.clear()
-            self._shapes[shapes] = wanted
-        made = [torch.empty(shape, dtype=dtype) for shape, dtype in zip(wanted, self._built.dtypes, strict=True)]
-        self._engine.run_at(
-            [(tensor.data_ptr(), None) for tensor in given],
-            shapes,
-            [(tensor.data_ptr(), None) for tensor in made],
-            None,
-        )
-        return made
-
-    def _run_by_name(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
-        named = zip(self._names, given, strict=True)
-        # The first one says where the results are wanted.
-        inputs = dict(sorted(named, key=lambda one: one[1].device != self._device))
-        results = self._model.run(inputs).values()
-        return [_tensor(result, self._device) for result in results]
+def as_tensor(arg: Any) -> torch.Tensor:
+    """An input of an engine: a tensor, or a size as the extent of an empty one."""
+    return arg if isinstance(arg, torch.Tensor) else torch.empty((arg, 0))
 
 
 def _sources(inputs: Sequence[int], arguments: Arguments) -> list[tuple[bool, int]]:
@@ -119,24 +88,10 @@ def _sources(inputs: Sequence[int], arguments: Arguments) -> list[tuple[bool, in
     return [(place in places, places[place] if place in places else arguments.constant[place]) for place in inputs]
 
 
-def _tensor(result: Any, device: torch.device) -> torch.Tensor:
-    tensor = result if isinstance(result, torch.Tensor) else torch.from_numpy(result)
-    return tensor if tensor.device == device else tensor.to(device)
-
-
-def _laid_out(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """The same elements with the dimensions in this order in memory."""
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return tensor.permute(tuple(order)).contiguous().permute(back)
-
-
-def _check_dtypes(built: Built) -> None:
+def check_dtypes(call: EngineCall, built: Built) -> None:
     """Raises `UnsupportedError` unless an engine gives what torch would."""
-    for port, wanted in zip(built.model.outputs, built.dtypes, strict=True):
-        if np.dtype(port.dtype).name != str(wanted).removeprefix("torch."):
+    for port, found, wanted in zip(call.model.outputs, call.dtypes, built.dtypes, strict=True):
+        if found != wanted:
             raise UnsupportedError(
-                "an output has another dtype than torch's",
-                tensor=port.name,
-                expected=str(wanted),
-                got=np.dtype(port.dtype).name,
+                "an output has another dtype than torch's", tensor=port.name, expected=str(wanted), got=str(found)
             )

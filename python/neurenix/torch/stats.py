@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from neurenix.log import LOG
 from neurenix.torch.graphs import Refusal
 
 #: Things that happened in this process, by name.
@@ -100,6 +101,15 @@ def add(report: GraphReport) -> None:
         _GRAPHS[:] = [one for one in _GRAPHS if one() is not None]
         _GRAPHS.append(weakref.ref(report))
         _COUNTERS["graphs"] += 1
+
+
+def tell(report: GraphReport, path: bool | str) -> None:
+    """Writes what would run where to a file, or to the log."""
+    if isinstance(path, str):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{report}\n")
+    else:
+        LOG.warning("%s", report)
 
 
 def discard(report: GraphReport) -> None:

@@ -1,0 +1,167 @@
+"""`torch.ops.neurenix.run`: an engine as an operator of torch's, for TorchScript and export files.
+
+    neurenix::run(Tensor engine, Tensor[] inputs, str signature) -> Tensor[]
+
+`engine` has the bytes of an engine file, `inputs` are in the order of its inputs, and `signature` says dtypes and
+shapes to torch's tracers, which see no bytes. Opening the engine executes nothing from it; on another machine than that
+of the build it is planned anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import operator
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neurenix.errors import FormatError, InvalidArgumentError
+from neurenix.hardware.optimized import OptimizedModel
+from neurenix.hardware.tensorrt.backend import TensorRTBackend
+from neurenix.torch.calls import EngineCall, torch_dtype
+
+_LIBRARY: Any = torch.library.Library("neurenix", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("run(Tensor engine, Tensor[] inputs, str signature) -> Tensor[]")
+
+#: Engines by the address and the size of their bytes, and by the device; with what says whether these are still there.
+_OPEN: dict[tuple[int, int, torch.device], tuple[Any, EngineCall]] = {}
+_LOCK = threading.Lock()
+
+
+def to_bytes(model: OptimizedModel) -> torch.Tensor:
+    """An engine as a tensor of bytes."""
+    with tempfile.TemporaryDirectory(prefix="neurenix-") as folder:
+        path = Path(folder) / "engine"
+        model.save(path)
+        return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+
+
+def signature(model: OptimizedModel) -> str:
+    """The dtypes and shapes of an engine's inputs and outputs."""
+
+    def ports(found: Sequence[Any]) -> list[list[Any]]:
+        return [[port.dtype.name, *port.shape] for port in found]
+
+    return json.dumps({"inputs": ports(model.inputs), "outputs": ports(model.outputs)})
+
+
+def opened(engine: torch.Tensor, device: torch.device) -> EngineCall:
+    """What calls the engine of these bytes on a device; it is opened once, for as long as the bytes are there.
+
+    Raises `FormatError` for bytes that are no engine.
+    """
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    key = (engine.data_ptr(), engine.numel(), device)
+    found = _OPEN.get(key)
+    if found is not None and not found[0].expired():
+        return found[1]
+    with _LOCK:
+        found = _OPEN.get(key)
+        if found is None or found[0].expired():
+            for gone in [one for one, (bytes_, _) in _OPEN.items() if bytes_.expired()]:
+                del _OPEN[gone]
+            bytes_there: Any = StorageWeakRef
+            found = bytes_there(engine.untyped_storage()), EngineCall(_load(engine, device), device)
+            _OPEN[key] = found
+        return found[1]
+
+
+def _load(engine: torch.Tensor, device: torch.device) -> OptimizedModel:
+    if engine.dtype != torch.uint8 or engine.ndim != 1:
+        raise FormatError("this is no engine", expected="a tensor of bytes", got=f"{engine.dtype}{list(engine.shape)}")
+    options: dict[str, Any] = {} if device.type == "cuda" else {"providers": ("cpu",)}
+    with tempfile.TemporaryDirectory(prefix="neurenix-") as folder:
+        # What is mapped stays, and nobody else has its name.
+        path = Path(folder) / "engine"
+        path.write_bytes(engine.detach().cpu().contiguous().numpy().data)
+        return TensorRTBackend(device=device.index or 0, **options).load(path)
+
+
+def _run(engine: torch.Tensor, inputs: list[torch.Tensor], signature: str) -> list[torch.Tensor]:
+    device = next((one.device for one in inputs if one.device.type != "cpu"), torch.device("cpu"))
+    call = opened(engine, device)
+    if len(inputs) != len(call.model.inputs):
+        raise InvalidArgumentError(
+            "the number of tensors differs from that of the engine's inputs",
+            expected=", ".join(port.name for port in call.model.inputs),
+            got=str(len(inputs)),
+        )
+    for port, given in zip(call.model.inputs, inputs, strict=True):
+        if given.dtype != torch_dtype(port.dtype):
+            raise InvalidArgumentError(
+                "an input has another dtype than the engine's",
+                tensor=port.name,
+                expected=port.dtype.name,
+                got=str(given.dtype),
+                hint=f"x.to({torch_dtype(port.dtype)})",
+            )
+    return call.run(inputs)
+
+
+def _shapes(engine: torch.Tensor, inputs: list[torch.Tensor], signature: str) -> list[torch.Tensor]:
+    """What torch's tracers take for the results."""
+    known: dict[str, Any] = {}
+    ports = json.loads(signature)
+    for (_, *shape), given in zip(ports["inputs"], inputs, strict=True):
+        known |= {one: extent for one, extent in zip(shape, given.shape, strict=True) if isinstance(one, str)}
+    device = next((one.device for one in inputs if one.device.type != "cpu"), torch.device("cpu"))
+    return [
+        torch.empty([_extent(one, known) for one in shape], dtype=getattr(torch, dtype), device=device)
+        for dtype, *shape in ports["outputs"]
+    ]
+
+
+def _extent(dim: int | str, known: Mapping[str, Any]) -> Any:
+    if isinstance(dim, int):
+        return dim
+    if dim in known:
+        return known[dim]
+    try:
+        return _value(_parsed(dim), known)
+    except (KeyError, SyntaxError, TypeError):
+        return torch.library.get_ctx().new_dynamic_size()
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(dim: str) -> ast.expr:
+    return ast.parse(dim.replace("'", ""), mode="eval").body
+
+
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "ceildiv": lambda a, b: (a + b - 1) // b,
+    "min": torch.sym_min,
+    "max": torch.sym_max,
+}
+
+
+def _value(tree: ast.expr, known: Mapping[str, Any]) -> Any:
+    """What an expression of sizes is; raises `KeyError` for what is none."""
+    if isinstance(tree, ast.Constant):
+        return int(tree.value)  # type: ignore[arg-type]
+    if isinstance(tree, ast.Name):
+        return known[tree.id]
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        return -_value(tree.operand, known)
+    if isinstance(tree, ast.BinOp):
+        return _BINARY[type(tree.op)](_value(tree.left, known), _value(tree.right, known))
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
+        return functools.reduce(_FUNCTIONS[tree.func.id], (_value(one, known) for one in tree.args))
+    raise KeyError(type(tree).__name__)
+
+
+_LIBRARY.impl("run", _run, "CompositeExplicitAutograd")
+torch.library.register_fake("neurenix::run", _shapes, lib=_LIBRARY)
