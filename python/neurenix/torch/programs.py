@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import inspect
 import operator
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -107,7 +109,7 @@ class CompiledModule(torch.nn.Module):
         super().__init__()
         self.graph_module = graph
         self._examples = (tuple(args), dict(kwargs))
-        #: The dynamic dimensions of the inputs, as torch.export takes them.
+        #: The dynamic dimensions of the inputs by their names, as torch.export takes them.
         self.axes = axes
         self.report = report
         self.eval()
@@ -122,8 +124,27 @@ class CompiledModule(torch.nn.Module):
         """The parts that run in engines."""
         return [part for part in self.graph_module.children() if isinstance(part, EngineModule)]
 
+    def exported(
+        self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, axes: Any = None
+    ) -> torch.export.ExportedProgram:
+        """The module as a program, for the inputs that it was compiled for, or others.
+
+        Raises `UnsupportedError` where torch can't export it.
+        """
+        given, named = self._examples if args is None and kwargs is None else (tuple(args or ()), dict(kwargs or {}))
+        try:
+            with torch.no_grad():
+                return torch.export.export(
+                    self.graph_module, given, named, dynamic_shapes=axes or self.axes, strict=False
+                )
+        except Exception as error:
+            raise UnsupportedError(f"torch can't export the compiled module: {first_line(error)}") from error
+
     def script(self) -> torch.jit.ScriptModule:
-        """The module as TorchScript, which calls `torch.ops.neurenix.run`."""
+        """The module as TorchScript, which calls `torch.ops.neurenix.run`; one warning where torch gives that up."""
+        return self._scripted(tell=True)
+
+    def _scripted(self, tell: bool = False) -> torch.jit.ScriptModule:
         args, kwargs = self._examples
         if kwargs:
             raise UnsupportedError(
@@ -131,22 +152,35 @@ class CompiledModule(torch.nn.Module):
                 got=", ".join(kwargs),
                 hint="compile with arg_inputs",
             )
-        trace: Any = torch.jit.trace
-        traced: torch.jit.ScriptModule = trace(self, args, check_trace=False, strict=False)
+        with _told_once(tell):
+            trace: Any = torch.jit.trace
+            traced: torch.jit.ScriptModule = trace(self, args, check_trace=False, strict=False)
         return traced
 
     def save(self, path: Any, _extra_files: Any = None) -> None:
-        """Writes it as TorchScript; `torch.jit.save` calls this."""
-        with warnings.catch_warnings():
-            # Whoever saves has been told by torch.jit.save.
-            warnings.simplefilter("ignore", FutureWarning)
-            script: Any = self.script()
+        """Writes it as TorchScript; `torch.jit.save`, which warns by itself, calls this."""
+        script: Any = self._scripted()
         script.save(path, _extra_files=_extra_files or {})
 
     def save_to_buffer(self, _extra_files: Any = None) -> bytes:
         """TorchScript as bytes; `torch.jit.save` calls this."""
-        script: Any = self.script()
+        script: Any = self._scripted()
         return bytes(script.save_to_buffer(_extra_files=_extra_files or {}))
+
+
+@contextlib.contextmanager
+def _told_once(tell: bool) -> Iterator[None]:
+    """Makes one warning of all that torch says where it gives TorchScript up, or none."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    deprecated = [one for one in found if issubclass(one.category, (FutureWarning, DeprecationWarning))]
+    for one in found:
+        if one not in deprecated:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if deprecated and tell:
+        text = "TorchScript is deprecated in this version of torch: torch_tensorrt.save writes .pt2 files of torch.export"
+        warnings.warn(text, FutureWarning, stacklevel=5)
 
 
 def compile_program(
@@ -170,26 +204,28 @@ def compile_program(
     _fill(graph, found, args, kwargs, settings, device, report)
     if settings.dryrun:
         stats.tell(report, settings.dryrun)
-    return CompiledModule(graph, args, kwargs, _dynamic(program, args, kwargs), report)
+    return CompiledModule(graph, args, kwargs, _dynamic(program, graph, args, kwargs), report)
 
 
-def _dynamic(program: torch.export.ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The dynamic dimensions of a program's inputs, as torch.export takes them."""
+def _dynamic(
+    program: torch.export.ExportedProgram, graph: fx.GraphModule, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """The dynamic dimensions of a program's inputs by their names, as torch.export takes them; None without any."""
     wanted = set(program.graph_signature.user_inputs)
     shapes = [
         getattr(node.meta.get("val"), "shape", ())
         for node in program.graph.nodes
         if node.op == "placeholder" and node.name in wanted
     ]
-    axes = iter(
+    axes = [
         dict.fromkeys((i for i, one in enumerate(shape) if isinstance(one, torch.SymInt)), torch.export.Dim.AUTO)
-        or None
         for shape in shapes
-    )
-    given = pytree.tree_map(
-        lambda leaf: next(axes) if isinstance(leaf, torch.Tensor) else None, (tuple(args), dict(kwargs))
-    )
-    return given[0] if not kwargs else None
+    ]
+    if not any(axes):
+        return None
+    _, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    given, named = pytree.tree_unflatten([one or None for one in axes], spec)
+    return dict(inspect.signature(graph.forward).bind(*given, **named).arguments)
 
 
 def _unlifted(program: torch.export.ExportedProgram) -> fx.GraphModule:

@@ -134,16 +134,12 @@ def _program(module: Any, inputs: Any, args: Any, kwargs: Any, dynamic: Any) -> 
             got=type(module).__name__,
             hint="what torch.compile gives is not saved: compile ahead of calls",
         )
-    given, named = module._examples
-    if inputs is not None or args is not None or kwargs:
-        found, keywords = dynamo._inputs(inputs, args, kwargs)
-        given, named = dynamo._examples(module, found), dynamo._examples(module, keywords)
-        dynamic = dynamic or dynamo._axes(found) if not keywords else dynamic
-    try:
-        with torch.no_grad():
-            return torch.export.export(module, given, named, dynamic_shapes=dynamic or module.axes, strict=False)
-    except Exception as error:
-        raise UnsupportedError(f"torch can't export the compiled module: {first_line(error)}") from error
+    if inputs is None and args is None and not kwargs:
+        return module.exported(axes=dynamic)
+    found, keywords = dynamo._inputs(inputs, args, kwargs)
+    given, named = dynamo._examples(module, found), dynamo._examples(module, keywords)
+    axes = dynamic or dynamo._by_name(module.graph_module, dynamo._axes(found), dynamo._axes(keywords))
+    return module.exported(given, named, axes)
 
 
 def load(file_path: Any = "", extra_files: Any = None, **kwargs: Any) -> Any:
