@@ -101,14 +101,27 @@ class Turn:
             yield
 
 
-def build(part: Part, args: Sequence[Any], settings: Settings, device: torch.device, turn: Turn) -> Built:
+def build(
+    part: Part,
+    args: Sequence[Any],
+    settings: Settings,
+    device: torch.device,
+    turn: Turn,
+    calibration: Any = None,
+) -> Built:
     """An engine for a partition, from the cache or new, for arguments like these.
+
+    `calibration`: of the engine's inputs, which are called "x" and their place among the arguments.
 
     Raises errors of ours for what can't be imported or built, and torch's own where it can't be exported.
     """
     module, order, weights = _module(part, args)
     options = _options(settings, device)
-    place = cache.place(settings, lambda: _described(part, args, order, weights, options))
+    if calibration is None:
+        place = cache.place(settings, lambda: _described(part, args, order, weights, options))
+    else:
+        # What an engine's ranges are says its calibrator's own cache.
+        options["calibration"], place = calibration, None
     if "progress" not in options:
         options["progress"] = lambda phase, done, steps: turn.goes_on()
     backend = TensorRTBackend(device=device.index or 0)

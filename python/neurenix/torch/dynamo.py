@@ -49,6 +49,11 @@ def neurenix(
     `pass_through_build_failures` what went wrong.
     """
     settings = Settings.of(_of_mode(mode) | dict(options or {}))
+    if "calibration" in settings.build:
+        raise UnsupportedError(
+            "torch.compile takes no batches to calibrate on: it sees a graph at a time",
+            hint="neurenix.torch_tensorrt.compile(model, inputs=[...], calibrator=...) compiles ahead of calls",
+        )
     return compile_graph(module, example_inputs, settings)
 
 

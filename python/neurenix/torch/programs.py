@@ -1,186 +1,27 @@
-"""Modules and `torch.export` programs with engines in them, compiled ahead of calls; they can be saved."""
+"""Programs of `torch.export`, compiled ahead of calls: engines in place of what they can run."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
 import operator
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.errors import InvalidArgumentError
 from neurenix.importers.torch.silence import first_line
 from neurenix.log import LOG
 from neurenix.torch import conversion, graphs, stats
-from neurenix.torch.calls import EngineCall, laid_out
-from neurenix.torch.engine_op import signature, to_bytes
+from neurenix.torch.calibration import Calibration
+from neurenix.torch.compiled import CompiledModule
+from neurenix.torch.engine_module import EngineModule
 from neurenix.torch.operators import decompositions
-from neurenix.torch.runner import as_tensor, check_dtypes
+from neurenix.torch.runner import as_tensor
 from neurenix.torch.settings import Settings
-
-
-class EngineModule(torch.nn.Module):
-    """A part of a module that an engine runs. Its bytes are a buffer, so that files of torch's hold them."""
-
-    engine: torch.Tensor
-
-    def __init__(self, built: conversion.Built, own: Sequence[int], several: bool, device: torch.device) -> None:
-        super().__init__()
-        self._several = several
-        self._device = device
-        self._orders = built.orders
-        self._inputs = tuple(list(own).index(place) for place in built.inputs)
-        #: The names of constants in the engine, and in the module that was compiled.
-        self.names: dict[str, str] = {}
-        self._use(built.model)
-        check_dtypes(self._call, built)
-
-    def _use(self, model: Any) -> None:
-        self._call = EngineCall(model, self._device)
-        self._signature = signature(model)
-        self.register_buffer("engine", to_bytes(model))
-
-    @property
-    def model(self) -> Any:
-        """The engine, as `optimize_model` gives it."""
-        return self._call.model
-
-    def forward(self, *args: Any) -> Any:
-        """What the part gives for its arguments."""
-        given = [as_tensor(args[place]) for place in self._inputs]
-        results = (
-            list(torch.ops.neurenix.run(self.engine, given, self._signature)) if _traced() else self._call.run(given)
-        )
-        for place, order in enumerate(self._orders):
-            if order is not None:
-                results[place] = laid_out(results[place], order)
-        return tuple(results) if self._several else results[0]
-
-    def refitted(self, state: Mapping[str, Any]) -> EngineModule:
-        """The same with the weights of a state dict; raises as `OptimizedModel.update_weights`."""
-        made = copy.copy(self)
-        made._buffers = dict(self._buffers)
-        model = copy.copy(self.model)
-        known = {name for name, _, _ in model._engine.weights}
-        wanted = {name: state[source] for name, source in self.names.items() if source in state}
-        missing = [self.names[name] for name in wanted if name not in known]
-        if missing:
-            raise UnsupportedError(
-                "weights can't be replaced in this engine",
-                got=", ".join(missing[:3]),
-                hint="compile with immutable_weights=False",
-            )
-        model.update_weights(wanted)
-        made._use(model)
-        return made
-
-
-def _traced() -> bool:
-    """Whether torch writes down what is called."""
-    return (
-        torch._C._get_tracing_state() is not None
-        or torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._guards.detect_fake_mode() is not None
-    )
-
-
-class CompiledModule(torch.nn.Module):
-    """A module whose parts run in engines; `report` says which, and what runs in torch.
-
-    `torch.jit.save` writes it as TorchScript, traced on the inputs that it was compiled for. `torch.export.export`
-    takes it as any module.
-    """
-
-    def __init__(
-        self,
-        graph: fx.GraphModule,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        axes: Any,
-        report: stats.GraphReport,
-    ) -> None:
-        super().__init__()
-        self.graph_module = graph
-        self._examples = (tuple(args), dict(kwargs))
-        #: The dynamic dimensions of the inputs by their names, as torch.export takes them.
-        self.axes = axes
-        self.report = report
-        self.eval()
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives."""
-        with torch.no_grad():
-            return self.graph_module(*args, **kwargs)
-
-    @property
-    def engines(self) -> list[EngineModule]:
-        """The parts that run in engines."""
-        return [part for part in self.graph_module.children() if isinstance(part, EngineModule)]
-
-    def exported(
-        self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, axes: Any = None
-    ) -> torch.export.ExportedProgram:
-        """The module as a program, for the inputs that it was compiled for, or others.
-
-        Raises `UnsupportedError` where torch can't export it.
-        """
-        given, named = self._examples if args is None and kwargs is None else (tuple(args or ()), dict(kwargs or {}))
-        try:
-            with torch.no_grad():
-                return torch.export.export(
-                    self.graph_module, given, named, dynamic_shapes=axes or self.axes, strict=False
-                )
-        except Exception as error:
-            raise UnsupportedError(f"torch can't export the compiled module: {first_line(error)}") from error
-
-    def script(self) -> torch.jit.ScriptModule:
-        """The module as TorchScript, which calls `torch.ops.neurenix.run`; one warning where torch gives that up."""
-        return self._scripted(tell=True)
-
-    def _scripted(self, tell: bool = False) -> torch.jit.ScriptModule:
-        args, kwargs = self._examples
-        if kwargs:
-            raise UnsupportedError(
-                "TorchScript is traced with arguments by position",
-                got=", ".join(kwargs),
-                hint="compile with arg_inputs",
-            )
-        with _told_once(tell):
-            trace: Any = torch.jit.trace
-            traced: torch.jit.ScriptModule = trace(self, args, check_trace=False, strict=False)
-        return traced
-
-    def save(self, path: Any, _extra_files: Any = None) -> None:
-        """Writes it as TorchScript; `torch.jit.save`, which warns by itself, calls this."""
-        script: Any = self._scripted()
-        script.save(path, _extra_files=_extra_files or {})
-
-    def save_to_buffer(self, _extra_files: Any = None) -> bytes:
-        """TorchScript as bytes; `torch.jit.save` calls this."""
-        script: Any = self._scripted()
-        return bytes(script.save_to_buffer(_extra_files=_extra_files or {}))
-
-
-@contextlib.contextmanager
-def _told_once(tell: bool) -> Iterator[None]:
-    """Makes one warning of all that torch says where it gives TorchScript up, or none."""
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        yield
-    deprecated = [one for one in found if issubclass(one.category, (FutureWarning, DeprecationWarning))]
-    for one in found:
-        if one not in deprecated:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    if deprecated and tell:
-        text = "TorchScript is deprecated in this version of torch: torch_tensorrt.save writes .pt2 files of torch.export"
-        warnings.warn(text, FutureWarning, stacklevel=5)
 
 
 def compile_program(
@@ -269,6 +110,10 @@ def _fill(
             continue
         places[name] = _Place(getattr(graph, name), calls[name], settings, device, part)
         setattr(graph, name, places[name])
+    if "calibration" in settings.build:
+        calibration = Calibration(settings.build["calibration"], graph, kwargs, len(places), device)
+        for number, place in enumerate(places.values()):
+            place.calibrate(calibration, number)
     with torch.no_grad():
         graph(*args, **kwargs)
     for name, place in places.items():
@@ -309,12 +154,21 @@ class _Place(torch.nn.Module):
         self._constant = frozenset(range(len(call.args))) - frozenset(self.own)
         self._part = conversion.Part(module, self._constant)
         self.found: torch.nn.Module = module
+        self._calibration: Calibration | None = None
+        self._calibrator: Any = None
+
+    def calibrate(self, calibration: Calibration, number: int) -> None:
+        """Has the engine calibrated on batches of the module."""
+        self._calibration = calibration
+        self._calibrator = calibration.of(self, number, lambda args: {f"x{p}": as_tensor(args[p]) for p in self.own})
 
     def forward(self, *args: Any) -> Any:
         """What the part gives; `found` is then its engine, or torch's module."""
+        if self._calibration is not None and self._calibration.reached(self, args):
+            return self._part.module(*args)
         turn = conversion.Turn.of_this_thread(lambda: True)
         try:
-            built = conversion.build(self._part, args, self._settings, self._device, turn)
+            built = conversion.build(self._part, args, self._settings, self._device, turn, self._calibrator)
             several = isinstance(self._part.output, tuple)
             made = EngineModule(built, self.own, several, self._device)
             results = made(*(args[place] for place in self.own))

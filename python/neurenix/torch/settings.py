@@ -164,14 +164,14 @@ _DTYPES = (("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32", torch.flo
 def precision_of(dtypes: Any) -> str:
     """The precision that Torch-TensorRT's `enabled_precisions` asks for: the narrowest of them.
 
-    Raises `UnsupportedError` for int8 and fp8, `InvalidArgumentError` for what is no dtype.
+    Raises as `optimize_model` for int8 and fp8, `InvalidArgumentError` for what is no dtype.
     """
     given = {dtypes} if isinstance(dtypes, (str, torch.dtype)) or not isinstance(dtypes, Iterable) else set(dtypes)
     wanted = {_dtype(one) for one in given}
     if wanted & {torch.int8, torch.uint8}:
-        build.check("precision", "int8")
+        return str(build.check("precision", "int8"))
     if any(str(one).startswith("torch.float8") for one in wanted):
-        build.check("precision", "fp8")
+        return str(build.check("precision", "fp8"))
     for word, dtype in _DTYPES:
         if dtype in wanted:
             return word
@@ -225,6 +225,7 @@ _TRANSLATED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "engine_cache_size": lambda value: {} if value is None else {"cache_size": value},
     "device": _device,
     "refit": lambda value: {"freeze": not _flag(value)},
+    "calibrator": lambda value: {} if value is None else {"calibration": value},
 }
 
 _LIBRARY = "it tunes TensorRT's own builder"
@@ -267,6 +268,5 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "enable_weight_streaming": ((False,), "weights stay on the device"),
     "enable_cross_compile_for_windows": ((False,), "Linux alone is supported"),
     "enable_autocast": ((False, None), 'use precision="fp16" or "bf16", or torch.autocast around the call'),
-    "calibrator": ((None,), "int8 is not there yet"),
     "custom_engine_cache": ((None,), "engines are kept in a folder: engine_cache_dir"),
 }

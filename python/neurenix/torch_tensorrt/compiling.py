@@ -12,8 +12,8 @@ import torch
 from neurenix import names
 from neurenix.errors import FileError, FormatError, InvalidArgumentError, UnsupportedError
 from neurenix.importers.torch.silence import first_line
+from neurenix.torch.compiled import CompiledModule
 from neurenix.torch.dynamo import neurenix
-from neurenix.torch.programs import CompiledModule
 from neurenix.torch.settings import Settings
 from neurenix.torch_tensorrt import dynamo
 

@@ -11,7 +11,8 @@ from torch.utils import _pytree as pytree
 
 from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.importers.torch.silence import eval_mode, first_line
-from neurenix.torch.programs import CompiledModule, compile_program, refitted
+from neurenix.torch.compiled import CompiledModule
+from neurenix.torch.programs import compile_program, refitted
 from neurenix.torch.settings import Settings
 from neurenix.torch_tensorrt.inputs import Input
 
