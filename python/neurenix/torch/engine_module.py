@@ -11,7 +11,7 @@ import torch
 from neurenix.errors import UnsupportedError
 from neurenix.torch import conversion
 from neurenix.torch.calls import EngineCall, laid_out
-from neurenix.torch.engine_op import signature, to_bytes
+from neurenix.torch.engine_op import adopt, opened, signature, to_bytes
 from neurenix.torch.runner import as_tensor, check_dtypes
 
 
@@ -29,24 +29,25 @@ class EngineModule(torch.nn.Module):
         #: The names of constants in the engine, and in the module that was compiled.
         self.names: dict[str, str] = {}
         self._use(built.model)
-        check_dtypes(self._call, built)
+        check_dtypes(self._call(device), built)
 
     def _use(self, model: Any) -> None:
-        self._call = EngineCall(model, self._device)
         self._signature = signature(model)
         self.register_buffer("engine", to_bytes(model))
+        adopt(self.engine, model, self._device)
+
+    def _call(self, device: torch.device) -> EngineCall:
+        return opened(self.engine, device)
 
     @property
     def model(self) -> Any:
         """The engine, as `optimize_model` gives it."""
-        return self._call.model
+        return self._call(self._device).model
 
     def forward(self, *args: Any) -> Any:
         """What the part gives for its arguments."""
         given = [as_tensor(args[place]) for place in self._inputs]
-        results = (
-            list(torch.ops.neurenix.run(self.engine, given, self._signature)) if _traced() else self._call.run(given)
-        )
+        results = list(torch.ops.neurenix.run(self.engine, given, self._signature))
         for place, order in enumerate(self._orders):
             if order is not None:
                 results[place] = laid_out(results[place], order)
@@ -69,13 +70,3 @@ class EngineModule(torch.nn.Module):
         model.update_weights(wanted)
         made._use(model)
         return made
-
-
-def _traced() -> bool:
-    """Whether torch writes down what is called."""
-    return (
-        torch._C._get_tracing_state() is not None
-        or torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._guards.detect_fake_mode() is not None
-    )

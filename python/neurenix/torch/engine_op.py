@@ -16,6 +16,7 @@ import operator
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,20 @@ from neurenix.torch.calls import EngineCall, torch_dtype
 _LIBRARY: Any = torch.library.Library("neurenix", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define("run(Tensor engine, Tensor[] inputs, str signature) -> Tensor[]")
 
-#: Engines by the address and the size of their bytes, and by the device; with what says whether these are still there.
-_OPEN: dict[tuple[int, int, torch.device], tuple[Any, EngineCall]] = {}
+
+@dataclass(frozen=True)
+class _Open:
+    """An engine that is open for a tensor of bytes."""
+
+    call: EngineCall
+    #: Says whether the bytes are still there.
+    storage: Any
+    #: How often something was written into them.
+    version: int
+
+
+#: Engines by the address and the size of their bytes, and by the device.
+_OPEN: dict[tuple[int, int, torch.device], _Open] = {}
 _LOCK = threading.Lock()
 
 
@@ -51,26 +64,51 @@ def signature(model: OptimizedModel) -> str:
     return json.dumps({"inputs": ports(model.inputs), "outputs": ports(model.outputs)})
 
 
+def adopt(engine: torch.Tensor, model: OptimizedModel, device: torch.device) -> None:
+    """Has an engine that is open run for its bytes on a device."""
+    with _LOCK:
+        _keep(engine, EngineCall(model, device), device)
+
+
 def opened(engine: torch.Tensor, device: torch.device) -> EngineCall:
     """What calls the engine of these bytes on a device; it is opened once, for as long as the bytes are there.
 
     Raises `FormatError` for bytes that are no engine.
     """
+    found = _found(engine, device)
+    if found is not None:
+        return found.call
+    with _LOCK:
+        found = _found(engine, device) or _keep(engine, EngineCall(_load(engine, device), device), device)
+        return found.call
+
+
+def _found(engine: torch.Tensor, device: torch.device) -> _Open | None:
+    found = _OPEN.get((engine.data_ptr(), engine.numel(), device))
+    if found is None or found.version != _version(engine) or found.storage.expired():
+        return None
+    return found
+
+
+def _keep(engine: torch.Tensor, call: EngineCall, device: torch.device) -> _Open:
     from torch.multiprocessing.reductions import StorageWeakRef
 
-    key = (engine.data_ptr(), engine.numel(), device)
-    found = _OPEN.get(key)
-    if found is not None and not found[0].expired():
-        return found[1]
-    with _LOCK:
-        found = _OPEN.get(key)
-        if found is None or found[0].expired():
-            for gone in [one for one, (bytes_, _) in _OPEN.items() if bytes_.expired()]:
-                del _OPEN[gone]
-            bytes_there: Any = StorageWeakRef
-            found = bytes_there(engine.untyped_storage()), EngineCall(_load(engine, device), device)
-            _OPEN[key] = found
-        return found[1]
+    for gone in [key for key, one in _OPEN.items() if one.storage.expired()]:
+        del _OPEN[gone]
+    reference: Any = StorageWeakRef
+    made = _Open(call, reference(engine.untyped_storage()), _version(engine))
+    _OPEN[engine.data_ptr(), engine.numel(), device] = made
+    return made
+
+
+def _version(engine: torch.Tensor) -> int:
+    # Tensors of inference mode have no count.
+    return 0 if engine.is_inference() else int(engine._version)
+
+
+def device_of(inputs: Sequence[torch.Tensor]) -> torch.device:
+    """Where an engine runs for these inputs: on the GPU that has one of them, or on the processor."""
+    return next((one.device for one in inputs if one.device.type != "cpu"), torch.device("cpu"))
 
 
 def _load(engine: torch.Tensor, device: torch.device) -> OptimizedModel:
@@ -85,8 +123,7 @@ def _load(engine: torch.Tensor, device: torch.device) -> OptimizedModel:
 
 
 def _run(engine: torch.Tensor, inputs: list[torch.Tensor], signature: str) -> list[torch.Tensor]:
-    device = next((one.device for one in inputs if one.device.type != "cpu"), torch.device("cpu"))
-    call = opened(engine, device)
+    call = opened(engine, device_of(inputs))
     if len(inputs) != len(call.model.inputs):
         raise InvalidArgumentError(
             "the number of tensors differs from that of the engine's inputs",
@@ -111,9 +148,8 @@ def _shapes(engine: torch.Tensor, inputs: list[torch.Tensor], signature: str) ->
     ports = json.loads(signature)
     for (_, *shape), given in zip(ports["inputs"], inputs, strict=True):
         known |= {one: extent for one, extent in zip(shape, given.shape, strict=True) if isinstance(one, str)}
-    device = next((one.device for one in inputs if one.device.type != "cpu"), torch.device("cpu"))
     return [
-        torch.empty([_extent(one, known) for one in shape], dtype=getattr(torch, dtype), device=device)
+        torch.empty([_extent(one, known) for one in shape], dtype=getattr(torch, dtype), device=device_of(inputs))
         for dtype, *shape in ports["outputs"]
     ]
 

@@ -72,6 +72,11 @@ def value(node: fx.Node) -> Any:
     return node.meta.get("val")
 
 
+def is_open(extent: Any) -> bool:
+    """Whether an extent is one that only a call tells: torch also has symbols that it found to be a number."""
+    return isinstance(extent, torch.SymInt) and bool(extent.node.expr.free_symbols)
+
+
 def is_size(node: fx.Node) -> bool:
     """Whether a node gives a number that only a call tells."""
     return isinstance(value(node), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))

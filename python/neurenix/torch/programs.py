@@ -59,7 +59,7 @@ def _dynamic(
         if node.op == "placeholder" and node.name in wanted
     ]
     axes = [
-        dict.fromkeys((i for i, one in enumerate(shape) if isinstance(one, torch.SymInt)), torch.export.Dim.AUTO)
+        dict.fromkeys((i for i, one in enumerate(shape) if graphs.is_open(one)), torch.export.Dim.AUTO)
         for shape in shapes
     ]
     if not any(axes):

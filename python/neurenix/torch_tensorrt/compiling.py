@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import zipfile
 from collections.abc import Mapping
@@ -107,15 +108,16 @@ def save(
             expected=", ".join(formats),
             hint=names.hint(output_format, formats),
         )
+    if isinstance(module, torch.jit.ScriptModule) or output_format == "torchscript":
+        write = _script(module).save
+    else:
+        is_program = isinstance(module, torch.export.ExportedProgram)
+        program = module if is_program else _program(module, inputs, arg_inputs, kwarg_inputs, dynamic_shapes)
+        write = functools.partial(torch.export.save, program)
     try:
-        if isinstance(module, torch.export.ExportedProgram):
-            torch.export.save(module, file_path)
-        elif isinstance(module, torch.jit.ScriptModule) or output_format == "torchscript":
-            _script(module).save(str(file_path))
-        else:
-            torch.export.save(_program(module, inputs, arg_inputs, kwarg_inputs, dynamic_shapes), file_path)
-    except OSError as error:
-        raise FileError(f"the module can't be written: {error.strerror or error}", got=str(file_path)) from error
+        write(os.fspath(file_path))
+    except (OSError, RuntimeError) as error:
+        raise FileError(f"the module can't be written: {first_line(error)}", got=str(file_path)) from error
 
 
 def _script(module: Any) -> Any:

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.importers.torch.silence import eval_mode, first_line
 from neurenix.torch.compiled import CompiledModule
+from neurenix.torch.graphs import is_open
 from neurenix.torch.programs import compile_program, refitted
 from neurenix.torch.settings import Settings
 from neurenix.torch_tensorrt.inputs import Input
@@ -226,7 +227,7 @@ def _check_dynamic(program: torch.export.ExportedProgram, args: Any, kwargs: Any
         if node.op == "placeholder" and node.name in names and isinstance(node.meta.get("val"), torch.Tensor)
     ]
     for (name, tensor), given in zip(found, wanted, strict=False):
-        fixed = [axis for axis in given.dynamic_axes if isinstance(tensor.shape[axis], int)]
+        fixed = [axis for axis in given.dynamic_axes if not is_open(tensor.shape[axis])]
         if fixed:
             raise ShapeError(
                 "the module fixes a dimension that should vary",
