@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
+
+import torch
 
 import neurenix as nx
 import neurenix.torch_tensorrt as torch_tensorrt

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 pytest.importorskip("xxhash")
+
+import torch
 
 import neurenix as nx
 import neurenix.torch_tensorrt as torch_tensorrt

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
+
+import torch
 
 import neurenix as nx
 from neurenix.torch_tensorrt import Device, Input, dtype

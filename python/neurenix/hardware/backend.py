@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 from neurenix import _native, shapes
@@ -19,6 +21,7 @@ from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.options import BUILT_IN, Options, computed
 from neurenix.importers import from_onnx
 from neurenix.importers.dispatch import to_network
+from neurenix.importers.files import WITH_ENGINES
 from neurenix.log import LOG
 from neurenix.packages import install
 
@@ -212,15 +215,18 @@ class Backend:
         return ready.run(inputs)
 
     def load(self, path: str | os.PathLike[str], **options: Any) -> OptimizedModel:
-        """Opens a saved engine.
+        """Opens a saved engine; of torch's files (.ts, .pt2), those that are an engine of ours and nothing else.
 
         Precision, `deterministic` and profiles are those of the build, and so are `threads` (as many as there are here
         at most), `hint`, `optimization_level`, `exclude` and `workspace_size` unless `options`, or those of the
         backend, say otherwise. Nothing is timed where the device and the versions of its libraries are those of the
         build; else the engine is planned anew, with one warning that says what differs.
 
-        Raises `FileError` when the file can't be read, `FormatError` when it is damaged, newer, or no engine.
+        Raises `FileError` when the file can't be read, `FormatError` when it is damaged, newer, or no engine,
+        and `UnsupportedError` for a file of torch's with something else in it.
         """
+        if Path(path).suffix in WITH_ENGINES:
+            return self._load_of_torch(path, options)
         given = dict(self._options) | options
         wanted = Options.of(**given)
         wanted.register_plugins()
@@ -231,6 +237,15 @@ class Backend:
         for note in engine.notes:
             LOG.warning("%s", note)
         return OptimizedModel(engine, engine.precision, refused, native)
+
+    def _load_of_torch(self, path: str | os.PathLike[str], options: dict[str, Any]) -> OptimizedModel:
+        from neurenix.torch.files import engine_of
+
+        with tempfile.TemporaryDirectory(prefix="neurenix-") as folder:
+            # What is mapped stays when its name is gone.
+            engine = Path(folder) / "engine"
+            engine.write_bytes(engine_of(path))
+            return self.load(engine, **options)
 
     def save(self, model: OptimizedModel, path: str | os.PathLike[str]) -> None:
         """Saves an optimised model to a file."""
