@@ -29,15 +29,7 @@ from neurenix.huggingface import (
 )
 
 CHEAP: dict[str, Any] = {"optimization_level": 0, "timing_cache": False, "threads": 1, "device": "cpu"}
-WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    *"abcdefghijklmnopqrstuvwxyz",
-    *"good bad film who made it anna".split(),
-]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcde", *"good bad film who made it anna".split()]
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 BERT = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=64, num_labels=3, **SMALL)
 ROBERTA = transformers.RobertaConfig(
@@ -130,14 +122,10 @@ def test_pipelines_for_answers_and_words(tmp_path: Path) -> None:
     for kind, task, given in (
         (NeurenixModelForTokenClassification, "token-classification", "anna made a film"),
         (NeurenixModelForMaskedLM, "fill-mask", "anna made [MASK] film"),
-        (NeurenixModelForFeatureExtraction, "feature-extraction", "a good film"),
     ):
         model = saved(tmp_path, BERT, kind)
         made = kind.from_pretrained(tmp_path, **CHEAP)
         ours, theirs = (transformers.pipeline(task, model=m, tokenizer=tokenizer)(given) for m in (made, model))
-        if task == "feature-extraction":
-            np.testing.assert_allclose(ours, theirs, atol=1e-5)
-            continue
         for one, other in zip(ours, theirs, strict=True):
             assert one["score"] == pytest.approx(other["score"], abs=1e-5)
 

@@ -101,7 +101,7 @@ def _file(path: Path) -> Any:
     return str(path)
 
 
-def load_program(path: Path) -> Any:
+def load_program(path: Path, extra_files: dict[str, str] | None = None) -> Any:
     """A torch.export program, of which nothing is unpickled but tensors.
 
     Raises `FileError` when the file can't be read, `FormatError` when it is none, or holds code.
@@ -122,7 +122,7 @@ def load_program(path: Path) -> Any:
         )
     try:
         with _weights_only(torch):
-            return torch.export.load(path)
+            return torch.export.load(path, extra_files=extra_files)
     except Exception as error:
         text = str(error).splitlines()
         raise FormatError("this is no torch.export program", got=f"{path}: {text[0] if text else ''}") from error

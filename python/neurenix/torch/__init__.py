@@ -7,10 +7,11 @@ with engines in them.
 
 from neurenix.torch import engine_op  # noqa: F401 - defines torch.ops.neurenix.run
 from neurenix.torch.dynamo import neurenix
+from neurenix.torch.lazy import trt_compile
 from neurenix.torch.registering import register
 from neurenix.torch.settings import Settings
 from neurenix.torch.stats import GraphReport, PartitionReport, counters, reports, reset
 
-__all__ = ["GraphReport", "PartitionReport", "Settings", "counters", "neurenix", "reports", "reset"]
+__all__ = ["GraphReport", "PartitionReport", "Settings", "counters", "neurenix", "reports", "reset", "trt_compile"]
 
 register("neurenix", neurenix)

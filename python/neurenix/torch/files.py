@@ -203,13 +203,15 @@ def _names(given: Sequence[Any]) -> list[str]:
     return [one.name for one in given]
 
 
-def read_program(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
-    """A program of torch.export, of which nothing is unpickled but tensors.
+def read_program(
+    path: str | os.PathLike[str], extra_files: dict[str, str] | None = None
+) -> torch.export.ExportedProgram:
+    """A program of torch.export, of which nothing is unpickled but tensors; `extra_files` as torch.export.load.
 
     Raises `FileError` when the file can't be read, `FormatError` when it is none, or holds code.
     """
     from neurenix.cli.models import load_program
 
-    program = load_program(Path(path))
+    program = load_program(Path(path), extra_files)
     assert isinstance(program, torch.export.ExportedProgram)
     return program

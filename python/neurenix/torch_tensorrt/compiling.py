@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from neurenix import names
-from neurenix.errors import FileError, FormatError, InvalidArgumentError, UnsupportedError
+from neurenix.errors import Error, FileError, FormatError, InvalidArgumentError, UnsupportedError
 from neurenix.importers.torch.silence import first_line
 from neurenix.torch.compiled import CompiledModule
 from neurenix.torch.dynamo import neurenix
+from neurenix.torch.files import read_program
 from neurenix.torch.settings import Settings
 from neurenix.torch_tensorrt import dynamo
 
@@ -139,12 +140,12 @@ def _program(module: Any, inputs: Any, args: Any, kwargs: Any, dynamic: Any) -> 
     if inputs is None and args is None and not kwargs:
         return module.exported(axes=dynamic)
     found, keywords = dynamo._inputs(inputs, args, kwargs)
-    given, named = dynamo._examples(module, found), dynamo._examples(module, keywords)
+    given, named = dynamo.examples(module, found), dynamo.examples(module, keywords)
     axes = dynamic or dynamo._by_name(module.graph_module, dynamo._axes(found), dynamo._axes(keywords))
     return module.exported(given, named, axes)
 
 
-def load(file_path: Any = "", extra_files: Any = None, **kwargs: Any) -> Any:
+def load(file_path: Any = "", extra_files: Any = None) -> Any:
     """Opens what `save` or `torch.jit.save` wrote: an `ExportedProgram` (call its `module()`), or a ScriptModule.
 
     Nothing but torch's own graphs is executed from it. Raises `FileError` when it can't be read, `FormatError` when it
@@ -158,12 +159,12 @@ def load(file_path: Any = "", extra_files: Any = None, **kwargs: Any) -> Any:
         raise FileError(f"the file can't be read: {error.strerror}", got=path) from error
     except zipfile.BadZipFile:
         raise FormatError("this is no file of torch's", expected="what torch_tensorrt.save wrote", got=path) from None
+    if not any(name.endswith("constants.pkl") for name in entries):
+        return read_program(path, extra_files)
     try:
-        if any(name.endswith("constants.pkl") for name in entries):
-            return _loaded_script(path, extra_files)
-        return torch.export.load(path, extra_files=extra_files, **kwargs)
-    except (RuntimeError, ValueError, KeyError) as error:
-        if isinstance(error, UnsupportedError):
+        return _loaded_script(path, extra_files)
+    except RuntimeError as error:
+        if isinstance(error, Error):
             raise
         raise FormatError(f"torch can't read it: {first_line(error)}", got=path) from error
 

@@ -34,14 +34,14 @@ def trace(
     if isinstance(mod, torch.export.ExportedProgram):
         return mod
     args, keywords = _inputs(inputs, arg_inputs, kwarg_inputs)
-    examples, dynamic = _examples(mod, args), _axes(args)
-    named, axes = _examples(mod, keywords), _axes(keywords)
+    positional, dynamic = examples(mod, args), _axes(args)
+    named, axes = examples(mod, keywords), _axes(keywords)
     module = _cast(mod, args, keywords)
     try:
         with torch.no_grad(), eval_mode(module):
             program = torch.export.export(
                 module,
-                examples,
+                positional,
                 named,
                 dynamic_shapes=_by_name(module, dynamic, axes),
                 strict=bool(kwargs.get("strict", False)),
@@ -80,7 +80,7 @@ def compile(
         return compile_program(exported_program, tuple(args), dict(keywords), wanted)
     given, named = _inputs(inputs, arg_inputs, kwarg_inputs)
     module = exported_program.module()
-    return compile_program(exported_program, _examples(module, given), _examples(module, named), wanted)
+    return compile_program(exported_program, examples(module, given), examples(module, named), wanted)
 
 
 def refit_module_weights(
@@ -155,7 +155,8 @@ def _as_input(given: Any) -> Any:
     return pytree.tree_map(one, given)
 
 
-def _examples(module: torch.nn.Module, given: Any) -> Any:
+def examples(module: torch.nn.Module, given: Any) -> Any:
+    """Tensors of the shapes to optimise for, in place of `Input`s."""
     weights = next(iter(module.parameters()), None)
     device = weights.device if weights is not None else torch.device("cpu")
 
