@@ -656,3 +656,21 @@ def many_shapes_and_recompiles() -> None:
     gc.collect()
     assert not any(one() is not None for one in gone)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+def profiled() -> None:
+    """Partitions have names in torch's profiler, and compiled modules the operator's."""
+    import neurenix.torch_tensorrt as torch_tensorrt
+    from tests.torch_tensorrt.models import QUICK, net, pictures
+
+    model, x = net(cut=True), pictures()
+    with torch.no_grad():
+        function = compiled(model)
+        ahead = torch_tensorrt.compile(model, inputs=[x], **QUICK)
+        function(x)
+        with torch.profiler.profile() as profile:
+            agree(function(x), model(x))
+            ahead(x)
+    found = {event.key: event.count for event in profile.key_averages()}
+    assert sum(count for name, count in found.items() if name.startswith("neurenix: graph")) == 2
+    assert found["neurenix::run"] == 2

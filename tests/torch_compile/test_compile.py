@@ -51,6 +51,7 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (cases.wrong_index, ()),
     (cases.beside_the_build, ()),
     (cases.threads, ()),
+    (cases.profiled, ()),
     (cases.many_shapes_and_recompiles, ()),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from neurenix.torch import conversion, stats
 from neurenix.torch.runner import Runner
 from neurenix.torch.settings import Settings
 from neurenix.torch.weights import Weights
+
+_is_profiled: Callable[[], bool] = torch._C._autograd._profiler_enabled
 
 #: A constant that changed before each of so many calls in a row is no constant.
 _PATIENCE = 8
@@ -82,6 +84,13 @@ class Partition(torch.nn.Module):
 
     def forward(self, every: Sequence[Any], *given: Any) -> Any:
         """What the part gives: for all arguments of the graph, and those of its own that are no constants."""
+        if _is_profiled():
+            # Ranges of torch.profiler, and of NVTX under torch.autograd.profiler.emit_nvtx().
+            with torch.profiler.record_function(f"neurenix: {self._report.name}"):
+                return self._timed(every, given)
+        return self._timed(every, given)
+
+    def _timed(self, every: Sequence[Any], given: Sequence[Any]) -> Any:
         began = time.perf_counter_ns()
         runner = self._runner
         if runner is None or self._epoch != self._weights.epoch:
