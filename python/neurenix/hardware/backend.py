@@ -290,7 +290,7 @@ def _build(
             engine = _build_network(network, input_shapes, options, sample)
         except Error:
             raise error from None
-        LOG.info("the model runs at the given shapes alone, because of its dynamic ones: %s", error.message)
+        LOG.info("dimensions of one extent are fixed, because of the model's dynamic ones: %s", error.message)
         return engine
 
 
@@ -303,8 +303,8 @@ def _build_network(
     return _native.Engine.build(network, profiles, options | {"samples": samples.in_order(sample, names)})
 
 
-def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int, ...]] | None:
-    """The shapes to fix the inputs of an ONNX model to, when just one shape of each is asked for."""
+def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int | str, ...]] | None:
+    """The shapes to fix the inputs of an ONNX model to: the dimensions of which just one extent is asked for."""
     if isinstance(model, Network) or not (
         isinstance(model, (str, os.PathLike, bytes)) or type(model).__name__ == "ModelProto"
     ):
@@ -313,9 +313,18 @@ def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, 
     if isinstance(input_shapes, str) or not names:
         return None
     profiles = shapes.profiles(input_shapes, names)
-    if len(profiles) != 1 or not all(shape.is_fixed for shape in profiles[0].values()):
+    if len(profiles) != 1:
         return None
-    return {name: shape.min for name, shape in profiles[0].items()}
+    own = {t.name: t.shape for t in network.inputs} if network is not None else {}
+    fixed = {name: _fixed_dims(shape, own.get(name)) for name, shape in profiles[0].items()}
+    return fixed if fixed != own else None
+
+
+def _fixed_dims(shape: shapes.Shape, own: Sequence[int | str] | None) -> tuple[int | str, ...]:
+    """The extents of a range that do not vary; the others stay as the model has them."""
+    rest = own if own is not None and len(own) == len(shape.min) else [-1] * len(shape.min)
+    varies = zip(shape.min, shape.max, rest, strict=True)
+    return tuple(low if low == high else other for low, high, other in varies)
 
 
 def _processor_info() -> dict[str, Any]:
