@@ -48,7 +48,7 @@ def save(model: OptimizedModel, path: str | os.PathLike[str]) -> None:
     can't write such a file.
     """
     place = Path(path)
-    whole = place.with_name(f".{place.name}.{os.getpid()}")
+    whole = place.with_name(f".{os.getpid()}.{place.name}")
     try:
         if place.suffix == ".pt2":
             torch.export.save(_program(model), str(whole))

@@ -206,7 +206,7 @@ class _Lazy:
         return program.module()
 
     def _keep(self, made: CompiledModule, digest: str) -> None:
-        whole = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        whole = self._path.with_name(f".{os.getpid()}.{self._path.name}")
         try:
             torch.export.save(made.exported(), str(whole), extra_files={_ABOUT: digest})
             os.replace(whole, self._path)
