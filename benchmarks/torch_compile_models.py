@@ -36,7 +36,6 @@ KEPT = {
     "SegformerModel": ("num_attention_heads", "hidden_size"),
     "ConvNextModel": (),
     "ResNetModel": ("embedding_size",),
-    "SqueezeBertModel": ("embedding_size",),
     "MobileBertModel": ("embedding_size",),
 }
 
