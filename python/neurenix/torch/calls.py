@@ -19,6 +19,7 @@ class EngineCall:
     def __init__(self, model: OptimizedModel, device: torch.device) -> None:
         self.model = model
         self.engine = model._engine
+        self.input_dtypes = [torch_dtype(port.dtype) for port in model.inputs]
         self.dtypes = [torch_dtype(port.dtype) for port in model.outputs]
         self._device = device
         self._names = tuple(port.name for port in model.inputs)

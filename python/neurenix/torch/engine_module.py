@@ -11,7 +11,7 @@ import torch
 from neurenix.errors import UnsupportedError
 from neurenix.torch import conversion
 from neurenix.torch.calls import EngineCall, laid_out
-from neurenix.torch.engine_op import adopt, opened, signature, to_bytes
+from neurenix.torch.engine_op import adopt, opened, run, signature, to_bytes
 from neurenix.torch.runner import as_tensor, check_dtypes
 
 
@@ -47,7 +47,10 @@ class EngineModule(torch.nn.Module):
     def forward(self, *args: Any) -> Any:
         """What the part gives for its arguments."""
         given = [as_tensor(args[place]) for place in self._inputs]
-        results = list(torch.ops.neurenix.run(self.engine, given, self._signature))
+        if _is_watched():
+            results = list(torch.ops.neurenix.run(self.engine, given, self._signature))
+        else:
+            results = run(self.engine, given)
         for place, order in enumerate(self._orders):
             if order is not None:
                 results[place] = laid_out(results[place], order)
@@ -70,3 +73,15 @@ class EngineModule(torch.nn.Module):
         model.update_weights(wanted)
         made._use(model)
         return made
+
+
+def _is_watched() -> bool:
+    """Whether something of torch's must see the operator: a tracer, a mode, a transform, the profiler."""
+    return bool(
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._autograd._profiler_enabled()
+    )

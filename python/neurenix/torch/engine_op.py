@@ -25,7 +25,7 @@ import torch
 from neurenix.errors import FormatError, InvalidArgumentError
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.tensorrt.backend import TensorRTBackend
-from neurenix.torch.calls import EngineCall, torch_dtype
+from neurenix.torch.calls import EngineCall
 
 _LIBRARY: Any = torch.library.Library("neurenix", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define("run(Tensor engine, Tensor[] inputs, str signature) -> Tensor[]")
@@ -122,24 +122,42 @@ def _load(engine: torch.Tensor, device: torch.device) -> OptimizedModel:
         return TensorRTBackend(device=device.index or 0, **options).load(path)
 
 
-def _run(engine: torch.Tensor, inputs: list[torch.Tensor], signature: str) -> list[torch.Tensor]:
+def run(engine: torch.Tensor, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What the engine of these bytes gives, past torch's dispatcher.
+
+    Raises `FormatError` for bytes that are no engine, `InvalidArgumentError` for another number or dtype of inputs, and
+    as the engine.
+    """
     call = opened(engine, device_of(inputs))
-    if len(inputs) != len(call.model.inputs):
-        raise InvalidArgumentError(
+    if [one.dtype for one in inputs] != call.input_dtypes:
+        raise _refused(call, inputs)
+    return call.run(inputs)
+
+
+def _refused(call: EngineCall, inputs: Sequence[torch.Tensor]) -> InvalidArgumentError:
+    ports = call.model.inputs
+    if len(inputs) != len(ports):
+        return InvalidArgumentError(
             "the number of tensors differs from that of the engine's inputs",
-            expected=", ".join(port.name for port in call.model.inputs),
+            expected=", ".join(port.name for port in ports),
             got=str(len(inputs)),
         )
-    for port, given in zip(call.model.inputs, inputs, strict=True):
-        if given.dtype != torch_dtype(port.dtype):
-            raise InvalidArgumentError(
-                "an input has another dtype than the engine's",
-                tensor=port.name,
-                expected=port.dtype.name,
-                got=str(given.dtype),
-                hint=f"x.to({torch_dtype(port.dtype)})",
-            )
-    return call.run(inputs)
+    port, given, wanted = next(
+        (port, given, wanted)
+        for port, given, wanted in zip(ports, inputs, call.input_dtypes, strict=True)
+        if given.dtype != wanted
+    )
+    return InvalidArgumentError(
+        "an input has another dtype than the engine's",
+        tensor=port.name,
+        expected=port.dtype.name,
+        got=str(given.dtype),
+        hint=f"x.to({wanted})",
+    )
+
+
+def _run(engine: torch.Tensor, inputs: list[torch.Tensor], signature: str) -> list[torch.Tensor]:
+    return run(engine, inputs)
 
 
 def _shapes(engine: torch.Tensor, inputs: list[torch.Tensor], signature: str) -> list[torch.Tensor]:
