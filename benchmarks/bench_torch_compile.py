@@ -45,7 +45,14 @@ def worker(name: str, kind: str, mode: str, threads: int) -> dict[str, Any]:
     model, inputs = made(name, kind)
     calls = [inputs(*sizes) for sizes in (DYNAMIC if mode == "dynamic" else STATIC)]
     options = {"threads": threads, **({} if mode == "times" else QUICK)}
-    function = torch.compile(model, backend=neurenix, dynamic=True if mode == "dynamic" else None, options=options)
+    pictures = calls[0][0].ndim == 4
+    function = torch.compile(
+        model, backend=neurenix, dynamic=True if mode == "dynamic" and not pictures else None, options=options
+    )
+    if mode == "dynamic" and pictures:
+        # Of pictures the batch alone.
+        for given in calls:
+            torch._dynamo.mark_dynamic(given[0], 0)
     with torch.no_grad():
         wanted = [model(*given) for given in calls]
         began = time.perf_counter()
