@@ -24,6 +24,16 @@ from neurenix.errors import (
 )
 from neurenix.shapes import Shape
 
+
+def __getattr__(name: str) -> object:
+    if name == "compile":
+        # PyTorch is imported when something needs it.
+        from neurenix.torch_tensorrt import compile
+
+        return compile
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 # Functions that were registered later run earlier, and may still call engines in other threads.
 atexit.register(_native.end)
 

@@ -16,6 +16,7 @@ REQUIREMENTS = {
     "cv2": "opencv-python>=4.8",
     "dask": "dask[array]>=2024.1",
     "hydra": "hydra-core>=1.3",
+    "lightning": "lightning>=2.4",
     "omegaconf": "omegaconf>=2.3",
     "onnx": "onnx>=1.17",
     "onnxruntime": "onnxruntime>=1.20",
@@ -25,6 +26,7 @@ REQUIREMENTS = {
     "tensorrt_rtx": "tensorrt-rtx-cu13-libs>=1.7",
     "tifffile": "tifffile>=2024.1",
     "torch": "torch>=2.5",
+    "transformers": "transformers>=4.50",
     "zarr": "zarr>=3",
 }
 

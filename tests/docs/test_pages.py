@@ -52,6 +52,8 @@ WANTED = {
     "docs/first-hour.md": ("torch", "onnxscript"),
     "docs/guides/from-pytorch.md": ("torch", "onnxscript"),
     "docs/guides/inference.md": ("zarr",),
+    "docs/guides/torch-compile.md": ("torch", "onnxscript"),
+    "docs/guides/torch-tensorrt.md": ("torch", "onnxscript", "transformers"),
 }
 
 pytest.importorskip("onnx")

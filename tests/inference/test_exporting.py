@@ -113,7 +113,7 @@ def test_what_is_measured_is_a_table(export: Export, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("--config C --output x.ts", "an engine file is no .ts file"),
+        ("--config C --output x.onnx", "an engine file is no .onnx file"),
         *OF_INT8,
         ("--config C --workspace-size -1", "negative size"),
         ("--config C --opt-batch 4", "--dynamic-shapes alone"),
@@ -179,7 +179,7 @@ def test_the_function(tmp_path: Path, capsys: pytest.CaptureFixture[str], rng: n
     ):  # fmt: skip
         with pytest.raises(InvalidArgumentError):
             export_to_tensorrt(module, input_shape=(1, 1, 16, 16), **bad)
-    for bad in ({"output": "m.ts"}, {"workspace_size": -1}, {"dynamic_shapes": True, "input_shape": None}):
+    for bad in ({"output": "m.onnx"}, {"workspace_size": -1}, {"dynamic_shapes": True, "input_shape": None}):
         with pytest.raises(InvalidArgumentError):
             export_to_tensorrt(module, **({"input_shape": (1, 1, 16, 16)} | bad))
     if not probe.has_gpu():

@@ -83,7 +83,7 @@ def _file(path: Path) -> Any:
     if path.is_dir():
         raise files.refuse_folder(path, KINDS)
     if path.suffix == ".pt2":
-        return _program(path)
+        return load_program(path)
     if path.suffix in files.TORCH:
         raise files.refuse_torch(
             path,
@@ -101,8 +101,11 @@ def _file(path: Path) -> Any:
     return str(path)
 
 
-def _program(path: Path) -> Any:
-    """A torch.export program, of which nothing is unpickled but tensors."""
+def load_program(path: Path, extra_files: dict[str, str] | None = None) -> Any:
+    """A torch.export program, of which nothing is unpickled but tensors.
+
+    Raises `FileError` when the file can't be read, `FormatError` when it is none, or holds code.
+    """
     torch = need("torch", "reading a .pt2 file")
     check_file(path, "the model")
     try:
@@ -119,7 +122,7 @@ def _program(path: Path) -> Any:
         )
     try:
         with _weights_only(torch):
-            return torch.export.load(path)
+            return torch.export.load(path, extra_files=extra_files)
     except Exception as error:
         text = str(error).splitlines()
         raise FormatError("this is no torch.export program", got=f"{path}: {text[0] if text else ''}") from error

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 from neurenix import _native, shapes
@@ -19,6 +21,7 @@ from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.options import BUILT_IN, QUANTIZED, Options, computed
 from neurenix.importers import from_onnx
 from neurenix.importers.dispatch import to_network
+from neurenix.importers.files import WITH_ENGINES
 from neurenix.log import LOG
 from neurenix.packages import install
 
@@ -214,15 +217,18 @@ class Backend:
         return ready.run(inputs)
 
     def load(self, path: str | os.PathLike[str], **options: Any) -> OptimizedModel:
-        """Opens a saved engine.
+        """Opens a saved engine; of torch's files (.ts, .pt2), those that are an engine of ours and nothing else.
 
         Precision, `deterministic` and profiles are those of the build, and so are `threads` (as many as there are here
         at most), `hint`, `optimization_level`, `exclude` and `workspace_size` unless `options`, or those of the
         backend, say otherwise. Nothing is timed where the device and the versions of its libraries are those of the
         build; else the engine is planned anew, with one warning that says what differs.
 
-        Raises `FileError` when the file can't be read, `FormatError` when it is damaged, newer, or no engine.
+        Raises `FileError` when the file can't be read, `FormatError` when it is damaged, newer, or no engine,
+        and `UnsupportedError` for a file of torch's with something else in it.
         """
+        if Path(path).suffix in WITH_ENGINES:
+            return self._load_of_torch(path, options)
         given = dict(self._options) | options
         wanted = Options.of(**given)
         wanted.register_plugins()
@@ -233,6 +239,15 @@ class Backend:
         for note in engine.notes:
             LOG.warning("%s", note)
         return OptimizedModel(engine, None, refused, native)
+
+    def _load_of_torch(self, path: str | os.PathLike[str], options: dict[str, Any]) -> OptimizedModel:
+        from neurenix.torch.files import engine_of
+
+        with tempfile.TemporaryDirectory(prefix="neurenix-") as folder:
+            # What is mapped stays when its name is gone.
+            engine = Path(folder) / "engine"
+            engine.write_bytes(engine_of(path))
+            return self.load(engine, **options)
 
     def save(self, model: OptimizedModel, path: str | os.PathLike[str]) -> None:
         """Saves an optimised model to a file."""
@@ -277,7 +292,7 @@ def _build(
             built = _build_network(network, input_shapes, options, wanted)
         except Error:
             raise error from None
-        LOG.info("the model runs at the given shapes alone, because of its dynamic ones: %s", error.message)
+        LOG.info("dimensions of one extent are fixed, because of the model's dynamic ones: %s", error.message)
         return built
 
 
@@ -323,8 +338,8 @@ def _build_network(
     return engine, apply.tell(wanted.precision, Reference(network, batches, profiles, options).losses(engine))
 
 
-def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int, ...]] | None:
-    """The shapes to fix the inputs of an ONNX model to, when just one shape of each is asked for."""
+def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int | str, ...]] | None:
+    """The shapes to fix the inputs of an ONNX model to: the dimensions of which just one extent is asked for."""
     if isinstance(model, Network) or not (
         isinstance(model, (str, os.PathLike, bytes)) or type(model).__name__ == "ModelProto"
     ):
@@ -333,9 +348,18 @@ def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, 
     if isinstance(input_shapes, str) or not names:
         return None
     profiles = shapes.profiles(input_shapes, names)
-    if len(profiles) != 1 or not all(shape.is_fixed for shape in profiles[0].values()):
+    if len(profiles) != 1:
         return None
-    return {name: shape.min for name, shape in profiles[0].items()}
+    own = {t.name: t.shape for t in network.inputs} if network is not None else {}
+    fixed = {name: _fixed_dims(shape, own.get(name)) for name, shape in profiles[0].items()}
+    return fixed if fixed != own else None
+
+
+def _fixed_dims(shape: shapes.Shape, own: Sequence[int | str] | None) -> tuple[int | str, ...]:
+    """The extents of a range that do not vary; the others stay as the model has them."""
+    rest = own if own is not None and len(own) == len(shape.min) else [-1] * len(shape.min)
+    varies = zip(shape.min, shape.max, rest, strict=True)
+    return tuple(low if low == high else other for low, high, other in varies)
 
 
 def _processor_info() -> dict[str, Any]:

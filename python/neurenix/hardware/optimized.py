@@ -243,11 +243,19 @@ class OptimizedModel:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the engine to a file, which appears whole or not at all; `TensorRTBackend.load` opens it.
 
+        With the ending ".ts" it is TorchScript, with ".pt2" a program of `torch.export`: after `import neurenix.torch`,
+        `torch.jit.load` and `torch.export.load` open these.
+
         Raises `InvalidArgumentError` for the ending of a model (.onnx, .pt, ...), and `FileError` when it can't be
         written.
         """
         files.check_engine_name(Path(path))
-        self._engine.save(os.fspath(path))
+        if Path(path).suffix in files.WITH_ENGINES:
+            from neurenix.torch.files import save
+
+            save(self, path)
+        else:
+            self._engine.save(os.fspath(path))
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(_port_text, ports)) for ports in (self.inputs, self.outputs))

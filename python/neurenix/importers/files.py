@@ -13,6 +13,8 @@ ENGINES = (".engine", ".plan", ".trt")
 TORCH = (".pt", ".pth", ".ts", ".jit", ".ckpt", ".bin", ".safetensors")
 #: What TensorFlow's files are called, and how tf2onnx is told of each.
 TENSORFLOW = {".pb": "graphdef", ".h5": "keras", ".keras": "keras", ".tflite": "tflite"}
+#: What torch calls files that may have engines in them.
+WITH_ENGINES = (".ts", ".pt2")
 #: What files of models and weights are called, none of which an engine file should be taken for.
 MODELS = (".onnx", ".pt2", *TORCH, *TENSORFLOW)
 
@@ -51,8 +53,11 @@ def refuse_torch(path: Path, expected: str, script: str, weights: str) -> Unsupp
 
 
 def check_engine_name(path: Path) -> None:
-    """Raises `InvalidArgumentError` where an engine file would bear the ending of a model."""
-    if path.suffix.lower() in MODELS:
+    """Raises `InvalidArgumentError` where an engine file would bear the ending of a model.
+
+    Files of torch's may have engines in them: .ts and .pt2.
+    """
+    if path.suffix.lower() in MODELS and path.suffix not in WITH_ENGINES:
         raise InvalidArgumentError(
             f"an engine file is no {path.suffix} file, and would be taken for one",
             expected="another ending, as in model.engine",

@@ -23,7 +23,7 @@ class InferenceEngine(Windowed):
     """A model with preprocessing, postprocessing, batches and sliding windows. Any thread may call it, at any time.
 
     - `model_path`: an engine file, an .onnx or .pt2 file, or a model as `optimize_model` takes it (an `OptimizedModel`
-      too). TorchScript is refused.
+      too). Of TorchScript (.ts), what is an engine of ours and nothing else; that of others is refused.
     - `input_shape`: as `optimize_model` takes it. A shape `(1, 1, 256, 256)` makes an engine that is fastest at that
       batch and takes batches up to 16 besides. An engine file must fit it.
     - `device`: "auto", "cuda", "cuda:1" or "cpu". Without a GPU that can be used, the processor does the work: a

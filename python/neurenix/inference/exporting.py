@@ -38,7 +38,8 @@ def export_to_tensorrt(
     benchmark_iterations: int = 100,
     **options: Any,
 ) -> OptimizedModel:
-    """Builds a model for a device, and saves it at `output` (an engine file) where that is given.
+    """Builds a model for a device, and saves it at `output` where that is given: an engine file, or torch's .ts or .pt2
+    with the engine in it.
 
     - `model`: as `optimize_model` takes it; `input_shape` too.
     - `precision`: "fp32", "tf32", "bf16", "fp16", "int8", "fp8" or "mixed"; None for fp16, or float32 where the device

@@ -18,7 +18,7 @@ from neurenix.hardware import get_backend, probe
 from neurenix.hardware.backend import Backend
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.options import KEPT
-from neurenix.importers.files import ENGINES
+from neurenix.importers.files import ENGINES, WITH_ENGINES
 from neurenix.inference.layers import Around
 from neurenix.log import LOG
 from neurenix.packages import need
@@ -91,8 +91,8 @@ def open_model(
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         if not path.exists():
-            raise FileError("there is no such file", expected="an .engine, .onnx or .pt2 file", got=str(path))
-        if path.suffix in ENGINES:
+            raise FileError("there is no such file", expected="an .engine, .onnx, .pt2 or .ts file", got=str(path))
+        if path.suffix in ENGINES or _holds_engine(path):
             return _engine_file(path, input_shape, device, half_precision, options, around is not None)
         # Files are refused there, each kind with its way out.
         from neurenix.cli.models import load_model
@@ -115,6 +115,16 @@ def open_model(
             input_shape, error.message,
         )  # fmt: skip
         return built
+
+
+def _holds_engine(path: Path) -> bool:
+    """Whether this is a file of torch's with an engine of ours in it."""
+    if path.suffix not in WITH_ENGINES or not path.is_file():
+        return False
+    need("torch", f"reading a {path.suffix} file")
+    from neurenix.torch.files import has_engine
+
+    return has_engine(path)
 
 
 def _built(

@@ -107,7 +107,8 @@ class OnnxParser(Scoped):
         self.flags = 1 << int(OnnxParserFlag.NATIVE_INSTANCENORM)
 
     def parse(self, model: Any, path: str | os.PathLike[str] | None = None) -> bool:
-        """Reads the bytes of a model; `path` is where it lies, for weights in files beside it."""
+        """Reads the bytes of a model; `path` is where it lies, for weights in files beside it (the working directory
+        without it)."""
         return self._read(bytes(model) if not isinstance(model, bytes) else model, path)
 
     def parse_from_file(self, model: str | os.PathLike[str]) -> bool:
@@ -236,7 +237,8 @@ def _load(model: bytes | Path, path: str | os.PathLike[str] | None) -> tuple[onn
 
     need(*NEED)
     proto, folder = read_model(model)
-    return proto, folder if path is None else Path(path).parent
+    # As TensorRT does: weights beside bytes without a path are looked for in the working directory.
+    return proto, (folder or Path.cwd()) if path is None else Path(path).parent
 
 
 def _located(error: Error, proto: onnx.ModelProto | None) -> ParserError:

@@ -8,11 +8,32 @@ from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import ANY, Same, same
 
 
-def batch_normalization(node: Node) -> Tensor:
-    """BatchNormalization, as inference has it."""
-    node.refuse("training_mode", 0)
+def batch_normalization(node: Node) -> Tensor | list[Tensor]:
+    """BatchNormalization; in training mode, which standardises weights in models, with the batch's own statistics."""
     node.refuse("spatial", 1)
+    if node.attr("training_mode", 0):
+        return _batch_statistics(node)
     return node.add("BatchNormalization", *(node[i] for i in range(5)), epsilon=node.attr("epsilon", 1e-5))
+
+
+def _batch_statistics(node: Node) -> list[Tensor]:
+    x, momentum = node[0], node.attr("momentum", 0.9)
+    wide = "float64" if str(x.dtype) == "float64" else "float32"
+    given, scale, bias, *old = (node.add("Cast", node[i], to=wide) for i in range(5))
+    axes = [axis for axis in range(len(x.shape)) if axis != 1]
+    away = node.add("Sub", given, mean := node.add("ReduceMean", given, axes=axes))
+    variance = node.add("ReduceMean", node.add("Mul", away, away), axes=axes)
+    shifted = node.add("Add", variance, node.like(node.attr("epsilon", 1e-5), given))
+    # Statistics stand in their axis, the others in front of it.
+    aligned = node.integers([-1, *[1] * (len(x.shape) - 2)])
+    scale, bias = (node.add("Reshape", one, aligned) for one in (scale, bias))
+    normal = node.add("Mul", node.add("Div", away, node.add("Sqrt", shifted)), scale)
+    results = [node.add("Cast", node.add("Add", normal, bias), to=x.dtype)]
+    for i, (kept, new) in enumerate(zip(old, (mean, variance), strict=True)):
+        flat = node.add("Reshape", new, node.integers([-1]))
+        parts = [node.add("Mul", one, node.like(share, one)) for one, share in ((kept, momentum), (flat, 1 - momentum))]
+        results.append(node.add("Cast", node.add("Add", *parts), to=node[3 + i].dtype))
+    return results[: len(node.outputs)]
 
 
 def dropout(node: Node) -> list[Tensor]:

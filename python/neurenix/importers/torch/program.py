@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import onnx
 import torch
 
 from neurenix._native import Network
@@ -43,6 +44,11 @@ def export_program(program: torch.export.ExportedProgram, refittable: bool) -> N
     except Exception as error:
         LOG.debug("torch's exporter failed", exc_info=error)
         raise UnsupportedError(f"torch can't write the program as ONNX: {first_line(error)}") from None
+    return imported(program, model)
+
+
+def imported(program: torch.export.ExportedProgram, model: onnx.ModelProto) -> Network:
+    """The network of what torch's exporter wrote for a program, with the program's dimensions."""
     dimensions = _dimensions(program)
     for port in input_ports(model):
         for dim in port.type.tensor_type.shape.dim:

@@ -1,0 +1,78 @@
+"""Calls of an engine on torch's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from neurenix.hardware.optimized import OptimizedModel
+
+#: The shapes of results are kept for so many shapes of inputs.
+_KEPT_SHAPES = 256
+
+
+class EngineCall:
+    """Runs an engine on tensors in the order of its inputs; what comes out is new, dense, and on the device."""
+
+    def __init__(self, model: OptimizedModel, device: torch.device) -> None:
+        self.model = model
+        self.engine = model._engine
+        self.input_dtypes = [torch_dtype(port.dtype) for port in model.inputs]
+        self.dtypes = [torch_dtype(port.dtype) for port in model.outputs]
+        self._device = device
+        self._names = tuple(port.name for port in model.inputs)
+        self._direct = device.type == "cpu" and not self.engine.staged
+        self._shapes: dict[tuple[torch.Size, ...], list[tuple[int, ...]]] = {}
+
+    def run(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The results. Raises errors of ours for what the engine refuses."""
+        dense = [one if one.is_contiguous() and not one.is_neg() else _dense(one) for one in given]
+        return self._run_direct(dense) if self._direct else self._run_by_name(dense)
+
+    def _run_direct(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
+        shapes = tuple([tensor.shape for tensor in given])
+        wanted = self._shapes.get(shapes)
+        if wanted is None:
+            wanted = [tuple(shape) for _, shape in self.engine.specs([list(shape) for shape in shapes])]
+            if len(self._shapes) >= _KEPT_SHAPES:
+                self._shapes.clear()
+            self._shapes[shapes] = wanted
+        made = [torch.empty(shape, dtype=dtype) for shape, dtype in zip(wanted, self.dtypes, strict=True)]
+        self.engine.run_at(
+            [(tensor.data_ptr(), None) for tensor in given],
+            shapes,
+            [(tensor.data_ptr(), None) for tensor in made],
+            None,
+        )
+        return made
+
+    def _run_by_name(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
+        named = zip(self._names, given, strict=True)
+        # The first one says where the results are wanted.
+        inputs = dict(sorted(named, key=lambda one: one[1].device != self._device))
+        results = self.model.run(inputs).values()
+        return [_tensor(result, self._device) for result in results]
+
+
+def torch_dtype(dtype: object) -> torch.dtype:
+    """torch's dtype of the name of one of numpy's or of ml_dtypes."""
+    found = getattr(torch, np.dtype(dtype).name)  # type: ignore[call-overload]
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_neg().contiguous()
+
+
+def _tensor(result: object, device: torch.device) -> torch.Tensor:
+    tensor = result if isinstance(result, torch.Tensor) else torch.from_numpy(result)
+    return tensor if tensor.device == device else tensor.to(device)
+
+
+def laid_out(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """The same elements with the dimensions in this order in memory."""
+    back = sorted(range(len(order)), key=list(order).__getitem__)
+    return tensor.permute(tuple(order)).contiguous().permute(back)

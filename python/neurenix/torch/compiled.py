@@ -1,0 +1,110 @@
+"""Modules with engines in them, as files of torch's: TorchScript and programs of `torch.export`."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from neurenix.errors import UnsupportedError
+from neurenix.importers.torch.silence import first_line
+from neurenix.torch import stats
+from neurenix.torch.engine_module import EngineModule
+
+
+class CompiledModule(torch.nn.Module):
+    """A module whose parts run in engines; `report` says which, and what runs in torch.
+
+    `torch.jit.save` writes it as TorchScript, traced on the inputs that it was compiled for. `torch.export.export`
+    takes it as any module.
+    """
+
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        axes: Any,
+        report: stats.GraphReport,
+    ) -> None:
+        super().__init__()
+        self.graph_module = graph
+        self._examples = (tuple(args), dict(kwargs))
+        #: The dynamic dimensions of the inputs by their names, as torch.export takes them.
+        self.axes = axes
+        self.report = report
+        self.eval()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module gives."""
+        with torch.no_grad():
+            return self.graph_module(*args, **kwargs)
+
+    @property
+    def engines(self) -> list[EngineModule]:
+        """The parts that run in engines."""
+        return [part for part in self.graph_module.children() if isinstance(part, EngineModule)]
+
+    def exported(
+        self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, axes: Any = None
+    ) -> torch.export.ExportedProgram:
+        """The module as a program, for the inputs that it was compiled for, or others.
+
+        Raises `UnsupportedError` where torch can't export it.
+        """
+        given, named = self._examples if args is None and kwargs is None else (tuple(args or ()), dict(kwargs or {}))
+        try:
+            with torch.no_grad():
+                return torch.export.export(
+                    self.graph_module, given, named, dynamic_shapes=axes or self.axes, strict=False
+                )
+        except Exception as error:
+            raise UnsupportedError(f"torch can't export the compiled module: {first_line(error)}") from error
+
+    def script(self) -> torch.jit.ScriptModule:
+        """The module as TorchScript, which calls `torch.ops.neurenix.run`; one warning where torch gives that up."""
+        return self._scripted(tell=True)
+
+    def _scripted(self, tell: bool = False) -> torch.jit.ScriptModule:
+        args, kwargs = self._examples
+        if kwargs:
+            raise UnsupportedError(
+                "TorchScript is traced with arguments by position",
+                got=", ".join(kwargs),
+                hint="compile with arg_inputs",
+            )
+        with _told_once(tell):
+            trace: Any = torch.jit.trace
+            traced: torch.jit.ScriptModule = trace(self, args, check_trace=False, strict=False)
+        return traced
+
+    def save(self, path: Any, _extra_files: Any = None) -> None:
+        """Writes it as TorchScript; `torch.jit.save`, which warns by itself, calls this."""
+        script: Any = self._scripted()
+        script.save(path, _extra_files=_extra_files or {})
+
+    def save_to_buffer(self, _extra_files: Any = None) -> bytes:
+        """TorchScript as bytes; `torch.jit.save` calls this."""
+        script: Any = self._scripted()
+        return bytes(script.save_to_buffer(_extra_files=_extra_files or {}))
+
+
+@contextlib.contextmanager
+def _told_once(tell: bool) -> Iterator[None]:
+    """Makes one warning of all that torch says where it gives TorchScript up, or none."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    deprecated = [one for one in found if issubclass(one.category, (FutureWarning, DeprecationWarning))]
+    for one in found:
+        if one not in deprecated:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if deprecated and tell:
+        text = (
+            "TorchScript is deprecated in this version of torch: torch_tensorrt.save writes .pt2 files of torch.export"
+        )
+        warnings.warn(text, FutureWarning, stacklevel=5)

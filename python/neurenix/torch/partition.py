@@ -1,0 +1,228 @@
+"""A part of a graph that an engine runs, or torch where that can't be."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from neurenix.errors import DTypeError, Error, ShapeError, UnsupportedError
+from neurenix.importers.torch.silence import first_line
+from neurenix.log import LOG
+from neurenix.torch import conversion, stats
+from neurenix.torch.runner import Runner
+from neurenix.torch.settings import Settings
+from neurenix.torch.weights import Weights
+
+_is_profiled: Callable[[], bool] = torch._C._autograd._profiler_enabled
+
+#: A constant that changed before each of so many calls in a row is no constant.
+_PATIENCE = 8
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Where a partition's arguments come from, in the order of its graph."""
+
+    #: By the place among the partition's arguments: the place of a constant among those of the graph.
+    constant: dict[int, int]
+    #: Tensors that belong to the graph itself.
+    fixed: dict[int, torch.Tensor]
+    #: How many arguments there are.
+    count: int
+
+    def all(self, every: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        """The partition's arguments, from those of the graph and those that the partition is called with."""
+        rest = iter(given)
+        return [
+            every[self.constant[place]]
+            if place in self.constant
+            else self.fixed[place]
+            if place in self.fixed
+            else next(rest)
+            for place in range(self.count)
+        ]
+
+
+class Partition(torch.nn.Module):
+    """Runs a part of a graph: its engine is built at the first call, whose arguments say the shapes to optimise for.
+
+    Where the build fails, or a call does, torch runs the part, with one warning; `report` says why.
+    """
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        arguments: Arguments,
+        weights: Weights,
+        settings: Settings,
+        device: torch.device,
+        report: stats.PartitionReport,
+    ) -> None:
+        super().__init__()
+        # Not as a submodule: nothing of this is a part of the user's model.
+        self._graph = (module,)
+        self._arguments = arguments
+        self._weights = weights
+        self._epoch = -1
+        self._constant = frozenset(arguments.constant) | frozenset(arguments.fixed)
+        self._settings = settings
+        self._device = device
+        self._report = report
+        self._lock = threading.Lock()
+        self._runner: Runner | None = None
+        self._in_torch = False
+        self._building = False
+        self._warned = False
+        self._changes: dict[int, int] = {}
+        self._several = isinstance(conversion.Part(module, self._constant).output, tuple)
+
+    def forward(self, every: Sequence[Any], *given: Any) -> Any:
+        """What the part gives: for all arguments of the graph, and those of its own that are no constants."""
+        if _is_profiled():
+            # Ranges of torch.profiler, and of NVTX under torch.autograd.profiler.emit_nvtx().
+            with torch.profiler.record_function(f"neurenix: {self._report.name}"):
+                return self._timed(every, given)
+        return self._timed(every, given)
+
+    def _timed(self, every: Sequence[Any], given: Sequence[Any]) -> Any:
+        began = time.perf_counter_ns()
+        runner = self._runner
+        if runner is None or self._epoch != self._weights.epoch:
+            runner = self._prepared(every, given)
+        results = self._in_engine(runner, every, given) if runner is not None else self._by_torch(every, given)
+        report = self._report
+        report.calls += 1
+        report.nanoseconds += time.perf_counter_ns() - began
+        return results
+
+    def _in_engine(self, runner: Runner, every: Sequence[Any], given: Sequence[Any]) -> Any:
+        try:
+            results = runner.run(every, given)
+        except Error as error:
+            if self._device.type == "cuda" and not isinstance(error, (ShapeError, DTypeError, UnsupportedError)):
+                # It may be of a call before this one, whose results are out already.
+                raise
+            self._fall_back(error, "a call of it failed")
+            return self._by_torch(every, given)
+        return tuple(results) if self._several else results[0]
+
+    def _by_torch(self, every: Sequence[Any], given: Sequence[Any]) -> Any:
+        return self._graph[0](*self._arguments.all(every, given))
+
+    def _prepared(self, every: Sequence[Any], given: Sequence[Any]) -> Runner | None:
+        """A runner for the constants as they are now; None where torch runs this call."""
+        if self._in_torch:
+            return None
+        args = self._arguments.all(every, given)
+        if self._settings.background and self._runner is None:
+            self._build_beside(args)
+            return None
+        with self._lock:
+            epoch = self._weights.epoch
+            if self._runner is None and not self._in_torch:
+                self._build_apart(args)
+            elif self._runner is not None and self._epoch != epoch:
+                self._renew(self._runner, args)
+            self._epoch = epoch
+            return self._runner
+
+    def _build_apart(self, args: Sequence[Any]) -> None:
+        """Builds in a thread without the modes that torch's tracers have on this one; raises what goes wrong."""
+        failed: list[BaseException] = []
+        cancelled = threading.Event()
+        turn = conversion.Turn.of_this_thread(lambda: not cancelled.is_set())
+
+        def work() -> None:
+            try:
+                self._build(args, turn)
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=work, name="neurenix-build", daemon=True)
+        thread.start()
+        try:
+            thread.join()
+        except BaseException:
+            # Ctrl-C: the build ends at its next step.
+            cancelled.set()
+            raise
+        if failed:
+            raise failed[0]
+
+    def _build_beside(self, args: Sequence[Any]) -> None:
+        with self._lock:
+            if self._building:
+                return
+            self._building = True
+        # What the caller writes into its arrays meanwhile must not show.
+        kept = [
+            arg.detach().clone() if isinstance(arg, torch.Tensor) and place not in self._constant else arg
+            for place, arg in enumerate(args)
+        ]
+        threading.Thread(target=self._build_caught, args=(kept,), name="neurenix-build", daemon=True).start()
+
+    def _build_caught(self, args: Sequence[Any]) -> None:
+        try:
+            self._build(args, conversion.Turn(lambda: True, False))
+        except Exception as error:
+            self._report.runs, self._report.reason = "torch", first_line(error)
+            self._fall_back(error, "it can't be built")
+
+    def _build(self, args: Sequence[Any], turn: conversion.Turn) -> None:
+        """Builds the engine; where it can't, torch runs the part from now on, or the reason is raised."""
+        began = time.perf_counter()
+        # Tensors of inference mode say nothing of what is written into them.
+        self._constant = frozenset(place for place in self._constant if not args[place].is_inference())
+        part = conversion.Part(self._graph[0], self._constant)
+        try:
+            built = conversion.build(part, args, self._settings, self._device, turn)
+            runner = Runner(built, self._arguments, args, self._device)
+        except Exception as error:
+            if not turn.goes_on():
+                return
+            self._in_torch = True
+            if self._settings.pass_through_build_failures or self._settings.require_full_compilation:
+                raise
+            self._report.runs, self._report.reason = "torch", first_line(error)
+            self._fall_back(error, "it can't be built")
+            return
+        self._report.build_seconds += time.perf_counter() - began
+        self._report.runs = "engine"
+        self._report.from_cache = built.cached
+        stats.count("engines_from_cache" if built.cached else "engines_built")
+        self._runner = runner
+
+    def _renew(self, runner: Runner, args: Sequence[Any]) -> None:
+        """Brings the engine's constants up to date."""
+        changed = runner.changed(args)
+        if not changed:
+            return
+        in_a_row = self._changes if runner.calls <= 1 else {}
+        self._changes = {place: in_a_row.get(place, 0) + 1 for place in changed}
+        inconstant = frozenset(place for place, times in self._changes.items() if times >= _PATIENCE)
+        if inconstant:
+            LOG.info("%s: weights that change before each call become inputs", self._report.name)
+            self._constant -= inconstant
+        if inconstant or not runner.can_refit(changed):
+            stats.count("rebuilds")
+            self._runner = None
+            self._build_apart(args)
+            return
+        self._runner = runner.refitted(args, changed)
+        self._report.refits += 1
+        stats.count("refits")
+
+    def _fall_back(self, error: Exception, what: str) -> None:
+        stats.count("fallbacks")
+        LOG.debug("%s falls back to torch", self._report.name, exc_info=error)
+        if self._warned:
+            return
+        self._warned = True
+        text = "%s (%d operations) runs in torch: %s: %s"
+        LOG.warning(text, self._report.name, self._report.operations, what, first_line(error))

@@ -1,0 +1,97 @@
+"""Calls of an engine on the arguments of a partition."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neurenix.errors import UnsupportedError
+from neurenix.hardware.optimized import OptimizedModel
+from neurenix.torch.calls import EngineCall, laid_out
+from neurenix.torch.conversion import Built
+from neurenix.torch.weights import picker, stamps
+
+if TYPE_CHECKING:
+    from neurenix.torch.partition import Arguments
+
+
+class Runner:
+    """An engine with the constants that it was made with."""
+
+    def __init__(self, built: Built, arguments: Arguments, args: Sequence[Any], device: torch.device) -> None:
+        self._built = built
+        self._device = device
+        self._use(built.model)
+        check_dtypes(self._call, built)
+        self._sources = _sources(built.inputs, arguments)
+        self._weights = picker([place for place, _ in built.weights])
+        self._remember(args)
+
+    def _use(self, model: OptimizedModel) -> None:
+        self._model = model
+        self._call = EngineCall(model, self._device)
+
+    def _remember(self, args: Sequence[Any]) -> None:
+        self.calls = 0
+        self._stamps = stamps(self._weights(args))
+        # Their memory is not given to others as long as its address says who they are.
+        self._held = [weight.detach() for weight in self._weights(args)]
+
+    def changed(self, args: Sequence[Any]) -> list[int]:
+        """The places of the constants that are not those that the engine has."""
+        now = stamps(self._weights(args))
+        return [
+            place for (place, _), new, old in zip(self._built.weights, now, self._stamps, strict=True) if new != old
+        ]
+
+    def can_refit(self, places: Sequence[int]) -> bool:
+        """Whether the engine can take new elements for these constants."""
+        names = {name for name, _, _ in self._call.engine.weights}
+        return all(name in names for place, name in self._built.weights if place in set(places))
+
+    def refitted(self, args: Sequence[Any], places: Sequence[int]) -> Runner:
+        """A runner with these constants as they are in the arguments; this one stays as it is."""
+        wanted = set(places)
+        model = copy.copy(self._model)
+        model.update_weights({name: args[place] for place, name in self._built.weights if place in wanted})
+        made = copy.copy(self)
+        made._use(model)
+        made._remember(args)
+        return made
+
+    def run(self, every: Sequence[Any], args: Sequence[Any]) -> list[torch.Tensor]:
+        """The results, laid out as torch would have laid them out, from the graph's arguments and the partition's own.
+
+        Raises errors of ours for what the engine refuses.
+        """
+        self.calls += 1
+        given = [as_tensor(args[place] if own else every[place]) for own, place in self._sources]
+        results = self._call.run(given)
+        for place, order in enumerate(self._built.orders):
+            if order is not None:
+                results[place] = laid_out(results[place], order)
+        return results
+
+
+def as_tensor(arg: Any) -> torch.Tensor:
+    """An input of an engine: a tensor, or a size as the extent of an empty one."""
+    return arg if isinstance(arg, torch.Tensor) else torch.empty((arg, 0))
+
+
+def _sources(inputs: Sequence[int], arguments: Arguments) -> list[tuple[bool, int]]:
+    """For each input of an engine, whether it is an argument of the partition's own, and its place among these."""
+    own = [p for p in range(arguments.count) if p not in arguments.constant and p not in arguments.fixed]
+    places = {place: index for index, place in enumerate(own)}
+    return [(place in places, places[place] if place in places else arguments.constant[place]) for place in inputs]
+
+
+def check_dtypes(call: EngineCall, built: Built) -> None:
+    """Raises `UnsupportedError` unless an engine gives what torch would."""
+    for port, found, wanted in zip(call.model.outputs, call.dtypes, built.dtypes, strict=True):
+        if found != wanted:
+            raise UnsupportedError(
+                "an output has another dtype than torch's", tensor=port.name, expected=str(wanted), got=str(found)
+            )

@@ -1,0 +1,92 @@
+"""`torch.compile(model, backend="neurenix")`: each case in a process of its own, against torch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from tests.torch_compile import cases
+from tests.torch_compile.processes import run
+
+ROOT = Path(__file__).parents[2]
+CASES: list[tuple[Any, tuple[Any, ...]]] = [
+    (cases.static, ()),
+    (cases.one_engine_for_a_range, ()),
+    (cases.dynamic_from_the_start, ()),
+    (cases.transformer, (False,)),
+    (cases.transformer, (True,)),
+    (cases.transformer_with_masks, ()),
+    (cases.graph_breaks, ()),
+    (cases.unsupported_operator, ()),
+    (cases.complex_numbers, ()),
+    (cases.buffer_mutation, ()),
+    (cases.input_mutation, ()),
+    (cases.aliasing, ()),
+    (cases.writes_into_views, ()),
+    (cases.autocast, ()),
+    (cases.gradient_modes, ()),
+    (cases.results_without_gradients, ()),
+    (cases.training, ()),
+    (cases.live_parameters, ()),
+    (cases.lora, ()),
+    (cases.weights_that_always_change, ()),
+    (cases.tied_weights, ()),
+    (cases.weights_of_inference_mode, ()),
+    (cases.frozen, ()),
+    (cases.sizes_that_depend_on_data, ()),
+    (cases.numbers_among_the_arguments, ()),
+    (cases.sizes_as_values, ()),
+    (cases.memory_layouts, ()),
+    (cases.empty_and_single_batches, ()),
+    (cases.dtypes, ()),
+    (cases.dropout_in_train_mode, ()),
+    (cases.recurrent, ()),
+    (cases.wrong_index, ()),
+    (cases.beside_the_build, ()),
+    (cases.threads, ()),
+    (cases.profiled, ()),
+    (cases.many_shapes_and_recompiles, ()),
+]
+
+
+@pytest.mark.parametrize(("case", "args"), CASES, ids=[f"{case.__name__}{args or ''}" for case, args in CASES])
+def test_case(case: Any, args: tuple[Any, ...]) -> None:
+    run(case, *args)
+
+
+def test_a_build_that_fails_is_told_once() -> None:
+    written = run(cases.forced_failure)
+    assert written.count("runs in torch: it can't be built") == 1
+
+
+def test_a_dry_run_writes_its_table(tmp_path: Path) -> None:
+    run(cases.dry_run, str(tmp_path / "table.txt"))
+
+
+def test_engines_are_found_by_other_processes(tmp_path: Path) -> None:
+    folder = str(tmp_path / "engines")
+    run(cases.another_process, folder, "engines_built")
+    run(cases.another_process, folder, "engines_from_cache")
+    run(cases.cache_of_other_weights, folder)
+
+
+def test_the_entry_point_names_the_backend() -> None:
+    """torch loads what pyproject.toml names in this group; an installed package says the same."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found = re.search(r'\[project\.entry-points\.torch_dynamo_backends\]\nneurenix = "(.+)"', text)
+    assert found is not None
+    declared = found.group(1)
+    entry = importlib.metadata.EntryPoint("neurenix", declared, "torch_dynamo_backends")
+    from neurenix.torch.dynamo import neurenix
+
+    assert entry.load() is neurenix
+    for one in importlib.metadata.entry_points(group="torch_dynamo_backends"):
+        if one.name == "neurenix":
+            assert one.value == declared

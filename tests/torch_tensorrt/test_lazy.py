@@ -1,0 +1,122 @@
+"""`trt_compile`: engines that the first call builds and the next process finds, in the shape of MONAI's function."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+import torch
+
+import neurenix as nx
+from neurenix.torch import counters, trt_compile
+from tests.torch_tensorrt.models import QUICK, Nested, net, pictures
+
+EXACT: dict[str, Any] = {"precision": "fp32", "build_args": QUICK}
+
+
+def same(found: Any, wanted: Any) -> None:
+    torch.testing.assert_close(found, wanted.detach(), rtol=1e-5, atol=1e-5)
+
+
+def built() -> int:
+    return counters().get("engines_built", 0)
+
+
+def test_the_first_call_builds_and_the_next_module_finds(tmp_path: Path) -> None:
+    wanted, x = net()(y := pictures()), y
+    before = built()
+    first = trt_compile(net(), tmp_path / "model", EXACT)
+    assert built() == before and list(tmp_path.iterdir()) == []
+    for _ in range(2):
+        same(first(x), wanted)
+    assert built() == before + 1 and [one.name for one in tmp_path.iterdir()] == ["model.pt2"]
+    same(trt_compile(net(), tmp_path / "model", EXACT)(x), wanted)
+    assert built() == before + 1
+
+
+def test_other_weights_arguments_and_older_files_are_built_anew(tmp_path: Path) -> None:
+    x = pictures()
+    trt_compile(net(), tmp_path / "m", EXACT)(x)
+    before = built()
+    other = net(seed=1)
+    same(trt_compile(net(seed=1), tmp_path / "m", EXACT)(x), other(x))
+    assert built() == before + 1
+    trt_compile(net(seed=1), tmp_path / "m", EXACT)(pictures(3))
+    assert built() == before + 2
+    later = (tmp_path / "m.pt2").stat().st_mtime + 10
+    trt_compile(net(seed=1), tmp_path / "m", {**EXACT, "timestamp": later})(pictures(3))
+    assert built() == before + 3
+    (tmp_path / "m.pt2").write_bytes(b"damaged")
+    same(trt_compile(net(seed=1), tmp_path / "m", EXACT)(x), other(x))
+    assert built() == before + 4
+
+
+def test_ranges_of_batches(tmp_path: Path) -> None:
+    model = net()
+    profiles = [{"x": [[1, 3, 16, 16], [2, 3, 16, 16], [4, 3, 16, 16]]}]
+    for name, more in (("batch", {"dynamic_batchsize": [1, 2, 4]}), ("profile", {"input_profiles": profiles})):
+        made = trt_compile(net(), tmp_path / name, {**EXACT, **more})
+        before = built()
+        for batch in (2, 1, 4):
+            same(made(x := pictures(batch)), model(x))
+        assert built() == before + 1
+
+
+def test_submodules_names_of_outputs_and_arguments_by_name(tmp_path: Path) -> None:
+    model, x = net(), pictures()
+    made = trt_compile(net(), tmp_path / "m", EXACT, submodule=["conv", "out"])
+    same(made(x), model(x))
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["m.conv.pt2", "m.out.pt2"]
+    named = trt_compile(net(), tmp_path / "n", {**EXACT, "output_names": ["logits"]})
+    same(named(x=x)["logits"], model(x))
+    torch.manual_seed(0)
+    nested, given = Nested().eval(), {"scale": torch.randn(10), "rest": [torch.randn(10)]}
+    wanted = nested(y := torch.randn(2, 8), **given)
+    for _ in range(2):
+        found = trt_compile(nested, tmp_path / "nested", EXACT)(y, **given)
+        same(found["scaled"], wanted["scaled"])
+        same(found["sums"][0], wanted["sums"][0])
+
+
+def test_what_an_engine_refuses_runs_in_torch_when_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = net()
+    strict = trt_compile(net(), tmp_path / "m", EXACT)
+    strict(pictures(2))
+    with pytest.raises(nx.ShapeError):
+        strict(pictures(3))
+    loose = trt_compile(net(), tmp_path / "n", {**EXACT, "fallback": True})
+    before = counters().get("fallbacks", 0)
+    with caplog.at_level(logging.WARNING, "neurenix"):
+        for batch in (2, 3, 5, 2):
+            same(loose(x := pictures(batch)), model(x))
+    told = [one for one in caplog.records if one.name.startswith("neurenix")]
+    assert len(told) == 1 and "Net runs in torch" in told[0].getMessage()
+    assert counters()["fallbacks"] == before + 2
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(nx.InvalidArgumentError, match=r"(?s)no argument 'precison'.*precision"):
+        trt_compile(net(), tmp_path / "m", {"precison": "fp16"})
+    with pytest.raises(nx.InvalidArgumentError, match=r"(?s)no submodule 'cnv'.*conv"):
+        trt_compile(net(), tmp_path / "m", submodule="cnv")
+    with pytest.raises(nx.InvalidArgumentError, match="precision"):
+        trt_compile(net(), tmp_path / "m", {"precision": "fp12"})
+    with pytest.raises(nx.InvalidArgumentError, match="three numbers"):
+        trt_compile(net(), tmp_path / "m", {**EXACT, "dynamic_batchsize": [1, 2]})(pictures())
+    with pytest.raises(nx.FileError):
+        trt_compile(net(), tmp_path / "missing" / "m", EXACT)(pictures())
+
+
+def test_a_network_of_monai(tmp_path: Path) -> None:
+    nets = pytest.importorskip("monai.networks.nets")
+    torch.manual_seed(0)
+    model = nets.BasicUNet(spatial_dims=2, in_channels=1, out_channels=2, features=(8, 8, 8, 8, 8, 8)).eval()
+    x = torch.randn(1, 1, 32, 32)
+    wanted = model(x)
+    torch.testing.assert_close(trt_compile(model, tmp_path / "unet", EXACT)(x), wanted.detach(), rtol=1e-4, atol=1e-4)

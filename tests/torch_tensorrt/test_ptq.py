@@ -1,0 +1,112 @@
+"""Calibrators: what engines are told of batches, and what becomes of them where int8 can't be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+import torch
+
+import neurenix as nx
+import neurenix.torch_tensorrt as torch_tensorrt
+from neurenix.hardware import options
+from neurenix.torch import conversion
+from neurenix.torch_tensorrt import Input, ptq
+from tests.torch_tensorrt.models import QUICK, net, pictures
+
+FIXED = {"inputs": [Input(shape=[2, 3, 16, 16])], "enabled_precisions": {torch.int8, torch.float16}}
+
+
+def has_int8() -> bool:
+    return "int8" not in options.PRECISIONS_LATER
+
+
+def test_batches_reach_each_engine_as_its_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a module of two engines the second one gets what torch computes in front of it, batch by batch."""
+    seen: list[list[torch.Tensor]] = []
+    build = conversion._built
+
+    def built(part: Any, module: Any, args: Any, order: Any, backend: Any, wanted: Any, turn: Any) -> Any:
+        given = dict(wanted)
+        calibrator = given.pop("calibration")
+        assert calibrator.get_algorithm() is ptq.CalibrationAlgo.MINMAX_CALIBRATION
+        names = [f"x{place}" for place in order]
+        batches = iter(lambda: calibrator.get_batch(names), None)
+        # What an engine gets, its part in torch turns into the same results.
+        seen.append([module(*batch)[0] for batch in batches])
+        calibrator.write_calibration_cache(b"cache")
+        return build(part, module, args, order, backend, {**given, "precision": "fp32"}, turn)
+
+    monkeypatch.setattr(conversion, "_built", built)
+    monkeypatch.setattr(options, "PRECISIONS_LATER", {})
+    monkeypatch.setattr(options, "LATER", {})
+    monkeypatch.setitem(options._CHECKS, "calibration", ("batches", lambda value: value))
+    monkeypatch.setitem(options._CHECKS, "precision", ("int8", str))
+    model = net(cut=True)
+    data = [(pictures(), torch.zeros(2)) for _ in range(3)]
+
+    def loader() -> Iterator[Any]:
+        yield from data
+
+    calibrator = ptq.DataLoaderCalibrator(loader(), algo_type=ptq.CalibrationAlgo.MINMAX_CALIBRATION)
+    made = torch_tensorrt.compile(model, calibrator=calibrator, **FIXED, **QUICK)
+    assert len(made.engines) == 2 and [len(one) for one in seen] == [3, 3]
+    for (x, _), found in zip(data, seen[1], strict=True):
+        torch.testing.assert_close(found, model(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_int8_by_calibration_or_a_refusal_by_name(tmp_path: Path) -> None:
+    model = net()
+    data = [pictures() for _ in range(4)]
+    calibrator = ptq.DataLoaderCalibrator(data, cache_file=tmp_path / "calibration.cache")
+    if not has_int8():
+        with pytest.raises(nx.UnsupportedError, match="int8"):
+            torch_tensorrt.compile(model, calibrator=calibrator, **FIXED, **QUICK)
+        with pytest.raises(nx.UnsupportedError, match="int8"):
+            torch_tensorrt.compile(model, **FIXED, **QUICK)
+        return
+    made = torch_tensorrt.compile(model, calibrator=calibrator, **FIXED, **QUICK)
+    wanted = model(data[0]).detach()
+    error = ((made(data[0]) - wanted).norm() / wanted.norm()).item()
+    assert 1e-5 < error < 0.1
+    again = torch_tensorrt.compile(
+        model, calibrator=ptq.CacheCalibrator(tmp_path / "calibration.cache"), **FIXED, **QUICK
+    )
+    torch.testing.assert_close(again(data[0]), made(data[0]))
+
+
+def test_torch_compile_takes_no_batches() -> None:
+    given = {"calibrator": ptq.DataLoaderCalibrator([])}
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="calibrat"):
+        torch.compile(net(), backend="neurenix", options=given)(pictures())
+
+
+def test_caches_stand_in_files_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.cache"
+    writer = ptq.DataLoaderCalibrator([], cache_file=path)
+    assert writer.read_cache(0) is None
+    writer.write_cache(0, b"first")
+    writer.write_cache(1, b"second")
+    assert writer.read_cache(0) is None, "use_cache is False"
+    for reader in (ptq.DataLoaderCalibrator([], cache_file=path, use_cache=True), ptq.CacheCalibrator(path)):
+        assert (reader.read_cache(0), reader.read_cache(1)) == (b"first", b"second")
+    assert path.read_bytes() == b"first"
+    with pytest.raises(nx.FileError, match="can't be read"):
+        ptq.CacheCalibrator(tmp_path / "missing").read_cache(0)
+    with pytest.raises(nx.FileError, match="can't be written"):
+        ptq.DataLoaderCalibrator([], cache_file=tmp_path / "missing" / "cache").write_cache(0, b"")
+
+
+@pytest.mark.parametrize("given", [3, "folder", None])
+def test_what_gives_no_batches(given: Any) -> None:
+    with pytest.raises(nx.InvalidArgumentError, match="no batches"):
+        ptq.DataLoaderCalibrator(given)
+    with pytest.raises(nx.InvalidArgumentError, match="no algo_type"):
+        ptq.DataLoaderCalibrator([], algo_type="entropy")  # type: ignore[arg-type]
