@@ -42,7 +42,7 @@ def as_dtype(value: Any, dtype: np.dtype[Any], name: str) -> Any:
     if given == dtype.name:
         return value
     both_float = given in FLOATS and dtype.name in FLOATS
-    if not both_float and not (_is_integer(given) and _is_integer(dtype.name) and np.can_cast(given, dtype, "safe")):
+    if not both_float and not (_is_integer(given) and _is_integer(dtype.name) and np.can_cast(_numpy(given), dtype, "safe")):
         raise DTypeError(
             "the array has the wrong dtype",
             tensor=name,
@@ -59,7 +59,11 @@ def as_dtype(value: Any, dtype: np.dtype[Any], name: str) -> Any:
 
 
 def _is_integer(name: str) -> bool:
-    return name != "bool" and np.dtype(getattr(ml_dtypes, name, name)).kind in "iu"
+    return name.startswith(("int", "uint"))
+
+
+def _numpy(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def concatenate(parts: Sequence[Any]) -> Any:
