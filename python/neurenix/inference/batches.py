@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from neurenix.errors import Error, InvalidArgumentError
-from neurenix.inference.arrays_of import concatenate, dtype_name, is_array, is_on_gpu
+from neurenix.inference.arrays_of import concatenate, dtype_name, is_array, is_count, is_on_gpu
 from neurenix.inference.flight import in_order
 from neurenix.inference.rows import Arrays, Rows
 
@@ -84,7 +83,7 @@ def run_all(
 
 def check_batch_size(batch_size: Any) -> int:
     """The number of rows, of any kind of integer; raises `InvalidArgumentError` for what is none."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, numbers.Integral) or batch_size < 1:
+    if not is_count(batch_size):
         raise InvalidArgumentError("batch_size is a number of rows", expected="1, 2, ...", got=repr(batch_size))
     return int(batch_size)
 

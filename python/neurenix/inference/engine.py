@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.optimized import OptimizedModel, Port, Report
 from neurenix.inference import batches
+from neurenix.inference.arrays_of import is_count
 from neurenix.inference.journal import identity
 from neurenix.inference.layers import Around
 from neurenix.inference.opening import Device, metadata_of, open_model
@@ -58,7 +58,7 @@ class InferenceEngine(Windowed):
         postprocess: Callable[..., Any] | Mapping[str, Any] | str | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(warmup, bool) or not isinstance(warmup, numbers.Integral) or warmup < 0:
+        if not is_count(warmup, 0):
             raise InvalidArgumentError("warmup is a number of calls", expected="0, 1, ...", got=repr(warmup))
         around = Around.of(preprocess, postprocess)
         preprocess = None if isinstance(preprocess, Mapping) else preprocess

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numbers
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from numbers import Real
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, NamedTuple
@@ -268,10 +268,10 @@ class _Run:
 
 def _check_numbers(settings: Settings) -> None:
     """Raises `InvalidArgumentError` for a value to fill up with or a limit that is no number."""
-    if isinstance(settings.cval, bool) or not isinstance(settings.cval, numbers.Real):
+    if isinstance(settings.cval, bool) or not isinstance(settings.cval, Real):
         raise InvalidArgumentError("cval is the number that images are filled up with", got=repr(settings.cval))
     most = settings.max_memory
-    if most is not None and (isinstance(most, bool) or not isinstance(most, numbers.Real) or not most >= 0):
+    if most is not None and (isinstance(most, bool) or not isinstance(most, Real) or not float(most) >= 0):
         raise InvalidArgumentError("max_memory is a number of bytes", expected="0, 1, ...", got=repr(most))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import threading
 import time
 import weakref
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neurenix.errors import InvalidArgumentError
+from neurenix.inference.arrays_of import is_count
 from neurenix.inference.flight import NAME
 from neurenix.log import LOG
 
@@ -93,7 +93,7 @@ class _Pipeline:
         split: Callable[[Any], tuple[Any, float | None]] = lambda item: (item, None),
     ) -> None:
         for name, number in (("prefetch", prefetch), ("jobs", jobs)):
-            if isinstance(number, bool) or not isinstance(number, numbers.Integral) or number < 1:
+            if not is_count(number):
                 raise InvalidArgumentError(f"{name} is a number above 0", expected="1, 2, ...", got=repr(number))
         if not callable(function):
             raise InvalidArgumentError("a stream needs a function", expected="what can be called", got=repr(function))

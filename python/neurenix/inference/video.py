@@ -56,7 +56,7 @@ class Video:
         name, options = _address(source)
         try:
             self._container = self._av.open(name, **options)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, self._av.error.FFmpegError) as error:
             reason = getattr(error, "strerror", None) or error
             raise FileError(f"the video can't be opened: {reason}", got=str(source)) from error
         if not self._container.streams.video:
@@ -155,7 +155,7 @@ class VideoWriter:
                 self._stream.codec_context.time_base = time_base
             # The file is opened here, and not with the first picture.
             self._container.start_encoding()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, self._av.error.FFmpegError) as error:
             raise self._unwritten(error) from error
 
     def write(self, picture: Picture, pts: int | None = None) -> None:
@@ -182,7 +182,7 @@ class VideoWriter:
         """Encodes a frame, or what the encoder still has."""
         try:
             self._container.mux(self._stream.encode(frame))
-        except OSError as error:
+        except (OSError, self._av.error.FFmpegError) as error:
             raise self._unwritten(error) from error
 
     def _unwritten(self, error: Exception) -> FileError:
@@ -200,7 +200,7 @@ class VideoWriter:
         finally:
             try:
                 self._container.close()
-            except OSError as error:
+            except (OSError, self._av.error.FFmpegError) as error:
                 raise self._unwritten(error) from error
 
     def __enter__(self) -> VideoWriter:
