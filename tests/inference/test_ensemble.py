@@ -10,7 +10,7 @@ import pytest
 
 from neurenix import DTypeError, InvalidArgumentError, ShapeError
 from neurenix.inference import BatchError, Ensemble, InferenceEngine
-from tests.inference.conftest import by_torch, optimized
+from tests.inference.conftest import by_torch, convolutions, optimized
 
 torch = pytest.importorskip("torch")
 COUNT = 4
@@ -141,3 +141,59 @@ def test_what_a_member_raises_comes_through(engines: Any) -> None:
 def test_wrong_arguments(keywords: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidArgumentError, match=text):
         Ensemble(**({"members": [lambda x: x, lambda x: x]} | keywords))
+
+
+X = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
+
+
+def test_weights_of_any_size() -> None:
+    for scale in (1e308, 1e-320):
+        np.testing.assert_allclose(Ensemble([lambda x: x, lambda x: 2 * x], weights=[scale, scale])(X), 1.5 * X)
+    with pytest.raises(InvalidArgumentError, match="in the order of the members"):
+        Ensemble([lambda x: x, lambda x: x], weights={0: 1, 1: 2})  # type: ignore[arg-type]
+
+
+def labels(x: Any) -> Any:
+    return x.astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("members", "kind", "text"),
+    [
+        ([labels, lambda x: x + 0.5], DTypeError, "some labels"),
+        ([lambda x: x, lambda x: torch.from_numpy(x)], InvalidArgumentError, "different libraries"),
+        ([lambda x: x, lambda x: 3.0], InvalidArgumentError, "member 1 of the ensemble gives no array"),
+        ([lambda x: {"a": x}, lambda x: {"a": x}, lambda x: {"b": x}], InvalidArgumentError, "got: .*b"),
+    ],
+)
+def test_members_that_do_not_go_together(members: Any, kind: Any, text: str) -> None:
+    for reduce in ("mean", "max", "vote"):
+        with pytest.raises(kind, match=text):
+            Ensemble(members, reduce)(X)
+
+
+def test_the_member_that_fails_is_named() -> None:
+    def bad(x: Any) -> Any:
+        raise InvalidArgumentError("a bad member")
+
+    with pytest.raises(InvalidArgumentError, match=r"a bad member\n.*in member 1 of the ensemble"):
+        Ensemble([lambda x: x, bad])(X)
+    with Ensemble([lambda x: x]) as ensemble:
+        ensemble(X)
+    with pytest.raises(InvalidArgumentError, match="closed"):
+        ensemble(X)
+
+
+def test_entropy_over_windows_and_what_is_no_output_of_windows() -> None:
+    engines = [InferenceEngine(optimized(convolutions(2), (4, 1, 16, 16)), warmup=0)] * 2
+    x = np.random.default_rng().standard_normal((1, 1, 40, 30)).astype(np.float32)
+    found = Ensemble(engines, disagreement=("std", "entropy")).sliding_window_inference(x, 16, 0, mode="constant")
+    assert [one.shape[1] for one in found] == [2, 2, 1]
+    scores = engines[0](x[:, :, :16, :16])
+    share = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    np.testing.assert_allclose(
+        found[2][:, :, :16, :14], -(share * np.log(share)).sum(1, keepdims=True)[..., :14], rtol=0, atol=1e-5
+    )
+    for wrong in (lambda ys: None, lambda ys: (ys[0], ys[1])):
+        with pytest.raises(InvalidArgumentError, match="no outputs of windows"):
+            Ensemble(engines, wrong).sliding_window_inference(x, 16)

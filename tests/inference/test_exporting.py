@@ -198,3 +198,28 @@ def test_hydra_s_group(tmp_path: Path) -> None:
         config = hydra.compose("train", [path, "inference=tensorrt_fp16"])
     engine = instantiate(config.inference)(model_path=tmp_path / "m.engine")
     assert isinstance(engine, InferenceEngine) and engine.inputs[0].shape[1:] == (1, 16, 16)
+
+
+OWN = "the_config_s_own"
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        (f"_target_: torch.nn.Sequential\n_args_: ['\\${{oc.create:{{_target_: {OWN}.touch}}}}']\n", "hides"),
+        (f"_target_: torch.nn.Linear\nin_features: '\\${{oc.decode:\"{{_target_: {OWN}.touch}}\"}}'\n", "hides"),
+        (f"defaults: [_self_]\nhydra:\n  searchpath: ['pkg://{OWN}']\nmodel:\n  _target_: torch.nn.ReLU\n",
+         f"--allow {OWN}"),
+        ("_target_: torch.nn.Linear\n_partial_: true\n", "_partial_"),
+    ],
+)  # fmt: skip
+def test_configs_that_would_execute_what_was_not_looked_at(
+    text: str, refusal: str, export: Export, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / f"{OWN}.py").write_text(
+        f"from pathlib import Path\nPath({str(folder / 'ran')!r}).touch()\ndef touch(): pass\n"
+    )
+    (folder / "trap.yaml").write_text(text)
+    assert export("--config trap.yaml", "--input-shape", "1", "4") == 1
+    assert refusal in capsys.readouterr().err
+    assert not (folder / "ran").exists()

@@ -235,3 +235,86 @@ def test_memory_stays_flat_over_many_frames() -> None:
         pass
     # 3,000 frames are 2.7 GB, and their outputs four times as much.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30 << 10
+
+
+class Closing:
+    """A source of three numbers whose close() fails, or is no function."""
+
+    def __init__(self, close: Any) -> None:
+        self.close = close
+        self._numbers = iter(range(3))
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        return next(self._numbers)
+
+
+def test_a_source_that_can_t_be_closed_ends_the_stream_all_the_same() -> None:
+    def close() -> None:
+        raise OSError("still in use")
+
+    seen = []
+    with pytest.raises(OSError, match="still in use"):
+        for y in Stream(lambda x: x, Closing(close)):
+            seen.append(y)
+    assert seen == [0, 1, 2] == list(Stream(lambda x: x, Closing(5)))
+
+
+def test_a_function_that_raises_stop_iteration_is_no_end() -> None:
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(Stream(lambda x: next(iter([])), range(3)))
+
+
+def test_a_stream_may_be_closed_by_its_source_and_its_function() -> None:
+    made: list[Stream] = []
+    known = threading.Event()
+
+    def source() -> Iterator[int]:
+        yield from range(3)
+        known.wait(20)
+        made[0].close()
+
+    def function(x: int) -> int:
+        known.wait(20)
+        made[0].close()
+        return x
+
+    for stream in (lambda: Stream(lambda x: x, source()), lambda: Stream(function, range(9))):
+        known.clear()
+        made[:] = [stream()]
+        known.set()
+        begin = time.monotonic()
+        list(made[0])
+        assert time.monotonic() - begin < 4
+    until(lambda: alive() == 0)
+
+
+@pytest.mark.parametrize("jobs", [0, -1, "2", True])
+def test_a_stream_without_workers(jobs: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="jobs is a number above 0"):
+        Stream(lambda x: x, range(3), jobs=jobs)
+    with pytest.raises(InvalidArgumentError, match="needs a function"):
+        Stream(None, range(3))  # type: ignore[arg-type]
+    assert alive() == 0
+
+
+def test_a_video_is_known_after_its_end_and_read_once(tmp_path: Path) -> None:
+    render(tmp_path / "film.mp4", 3)
+    video = Video(tmp_path / "film.mp4")
+    assert len(list(video)) == 3
+    # PyAV ends the process where a stream of a closed container is asked.
+    assert video.size == SIZE and video.rate == 25 and video.frames == 3 and video.time_base > 0
+    with pytest.raises(InvalidArgumentError, match="come once"):
+        iter(video)
+
+
+def test_a_writer_that_is_closed(tmp_path: Path) -> None:
+    writer = VideoWriter(tmp_path / "film.mp4", SIZE, Fraction(25))
+    writer.write(picture(0))
+    writer.close()
+    writer.close()
+    with pytest.raises(InvalidArgumentError, match="is closed"):
+        writer.write(picture(1))
+    assert len(list(Video(tmp_path / "film.mp4"))) == 1

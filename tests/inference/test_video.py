@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neurenix import FormatError, InvalidArgumentError, ShapeError
+from neurenix import FileError, FormatError, InvalidArgumentError, ShapeError
 from neurenix.cli import main
 from neurenix.inference import InferenceEngine, Video, drawing, pictures
 from neurenix.inference.detections import decode, names_of, results_of, suppress
@@ -225,3 +225,21 @@ def test_names_of_ultralytics_files(finder: Path, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="no engine of ours"):
         InferenceEngine(headed)
     assert SIZE == (96, 128)
+
+
+def test_films_of_one_frame_and_of_none(film: Path, finder: Path, tmp_path: Path, capsys: Any) -> None:
+    render(tmp_path / "one.mp4", 1)
+    assert main(["video", str(finder), str(tmp_path / "one.mp4"), "-o", str(tmp_path / "out.mp4")]) == 0
+    assert len(list(Video(tmp_path / "out.mp4"))) == 1
+    render(tmp_path / "whole.mkv", 20)
+    data = (tmp_path / "whole.mkv").read_bytes()
+    # The head says what is in the file; no frame is.
+    head = data.index(bytes.fromhex("1f43b675"))
+    (tmp_path / "none.mkv").write_bytes(data[:head])
+    with pytest.raises(FileError, match="can't be opened: End of file"):
+        Video(tmp_path / "none.mkv")
+    (tmp_path / "none.mkv").write_bytes(data[: head + 200])
+    capsys.readouterr()
+    assert main(["video", str(finder), str(tmp_path / "none.mkv"), "-o", str(tmp_path / "no.mp4")]) == 1
+    said = capsys.readouterr()
+    assert "no frame came" in said.err and "written" not in said.out and not (tmp_path / "no.mp4").exists()

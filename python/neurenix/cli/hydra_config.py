@@ -15,6 +15,8 @@ from neurenix.packages import need
 ENDINGS = (".yaml", ".yml")
 #: Where programs keep the model beside other things.
 PLACES = ("model", "net", "network", "module")
+#: The package whose group of configurations others include.
+OURS = "neurenix"
 #: The file that a folder of experiments is composed with.
 ROOTS = ("train.yaml", "eval.yaml", "config.yaml")
 #: The folder of experiments, which say what differs from the root.
@@ -36,7 +38,7 @@ def build(path: str, allow: Sequence[str], submodule: str | None = None) -> Any:
     of an allowed package, for what its constructor refuses, and `MissingPackageError` without OmegaConf and Hydra.
     """
     check_file(path, "the config")
-    content = _content(Path(path))
+    content = _content(Path(path), allow)
     place = next((name for name in PLACES if _is_target(content.get(name))), None)
     node = content if _is_target(content) else content.get(place) if place else None
     if node is None:
@@ -45,6 +47,9 @@ def build(path: str, allow: Sequence[str], submodule: str | None = None) -> Any:
             got=", ".join(map(str, content)) or "nothing", hint="of a factory's arguments: .json or .toml, and MODEL",
         )  # fmt: skip
     models.look_here()
+    _check_texts(node, path)
+    if node.get("_partial_"):
+        raise FormatError("the config describes a function that makes a model, and no model", got=f"{path}: _partial_")
     for target in _targets(node):
         _check_target(target, allow)
     hydra = need("hydra.utils", "making the model of a config")
@@ -60,13 +65,13 @@ def build(path: str, allow: Sequence[str], submodule: str | None = None) -> Any:
     return _attribute(found, submodule) if submodule else found
 
 
-def _content(path: Path) -> dict[str, Any]:
+def _content(path: Path, allow: Sequence[str]) -> dict[str, Any]:
     """The file as plain dicts and lists, interpolations resolved."""
     omegaconf = need("omegaconf", "reading a config", beside=("hydra",))
     try:
         loaded = omegaconf.OmegaConf.load(path)
         if omegaconf.OmegaConf.is_dict(loaded) and "defaults" in loaded:
-            loaded = _composed(path)
+            loaded = _composed(path, allow)
         keep = [name for name in (*PLACES, "_target_") if omegaconf.OmegaConf.is_dict(loaded) and name in loaded]
         if keep and "_target_" not in keep:
             # What stands elsewhere may point to what only a run of the program knows.
@@ -87,7 +92,7 @@ def _resolved(omegaconf: Any, loaded: Any, name: str) -> Any:
     return omegaconf.OmegaConf.to_container(node, resolve=True) if omegaconf.OmegaConf.is_config(node) else node
 
 
-def _composed(path: Path) -> Any:
+def _composed(path: Path, allow: Sequence[str]) -> Any:
     """A file that builds on others, with them."""
     hydra = need("hydra", "composing a config")
     parts = path.resolve().parts
@@ -105,6 +110,7 @@ def _composed(path: Path) -> Any:
             overrides = [overrides[0].removeprefix("+")]
     else:
         folder, name, overrides = path.resolve().parent, path.name, []
+    _check_search_path(folder / name, allow)
     with hydra.initialize_config_dir(str(folder), version_base=None):
         return hydra.compose(name.removesuffix(".yaml"), overrides)
 
@@ -123,6 +129,34 @@ def _targets(node: Any) -> Iterator[Any]:
     elif isinstance(node, list):
         for value in node:
             yield from _targets(value)
+
+
+def _check_texts(node: Any, path: str) -> None:
+    """Raises `FormatError` for interpolations that resolving left, such as escaped ones: making the object would
+    resolve them, and what they stand for, another `_target_` perhaps, was never looked at.
+    """
+    if isinstance(node, str) and "${" in node:
+        raise FormatError("the config hides an interpolation in a text", got=f"{path}: {node}")
+    children = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in children:
+        _check_texts(key, path)
+        _check_texts(value, path)
+
+
+def _check_search_path(path: Path, allow: Sequence[str]) -> None:
+    """Raises `InvalidArgumentError` for a search path in a package that is not allowed: Hydra would import it."""
+    omegaconf = need("omegaconf", "reading a config", beside=("hydra",))
+    given = omegaconf.OmegaConf.select(omegaconf.OmegaConf.load(path), "hydra.searchpath")
+    for place in given if omegaconf.OmegaConf.is_list(given) else [given]:
+        kind, colon, rest = ("" if place is None else str(place)).partition(":")
+        package = rest.strip("/").partition(".")[0].partition("/")[0]
+        if "$" in kind + rest or (colon and kind != "file" and (kind != "pkg" or package not in (*allow, OURS))):
+            raise InvalidArgumentError(
+                "the config looks for others in a package that is not allowed, which would be imported",
+                expected=f"file://FOLDER, or packages among {', '.join([*allow, OURS])}",
+                got=f"{path}: {place}",
+                hint=f"if you trust it: --allow {package}",
+            )
 
 
 def _check_target(target: Any, allow: Sequence[str]) -> None:

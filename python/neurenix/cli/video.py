@@ -19,7 +19,7 @@ from neurenix import arrays
 from neurenix.cli import progress
 from neurenix.cli.common import add_model_arguments, amount, count, optimize, options, write_json
 from neurenix.cli.models import is_engine, load_model
-from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
+from neurenix.errors import FormatError, InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.files import read
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
@@ -81,6 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
             interrupted = True
     stats = stream.stats
     stats.skipped += video.skipped
+    if not stats.done and not interrupted and arguments.frames != 0:
+        raise FormatError("no frame came of the video", got=f"{given}: {stats.skipped} bad ones")
     content = {
         "source": given, "output": arguments.output, "task": task, "frames": stats.done, "dropped": stats.dropped,
         "skipped": stats.skipped, "fps": stats.fps, "interrupted": interrupted, "passed": not interrupted,
@@ -88,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     }  # fmt: skip
     if not write_json(arguments.json, content):
         print(stats)
-        if arguments.output:
+        if arguments.output and stats.done:
             print(f"written: {arguments.output}")
     return 130 if interrupted else 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +29,11 @@ def is_on_gpu(value: Any) -> bool:
     return hasattr(value, "__cuda_array_interface__")
 
 
+def is_count(value: Any, least: int = 1) -> bool:
+    """Whether this is an integer of some library, not below `least`."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least
+
+
 def dtype_name(value: Any) -> str:
     """The name of an array's dtype, as numpy and ml_dtypes have it."""
     return str(getattr(value.dtype, "name", value.dtype)).removeprefix("torch.")
@@ -42,7 +48,9 @@ def as_dtype(value: Any, dtype: np.dtype[Any], name: str) -> Any:
     if given == dtype.name:
         return value
     both_float = given in FLOATS and dtype.name in FLOATS
-    if not both_float and not (_is_integer(given) and _is_integer(dtype.name) and np.can_cast(given, dtype, "safe")):
+    if not both_float and not (
+        _is_integer(given) and _is_integer(dtype.name) and np.can_cast(_numpy(given), dtype, "safe")
+    ):
         raise DTypeError(
             "the array has the wrong dtype",
             tensor=name,
@@ -59,7 +67,11 @@ def as_dtype(value: Any, dtype: np.dtype[Any], name: str) -> Any:
 
 
 def _is_integer(name: str) -> bool:
-    return name != "bool" and np.dtype(getattr(ml_dtypes, name, name)).kind in "iu"
+    return name.startswith(("int", "uint"))
+
+
+def _numpy(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def concatenate(parts: Sequence[Any]) -> Any:

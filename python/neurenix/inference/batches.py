@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from neurenix.errors import Error, InvalidArgumentError
-from neurenix.inference.arrays_of import concatenate, dtype_name, is_array, is_on_gpu
+from neurenix.inference.arrays_of import concatenate, dtype_name, is_array, is_count, is_on_gpu
 from neurenix.inference.flight import in_order
 from neurenix.inference.rows import Arrays, Rows
 
@@ -50,7 +50,7 @@ def run_all(
 
     Inputs of the same shapes and dtypes go together, up to `batch_size` rows; the results do not depend on their order.
     """
-    check_batch_size(batch_size)
+    batch_size = check_batch_size(batch_size)
     if on_error not in ON_ERROR:
         raise InvalidArgumentError("on_error is unknown", expected=" or ".join(map(repr, ON_ERROR)), got=repr(on_error))
     items = as_list(inputs)
@@ -81,10 +81,11 @@ def run_all(
     return outputs
 
 
-def check_batch_size(batch_size: Any) -> None:
-    """Raises `InvalidArgumentError` for what is no number of rows."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+def check_batch_size(batch_size: Any) -> int:
+    """The number of rows, of any kind of integer; raises `InvalidArgumentError` for what is none."""
+    if not is_count(batch_size):
         raise InvalidArgumentError("batch_size is a number of rows", expected="1, 2, ...", got=repr(batch_size))
+    return int(batch_size)
 
 
 def as_list(inputs: Any) -> list[Any]:

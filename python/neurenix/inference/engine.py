@@ -9,6 +9,7 @@ from typing import Any
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.optimized import OptimizedModel, Port, Report
 from neurenix.inference import batches
+from neurenix.inference.arrays_of import is_count
 from neurenix.inference.journal import identity
 from neurenix.inference.layers import Around
 from neurenix.inference.opening import Device, metadata_of, open_model
@@ -57,7 +58,7 @@ class InferenceEngine(Windowed):
         postprocess: Callable[..., Any] | Mapping[str, Any] | str | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(warmup, bool) or not isinstance(warmup, int) or warmup < 0:
+        if not is_count(warmup, 0):
             raise InvalidArgumentError("warmup is a number of calls", expected="0, 1, ...", got=repr(warmup))
         around = Around.of(preprocess, postprocess)
         preprocess = None if isinstance(preprocess, Mapping) else preprocess
@@ -71,9 +72,10 @@ class InferenceEngine(Windowed):
         self._model = open_model(model_path, input_shape, self._device, half_precision, options, around)
         self._rows = Rows(self._model)
         self._metadata = metadata_of(model_path) if isinstance(model_path, (str, os.PathLike)) else {}
-        self._identity = identity(model_path)
+        # Another precision gives other bits.
+        self._identity = f"{identity(model_path)} in {self._model.report()['precision']}"
         example = self._model.example() if warmup else {}
-        for _ in range(warmup):
+        for _ in range(int(warmup)):
             self._model.run(example)
 
     @property
@@ -171,7 +173,7 @@ class InferenceEngine(Windowed):
 
     def _window_model(self, batch_size: int) -> Model:
         """The model as a function of windows."""
-        batches.check_batch_size(batch_size)
+        batch_size = batches.check_batch_size(batch_size)
         self._rows.limit(batch_size)
         port = self.inputs[0]
         axes = len(port.shape) - 2
@@ -188,7 +190,8 @@ class InferenceEngine(Windowed):
         def predict(windows: Any) -> Arrays:
             return self._rows.run(self._prepare(windows)[0], batch_size)
 
-        return Model(predict, axes, self._model.jobs, names, sizes, self._identity)
+        channels = port.shape[1] if isinstance(port.shape[1], int) and self._preprocess is None else None
+        return Model(predict, axes, self._model.jobs, names, sizes, self._identity, channels)
 
     def _prepare(self, given: Any) -> tuple[Arrays, bool]:
         """Arrays for the model, by name, and whether they came without the batch dimension."""

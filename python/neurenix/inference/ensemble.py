@@ -9,9 +9,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from neurenix import arrays
-from neurenix.errors import InvalidArgumentError
+from neurenix.errors import Error, InvalidArgumentError
 from neurenix.inference import reducing
-from neurenix.inference.arrays_of import is_on_gpu
+from neurenix.inference.arrays_of import is_array, is_on_gpu
 from neurenix.inference.batches import ON_ERROR, as_list, failed
 from neurenix.inference.engine import InferenceEngine
 from neurenix.inference.flight import NAME
@@ -68,8 +68,7 @@ class Ensemble(Windowed):
         if arrays.is_torch(first) and is_on_gpu(first):
             found = self._in_streams(first, args, kwargs)
         else:
-            futures = [self._pool.submit(member, *args, **kwargs) for member in self.members]
-            found = [future.result() for future in futures]
+            found = self._side_by_side([(member, args, kwargs) for member in self.members])
         return self._reduced(found)
 
     def batch_inference(self, inputs: Sequence[Any], batch_size: int = 4, on_error: str = "raise") -> list[Any]:
@@ -80,21 +79,35 @@ class Ensemble(Windowed):
         engines = [member for member in self.members if isinstance(member, InferenceEngine)]
         if len(engines) < len(self.members):
             raise InvalidArgumentError("a member is a function, which knows of no batches", hint="give its model")
-        futures = [self._pool.submit(engine.batch_inference, items, batch_size, "return") for engine in engines]
-        each = [future.result() for future in futures]
+        each = self._side_by_side([(engine.batch_inference, (items, batch_size, "return"), {}) for engine in engines])
         outputs: list[Any] = [None] * len(items)
         failures: dict[int, Exception] = {}
         for index, found in enumerate(zip(*each, strict=True)):
-            error = next((one for one in found if isinstance(one, Exception)), None)
+            failing = next((number for number, one in enumerate(found) if isinstance(one, Exception)), None)
             try:
-                if error is not None:
-                    raise error
+                if failing is not None:
+                    raise _told(found[failing], failing)
                 outputs[index] = self._reduced(found)
             except Exception as reason:
                 failures[index] = reason
         if failures and on_error == "raise":
             raise failed(failures, outputs)
         return [failures.get(index, output) for index, output in enumerate(outputs)]
+
+    def _side_by_side(self, calls: Sequence[tuple[Callable[..., Any], Any, Any]]) -> list[Any]:
+        """What each call gives, one for each member; raises what the first one raises that fails."""
+        try:
+            futures = [self._pool.submit(call, *args, **kwargs) for call, args, kwargs in calls]
+        except RuntimeError as error:
+            raise InvalidArgumentError("the ensemble is closed", hint="make another one") from error
+        found = []
+        for number, future in enumerate(futures):
+            try:
+                found.append(future.result())
+            except Exception as error:
+                _told(error, number)
+                raise
+        return found
 
     def _in_streams(self, first: Any, args: Any, kwargs: Any) -> list[Any]:
         """A call of each member in a stream of its own; the caller's stream waits for all of them."""
@@ -117,10 +130,9 @@ class Ensemble(Windowed):
     def _reduced(self, found: Sequence[Any]) -> Any:
         flat = [_flat(outputs) for outputs in found]
         names = list(flat[0])
-        if any(list(one) != names for one in flat):
-            raise InvalidArgumentError(
-                "the members have different outputs", expected=str(names), got=str(list(flat[1]))
-            )
+        other = next((list(one) for one in flat if list(one) != names), None)
+        if other is not None:
+            raise InvalidArgumentError("the members have different outputs", expected=str(names), got=str(other))
         outputs: dict[Any, Any] = {}
         torch = sys.modules.get("torch")
         with torch.no_grad() if torch is not None else nullcontext():
@@ -145,10 +157,17 @@ class Ensemble(Windowed):
         def predict(windows: Any) -> dict[str, Any]:
             found = self(windows)
             values = found if isinstance(found, tuple) else (found,)
-            return dict(zip(names, values, strict=True))
+            if len(values) != len(names) or not all(map(is_array, values)):
+                raise InvalidArgumentError(
+                    "the members, reduced, are no outputs of windows", expected=f"arrays for {', '.join(names)}",
+                    got=", ".join(type(value).__name__ for value in values),
+                )  # fmt: skip
+            # What has no classes any more, such as votes and entropies, is an image of one channel.
+            shaped = (value[:, None] if len(value.shape) == each[0].axes + 1 else value for value in values)
+            return dict(zip(names, shaped, strict=True))
 
         who = f"{identity(self)} of {[model.identity for model in each]}"
-        return Model(predict, each[0].axes, 1, names, each[0].fixed, who)
+        return Model(predict, each[0].axes, 1, names, each[0].fixed, who, each[0].channels)
 
     def close(self) -> None:
         """Ends its threads."""
@@ -173,6 +192,16 @@ def _member(given: Any, options: Mapping[str, Any]) -> Any:
     return InferenceEngine(given, **options)
 
 
+def _told(error: Exception, number: int) -> Exception:
+    """The exception of a member, which says whose it is."""
+    where = f"in member {number} of the ensemble"
+    if isinstance(error, Error):
+        error.hint = f"{error.hint or ''} ({where})".strip()
+    elif hasattr(error, "add_note"):
+        error.add_note(where)
+    return error
+
+
 def _weights(given: Sequence[float] | None, count: int, reduce: Any) -> list[float]:
     """Weights whose sum is 1.
 
@@ -187,14 +216,21 @@ def _weights(given: Sequence[float] | None, count: int, reduce: Any) -> list[flo
             got=repr(reduce),
         )
     try:
+        if isinstance(given, (Mapping, str)):
+            raise TypeError("weights by name")
         found = [float(weight) for weight in given]
     except (TypeError, ValueError) as error:
-        raise InvalidArgumentError("weights are numbers", got=repr(given)) from error
-    if len(found) != count or not all(0 <= weight < float("inf") for weight in found) or not sum(found) > 0:
+        raise InvalidArgumentError(
+            "weights are numbers in the order of the members", expected="[0.5, 0.3, 0.2]", got=repr(given)
+        ) from error
+    greatest = max(found, default=0)
+    if len(found) != count or not all(0 <= weight < float("inf") for weight in found) or not greatest > 0:
         raise InvalidArgumentError(
             "the weights do not fit", expected=f"{count} numbers, none below 0, not all 0", got=repr(given)
         )
-    return [weight / sum(found) for weight in found]
+    # By the greatest first: a sum may have no end where each of them has.
+    shares = [weight / greatest for weight in found]
+    return [share / sum(shares) for share in shares]
 
 
 def _flat(outputs: Any) -> dict[Any, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from neurenix import arrays
-from neurenix.errors import InvalidArgumentError, ShapeError
+from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError
 from neurenix.inference.arrays_of import dtype_name, is_array, is_on_gpu
 from neurenix.inference.windows import PADDING, Grid, Ints
 
@@ -28,6 +28,7 @@ class Image:
         self.given = given
         self.kind = kind_of(given)
         if self.kind == "torch":
+            _check_dense(given)
             plain = arrays.settled(given).detach()
             self._array: Any = plain.as_tensor() if hasattr(plain, "as_tensor") else plain
             if not is_on_gpu(plain):
@@ -36,6 +37,7 @@ class Image:
             self._array = arrays.to_numpy(given)
         else:
             self._array = given
+        _check_elements(self._array)
         shape = tuple(int(n) for n in self._array.shape)
         #: How many of the axes of images and channels there are.
         self.leading = len(shape) - axes
@@ -65,6 +67,19 @@ class Image:
             found = np.asarray(found)
         return found if self.leading else found[None]
 
+    def check_channels(self, wanted: int | None) -> None:
+        """Raises `ShapeError` for another number of channels; None is any number."""
+        channels = self.shape[self.leading - 1] if self.leading else 1
+        if wanted is None or channels == wanted:
+            return
+        last = self.shape[-1] == wanted and len(self.shape) > len(self.size)
+        raise ShapeError(
+            "the image has another number of channels than the model takes",
+            expected=f"{wanted} in front of the {len(self.size)} spatial axes",
+            got=f"{channels} in {list(self.shape)}",
+            hint=f"the channels seem to come last: numpy.moveaxis(image, -1, {self.leading - 1})" if last else None,
+        )
+
     def let_go(self) -> None:
         """Says that what was read of a mapped file is not needed any more: it would count as memory of this process."""
         if self.kind == "memmap":
@@ -93,6 +108,35 @@ def kind_of(given: Any) -> str:
     raise InvalidArgumentError(
         "this is no image", expected=KINDS, got=type(given).__name__, hint=hint if not is_array(given) else None
     )
+
+
+def _check_dense(tensor: Any) -> None:
+    """Raises `DTypeError` for tensors of torch whose elements do not stand for themselves."""
+    torch = sys.modules["torch"]
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise DTypeError(
+            "the image is no plain tensor", expected="a dense tensor that is not quantized",
+            got=f"{tensor.dtype}, {tensor.layout}", hint="image.dequantize()" if tensor.is_quantized else
+            "image.to_dense()",
+        )  # fmt: skip
+
+
+def _check_elements(array: Any) -> None:
+    """Raises `DTypeError` for elements that are no numbers or of which some are masked, and `ShapeError` for Dask's
+    arrays of unknown size.
+    """
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise DTypeError(
+            "the image is masked, and windows have no masks", expected="a plain array", got="a masked array",
+            hint="say what stands under the mask: image.filled(0)",
+        )  # fmt: skip
+    if isinstance(array.dtype, np.dtype) and array.dtype.kind in "SUV" and array.dtype.name not in arrays.SHARED:
+        raise DTypeError("the elements of the image are no numbers", expected="floats or integers",
+                         got=str(array.dtype))  # fmt: skip
+    if any(n != n for n in array.shape):
+        raise ShapeError(
+            "Dask does not know the size of the image", got=str(array.shape), hint="image.compute_chunk_sizes()"
+        )
 
 
 def drop_pages(array: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from neurenix import arrays
 from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError
-from neurenix.inference.arrays_of import FLOATS, dtype_name
+from neurenix.inference.arrays_of import FLOATS, dtype_name, is_array
 from neurenix.names import hint
 
 #: A function of the outputs of all members, and their weights (which sum to 1).
@@ -18,7 +18,25 @@ Reduce = Callable[[Sequence[Any], Sequence[float]], Any]
 
 
 def check_alike(found: Sequence[Any], name: str) -> None:
-    """Raises `ShapeError` where members give outputs of different shapes."""
+    """Raises `InvalidArgumentError` where members give no arrays, or those of different libraries, `ShapeError` where
+    they have different shapes, and `DTypeError` where some are scores and some labels.
+    """
+    for number, array in enumerate(found):
+        if not is_array(array):
+            raise InvalidArgumentError(
+                f"member {number} of the ensemble gives no array", tensor=name, got=type(array).__name__
+            )
+    libraries = ["torch" if arrays.is_torch(array) else "numpy" for array in found]
+    if len(set(libraries)) > 1:
+        raise InvalidArgumentError(
+            "the members give arrays of different libraries", tensor=name, got=", ".join(libraries)
+        )
+    kinds = [dtype_name(array) for array in found]
+    if len({kind in FLOATS for kind in kinds}) > 1:
+        raise DTypeError(
+            "some members give floats and some labels", tensor=name, expected="scores of all, or labels of all",
+            got=", ".join(kinds),
+        )  # fmt: skip
     shapes = [tuple(array.shape) for array in found]
     if len(set(shapes)) > 1:
         raise ShapeError(

@@ -5,24 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from numbers import Real
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from neurenix import memory
 from neurenix.errors import Error, InvalidArgumentError, ShapeError
 from neurenix.inference import augmentation, windows
 from neurenix.inference.arrays_of import is_on_gpu
-from neurenix.inference.batches import ON_ERROR, check_batch_size
+from neurenix.inference.batches import ON_ERROR
 from neurenix.inference.flight import in_order
 from neurenix.inference.images import Image, Windows
-from neurenix.inference.journal import Journal
+from neurenix.inference.journal import Journal, checksum
 from neurenix.inference.rows import Arrays
 from neurenix.inference.stitching import Layout, Stitcher
 from neurenix.inference.targets import Target, paths_of
 from neurenix.log import LOG
-from neurenix.memory import free_memory
 
 #: The share of the memory that is free which sums may take before they lie in a file.
 SHARE = 0.25
@@ -45,6 +46,8 @@ class Model(NamedTuple):
     #: The size of a window where the model takes no other, None where an axis is open.
     fixed: tuple[int | None, ...]
     identity: str
+    #: The channels of a window; None where any number will do.
+    channels: int | None = None
 
 
 class Settings(NamedTuple):
@@ -80,13 +83,14 @@ class _Run:
     """One sliding window over one image."""
 
     def __init__(self, model: Model, given: Any, settings: Settings) -> None:
-        check_batch_size(settings.batch_size)
         if settings.on_error not in (ON_ERROR[0], SKIP):
             raise InvalidArgumentError("on_error is unknown", expected="'raise' or 'skip'", got=repr(settings.on_error))
         self._model = model
         self._settings = settings
+        _check_numbers(settings)
         self._image = Image(given, model.axes)
         self._grid = windows.Grid.of(self._image.images, self._image.size, settings.roi_size, settings.overlap)
+        self._image.check_channels(model.channels)
         self._check_roi()
         padding = windows.check_padding(settings.padding_mode, self._grid)
         self._pairs = augmentation.transforms(settings.tta, model.axes)
@@ -95,13 +99,14 @@ class _Run:
             if settings.roi_weight_map is None
             else windows.given_weights(settings.roi_weight_map, self._grid.roi)
         )
-        self._free = free_memory() if settings.max_memory is None else settings.max_memory / SHARE
+        self._free = memory.free() if settings.max_memory is None else settings.max_memory / SHARE
         self._windows = Windows(self._image, self._grid, padding, settings.cval, self._image.is_costly)
         if self._windows.bytes() > SHARE * self._free:
             self._windows = Windows(self._image, self._grid, padding, settings.cval, False)
         self._places = paths_of(settings.out, model.outputs)
         paths = [Path(place) for place in self._places.values() if isinstance(place, (str, Path))]
-        self._journal = Journal(paths, self._asked(), settings.resume, settings.overwrite)
+        size = (self._grid.images, self._grid.layers)
+        self._journal = Journal(paths, self._asked(), size, settings.resume, settings.overwrite)
         self._targets: dict[str, Target] = {}
         self._stitchers: dict[str, Stitcher] = {}
         self._skipped: list[str] = []
@@ -128,9 +133,9 @@ class _Run:
             "roi_size": self._grid.roi,
             "overlap": self._grid.overlap,
             "batch_size": s.batch_size,
-            "mode": str(s.mode) if weights is None else f"a map whose sum is {float(np.sum(np.asarray(weights)))!r}",
+            "mode": str(s.mode) if weights is None else f"a map with the checksum {checksum(self._weights)}",
             "sigma_scale": s.sigma_scale,
-            "padding": [s.padding_mode, s.cval],
+            "padding": [str(s.padding_mode), float(s.cval)],
             "tta": s.tta if s.tta is None or isinstance(s.tta, str) else f"{len(s.tta)} functions",
         }
 
@@ -260,6 +265,15 @@ class _Run:
         if self._skipped:
             LOG.warning("%d windows were left out; what no other window covers is NaN", len(self._skipped))
         return {name: target.result() for name, target in self._targets.items()}
+
+
+def _check_numbers(settings: Settings) -> None:
+    """Raises `InvalidArgumentError` for a value to fill up with or a limit that is no number."""
+    if isinstance(settings.cval, bool) or not isinstance(settings.cval, Real):
+        raise InvalidArgumentError("cval is the number that images are filled up with", got=repr(settings.cval))
+    most = settings.max_memory
+    if most is not None and (isinstance(most, bool) or not isinstance(most, Real) or not float(most) >= 0):
+        raise InvalidArgumentError("max_memory is a number of bytes", expected="0, 1, ...", got=repr(most))
 
 
 def stack(found: Sequence[Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from neurenix import arrays
 from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError
 from neurenix.inference.arrays_of import FLOATS, dtype_name, zeros
 from neurenix.inference.images import drop_pages
+from neurenix.inference.mapped import temporary
 from neurenix.inference.windows import Grid, Ints, resized
 
 #: Takes the number of an image, the first row of a block along the slow axis, and the block: channels, spatial axes.
@@ -125,9 +125,10 @@ class Stitcher:
         self._is_plain = bool((shaped == 1).all()) or not self._blends
         rows = [n if axis != self._axis else layout.patch[axis] for axis, n in enumerate(layout.whole)]
         self._spill = spill
-        make = _spilled if spill else zeros
-        self._sum: Any = make([layout.channels, *rows], like, layout.sum_dtype)
-        self._count: Any = make(rows, like, "float32" if layout.sum_dtype not in FLOATS else layout.sum_dtype)
+        counts = layout.sum_dtype if layout.sum_dtype in FLOATS else "float32"
+        every = [layout.channels, *rows]
+        self._sum: Any = temporary(every, layout.sum_dtype) if spill else zeros(every, like, layout.sum_dtype)
+        self._count: Any = temporary(rows, counts) if spill else zeros(rows, like, counts)
         self._scratch: Any = zeros([layout.channels, *layout.patch], like, layout.sum_dtype)
 
     def add(self, corner: Ints, window: Any) -> None:
@@ -221,9 +222,3 @@ class Stitcher:
 
 def _as(weights: NDArray[np.float32], like: Any) -> Any:
     return arrays.like(weights, like) if arrays.is_torch(like) else weights
-
-
-def _spilled(shape: list[int], like: Any, dtype: str) -> Any:
-    """Zeros in a file without a name, which is gone with the array."""
-    file = tempfile.TemporaryFile()
-    return np.memmap(file, dtype, "w+", shape=tuple(shape))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neurenix.errors import InvalidArgumentError
+from neurenix.inference.arrays_of import is_count
 from neurenix.inference.flight import NAME
 from neurenix.log import LOG
 
@@ -68,7 +69,7 @@ class Stats:
 
     def percentile(self, share: float) -> float:
         """A percentile of the latency in milliseconds, of the last 10,000 outputs; NaN without any."""
-        return float(np.percentile(self._latencies, share)) * 1e3 if self._latencies else float("nan")
+        return float(np.percentile(list(self._latencies), share)) * 1e3 if self._latencies else float("nan")
 
     def __str__(self) -> str:
         shares = ", ".join(f"p{share} {self.percentile(share):.1f} ms" for share in (50, 90, 95, 99))
@@ -91,8 +92,11 @@ class _Pipeline:
         details: bool = False,
         split: Callable[[Any], tuple[Any, float | None]] = lambda item: (item, None),
     ) -> None:
-        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1:
-            raise InvalidArgumentError("prefetch is a number of inputs", expected="1, 2, ...", got=repr(prefetch))
+        for name, number in (("prefetch", prefetch), ("jobs", jobs)):
+            if not is_count(number):
+                raise InvalidArgumentError(f"{name} is a number above 0", expected="1, 2, ...", got=repr(number))
+        if not callable(function):
+            raise InvalidArgumentError("a stream needs a function", expected="what can be called", got=repr(function))
         for name, word, known in (("policy", policy, POLICIES), ("on_error", on_error, ON_ERROR)):
             if word not in known:
                 raise InvalidArgumentError(f"{name} is unknown", expected=" or ".join(map(repr, known)), got=repr(word))
@@ -103,7 +107,7 @@ class _Pipeline:
         self.stats = Stats()
         self._function, self._split = function, split
         self._source = iter(source)
-        self._prefetch, self._jobs = prefetch, jobs
+        self._prefetch, self._jobs = int(prefetch), int(jobs)
         self._drops, self._skips, self._details = policy == POLICIES[1], on_error == ON_ERROR[1], details
         self._changed = threading.Condition()
         self._waiting: deque[_Entry] = deque()
@@ -111,7 +115,7 @@ class _Pipeline:
         self._taken = self._given = 0
         self._closed = self._read_all = False
         self._failure: BaseException | None = None
-        names = [("reader", self._read), *((f"worker-{i}", self._work) for i in range(jobs))]
+        names = [("reader", self._read), *((f"worker-{i}", self._work) for i in range(self._jobs))]
         self._threads = [threading.Thread(target=run, name=f"{NAME}-{name}", daemon=True) for name, run in names]
         for thread in self._threads:
             thread.start()
@@ -138,6 +142,9 @@ class _Pipeline:
                 return StreamResult(output, given, entry.number, when, latency) if self._details else output
             if not self._skips or not isinstance(error, Exception):
                 self.close()
+                if isinstance(error, StopIteration):
+                    # It would end the caller's loop as if that were all.
+                    raise RuntimeError("what is called for each input raised StopIteration") from error
                 raise error
             self.stats.skipped += 1
             LOG.warning("input %d of the stream is left out: %s", entry.number, getattr(error, "message", error))
@@ -166,11 +173,14 @@ class _Pipeline:
                     self._changed.notify_all()
         except BaseException as error:
             failure = error
-        finally:
+        try:
             # A generator may be closed on no other thread than the one that runs it.
             close = getattr(self._source, "close", None)
-            if close is not None:
+            if callable(close):
                 close()
+        except BaseException as error:
+            failure = failure or error
+        finally:
             with self._changed:
                 self._read_all, self._failure = True, failure
                 self._changed.notify_all()
@@ -212,7 +222,9 @@ class _Pipeline:
         """The same, and waits for them."""
         self.stop()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            # The source and the function may end their own stream.
+            if thread is not threading.current_thread():
+                thread.join(PATIENCE)
 
 
 class Stream(Iterator[Any]):

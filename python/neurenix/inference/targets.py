@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from neurenix import arrays
-from neurenix.errors import FileError, InvalidArgumentError, ShapeError
+from neurenix.errors import Error, FileError, InvalidArgumentError, ShapeError
 from neurenix.inference.arrays_of import dtype_name, zeros
 from neurenix.inference.images import Image, drop_pages, kind_of
+from neurenix.inference.mapped import reserved, temporary
 from neurenix.inference.stitching import Layout
 from neurenix.packages import need
 
@@ -53,6 +54,9 @@ class Target:
             raise ShapeError("`out` has another shape than the output", expected=str(self.shape), got=str(out.shape))
         if not np.can_cast(np.dtype(self._layout.dtype), np.dtype(dtype_name(out)), "same_kind"):
             raise InvalidArgumentError("`out` can't hold the output", expected=self._layout.dtype, got=dtype_name(out))
+        refusal = _refusal(out)
+        if refusal:
+            raise InvalidArgumentError(f"`out` can't be written to: {refusal}", expected="an array that takes values")
 
     def _new(self) -> Any:
         """An array of the image's kind."""
@@ -63,22 +67,42 @@ class Target:
             weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
             return made
         if self._image.kind in ("memmap", "dask"):
-            return np.memmap(tempfile.TemporaryFile(), dtype, "w+", shape=self.shape)
+            return temporary(self.shape, dtype)
         return zeros(self.shape, self._image.like, dtype)
 
     def _file(self, path: Path, goes_on: bool) -> Any:
-        if path.suffix == ".zarr":
-            return self._zarr(path, "r+" if goes_on else "w")
+        # Mapping a file that was cut off would fill it up with zeros.
+        length = path.stat().st_size if goes_on and path.is_file() else None
         try:
-            if path.suffix in TIFF:
-                tifffile = need("tifffile", f"writing {path}")
-                if goes_on:
-                    return tifffile.memmap(path, mode="r+")
-                return tifffile.memmap(path, shape=self.shape, dtype=self._layout.dtype, bigtiff=True)
-            mode: Any = "r+" if goes_on else "w+"
-            return np.lib.format.open_memmap(path, mode, np.dtype(self._layout.dtype), self.shape)
+            found = self._opened(path) if goes_on else self._made(path)
+        except Error:
+            raise
         except (OSError, ValueError) as error:
             raise FileError(f"the output can't be written: {error}", got=str(path)) from error
+        wanted, own = f"{self._layout.dtype}{list(self.shape)}", f"{dtype_name(found)}{list(found.shape)}"
+        if own != wanted or (length is not None and path.stat().st_size != length):
+            raise FileError(
+                "the output that is there is not the one that was begun",
+                expected=wanted,
+                got=f"{path}: {own}",
+                hint="overwrite=True begins anew",
+            )
+        return found
+
+    def _made(self, path: Path) -> Any:
+        if path.suffix == ".zarr":
+            return self._zarr(path, "w")
+        if path.suffix in TIFF:
+            tifffile = need("tifffile", f"writing {path}")
+            return reserved(tifffile.memmap(path, shape=self.shape, dtype=self._layout.dtype, bigtiff=True), path)
+        return reserved(np.lib.format.open_memmap(path, "w+", np.dtype(self._layout.dtype), self.shape), path)
+
+    def _opened(self, path: Path) -> Any:
+        if path.suffix == ".zarr":
+            return self._zarr(path, "r+")
+        if path.suffix in TIFF:
+            return need("tifffile", f"writing {path}").memmap(path, mode="r+")
+        return np.lib.format.open_memmap(path, "r+")
 
     def _zarr(self, path: Any, mode: str) -> Any:
         """Chunks of as many rows as are finished at once, along the other axes like those of the image."""
@@ -113,13 +137,23 @@ class Target:
         index: Sequence[Any] = (slice(None), *place) if not self._squeezes else place
         if self._image.leading == 2:
             index = (image, *index)
+        try:
+            self._put(tuple(index), block)
+        except OSError as error:
+            raise FileError(
+                f"the output can't be written: {error.strerror or error}",
+                got=str(getattr(self.array, "store", type(self.array).__name__)),
+                hint="what is written stays: with out= as a path, resume=True goes on with it",
+            ) from error
+
+    def _put(self, index: tuple[Any, ...], block: Any) -> None:
         target = self.array
         if arrays.is_torch(target):
-            target[tuple(index)] = arrays.like(block, target) if isinstance(block, np.ndarray) else block
+            target[index] = arrays.like(block, target) if isinstance(block, np.ndarray) else block
         else:
             given = arrays.to_numpy(block)
             wanted = np.dtype(dtype_name(target))
-            target[tuple(index)] = given if given.dtype == wanted else given.astype(wanted)
+            target[index] = given if given.dtype == wanted else given.astype(wanted)
 
     def settle(self) -> None:
         """After a layer: nothing of a mapped file stays in this process's memory."""
@@ -143,6 +177,17 @@ class Target:
             found = type(given)(found)
             found.copy_meta_from(given, copy_attr=False)
         return found
+
+
+def _refusal(out: Any) -> str | None:
+    """Why an array takes no values; None where it does."""
+    if arrays.is_torch(out):
+        if out.requires_grad:
+            return "it requires gradients"
+        return "it lies on torch's meta device" if out.is_meta else None
+    if isinstance(out, np.ndarray):
+        return None if out.flags.writeable else "it is read-only"
+    return "it is read-only" if getattr(out, "read_only", False) else None
 
 
 def paths_of(out: Any, names: Sequence[str]) -> dict[str, Any]:

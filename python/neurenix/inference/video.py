@@ -45,17 +45,18 @@ class Video:
     Bad frames are left out and counted (`skipped`), or with `on_error="raise"` end the iteration.
 
     Raises `FileError` where nothing can be opened, `FormatError` where there are no pictures in it or, with "raise",
-    one is bad, and `MissingPackageError` without PyAV.
+    one is bad, `MissingPackageError` without PyAV, and `InvalidArgumentError` where it is iterated over again.
     """
 
     def __init__(self, source: int | str | os.PathLike[str], on_error: str = "skip") -> None:
         self._av = need("av", "reading a video")
         self._on_error = on_error
+        self._is_read = False
         self.skipped = 0
         name, options = _address(source)
         try:
             self._container = self._av.open(name, **options)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, self._av.error.FFmpegError) as error:
             reason = getattr(error, "strerror", None) or error
             raise FileError(f"the video can't be opened: {reason}", got=str(source)) from error
         if not self._container.streams.video:
@@ -63,28 +64,25 @@ class Video:
             raise FormatError("there are no pictures in the file", got=str(source))
         self._stream = self._container.streams.video[0]
         self._stream.thread_type = "AUTO"
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width."""
-        return int(self._stream.height), int(self._stream.width)
-
-    @property
-    def rate(self) -> Fraction:
-        """Frames per second, as the source says it; 30 where it does not."""
-        return Fraction(self._stream.average_rate or self._stream.guessed_rate or 30)
-
-    @property
-    def time_base(self) -> Fraction:
-        """The unit of its time stamps in seconds."""
-        return Fraction(self._stream.time_base)
-
-    @property
-    def frames(self) -> int:
-        """How many frames there are, as the source says it; 0 where it does not."""
-        return int(self._stream.frames)
+        # Read now: PyAV's streams can't be asked any more when their container is closed (it ends the process).
+        #: Height and width.
+        self.size = int(self._stream.height), int(self._stream.width)
+        #: Frames per second, as the source says it; 30 where it does not.
+        self.rate = Fraction(self._stream.average_rate or self._stream.guessed_rate or 30)
+        #: The unit of its time stamps in seconds.
+        self.time_base = Fraction(self._stream.time_base)
+        #: How many frames there are, as the source says it; 0 where it does not.
+        self.frames = int(self._stream.frames)
 
     def __iter__(self) -> Iterator[Frame]:
+        if self._is_read:
+            raise InvalidArgumentError(
+                "the frames of a video come once", got=str(self._container.name), hint="open it again: Video(...)"
+            )
+        self._is_read = True
+        return self._frames()
+
+    def _frames(self) -> Iterator[Frame]:
         try:
             for packet in self._packets():
                 for frame in self._decoded(packet):
@@ -145,6 +143,7 @@ class VideoWriter:
         self._last = -1
         self._size = size
         self._time_base = time_base
+        self._is_closed = False
         try:
             self._container = self._av.open(self._path, "w")
             encoder = next(name for name in ENCODERS if name in self._av.codecs_available)
@@ -156,12 +155,13 @@ class VideoWriter:
                 self._stream.codec_context.time_base = time_base
             # The file is opened here, and not with the first picture.
             self._container.start_encoding()
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise FileError(f"the video can't be written: {reason}", got=self._path) from error
+        except (OSError, ValueError, self._av.error.FFmpegError) as error:
+            raise self._unwritten(error) from error
 
     def write(self, picture: Picture, pts: int | None = None) -> None:
         """Writes a picture (uint8, height, width, red-green-blue) with a time stamp in units of `time_base`."""
+        if self._is_closed:
+            raise InvalidArgumentError("the video is closed, and takes no more pictures", got=self._path)
         if picture.shape != (*self._size, 3) or picture.dtype != np.uint8:
             raise InvalidArgumentError(
                 "the picture does not fit the video", expected=f"uint8{[*self._size, 3]}",
@@ -176,15 +176,32 @@ class VideoWriter:
         frame.pts = self._last = stamp
         if self._time_base is not None:
             frame.time_base = self._time_base
-        self._container.mux(self._stream.encode(frame))
+        self._put(frame)
+
+    def _put(self, frame: Any = None) -> None:
+        """Encodes a frame, or what the encoder still has."""
+        try:
+            self._container.mux(self._stream.encode(frame))
+        except (OSError, self._av.error.FFmpegError) as error:
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: Exception) -> FileError:
+        reason = getattr(error, "strerror", None) or error
+        return FileError(f"the video can't be written: {reason}", got=self._path)
 
     def close(self) -> None:
         """Writes what is left, and the index without which players can't open the file."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             if self._last >= 0:
-                self._container.mux(self._stream.encode())
+                self._put()
         finally:
-            self._container.close()
+            try:
+                self._container.close()
+            except (OSError, self._av.error.FFmpegError) as error:
+                raise self._unwritten(error) from error
 
     def __enter__(self) -> VideoWriter:
         return self

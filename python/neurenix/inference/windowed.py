@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from neurenix.errors import InvalidArgumentError
+from neurenix.inference.batches import check_batch_size
 from neurenix.inference.images import kind_of
 from neurenix.inference.sliding import Model, Settings, slide
 
@@ -70,6 +71,7 @@ class Windowed:
         Raises `InvalidArgumentError`, `ShapeError` and `DTypeError` for what does not fit, `FileError` for an output
         that is there already, and as a call does.
         """
+        batch_size = check_batch_size(batch_size)
         model = self._window_model(batch_size)
         if self._postprocess is not None and (out is not None or kind_of(image) in ("zarr", "dask", "memmap")):
             raise InvalidArgumentError(

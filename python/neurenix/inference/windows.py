@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neurenix import arrays
 from neurenix.errors import InvalidArgumentError, ShapeError
 from neurenix.names import hint
 
@@ -166,8 +167,9 @@ def importance(roi: Ints, mode: str, sigma_scale: Any = 0.125) -> NDArray[np.flo
         raise InvalidArgumentError("sigma_scale is a share of the size of a window, above 0", got=repr(sigma_scale))
     weights = np.ones((), np.float32)
     for length, scale in zip(roi, scales, strict=True):
-        away = np.arange(length, dtype=np.float32) - np.float32((length - 1) / 2)
-        bell = np.exp(away**2 / np.float32(-2 * (length * scale) ** 2))
+        away = (np.arange(length) - (length - 1) / 2) / (length * float(scale))
+        with np.errstate(over="ignore"):
+            bell = np.exp(away**2 / -2).astype(np.float32)
         weights = weights[..., None] * bell
     return np.maximum(weights, max(float(weights.min()), LEAST_WEIGHT)).astype(np.float32)
 
@@ -177,12 +179,16 @@ def given_weights(weights: Any, roi: Ints) -> NDArray[np.float32]:
 
     Raises `ShapeError` for another size, and `InvalidArgumentError` for weights below 0 or without end.
     """
-    found = np.asarray(weights, np.float32)
+    try:
+        found = np.asarray(arrays.to_numpy(weights), np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError("roi_weight_map is no array of numbers", got=repr(weights)[:60]) from error
     if found.shape[found.ndim - len(roi) :] != roi or math.prod(found.shape) != math.prod(roi):
         raise ShapeError("roi_weight_map has another size than a window", expected=str(roi), got=str(found.shape))
     if not np.isfinite(found).all() or (found < 0).any():
         raise InvalidArgumentError("roi_weight_map has weights that are negative, infinite or no numbers")
-    return found.reshape(roi)
+    # Means stay what they are, and weights of any size keep their digits in float32.
+    return (found / (found.max(initial=0) or 1)).astype(np.float32).reshape(roi)
 
 
 def resized(weights: NDArray[np.float32], shape: Ints) -> NDArray[np.float32]:

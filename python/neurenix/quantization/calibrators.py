@@ -9,12 +9,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from neurenix import names
+from neurenix import memory, names
 from neurenix._native import Histogram
 from neurenix.arrays import Array
 from neurenix.errors import InvalidArgumentError
 from neurenix.log import LOG
-from neurenix.memory import free_memory
 from neurenix.quantization.cache import METHODS, CalibrationCache
 from neurenix.quantization.data import Port
 from neurenix.quantization.data import batches as read_batches
@@ -132,7 +131,7 @@ class Calibrator:
         self.seen = [first]
         self._tell(1)
         # Each batch in flight holds all that is counted.
-        most = int(SHARE * free_memory() // max(sizes[0], 1))
+        most = int(SHARE * memory.free() // max(sizes[0], 1))
         for done, (batch, _, error) in enumerate(in_order(count, given, max(1, min(jobs, most))), 2):
             if error is not None:
                 raise error
