@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from neurenix import _native
 from neurenix._native import Network
 from neurenix.arrays import Array
-from neurenix.errors import InvalidArgumentError
-from neurenix.quantization.calibrators import Calibrator, Run, calibrator
+from neurenix.errors import DTypeError, InvalidArgumentError
+from neurenix.log import LOG
+from neurenix.quantization.calibrators import KEPT, Calibrator, Run, calibrator
 
 #: What each word of `quantization_points` says of the steps that a range consists of.
 STEPS = {False: 128, True: 255}
+#: Ops that products of 8 bits come from.
+PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
+#: The magnitude of a tensor that was zero in all batches. A scale of nearly nothing would leave no place in 32 bits for
+#: the bias behind it.
+NOTHING = 1.0
 
 
 def calibrate(
@@ -67,17 +76,69 @@ def quantized(
 
 
 def found_ranges(
-    network: Network, given: Calibrator, options: Mapping[str, Any], keep: Sequence[str] = ()
+    network: Network,
+    given: Calibrator,
+    options: Mapping[str, Any],
+    keep: Sequence[str] = (),
+    search: bool = False,
 ) -> tuple[Network, dict[str, float]]:
-    """The network as quantization is placed in it, and the magnitude of each tensor to quantize."""
+    """The network as quantization is placed in it, and the magnitude of each tensor to quantize.
+
+    `search`: more products may be kept afterwards, so that the ranges of what is quantized then must be there too.
+    """
     full = network.in_full(bool(options["refittable"]))
     _check_kept(full, keep)
-    points = full.quantization_points(list(keep))
-    if not points:
-        return full, {}
+    points = _points(full, keep)
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
+    if not points:
+        LOG.warning("no product has constant weights, and so nothing gets 8 bits")
+        given.seen = list(islice(given.read(inputs), KEPT)) if given.reads_twice else []
+        return full, {}
+    needed = {name for _, name, _ in full.quantization_points(list(keep))}
     run, jobs = _probe(full, points, options)
-    return full, given.ranges({name: STEPS[unsigned] for _, name, unsigned in points}, inputs, run, jobs)
+    levels = {name: STEPS[unsigned] for _, name, unsigned in points}
+    spare = set() if search else set(levels) - needed
+    ranges = given.ranges(levels, inputs, _checked(run, full), jobs, spare=spare)
+    return full, {name: magnitude or NOTHING for name, magnitude in ranges.items()}
+
+
+def _points(full: Network, keep: Sequence[str]) -> list[tuple[_native.Tensor, str, bool]]:
+    """The tensors to quantize, and those that take their place where one more product stays in floating point: of a sum
+    of two products' results, the operand that has 8 bits is another one then."""
+    found = {name: (tensor, name, unsigned) for tensor, name, unsigned in full.quantization_points(list(keep))}
+    makers = {tensor: layer for layer in full.layers for tensor in layer.outputs}
+    for layer in full.layers:
+        operands = [makers[tensor] for tensor in layer.inputs if tensor in makers] if layer.op == "Add" else []
+        if len(operands) == 2 and all(maker.op in PRODUCTS for maker in operands):
+            for maker in operands:
+                for point in full.quantization_points([*keep, maker.name]):
+                    found.setdefault(point[1], point)
+    return list(found.values())
+
+
+def _checked(run: Run, network: Network) -> Run:
+    """What runs a batch, in the dtypes of the network: floats of 16 bits, as `io_dtype` has them, are widened."""
+    wanted = {tensor.name: np.dtype(tensor.dtype) for tensor in network.inputs}
+
+    def checked(batch: dict[str, Array]) -> dict[str, Array]:
+        return run({name: _as(array, wanted[name], name) for name, array in batch.items()})
+
+    return checked
+
+
+def _as(array: Array, wanted: np.dtype[Any], name: str) -> Array:
+    if array.dtype == wanted:
+        return array
+    if wanted == np.float32 and array.dtype.name in ("float16", "bfloat16"):
+        widened: Array = array.astype(np.float32)
+        return widened
+    raise DTypeError(
+        "a batch to calibrate on has another dtype than the input",
+        tensor=name,
+        expected=str(wanted),
+        got=str(array.dtype),
+        hint=f'convert it as before a call, for example with x.astype("{wanted}")',
+    )
 
 
 def _check_kept(network: Network, keep: Sequence[str]) -> None:

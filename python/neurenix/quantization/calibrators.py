@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -82,21 +82,39 @@ class Calibrator:
         if self.cache_file is not None:
             CalibrationCache.of_bytes(bytes(cache)).write(self.cache_file)
 
-    def ranges(self, levels: dict[str, int], inputs: Sequence[Port], run: Run, jobs: int = 1) -> dict[str, float]:
+    def ranges(
+        self,
+        levels: dict[str, int],
+        inputs: Sequence[Port],
+        run: Run,
+        jobs: int = 1,
+        *,
+        spare: Collection[str] = (),
+    ) -> dict[str, float]:
         """The magnitude of each tensor of `levels`, which says of how many steps its range consists.
 
-        `run` gives the tensors of a batch by name, for at most `jobs` batches beside each other. Raises
-        `InvalidArgumentError` where there is no batch, and `FormatError` for a damaged cache.
+        `run` gives the tensors of a batch by name, for at most `jobs` batches beside each other. A cache may lack those
+        of `spare`. Raises `InvalidArgumentError` where there is no batch, and `FormatError` for a damaged cache.
         """
         cached = self.read_calibration_cache()
         if cached is not None:
             known = CalibrationCache.of_bytes(bytes(cached), str(self.cache_file or "the calibration cache"))
-            missing = [name for name in levels if name not in known.scales]
-            if not missing:
+            missing = [name for name in levels if name not in known.scales and name not in spare]
+            if not missing and not self._by_another_method(known.method):
                 self.seen = list(islice(self.read(inputs), KEPT)) if self.reads_twice else []
-                return {name: known.ranges[name] for name in levels}
-            self._of_another_model(missing, len(levels))
-        found = CalibrationCache.of_ranges(self.method, self._counted(levels, inputs, run, jobs))
+                return {name: known.ranges[name] for name in levels if name in known.scales}
+            if missing:
+                self._of_another_model(missing, len(levels) - len(spare))
+        counted = self._counted(levels, inputs, run, jobs)
+        zeros = [name for name, magnitude in counted.items() if magnitude == 0.0]
+        if zeros:
+            LOG.warning(
+                "%d of %d tensors are zero in all batches to calibrate on, such as %r: calibrate on data that reaches them",
+                len(zeros),
+                len(counted),
+                zeros[0],
+            )
+        found = CalibrationCache.of_ranges(self.method, counted)
         self.write_calibration_cache(found.to_bytes())
         return found.ranges
 
@@ -107,6 +125,17 @@ class Calibrator:
                 f"{text}: it is that of another model or version", hint="give batches to calibrate on, or another cache"
             )
         LOG.warning("%s: it is that of another model or version, and is written anew", text)
+
+    def _by_another_method(self, word: str) -> bool:
+        """Whether ranges are to be found anew, since the cache has those of another method."""
+        known = next((method for method, name in METHODS.items() if name == word), None)
+        known = "entropy" if word == "EntropyCalibration" else known
+        if self.batches is None or known in (None, self.method):
+            return False
+        anew = self.reads_twice
+        done = "it is written anew" if anew else "its ranges are used"
+        LOG.warning("the calibration cache is one of %r, and the calibrator finds %r: %s", known, self.method, done)
+        return anew
 
     def _counted(self, levels: dict[str, int], inputs: Sequence[Port], run: Run, jobs: int) -> dict[str, float]:
         # The package of inference imports what imports this.

@@ -90,7 +90,7 @@ def mixed(
             "the model says itself what is quantized: there is nothing to mix", hint='take precision="int8"'
         )
     given = calibrator(wanted.calibration)
-    full, ranges = found_ranges(network, given, options)
+    full, ranges = found_ranges(network, given, options, search=True)
     batches = list(sample) or given.seen
     if not batches:
         raise InvalidArgumentError("there is no batch to judge by", hint="give sample=, beside a cache alone")

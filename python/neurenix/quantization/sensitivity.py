@@ -9,12 +9,9 @@ from typing import Any, NamedTuple
 from neurenix import _native
 from neurenix._native import Network
 from neurenix.errors import InvalidArgumentError
-from neurenix.quantization.calibrate import found_ranges
+from neurenix.quantization.calibrate import PRODUCTS, found_ranges
 from neurenix.quantization.calibrators import calibrator
 from neurenix.quantization.compare import Reference, untimed
-
-#: Ops that products of 8 bits come from.
-PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
 
 
 class LayerLoss(NamedTuple):
@@ -40,7 +37,7 @@ def sensitivity(
     network = to_network(model, input_shapes, {}, False)
     options = Options.of(threads=threads).native(["cpu"])
     given = calibrator(data, method)
-    full, ranges = found_ranges(network, given, options)
+    full, ranges = found_ranges(network, given, options, search=True)
     if not given.seen:
         raise InvalidArgumentError("there is no batch to compare on", hint="give batches, not a cache alone")
     return losses(full, ranges, Reference(network, given.seen, [], options), [], options)

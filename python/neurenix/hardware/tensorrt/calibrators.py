@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from neurenix.errors import InvalidArgumentError
@@ -73,9 +73,11 @@ class FixedRanges(Calibrator):
         super().__init__()
         self._known = dict(known)
 
-    def ranges(self, levels: dict[str, int], inputs: Any, run: Any, jobs: int = 1) -> dict[str, float]:
+    def ranges(
+        self, levels: dict[str, int], inputs: Any, run: Any, jobs: int = 1, *, spare: Collection[str] = ()
+    ) -> dict[str, float]:
         """Those of these tensors. Raises `InvalidArgumentError`, which names those without one."""
-        missing = [name for name in levels if name not in self._known]
+        missing = [name for name in levels if name not in self._known and name not in spare]
         if missing:
             raise InvalidArgumentError(
                 "tensors that are quantized have no range",
@@ -83,4 +85,4 @@ class FixedRanges(Calibrator):
                 got=f"ranges of {len(self._known)} tensors",
                 hint="set them, or give the configuration an int8_calibrator",
             )
-        return {name: self._known[name] for name in levels}
+        return {name: self._known[name] for name in levels if name in self._known}
