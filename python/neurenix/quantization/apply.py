@@ -12,7 +12,7 @@ from neurenix.errors import UnsupportedError
 from neurenix.log import LOG
 from neurenix.quantization.calibrate import quantize_weights, quantized
 from neurenix.quantization.calibrators import calibrator
-from neurenix.quantization.compare import COMPARED
+from neurenix.quantization.compare import COMPARED, as_called
 
 #: Below this signal-to-noise ratio, in dB, results have little to do with those of float32.
 POOR = 10.0
@@ -24,6 +24,11 @@ WITHOUT = (
 FLOATS = (
     'precision="fp8": nothing here computes in floats of 8 bits: the weights alone are float8_e4m3fn, and products '
     "compute in float32"
+)
+
+EXPLICIT = (
+    'precision="fp8": the model is quantized already, and stays as it is; nothing here computes in floats of 8 bits: '
+    "between roundings to such, products compute in float32"
 )
 
 
@@ -44,11 +49,14 @@ def in_8_bits(
     from neurenix.hardware.options import HAVE_QUANTIZED
 
     first = options["providers"][0]
+    if precision == "fp8" and is_explicit(network):
+        _fall_back(EXPLICIT, 'take precision="int8", or "bf16"', options)
+        return network, []
     if precision == "fp8":
         _fall_back(FLOATS, 'take precision="int8" with calibration=, or "bf16"', options)
         given = None if calibration is None else calibrator(calibration)
         inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
-        seen = [] if given is None else list(islice(given.read(inputs), COMPARED))
+        seen = [] if given is None else [as_called(batch, options) for batch in islice(given.read(inputs), COMPARED)]
         return quantize_weights(network, dtype="float8_e4m3fn", refittable=options["refittable"]), seen
     if first not in (*HAVE_QUANTIZED, "tensorrt"):
         text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
@@ -58,11 +66,11 @@ def in_8_bits(
             LOG.warning("the model is quantized already: `calibration` is not used")
         return network, []
     if calibration is None:
-        LOG.warning("%s", WITHOUT)
+        _fall_back(WITHOUT, "give calibration=", options)
         return quantize_weights(network, refittable=options["refittable"]), []
     given = calibrator(calibration)
     made = quantized(network, given, options)
-    return made, given.seen
+    return made, [as_called(batch, options) for batch in given.seen]
 
 
 def _fall_back(text: str, hint: str, options: Mapping[str, Any]) -> None:

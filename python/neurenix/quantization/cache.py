@@ -18,6 +18,8 @@ METHODS = {
 }
 #: What scales of TensorRT stand for: the magnitude of 127.
 STEPS = 127
+#: The least scale but 0, and the greatest one whose range is a float32.
+LEAST, MOST = 2.0**-126, (2.0 - 2.0**-23) * 2.0**127 / STEPS
 #: A cache is a line for each tensor; what is larger is something else.
 MOST_BYTES = 64 << 20
 
@@ -55,15 +57,16 @@ class CalibrationCache:
         if len(data) > MOST_BYTES:
             raise FormatError(f"{source} is too large", expected=f"at most {MOST_BYTES} bytes", got=str(len(data)))
         try:
-            lines = data.decode().splitlines()
+            # Names may have what Python takes for ends of lines, too.
+            lines = data.decode().replace("\r\n", "\n").split("\n")
         except UnicodeDecodeError as error:
             raise FormatError(f"{source} is no text", hint="delete it, and calibrate again") from error
-        first = lines[0].split("-", 2) if lines else []
+        first = lines[0].split("-", 2)
         if len(first) != 3 or first[0] != "TRT" or not first[1].isdigit():
             raise FormatError(
                 f"{source} does not begin as a calibration cache does",
                 expected="TRT-<version>-<method>",
-                got=repr(lines[0][:80]) if lines else "nothing",
+                got=repr(lines[0][:80]) if data else "nothing",
                 hint="delete it, and calibrate again",
             )
         cache = cls(first[2])
@@ -104,10 +107,12 @@ def _entry(line: str, number: int, source: str) -> tuple[str, float]:
     name, colon, digits = line.rpartition(":")
     digits = digits.strip()
     try:
-        scale = struct.unpack(">f", bytes.fromhex(digits.rjust(8, "0")))[0] if colon and name else float("nan")
+        known = colon and name and digits
+        scale = struct.unpack(">f", bytes.fromhex(digits.rjust(8, "0")))[0] if known else float("nan")
     except (ValueError, struct.error):
         scale = float("nan")
-    if not 0.0 <= scale < float("inf"):
+    # Digits that are cut off are tiny numbers.
+    if scale != 0.0 and not LEAST <= scale <= MOST:
         raise FormatError(
             f"line {number} of {source} is damaged",
             expected="name: eight hexadecimal digits, the bits of a scale",

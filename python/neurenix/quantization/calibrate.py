@@ -11,7 +11,7 @@ import numpy as np
 from neurenix import _native
 from neurenix._native import Network
 from neurenix.arrays import Array
-from neurenix.errors import DTypeError, InvalidArgumentError
+from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError
 from neurenix.log import LOG
 from neurenix.quantization.calibrators import KEPT, Calibrator, Run, calibrator
 
@@ -118,15 +118,26 @@ def _points(full: Network, keep: Sequence[str]) -> list[tuple[_native.Tensor, st
 
 def _checked(run: Run, network: Network) -> Run:
     """What runs a batch, in the dtypes of the network: floats of 16 bits, as `io_dtype` has them, are widened."""
-    wanted = {tensor.name: np.dtype(tensor.dtype) for tensor in network.inputs}
+    inputs = {tensor.name: tensor for tensor in network.inputs}
 
     def checked(batch: dict[str, Array]) -> dict[str, Array]:
-        return run({name: _as(array, wanted[name], name) for name, array in batch.items()})
+        return run({name: _as(array, inputs[name]) for name, array in batch.items()})
 
     return checked
 
 
-def _as(array: Array, wanted: np.dtype[Any], name: str) -> Array:
+def _as(array: Array, tensor: _native.Tensor) -> Array:
+    wanted, name = np.dtype(tensor.dtype), tensor.name
+    fits = len(array.shape) == len(tensor.shape) and all(
+        not isinstance(want, int) or want == got for want, got in zip(tensor.shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise ShapeError(
+            "a batch to calibrate on has another shape than the input",
+            tensor=name,
+            expected=str(list(tensor.shape)),
+            got=str(list(array.shape)),
+        )
     if array.dtype == wanted:
         return array
     if wanted == np.float32 and array.dtype.name in ("float16", "bfloat16"):
@@ -142,6 +153,8 @@ def _as(array: Array, wanted: np.dtype[Any], name: str) -> Array:
 
 
 def _check_kept(network: Network, keep: Sequence[str]) -> None:
+    if isinstance(keep, str):
+        raise InvalidArgumentError("`keep` is a list of names", got=repr(keep), hint=f"give keep=[{keep!r}]")
     known = {name for layer in network.layers for name in (layer.name, *layer.sources)}
     for name in keep:
         if name not in known:

@@ -55,8 +55,8 @@ class Calibrator:
         progress: Progress | None = None,
         limit: int | None = None,
     ) -> None:
-        if limit is not None and limit < 1:
-            raise InvalidArgumentError("the number of batches must be positive", got=str(limit))
+        if limit is not None and not (isinstance(limit, int) and limit >= 1):
+            raise InvalidArgumentError("the number of batches must be positive", got=repr(limit))
         self.batches = batches
         self.cache_file = cache_file
         self.progress = progress

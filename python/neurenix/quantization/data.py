@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -91,8 +93,11 @@ def _load(file: Path, inputs: Sequence[Port]) -> Any:
         return _image(file, inputs)
     try:
         loaded = np.load(file, allow_pickle=False)
-        return {name: loaded[name] for name in loaded.files} if file.suffix.lower() == ".npz" else loaded
-    except (OSError, ValueError) as error:
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            return loaded
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise FileError("a file to calibrate on can't be read", got=f"{file}: {error}") from error
 
 

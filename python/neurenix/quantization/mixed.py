@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from neurenix.log import LOG
 from neurenix.quantization.apply import is_explicit
 from neurenix.quantization.calibrate import found_ranges
 from neurenix.quantization.calibrators import calibrator
-from neurenix.quantization.compare import Batch, Reference, untimed
+from neurenix.quantization.compare import Batch, Reference, as_called, untimed
 from neurenix.quantization.sensitivity import least, losses
 
 if TYPE_CHECKING:
@@ -39,13 +40,26 @@ class Judge:
 
     def __init__(self, reference: Reference, budget: float, metric: Metric | None) -> None:
         self.reference, self._budget, self._metric = reference, budget, metric
-        self._best = 0.0 if metric is None else float(metric(reference.engine.run))
+        self._best = 0.0 if metric is None else self._measured(metric, reference.engine)
+        if not math.isfinite(self._best):
+            raise InvalidArgumentError(
+                "the metric of the network in float32 is not finite", got=repr(self._best), hint="look at the metric"
+            )
 
     def score(self, engine: _native.Engine) -> float:
         """The signal-to-noise ratio, or the metric."""
         if self._metric is None:
             return least(self.reference, engine)
-        return float(self._metric(engine.run))
+        return self._measured(self._metric, engine)
+
+    def _measured(self, metric: Metric, engine: _native.Engine) -> float:
+        found: Any = metric(engine.run)
+        try:
+            return float(found)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(
+                "the metric does not give a number", expected="a number, the better the greater", got=repr(found)[:80]
+            ) from error
 
     def accepts(self, score: float) -> bool:
         """Whether a score is within the budget. Not a number is not."""
@@ -91,7 +105,7 @@ def mixed(
         )
     given = calibrator(wanted.calibration)
     full, ranges = found_ranges(network, given, options, search=True)
-    batches = list(sample) or given.seen
+    batches = list(sample) or [as_called(batch, options) for batch in given.seen]
     if not batches:
         raise InvalidArgumentError("there is no batch to judge by", hint="give sample=, beside a cache alone")
     budget = BUDGET if wanted.accuracy_budget is None else wanted.accuracy_budget
