@@ -38,7 +38,8 @@ class CalibrationCache:
     @classmethod
     def of_ranges(cls, method: str, ranges: dict[str, float]) -> CalibrationCache:
         """A cache of magnitudes."""
-        return cls(METHODS[method], {name: _single(magnitude / STEPS) for name, magnitude in ranges.items()})
+        scales = {name: _single(magnitude / STEPS) for name, magnitude in ranges.items()}
+        return cls(METHODS[method], {name: scale if scale >= LEAST else 0.0 for name, scale in scales.items()})
 
     @property
     def ranges(self) -> dict[str, float]:

@@ -18,7 +18,8 @@ from neurenix.errors import UnsupportedError
 OPSET = 17
 #: Ops that ONNX has under the same name, with the same inputs and with these attributes.
 SAME: dict[str, tuple[str, ...]] = {
-    "Abs": (), "Add": (), "AveragePool": ("kernel_shape", "strides", "pads", "ceil_mode", "count_include_pad"),
+    "Abs": (), "Add": (), "AveragePool":
+    ("kernel_shape", "strides", "pads", "auto_pad", "ceil_mode", "count_include_pad"),
     "Clip": (), "Concat": ("axis",), "Conv": ("group", "strides", "dilations", "pads", "auto_pad"),
     "ConvTranspose": ("group", "strides", "dilations", "pads", "auto_pad", "output_padding", "output_shape"),
     "Div": (), "Elu": ("alpha",), "Erf": (), "Exp": (), "Gather": ("axis",), "GlobalAveragePool": (),
@@ -37,12 +38,18 @@ class Writer:
         self.network = network
         self.nodes: list[Any] = []
         self.initializers: dict[str, Any] = {}
-        self.outputs = {tensor: name for name, tensor in network.outputs.items()}
+        # Inputs keep their names, and so do constants; of several outputs that are one tensor the first one names it.
+        fixed = {tensor for tensor in network.outputs.values() if tensor.numpy() is not None} | set(network.inputs)
+        named = {tensor: name for name, tensor in reversed(network.outputs.items())}
+        self.outputs = {tensor: name for tensor, name in named.items() if tensor not in fixed}
 
     def model(self) -> Any:
         """The model. Raises `UnsupportedError`, with the layer, for an op that is not written."""
         for layer in _in_order(self.network.layers):
             self._layer(layer)
+        for name, tensor in self.network.outputs.items():
+            if self.outputs.get(tensor) != name:
+                self.node("Identity", [self.name(tensor)], name)
         helper = self.onnx.helper
         graph = helper.make_graph(
             self.nodes,
@@ -83,6 +90,10 @@ class Writer:
     def _layer(self, layer: Layer) -> None:
         inputs = ["" if tensor is None else self.name(tensor) for tensor in layer.inputs]
         output = self.name(layer.outputs[0])
+        if layer.op == "AveragePool" and any(extent != 1 for extent in layer.attrs.get("dilations") or ()):
+            raise UnsupportedError(
+                "AveragePool with dilations can't be written in this opset of ONNX", layer=layer.name
+            )
         if layer.op in SAME and len(layer.outputs) == 1:
             given = {name: layer.attrs[name] for name in SAME[layer.op] if name in layer.attrs}
             self.node(layer.op, inputs, output, **{n: v for n, v in given.items() if v is not None and v != []})
@@ -126,6 +137,10 @@ def _quantization(writer: Writer, layer: Layer, inputs: list[str], output: str) 
     if len(axes) > 1:
         raise UnsupportedError("scales of blocks can't be written in this opset of ONNX", layer=layer.name)
     integers = x.dtype if layer.op == "DequantizeLinear" else layer.outputs[0].dtype
+    if np.dtype(integers).name not in ("int8", "uint8", "int32"):
+        raise UnsupportedError(
+            "quantization to this dtype can't be written in this opset of ONNX", layer=layer.name, got=str(integers)
+        )
     zero = layer.inputs[2].numpy() if len(layer.inputs) > 2 and layer.inputs[2] is not None else None
     flat = np.asarray(array, np.float32).reshape(-1 if axes else ())
     zeros = np.zeros(flat.shape, integers) if zero is None else np.broadcast_to(np.asarray(zero).reshape(-1), flat.size)

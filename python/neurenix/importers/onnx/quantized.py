@@ -36,6 +36,8 @@ def per_axis(node: Node, parameter: Tensor, rank: int, axis: int) -> Tensor:
 def per_block(node: Node, parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
     """A scale or zero point with a number for each block of places along an axis, with each repeated."""
     rank = len(x.shape)
+    if not -rank <= axis < rank:
+        raise InvalidArgumentError("the axis of a scale is out of range", expected=f"{-rank}..{rank}", got=str(axis))
     axis %= rank
     extent = x.shape[axis]
     if len(parameter.shape) != rank or block < 1:
@@ -59,7 +61,7 @@ def granular(node: Node, parameter: Tensor | None, x: Tensor) -> Tensor | None:
     if parameter is None:
         return None
     axis, block = node.attr("axis", 1), node.attr("block_size", 0)
-    if len(parameter.shape) > 1:
+    if len(parameter.shape) > 1 or (block > 0 and len(parameter.shape) == len(x.shape) == 1):
         return per_block(node, parameter, x, axis, block)
     return per_axis(node, parameter, len(x.shape), axis)
 
