@@ -24,7 +24,7 @@ def test_tensorrts_text_is_read_and_written() -> None:
 
 
 def test_ranges_survive_the_text_to_the_last_bit() -> None:
-    cache = CalibrationCache.of_ranges("minmax", {"a": 0.1, "b: with a colon": 3.0e-20, "c": 1e30})
+    cache = CalibrationCache.of_ranges("minmax", {"a": 0.1, "b: with a colon": 3.0e-20, "c\u2028": 1e30, "d": 1e-44})
     again = CalibrationCache.of_bytes(cache.to_bytes())
     assert again.ranges == cache.ranges
     assert again.ranges["a"] == pytest.approx(0.1, rel=1e-6)
@@ -42,6 +42,9 @@ def test_ranges_survive_the_text_to_the_last_bit() -> None:
         (b"TRT-8601-EntropyCalibration2\ninput: 7fc00000\n", "line 2 of the calibration cache is damaged"),
         (b"TRT-8601-EntropyCalibration2\ninput: bf800000\n", "line 2 of the calibration cache is damaged"),
         (b"TRT-8601-EntropyCalibration2\ninput: 3c010a14ff\n", "line 2 of the calibration cache is damaged"),
+        (b"TRT-8601-EntropyCalibration2\ninput: \n", "line 2 of the calibration cache is damaged"),
+        (b"TRT-8601-EntropyCalibration2\ninput: 3c01", "line 2 of the calibration cache is damaged"),
+        (b"TRT-8601-EntropyCalibration2\ninput: 7f7fffff\n", "line 2 of the calibration cache is damaged"),
         (b"TRT-8601-EntropyCalibration2\na: 0\na: 0\n", "line 3 of the calibration cache names a tensor"),
     ],
 )

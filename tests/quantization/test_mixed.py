@@ -111,3 +111,39 @@ def test_what_can_not_be_mixed(tmp_path: Path) -> None:
     with pytest.raises(nx.InvalidArgumentError, match="nothing to mix"):
         model = quantization.calibrate(network(), batches())
         get_backend("cpu").optimize_model(model, None, "mixed", calibration=batches(), **QUICK)
+
+
+def joined() -> nx.Network:
+    """The sum of two convolutions, as where a residual network halves its pictures."""
+    given = rng()
+    made = nx.Network("joined")
+    x = made.add_input("x", np.float32, SHAPE)
+
+    def conv(source: Any, extent: int, name: str) -> Any:
+        shape = (8, source.shape[1], extent, extent)
+        weights = made.add_constant(f"{name}.w", given.normal(size=shape).astype(np.float32) / 5)
+        return made.add_layer("Conv", [source, weights], {"pads": [extent // 2] * 4}, name=name)[0]
+
+    inner = made.add_layer("Relu", [conv(x, 3, "first")], {})[0]
+    made.mark_output(made.add_layer("Add", [conv(x, 1, "down"), conv(inner, 1, "second")], {}, name="add")[0], "y")
+    return made
+
+
+def test_either_product_of_a_sum_may_stay_in_floating_point(tmp_path: Path) -> None:
+    found = quantization.sensitivity(joined(), batches())
+    assert {loss.layer for loss in found} == {"first", "down", "second"} and min(loss.decibels for loss in found) > 20
+    budget = min(loss.decibels for loss in found) + 1
+    build = get_backend("cpu").optimize_model
+    model = build(joined(), None, "mixed", calibration=batches(), accuracy_budget=budget, **QUICK)
+    exact = build(joined(), **QUICK)
+    x = batches(1)[0]
+    assert decibels(model(x), exact(x)) >= budget - 1
+    # A cache is enough whatever is kept; one of a search by somebody else may have no more than what is quantized.
+    file = tmp_path / "joined.cache"
+    whole = quantization.calibrate(joined(), quantization.EntropyCalibrator(batches(), file))
+    quantization.calibrate(joined(), quantization.EntropyCalibrator(cache_file=file), keep=["second"])
+    cache = quantization.CalibrationCache.read(file)
+    del cache.scales["second"]
+    cache.write(file)
+    again = quantization.calibrate(joined(), quantization.EntropyCalibrator(cache_file=file))
+    np.testing.assert_array_equal(build(again, **QUICK)(x), build(whole, **QUICK)(x))

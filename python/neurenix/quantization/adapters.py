@@ -63,7 +63,7 @@ class Adapter(Calibrator):
                 expected="an array",
                 got=f"{value!r} for {tuple(shape)}",
             )
-        begin = value.value if isinstance(value, ctypes.c_void_p) else value
+        begin: Any = value.value if isinstance(value, ctypes.c_void_p) else value
         try:
             # Those of pycuda are no ints, but say one.
             begin = int(begin)

@@ -109,7 +109,7 @@ class Calibrator:
         zeros = [name for name, magnitude in counted.items() if magnitude == 0.0]
         if zeros:
             LOG.warning(
-                "%d of %d tensors are zero in all batches to calibrate on, such as %r: calibrate on data that reaches them",
+                "%d of %d tensors are zero in all batches, such as %r: calibrate on data that reaches them",
                 len(zeros),
                 len(counted),
                 zeros[0],
