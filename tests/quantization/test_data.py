@@ -88,6 +88,18 @@ def test_a_network_without_products_is_told_and_runs(caplog: pytest.LogCaptureFi
             model = int8([batch()], plain, precision=precision)
         assert any("nothing gets 8 bits" in record.message for record in caplog.records)
         np.testing.assert_array_equal(model(batch()), np.maximum(batch(), 0))
+        with pytest.raises(nx.UnsupportedError, match="nothing gets 8 bits"):
+            int8([batch()], plain, precision=precision, strict=True)
+
+
+def test_a_last_batch_of_another_size_is_told() -> None:
+    fixed = nx.Network("fixed")
+    x = fixed.add_input("x", np.float32, (2, 3))
+    weights = fixed.add_constant("w", np.ones((3, 4), np.float32))
+    fixed.mark_output(fixed.add_layer("MatMul", [x, weights], {})[0], "y")
+    ones = np.ones((5, 3), np.float32)
+    with pytest.raises(nx.ShapeError, match="drop_last=True"):
+        int8([ones[:2], ones[2:4], ones[4:]], fixed)
 
 
 def test_where_float32_is_not_finite_the_same_is_no_loss() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from neurenix import _native
 from neurenix._native import Network
 from neurenix.arrays import Array
-from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError
+from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.log import LOG
 from neurenix.quantization.calibrators import KEPT, Calibrator, Run, calibrator
 
@@ -22,6 +22,8 @@ PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
 #: The magnitude of a tensor that was zero in all batches. A scale of nearly nothing would leave no place in 32 bits for
 #: the bias behind it.
 NOTHING = 1.0
+UNQUANTIZED = "no product has constant weights of float32, and so nothing gets 8 bits"
+HINT = "of a model in 16 bits, calibrate the float32 model that it was made from"
 
 
 def calibrate(
@@ -91,7 +93,9 @@ def found_ranges(
     points = _points(full, keep)
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
     if not points:
-        LOG.warning("no product has constant weights, and so nothing gets 8 bits")
+        if options["strict"]:
+            raise UnsupportedError(UNQUANTIZED, hint=HINT)
+        LOG.warning("%s; %s", UNQUANTIZED, HINT)
         given.seen = list(islice(given.read(inputs), KEPT)) if given.reads_twice else []
         return full, {}
     needed = {name for _, name, _ in full.quantization_points(list(keep))}
@@ -126,6 +130,13 @@ def _checked(run: Run, network: Network) -> Run:
     return checked
 
 
+def _shape_hint(got: Sequence[int], want: Sequence[int | str]) -> str | None:
+    """What to do where the number of samples alone differs."""
+    if len(got) != len(want) or list(got[1:]) != list(want[1:]):
+        return None
+    return "give batches of that size, such as by DataLoader(..., drop_last=True)"
+
+
 def _as(array: Array, tensor: _native.Tensor) -> Array:
     wanted, name = np.dtype(tensor.dtype), tensor.name
     fits = len(array.shape) == len(tensor.shape) and all(
@@ -137,6 +148,7 @@ def _as(array: Array, tensor: _native.Tensor) -> Array:
             tensor=name,
             expected=str(list(tensor.shape)),
             got=str(list(array.shape)),
+            hint=_shape_hint(array.shape, tensor.shape),
         )
     if array.dtype == wanted:
         return array
