@@ -208,6 +208,27 @@ def test_addresses_that_can_not_be_read_are_refused(address: int) -> None:
         int8(Given([address]))
 
 
+def test_caches_that_can_not_be_kept_are_told_before_the_work(tmp_path: Path) -> None:
+    read: list[int] = []
+    given = (read.append(at) or batch() for at in range(3))  # type: ignore[func-returns-value]
+    with pytest.raises(nx.FileError, match="can't be written"):
+        int8(quantization.Calibrator(given, tmp_path / "no" / "x.cache"))
+    assert not read
+
+
+def test_what_is_quantized_already_is_not_quantized_again() -> None:
+    made = quantization.calibrate(network(), [batch()])
+    for call in (quantization.calibrate, quantization.sensitivity):
+        with pytest.raises(nx.InvalidArgumentError, match="says itself what is quantized"):
+            call(made, [batch()])
+
+
+def test_shapes_of_no_input_are_told() -> None:
+    for call in (quantization.calibrate, quantization.sensitivity):
+        with pytest.raises(nx.InvalidArgumentError, match="z"):
+            call(network(), [batch()], {"z": (1, 3, 8, 8)})
+
+
 def test_a_cache_of_another_method_is_written_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "x.cache"
     int8(quantization.MinMaxCalibrator([batch(8)], path))

@@ -10,7 +10,7 @@ from neurenix.cli.common import add_json, count, given_shapes, write_json
 from neurenix.cli.models import add_model, load_model
 from neurenix.errors import InvalidArgumentError
 from neurenix.quantization import CalibrationCache, calibrate
-from neurenix.quantization.cache import METHODS
+from neurenix.quantization.cache import METHODS, check_writable
 from neurenix.quantization.calibrators import Calibrator
 
 
@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     target = Path(arguments.output or f"{Path(arguments.model).stem}.cache")
     if target.exists() and target.resolve() in (Path(arguments.model).resolve(), Path(arguments.data).resolve()):
         raise InvalidArgumentError("the cache would replace what it is made of", hint="give --output another name")
+    check_writable(target)
     source = load_model(arguments.model, arguments.ckpt, arguments.config)
     calibrator = Keeping(arguments.data, limit=arguments.samples)
     calibrator.method = arguments.method

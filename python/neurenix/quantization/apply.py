@@ -10,7 +10,7 @@ from neurenix._native import Network
 from neurenix.arrays import Array
 from neurenix.errors import UnsupportedError
 from neurenix.log import LOG
-from neurenix.quantization.calibrate import quantize_weights, quantized
+from neurenix.quantization.calibrate import is_explicit, quantize_weights, quantized
 from neurenix.quantization.calibrators import calibrator
 from neurenix.quantization.compare import COMPARED, as_called
 
@@ -30,11 +30,6 @@ EXPLICIT = (
     'precision="fp8": the model is quantized already, and stays as it is; nothing here computes in floats of 8 bits: '
     "between roundings to such, products compute in float32"
 )
-
-
-def is_explicit(network: Network) -> bool:
-    """Whether a network says itself what is quantized."""
-    return any(layer.op in ("QuantizeLinear", "MatMulInteger", "ConvInteger") for layer in network.layers)
 
 
 def in_8_bits(

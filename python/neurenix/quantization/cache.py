@@ -93,6 +93,17 @@ class CalibrationCache:
         write_whole(path, self.to_bytes())
 
 
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raises `FileError` where a file can't be written, before the work is done that it is to keep."""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(path).is_dir():
+        raise FileError(
+            "the calibration cache can't be written",
+            got=str(path),
+            hint=f"is {folder} a folder that may be written to?",
+        )
+
+
 def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     """Writes a file in one step. Raises `FileError` where that fails."""
     part = Path(f"{os.fspath(path)}.{os.getpid()}.part")
@@ -127,4 +138,4 @@ def _single(value: float) -> float:
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
-__all__ = ["METHODS", "CalibrationCache", "write_whole"]
+__all__ = ["METHODS", "CalibrationCache", "check_writable", "write_whole"]

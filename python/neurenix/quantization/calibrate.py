@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from neurenix import _native
+from neurenix import _native, shapes
 from neurenix._native import Network
 from neurenix.arrays import Array
 from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError, UnsupportedError
@@ -23,7 +23,7 @@ PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
 #: the bias behind it.
 NOTHING = 1.0
 UNQUANTIZED = "no product has constant weights of float32, and so nothing gets 8 bits"
-HINT = "of a model in 16 bits, calibrate the float32 model that it was made from"
+HINT = "weights in 16 bits, and those that are quantized, stay as they are: calibrate the float32 model"
 
 
 def calibrate(
@@ -43,14 +43,27 @@ def calibrate(
     that stay in floating point. Weights are int8 with a scale for each channel. What comes out is optimised like any
     other network: `get_backend().optimize_model(network)`.
 
-    Raises `InvalidArgumentError` where there is no batch or `keep` names no layer, and as the importers do.
+    Raises `InvalidArgumentError` where there is no batch, `keep` names no layer or the model is quantized already, and
+    as the importers do.
     """
     from neurenix.hardware.options import Options
     from neurenix.importers.dispatch import to_network
 
     network = to_network(model, input_shapes, {}, False)
+    # Names that no input has are told.
+    shapes.profiles(input_shapes, [tensor.name for tensor in network.inputs])
     options = Options.of(threads=threads).native(["cpu"])
+    if is_explicit(network):
+        raise InvalidArgumentError(
+            "the model says itself what is quantized: there is nothing to calibrate",
+            hint="optimise it as it is, or calibrate the float32 model",
+        )
     return quantized(network, calibrator(data, method), options, keep)
+
+
+def is_explicit(network: Network) -> bool:
+    """Whether a network says itself what is quantized."""
+    return any(layer.op in ("QuantizeLinear", "MatMulInteger", "ConvInteger") for layer in network.layers)
 
 
 def quantize_weights(

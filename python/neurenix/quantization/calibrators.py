@@ -14,7 +14,7 @@ from neurenix._native import Histogram
 from neurenix.arrays import Array
 from neurenix.errors import InvalidArgumentError
 from neurenix.log import LOG
-from neurenix.quantization.cache import METHODS, CalibrationCache
+from neurenix.quantization.cache import METHODS, CalibrationCache, check_writable
 from neurenix.quantization.data import Port
 from neurenix.quantization.data import batches as read_batches
 
@@ -105,6 +105,8 @@ class Calibrator:
                 return {name: known.ranges[name] for name in levels if name in known.scales}
             if missing:
                 self._of_another_model(missing, len(levels) - len(spare))
+        if self.cache_file is not None:
+            check_writable(self.cache_file)
         counted = self._counted(levels, inputs, run, jobs)
         zeros = [name for name, magnitude in counted.items() if magnitude == 0.0]
         if zeros:

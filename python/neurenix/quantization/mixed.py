@@ -12,8 +12,7 @@ from neurenix import _native
 from neurenix._native import Network
 from neurenix.errors import InvalidArgumentError
 from neurenix.log import LOG
-from neurenix.quantization.apply import is_explicit
-from neurenix.quantization.calibrate import found_ranges
+from neurenix.quantization.calibrate import found_ranges, is_explicit
 from neurenix.quantization.calibrators import calibrator
 from neurenix.quantization.compare import Batch, Reference, as_called, untimed
 from neurenix.quantization.sensitivity import least, losses
