@@ -45,8 +45,8 @@ def compile(
     what `torch.compile(module, backend="neurenix")` gives. `inputs`: `Input`s and tensors. `enabled_precisions`: the
     narrowest of them is computed in; float32 without any. `kwargs`: settings, ours and Torch-TensorRT's.
 
-    Raises `InvalidArgumentError` for unknown options and ways, `UnsupportedError` for int8 and fp8, for TorchScript and
-    for what torch can't export, and as `dynamo.trace` and `dynamo.compile`.
+    Raises `InvalidArgumentError` for unknown options and ways, `UnsupportedError` for TorchScript and for what
+    torch can't export, and as `dynamo.trace` and `dynamo.compile`.
     """
     way = _WAYS.get(ir)
     if way is None:
