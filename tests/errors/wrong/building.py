@@ -24,13 +24,23 @@ def unknown_precision(folder: Path) -> None:
 
 
 @case
-def precision_that_is_not_there_yet(folder: Path) -> None:
-    optimised(precision="int8")
+def int8_without_data_that_is_strict(folder: Path) -> None:
+    optimised(precision="int8", providers=["cpu"], strict=True)
 
 
 @case
 def option_that_is_not_there_yet(folder: Path) -> None:
+    optimised(target="sm_90")
+
+
+@case
+def calibration_of_another_precision(folder: Path) -> None:
     optimised(calibration=[])
+
+
+@case
+def calibration_without_batches(folder: Path) -> None:
+    optimised(precision="int8", calibration=[])
 
 
 @case
