@@ -179,6 +179,7 @@ class Support:
         self._left = settings.torch_executed_ops
         self._device = device
         self._shared = aliases(graph)
+        self._read_raw = read_raw(graph)
         self.refusals: dict[str, Refusal] = {}
 
     def takes(self, node: fx.Node) -> bool:
@@ -197,6 +198,8 @@ class Support:
             return "it is named in torch_executed_ops"
         if node.name in self._shared:
             return "its result shares memory with another one"
+        if node.name in self._read_raw:
+            return "aten.as_strided reads its memory"
         if name in LEFT_TO_TORCH:
             return "what it gives is no value"
         if is_random(node):
@@ -262,6 +265,25 @@ def aliases(graph: fx.Graph) -> set[str]:
             base = base.all_input_nodes[0]
         ways.setdefault(base, []).append(way)
     return {node.name for found in ways.values() if len(found) > 1 for way in found for node in way}
+
+
+def read_raw(graph: fx.Graph) -> set[str]:
+    """The names of nodes whose memory `aten.as_strided` reads as torch lays it out: the views, and what they are of."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.target is not torch.ops.aten.as_strided.default:
+            continue
+        base = node.all_input_nodes[0]
+        while base.op == "call_function" and base.name not in found:
+            found.add(base.name)
+            if not _is_view(base) and not _may_be_view(base):
+                break
+            base = base.all_input_nodes[0]
+    return found
+
+
+def _may_be_view(node: fx.Node) -> bool:
+    return bool(node.all_input_nodes) and named(node) in ("aten.reshape.default", "aten.contiguous.default")
 
 
 def _is_view(node: fx.Node) -> bool:
