@@ -574,7 +574,10 @@ def dry_run(path: str) -> None:
 
 @torch.no_grad()
 def threads() -> None:
-    """Eight threads call at once, of shapes that differ; one of them builds the engine."""
+    """Eight threads call at once, of shapes that differ; one of them builds the engine, beside which the others wait or call."""
+    import sys
+
+    sys.setswitchinterval(1e-4)
     model = mlp()
     function = compiled(model, dynamic=True)
     failures: list[BaseException] = []

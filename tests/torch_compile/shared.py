@@ -1,4 +1,4 @@
-"""Graphs that modules, threads and builds share; each case runs in a process of its own, as those of `cases`."""
+"""Graphs that modules, threads and builds share, and the state of modules; each case runs in a process of its own, as those of `cases`."""
 
 from __future__ import annotations
 
@@ -127,33 +127,24 @@ def gradients_of_autocast() -> None:
     agree(found[0], found[1])
 
 
-def modules_called_during_a_build() -> None:
-    """Threads call modules, compiled or not, while engines are built."""
-    model = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(12)]).eval()
-    plain = copy.deepcopy(model)
-    x = torch.randn(2, 8)
-    wanted = plain(x)
-    done = threading.Event()
-    calls = 0
-
-    def work() -> None:
-        nonlocal calls
-        with torch.no_grad():
-            while not done.is_set():
-                agree(plain(x), wanted.detach())
-                calls += 1
-
-    def build() -> None:
-        try:
-            with torch.no_grad():
-                for _ in range(3):
-                    torch._dynamo.reset()
-                    agree(compiled(model)(x), wanted.detach(), 2e-6)
-        finally:
-            done.set()
-
-    _in_threads([work, build])
-    assert calls > 0 and counters()["engines_built"] == 3 and "fallbacks" not in counters()
+@torch.no_grad()
+def norms_in_train_mode() -> None:
+    """Normalisation by the batch, and the statistics that it keeps."""
+    models = (
+        nn.Sequential(nn.Conv1d(4, 4, 3), nn.BatchNorm1d(4), nn.ReLU()),
+        nn.Sequential(nn.Conv1d(4, 4, 3), nn.InstanceNorm1d(4, affine=True, track_running_stats=True)),
+        nn.Sequential(nn.Conv1d(4, 4, 3), nn.BatchNorm1d(4, track_running_stats=False)),
+    )
+    for model in models:
+        reference = copy.deepcopy(model)
+        function = compiled(model)
+        for step in range(4):
+            if step == 3:
+                model.eval()
+                reference.eval()
+            x = torch.randn(3, 4, 9) * 2 + 1
+            agree(function(x), reference(x), 2e-6)
+            agree(model.state_dict(), reference.state_dict(), 2e-6)
 
 
 def _in_threads(works: list[Callable[[], None]]) -> None:

@@ -165,11 +165,26 @@ def is_random(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    given = {argument.name: one for argument, one in zip(target._schema.arguments, node.args, strict=False)}
-    given |= node.kwargs
+    given = _arguments(node)
     chances = [one for name, one in given.items() if name in ("dropout", "dropout_p")]
     has_chance = any(argument.name in ("dropout", "dropout_p") for argument in target._schema.arguments)
     return not (has_chance and (given.get("train") is False or not any(chances)))
+
+
+def _is_trained(node: fx.Node) -> bool:
+    """Whether a node normalises by its batch and counts it: the exporter writes such a one with the running statistics.
+
+    One without running statistics is written as it is.
+    """
+    given = _arguments(node)
+    training = bool(given.get("training") or given.get("train"))
+    return training and "batch_norm" in str(node.target) and given.get("running_mean") is not None
+
+
+def _arguments(node: fx.Node) -> dict[str, Any]:
+    """The arguments of an operator by their names."""
+    target: Any = node.target
+    return {one.name: given for one, given in zip(target._schema.arguments, node.args, strict=False)} | node.kwargs
 
 
 class Support:
@@ -206,6 +221,8 @@ class Support:
             return "it draws random numbers"
         if target._schema.is_mutable:
             return "it writes into its arguments"
+        if _is_trained(node):
+            return "torch's ONNX exporter writes what it gives outside of training"
         if name not in exportable():
             return "torch's ONNX exporter does not write it"
         return self._unfit(node)
