@@ -574,7 +574,7 @@ def dry_run(path: str) -> None:
 
 @torch.no_grad()
 def threads() -> None:
-    """Eight threads call at once, of shapes that differ; one of them builds the engine, beside which the others wait or call."""
+    """Eight threads call at once, of shapes that differ; one of them builds the engine beside the others."""
     import sys
 
     sys.setswitchinterval(1e-4)

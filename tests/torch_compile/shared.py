@@ -1,4 +1,4 @@
-"""Graphs that modules, threads and builds share, and the state of modules; each case runs in a process of its own, as those of `cases`."""
+"""What modules, threads and builds share, and state that calls change: each case in a process of its own."""
 
 from __future__ import annotations
 
