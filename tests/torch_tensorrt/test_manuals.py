@@ -17,7 +17,7 @@ import torch
 import neurenix as nx
 import neurenix.torch_tensorrt as torch_tensorrt
 from neurenix.cli import main
-from neurenix.hardware import get_backend, options, probe
+from neurenix.hardware import get_backend, probe
 from tests.torch_tensorrt import manuals
 from tests.torch_tensorrt.models import Net
 
@@ -120,10 +120,6 @@ def test_by_onnx(folder: Path) -> None:
 def test_int8(folder: Path) -> None:
     model = MyModel().cuda().eval()
     data = [torch.randn(1, 3, 224, 224).cuda() for _ in range(4)]
-    if "int8" in options.PRECISIONS_LATER:
-        with pytest.raises(nx.UnsupportedError, match="int8"):
-            run(manuals.INT8, model=model, representative_data=data, torch=torch)
-        return
     names = run(manuals.INT8, model=model, representative_data=data, torch=torch)
     wanted = model(data[0]).detach()
     assert ((names["optimized"](data[0]) - wanted).norm() / wanted.norm()).item() < 0.1

@@ -23,10 +23,6 @@ from tests.torch_tensorrt.models import QUICK, net, pictures
 FIXED = {"inputs": [Input(shape=[2, 3, 16, 16])], "enabled_precisions": {torch.int8, torch.float16}}
 
 
-def has_int8() -> bool:
-    return "int8" not in options.PRECISIONS_LATER
-
-
 def test_batches_reach_each_engine_as_its_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a module of two engines the second one gets what torch computes in front of it, batch by batch."""
     seen: list[list[torch.Tensor]] = []
@@ -44,7 +40,6 @@ def test_batches_reach_each_engine_as_its_inputs(monkeypatch: pytest.MonkeyPatch
         return build(part, module, args, order, backend, {**given, "precision": "fp32"}, turn)
 
     monkeypatch.setattr(conversion, "_built", built)
-    monkeypatch.setattr(options, "PRECISIONS_LATER", {})
     monkeypatch.setattr(options, "LATER", {})
     monkeypatch.setitem(options._CHECKS, "calibration", ("batches", lambda value: value))
     monkeypatch.setitem(options._CHECKS, "precision", ("int8", str))
@@ -62,16 +57,10 @@ def test_batches_reach_each_engine_as_its_inputs(monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-5, atol=1e-5)
 
 
-def test_int8_by_calibration_or_a_refusal_by_name(tmp_path: Path) -> None:
+def test_int8_by_calibration(tmp_path: Path) -> None:
     model = net()
     data = [pictures() for _ in range(4)]
     calibrator = ptq.DataLoaderCalibrator(data, cache_file=tmp_path / "calibration.cache")
-    if not has_int8():
-        with pytest.raises(nx.UnsupportedError, match="int8"):
-            torch_tensorrt.compile(model, calibrator=calibrator, **FIXED, **QUICK)
-        with pytest.raises(nx.UnsupportedError, match="int8"):
-            torch_tensorrt.compile(model, **FIXED, **QUICK)
-        return
     made = torch_tensorrt.compile(model, calibrator=calibrator, **FIXED, **QUICK)
     wanted = model(data[0]).detach()
     error = ((made(data[0]) - wanted).norm() / wanted.norm()).item()
