@@ -146,14 +146,30 @@ class NeurenixModel:
         self.model.save(Path(folder) / ENGINE)
 
     def forward(self, *args: Any, **inputs: Any) -> Any:
-        """The outputs, in transformers' class for them. Raises `InvalidArgumentError` for inputs that it lacks."""
+        """The outputs, in transformers' class for them.
+
+        Raises `InvalidArgumentError` for inputs that it lacks, and for those that the engine does not take.
+        """
         modeling = need("transformers.modeling_outputs", "neurenix.huggingface")
         given = {**dict(zip(self._taken, args, strict=False)), **inputs}
+        self._check(given, len(args))
         results = self.model.run({name: self._input(name, given) for name in self._taken})
         made = getattr(modeling, self._output)(**dict(zip(self._outputs, results.values(), strict=True)))
         return made if given.get("return_dict", True) in (True, None) else made.to_tuple()
 
     __call__ = forward
+
+    def _check(self, given: Mapping[str, Any], positional: int) -> None:
+        # Tokenizers also give what a model of their kind does not take.
+        known = {*self._taken, *_INPUTS, "return_dict"}
+        asked = [name for name, one in given.items() if name not in known and one is not None and one is not False]
+        if asked or positional > len(self._taken):
+            raise InvalidArgumentError(
+                "the engine does not take this",
+                expected=", ".join(self._taken),
+                got=", ".join(asked) or f"{positional} arguments by position",
+                hint="transformers' own model takes it",
+            )
 
     def _input(self, name: str, given: Mapping[str, Any]) -> Any:
         found = given.get(name)

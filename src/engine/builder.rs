@@ -202,12 +202,14 @@ pub(super) fn pass_settings(
     }
 }
 
-/// Whether some provider has a kernel for a layer.
+/// Whether the first provider that goes layer by layer has a kernel for a layer: where only others have, its decomposition may run on
+/// the first one.
 fn has_kernel(config: &BuilderConfig, providers: &[Arc<dyn Provider>]) -> impl Fn(&Network, LayerId) -> bool {
     let settings = config.settings();
+    let layered = layered(providers);
     move |network, layer| {
-        let runs = |p: &Arc<dyn Provider>| p.candidates(network, layer, &settings).is_ok();
-        providers.iter().any(runs)
+        let first = layered.first();
+        first.is_some_and(|provider| provider.candidates(network, layer, &settings).is_ok())
     }
 }
 

@@ -108,15 +108,14 @@ fn rewritten(
         }
     }
     if let Some(axis) = channel_axis(network, layer) {
-        let (weights, scale) = in_8_bits(&mut patch, &layer.name, inputs[1], axis, dtype)?;
+        let float = |bias: &TensorId| network[*bias].constant().is_some_and(|array| array.dtype() == DType::Float32);
+        let bias = inputs.get(2).copied().flatten().filter(float);
+        let bias = bias.filter(|_| layer.op.name == "Conv").zip(quantized.get(&(id, 0)));
+        let bias = bias.map(|(bias, (_, x))| (bias, *x));
+        let (weights, scale) = in_8_bits(&mut patch, &layer.name, inputs[1], axis, dtype, bias)?;
         inputs[1] = Some(weights);
-        let conv = layer.op.name == "Conv";
-        if let (true, Some(bias), Some((_, x))) = (conv, inputs.get(2).copied().flatten(), quantized.get(&(id, 0)))
-            && network[bias]
-                .constant()
-                .is_some_and(|array| array.dtype() == DType::Float32)
-        {
-            inputs[2] = Some(in_32_bits(&mut patch, &layer.name, bias, scale, *x)?);
+        if let Some((bias, x)) = bias {
+            inputs[2] = Some(in_32_bits(&mut patch, &layer.name, bias, scale, x)?);
         }
     }
     let new = patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?;
@@ -132,13 +131,18 @@ fn add(patch: &mut Patch, name: &str, op: &str, attrs: Attrs, inputs: &[TensorId
     Ok(patch.add_named(name, ops::find(op)?, attrs, &inputs)?[0])
 }
 
-/// Weights in a dtype with a scale for each channel, dequantized; and the scale.
+/// The greatest float32 that is an int32.
+const MOST_IN_32_BITS: f64 = 2_147_483_520.0;
+
+/// Weights in a dtype with a scale for each channel, dequantized; and the scale. It is so great that 32 bits hold the bias in the scale
+/// of the products, which is given with that of the input: of a channel with next to no weights the bias is what counts.
 fn in_8_bits(
     patch: &mut Patch,
     name: &str,
     weights: Option<TensorId>,
     axis: usize,
     dtype: DType,
+    bias: Option<(TensorId, f64)>,
 ) -> Result<(TensorId, TensorId)> {
     let weights = weights.ok_or_else(|| Error::internal("a product without weights"))?;
     let name = format!("{name}.weight");
@@ -151,7 +155,11 @@ fn in_8_bits(
     let magnitude = add(patch, &name, "Abs", Attrs::new(), &[weights])?;
     let greatest = add(patch, &name, "ReduceMax", over, &[magnitude])?;
     let scale = add(patch, &name, "Div", Attrs::new(), &[greatest, most])?;
-    let scale = add(patch, &format!("{name}.scale"), "Max", Attrs::new(), &[scale, least])?;
+    let mut candidates = vec![scale, least];
+    if let Some((bias, x)) = bias {
+        candidates.push(least_for(patch, &name, bias, x, axis, weights)?);
+    }
+    let scale = add(patch, &format!("{name}.scale"), "Max", Attrs::new(), &candidates)?;
     let zero = patch.scalar(dtype, 0.0);
     let to = attrs([("to", Attr::Type(dtype))]);
     let q = add(
@@ -171,6 +179,24 @@ fn in_8_bits(
     Ok((dequantized, scale))
 }
 
+/// The least scale of weights with which 32 bits hold a bias, along the axis of their channels.
+fn least_for(
+    patch: &mut Patch,
+    name: &str,
+    bias: TensorId,
+    x: f64,
+    axis: usize,
+    weights: TensorId,
+) -> Result<TensorId> {
+    let mut along = vec![1; patch.ty(weights).rank()];
+    along[axis] = -1;
+    let along = patch.constant(Array::ints(&along));
+    let most = patch.scalar(DType::Float32, x * MOST_IN_32_BITS);
+    let magnitude = add(patch, name, "Abs", Attrs::new(), &[bias])?;
+    let least = add(patch, name, "Div", Attrs::new(), &[magnitude, most])?;
+    add(patch, name, "Reshape", Attrs::new(), &[least, along])
+}
+
 /// A bias as int32 in the scale of the products, dequantized.
 fn in_32_bits(patch: &mut Patch, name: &str, bias: TensorId, weights: TensorId, x: f64) -> Result<TensorId> {
     let name = format!("{name}.bias");
@@ -186,8 +212,8 @@ fn in_32_bits(patch: &mut Patch, name: &str, bias: TensorId, weights: TensorId, 
     )?;
     let quotient = add(patch, &name, "Div", Attrs::new(), &[bias, scale])?;
     let whole = add(patch, &name, "Round", Attrs::new(), &[quotient])?;
-    let most = patch.scalar(DType::Float32, 2_147_483_520.0);
-    let least = patch.scalar(DType::Float32, -2_147_483_520.0);
+    let most = patch.scalar(DType::Float32, MOST_IN_32_BITS);
+    let least = patch.scalar(DType::Float32, -MOST_IN_32_BITS);
     let held = add(patch, &name, "Clip", Attrs::new(), &[whole, least, most])?;
     let to = attrs([("to", Attr::Type(DType::Int32))]);
     let q = add(patch, &format!("{name}.quantize"), "Cast", to, &[held])?;

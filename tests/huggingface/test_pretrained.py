@@ -156,6 +156,8 @@ def test_what_is_left_out_is_filled_in(tmp_path: Path) -> None:
     assert isinstance(made(ids, return_dict=False), tuple)
     with pytest.raises(nx.InvalidArgumentError, match="an input is missing"):
         made(attention_mask=kinds)
+    with pytest.raises(nx.InvalidArgumentError, match="does not take this"):
+        made(input_ids=ids, position_ids=kinds)
     with pytest.raises(nx.ShapeError):
         made(torch.ones(1, 65, dtype=torch.int64))
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
-from tests.torch_compile import cases
+from tests.torch_compile import cases, shared
 from tests.torch_compile.processes import run
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +51,13 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (cases.wrong_index, ()),
     (cases.beside_the_build, ()),
     (cases.threads, ()),
+    (shared.frozen_modules_of_a_class, ()),
+    (shared.frozen_blocks_of_a_model, ()),
+    (shared.modules_of_a_class_in_threads, ()),
+    (shared.weights_written_during_a_build, ()),
+    (shared.strides_of_an_intermediate, ()),
+    (shared.gradients_of_autocast, ()),
+    (shared.norms_in_train_mode, ()),
     (cases.profiled, ()),
     (cases.many_shapes_and_recompiles, ()),
 ]

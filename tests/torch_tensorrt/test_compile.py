@@ -245,3 +245,46 @@ def test_inputs_of_the_wrong_shape_or_dtype_are_errors_of_ours() -> None:
 
 def test_compile_is_a_name_of_the_package() -> None:
     assert nx.compile is torch_tensorrt.compile
+
+
+def test_buffers_that_a_call_writes_into_are_no_constants() -> None:
+    class Counts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(3))
+            self.linear = torch.nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen += x.mean(0)
+            return torch.relu(self.linear(x)) * self.seen
+
+    model = Counts().eval()
+    reference = copy.deepcopy(model)
+    with torch.no_grad():
+        made = compiled(model, inputs=[torch.randn(4, 3)])
+        for _ in range(3):
+            x = torch.randn(4, 3)
+            same(made(x), reference(x))
+
+
+class Scaled(torch.nn.Module):
+    """Takes numbers beside a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor, doubled: bool = True, by: float = 2.0) -> torch.Tensor:
+        """A product, scaled or not."""
+        y = torch.relu(self.linear(x))
+        return y * by if doubled else y - 1
+
+
+def test_arguments_that_are_no_tensors_are_constants() -> None:
+    model, x = Scaled().eval(), torch.randn(4, 3)
+    made = compiled(model, arg_inputs=[x], kwarg_inputs={"doubled": True, "by": 3.0})
+    with torch.no_grad():
+        same(made(x, doubled=True, by=3.0), model(x, True, 3.0))
+        for doubled, by in ((False, 3.0), (True, 2.0), (True, torch.tensor(3.0))):
+            with pytest.raises(nx.errors.InvalidArgumentError, match="a constant of the compiled module"):
+                made(x, doubled=doubled, by=by)

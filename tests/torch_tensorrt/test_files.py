@@ -21,7 +21,7 @@ import torch
 import neurenix as nx
 import neurenix.torch_tensorrt as torch_tensorrt
 from fuzz.engine_file import File
-from neurenix.torch import engine_op
+from neurenix.torch import engine_op, files
 from neurenix.torch_tensorrt import Input
 from tests.torch_tensorrt.models import QUICK, Nested, net, pictures
 
@@ -219,3 +219,15 @@ def test_many_threads_call_one_module() -> None:
     assert len(found) == 8
     for one in found:
         same(one, wanted)
+
+
+@pytest.mark.parametrize(("place", "value"), [(8, 0x01), (10, 99)], ids=["encrypted", "compression"])
+def test_entries_that_no_reader_opens_are_no_engine(tmp_path: Path, place: int, value: int) -> None:
+    path = tmp_path / "m.ts"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/code/a.py", "ops.neurenix.run")
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(b"PK\x01\x02") + place] = value
+    path.write_bytes(whole)
+    with pytest.raises(nx.errors.UnsupportedError, match="no engine of ours"):
+        files.engine_of(path)

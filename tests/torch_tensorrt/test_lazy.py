@@ -120,3 +120,43 @@ def test_a_network_of_monai(tmp_path: Path) -> None:
     x = torch.randn(1, 1, 32, 32)
     wanted = model(x)
     torch.testing.assert_close(trt_compile(model, tmp_path / "unet", EXACT)(x), wanted.detach(), rtol=1e-4, atol=1e-4)
+
+
+class Plain(torch.nn.Module):
+    """What it computes depends on a number and on a buffer that its state dict leaves out."""
+
+    def __init__(self, number: float, element: float) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.number = number
+        self.register_buffer("hidden", torch.full((4,), element), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A product."""
+        return self.linear(x) * self.number + self.hidden
+
+
+class Other(Plain):
+    """The same weights with another code."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A product, differently."""
+        return torch.tanh(self.linear(x)) * self.number + self.hidden
+
+
+Other.__name__ = Other.__qualname__ = "Plain"
+
+
+def test_what_a_state_dict_leaves_out_is_built_anew(tmp_path: Path) -> None:
+    x = torch.randn(2, 4)
+    models = [Plain(2.0, 1.0), Plain(3.0, 1.0), Plain(3.0, 2.0), Other(3.0, 2.0)]
+    for model in models:
+        model.load_state_dict(models[0].state_dict())
+        wanted, before = model(x), built()
+        same(trt_compile(model, tmp_path / "m", EXACT)(x), wanted)
+        assert built() == before + 1
+    again = Other(3.0, 2.0)
+    again.load_state_dict(models[0].state_dict())
+    before = built()
+    same(trt_compile(again, tmp_path / "m", EXACT)(x), models[-1](x))
+    assert built() == before

@@ -49,9 +49,9 @@ def _folder(settings: Settings) -> Path | None:
 
 def opened(path: Path, backend: Backend) -> OptimizedModel | None:
     """The engine of a file; None where there is none, or none that can be used."""
-    if not path.is_file():
-        return None
     try:
+        if not path.is_file():
+            return None
         model = backend.load(path)
         os.utime(path)
     except (Error, OSError) as error:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
-from neurenix.errors import UnsupportedError
+from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.torch.silence import first_line
 from neurenix.torch import stats
 from neurenix.torch.engine_module import EngineModule
@@ -30,6 +32,7 @@ class CompiledModule(torch.nn.Module):
         kwargs: Mapping[str, Any],
         axes: Any,
         report: stats.GraphReport,
+        fixed: Mapping[int, Any] | None = None,
     ) -> None:
         super().__init__()
         self.graph_module = graph
@@ -37,12 +40,29 @@ class CompiledModule(torch.nn.Module):
         #: The dynamic dimensions of the inputs by their names, as torch.export takes them.
         self.axes = axes
         self.report = report
+        #: The arguments that torch's exporter made constants, by their places among all of the leaves.
+        self.fixed = dict(fixed or {})
         self.eval()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives."""
+        """What the module gives. Raises `InvalidArgumentError` for another constant than it was compiled for."""
+        if self.fixed:
+            self._check(args, kwargs)
         with torch.no_grad():
             return self.graph_module(*args, **kwargs)
+
+    def _check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        bound = inspect.signature(self.graph_module.forward).bind(*args, **kwargs)
+        leaves = pytree.tree_leaves(dict(bound.arguments))
+        for place, wanted in self.fixed.items():
+            found = leaves[place] if place < len(leaves) else None
+            if found is not wanted and (isinstance(found, torch.Tensor) or found != wanted):
+                raise InvalidArgumentError(
+                    "an argument that is no tensor is a constant of the compiled module",
+                    expected=repr(wanted),
+                    got=type(found).__name__ if isinstance(found, torch.Tensor) else repr(found),
+                    hint="compile again with the other value, or use torch.compile",
+                )
 
     @property
     def engines(self) -> list[EngineModule]:

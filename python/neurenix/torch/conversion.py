@@ -25,6 +25,7 @@ from neurenix.torch.graphs import evaluated, value
 from neurenix.torch.operators import registry
 from neurenix.torch.rewrites import is_part_of, rewritten
 from neurenix.torch.settings import Settings
+from neurenix.torch.tracing import beside_others
 
 #: torch takes a dynamic dimension of 0 or 1 for a fixed one.
 _LEAST = 2
@@ -46,6 +47,8 @@ class Built:
     dtypes: tuple[torch.dtype, ...]
     #: Whether it was found in the cache.
     cached: bool
+    #: Whether the constants are in it for good.
+    frozen: bool
 
 
 @dataclass(frozen=True)
@@ -135,10 +138,11 @@ def build(
     return Built(
         model,
         _in_engine_order(model, order),
-        tuple(weights.items()) if not settings.freeze else (),
+        tuple(weights.items()),
         tuple(_order(value(node)) for node in results),
         tuple(value(node).dtype for node in results),
         found,
+        settings.freeze,
     )
 
 
@@ -167,7 +171,7 @@ def _built(
     turn: Turn,
 ) -> OptimizedModel:
     examples, dynamic = _examples(part, args, order)
-    with turn.tracing(), torch.no_grad():
+    with turn.tracing(), beside_others(), torch.no_grad():
         program = torch.export.export(
             module, tuple(examples), dynamic_shapes=tuple(dynamic) if any(dynamic) else None, strict=False
         )

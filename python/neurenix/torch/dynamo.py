@@ -152,8 +152,8 @@ class _Compiler:
         self._report.refusals = [*support.refusals.values(), *graphs.too_small(module.graph, support, found)]
         if self._settings.require_full_compilation and self._report.refusals:
             raise graphs.incomplete(self._report.refusals[0])
-        weights = Weights([] if self._settings.freeze or self._settings.dryrun else list(constant.values()))
-        self._fuse(module, found, constant, weights, device)
+        weights = Weights([] if self._settings.dryrun else list(constant.values()), self._settings.freeze)
+        self._fuse(module, found, constant, device)
         if self._settings.dryrun:
             stats.tell(self._report, self._settings.dryrun)
         return _Graph(module, weights, self._report)
@@ -178,7 +178,6 @@ class _Compiler:
         module: fx.GraphModule,
         found: list[list[fx.Node]],
         constant: dict[str, int],
-        weights: Weights,
         device: torch.device,
     ) -> None:
         from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
@@ -200,7 +199,7 @@ class _Compiler:
                 continue
             arguments = _arguments(module, call, constant)
             delattr(module, name)
-            module.add_submodule(name, Partition(part, arguments, weights, self._settings, device, report))
+            module.add_submodule(name, Partition(part, arguments, self._settings, device, report))
             own = (a for i, a in enumerate(call.args) if i not in arguments.constant and i not in arguments.fixed)
             call.args = (every, *own)
         module.graph.eliminate_dead_code()
@@ -219,10 +218,10 @@ class _Graph:
 
     def __call__(self, args: list[Any]) -> Any:
         began = time.perf_counter_ns()
-        self._weights.look(args)
-        every = tuple(args)
+        given = tuple(args)
         args.clear()
-        results = self._forward(every, *every)
+        # Partitions find the state of the constants behind the arguments.
+        results = self._forward((*given, self._weights.look(given)), *given)
         report = self._report
         report.calls += 1
         report.nanoseconds += time.perf_counter_ns() - began

@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,8 @@ def has_engine(path: str | os.PathLike[str]) -> bool:
             entries = [one for one in archive.infolist() if "/code/" in one.filename or one.filename.endswith(".json")]
             texts = (archive.read(one) for one in entries if one.file_size <= _MOST_TEXT and one.filename[-3:] != "pkl")
             return any(call in text for text in texts for call in _CALLS)
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        # Encrypted entries are a RuntimeError, unknown compressions a NotImplementedError.
         return False
 
 

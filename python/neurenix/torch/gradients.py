@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -78,6 +79,7 @@ class _Function(torch.autograd.Function):
         ctx.places = [place for place, a in enumerate(args) if isinstance(a, torch.Tensor)]
         ctx.save_for_backward(*(args[place] for place in ctx.places))
         ctx.set_materialize_grads(False)
+        ctx.autocasts = _autocasts(args)
         results = graph.forward(args)
         ctx.mark_non_differentiable(*graph.non_differentiable(results))
         return results
@@ -88,7 +90,24 @@ class _Function(torch.autograd.Function):
         args = list(ctx.others)
         for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
             args[place] = tensor
-        return (None, *ctx.graph.backward(args, gradients))
+        with contextlib.ExitStack() as stack:
+            for autocast in ctx.autocasts:
+                stack.enter_context(autocast)
+            return (None, *ctx.graph.backward(args, gradients))
+
+
+def _autocasts(args: Sequence[Any]) -> list[Any]:
+    """What `torch.autocast` is for this call, which the graph that runs again must have too."""
+    devices = {"cpu", *(one.device.type for one in args if isinstance(one, torch.Tensor))}
+    return [
+        torch.autocast(
+            device,
+            dtype=torch.get_autocast_dtype(device),
+            enabled=torch.is_autocast_enabled(device),
+            cache_enabled=torch.is_autocast_cache_enabled(),
+        )
+        for device in sorted(devices)
+    ]
 
 
 def _differentiable(module: fx.GraphModule) -> list[bool]:

@@ -165,11 +165,26 @@ def is_random(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    given = {argument.name: one for argument, one in zip(target._schema.arguments, node.args, strict=False)}
-    given |= node.kwargs
+    given = _arguments(node)
     chances = [one for name, one in given.items() if name in ("dropout", "dropout_p")]
     has_chance = any(argument.name in ("dropout", "dropout_p") for argument in target._schema.arguments)
     return not (has_chance and (given.get("train") is False or not any(chances)))
+
+
+def _is_trained(node: fx.Node) -> bool:
+    """Whether a node normalises by its batch and counts it: the exporter writes such a one with the running statistics.
+
+    One without running statistics is written as it is.
+    """
+    given = _arguments(node)
+    training = bool(given.get("training") or given.get("train"))
+    return training and "batch_norm" in str(node.target) and given.get("running_mean") is not None
+
+
+def _arguments(node: fx.Node) -> dict[str, Any]:
+    """The arguments of an operator by their names."""
+    target: Any = node.target
+    return {one.name: given for one, given in zip(target._schema.arguments, node.args, strict=False)} | node.kwargs
 
 
 class Support:
@@ -179,6 +194,7 @@ class Support:
         self._left = settings.torch_executed_ops
         self._device = device
         self._shared = aliases(graph)
+        self._read_raw = read_raw(graph)
         self.refusals: dict[str, Refusal] = {}
 
     def takes(self, node: fx.Node) -> bool:
@@ -197,12 +213,16 @@ class Support:
             return "it is named in torch_executed_ops"
         if node.name in self._shared:
             return "its result shares memory with another one"
+        if node.name in self._read_raw:
+            return "aten.as_strided reads its memory"
         if name in LEFT_TO_TORCH:
             return "what it gives is no value"
         if is_random(node):
             return "it draws random numbers"
         if target._schema.is_mutable:
             return "it writes into its arguments"
+        if _is_trained(node):
+            return "torch's ONNX exporter writes what it gives outside of training"
         if name not in exportable():
             return "torch's ONNX exporter does not write it"
         return self._unfit(node)
@@ -262,6 +282,25 @@ def aliases(graph: fx.Graph) -> set[str]:
             base = base.all_input_nodes[0]
         ways.setdefault(base, []).append(way)
     return {node.name for found in ways.values() if len(found) > 1 for way in found for node in way}
+
+
+def read_raw(graph: fx.Graph) -> set[str]:
+    """The names of nodes whose memory `aten.as_strided` reads as torch lays it out: the views, and what they are of."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.target is not torch.ops.aten.as_strided.default:
+            continue
+        base = node.all_input_nodes[0]
+        while base.op == "call_function" and base.name not in found:
+            found.add(base.name)
+            if not _is_view(base) and not _may_be_view(base):
+                break
+            base = base.all_input_nodes[0]
+    return found
+
+
+def _may_be_view(node: fx.Node) -> bool:
+    return bool(node.all_input_nodes) and named(node) in ("aten.reshape.default", "aten.contiguous.default")
 
 
 def _is_view(node: fx.Node) -> bool:

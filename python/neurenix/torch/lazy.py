@@ -7,7 +7,8 @@ import inspect
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,9 +181,9 @@ class _Lazy:
         left_out = (*_WITHOUT_EFFECT, "timestamp", "fallback")
         shapes = {name: self._described(name, one) for name, one in given.items()}
         args = {name: one for name, one in self._args.items() if name not in left_out}
-        about = [torch.__version__, _native.__version__, str(self._module), shapes, args]
+        about = [torch.__version__, _native.__version__, str(self._module), shapes, args, _behaviour(self._module)]
         digest.update(json.dumps(about, default=str).encode())
-        for name, tensor in self._module.state_dict().items():
+        for name, tensor in _tensors(self._module):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
@@ -216,6 +217,46 @@ class _Lazy:
             raise FileError(f"the engines can't be written: {first_line(error)}", got=str(self._path)) from error
         finally:
             whole.unlink(missing_ok=True)
+
+
+def _tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors of a module, those that a state dict leaves out among them."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+    for path, one in module.named_modules():
+        yield from ((f"{path}.{name}", held) for name, held in vars(one).items() if isinstance(held, torch.Tensor))
+
+
+def _behaviour(module: torch.nn.Module) -> list[Any]:
+    """What modules compute, as far as they say: the code of their classes, and their plain attributes."""
+    found: list[Any] = []
+    for name, one in module.named_modules():
+        kinds = [kind for kind in type(one).__mro__ if kind.__module__.partition(".")[0] not in ("torch", "builtins")]
+        methods = (
+            getattr(held, "__func__", getattr(held, "fget", held)) for kind in kinds for held in vars(kind).values()
+        )
+        code = [_code(method.__code__) for method in methods if hasattr(method, "__code__")]
+        plain = {key: held for key, held in vars(one).items() if not key.startswith("_") and _is_plain(held)}
+        found.append([name, type(one).__qualname__, code, repr(sorted(plain.items()))])
+    return found
+
+
+def _code(code: types.CodeType) -> list[Any]:
+    def constant(held: Any) -> Any:
+        if isinstance(held, types.CodeType):
+            return _code(held)
+        # The order of a set of strings is another one in each process.
+        return sorted(map(repr, held)) if isinstance(held, frozenset) else repr(held)
+
+    return [code.co_code.hex(), list(code.co_names), list(map(constant, code.co_consts))]
+
+
+def _is_plain(held: Any) -> bool:
+    if isinstance(held, (list, tuple)):
+        return all(map(_is_plain, held))
+    if isinstance(held, dict):
+        return all(map(_is_plain, held.values())) and all(map(_is_plain, held))
+    return held is None or isinstance(held, (bool, int, float, str, torch.dtype))
 
 
 #: The entry of the file that says what it was made of.

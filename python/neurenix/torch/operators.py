@@ -137,8 +137,22 @@ def kept_whole() -> Iterator[None]:
         LOG.debug("this torch takes all composite operators apart", exc_info=error)
         yield
         return
-    with _override_composite_implicit_decomp(dict.fromkeys(_composites(), _special_op_to_preserve_cia)):
+    whole: dict[Any, Callable[..., Any]] = dict.fromkeys(_composites(), _special_op_to_preserve_cia)
+    if _INSTANCE_NORM in whole:
+        whole[_INSTANCE_NORM] = _instance_norm
+    with _override_composite_implicit_decomp(whole):
         yield
+
+
+_INSTANCE_NORM = torch.ops.aten.instance_norm.default
+
+
+def _instance_norm(*args: Any, **kwargs: Any) -> Any:
+    """Taken apart where it writes into running statistics, which its schema does not say."""
+    given = {argument.name: one for argument, one in zip(_INSTANCE_NORM._schema.arguments, args, strict=False)} | kwargs
+    if given.get("running_mean") is None or not given.get("use_input_stats"):
+        return NotImplemented
+    return _INSTANCE_NORM._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 @functools.cache

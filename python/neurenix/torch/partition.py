@@ -17,12 +17,14 @@ from neurenix.log import LOG
 from neurenix.torch import conversion, stats
 from neurenix.torch.runner import Runner
 from neurenix.torch.settings import Settings
-from neurenix.torch.weights import Weights
+from neurenix.torch.weights import stamps
 
 _is_profiled: Callable[[], bool] = torch._C._autograd._profiler_enabled
 
 #: A constant that changed before each of so many calls in a row is no constant.
 _PATIENCE = 8
+#: Of frozen modules that share a graph, so many have their engines kept.
+_MOST_FROZEN = 64
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,6 @@ class Partition(torch.nn.Module):
         self,
         module: fx.GraphModule,
         arguments: Arguments,
-        weights: Weights,
         settings: Settings,
         device: torch.device,
         report: stats.PartitionReport,
@@ -68,14 +69,14 @@ class Partition(torch.nn.Module):
         # Not as a submodule: nothing of this is a part of the user's model.
         self._graph = (module,)
         self._arguments = arguments
-        self._weights = weights
-        self._epoch = -1
         self._constant = frozenset(arguments.constant) | frozenset(arguments.fixed)
         self._settings = settings
         self._device = device
         self._report = report
         self._lock = threading.Lock()
         self._runner: Runner | None = None
+        #: Frozen engines by what their constants are.
+        self._frozen: dict[tuple[tuple[int, int], ...], Runner] = {}
         self._in_torch = False
         self._building = False
         self._warned = False
@@ -83,7 +84,9 @@ class Partition(torch.nn.Module):
         self._several = isinstance(conversion.Part(module, self._constant).output, tuple)
 
     def forward(self, every: Sequence[Any], *given: Any) -> Any:
-        """What the part gives: for all arguments of the graph, and those of its own that are no constants."""
+        """What the part gives: for all arguments of the graph with the state of the constants behind them, and those of
+        its own that are no constants.
+        """
         if _is_profiled():
             # Ranges of torch.profiler, and of NVTX under torch.autograd.profiler.emit_nvtx().
             with torch.profiler.record_function(f"neurenix: {self._report.name}"):
@@ -93,7 +96,7 @@ class Partition(torch.nn.Module):
     def _timed(self, every: Sequence[Any], given: Sequence[Any]) -> Any:
         began = time.perf_counter_ns()
         runner = self._runner
-        if runner is None or self._epoch != self._weights.epoch:
+        if runner is None or runner.state is not every[-1]:
             runner = self._prepared(every, given)
         results = self._in_engine(runner, every, given) if runner is not None else self._by_torch(every, given)
         report = self._report
@@ -124,12 +127,12 @@ class Partition(torch.nn.Module):
             self._build_beside(args)
             return None
         with self._lock:
-            epoch = self._weights.epoch
             if self._runner is None and not self._in_torch:
                 self._build_apart(args)
-            elif self._runner is not None and self._epoch != epoch:
+            elif self._runner is not None and self._runner.state is not every[-1]:
                 self._renew(self._runner, args)
-            self._epoch = epoch
+            if self._runner is not None:
+                self._runner.state = every[-1]
             return self._runner
 
     def _build_apart(self, args: Sequence[Any]) -> None:
@@ -180,9 +183,12 @@ class Partition(torch.nn.Module):
         # Tensors of inference mode say nothing of what is written into them.
         self._constant = frozenset(place for place in self._constant if not args[place].is_inference())
         part = conversion.Part(self._graph[0], self._constant)
+        places = sorted(self._constant)
+        # Before the build: what is written into them meanwhile must show.
+        before = stamps([args[place] for place in places], self._settings.freeze)
         try:
             built = conversion.build(part, args, self._settings, self._device, turn)
-            runner = Runner(built, self._arguments, args, self._device)
+            runner = Runner(built, self._arguments, args, dict(zip(places, before, strict=True)), self._device)
         except Exception as error:
             if not turn.goes_on():
                 return
@@ -196,12 +202,22 @@ class Partition(torch.nn.Module):
         self._report.runs = "engine"
         self._report.from_cache = built.cached
         stats.count("engines_from_cache" if built.cached else "engines_built")
+        if self._settings.freeze:
+            self._frozen[runner.stamps(args)] = runner
+            if len(self._frozen) > _MOST_FROZEN:
+                del self._frozen[next(iter(self._frozen))]
         self._runner = runner
 
     def _renew(self, runner: Runner, args: Sequence[Any]) -> None:
         """Brings the engine's constants up to date."""
         changed = runner.changed(args)
         if not changed:
+            return
+        if self._settings.freeze:
+            # Another module of the same class, with constants of its own.
+            self._runner = self._frozen.get(runner.stamps(args))
+            if self._runner is None:
+                self._build_apart(args)
             return
         in_a_row = self._changes if runner.calls <= 1 else {}
         self._changes = {place: in_a_row.get(place, 0) + 1 for place in changed}

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
 from neurenix.errors import InvalidArgumentError
@@ -45,7 +46,22 @@ def compile_program(
     _fill(graph, found, args, kwargs, settings, device, report)
     if settings.dryrun:
         stats.tell(report, settings.dryrun)
-    return CompiledModule(graph, args, kwargs, _dynamic(program, graph, args, kwargs), report)
+    axes, fixed = _dynamic(program, graph, args, kwargs), _fixed(program, graph, args, kwargs)
+    return CompiledModule(graph, args, kwargs, axes, report, fixed)
+
+
+def _fixed(
+    program: torch.export.ExportedProgram, graph: fx.GraphModule, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[int, Any]:
+    """The arguments that are no tensors, which torch's exporter takes for constants, by their places."""
+    specs = [one.arg for one in program.graph_signature.input_specs if one.kind is InputKind.USER_INPUT]
+    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    if len(leaves) != len(specs):
+        return {}
+    given, named = pytree.tree_unflatten(specs, spec)
+    bound = dict(inspect.signature(graph.forward).bind(*given, **named).arguments)
+    found = pytree.tree_leaves(bound)
+    return {place: one.value for place, one in enumerate(found) if isinstance(one, ConstantArgument)}
 
 
 def _dynamic(
@@ -97,6 +113,8 @@ def _fill(
     """Puts engines in place of partitions: one run on the examples says what each of them gets."""
     from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
+    written = _written(graph)
+    before = [(tensor, tensor.detach().clone()) for tensor in written]
     sizes = [sum(map(graphs.is_work, nodes)) for nodes in found]
     fuse_by_partitions(graph, [dict.fromkeys(nodes) for nodes in found], prefix="neurenix_")
     calls = {str(node.target): node for node in graph.graph.nodes if node.op == "call_module"}
@@ -108,7 +126,12 @@ def _fill(
         if settings.dryrun:
             part.runs, part.reason = "torch", "dryrun"
             continue
-        places[name] = _Place(getattr(graph, name), calls[name], settings, device, part)
+        constant = [
+            place
+            for place, arg in enumerate(calls[name].args)
+            if isinstance(arg, fx.Node) and arg.op == "get_attr" and not _shares(_attribute(graph, arg), written)
+        ]
+        places[name] = _Place(getattr(graph, name), calls[name], constant, settings, device, part)
         setattr(graph, name, places[name])
     if "calibration" in settings.build:
         calibration = Calibration(settings.build["calibration"], graph, kwargs, len(places), device)
@@ -116,6 +139,8 @@ def _fill(
             place.calibrate(calibration, number)
     with torch.no_grad():
         graph(*args, **kwargs)
+        for tensor, elements in before:
+            tensor.copy_(elements)
     for name, place in places.items():
         setattr(graph, name, place.found)
         if isinstance(place.found, EngineModule):
@@ -124,6 +149,29 @@ def _fill(
     graph.delete_all_unused_submodules()
     graph.recompile()
     _forget(graph)
+
+
+def _attribute(graph: fx.GraphModule, node: fx.Node) -> Any:
+    return operator.attrgetter(str(node.target))(graph)
+
+
+def _written(graph: fx.GraphModule) -> list[torch.Tensor]:
+    """The buffers that a call writes into: they are no constants."""
+    found = [
+        _attribute(graph, arg)
+        for node in graph.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+        for arg in node.all_input_nodes
+        if arg.op == "get_attr"
+    ]
+    return [one for one in found if isinstance(one, torch.Tensor)]
+
+
+def _shares(tensor: Any, written: Sequence[torch.Tensor]) -> bool:
+    """Whether a tensor lies in the memory of one that is written into."""
+    if not isinstance(tensor, torch.Tensor):
+        return False
+    return any(tensor.untyped_storage().data_ptr() == one.untyped_storage().data_ptr() for one in written)
 
 
 def _forget(graph: fx.GraphModule) -> None:
@@ -143,15 +191,16 @@ class _Place(torch.nn.Module):
         self,
         module: fx.GraphModule,
         call: fx.Node,
+        constant: Sequence[int],
         settings: Settings,
         device: torch.device,
         report: stats.PartitionReport,
     ) -> None:
         super().__init__()
         self._settings, self._device, self._report = settings, device, report
-        self.own = [p for p, arg in enumerate(call.args) if not (isinstance(arg, fx.Node) and arg.op == "get_attr")]
-        self._names = {f"w{p}": str(arg.target) for p, arg in enumerate(call.args) if p not in self.own}  # type: ignore[union-attr]
-        self._constant = frozenset(range(len(call.args))) - frozenset(self.own)
+        self._constant = frozenset(constant)
+        self.own = [p for p in range(len(call.args)) if p not in self._constant]
+        self._names = {f"w{p}": str(arg.target) for p, arg in enumerate(call.args) if p in self._constant}  # type: ignore[union-attr]
         self._part = conversion.Part(module, self._constant)
         self.found: torch.nn.Module = module
         self._calibration: Calibration | None = None
@@ -205,4 +254,4 @@ def refitted(compiled: CompiledModule, state: Mapping[str, Any]) -> CompiledModu
         graph = copy.deepcopy(graph)
         graph.load_state_dict(own, strict=False)
     args, kwargs = compiled._examples
-    return CompiledModule(graph, args, kwargs, compiled.axes, compiled.report)
+    return CompiledModule(graph, args, kwargs, compiled.axes, compiled.report, compiled.fixed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,31 +21,43 @@ if TYPE_CHECKING:
 class Runner:
     """An engine with the constants that it was made with."""
 
-    def __init__(self, built: Built, arguments: Arguments, args: Sequence[Any], device: torch.device) -> None:
+    def __init__(
+        self,
+        built: Built,
+        arguments: Arguments,
+        args: Sequence[Any],
+        before: Mapping[int, tuple[int, int]],
+        device: torch.device,
+    ) -> None:
+        """`before`: the stamps of the constants from before the engine was built, by their places."""
         self._built = built
         self._device = device
         self._use(built.model)
         check_dtypes(self._call, built)
         self._sources = _sources(built.inputs, arguments)
         self._weights = picker([place for place, _ in built.weights])
-        self._remember(args)
+        self._remember(args, [before[place] for place, _ in built.weights])
 
     def _use(self, model: OptimizedModel) -> None:
         self._model = model
         self._call = EngineCall(model, self._device)
 
-    def _remember(self, args: Sequence[Any]) -> None:
+    def _remember(self, args: Sequence[Any], stamped: Sequence[tuple[int, int]]) -> None:
         self.calls = 0
-        self._stamps = stamps(self._weights(args))
+        #: The state of the graph's constants that the engine is known to be for.
+        self.state: object = None
+        self._stamps = tuple(stamped)
         # Their memory is not given to others as long as its address says who they are.
         self._held = [weight.detach() for weight in self._weights(args)]
 
     def changed(self, args: Sequence[Any]) -> list[int]:
         """The places of the constants that are not those that the engine has."""
-        now = stamps(self._weights(args))
-        return [
-            place for (place, _), new, old in zip(self._built.weights, now, self._stamps, strict=True) if new != old
-        ]
+        pairs = zip(self._built.weights, self.stamps(args), self._stamps, strict=True)
+        return [place for (place, _), new, old in pairs if new != old]
+
+    def stamps(self, args: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+        """Which tensors the constants are, and, unless they are frozen, how often they were written to."""
+        return tuple(stamps(self._weights(args), self._built.frozen))
 
     def can_refit(self, places: Sequence[int]) -> bool:
         """Whether the engine can take new elements for these constants."""
@@ -55,11 +67,12 @@ class Runner:
     def refitted(self, args: Sequence[Any], places: Sequence[int]) -> Runner:
         """A runner with these constants as they are in the arguments; this one stays as it is."""
         wanted = set(places)
+        stamped = self.stamps(args)
         model = copy.copy(self._model)
         model.update_weights({name: args[place] for place, name in self._built.weights if place in wanted})
         made = copy.copy(self)
         made._use(model)
-        made._remember(args)
+        made._remember(args, stamped)
         return made
 
     def run(self, every: Sequence[Any], args: Sequence[Any]) -> list[torch.Tensor]:

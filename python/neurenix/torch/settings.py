@@ -19,8 +19,9 @@ from neurenix.log import LOG
 class Settings:
     """How `torch.compile` uses this package.
 
-    - `freeze`: parameters and buffers become constants for good: what changes in them later does not show. Otherwise a
-      call that finds them changed replaces them in the engine first.
+    - `freeze`: parameters and buffers become constants for good: what is written into them later does not show; other
+      tensors in their place, such as those of another module of the same class, have an engine built. Otherwise a call
+      that finds them changed replaces them in the engine first.
     - `min_block_size`: partitions of fewer operations run in torch; None for three, or one that takes long (a product,
       a convolution). A graph that is one partition always runs here.
     - `torch_executed_ops`: operators that run in torch: `torch.ops.aten.add.Tensor`, "torch.ops.aten.add", "aten.add".

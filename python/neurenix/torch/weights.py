@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,37 +13,42 @@ _pointer: Callable[[torch.Tensor], int] = torch.Tensor.data_ptr
 _version: Callable[[torch.Tensor], int] = operator.attrgetter("_version")
 
 
-def stamps(weights: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-    """For each tensor its address, and how often something was written into it."""
-    return list(zip(map(_pointer, weights), map(_version, weights), strict=True))
+def stamps(weights: Sequence[torch.Tensor], frozen: bool = False) -> list[tuple[int, int]]:
+    """For each tensor its address, and how often something was written into it; 0 where that does not count."""
+    return [(_pointer(weight), 0 if frozen else _version(weight)) for weight in weights]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """The constants of a graph as a call found them."""
+
+    pointers: list[int]
+    versions: list[int]
 
 
 class Weights:
     """The constants of a graph: tensors of which torch counts what is written into them.
 
-    `epoch` is another number when one of them is another tensor, or has been written to.
+    torch calls one graph for all modules of a class, from several threads, so that a call has to say whose constants it
+    brings. `frozen`: what is written into them does not count, only which tensors they are.
     """
 
-    def __init__(self, places: Sequence[int]) -> None:
+    def __init__(self, places: Sequence[int], frozen: bool = False) -> None:
         self._places = tuple(places)
+        self._frozen = frozen
         self._pick: Callable[[Sequence[Any]], Sequence[Any]] | None = None
-        self._versions: list[int] = []
-        self._pointers: list[int] = []
-        self._lock = threading.Lock()
-        self.epoch = 0
+        self._last = State([], [])
 
-    def look(self, args: Sequence[Any]) -> None:
-        """Looks at the constants among the arguments of a call."""
+    def look(self, args: Sequence[Any]) -> State:
+        """The constants among the arguments of a call; the same object as long as nothing changes."""
         pick = self._pick or self._start(args)
         weights = pick(args)
-        versions = list(map(_version, weights))
+        versions = [] if self._frozen else list(map(_version, weights))
         pointers = list(map(_pointer, weights))
-        if versions == self._versions and pointers == self._pointers:
-            return
-        with self._lock:
-            if versions != self._versions or pointers != self._pointers:
-                self._versions, self._pointers = versions, pointers
-                self.epoch += 1
+        last = self._last
+        if versions != last.versions or pointers != last.pointers:
+            last = self._last = State(pointers, versions)
+        return last
 
     def _start(self, args: Sequence[Any]) -> Callable[[Sequence[Any]], Sequence[Any]]:
         # Tensors of inference mode have no count: engines take them as inputs.

@@ -15,6 +15,7 @@ from neurenix.torch.compiled import CompiledModule
 from neurenix.torch.graphs import is_open
 from neurenix.torch.programs import compile_program, refitted
 from neurenix.torch.settings import Settings
+from neurenix.torch.tracing import beside_others
 from neurenix.torch_tensorrt.inputs import Input
 
 
@@ -38,7 +39,7 @@ def trace(
     named, axes = examples(mod, keywords), _axes(keywords)
     module = _cast(mod, args, keywords)
     try:
-        with torch.no_grad(), eval_mode(module):
+        with torch.no_grad(), eval_mode(module), beside_others():
             program = torch.export.export(
                 module,
                 positional,
