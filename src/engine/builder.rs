@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::network::dim::{Binding, Range};
 use crate::network::dtype::DType;
 use crate::network::graph::Graph;
-use crate::network::{LayerId, Network};
+use crate::network::{LayerId, Network, TensorId};
 use crate::passes;
 use crate::plan::program::Program;
 use crate::plan::regions::ExcludedLayers;
@@ -202,14 +202,18 @@ pub(super) fn pass_settings(
     }
 }
 
-/// Whether the first provider that goes layer by layer has a kernel for a layer: where only others have, its decomposition may run on
-/// the first one.
+/// Whether some provider has a kernel for a layer. In an engine for a device those of the processor for 8 bits don't count: what such
+/// layers decompose into runs on the device.
 fn has_kernel(config: &BuilderConfig, providers: &[Arc<dyn Provider>]) -> impl Fn(&Network, LayerId) -> bool {
     let settings = config.settings();
-    let layered = layered(providers);
+    let on_host = |p: &Arc<dyn Provider>| p.space() == Space::Host;
+    let devices = !providers.iter().all(on_host);
     move |network, layer| {
-        let first = layered.first();
-        first.is_some_and(|provider| provider.candidates(network, layer, &settings).is_ok())
+        let in_8_bits = |tensor: &TensorId| matches!(network[*tensor].ty.dtype, DType::Int8 | DType::UInt8);
+        let tensors = network[layer].inputs.iter().flatten().chain(&network[layer].outputs);
+        let counts = |p: &&Arc<dyn Provider>| !(devices && on_host(p) && tensors.clone().any(in_8_bits));
+        let runs = |p: &Arc<dyn Provider>| p.candidates(network, layer, &settings).is_ok();
+        providers.iter().filter(counts).any(runs)
     }
 }
 

@@ -108,7 +108,11 @@ fn rewritten(
         }
     }
     if let Some(axis) = channel_axis(network, layer) {
-        let float = |bias: &TensorId| network[*bias].constant().is_some_and(|array| array.dtype() == DType::Float32);
+        let float = |bias: &TensorId| {
+            network[*bias]
+                .constant()
+                .is_some_and(|array| array.dtype() == DType::Float32)
+        };
         let bias = inputs.get(2).copied().flatten().filter(float);
         let bias = bias.filter(|_| layer.op.name == "Conv").zip(quantized.get(&(id, 0)));
         let bias = bias.map(|(bias, (_, x))| (bias, *x));
@@ -155,11 +159,11 @@ fn in_8_bits(
     let magnitude = add(patch, &name, "Abs", Attrs::new(), &[weights])?;
     let greatest = add(patch, &name, "ReduceMax", over, &[magnitude])?;
     let scale = add(patch, &name, "Div", Attrs::new(), &[greatest, most])?;
-    let mut candidates = vec![scale, least];
+    let mut scale = add(patch, &format!("{name}.scale"), "Max", Attrs::new(), &[scale, least])?;
     if let Some((bias, x)) = bias {
-        candidates.push(least_for(patch, &name, bias, x, axis, weights)?);
+        let least = least_for(patch, &name, bias, x, axis, weights)?;
+        scale = add(patch, &format!("{name}.scale"), "Max", Attrs::new(), &[scale, least])?;
     }
-    let scale = add(patch, &format!("{name}.scale"), "Max", Attrs::new(), &candidates)?;
     let zero = patch.scalar(dtype, 0.0);
     let to = attrs([("to", Attr::Type(dtype))]);
     let q = add(

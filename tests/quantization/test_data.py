@@ -239,3 +239,17 @@ def test_a_cache_of_another_method_is_written_anew(tmp_path: Path, caplog: pytes
     assert quantization.CalibrationCache.read(path).method == "PercentileCalibration"
     # A cache alone is all that there is.
     int8(quantization.Calibrator(None, path))
+
+
+def test_the_bias_of_a_channel_without_weights_is_kept() -> None:
+    """As a BatchNorm with a factor of 0 leaves it: 32 bits hold a bias in no scale that is next to 0."""
+    weights, bias = rng().normal(size=(4, 3, 3, 3)).astype(np.float32), np.array([0.5, 0.7, -900, 0.2], np.float32)
+    weights[1], weights[2] = 0, weights[2] * 1e-9
+    made = nx.Network("pruned")
+    x = made.add_input("x", np.float32, SHAPE)
+    tensors = [x, made.add_constant("w", weights), made.add_constant("b", bias)]
+    made.mark_output(made.add_layer("Conv", tensors, {}, name="conv")[0], "y")
+    got = int8([batch()], made)(batch())
+    np.testing.assert_allclose(got[:, 1:3], np.broadcast_to(bias[1:3, None, None], (2, 2, 6, 6)), rtol=1e-6)
+    exact = get_backend("cpu").optimize_model(made, **QUICK)(batch())
+    assert np.abs(got - exact)[:, [0, 3]].max() < 0.05 * np.abs(exact[:, [0, 3]]).max()

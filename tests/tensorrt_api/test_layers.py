@@ -229,7 +229,6 @@ def test_what_is_not_there_is_refused_with_a_way_out() -> None:
     assert "random numbers" in refused(lambda n, x: n.add_fill((2,), trt.FillOperation.RANDOM_UNIFORM))
     assert "add_quantize" in refused(lambda n, x: n.add_dynamic_quantize(x, 1, 16, trt.fp4, trt.fp8))
     assert "mark_output" in refused(lambda n, x: n.mark_debug(x))
-    assert "add_quantize" in refused(lambda n, x: x.set_dynamic_range(-1, 1))
     assert "row-major" in refused(lambda n, x: setattr(x, "allowed_formats", 1 << int(trt.TensorFormat.HWC)))
     assert "has several scales, and no axis" in refused(
         lambda n, x: n.add_quantize(x, constant(n, SCALES)).get_output(0).shape
