@@ -29,7 +29,7 @@ fn write(w: &mut Writer, layer: &Layer) -> Result<Vec<Tensor>> {
         if zero != Some(0.0) {
             return Err(
                 Error::unsupported("TensorRT quantizes symmetrically: the zero point must be 0")
-                    .hint("calibrate with target=\"tensorrt\""),
+                    .hint("quantize it symmetrically, or let another provider run it"),
             );
         }
     }
