@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 
 from neurenix import __version__
-from neurenix.cli import bench, calibrate, debug, export, info, inspect, run, selftest, video
+from neurenix.cli import bench, calibrate, debug, export, info, inspect, run, selftest, serve, video
 from neurenix.cli.common import write_json
 from neurenix.errors import Error
 
 #: Every command, in the order in which `--help` lists them.
-COMMANDS = (info, export, run, bench, inspect, calibrate, debug, video, selftest)
+COMMANDS = (info, export, run, bench, inspect, calibrate, debug, serve, video, selftest)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,199 @@
+"""How a model is served: what config.pbtxt and the command line say, and what the engine knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from neurenix.errors import FormatError, UnsupportedError
+from neurenix.serve import messages
+from neurenix.serve.batcher import Limits
+from neurenix.serve.spec import NAMES, Spec, TensorSpec
+
+#: The greatest batch where nothing else says one.
+MAX_BATCH = 16
+#: What an engine of ours is called in metadata and config.
+BACKEND = "neurenix"
+PLATFORM = "neurenix_engine"
+
+#: Backends of config.pbtxt whose files this server runs too.
+_BACKENDS = ("", BACKEND, "onnxruntime", "tensorrt", "python")
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What holds for every model whose config.pbtxt does not say otherwise.
+
+    `max_batch` None: what the engine's profiles say, else 16; 0: no batching. `optimize`: options of `optimize_model`.
+    """
+
+    max_batch: int | None = None
+    max_queue: int = 256
+    max_delay_us: int = 0
+    default_timeout_us: int = 0
+    instances: int = 1
+    precision: str = "fp32"
+    device: str = "auto"
+    warmup: bool = True
+    optimize: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How one model is served. `config` is the message of its config.pbtxt, or None."""
+
+    options: ServeOptions
+    config: Any = None
+
+    @classmethod
+    def of(cls, options: ServeOptions, config: Any) -> ModelOptions:
+        """Options with what a config says in their place; raises `UnsupportedError` for what this server lacks."""
+        if config is None:
+            return cls(options)
+        _check(config)
+        changes: dict[str, Any] = {"max_batch": config.max_batch_size}
+        if config.HasField("dynamic_batching"):
+            batching = config.dynamic_batching
+            changes["max_delay_us"] = batching.max_queue_delay_microseconds
+            policy = batching.default_queue_policy
+            if policy.max_queue_size:
+                changes["max_queue"] = policy.max_queue_size
+            changes["default_timeout_us"] = policy.default_timeout_microseconds
+        counts = [group.count or 1 for group in config.instance_group]
+        if counts:
+            changes["instances"] = sum(counts)
+            kinds = messages.load().enums["Kind"]
+            if all(group.kind == kinds["KIND_CPU"] for group in config.instance_group):
+                changes["device"] = "cpu"
+        if "precision" in config.parameters:
+            changes["precision"] = config.parameters["precision"].string_value
+        return cls(replace(options, **changes), config)
+
+    @property
+    def limits(self) -> Limits:
+        """How its requests wait."""
+        given = self.options
+        return Limits(given.instances, given.max_queue, given.max_delay_us / 1e6, given.default_timeout_us)
+
+    def versions(self, found: list[int]) -> list[int]:
+        """Of the versions that are there, those to be served: the latest, unless the config says otherwise."""
+        ordered = sorted(found)
+        choice = self.config.version_policy.WhichOneof("policy_choice") if self.config is not None else None
+        if choice == "all":
+            return ordered
+        if choice == "specific":
+            return [version for version in ordered if version in self.config.version_policy.specific.versions]
+        count = self.config.version_policy.latest.num_versions if choice == "latest" else 1
+        return ordered[-max(1, count) :]
+
+
+def _check(config: Any) -> None:
+    choice = config.WhichOneof("scheduling_choice")
+    if choice in ("sequence_batching", "ensemble_scheduling"):
+        raise UnsupportedError(
+            f"{choice} is not done by this server", tensor=None, expected="dynamic_batching", got=choice,
+            hint="Triton does both, with our backend",
+        )  # fmt: skip
+    if config.backend not in _BACKENDS:
+        raise UnsupportedError(
+            "this server runs no models of such a backend", expected=", ".join(_BACKENDS[1:]), got=config.backend
+        )
+
+
+def parse(text: str) -> Any:
+    """The message of a config.pbtxt; fields that this server does not know are skipped.
+
+    Raises `FormatError` with the line that can't be read.
+    """
+    kind = messages.load().ModelConfig
+    from google.protobuf import text_format
+
+    try:
+        return text_format.Parse(text, kind(), allow_unknown_field=True)
+    except (text_format.ParseError, ValueError) as error:
+        raise FormatError(f"config.pbtxt can't be read: {error}") from error
+
+
+def parse_json(text: str) -> Any:
+    """The message of a config as the load request brings it; raises `FormatError`."""
+    kind = messages.load().ModelConfig
+    from google.protobuf import json_format
+
+    try:
+        return json_format.Parse(text, kind(), ignore_unknown_fields=True, max_recursion_depth=20)
+    except (json_format.ParseError, ValueError, RecursionError) as error:
+        raise FormatError(f"the config of the request can't be read: {error}") from error
+
+
+def to_text(config: Any) -> str:
+    """A config as config.pbtxt has it."""
+    messages.load()
+    from google.protobuf import text_format
+
+    return str(text_format.MessageToString(config))
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as HTTP gives it: fields with the names of the message."""
+    from google.protobuf import json_format
+
+    text = json_format.MessageToJson(
+        config, preserving_proto_field_name=True, always_print_fields_with_no_presence=True, descriptor_pool=None
+    )
+    found: dict[str, Any] = json.loads(text)
+    # The JSON form of the protocol writes 64 bits as texts; Triton's own configuration endpoint writes numbers.
+    for tensor in [*found.get("input", []), *found.get("output", [])]:
+        tensor["dims"] = [int(extent) for extent in tensor["dims"]]
+    return found
+
+
+def describe(name: str, spec: Spec, options: ServeOptions) -> Any:
+    """The config of a model as it is served."""
+    loaded = messages.load()
+    config = loaded.ModelConfig(name=name, backend=BACKEND, platform=PLATFORM, max_batch_size=spec.max_batch)
+    types = loaded.enums["DataType"]
+    for target, tensors in ((config.input, spec.inputs), (config.output, spec.outputs)):
+        for tensor in tensors:
+            target.add(name=tensor.name, data_type=types[f"TYPE_{tensor.datatype}"], dims=dims(tensor, spec.max_batch))
+    kind = loaded.enums["Kind"]["KIND_CPU" if options.device == "cpu" else "KIND_AUTO"]
+    config.instance_group.add(name=f"{name}_0", count=options.instances, kind=kind)
+    if spec.max_batch:
+        batching = config.dynamic_batching
+        batching.max_queue_delay_microseconds = options.max_delay_us
+        batching.default_queue_policy.max_queue_size = options.max_queue
+        batching.default_queue_policy.allow_timeout_override = True
+        batching.default_queue_policy.default_timeout_microseconds = options.default_timeout_us
+    return config
+
+
+def dims(tensor: TensorSpec, max_batch: int) -> tuple[int, ...]:
+    """The extents that a config has: without the batch, where the model has one."""
+    return tensor.shape[1:] if max_batch else tensor.shape
+
+
+def check_tensors(config: Any, spec: Spec) -> None:
+    """Raises `FormatError` where config.pbtxt describes other inputs or outputs than the model has."""
+    types = {number: name for name, number in messages.load().enums["DataType"].items()}
+    for what, entries, tensors in (("input", config.input, spec.inputs), ("output", config.output, spec.outputs)):
+        known = {tensor.name: tensor for tensor in tensors}
+        for entry in entries:
+            if entry.name not in known:
+                raise FormatError(
+                    f"config.pbtxt has an {what} that the model has not", expected=", ".join(known), got=entry.name
+                )
+            wanted = f"TYPE_{NAMES[known[entry.name].dtype]}"
+            if types.get(entry.data_type) != wanted:
+                raise FormatError(
+                    f"config.pbtxt gives {what} {entry.name!r} another dtype", expected=wanted,
+                    got=str(types.get(entry.data_type)),
+                )  # fmt: skip
+            own = dims(known[entry.name], spec.max_batch)
+            if len(own) != len(entry.dims) or any(
+                -1 not in (a, b) and a != b for a, b in zip(own, entry.dims, strict=True)
+            ):
+                raise FormatError(
+                    f"config.pbtxt gives {what} {entry.name!r} other dims", expected=str(list(own)),
+                    got=str(list(entry.dims)),
+                )  # fmt: skip
