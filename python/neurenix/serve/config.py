@@ -136,16 +136,27 @@ def to_text(config: Any) -> str:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """A config as HTTP gives it: fields with the names of the message."""
+    """A config as HTTP gives it: fields with the names of the message, and integers of 64 bits as numbers."""
     from google.protobuf import json_format
 
     text = json_format.MessageToJson(
-        config, preserving_proto_field_name=True, always_print_fields_with_no_presence=True, descriptor_pool=None
+        config, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    found: dict[str, Any] = json.loads(text)
-    # The JSON form of the protocol writes 64 bits as texts; Triton's own configuration endpoint writes numbers.
-    for tensor in [*found.get("input", []), *found.get("output", [])]:
-        tensor["dims"] = [int(extent) for extent in tensor["dims"]]
+    found: dict[str, Any] = _with_numbers(json.loads(text), config.DESCRIPTOR)
+    return found
+
+
+def _with_numbers(content: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """The JSON form of a message, in which integers of 64 bits are texts, with numbers in their place."""
+    found = dict(content)
+    for name, value in content.items():
+        field = kind.fields_by_name[name]
+        many = value if isinstance(value, list) else [value]
+        if field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
+            many = [int(one) for one in many]
+        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            many = [_with_numbers(one, field.message_type) for one in many]
+        found[name] = many if isinstance(value, list) else many[0]
     return found
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from neurenix.cli.common import ANY_SIZE, random_array
-from neurenix.cli.models import input_ports, load_model
 from neurenix.errors import Error
 from neurenix.hardware.optimized import OptimizedModel, Port
 from neurenix.importers.files import ENGINES
 from neurenix.inference.opening import Device, open_model
+from neurenix.inference.rows import ANY_SIZE
 from neurenix.log import LOG
 from neurenix.serve.config import MAX_BATCH, ServeOptions
 from neurenix.serve.spec import Array
@@ -33,6 +32,9 @@ def open_file(path: str | os.PathLike[str], options: ServeOptions) -> OptimizedM
 
     Raises as `Backend.optimize_model` and `Backend.load`.
     """
+    # The command line imports this module.
+    from neurenix.cli.models import load_model
+
     text = os.fspath(path)
     device = Device.of(options.device)
     given = dict(options.optimize)
@@ -47,6 +49,8 @@ def open_file(path: str | os.PathLike[str], options: ServeOptions) -> OptimizedM
 
 def _ranges(source: Any, max_batch: int | None) -> dict[str, Shape] | None:
     """The range of batches of a model all of whose other dimensions are known; None where they are not."""
+    from neurenix.cli.models import input_ports
+
     ports = input_ports(source)
     first = {str(dims[0]) for dims in ports.values() if dims and not isinstance(dims[0], int)}
     known = all(dims and all(isinstance(d, int) for d in dims[1:]) for dims in ports.values())
@@ -112,6 +116,8 @@ def _differ(one: Array, other: Array) -> bool:
 
 
 def _trial(ports: Sequence[Port], rows: int, generator: np.random.Generator) -> dict[str, Array]:
+    from neurenix.cli.common import random_array
+
     return {
         port.name: random_array(
             generator, port.dtype, [rows, *(d if isinstance(d, int) else _TRIAL for d in port.shape[1:])]
@@ -125,6 +131,8 @@ def warm_up(model: OptimizedModel, max_batch: int) -> int:
 
     Gives how many shapes those are. Raises what a call raises.
     """
+    from neurenix.cli.common import random_array
+
     generator = np.random.default_rng(0)
     wanted: dict[tuple[tuple[int, ...], ...], dict[str, tuple[int, ...]]] = {}
     for profile in model.profiles:
