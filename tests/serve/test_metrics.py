@@ -15,10 +15,10 @@ INFER = "/v2/models/mlp/infer"
 
 
 def values(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Samples by name and labels."""
+    """Samples by name and labels; the parser puts `_total` behind counters that do not have it."""
     parser = pytest.importorskip("prometheus_client.parser")
     return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        (sample.name.removesuffix("_total"), tuple(sorted(sample.labels.items()))): sample.value
         for family in parser.text_string_to_metric_families(text.decode())
         for sample in family.samples
     }

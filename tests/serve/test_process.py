@@ -18,6 +18,7 @@ import pytest
 
 from neurenix.cli import main
 from tests.serve.conftest import vector
+from tests.serve.test_batching import until
 
 PLUGIN = """
 import time
@@ -90,8 +91,7 @@ def test_a_signal_to_end_answers_what_was_taken(tmp_path: Path) -> None:
             thread.start()
         # All three are taken: one runs, two wait.
         wanted = b'nv_inference_pending_request_count{model="model",version="1"} 2'
-        while wanted not in metrics(port):
-            pass
+        until(lambda: wanted in metrics(port))
         process.send_signal(signal.SIGTERM)
         for thread in asking:
             thread.join()
@@ -128,6 +128,12 @@ def test_what_the_command_refuses(
     (tmp_path / "a.onnx").write_bytes(b"")
     assert main(["serve", *words]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_a_server_without_a_model_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.onnx").write_bytes(b"no model")
+    assert main(["serve", str(tmp_path / "a.onnx"), "--http-port", "0", "--grpc-port", "-1"]) == 1
+    assert "no model could be loaded" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

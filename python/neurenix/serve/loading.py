@@ -11,6 +11,7 @@ import numpy as np
 
 from neurenix.errors import Error
 from neurenix.hardware.optimized import OptimizedModel, Port
+from neurenix.hardware.options import Options
 from neurenix.importers.files import ENGINES
 from neurenix.inference.opening import Device, open_model
 from neurenix.inference.rows import ANY_SIZE
@@ -38,6 +39,8 @@ def open_file(path: str | os.PathLike[str], options: ServeOptions) -> OptimizedM
     text = os.fspath(path)
     device = Device.of(options.device)
     given = dict(options.optimize)
+    # A model whose ops are plugins can't even be looked at without them.
+    Options.of(**given).register_plugins()
     if Path(text).suffix in ENGINES:
         return open_model(text, None, device, None, given)
     source = text if Path(text).suffix == ".ts" else load_model(text)

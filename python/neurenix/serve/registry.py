@@ -199,7 +199,6 @@ class Registry:
         """Ends everything, after what was taken is answered; gives whether that was done in time."""
         gone = list(self.served())
         clean = await asyncio.gather(*(one.batcher.close(timeout) for one in gone))
-        self.models = {}
         self._builder.shutdown(wait=False, cancel_futures=True)
         return all(clean)
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
-from neurenix.errors import Error, FileError
+from neurenix.errors import Error, FileError, InvalidArgumentError
 from neurenix.log import LOG
 from neurenix.packages import need
 from neurenix.serve.config import ServeOptions
@@ -122,9 +122,12 @@ class Server:
         ended = asyncio.create_task(self._end.wait())
         await asyncio.wait([loading, ended], return_when=asyncio.FIRST_COMPLETED)
         core.loaded = loading.done()
-        if core.loaded:
+        nothing = core.loaded and self.settings.control == "none" and not list(registry.served())
+        if core.loaded and not nothing:
             self._tell(core)
             self._started.set_result(None)
+        if nothing:
+            self._end.set()
         polling = asyncio.create_task(self._poll(registry)) if self.settings.control == "poll" else None
         await ended
         core.draining = True
@@ -132,6 +135,9 @@ class Server:
             if task is not None:
                 task.cancel()
         await self._drain(core, http, grpc)
+        if nothing:
+            reasons = [f"{row['name']}: {row['reason']}" for row in registry.index() if row["reason"]]
+            raise InvalidArgumentError("no model could be loaded", got="; ".join(reasons) or "no models")
         if not self._started.done():
             self._started.set_result(None)
 
