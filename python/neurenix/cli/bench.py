@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from neurenix import __version__, _native
-from neurenix.cli import plot, progress
+from neurenix.cli import plot, progress, remote
 from neurenix.cli.common import (
     add_model_arguments,
     amount,
@@ -48,12 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--export-times", "--exportTimes", metavar="FILE", help="write each call, as trtexec does")
     parser.add_argument("--export-profile", "--exportProfile", metavar="FILE", help="write the time of each layer")
     parser.add_argument("--plot", metavar="FILE.svg", help="draw how often each latency was seen")
+    remote.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures and prints; 1 when what was asked for did not come about."""
     percentiles = _percentiles(arguments.percentile)
     _check(arguments)
+    if arguments.url:
+        return remote.run(arguments, percentiles)
     source = load_model(arguments.model, arguments.ckpt, arguments.config)
     begin = time.perf_counter()
     model = optimize(arguments, source)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from neurenix.errors import FormatError, UnsupportedError
+from neurenix.packages import need
 from neurenix.serve import messages
 from neurenix.serve.batcher import Limits
 from neurenix.serve.spec import NAMES, Spec, TensorSpec
@@ -108,8 +109,7 @@ def parse(text: str) -> Any:
     Raises `FormatError` with the line that can't be read.
     """
     kind = messages.load().ModelConfig
-    from google.protobuf import text_format
-
+    text_format = need("google.protobuf.text_format", "config.pbtxt")
     try:
         return text_format.Parse(text, kind(), allow_unknown_field=True)
     except (text_format.ParseError, ValueError) as error:
@@ -119,8 +119,7 @@ def parse(text: str) -> Any:
 def parse_json(text: str) -> Any:
     """The message of a config as the load request brings it; raises `FormatError`."""
     kind = messages.load().ModelConfig
-    from google.protobuf import json_format
-
+    json_format = need("google.protobuf.json_format", "a model's config")
     try:
         return json_format.Parse(text, kind(), ignore_unknown_fields=True, max_recursion_depth=20)
     except (json_format.ParseError, ValueError, RecursionError) as error:
@@ -129,16 +128,13 @@ def parse_json(text: str) -> Any:
 
 def to_text(config: Any) -> str:
     """A config as config.pbtxt has it."""
-    messages.load()
-    from google.protobuf import text_format
-
+    text_format = need("google.protobuf.text_format", "config.pbtxt")
     return str(text_format.MessageToString(config))
 
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A config as HTTP gives it: fields with the names of the message, and integers of 64 bits as numbers."""
-    from google.protobuf import json_format
-
+    json_format = need("google.protobuf.json_format", "a model's config")
     text = json_format.MessageToJson(
         config, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )

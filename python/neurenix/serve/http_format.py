@@ -110,7 +110,8 @@ def _input(spec: Spec, entry: Mapping[str, Any], rest: memoryview) -> tuple[Arra
 def settled(array: Array) -> Array:
     """The array where it can be read element by element, with truth values that are 0 or 1."""
     if array.dtype.kind == "b":
-        return array.view(np.uint8) != 0
+        truth: Array = array.view(np.uint8) != 0
+        return truth
     return array if array.flags.aligned else array.copy()
 
 

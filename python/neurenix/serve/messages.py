@@ -29,9 +29,8 @@ def load() -> SimpleNamespace:
     They stand in a pool of their own, so that a client library in the same process may have its own of these names.
     Raises `MissingPackageError` without protobuf.
     """
-    need("google.protobuf", "Open Inference Protocol v2 by gRPC")
-    from google.protobuf import descriptor_pool, message_factory
-
+    descriptor_pool = need("google.protobuf.descriptor_pool", "Open Inference Protocol v2")
+    message_factory = need("google.protobuf.message_factory", "Open Inference Protocol v2")
     pool = descriptor_pool.DescriptorPool()
     file = pool.Add(_Reader(_text()).file()) or pool.FindFileByName("inference.proto")
     classes = {name: message_factory.GetMessageClass(kind) for name, kind in file.message_types_by_name.items()}
@@ -58,9 +57,8 @@ class _Reader:
         self._enums = set(re.findall(r"^enum (\w+)", text, re.MULTILINE))
 
     def file(self) -> Any:
-        from google.protobuf import descriptor_pb2
-
-        found = descriptor_pb2.FileDescriptorProto(name="inference.proto", package="inference", syntax="proto3")
+        descriptors = need("google.protobuf.descriptor_pb2", "Open Inference Protocol v2")
+        found = descriptors.FileDescriptorProto(name="inference.proto", package="inference", syntax="proto3")
         for word in self._tokens:
             if word == "message":
                 self._message(found.message_type.add(name=next(self._tokens)), "inference")

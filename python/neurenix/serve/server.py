@@ -7,7 +7,7 @@ import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
@@ -163,8 +163,7 @@ class Server:
                 LOG.error("the models can't be looked at: %s", line(error))
 
     async def _start_http(self, core: Core) -> tuple[Any, asyncio.Task[None]]:
-        import uvicorn
-
+        uvicorn = need("uvicorn", "serving by HTTP")
         listening = _listen(self.settings.host, self.settings.http_port or 0)
         host, port = listening.getsockname()[:2]
         self.http = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -174,7 +173,9 @@ class Server:
             backlog=self.settings.max_connections, timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(self.settings.drain_s)),
         )  # fmt: skip
-        server = _uvicorn(config)
+        server = uvicorn.Server(config)
+        # The process's signals are ours.
+        server.capture_signals = contextlib.nullcontext
         task = asyncio.create_task(server.serve(sockets=[listening]))
         while not server.started:
             if task.done():
@@ -208,11 +209,7 @@ class Server:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ModuleNotFoundError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    loop: asyncio.AbstractEventLoop = need("uvloop", "serving").new_event_loop()
     return loop
 
 
@@ -226,15 +223,3 @@ def _listen(host: str, port: int) -> socket.socket:
         found.close()
         raise FileError(f"the port can't be used: {error.strerror}", got=f"{host}:{port}") from error
     return found
-
-
-def _uvicorn(config: Any) -> Any:
-    """A server of uvicorn that leaves the process's signals alone."""
-    import uvicorn
-
-    class Quiet(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-    return Quiet(config)

@@ -145,7 +145,7 @@ def complete(spec: Spec, arrays: dict[str, Array]) -> int:
         )  # fmt: skip
     if not spec.max_batch:
         return 1
-    rows = {array.shape[0] for array in arrays.values()}
+    rows: set[int] = {array.shape[0] for array in arrays.values()}
     if len(rows) != 1:
         raise Refused(
             Status.INVALID, "the inputs have different batches", expected="one first dimension",
