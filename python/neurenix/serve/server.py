@@ -47,7 +47,7 @@ class Server:
         if self.settings.http_port is not None:
             need("uvicorn", "serving by HTTP", ["httptools", "uvloop"])
             need("httptools", "serving by HTTP", ["uvloop"])
-        # Its pollers must be there before the loop.
+        need("uvloop", "serving")
         if self.settings.grpc_port is not None:
             need("grpc", "serving by gRPC", ["google"])
         need("google.protobuf", "serving")

@@ -1,0 +1,186 @@
+"""What `neurenix serve` adds to a model: latency, requests a second, executions, and memory over many requests.
+
+    python -m benchmarks.bench_serve [--leak 200000]
+
+The server and the clients share the machine's cores. The toy is a perceptron of two layers, which takes microseconds;
+the slow model is a convolutional network. Times are those of whole requests, as clients see them. Results go to
+benchmarks/results/serve.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks import measure
+from neurenix.serve.load import Load, Target, closed, opened
+
+#: What must hold (milliseconds, requests a second).
+LIMITS = {"one_ms": 1.0, "sixteen_qps": 1200.0, "rows_per_execution": 4.0, "light_load": 1.3}
+
+
+def toy() -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """A perceptron, and the shape of a request."""
+    generator = np.random.default_rng(0)
+    given = {"w": generator.standard_normal((16, 32)), "v": generator.standard_normal((32, 4))}
+    nodes = [
+        helper.make_node("MatMul", ["input", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["output"]),
+    ]
+    return _model(nodes, given, [16], [4]), (1, 16)
+
+
+def network() -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """A convolutional network of some milliseconds, and the shape of a request."""
+    generator = np.random.default_rng(0)
+    channels = (3, 32, 64, 64)
+    given, nodes, last = {}, [], "input"
+    for number, (before, after) in enumerate(itertools.pairwise(channels)):
+        given[f"w{number}"] = generator.standard_normal((after, before, 3, 3)) / np.sqrt(9 * before)
+        nodes.append(
+            helper.make_node("Conv", [last, f"w{number}"], [f"c{number}"], pads=[1, 1, 1, 1], strides=[2, 2])
+        )  # fmt: skip
+        nodes.append(helper.make_node("Relu", [f"c{number}"], [f"r{number}"]))
+        last = f"r{number}"
+    nodes += [
+        helper.make_node("GlobalAveragePool", [last], ["p"]),
+        helper.make_node("Flatten", ["p"], ["output"]),
+    ]
+    return _model(nodes, given, [3, 224, 224], [channels[-1]]), (1, 3, 224, 224)
+
+
+def _model(nodes: list[Any], given: dict[str, Any], taken: list[int], made: list[int]) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes, "model",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", *taken])],
+        [helper.make_tensor_value_info("output", TensorProto.FLOAT, ["batch", *made])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in given.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@contextlib.contextmanager
+def serving(path: Path, threads: int, *words: str) -> Iterator[tuple[int, str, str]]:
+    """A server in a process of its own: its number, and its addresses for HTTP and gRPC."""
+    command = [sys.executable, "-m", "neurenix.cli", "serve", f"model={path}", "--http-port", "0", "--grpc-port", "0"]
+    command += ["--device", "cpu", "--threads", str(threads), *words]
+    environment = os.environ | {"NEURENIX_LOG": "info"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if match := re.search(r"at (http://\S+) and gRPC (\S+)", line):
+                    yield process.pid, match[1], f"grpc://{match[2]}"
+                    return
+            raise SystemExit("the server did not start")
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def figures(load: Load) -> dict[str, Any]:
+    """The figures of a load, rounded."""
+    if load.failures:
+        raise SystemExit(f"requests failed: {load.failures}")
+    row = load.record((50, 90, 99))
+    latency = {name: round(value, 3) for name, value in row["latency_ms"].items()}
+    return {
+        "requests_per_s": round(row["throughput_qps"], 1), "latency_ms": latency,
+        "rows_per_execution": round(row["rows_per_execution"] or 0, 2),
+    }  # fmt: skip
+
+
+def speed(folder: Path, threads: int, seconds: float, turns: int) -> dict[str, Any]:
+    """The toy by both protocols, one request at a time and from 16 threads: the turn with the median rate."""
+    model, shape = toy()
+    onnx.save(model, folder / "toy.onnx")
+    array = {"input": np.ones(shape, np.float32)}
+    found = {}
+    with serving(folder / "toy.onnx", threads) as (_, http, grpc):
+        for name, url in (("http", http), ("grpc", grpc)):
+            for clients in (1, 16):
+                loads = [closed(Target(url, "model", array), clients, seconds) for _ in range(turns)]
+                found[f"{name}, {clients} at a time"] = figures(sorted(loads, key=lambda load: load.rate)[turns // 2])
+    return found
+
+
+def batching(folder: Path, threads: int, seconds: float) -> dict[str, Any]:
+    """16 clients of the slow model, and its latency under 10 % of the load that it can bear against a client alone."""
+    model, shape = network()
+    onnx.save(model, folder / "network.onnx")
+    target_of = {"input": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    with serving(folder / "network.onnx", threads) as (_, http, _):
+        target = Target(http, "model", target_of)
+        alone = closed(target, 1, seconds)
+        sixteen = closed(target, 16, seconds)
+        light = opened(target, sixteen.rate / 10, 2 * seconds, 16)
+    ratio = statistics.median(light.seconds) / statistics.median(alone.seconds)
+    return {
+        "1 client": figures(alone), "16 clients": figures(sixteen), "a tenth of that rate": figures(light),
+        "median of the light load over that of 1 client": round(ratio, 3),
+    }  # fmt: skip
+
+
+def resident(process: int) -> float:
+    """The memory of a process, in MiB."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
+
+
+def leak(folder: Path, threads: int, requests: int) -> dict[str, Any]:
+    """The server's memory while it answers so many requests, by both protocols in turns."""
+    model, shape = toy()
+    onnx.save(model, folder / "toy.onnx")
+    array = {"input": np.ones(shape, np.float32)}
+    memory: list[tuple[int, float]] = []
+    with serving(folder / "toy.onnx", threads) as (process, http, grpc):
+        sent = 0
+        while sent < requests:
+            for url in (http, grpc):
+                load = closed(Target(url, "model", array), 16, 2.0)
+                figures(load)
+                sent += len(load.seconds)
+            memory.append((sent, resident(process)))
+            print(f"{sent} requests: {memory[-1][1]} MiB", flush=True)
+    return {"requests": sent, "MiB after so many requests": memory[:: max(1, len(memory) // 12)] + memory[-1:]}
+
+
+def main() -> None:
+    """The command."""
+    parser = measure.parser(__doc__ or "")
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--leak", type=int, default=200_000, help="requests of the run for memory; 0: none")
+    options: argparse.Namespace = parser.parse_args()
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        results: dict[str, Any] = {"limits": LIMITS}
+        results["toy"] = speed(folder, options.threads, options.seconds, options.turns)
+        print(results["toy"], flush=True)
+        results["batching"] = batching(folder, options.threads, options.seconds)
+        print(results["batching"], flush=True)
+        if options.leak:
+            results["memory"] = leak(folder, options.threads, options.leak)
+    results["took_s"] = round(time.perf_counter() - begin)
+    measure.write("serve", results, {"threads": options.threads, "seconds": options.seconds, "turns": options.turns})
+
+
+if __name__ == "__main__":
+    main()
