@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neurenix import shapes
-from neurenix.cli import hydra_config, impact, peers, progress
+from neurenix.cli import hydra_config, impact, peers, progress, triton
 from neurenix.cli.common import (
     ANY_SIZE,
     BUDGETS,
@@ -95,14 +95,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--tolerance", type=amount, metavar="X", help="for --verify: relative to the greatest value")
     add_build_arguments(parser)
+    triton.add_arguments(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the file; 1 when the precision that was asked for is not there or `--verify` finds it wrong."""
+    if triton.built_already(arguments):
+        return triton.copy(arguments)
     source = _source(arguments)
     given = _input_shapes(arguments, source)
-    target = Path(arguments.output or f"{_stem(arguments.model)}.engine")
+    target = None if arguments.triton else Path(arguments.output or f"{_stem(arguments.model)}.engine")
     precision = _precision(arguments)
     begin = time.perf_counter()
     model = optimize(
@@ -115,6 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.precision and got != arguments.precision:
         reason = "; ".join(report["notes"]) or "a model without such layers"
         raise _unattained(arguments.precision, reason, ["fp32"])
+    target = target or triton.target(arguments)
     model.save(target)
     content: dict[str, Any] = {
         "model": arguments.model,
@@ -128,6 +132,9 @@ def run(arguments: argparse.Namespace) -> int:
         "notes": report["notes"],
         "passed": True,
     }
+    written = triton.describe(arguments, model, target) if arguments.triton else None
+    if written is not None:
+        content["triton"] = triton.record(written)
     inputs = random_inputs(model.inputs, {name: a.shape for name, a in model.example().items()}, arguments.seed)
     if arguments.verify:
         content["verify"] = _verify(arguments, source, target, inputs, got)
@@ -142,6 +149,8 @@ def run(arguments: argparse.Namespace) -> int:
         _print(content, times)
         if table is not None:
             print(table)
+        if written is not None:
+            print(triton.text(written))
     return 0 if content["passed"] else 1
 
 
