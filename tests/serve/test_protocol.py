@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
@@ -149,14 +151,25 @@ def test_statistics_count_requests_and_rows(addresses: Addresses, kind: str) -> 
 
     index = np.zeros((3, 1), np.int64)
     asked.infer("rows", [given(module, "index", index)])
+    settled(counts)
     before = counts()
     for _ in range(4):
         asked.infer("rows", [given(module, "index", index)])
+    settled(counts)
     after = counts()
     assert int(after["inference_count"]) - int(before["inference_count"]) == 12
     assert int(after["execution_count"]) - int(before["execution_count"]) == 4
     success = [int(c["inference_stats"]["success"]["count"]) for c in (before, after)]
     assert success[1] - success[0] == 4
+
+
+def settled(counts: Callable[[], Any]) -> None:
+    """Waits for counts to stay as they are: Triton counts a request after it has answered it."""
+    found = counts()
+    while True:
+        time.sleep(0.02)
+        if found == (found := counts()):
+            return
 
 
 @BOTH
