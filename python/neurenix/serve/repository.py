@@ -62,8 +62,9 @@ class PlainFile:
 class ModelFolder:
     """A model's folder: config.pbtxt, which may be missing, and a folder for each version."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, name: str) -> None:
         self.path = path
+        self.name = name
 
     def plan(self, options: ServeOptions, override: str | None = None) -> Plan:
         """What to serve; `override` is a config in JSON in place of config.pbtxt.
@@ -89,9 +90,8 @@ class ModelFolder:
         if len(data) > _MOST_CONFIG:
             raise FormatError("config.pbtxt is too long", expected=f"at most {_MOST_CONFIG} bytes", got=str(len(data)))
         config = configs.parse(data.decode("utf-8", "replace"))
-        own = os.path.basename(os.path.abspath(self.path))
-        if config.name not in ("", own):
-            raise FormatError("config.pbtxt is that of another model", expected=own, got=config.name)
+        if config.name not in ("", self.name, os.path.basename(self.path)):
+            raise FormatError("config.pbtxt is that of another model", expected=self.name, got=config.name)
         return config
 
     def _files(self, version: int, config: Any) -> Files:
@@ -130,7 +130,8 @@ class Repository:
         if os.path.isdir(path):
             if name or _is_model(path):
                 folder = os.path.abspath(path)
-                self._put(name or os.path.basename(folder), ModelFolder(folder))
+                name = name or os.path.basename(folder)
+                self._put(name, ModelFolder(folder, name))
             else:
                 self._roots.append(os.path.abspath(path))
             return
@@ -165,7 +166,7 @@ class Repository:
         for root in self._roots:
             path = os.path.join(root, name)
             if os.path.isdir(path):
-                return ModelFolder(path)
+                return ModelFolder(path, name)
         raise Refused(Status.NOT_FOUND, "there is no such model", got=repr(name), expected=", ".join(self.names()))
 
 
