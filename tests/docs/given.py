@@ -122,6 +122,7 @@ GIVEN: dict[str, tuple[Callable[[], None], ...]] = {
     "docs/guides/from-tensorrt.md": (partial(classifier, size=64),),
     "docs/guides/inference.md": (cells,),
     "docs/guides/precision.md": (partial(classifier, size=64), cancelling),
+    "docs/guides/serving.md": (partial(classifier, "image", size=64),),
     "docs/guides/threads.md": (partial(classifier, size=64),),
     "docs/tensorrt-api.md": (open_convolution,),
     "docs/tensorrt.md": (classifier,),

@@ -27,6 +27,8 @@ MARKED = {
         "tests/errors/ sees the message",
     ],
     "docs/guides/backends.md": ["what it prints is that of a machine without a GPU"] * 2,
+    "docs/guides/serving-clusters.md": ["it needs a cluster"],
+    "docs/guides/serving.md": ["it serves until it is ended", "it is a list of files", "it needs a server"],
     "docs/plugins.md": ["the body of a method, which tests/plugins/ runs"],
     "docs/tensorrt.md": ["it needs a GPU that TensorRT supports"],
 }
@@ -36,6 +38,9 @@ UNTRIED = {
         'pip install ".[demo]" && python examples/01_find_faces.py',
         'pip install ".[test]" && pytest',
         "0.929  a face from (182, 58) to (270, 178)",
+    ],
+    "docs/guides/serving.md": [
+        'pip install "grpcio>=1.60" "httptools>=0.6" "protobuf>=5.26" "uvicorn>=0.30" "uvloop>=0.19"',
     ],
     "docs/first-hour.md": [
         "git clone URL neurenix && cd neurenix",
@@ -52,6 +57,7 @@ WANTED = {
     "docs/first-hour.md": ("torch", "onnxscript"),
     "docs/guides/from-pytorch.md": ("torch", "onnxscript"),
     "docs/guides/inference.md": ("zarr",),
+    "docs/guides/serving.md": ("uvicorn", "httptools", "uvloop", "grpc", "google.protobuf"),
     "docs/guides/torch-compile.md": ("torch", "onnxscript"),
     "docs/guides/torch-tensorrt.md": ("torch", "onnxscript", "transformers"),
 }

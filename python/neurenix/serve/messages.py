@@ -32,7 +32,8 @@ def load() -> SimpleNamespace:
     descriptor_pool = need("google.protobuf.descriptor_pool", "Open Inference Protocol v2")
     message_factory = need("google.protobuf.message_factory", "Open Inference Protocol v2")
     pool = descriptor_pool.DescriptorPool()
-    file = pool.Add(_Reader(_text()).file()) or pool.FindFileByName("inference.proto")
+    pool.AddSerializedFile(_Reader(_text()).file().SerializeToString())
+    file = pool.FindFileByName("inference.proto")
     classes = {name: message_factory.GetMessageClass(kind) for name, kind in file.message_types_by_name.items()}
     enums = {name: dict(kind.values_by_name) for name, kind in file.enum_types_by_name.items()}
     numbers = {name: {value: entry.number for value, entry in found.items()} for name, found in enums.items()}
