@@ -3,15 +3,14 @@
     python -m benchmarks.bench_serve [--leak 200000]
 
 The server and the clients share the machine's cores. The toy is a perceptron of two layers, which takes microseconds;
-the slow model is a convolutional network. Times are those of whole requests, as clients see them. Results go to
-benchmarks/results/serve.json.
+the slow model is one with 64 MiB of weights, which the rows of a batch share. Times are those of whole requests, as
+clients see them. Results go to benchmarks/results/serve.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import os
 import re
 import statistics
@@ -20,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import measure
+from neurenix.cli.measure import measure as cli_measure
+from neurenix.hardware import get_backend
 from neurenix.serve.load import Load, Target, closed, opened
 
 #: What must hold (milliseconds, requests a second).
@@ -46,23 +48,24 @@ def toy() -> tuple[onnx.ModelProto, tuple[int, ...]]:
     return _model(nodes, given, [16], [4]), (1, 16)
 
 
+#: Layers of the slow model, and their width: 64 MiB of weights, which each execution reads.
+LAYERS, WIDTH = 4, 2048
+
+
 def network() -> tuple[onnx.ModelProto, tuple[int, ...]]:
-    """A convolutional network of some milliseconds, and the shape of a request."""
+    """A perceptron of some milliseconds, most of which goes into reading weights, and the shape of a request."""
     generator = np.random.default_rng(0)
-    channels = (3, 32, 64, 64)
-    given, nodes, last = {}, [], "input"
-    for number, (before, after) in enumerate(itertools.pairwise(channels)):
-        given[f"w{number}"] = generator.standard_normal((after, before, 3, 3)) / np.sqrt(9 * before)
-        nodes.append(
-            helper.make_node("Conv", [last, f"w{number}"], [f"c{number}"], pads=[1, 1, 1, 1], strides=[2, 2])
-        )  # fmt: skip
-        nodes.append(helper.make_node("Relu", [f"c{number}"], [f"r{number}"]))
-        last = f"r{number}"
-    nodes += [
-        helper.make_node("GlobalAveragePool", [last], ["p"]),
-        helper.make_node("Flatten", ["p"], ["output"]),
-    ]
-    return _model(nodes, given, [3, 224, 224], [channels[-1]]), (1, 3, 224, 224)
+    names = [f"w{number}" for number in range(LAYERS)]
+    given = {name: generator.standard_normal((WIDTH, WIDTH)) / np.sqrt(WIDTH) for name in names}
+    nodes, last = [], "input"
+    for number, name in enumerate(names):
+        made = "output" if number == LAYERS - 1 else f"r{number}"
+        nodes += [
+            helper.make_node("MatMul", [last, name], [f"m{number}"]),
+            helper.make_node("Tanh", [f"m{number}"], [made]),
+        ]
+        last = made
+    return _model(nodes, given, [WIDTH], [WIDTH]), (1, WIDTH)
 
 
 def _model(nodes: list[Any], given: dict[str, Any], taken: list[int], made: list[int]) -> onnx.ModelProto:
@@ -137,6 +140,46 @@ def batching(folder: Path, threads: int, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def curve(path: Path, seconds: float) -> dict[int, float]:
+    """Milliseconds of an execution on one thread, by its rows: what `neurenix bench` says of each."""
+    shapes = {"input": ((1, WIDTH), (8, WIDTH), (16, WIDTH))}
+    model = get_backend("cpu").optimize_model(path, shapes, threads=1)
+    found = {}
+    for rows in (1, 2, 4, 8, 16):
+        x = np.ones((rows, WIDTH), np.float32)
+        times = cli_measure({"neurenix": lambda x=x: model.run({"input": x})}, 0.2, seconds / 4, None)["neurenix"]
+        found[rows] = round(1e3 * statistics.median(times), 3)
+    return found
+
+
+def replicas(folder: Path, seconds: float) -> dict[str, Any]:
+    """Two replicas with a core each, at the rate that the batch curve says they bear, half of it to each.
+
+    `late` counts requests that the load generator sent late.
+    """
+    model, shape = network()
+    onnx.save(model, folder / "network.onnx")
+    times = curve(folder / "network.onnx", seconds)
+    capacity = max(1e3 * rows / ms for rows, ms in times.items())
+    arrays = {"input": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    found: dict[str, Any] = {"ms by rows, 1 thread": times, "rows/s of a replica by the curve": round(capacity, 1)}
+    with contextlib.ExitStack() as stack:
+        urls = [stack.enter_context(serving(folder / "network.onnx", 1))[1] for _ in range(2)]
+        for share in (0.3, 0.5, 0.7):
+            with ThreadPoolExecutor(2) as pool:
+                each = [
+                    pool.submit(opened, Target(url, "model", arrays), share * capacity, seconds, 32, True, seed)
+                    for seed, url in enumerate(urls)
+                ]  # fmt: skip
+                loads = [one.result() for one in each]
+            both = Load([s for load in loads for s in load.seconds], max(load.walltime_s for load in loads))
+            found[f"both at {share:g} of it"] = figures(both) | {
+                "asked_per_s": round(2 * share * capacity, 1), "late": sum(load.late for load in loads),
+                "rows_per_execution": [round(load.rows_per_execution or 0, 2) for load in loads],
+            }  # fmt: skip
+    return found
+
+
 def resident(process: int) -> float:
     """The memory of a process, in MiB."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
@@ -176,6 +219,8 @@ def main() -> None:
         print(results["toy"], flush=True)
         results["batching"] = batching(folder, options.threads, options.seconds)
         print(results["batching"], flush=True)
+        results["two replicas"] = replicas(folder, options.seconds)
+        print(results["two replicas"], flush=True)
         if options.leak:
             results["memory"] = leak(folder, options.threads, options.leak)
     results["took_s"] = round(time.perf_counter() - begin)

@@ -63,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--strict-readiness", action="store_true", help="not ready while a model could not be loaded")
     parser.add_argument("--no-warmup", action="store_true", help="do not call models before requests do")
+    parser.add_argument(
+        "--no-batch-tuning",
+        action="store_true",
+        help="batches up to the greatest, even if smaller ones are faster a row",
+    )
     parser.add_argument("--no-rollback", action="store_true", help="give the memory of replaced models back at once")
     parser.add_argument("--trace", action="store_true", help="spans of OpenTelemetry (run by opentelemetry-instrument)")
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cuda, cuda:1 or cpu (auto)")
@@ -83,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         max_batch=arguments.max_batch_size, max_queue=max(1, arguments.max_queue),
         max_delay_us=arguments.max_queue_delay, default_timeout_us=arguments.timeout,
         instances=max(1, arguments.instances), precision=arguments.precision, device=arguments.device,
-        warmup=not arguments.no_warmup, optimize=optimize,
+        warmup=not arguments.no_warmup, tune=not (arguments.no_warmup or arguments.no_batch_tuning), optimize=optimize,
     )  # fmt: skip
     settings = Settings(
         host=arguments.host, http_port=_port(arguments.http_port), grpc_port=_port(arguments.grpc_port),

@@ -29,9 +29,13 @@ _NEWEST = 0.2
 
 @dataclass(frozen=True)
 class Limits:
-    """How requests wait. `max_delay_s`: how long one may wait for others while an instance is idle."""
+    """How requests wait. `max_delay_s`: how long one may wait for others while an instance is idle.
+
+    `rows`: how many rows of several requests are put together.
+    """
 
     instances: int = 1
+    rows: int = 1
     max_queue: int = 256
     max_delay_s: float = 0.0
     default_timeout_us: int = 0
@@ -208,7 +212,7 @@ class Batcher:
         heads = [level[0] for level in self._levels if level]
         left = self._limits.max_delay_s - (time.monotonic_ns() - min(head.arrived for head in heads)) / 1e9
         rows = sum(item.request.rows for level in self._levels for item in level)
-        return left if rows < self._spec.max_batch and self._between <= left else 0.0
+        return left if rows < self._limits.rows and self._between <= left else 0.0
 
     def _next_batch(self) -> _Batch:
         """The first request by priority and age, and those that fit together with it."""
@@ -219,7 +223,7 @@ class Batcher:
             skipped: list[_Item] = []
             while level:
                 item = level[0]
-                if items and (not self._spec.max_batch or rows + item.request.rows > self._spec.max_batch):
+                if items and (not self._spec.max_batch or rows + item.request.rows > self._limits.rows):
                     break
                 level.popleft()
                 if items and self._key(item) != key:

@@ -27,7 +27,8 @@ _BACKENDS = ("", BACKEND, "onnxruntime", "tensorrt", "python")
 class ServeOptions:
     """What holds for every model whose config.pbtxt does not say otherwise.
 
-    `max_batch` None: what the engine's profiles say, else 16; 0: no batching. `optimize`: options of `optimize_model`.
+    `max_batch` None: what the engine's profiles say, else 16; 0: no batching. `tune`: whether it is measured how many
+    rows are put together at best. `optimize`: options of `optimize_model`.
     """
 
     max_batch: int | None = None
@@ -38,6 +39,7 @@ class ServeOptions:
     precision: str = "fp32"
     device: str = "auto"
     warmup: bool = True
+    tune: bool = True
     optimize: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -76,7 +78,10 @@ class ModelOptions:
     def limits(self) -> Limits:
         """How its requests wait."""
         given = self.options
-        return Limits(given.instances, given.max_queue, given.max_delay_us / 1e6, given.default_timeout_us)
+        return Limits(
+            instances=given.instances, max_queue=given.max_queue, max_delay_s=given.max_delay_us / 1e6,
+            default_timeout_us=given.default_timeout_us,
+        )  # fmt: skip
 
     def versions(self, found: list[int]) -> list[int]:
         """Of the versions that are there, those to be served: the latest, unless the config says otherwise."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,11 @@ from neurenix.shapes import Shape
 #: How far the rows of a call may be from those of calls of their own, relative to the greatest value: what another
 #: order of additions in a low precision makes is less, and what rows make of each other is more.
 _TOLERANCE = 0.05
+
+#: A size of batch that gives this share of the greatest rate is as good as the one that gives that.
+_AS_GOOD = 0.9
+#: Seconds in which one size of batch is timed, when that takes several calls.
+_TUNING_S = 0.2
 
 #: Dimensions of unknown size have this one in trial calls.
 _TRIAL = 8
@@ -153,6 +160,37 @@ def warm_up(model: OptimizedModel, max_batch: int) -> int:
     for rows in range(1, min(max_batch, 4 * MAX_BATCH) + 1):
         model.memory_required({name: (rows, *shape[1:]) for name, shape in example.items()})
     return len(wanted)
+
+
+def efficient_batch(model: OptimizedModel, most: int) -> int:
+    """The rows of an execution that answer most rows a second, found by calling the model.
+
+    More rows are slower on some: where a layer's activations no longer fit into a processor's cache. Of sizes that are
+    as good within `_AS_GOOD` the least is taken, for the sake of latency.
+    """
+    generator = np.random.default_rng(0)
+    rates: dict[int, float] = {}
+    rows = 1
+    while rows <= most:
+        inputs = _trial(model.inputs, rows, generator)
+        rates[rows] = rows / _seconds(partial(model.run, inputs))
+        if rows == most:
+            break
+        rows = min(2 * rows, most)
+    best = max(rates.values())
+    return min(rows for rows, rate in rates.items() if rate >= _AS_GOOD * best)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    """The least time of a few calls, of as many as fit into `_TUNING_S`."""
+    call()
+    end = time.perf_counter() + _TUNING_S
+    found: list[float] = []
+    while len(found) < 1 or (len(found) < 20 and time.perf_counter() < end):
+        begin = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - begin)
+    return min(found)
 
 
 def _shape(port: Port, sizes: dict[str, int], max_batch: int) -> tuple[int, ...]:

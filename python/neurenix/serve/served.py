@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from neurenix import checkpoint
+from neurenix.errors import Error
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.importers.files import ENGINES, WITH_ENGINES
 from neurenix.log import LOG
 from neurenix.serve import config as configs
 from neurenix.serve.batcher import Arrays, Batcher
 from neurenix.serve.config import ModelOptions
-from neurenix.serve.loading import greatest_batch, open_file, warm_up
+from neurenix.serve.loading import efficient_batch, greatest_batch, open_file, warm_up
 from neurenix.serve.spec import Request, Spec
 from neurenix.serve.statistics import Statistics
 
@@ -50,13 +51,17 @@ class Files:
 
 @dataclass(frozen=True)
 class Ready:
-    """A model that was opened and warmed up: what a `Served` is made of."""
+    """A model that was opened and warmed up: what a `Served` is made of.
+
+    `batch`: the rows of requests that are put together; one request may bring more, up to the spec's `max_batch`.
+    """
 
     model: OptimizedModel
     spec: Spec
     options: ModelOptions
     files: Files
     stamps: tuple[Stamp, Stamp]
+    batch: int
 
 
 def prepare(name: str, files: Files, options: ModelOptions) -> Ready:
@@ -97,7 +102,23 @@ def _warmed(
     if options.options.warmup:
         count = warm_up(model, most)
         LOG.info("model %s: warmed up for %d shapes", name, count)
-    return Ready(model, spec, options, files, stamps)
+    return Ready(model, spec, options, files, stamps, _batch(name, model, most, options))
+
+
+def _batch(name: str, model: OptimizedModel, most: int, options: ModelOptions) -> int:
+    """How many rows of requests are put together: what the config prefers, else what answers most rows a second."""
+    preferred = list(options.config.dynamic_batching.preferred_batch_size) if options.config is not None else []
+    if preferred or most < 2 or not options.options.tune:
+        return min(most, max(preferred, default=most))
+    try:
+        found = efficient_batch(model, most)
+    except Error as error:
+        # Such as random indices that are out of range.
+        LOG.info("model %s: batches are not tuned, because a trial failed: %s", name, error.message)
+        return most
+    if found < most:
+        LOG.info("model %s: up to %d rows are put together: more at once take longer a row", name, found)
+    return found
 
 
 class Served:
@@ -109,7 +130,8 @@ class Served:
         self.ready = ready
         self.spec = ready.spec
         self.statistics = statistics or Statistics()
-        self.batcher = Batcher(ready.model.run, self.spec, self.statistics, ready.options.limits, f"{name}-{version}")
+        limits = replace(ready.options.limits, rows=ready.batch)
+        self.batcher = Batcher(ready.model.run, self.spec, self.statistics, limits, f"{name}-{version}")
 
     async def infer(self, request: Request) -> Arrays:
         """The outputs of a request; raises as `Batcher.infer`."""
@@ -117,7 +139,10 @@ class Served:
 
     def config(self) -> Any:
         """The message that describes how it is served."""
-        return configs.describe(self.name, self.spec, self.ready.options.options)
+        config = configs.describe(self.name, self.spec, self.ready.options.options)
+        if self.spec.max_batch:
+            config.dynamic_batching.preferred_batch_size.append(self.ready.batch)
+        return config
 
     @property
     def default_timeout_us(self) -> int:
