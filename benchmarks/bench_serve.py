@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,38 +134,73 @@ def batching(folder: Path, threads: int, seconds: float) -> dict[str, Any]:
         alone = closed(target, 1, seconds)
         sixteen = closed(target, 16, seconds)
         light = opened(target, sixteen.rate / 10, 2 * seconds, 16)
+        paused = _with_pauses(folder / "network.onnx", threads, 10 / sixteen.rate, seconds)
     ratio = statistics.median(light.seconds) / statistics.median(alone.seconds)
     return {
         "1 client": figures(alone), "16 clients": figures(sixteen), "a tenth of that rate": figures(light),
         "median of the light load over that of 1 client": round(ratio, 3),
+        "median ms of the model alone, without pauses and with those of the light load": paused,
     }  # fmt: skip
 
 
-def curve(path: Path, seconds: float) -> dict[int, float]:
+def _with_pauses(path: Path, threads: int, pause: float, seconds: float) -> list[float]:
+    """What pauses cost a model by themselves, without a server: cold caches, and threads that were asleep."""
+    model = get_backend("cpu").optimize_model(path, {"input": ((1, WIDTH), (8, WIDTH), (16, WIDTH))}, threads=threads)
+    x = {"input": np.ones((1, WIDTH), np.float32)}
+    found = []
+    for wait in (0.0, pause):
+        times = []
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            time.sleep(wait)
+            begin = time.perf_counter()
+            model.run(x)
+            times.append(1e3 * (time.perf_counter() - begin))
+        found.append(round(statistics.median(times), 3))
+    return found
+
+
+def convolutions() -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """A convolutional network of some milliseconds of computing, and the shape of a request."""
+    generator = np.random.default_rng(0)
+    given, nodes, last, before = {}, [], "input", 3
+    for number, (channels, stride) in enumerate([(32, 1), (64, 2), (128, 2), (128, 1), (128, 1)]):
+        given[f"w{number}"] = generator.standard_normal((channels, before, 3, 3)) / np.sqrt(9 * before)
+        nodes += [
+            helper.make_node("Conv", [last, f"w{number}"], [f"c{number}"], pads=[1] * 4, strides=[stride] * 2),
+            helper.make_node("Relu", [f"c{number}"], [f"r{number}"]),
+        ]
+        last, before = f"r{number}", channels
+    nodes += [helper.make_node("GlobalAveragePool", [last], ["p"]), helper.make_node("Flatten", ["p"], ["output"])]
+    return _model(nodes, given, [3, 112, 112], [before]), (1, 3, 112, 112)
+
+
+def curve(path: Path, shape: tuple[int, ...], seconds: float) -> dict[int, float]:
     """Milliseconds of an execution on one thread, by its rows: what `neurenix bench` says of each."""
-    shapes = {"input": ((1, WIDTH), (8, WIDTH), (16, WIDTH))}
-    model = get_backend("cpu").optimize_model(path, shapes, threads=1)
+    rest = shape[1:]
+    model = get_backend("cpu").optimize_model(path, {"input": ((1, *rest), (8, *rest), (16, *rest))}, threads=1)
     found = {}
     for rows in (1, 2, 4, 8, 16):
-        x = np.ones((rows, WIDTH), np.float32)
-        times = cli_measure({"neurenix": lambda x=x: model.run({"input": x})}, 0.2, seconds / 4, None)["neurenix"]
+        x = {"input": np.ones((rows, *rest), np.float32)}
+        times = cli_measure({"neurenix": partial(model.run, x)}, 0.2, seconds / 4, None)["neurenix"]
         found[rows] = round(1e3 * statistics.median(times), 3)
     return found
 
 
 def replicas(folder: Path, seconds: float) -> dict[str, Any]:
-    """Two replicas with a core each, at the rate that the batch curve says they bear, half of it to each.
+    """Two replicas with a core each, at shares of the rate that the batch curve says they bear, half of it to each.
 
-    `late` counts requests that the load generator sent late.
+    `late` counts requests that the load generator, which shares these cores, sent late.
     """
-    model, shape = network()
-    onnx.save(model, folder / "network.onnx")
-    times = curve(folder / "network.onnx", seconds)
+    model, shape = convolutions()
+    path = folder / "convolutions.onnx"
+    onnx.save(model, path)
+    times = curve(path, shape, seconds)
     capacity = max(1e3 * rows / ms for rows, ms in times.items())
     arrays = {"input": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
     found: dict[str, Any] = {"ms by rows, 1 thread": times, "rows/s of a replica by the curve": round(capacity, 1)}
     with contextlib.ExitStack() as stack:
-        urls = [stack.enter_context(serving(folder / "network.onnx", 1))[1] for _ in range(2)]
+        urls = [stack.enter_context(serving(path, 1))[1] for _ in range(2)]
         for share in (0.3, 0.5, 0.7):
             with ThreadPoolExecutor(2) as pool:
                 each = [
@@ -174,9 +210,10 @@ def replicas(folder: Path, seconds: float) -> dict[str, Any]:
                 loads = [one.result() for one in each]
             both = Load([s for load in loads for s in load.seconds], max(load.walltime_s for load in loads))
             found[f"both at {share:g} of it"] = figures(both) | {
-                "asked_per_s": round(2 * share * capacity, 1), "late": sum(load.late for load in loads),
+                "asked_per_s": round(2 * share * capacity, 1),
+                "late": sum(load.late for load in loads),
                 "rows_per_execution": [round(load.rows_per_execution or 0, 2) for load in loads],
-            }  # fmt: skip
+            }
     return found
 
 
