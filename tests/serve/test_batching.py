@@ -258,3 +258,34 @@ def test_the_deadline_of_a_grpc_call(start: Start, repository: Path) -> None:
             until(lambda: served(server).batcher.pending == 0)
         assert running.result().outputs[0].name == "output"
     assert rows == [1]
+
+
+def test_rubbish_by_grpc(start: Start, repository: Path) -> None:
+    import random
+
+    import grpc
+
+    from neurenix.serve import messages
+
+    kinds = messages.load()
+    server = start(repository / "mlp", grpc_port=0, max_request=1 << 16)
+    request = kinds.ModelInferRequest(model_name="mlp", raw_input_contents=[bytes(64)])
+    request.inputs.add(name="input", datatype="FP32", shape=[1, 16])
+    good, dice = request.SerializeToString(), random.Random(3)
+    codes = set()
+    with grpc.insecure_channel(str(server.grpc)) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        for _ in range(300):
+            data = bytearray(good)
+            for _ in range(dice.randrange(1, 5)):
+                data[dice.randrange(len(data))] = dice.randrange(256)
+            try:
+                call(bytes(data), timeout=10)
+            except grpc.RpcError as error:
+                codes.add(error.code())
+        with pytest.raises(grpc.RpcError) as caught:
+            call(bytes(1 << 17), timeout=10)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert call(good, timeout=10)
+    assert grpc.StatusCode.INVALID_ARGUMENT in codes
+    assert codes <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}

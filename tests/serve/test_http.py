@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import random
 import socket
@@ -254,6 +256,31 @@ def test_a_slow_client_is_sent_away_and_hinders_nobody(server: Server) -> None:
         assert b" 408 " in connection.recv(4096)
         connection.close()
     assert ask(server, "GET", "/metrics").body.find(b"neurenix_pending_bytes 0") > 0
+
+
+def test_headers_that_are_slow_or_long(server: Server) -> None:
+    host, port = str(server.http).removeprefix("http://").split(":")
+    begin = f"POST {INFER} HTTP/1.1\r\nHost: x\r\n".encode()
+    for sent in (b"", b"POS", begin):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(sent)
+            connection.settimeout(10)
+            assert b" 408 " in connection.recv(4096)
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(begin)
+        connection.settimeout(10)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(200):
+                connection.sendall(b"X-Fill: " + b"x" * 1000 + b"\r\n")
+            assert b" 431 " in connection.recv(4096)
+    # A connection that is used again has the time anew.
+    again = http.client.HTTPConnection(host, int(port), timeout=10)
+    for _ in range(3):
+        again.request("POST", INFER, json.dumps(vector()))
+        reply = again.getresponse()
+        assert reply.status == 200 and reply.read()
+        time.sleep(0.3)
+    again.close()
 
 
 def test_a_thousand_requests_of_rubbish(server: Server) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from neurenix.serve.config import ServeOptions
+from neurenix.serve.retrying import Client
 from neurenix.serve.server import Server
 from neurenix.serve.settings import Settings
 
-__all__ = ["ServeOptions", "Server", "Settings"]
+__all__ = ["Client", "ServeOptions", "Server", "Settings"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+from collections.abc import Coroutine
 from typing import Any
 
 from neurenix import __version__
@@ -80,14 +82,18 @@ class Core:
             raise Refused(Status.INVALID, "the config is no text", got=type(override).__name__)
         try:
             if parameters.get("rollback") is True:
-                await self.registry.rollback(name)
+                await finished(self.registry.rollback(name))
             else:
-                await self.registry.load(name, override)
+                await finished(self.registry.load(name, override))
         except Refused:
             raise
         except Error as error:
             answer = refusal(error)
             raise Refused(answer.status, f"model {name!r} can't be loaded: {answer}") from error
+
+    async def unload(self, name: str) -> None:
+        """Unloads a model; raises `Refused`."""
+        await finished(self.registry.unload(name))
 
     def metadata(self) -> dict[str, Any]:
         """What the server is."""
@@ -131,6 +137,11 @@ class Core:
                 for rows, batch in sorted(counts.batches.items())
             ],
         }
+
+
+async def finished(work: Coroutine[Any, Any, None]) -> None:
+    """Waits for work that goes on to its end even if the client that asked for it leaves."""
+    await asyncio.shield(asyncio.ensure_future(work))
 
 
 def _tensor(tensor: TensorSpec, max_batch: int) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class GrpcService:
         self._grpc = need("grpc", "serving by gRPC", ["google"])
         self._aio = need("grpc.aio", "serving by gRPC")
         self._messages = messages.load()
+        self._damaged = need("google.protobuf.message", "serving by gRPC").DecodeError
 
     def server(self) -> Any:
         """A server of grpc.aio with the protocol's methods, without a port yet."""
@@ -48,11 +49,12 @@ class GrpcService:
             kind, answer = getattr(self._messages, request), getattr(self._messages, response)
             if name == "ModelStreamInfer":
                 found[name] = self._grpc.stream_stream_rpc_method_handler(
-                    self._stream, kind.FromString, answer.SerializeToString
+                    self._stream, response_serializer=answer.SerializeToString
                 )
                 continue
             found[name] = self._grpc.unary_unary_rpc_method_handler(
-                self._guarded(name, getattr(self, f"_{_snake(name)}")), kind.FromString, answer.SerializeToString
+                self._guarded(name, kind, getattr(self, f"_{_snake(name)}")),
+                response_serializer=answer.SerializeToString,
             )
         return self._grpc.method_handlers_generic_handler("inference.GRPCInferenceService", found)
 
@@ -63,16 +65,16 @@ class GrpcService:
         handler = self._grpc.unary_unary_rpc_method_handler(check)
         return self._grpc.method_handlers_generic_handler(_HEALTH, {"Check": handler})
 
-    def _guarded(self, name: str, handler: Handler) -> Handler:
+    def _guarded(self, name: str, kind: Any, handler: Handler) -> Handler:
         """A handler whose errors become statuses of gRPC."""
         control = name in ("RepositoryModelLoad", "RepositoryModelUnload")
         health = name in ("ServerLive", "ServerReady")
 
-        async def guarded(request: Any, context: Any) -> Any:
+        async def guarded(request: bytes, context: Any) -> Any:
             try:
                 if not health:
                     self._core.authorize(_metadata(context, "authorization"), control)
-                return await handler(request, context)
+                return await handler(self._parsed(kind, request), context)
             except asyncio.CancelledError:
                 raise
             except Exception as error:
@@ -83,6 +85,13 @@ class GrpcService:
                 await context.abort(getattr(self._grpc.StatusCode, found.status.grpc), str(found), trailing)
 
         return guarded
+
+    def _parsed(self, kind: Any, data: bytes) -> Any:
+        """A message of its bytes; raises `Refused` for bytes that are none, which grpcio would log at length."""
+        try:
+            return kind.FromString(data)
+        except self._damaged as error:
+            raise Refused(Status.INVALID, f"the request is no {kind.DESCRIPTOR.name}: {error}") from None
 
     async def _server_live(self, request: Any, context: Any) -> Any:
         return self._messages.ServerLiveResponse(live=True)
@@ -122,7 +131,7 @@ class GrpcService:
         return self._messages.RepositoryModelLoadResponse()
 
     async def _repository_model_unload(self, request: Any, context: Any) -> Any:
-        await self._core.registry.unload(request.model_name)
+        await self._core.unload(request.model_name)
         return self._messages.RepositoryModelUnloadResponse()
 
     async def _model_infer(self, request: Any, context: Any) -> Any:
@@ -146,8 +155,10 @@ class GrpcService:
     async def _stream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         """One response for each request, in their order; an error is told in its response and ends nothing."""
         kind = self._messages.ModelStreamInferResponse
-        async for request in requests:
+        async for data in requests:
+            request = kind.FromString(b"").infer_response
             try:
+                request = self._parsed(self._messages.ModelInferRequest, data)
                 self._core.authorize(_metadata(context, "authorization"))
                 answer = kind(infer_response=await self._model_infer(request, context))
             except Exception as error:

@@ -104,7 +104,7 @@ class HttpApp:
         if verb in ("load", "rollback"):
             await self._core.load(name, given | ({"rollback": True} if verb == "rollback" else {}))
         elif verb == "unload":
-            await self._core.registry.unload(name)
+            await self._core.unload(name)
         else:
             raise _not_found(call)
         return _JSON, b""

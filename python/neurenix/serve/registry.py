@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from neurenix.errors import Error
 from neurenix.log import LOG
@@ -44,7 +46,7 @@ class Registry:
         self.options = options
         self._keep_previous = keep_previous
         self.models: dict[str, Model] = {}
-        self._builder = ThreadPoolExecutor(1, "neurenix-serve-load")
+        self._building = asyncio.Lock()
 
     def find(self, name: str, version: str = "") -> Served:
         """The version of a model that a request names, or the latest; raises `Refused` where there is none."""
@@ -107,13 +109,13 @@ class Registry:
 
     async def _make(self, model: Model, plan: Plan) -> dict[int, Ready]:
         """Every version of a plan, ready; those that are served and have not changed stay as they are."""
-        loop = asyncio.get_running_loop()
         made = {}
         for version, files in plan.versions.items():
             current = model.versions.get(version)
-            made[version] = await loop.run_in_executor(
-                self._builder, _made, model.name, files, plan.options, current.ready if current else None
-            )
+            before = current.ready if current else None
+            # One at a time: a build takes all threads.
+            async with self._building:
+                made[version] = await _in_thread(partial(_made, model.name, files, plan.options, before))
         return made
 
     async def _switch(self, model: Model, made: dict[int, Ready]) -> None:
@@ -199,8 +201,33 @@ class Registry:
         """Ends everything, after what was taken is answered; gives whether that was done in time."""
         gone = list(self.served())
         clean = await asyncio.gather(*(one.batcher.close(timeout) for one in gone))
-        self._builder.shutdown(wait=False, cancel_futures=True)
         return all(clean)
+
+
+async def _in_thread(work: Callable[[], Ready]) -> Ready:
+    """What a function gives, from a thread that does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Ready] = loop.create_future()
+
+    def settle(result: Ready | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        elif result is not None:
+            done.set_result(result)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits.
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="neurenix-serve-load", daemon=True).start()
+    return await done
 
 
 def _made(name: str, files: Files, options: ModelOptions, current: Ready | None) -> Ready:

@@ -19,6 +19,7 @@ from neurenix.serve.config import ServeOptions
 from neurenix.serve.core import Core
 from neurenix.serve.grpc_service import GrpcService
 from neurenix.serve.http_app import HttpApp
+from neurenix.serve.http_protocol import limited
 from neurenix.serve.registry import Registry
 from neurenix.serve.repository import Repository
 from neurenix.serve.settings import Settings
@@ -168,8 +169,9 @@ class Server:
         host, port = listening.getsockname()[:2]
         self.http = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         config = uvicorn.Config(
-            HttpApp(core), http="httptools", loop="none", lifespan="off", log_config=None, access_log=False,
-            server_header=False, date_header=False, ws="none", limit_concurrency=None,
+            HttpApp(core), http=limited(self.settings.body_timeout_s), loop="none", lifespan="off", log_config=None,
+            access_log=False,
+            server_header=False, date_header=False, ws="none", limit_concurrency=self.settings.max_connections,
             backlog=self.settings.max_connections, timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(self.settings.drain_s)),
         )  # fmt: skip
