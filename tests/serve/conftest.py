@@ -11,16 +11,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-pytest.importorskip("uvicorn")
-pytest.importorskip("httptools")
-pytest.importorskip("grpc")
-pytest.importorskip("google.protobuf")
-
 from neurenix.serve import ServeOptions, Server, Settings
 from tests.serve import models
 
 #: A token, for the tests that need one.
 TOKEN = "correct-horse-battery"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def packages() -> None:
+    """Skips everything where a package of the extra `serve` is missing."""
+    for name in ("uvicorn", "httptools", "uvloop", "grpc", "google.protobuf"):
+        pytest.importorskip(name)
 
 
 class Reply(NamedTuple):
