@@ -19,7 +19,7 @@ serve: Any = pytest.importorskip("ray.serve")
 
 from neurenix.errors import InvalidArgumentError  # noqa: E402
 from neurenix.serve import Client  # noqa: E402
-from neurenix.serve.ray import application  # noqa: E402
+from neurenix.serve.ray import application, build  # noqa: E402
 from tests.serve import models  # noqa: E402
 
 PORT = 18765
@@ -90,3 +90,36 @@ def test_models_come_and_go(cluster: None, repository: Path) -> None:
         assert client.infer("rows", {"index": np.array([[3]])})["row"].ravel().tolist() == [12, 13, 14, 15]
     with pytest.raises(InvalidArgumentError, match="no such model"):
         client.infer("other", {"input": x})
+
+
+def test_the_number_of_replicas_follows_the_load(cluster: None, repository: Path) -> None:
+    arguments = {"models": str(repository / "mlp"), "replicas": [1, 2], "target_ongoing_requests": 1, "cpus": 0.5}
+    with pytest.raises(InvalidArgumentError, match="colour"):
+        build({**arguments, "colour": "red"})
+    serve.run(build(arguments))
+    ended = threading.Event()
+
+    def work() -> None:
+        client = Client(f"http://127.0.0.1:{PORT}", timeout_s=60)
+        while not ended.is_set():
+            check(client)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    try:
+        end = time.monotonic() + 90
+        while running() < 2:
+            assert time.monotonic() < end, "there is one replica still"
+            time.sleep(0.5)
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def running() -> int:
+    """How many replicas run."""
+    (application_state,) = serve.status().applications.values()
+    (deployment,) = application_state.deployments.values()
+    return int(deployment.replica_states.get("RUNNING", 0))

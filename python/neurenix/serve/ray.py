@@ -7,6 +7,7 @@ versions.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -150,3 +151,19 @@ def application(
     else:
         settings["num_replicas"] = replicas
     return serve.deployment(**settings)(Replica).bind(given, options, resident)
+
+
+def build(arguments: dict[str, Any]) -> Any:
+    """`application` for configurations of Ray, whose `args` are its arguments: `import_path: neurenix.serve.ray:build`.
+
+    `replicas` may be a list of two. Raises as `application`, and `InvalidArgumentError` for arguments that it has not.
+    """
+    known = set(inspect.signature(application).parameters) - {"options"}
+    if unknown := set(arguments) - known:
+        raise InvalidArgumentError(
+            "there is no such argument", expected=", ".join(sorted(known)), got=", ".join(map(str, unknown))
+        )
+    given = dict(arguments)
+    if isinstance(given.get("replicas"), list):
+        given["replicas"] = tuple(given["replicas"])
+    return application(**given)
