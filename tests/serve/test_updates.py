@@ -223,6 +223,20 @@ def test_folders_that_change_are_followed(start: Start, tmp_path: Path) -> None:
     assert answer(server) == expected(2)
 
 
+def test_a_broken_model_is_tried_again_when_it_changes(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, 1, 1)
+    broken = tmp_path / "broken" / "1"
+    broken.mkdir(parents=True)
+    (broken / "model.onnx").write_bytes(b"no model")
+    server = start(tmp_path, control="poll", poll_s=0.03)
+    time.sleep(0.4)
+    assert caplog.text.count("model broken stays as it is") == 1
+    shutil.copy(tmp_path / "mlp" / "1" / "model.onnx", broken / "model.onnx")
+    until(lambda: ask(server, "GET", "/v2/models/broken/ready").status == 200)
+
+
 def test_memory_of_unloaded_models_is_given_back(start: Start, tmp_path: Path) -> None:
     import gc
     import weakref

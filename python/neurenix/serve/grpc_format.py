@@ -88,7 +88,7 @@ def _from_contents(tensor: TensorSpec, shape: Sequence[int], contents: Any) -> A
     cast = found.astype(tensor.dtype)
     if tensor.dtype.kind in "iu" and count and not np.array_equal(cast, found):
         raise Refused(Status.INVALID, f"input {tensor.name!r} has elements out of the range of {tensor.datatype}")
-    return cast.reshape(shape)
+    return from_bytes(tensor, shape, cast.tobytes())
 
 
 def encode(served: Served, request: Request, outputs: Mapping[str, Array]) -> Any:

@@ -135,7 +135,7 @@ def _from_json(tensor: TensorSpec, shape: list[int], data: Any) -> Array:
         )  # fmt: skip
     if count and found.dtype.kind not in _TAKEN[tensor.dtype.kind]:
         raise _invalid(f"the data of input {tensor.name!r} has elements that are no {tensor.datatype}")
-    return _cast(tensor, found).reshape(shape)
+    return from_bytes(tensor, shape, _cast(tensor, found).tobytes())
 
 
 def _cast(tensor: TensorSpec, found: Array) -> Array:

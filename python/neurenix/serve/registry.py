@@ -47,6 +47,8 @@ class Registry:
         self._keep_previous = keep_previous
         self.models: dict[str, Model] = {}
         self._building = asyncio.Lock()
+        #: Models that could not be loaded, and what their files were like.
+        self._failed: dict[str, object] = {}
 
     def find(self, name: str, version: str = "") -> Served:
         """The version of a model that a request names, or the latest; raises `Refused` where there is none."""
@@ -176,10 +178,24 @@ class Registry:
             if self.models[name].versions:
                 await self.unload(name)
         for name in names:
+            mark = self._mark(name)
+            # What failed is tried again when its files change.
+            if self._failed.get(name) == mark:
+                continue
             try:
                 await self.load(name)
+                self._failed.pop(name, None)
             except Error as error:
+                self._failed[name] = mark
                 LOG.error("model %s stays as it is: %s", name, line(error))
+
+    def _mark(self, name: str) -> object:
+        """What changes when the files of a model do."""
+        try:
+            plan = self.repository.source(name).plan(self.options)
+            return {version: files.stamps for version, files in plan.versions.items()}, plan.options
+        except Error as error:
+            return str(error)
 
     def index(self, ready: bool = False) -> list[dict[str, str]]:
         """Name, version, state and reason of every model that is served or could be."""

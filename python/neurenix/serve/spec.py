@@ -131,8 +131,12 @@ def from_bytes(tensor: TensorSpec, shape: Sequence[int], data: bytes | memoryvie
             Status.INVALID, f"input {tensor.name!r} has the wrong number of bytes",
             expected=f"{count * tensor.dtype.itemsize} for {tensor.datatype}{list(shape)}", got=str(len(data)),
         )  # fmt: skip
-    found: Array = np.frombuffer(data, tensor.dtype).reshape(shape)
-    return found
+    found: Array = np.frombuffer(data, tensor.dtype)
+    try:
+        return found.reshape(shape)
+    except ValueError as error:
+        # Of no elements, but with extents whose strides are too large.
+        raise Refused(Status.INVALID, f"input {tensor.name!r} has a shape that is none: {error}") from None
 
 
 def complete(spec: Spec, arrays: dict[str, Array]) -> int:
