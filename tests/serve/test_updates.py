@@ -148,7 +148,8 @@ def test_twenty_swaps_under_load(start: Start, tmp_path: Path) -> None:
     write(tmp_path, 1, seeds[0])
     server = start(tmp_path, control="explicit", options=ServeOptions(device="cpu", warmup=False))
     wanted = {seed: models.mlp_reference(np.ones((1, 16), np.float32), seed)[0] for seed in seeds}
-    served_seed, swapping, ended = [seeds[0]], threading.Event(), threading.Event()
+    # Odd while a swap goes on; half of it says which version is served.
+    step, ended = [0], threading.Event()
     failures: list[str] = []
     counts = [0] * 4
 
@@ -156,7 +157,7 @@ def test_twenty_swaps_under_load(start: Start, tmp_path: Path) -> None:
         connection = http.client.HTTPConnection(str(server.http).removeprefix("http://"), timeout=30)
         body = json.dumps(vector())
         while not ended.is_set():
-            before, quiet = served_seed[0], not swapping.is_set()
+            before = step[0]
             connection.request("POST", INFER, body)
             reply = connection.getresponse()
             content = json.loads(reply.read())
@@ -165,8 +166,9 @@ def test_twenty_swaps_under_load(start: Start, tmp_path: Path) -> None:
                 return
             data = content["outputs"][0]["data"]
             found = [seed for seed in seeds if np.allclose(data, wanted[seed], rtol=1e-3, atol=1e-3)]
-            if not found or (quiet and not swapping.is_set() and served_seed[0] == before and found != [before]):
-                failures.append(f"{found} where {before} was served")
+            quiet = before % 2 == 0 and step[0] == before
+            if not found or (quiet and found != [seeds[before // 2 % 2]]):
+                failures.append(f"{found} at step {before}")
             counts[number] += 1
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -175,17 +177,16 @@ def test_twenty_swaps_under_load(start: Start, tmp_path: Path) -> None:
     for swap in range(20):
         seed = seeds[(swap + 1) % 2]
         write(tmp_path, 1, seed)
-        swapping.set()
+        step[0] += 1
         assert ask(server, "POST", LOAD).status == 200
-        served_seed[0] = seed
-        swapping.clear()
+        step[0] += 1
         assert answer(server) == expected(seed)
         time.sleep(0.01)
     ended.set()
     for thread in threads:
         thread.join()
     assert not failures, failures[:3]
-    assert min(counts) > 20
+    assert min(counts) > 5
 
 
 def test_unloading_answers_what_was_taken_first(start: Start, tmp_path: Path) -> None:
