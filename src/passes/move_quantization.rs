@@ -90,7 +90,7 @@ fn joined<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
 fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     rule_if_some!(x = input(layer, 0));
     rule_if_some!(scheme = Scheme::of(network, layer));
-    rule_if_some!((_, inner) = network.producer(x));
+    rule_if_some!((producer, inner) = network.producer(x));
     let mut patch = Patch::new(network);
     if inner.op.name == "DequantizeLinear" {
         rule_if!(Scheme::of(network, inner) == Some(scheme));
@@ -110,7 +110,7 @@ fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
         *slot = Some(again(&mut patch, network, layer, source)?);
     }
     let new = patch.add_named("", inner.op, inner.attrs.clone(), &inputs)?[0];
-    patch.absorb(network.producer(x).map(|(id, _)| id).unwrap_or(LayerId(0)));
+    patch.absorb(producer);
     patch.shunt(layer.outputs[0], new)?;
     Ok(Some(patch))
 }
