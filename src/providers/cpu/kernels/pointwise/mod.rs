@@ -33,14 +33,10 @@ pub fn offer(scope: &Scope) -> Answer {
     let group = group::grow(scope, |network, layer| {
         lower::is_pointwise(network, layer) && !quantized::claims(network, layer)
     });
+    let together = table::share(scope.network, group, scope.layer);
     let mut found = vec![];
-    if group.len() > 1 {
-        let part = table::part(scope.network, &group).filter(|part| part.len() < group.len());
-        found.extend(
-            part.filter(|part| part.len() > 1 && part.contains(&scope.layer))
-                .map(|part| candidate(scope.network, part)),
-        );
-        found.push(candidate(scope.network, group));
+    if together.len() > 1 {
+        found.push(candidate(scope.network, together));
     }
     found.push(candidate(scope.network, vec![scope.layer]));
     Ok(found)

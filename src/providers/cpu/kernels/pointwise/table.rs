@@ -1,6 +1,7 @@
 //! A program from one tensor of 8 bits to another: a table of 256 values, which the program itself fills.
 
 use super::instance::PointwiseInstance;
+use super::lower::lower;
 use super::program::{Feed, Program};
 use crate::error::Result;
 use crate::network::dtype::DType;
@@ -76,9 +77,44 @@ fn has_eight_bits(dtype: DType) -> bool {
     matches!(dtype, DType::Int8 | DType::UInt8)
 }
 
+/// What of a group, in an order of execution, one kernel runs with a layer: what a table can stand for, if the layer is in that, else
+/// what is before it, or what follows from it. A group in which a table saves less than its bytes cost stays whole.
+pub fn share(network: &Network, group: Vec<LayerId>, layer: LayerId) -> Vec<LayerId> {
+    /// In additions for each element.
+    const LEAST: usize = 8;
+    let Some(part) = part(network, &group).filter(|part| part.len() < group.len()) else {
+        return group;
+    };
+    if lower(network, &part, &group::outputs(network, &part)).program.weight() < LEAST {
+        return group;
+    }
+    let behind = reached(network, &group, &part);
+    match (part.contains(&layer), behind.contains(&layer)) {
+        (true, _) => part,
+        (_, true) => behind,
+        _ => {
+            let before = |id: &LayerId| !part.contains(id) && !behind.contains(id);
+            group.into_iter().filter(before).collect()
+        }
+    }
+}
+
+/// Those layers of a group that depend on some of its layers and are none of these.
+fn reached(network: &Network, group: &[LayerId], from: &[LayerId]) -> Vec<LayerId> {
+    let mut given: HashSet<TensorId> = from.iter().map(|&id| network[id].outputs[0]).collect();
+    let mut found = vec![];
+    for &id in group.iter().filter(|id| !from.contains(id)) {
+        if network[id].inputs.iter().flatten().any(|tensor| given.contains(tensor)) {
+            given.insert(network[id].outputs[0]);
+            found.push(id);
+        }
+    }
+    found
+}
+
 /// The layers of a group, in an order of execution, that a table can stand for: what leads from one tensor of 8 bits, and
 /// nothing else, to another.
-pub fn part(network: &Network, group: &[LayerId]) -> Option<Vec<LayerId>> {
+fn part(network: &Network, group: &[LayerId]) -> Option<Vec<LayerId>> {
     let read = group.iter().flat_map(|&layer| network[layer].inputs.iter().flatten());
     let mut starts = read.filter(|&&tensor| has_eight_bits(network[tensor].ty.dtype));
     starts.find_map(|&start| {
@@ -98,7 +134,10 @@ fn following(network: &Network, group: &[LayerId], start: TensorId) -> Vec<Layer
     let mut known = HashSet::from([start]);
     let mut found = vec![];
     for &layer in group {
-        let varies = |&&tensor: &&TensorId| network[tensor].constant().is_none();
+        let varies = |&&tensor: &&TensorId| {
+            let constant = network[tensor].constant();
+            constant.is_none_or(|array| array.uniform().is_none())
+        };
         let mut read = network[layer].inputs.iter().flatten().filter(varies).peekable();
         if read.peek().is_some() && read.all(|tensor| known.contains(tensor)) {
             known.insert(network[layer].outputs[0]);

@@ -148,7 +148,13 @@ fn integers_to_the_power_of_floats_in_a_chain() {
             let sum = case.op("Add", &[chosen, x]);
             case.output(power).output(sum);
             let names = case.check(&[("h", 40)]);
-            assert!(names.contains(&"Pow+Where+Add".into()), "{names:?}");
+            // Of 8 bits, the power is a table.
+            let together = if dtype.size() == 1 {
+                "Where+Add"
+            } else {
+                "Pow+Where+Add"
+            };
+            assert!(names.contains(&together.into()), "{names:?}");
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::quantization::Scheme;
-use crate::network::{Layer, LayerId, Network, TensorId};
+use crate::network::{Layer, Network};
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::cpu::handle::{self, Desc};
@@ -44,31 +44,13 @@ fn sums_exactly() -> bool {
     is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni")
 }
 
-/// Whether a Dequantize layer had better be left to the product behind it, or a Quantize layer to the one before it.
+/// Whether a Dequantize layer had better be left to the product behind it.
 pub fn claims(network: &Network, layer: &Layer) -> bool {
-    let neighbour = match layer.op.name {
-        "DequantizeLinear" => network.sole_user(layer.outputs[0]),
-        "QuantizeLinear" => product_before(network, layer),
-        _ => None,
-    };
-    neighbour.is_some_and(|id| is_product(&network[id])) && sums_exactly() && Scheme::of(network, layer).is_some()
-}
-
-fn is_product(layer: &Layer) -> bool {
-    matches!(layer.op.name, "Conv" | "ConvTranspose" | "MatMul")
-}
-
-/// The layer between Dequantize layers that gives what is quantized, if nobody else reads it.
-fn product_before(network: &Network, quantize: &Layer) -> Option<LayerId> {
-    let x = quantize.inputs[0].filter(|&x| network.sole_user(x).is_some())?;
-    let (id, product) = network.producer(x)?;
-    let mut operands = product.inputs.iter().take(2).flatten();
-    let is_quantized = |&t: &TensorId| {
-        network
-            .producer(t)
-            .is_some_and(|(_, layer)| layer.op.name == "DequantizeLinear")
-    };
-    operands.all(is_quantized).then_some(id)
+    let reader = || network.sole_user(layer.outputs[0]).map(|id| network[id].op.name);
+    layer.op.name == "DequantizeLinear"
+        && matches!(reader(), Some("Conv" | "ConvTranspose" | "MatMul"))
+        && sums_exactly()
+        && Scheme::of(network, layer).is_some()
 }
 
 /// The operands, or why a product between Dequantize layers is not one of 8 bits.
