@@ -2,8 +2,9 @@
 
     python -m benchmarks.bench_int8 --models resnet50 mobilenetv3 --forms qdq qoperator
 
-Models are those of `benchmarks.networks` and of `benchmarks.zoo`. Prints medians and, against ONNX Runtime without its optimisations, the share of outputs' elements that differ; writes
-benchmarks/results/int8.json. Needs onnxruntime, openvino, torch and torchvision.
+Models are those of `benchmarks.networks` and of `benchmarks.zoo`. Prints medians and, against ONNX Runtime without its
+optimisations, the share of outputs' elements that differ; writes benchmarks/results/int8.json. Needs onnxruntime,
+openvino, torch and torchvision.
 """
 
 from __future__ import annotations
