@@ -111,7 +111,7 @@ def test_a_request_alone_does_not_wait(start: Start, repository: Path) -> None:
         time.sleep(0.25)
         begin = time.monotonic()
         assert ask(server, "POST", INFER, vector()).status == 200
-        assert time.monotonic() - begin < 0.1
+        assert time.monotonic() - begin < 0.19
 
 
 def test_a_full_queue_is_told(start: Start, repository: Path) -> None:
