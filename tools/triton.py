@@ -1,8 +1,9 @@
 """Builds Triton's backend, and an environment with Triton to try it in.
 
-python tools/triton.py environment FOLDER   a virtual environment with Triton (from a wheel), its client, and what the build needs
-python tools/triton.py backend FOLDER       FOLDER/neurenix/libtriton_neurenix.so and what it needs: what tritonserver's
-                                            --backend-directory takes, or copies for /opt/tritonserver/backends
+python tools/triton.py environment FOLDER   a virtual environment with Triton (from a wheel), its client, and what the
+                                            build of the backend needs
+python tools/triton.py backend FOLDER       FOLDER/neurenix/libtriton_neurenix.so and what it needs: FOLDER is what
+                                            tritonserver's --backend-directory takes
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ def json_headers(folder: Path | None) -> Path:
     return found[0].parents[1] if found else Path("/usr/include")
 
 
-def backend(folder: Path, env: Path | None) -> Path:
+def backend(folder: Path, env: Path | None, package: Path | None) -> Path:
     """Builds the backend into a folder; gives its library."""
     with tempfile.TemporaryDirectory(prefix="neurenix-triton-") as build:
         paths = {
-            "neurenix_DIR": cpp.cmake_dir(),
+            "neurenix_DIR": package or cpp.cmake_dir(),
             "TRITON_INCLUDE_DIR": triton_headers(),
             "NLOHMANN_INCLUDE_DIR": json_headers(env),
         }
@@ -79,11 +80,12 @@ def main() -> None:
     parser.add_argument("make", choices=["environment", "backend"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--environment", type=Path, help="one that was made, for the headers in it")
+    parser.add_argument("--package", type=Path, help="the folder of neurenixConfig.cmake; default: that of this Python")
     arguments = parser.parse_args()
     if arguments.make == "environment":
         print(environment(arguments.folder))
     else:
-        print(backend(arguments.folder, arguments.environment))
+        print(backend(arguments.folder, arguments.environment, arguments.package))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,8 @@ Given Job::read_input(const Port& port) const {
         throw invalid("input '" + port.name + "' is of " + TRITONSERVER_DataTypeString(dtype) + "; expected " +
                       TRITONSERVER_DataTypeString(port.dtype.theirs));
     }
-    given.shape.assign(shape, shape + rank);
+    // A scalar has one dimension of 1 on Triton's side.
+    if (!port.dims.empty() || rank != 1 || shape[0] != 1) given.shape.assign(shape, shape + rank);
     uint64_t bytes = 0;
     for (uint32_t index = 0; index < buffers; ++index) {
         const void* data = nullptr;
@@ -137,8 +138,9 @@ bool Job::fits(const Job& other) const {
 
 Piece Job::output(const Port& port, const std::vector<int64_t>& shape, uint64_t bytes) {
     TRITONBACKEND_Output* output = nullptr;
-    check(TRITONBACKEND_ResponseOutput(response_, &output, port.name.c_str(), port.dtype.theirs, shape.data(),
-                                       static_cast<uint32_t>(shape.size())));
+    const std::vector<int64_t> theirs = shape.empty() ? std::vector<int64_t>{1} : shape;
+    check(TRITONBACKEND_ResponseOutput(response_, &output, port.name.c_str(), port.dtype.theirs, theirs.data(),
+                                       static_cast<uint32_t>(theirs.size())));
     TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
     int64_t id = 0;
     Piece piece;

@@ -50,13 +50,9 @@ Json described(const std::vector<Port>& ports, bool batched) {
     for (const Port& port : ports) {
         Json one = {{"name", port.name}, {"data_type", port.dtype.name}};
         const std::vector<int64_t> dims = row(port, batched);
-        if (dims.empty()) {
-            // Triton wants a dimension, so its side has one of 1.
-            one["dims"] = {1};
-            one["reshape"] = {{"shape", Json::array()}};
-        } else {
-            one["dims"] = dims;
-        }
+        // Triton wants a dimension, so its side has one of 1; only in a batch it can take that away itself.
+        one["dims"] = dims.empty() ? std::vector<int64_t>{1} : dims;
+        if (dims.empty() && batched) one["reshape"] = {{"shape", Json::array()}};
         found.push_back(one);
     }
     return found;
@@ -79,7 +75,8 @@ void check_side(const char* side, const std::vector<Config::Tensor>& said, const
         if (tensor.type != port->dtype.name) {
             throw invalid(where + ": the configuration says " + tensor.type + ", the engine has " + port->dtype.name);
         }
-        const std::vector<int64_t> dims = row(*port, batched);
+        std::vector<int64_t> dims = row(*port, batched);
+        if (dims.empty() && !batched) dims = {1};
         const auto fits = [](int64_t ours, int64_t theirs) { return ours == theirs || ours == -1 || theirs == -1; };
         if (dims.size() != tensor.dims.size() || !std::equal(dims.begin(), dims.end(), tensor.dims.begin(), fits)) {
             throw invalid(where + ": the configuration says dims " + text(tensor.dims) + ", the engine has " +
@@ -121,7 +118,13 @@ Config Config::read(const std::string& json) {
         config.inputs = tensors(found, "input");
         config.outputs = tensors(found, "output");
         config.file = found.value("default_model_filename", "");
-        for (const auto& [name, value] : found.value("parameters", Json::object()).items()) {
+        const Json groups = found.value("instance_group", Json::array());
+        if (!groups.empty() && groups[0].value("kind", "") == "KIND_GPU") {
+            const std::vector<int64_t> devices = numbers(groups[0].value("gpus", Json::array()));
+            config.device = devices.empty() ? 0 : static_cast<int32_t>(devices[0]);
+        }
+        const Json parameters = found.value("parameters", Json::object());
+        for (const auto& [name, value] : parameters.items()) {
             config.parameters[name] = value.value("string_value", "");
         }
         return config;

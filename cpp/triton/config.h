@@ -33,6 +33,8 @@ struct Config {
     int64_t max_batch = 0;
     std::vector<Tensor> inputs, outputs;
     std::string file;
+    // The GPU of the first instances, or -1 for the processor.
+    int32_t device = -1;
     std::map<std::string, std::string> parameters;
 };
 

@@ -30,6 +30,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Model& model)
     staged_outputs_.resize(engine_->outputs().size());
     rooms_.resize(engine_->outputs().size());
     direct_.resize(engine_->outputs().size());
+    model.has_instances();
     check(nrx_context_create(engine_->handle(), &context_));
     const auto asked = model.config().parameters.find("warm_up");
     if (asked == model.config().parameters.end() || asked->second != "off") warm_up();

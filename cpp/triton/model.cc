@@ -57,16 +57,15 @@ Model::Model(TRITONBACKEND_Model* model) : model_(model), config_(read_config())
     path_ = find_file(folder_of(model));
     bool complete = false;
     check(TRITONBACKEND_ModelAutoCompleteConfig(model, &complete));
-    // What an engine is does not depend on where it runs, and the processor is everywhere.
-    const std::shared_ptr<Engine> opened = engine(-1);
+    opened_ = engine(config_.device);
     if (complete && config_.is_empty()) {
-        const std::string json = Config::complete(*opened);
+        const std::string json = Config::complete(*opened_);
         Message message;
         check(TRITONSERVER_MessageNewFromSerializedJson(&message.message, json.data(), json.size()));
         check(TRITONBACKEND_ModelSetConfig(model, 1, message.message));
         config_ = read_config();
     }
-    config_.check_against(*opened);
+    config_.check_against(*opened_);
 }
 
 Config Model::read_config() const {

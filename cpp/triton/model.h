@@ -21,6 +21,8 @@ class Model {
     const Config& config() const { return config_; }
     // The engine on this GPU, or for -1 on the processor. Instances share it, and its weights; the last one closes it.
     std::shared_ptr<Engine> engine(int32_t device);
+    // Lets go of the engine that was opened for the configuration: instances have theirs.
+    void has_instances() { opened_.reset(); }
 
   private:
     std::string find_file(const std::string& folder) const;
@@ -29,6 +31,7 @@ class Model {
     TRITONBACKEND_Model* model_;
     std::string path_;
     Config config_;
+    std::shared_ptr<Engine> opened_;
     std::mutex mutex_;
     std::map<int32_t, std::weak_ptr<Engine>> engines_;
 };

@@ -1,6 +1,6 @@
 """Where compilers and CMake find the C API: `neurenix/neurenix.h`, `libneurenix.so.1` and the package for CMake.
 
-    cmake -B build -Dneurenix_DIR=$(python -c "import neurenix.cpp; print(neurenix.cpp.cmake_dir())")
+cmake -B build -Dneurenix_DIR=$(python -c "import neurenix.cpp; print(neurenix.cpp.cmake_dir())")
 """
 
 from __future__ import annotations

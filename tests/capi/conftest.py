@@ -3,54 +3,36 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import neurenix
 from neurenix.hardware import get_backend
 from neurenix.shapes import Shape
+from tests import native
 from tests.capi import models
 
-ROOT = Path(__file__).parents[2]
-NAME = "libneurenix.so.1"
-
-
-def built() -> Path:
-    """The newest library that is there: of `just capi`, of the package, or of Rust's tests."""
-    carried = Path(neurenix.__file__).parent / "_lib" / NAME
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    places = [carried, *(target / profile / "libneurenix.so" for profile in ("release", "debug"))]
-    for place in sorted((p for p in places if p.is_file()), key=lambda p: p.stat().st_mtime, reverse=True):
-        # With Python's bindings it is the extension module.
-        if b"nrx_context_run" in place.read_bytes():
-            return place
-    pytest.skip("there is no library of the C API: `just capi` or `just test-rust` builds it")
+SOURCE = Path(__file__).parent / "probe.c"
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library, in a folder with those that it needs and nothing else."""
-    folder = tmp_path_factory.mktemp("capi")
-    for other in (Path(neurenix.__file__).parent / "_lib").glob("lib*.so.*"):
-        shutil.copy(other, folder)
-    shutil.copy(built(), folder / NAME)
-    return folder / NAME
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Headers, the library with those that it needs, and the package for CMake."""
+    return native.package(tmp_path_factory.mktemp("capi") / "neurenix")
 
 
 @pytest.fixture(scope="session")
-def compile_probe(library: Path) -> Callable[[str, list[str]], Path]:
+def compile_probe(package: Path) -> Callable[[str, list[str]], Path]:
     """Compiles `probe.c` with a compiler and its flags; gives the program."""
 
     def compiled(compiler: str, flags: list[str]) -> Path:
-        program = library.parent / f"probe-{'-'.join(flags[-1:]).strip('-=+')}"
-        strict = ["-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT / 'cpp/include'}"]
-        source = [*flags, str(ROOT / "tests/capi/probe.c"), "-o", str(program)]
-        link = [f"-L{library.parent}", f"-l:{NAME}", f"-Wl,-rpath,{library.parent}", "-lpthread"]
-        done = subprocess.run([compiler, *strict, *source, *link], capture_output=True, text=True, check=False)
+        program = package / f"probe-{'-'.join(flags[-1:]).strip('-=+')}"
+        strict = ["-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{package / '_include'}"]
+        link = [f"-L{package / '_lib'}", f"-l:{native.NAME}", f"-Wl,-rpath,{package / '_lib'}", "-lpthread"]
+        command = [compiler, *strict, *flags, str(SOURCE), "-o", str(program), *link]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return program
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,6 @@ def of_data() -> onnx.ModelProto:
 def long_one() -> onnx.ModelProto:
     """100 products with one matrix."""
     names = ["x", *(f"h{i}" for i in range(99)), "y"]
-    pairs = zip(names, names[1:], strict=False)
-    nodes = [helper.make_node("MatMul", [before, "w"], [after]) for before, after in pairs]
+    nodes = [helper.make_node("MatMul", [before, "w"], [after]) for before, after in pairwise(names)]
     weights = {"w": np.eye(1024, dtype=np.float32)}
     return model(nodes, [("x", FLOAT, [256, 1024])], [("y", FLOAT, [256, 1024])], weights)

@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from neurenix import _native, cpp
 from neurenix.errors import UnsupportedError
 from neurenix.hardware import get_backend
+from tests import native
 from tests.capi import models
 
 ROOT = Path(__file__).parents[2]
@@ -121,9 +122,9 @@ def test_a_call_is_cancelled_from_another_thread(probe: Path, tmp_path: Path) ->
     assert "cancelled after" in call(probe, "cancel", engine)
 
 
-def test_the_library_has_the_functions_of_the_header_and_nothing_of_python(library: Path) -> None:
+def test_the_library_has_the_functions_of_the_header_and_nothing_of_python(package: Path) -> None:
     def symbols(kind: str) -> set[str]:
-        command = ["nm", "-D", f"--{kind}-only", str(library)]
+        command = ["nm", "-D", f"--{kind}-only", str(package / "_lib" / native.NAME)]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         return {line.split()[-1].partition("@")[0] for line in lines}
 
@@ -142,13 +143,7 @@ def test_the_package_says_where_things_are() -> None:
         assert Path(found).is_file() and (Path(cpp.cmake_dir()) / "neurenixConfig.cmake").is_file()
 
 
-def test_the_example_is_built_by_cmake_and_runs(library: Path, toy: Path, tmp_path: Path) -> None:
-    package = tmp_path / "neurenix"
-    (package / "cmake").mkdir(parents=True)
-    (package / "_lib").symlink_to(library.parent)
-    (package / "_include").symlink_to(ROOT / "cpp/include")
-    config = ROOT / "python/neurenix/cmake/neurenixConfig.cmake"
-    (package / "cmake" / config.name).write_text(config.read_text())
+def test_the_example_is_built_by_cmake_and_runs(package: Path, toy: Path, tmp_path: Path) -> None:
     build = tmp_path / "build"
     for command in (
         ["cmake", "-S", ROOT / "examples/cpp", "-B", build, "-G", "Ninja", f"-Dneurenix_DIR={package / 'cmake'}"],
