@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks import measure
 from tests.triton import repository
 from tests.triton.server import Server
 
@@ -51,11 +52,10 @@ print(json.dumps({
 
 
 def main() -> None:
-    """Measures, and prints JSON."""
+    """Measures, and writes `results/triton.json`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environment", type=Path, required=True)
     parser.add_argument("--backends", type=Path, required=True)
-    parser.add_argument("--output", type=Path, help="a file for the JSON")
     arguments = parser.parse_args()
     found = {}
     with tempfile.TemporaryDirectory(prefix="neurenix-triton-") as folder:
@@ -73,10 +73,12 @@ def main() -> None:
             found["server_mb"] = server.resident() // 1024
         finally:
             server.stop()
-    text = json.dumps(found, indent=2)
-    print(text)
-    if arguments.output is not None:
-        arguments.output.write_text(text + "\n")
+    print(json.dumps(found, indent=2))
+    settings = {
+        "server": "Triton 2.51 of nvidia-pytriton 0.7.0",
+        "client": "tritonclient in Python, on the same machine",
+    }
+    print(measure.write("triton", found, settings))
 
 
 if __name__ == "__main__":

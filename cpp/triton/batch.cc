@@ -61,15 +61,20 @@ void Given::copy_to(char* to) const {
 Job::Job(TRITONBACKEND_Request* request, const Engine& engine, bool batched) : request_(request) {
     TRITONSERVER_Error* error = guarded([&] {
         check(TRITONBACKEND_ResponseNew(&response_, request_));
-        bool cancelled = false;
-        check(TRITONBACKEND_RequestIsCancelled(request_, &cancelled));
-        if (cancelled) throw Failure(TRITONSERVER_ERROR_CANCELLED, "the request was cancelled before it ran");
+        if (is_cancelled()) throw Failure(TRITONSERVER_ERROR_CANCELLED, "the request was cancelled before it ran");
         read(engine, batched);
     });
     if (error != nullptr) {
         failure_.emplace(TRITONSERVER_ErrorCode(error), TRITONSERVER_ErrorMessage(error));
         TRITONSERVER_ErrorDelete(error);
     }
+}
+
+bool Job::is_cancelled() const {
+    bool cancelled = false;
+    TRITONSERVER_Error* error = TRITONBACKEND_RequestIsCancelled(request_, &cancelled);
+    if (error != nullptr) TRITONSERVER_ErrorDelete(error);
+    return cancelled;
 }
 
 void Job::read(const Engine& engine, bool batched) {

@@ -46,6 +46,8 @@ class Job {
     void finish(TRITONBACKEND_ModelInstance* instance, uint64_t begun, uint64_t started, uint64_t done);
 
     void fail(const Failure& failure) { failure_ = failure; }
+    // Whether its client has gone.
+    bool is_cancelled() const;
     bool failed() const { return failure_.has_value(); }
     const std::vector<Given>& inputs() const { return inputs_; }
     // How many rows it brings; 1 where the model has no batches.

@@ -116,7 +116,10 @@ void Instance::compute(const Group& group, uint64_t& started, uint64_t& done) {
     if (!engine_->shapes_by_data()) check(nrx_context_prepare(context_));
     bind_outputs(group, filled);
     started = now();
-    check(nrx_context_run(context_));
+    const auto everybody_left = [&] {
+        return std::all_of(group.begin(), group.end(), [](const Job* job) { return job->is_cancelled(); });
+    };
+    watch_.during([&] { check(nrx_context_run(context_)); }, everybody_left, [&] { nrx_context_cancel(context_); });
     done = now();
     answer(group, filled);
 }

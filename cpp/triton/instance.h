@@ -10,6 +10,7 @@
 #include "engine.h"
 #include "model.h"
 #include "triton/core/tritonbackend.h"
+#include "watch.h"
 
 namespace neurenix::triton {
 
@@ -47,6 +48,7 @@ class Instance {
     // The room of each output in the only response of the call, and whether the engine writes there.
     std::vector<std::optional<Piece>> rooms_;
     std::vector<bool> direct_;
+    Watch watch_;
 };
 
 }  // namespace neurenix::triton

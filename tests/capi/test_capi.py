@@ -143,6 +143,32 @@ def test_the_package_says_where_things_are() -> None:
         assert Path(found).is_file() and (Path(cpp.cmake_dir()) / "neurenixConfig.cmake").is_file()
 
 
+PROGRAM = """
+#include <neurenix/neurenix.h>
+#include <stdio.h>
+#include <stdlib.h>
+static void fail(const char* text) { fprintf(stderr, "%s", text); exit(1); }
+int main(void) {
+    static float x[3 * 16], y[3 * 4];
+    BLOCK
+    return y[0] == y[4] ? 0 : 2;
+}
+"""
+
+
+def test_the_call_of_the_page_compiles_and_runs(package: Path, toy: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs/c-api.md").read_text()
+    block = re.search(r"```cpp\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    (tmp_path / "page.c").write_text(PROGRAM.replace("BLOCK", block[1]))
+    (tmp_path / "model.engine").write_bytes(toy.read_bytes())
+    libraries = [f"-L{package / '_lib'}", f"-l:{native.NAME}", f"-Wl,-rpath,{package / '_lib'}"]
+    command = [os.environ.get("CC", "cc"), "-std=c99", f"-I{package / '_include'}", "page.c", "-o", "page", *libraries]
+    for step in (command, ["./page"]):
+        done = subprocess.run(step, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
 def test_the_example_is_built_by_cmake_and_runs(package: Path, toy: Path, tmp_path: Path) -> None:
     build = tmp_path / "build"
     for command in (

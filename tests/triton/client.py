@@ -13,6 +13,7 @@ import random
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,10 +196,27 @@ def cancelled(caller: Caller) -> None:
     caller.compare(caller.infer("toy", inputs), wanted)
 
 
-def fuzz(caller: Caller) -> None:
+def ended(caller: Caller) -> None:
+    """A run that nobody waits for any more ends, and makes room for the next one."""
+    given = caller.inputs({"x": np.zeros((256, 1024), np.float32)})
+    caller.client.infer("long", given)
+    begun = time.perf_counter()
+    caller.client.infer("long", given)
+    whole = time.perf_counter() - begun
+    context = caller.client.async_infer("long", given, lambda result, error: None)
+    time.sleep(0.1 * whole)
+    context.cancel()
+    begun = time.perf_counter()
+    caller.client.infer("long", given)
+    print(f"{whole:.3f} s a run, {time.perf_counter() - begun:.3f} s behind one that was cancelled")
+    assert time.perf_counter() - begun < 1.5 * whole
+
+
+def fuzz(caller: Caller, count: int = 300) -> None:
     """Random requests by HTTP: each is answered or refused, and the next right one is answered."""
     rng = random.Random()
     valid = {"inputs": [{"name": "x", "shape": [1, 16], "datatype": "FP32", "data": [0.5] * 16}]}
+    # A shape of terabytes ends Triton 2.51 itself before a backend is asked, so there is none among these.
     values: list[Any] = [
         None,
         -1,
@@ -214,11 +232,11 @@ def fuzz(caller: Caller) -> None:
         "FP16",
         "BYTES",
         [-1, 16],
-        [1, 2**40],
+        [1, 4096],
     ]
     connection = http.client.HTTPConnection(caller.http_url, timeout=30)
     statuses = []
-    for _ in range(300):
+    for _ in range(count):
         request = json.loads(json.dumps(valid))
         place = rng.choice([request, request["inputs"][0], request["inputs"][0]])
         place[rng.choice([*place, "outputs", "parameters", "id"])] = rng.choice(values)
@@ -238,12 +256,12 @@ def fuzz(caller: Caller) -> None:
             statuses.append(answer.status)
             continue
         connection.close()
-    assert len(statuses) > 250 and set(statuses) - {200}
+    assert len(statuses) > 0.8 * count and set(statuses) - {200}
     inputs, wanted = caller.case("toy")
     caller.compare(caller.infer("toy", inputs), wanted)
 
 
-CHECKS = (results, versions, configuration, misuse, batching, lifecycle, cancelled, fuzz)
+CHECKS = (results, versions, configuration, misuse, batching, lifecycle, cancelled, ended, fuzz)
 
 
 def main() -> None:

@@ -54,7 +54,7 @@ REFUSED = {
 def engine(model: onnx.ModelProto, shapes: Any, path: Path) -> None:
     """Writes the engine of a model."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    get_backend("cpu").optimize_model(model, shapes).save(path)
+    get_backend("cpu").optimize_model(model, shapes, optimization_level=1, verify=False).save(path)
 
 
 def expect(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:

@@ -128,13 +128,14 @@ def test_unloading_gives_memory_back(
     assert loaded - sizes[-1] > 60_000 and sizes[-1] - sizes[1] < 20_000, (sizes, loaded)
 
 
-def test_requests_under_way_are_answered_when_it_is_told_to_end(
+def test_a_run_ends_when_its_clients_leave_and_not_when_the_server_is_told_to_end(
     environment: Path, backends: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("long")
     repository.engine(models.long_one(), None, folder / "long" / "1" / "model.engine")
     repository.configure(folder / "long", 'parameters { key: "warm_up" value { string_value: "off" } }\n')
     server = Server(environment, backends, folder, folder.parent / "long.log")
+    ask(server, environment, folder, "ended", "grpc")
     statuses = []
     body = b'{"inputs":[{"name":"x","shape":[256,1024],"datatype":"FP32","parameters":{"binary_data_size":1048576}}]}'
     headers = {"Inference-Header-Content-Length": str(len(body))}
