@@ -34,6 +34,7 @@ pub mod decompose;
 pub mod duplicate_layers;
 pub mod fold_batch_norm;
 pub mod fold_constants;
+pub mod fold_dequantize;
 pub mod fold_pad;
 pub mod fold_shapes;
 pub mod merge_reshapes;
@@ -131,6 +132,7 @@ static CLEAN: &[&Pass] = &[
     // Shape arithmetic first: it hides constants from every other rule.
     &fold_shapes::PASS,
     &fold_constants::PASS,
+    &fold_dequantize::PASS,
     &dead_layers::PASS,
     // Before the rules that ask for a single user: two equal users become one.
     &duplicate_layers::PASS,
