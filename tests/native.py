@@ -18,7 +18,8 @@ CARRIED = Path(neurenix.__file__).parent / "_lib"
 def built() -> Path:
     """The newest library: of `just capi`, of the package, or of Rust's tests. Skips where there is none."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    places = [CARRIED / NAME, *(target / profile / "libneurenix.so" for profile in ("release", "debug"))]
+    folders = ("release", "debug", "debug/deps")
+    places = [CARRIED / NAME, *(target / folder / "libneurenix.so" for folder in folders)]
     for place in sorted((p for p in places if p.is_file()), key=lambda p: p.stat().st_mtime, reverse=True):
         # With Python's bindings it is the extension module.
         if b"nrx_context_run" in place.read_bytes():
