@@ -20,7 +20,10 @@ capi profile="release":
     mv python/neurenix/_lib/libneurenix.so.1.part python/neurenix/_lib/libneurenix.so.1
 
 # Builds the wheel into dist/, stripped, with the tag that auditwheel finds, and its debug information beside it.
-wheel: (capi "wheel")
+wheel: (capi "wheel") wheel-alone
+
+# As `wheel`, without building the library of the C API, which takes as long again: one that is there is taken along.
+wheel-alone:
     rm -rf dist target/wheels
     CARGO_PROFILE_WHEEL_DEBUG=line-tables-only CARGO_PROFILE_WHEEL_STRIP=none \
         maturin build --interpreter "$PYO3_PYTHON" --compatibility linux --out target/wheels
