@@ -63,11 +63,12 @@ def export(frozen: Frozen, request: Request) -> Any:
     """The ONNX model of a frozen graph with the names that the user knows. Raises as `import_frozen`."""
     model, _ = onnx_model(frozen, request)
     names = {port.tensor: port.name for port in (*frozen.inputs, *frozen.outputs)}
-    _rename(model.graph, names)
+    rename(model.graph, names)
     return model
 
 
-def _rename(graph: Any, names: Mapping[str, str]) -> None:
+def rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Gives the tensors of an ONNX graph other names."""
     for port in (*graph.input, *graph.output, *graph.value_info):
         port.name = names.get(port.name, port.name)
     for node in graph.node:
@@ -75,7 +76,7 @@ def _rename(graph: Any, names: Mapping[str, str]) -> None:
         node.output[:] = [names.get(name, name) for name in node.output]
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                _rename(attribute.g, names)
+                rename(attribute.g, names)
 
 
 def to_onnx(convert: Callable[[], Any]) -> Any:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from neurenix._native import Network
+from neurenix.errors import UnsupportedError
 from neurenix.importers.tensorflow import keras_models
 from neurenix.importers.tensorflow.ports import leaves
 from neurenix.importers.tensorflow.request import Request
-from neurenix.importers.torch import from_torch
+from neurenix.importers.torch import request as torch_request
+from neurenix.importers.torch.export import export_module
+from neurenix.packages import need
 
-#: What an open dimension is traced at, other than the sizes of fixed ones are wont to be.
+#: What an open first dimension is traced at, and the next one by one more: torch takes 1 for fixed, and same for same.
 SIZE = 2
 
 
@@ -26,21 +30,36 @@ class Spec:
         self.name = name
 
 
-class Module(torch.nn.Module):
+def _module(model: Any, structure: Any, arity: int) -> torch.nn.Module:
     """A Keras model as a module that takes its tensors one by one."""
+    by_name = keras_models.calls_by_name(model, structure)
 
-    def __init__(self, model: Any, structure: Any) -> None:
-        super().__init__()
-        self.model = model
-        self.structure = structure
-        self.by_name = keras_models.calls_by_name(model, structure)
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
 
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        """Computes with `training=False`."""
-        left = list(tensors)
-        inputs = _filled(self.structure, left)
-        outputs = self.model(**inputs, training=False) if self.by_name else self.model(inputs, training=False)
-        return tuple(value for _, value in leaves(outputs))
+        def call(self, *tensors: torch.Tensor) -> Any:
+            inputs = _filled(structure, list(tensors))
+            outputs = self.model(**inputs, training=False) if by_name else self.model(inputs, training=False)
+            return tuple(value for _, value in leaves(outputs))
+
+    # torch.export wants to know each argument.
+    forwards: list[Callable[..., Any]] = [
+        lambda self, a: self.call(a),
+        lambda self, a, b: self.call(a, b),
+        lambda self, a, b, c: self.call(a, b, c),
+        lambda self, a, b, c, d: self.call(a, b, c, d),
+    ]
+    if arity > len(forwards):
+        raise UnsupportedError(
+            "a Keras model whose backend is PyTorch has too many inputs",
+            expected=f"at most {len(forwards)}",
+            got=str(arity),
+            hint="install TensorFlow, and open the saved model with KERAS_BACKEND=tensorflow",
+        )
+    Module.forward = forwards[arity - 1]
+    return Module()
 
 
 def _filled(structure: Any, left: list[torch.Tensor]) -> Any:
@@ -55,20 +74,25 @@ def _filled(structure: Any, left: list[torch.Tensor]) -> Any:
 
 def import_by_torch(model: Any, request: Request) -> Network:
     """The network of a model; raises as `from_torch`."""
+    need("onnxscript", "importing a Keras model whose backend is PyTorch", ("torch", "onnx", "onnxscript"))
     structure = keras_models.structure_of(model, request, Spec)
     names, specs = keras_models.input_names(structure), [spec for _, spec in leaves(structure)]
     known = request.known(names)
     inputs, dynamic = {}, {}
     for name, spec in zip(names, specs, strict=True):
-        shape = [
-            own if own is not None else given for own, given in zip(spec.shape, _of(known, name, spec), strict=True)
-        ]
-        inputs[name] = torch.zeros([SIZE + axis if size is None else size for axis, size in enumerate(shape)]).to(
-            getattr(torch, spec.dtype)
-        )
-        dynamic[name] = {axis: f"{name}.{axis}" if axis else "batch" for axis, size in enumerate(shape) if size is None}
-    return from_torch(Module(model, structure), inputs, dynamic=dynamic)
+        given = known.get(name, [None] * len(spec.shape))
+        shape = [other if own is None else own for own, other in zip(spec.shape, given, strict=True)]
+        sizes = [SIZE + axis if size is None else size for axis, size in enumerate(shape)]
+        inputs[name] = torch.zeros(sizes, dtype=getattr(torch, spec.dtype))
+        dynamic[name] = {axis: f"{name}_{axis}" if axis else "batch" for axis, size in enumerate(shape) if size is None}
+    module = _module(model, structure, len(names))
+    asked = torch_request.Request.of(module, inputs, None, dynamic)
+    return export_module(module, replace(asked, outputs=_outputs(model)), dynamo=True, refittable=False)
 
 
-def _of(known: Mapping[str, list[int | None]], name: str, spec: Spec) -> list[int | None]:
-    return known.get(name, [None] * len(spec.shape))
+def _outputs(model: Any) -> list[str] | None:
+    tensors = getattr(model, "outputs", None)
+    if not tensors:
+        return None
+    whole = model.output if hasattr(model, "_inputs_struct") else list(tensors)
+    return keras_models.names_of_outputs(model, whole)
