@@ -21,9 +21,16 @@ from neurenix.log import LOG
 #: The opset that tf2onnx writes best.
 OPSET = 18
 #: tf2onnx keeps functions of a model in a global.
-_LOCK = threading.Lock()
+LOCK = threading.Lock()
 #: So many nodes of an op are named.
 MOST = 3
+
+#: Ops of loops and branches that were taken to pieces.
+LOWERED = ("Enter", "Exit", "NextIteration")
+UNLOWER = (
+    "the loops of the graph were taken to pieces when it was frozen: freeze it with "
+    "convert_variables_to_constants_v2(function, lower_control_flow=False), or give the SavedModel"
+)
 
 HINT = (
     "write that part of the model in other ops of TensorFlow's, or leave it out and compute it outside: tf2onnx, which "
@@ -46,8 +53,13 @@ def onnx_model(frozen: Frozen, request: Request) -> tuple[Any, dict[str, list[in
     _check_dtypes(frozen)
     shapes = ports.dims(frozen.inputs, frozen.shape, request)
     _write_shapes(frozen.graph, shapes)
-    with _LOCK:
-        return to_onnx(lambda: _from_graph(frozen)), shapes
+    with LOCK:
+        try:
+            return to_onnx(lambda: _from_graph(frozen)), shapes
+        except UnsupportedError as error:
+            if any(node.op in LOWERED for node in frozen.graph.node):
+                error.hint = UNLOWER
+            raise
 
 
 def imported(
@@ -114,21 +126,40 @@ def to_onnx(convert: Callable[[], Any]) -> Any:
 
 def _from_graph(frozen: Frozen) -> Any:
     import tensorflow as tf
-    from tf2onnx import optimizer, tf_loader, tfonnx
+    from tf2onnx import optimizer, tf_loader
 
     inputs = [port.tensor for port in frozen.inputs]
     outputs = [port.tensor for port in frozen.outputs]
     with tf.Graph().as_default(), tf.device("/cpu:0"):
         folded = tf_loader.tf_optimize(inputs, outputs, frozen.graph)
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(folded, name="")
-        made = tfonnx.process_tf_graph(
-            graph, continue_on_error=True, opset=OPSET, input_names=inputs, output_names=outputs,
-            custom_op_handlers={"Erfc": (handlers.erfc, [])}, custom_rewriter=[keras_gru.rewrite],
-        )  # fmt: skip
     # Einsum is an op of ours, and what becomes of it is shorter than what tf2onnx makes of it.
     wanted = {name: one for name, one in optimizer._get_optimizers().items() if name != "einsum_optimizer"}
-    return optimizer.optimize_graph(made, True, optimizers=wanted).make_model(frozen.name)
+    return finished(lambda: _processed(folded, inputs, outputs), frozen.name, wanted)
+
+
+def _processed(graph: Any, inputs: list[str], outputs: list[str]) -> Any:
+    import tensorflow as tf
+    from tf2onnx import tfonnx
+
+    with tf.Graph().as_default() as whole:
+        tf.import_graph_def(graph, name="")
+        return tfonnx.process_tf_graph(
+            whole, continue_on_error=True, opset=OPSET, input_names=inputs, output_names=outputs,
+            custom_op_handlers={"Erfc": (handlers.erfc, [])}, custom_rewriter=[keras_gru.rewrite],
+        )  # fmt: skip
+
+
+def finished(make: Callable[[], Any], name: str, optimizers: Mapping[str, Any] | None = None) -> Any:
+    """The model of a graph of tf2onnx's, behind its optimizers if these do not fail."""
+    from tf2onnx import optimizer
+
+    graph = make()
+    try:
+        # Told to go on behind an optimizer that fails, it would copy all weights before each of them.
+        return optimizer.optimize_graph(graph, False, optimizers=optimizers).make_model(name)
+    except Exception as error:
+        LOG.debug("tf2onnx's optimizers failed", exc_info=error)
+        return optimizer.optimize_graph(make(), True, optimizers={}).make_model(name)
 
 
 def _check_dtypes(frozen: Frozen) -> None:

@@ -77,7 +77,9 @@ def frozen(function: Any, names: Sequence[str] | None = None, outputs: Sequence[
     except Exception as error:
         raise UnsupportedError(
             f"TensorFlow can't make constants of the variables: {type(error).__name__}: {error}".partition("\n")[0],
-            hint="a graph of more than 2 GB can't be frozen" if "2GB" in str(error) else None,
+            hint="keep what the function is a part of: its variables go with it"
+            if "have been deleted" in str(error)
+            else "a graph of more than 2 GB can't be frozen",
         ) from error
     tensors = [tensor for tensor in made.inputs if tensor.dtype != tf.resource]
     if names is None:

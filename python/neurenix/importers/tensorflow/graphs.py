@@ -64,12 +64,10 @@ def frozen(graph: Any, request: Request) -> Frozen:
                 hint="give the SavedModel's folder, or freeze it with convert_variables_to_constants_v2",
             )
     nodes = {node.name: node for node in graph.node}
-    sources = (
-        _named(request.inputs, nodes)
-        if request.inputs
-        else [name for name, node in nodes.items() if node.op in PLACEHOLDERS]
-    )
     sinks = _named(request.outputs, nodes) if request.outputs else _sinks(graph)
+    read = threats.behind(nodes, sinks)
+    placeholders = [name for name, node in nodes.items() if node.op in PLACEHOLDERS and name in read]
+    sources = _named(request.inputs, nodes) if request.inputs else placeholders
     if not sinks:
         raise InvalidArgumentError("the graph has no outputs", hint="name them: from_tensorflow(graph, outputs=[...])")
     shapes = {_tensor(name): _shape(nodes[_node(name)]) for name in sources}

@@ -66,12 +66,16 @@ def converted(path: Path, request: Request) -> tuple[Any, Signature, dict[str, l
     except Exception as error:
         raise FormatError(f"the file is damaged: {type(error).__name__}: {error}", got=str(path)) from error
     shapes = ports.dims(signature.inputs, lambda port: own[port.tensor], request)
-    model = convert.to_onnx(lambda: _to_onnx(file, codes, graphs, known if signature.graph == 0 else None, path.stem))
+    shapes_of_all = known if signature.graph == 0 else None
+    with convert.LOCK:
+        model = convert.to_onnx(
+            lambda: convert.finished(lambda: _processed(file, codes, graphs, shapes_of_all), path.stem)
+        )
     return model, signature, shapes
 
 
-def _to_onnx(file: Any, codes: Any, graphs: list[tuple[int, Any]], known: Any, name: str) -> Any:
-    from tf2onnx import optimizer, tflite_utils, tfonnx
+def _processed(file: Any, codes: Any, graphs: list[tuple[int, Any]], known: Any) -> Any:
+    from tf2onnx import tflite_utils, tfonnx
     from tf2onnx.graph import Graph
 
     made = []
@@ -89,10 +93,9 @@ def _to_onnx(file: Any, codes: Any, graphs: list[tuple[int, Any]], known: Any, n
     for one in made:
         one.set_config(None, convert.OPSET, None)
     tfonnx.clear_functions()
-    whole = tfonnx.process_graphs(
+    return tfonnx.process_graphs(
         made[-1], made[:-1], {"TFL_GELU": (handlers.gelu, [])}, [], [], True, None, None, None, is_tflite=True
     )
-    return optimizer.optimize_graph(whole, True).make_model(name)
 
 
 def _signatures(file: Any) -> Iterator[tuple[str, Signature]]:

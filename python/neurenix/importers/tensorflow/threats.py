@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from neurenix.errors import UnsupportedError
@@ -67,15 +67,20 @@ def check_functions(graph: Any, names: Iterable[str]) -> None:
 def check_behind(graph: Any, outputs: Iterable[str]) -> None:
     """The same for the nodes of a GraphDef that these outputs need, and the functions that they call."""
     nodes = {node.name: node for node in graph.node}
+    needed = behind(nodes, outputs)
+    check(nodes[name] for name in sorted(needed))
+    check_functions(graph, (called for name in needed for called in _called(nodes[name])))
+
+
+def behind(nodes: Mapping[str, Any], outputs: Iterable[str]) -> set[str]:
+    """The names of the nodes that outputs need."""
     todo, seen = deque(map(_node, outputs)), set[str]()
     while todo:
         name = todo.popleft()
-        if name in seen or name not in nodes:
-            continue
-        seen.add(name)
-        todo.extend(map(_node, nodes[name].input))
-    check(nodes[name] for name in sorted(seen))
-    check_functions(graph, (called for name in seen for called in _called(nodes[name])))
+        if name not in seen and name in nodes:
+            seen.add(name)
+            todo.extend(map(_node, nodes[name].input))
+    return seen
 
 
 def _node(name: str) -> str:
