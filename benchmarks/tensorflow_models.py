@@ -10,7 +10,6 @@ import numpy as np
 #: Keras applications and the side of their input.
 APPLICATIONS = {
     "Xception": 299,
-    "VGG16": 224,
     "ResNet50": 224,
     "ResNet101": 224,
     "ResNet50V2": 224,
@@ -24,6 +23,7 @@ APPLICATIONS = {
     "DenseNet169": 224,
     "NASNetMobile": 224,
     "EfficientNetB0": 224,
+    "EfficientNetB1": 240,
     "EfficientNetB2": 260,
     "EfficientNetV2B0": 224,
     "EfficientNetV2S": 384,

@@ -13,6 +13,8 @@ from neurenix import nn
 from neurenix._native import Network
 from neurenix.errors import FileError, InvalidArgumentError, UnsupportedError
 from neurenix.importers import files
+from neurenix.importers.jax import from_jax
+from neurenix.importers.jax.kinds import is_jax
 from neurenix.importers.onnx import from_onnx
 from neurenix.importers.tensorflow import from_tensorflow, kinds, network_of
 from neurenix.importers.torch import from_exported_program, from_torch
@@ -20,7 +22,7 @@ from neurenix.shapes import parse, union
 
 KINDS = (
     "a path of an .onnx file, its bytes, an onnx.ModelProto, a torch.nn.Module, a torch.export.ExportedProgram, "
-    f"{kinds.NAMES}, a neurenix.nn.Module, or a neurenix.Network"
+    f"{kinds.NAMES}, a jitted function of JAX's, a flax.nnx.Module, a neurenix.nn.Module, or a neurenix.Network"
 )
 #: What a path may name.
 PATHS = f".onnx, {', '.join(files.TENSORFLOW)}, or the folder of a SavedModel"
@@ -54,6 +56,8 @@ def to_network(
         return nn.trace(model, _given(shapes))
     if kinds.is_source(model):
         return network_of(model, shapes)
+    if is_jax(model):
+        return from_jax(model, input_shapes=_given(shapes))
     if isinstance(model, (str, os.PathLike)):
         return _from_path(Path(model), input_values)
     if isinstance(model, (bytes, bytearray, memoryview)):

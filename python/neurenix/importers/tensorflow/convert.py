@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
-from neurenix.importers.tensorflow import handlers, keras_gru, ports, threats
+from neurenix.importers.tensorflow import handlers, keras_gru, ports, threats, weights
 from neurenix.importers.tensorflow.functions import Frozen
 from neurenix.importers.tensorflow.libraries import quiet
 from neurenix.importers.tensorflow.ports import Port
@@ -22,6 +24,8 @@ from neurenix.log import LOG
 OPSET = 18
 #: tf2onnx keeps functions of a model in a global.
 LOCK = threading.Lock()
+
+Arrays = dict[str, "np.ndarray[Any, Any]"]
 #: So many nodes of an op are named.
 MOST = 3
 
@@ -39,23 +43,25 @@ HINT = (
 
 
 def import_frozen(frozen: Frozen, request: Request) -> Network:
-    """The network of a frozen graph.
+    """The network of a frozen graph, whose large weights are taken out of it.
 
     Raises `UnsupportedError` with the ops that nothing converts, and as `from_onnx`.
     """
-    model, shapes = onnx_model(frozen, request)
-    return imported(model, frozen.inputs, frozen.outputs, shapes)
+    model, shapes, large = _onnx_model(frozen, request)
+    return imported(model, frozen.inputs, frozen.outputs, shapes, large)
 
 
-def onnx_model(frozen: Frozen, request: Request) -> tuple[Any, dict[str, list[int | str]]]:
-    """The ONNX model of a frozen graph, and the shapes of its inputs; names are the graph's. Raises as above."""
+def _onnx_model(frozen: Frozen, request: Request) -> tuple[Any, dict[str, list[int | str]], Arrays]:
+    """The ONNX model of a graph, the shapes of its inputs, and of those that are large weights their elements."""
     threats.check_graph(frozen.graph)
     _check_dtypes(frozen)
+    _without_xla(frozen.graph)
     shapes = ports.dims(frozen.inputs, frozen.shape, request)
     _write_shapes(frozen.graph, shapes)
+    large = weights.detached(frozen.graph)
     with LOCK:
         try:
-            return to_onnx(lambda: _from_graph(frozen)), shapes
+            return to_onnx(lambda: _from_graph(frozen, list(large))), shapes, large
         except UnsupportedError as error:
             if any(node.op in LOWERED for node in frozen.graph.node):
                 error.hint = UNLOWER
@@ -63,17 +69,23 @@ def onnx_model(frozen: Frozen, request: Request) -> tuple[Any, dict[str, list[in
 
 
 def imported(
-    model: Any, inputs: Sequence[Port], outputs: Sequence[Port], shapes: Mapping[str, Sequence[int | str]]
+    model: Any,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    shapes: Mapping[str, Sequence[int | str]],
+    values: Arrays | None = None,
 ) -> Network:
-    """The network of what tf2onnx wrote, under the names that the user knows."""
+    """The network of what tf2onnx wrote, under the names that the user knows; `values` of inputs that are weights."""
     names = {port.tensor: port.name for port in (*inputs, *outputs)}
     there = {port.name for port in model.graph.input}
-    return import_model(model, None, {name: shape for name, shape in shapes.items() if name in there}, names)
+    given = {name: array for name, array in (values or {}).items() if name in there}
+    return import_model(model, None, {name: shape for name, shape in shapes.items() if name in there}, names, given)
 
 
 def export(frozen: Frozen, request: Request) -> Any:
     """The ONNX model of a frozen graph with the names that the user knows. Raises as `import_frozen`."""
-    model, _ = onnx_model(frozen, request)
+    model, _, large = _onnx_model(frozen, request)
+    weights.attached(model, large)
     names = {port.tensor: port.name for port in (*frozen.inputs, *frozen.outputs)}
     rename(model.graph, names)
     return model
@@ -124,11 +136,11 @@ def to_onnx(convert: Callable[[], Any]) -> Any:
     return model
 
 
-def _from_graph(frozen: Frozen) -> Any:
+def _from_graph(frozen: Frozen, weights_too: list[str]) -> Any:
     import tensorflow as tf
     from tf2onnx import optimizer, tf_loader
 
-    inputs = [port.tensor for port in frozen.inputs]
+    inputs = [port.tensor for port in frozen.inputs] + weights_too
     outputs = [port.tensor for port in frozen.outputs]
     with tf.Graph().as_default(), tf.device("/cpu:0"):
         folded = tf_loader.tf_optimize(inputs, outputs, frozen.graph)
@@ -160,6 +172,14 @@ def finished(make: Callable[[], Any], name: str, optimizers: Mapping[str, Any] |
     except Exception as error:
         LOG.debug("tf2onnx's optimizers failed", exc_info=error)
         return optimizer.optimize_graph(make(), True, optimizers={}).make_model(name)
+
+
+def _without_xla(graph: Any) -> None:
+    """Lets TensorFlow inline what is to be compiled by XLA, as Keras' grouped convolutions are."""
+    parts = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    for part in (*parts, *graph.library.function):
+        part.attr.pop("_XlaMustCompile", None)
+        part.attr.pop("_noinline", None)
 
 
 def _check_dtypes(frozen: Frozen) -> None:
