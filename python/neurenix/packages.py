@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import sys
 from collections.abc import Sequence
 from types import ModuleType
 
 from neurenix.errors import MissingPackageError
+from neurenix.log import LOG
 
 #: What pip is asked for to bring each package, as in the extras of pyproject.toml.
 REQUIREMENTS = {
@@ -43,6 +46,23 @@ def install(*packages: str) -> str:
     It never names our own distribution: that of the name `neurenix` in the registry is another project.
     """
     return "pip install " + " ".join(f'"{REQUIREMENTS[package]}"' for package in packages)
+
+
+def load_triton() -> None:
+    """Loads Triton, if it is installed, for a process that has or will have TensorFlow.
+
+    Both bring an LLVM. Where PyTorch loads Triton behind TensorFlow, the two meet, and that ends the process.
+    """
+    if "triton" in sys.modules or importlib.util.find_spec("triton") is None:
+        return
+    flags = sys.getdlopenflags()
+    sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
+    try:
+        importlib.import_module("triton")
+    except Exception as error:
+        LOG.debug("Triton can't be loaded", exc_info=error)
+    finally:
+        sys.setdlopenflags(flags)
 
 
 def need(package: str, purpose: str, beside: Sequence[str] = ()) -> ModuleType:

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from neurenix.log import LOG
-from neurenix.packages import need
+from neurenix.packages import load_triton, need
 
 PACKAGES = ("tensorflow", "keras", "tf2onnx", "onnx")
 #: TensorFlow's C++ part writes warnings and worse only.
@@ -26,6 +26,7 @@ def tensorflow(purpose: str) -> ModuleType:
     Raises `MissingPackageError` with the command that installs all that is missing.
     """
     before = "tensorflow" in sys.modules
+    load_triton()
     with environment(QUIET):
         found = need("tensorflow", purpose, PACKAGES)
         for package in ("tf2onnx", "onnx"):
