@@ -50,7 +50,9 @@ BFLOAT16 = {"docs/cli.md", "docs/guides/debugging-accuracy.md", "docs/guides/pre
 #: Packages that pages want and a test environment may lack.
 WANTED = {
     "docs/first-hour.md": ("torch", "onnxscript"),
+    "docs/guides/from-jax.md": ("jax", "jax2onnx"),
     "docs/guides/from-pytorch.md": ("torch", "onnxscript"),
+    "docs/guides/from-tensorflow.md": ("tensorflow", "keras", "tf2onnx"),
     "docs/guides/inference.md": ("zarr",),
     "docs/guides/torch-compile.md": ("torch", "onnxscript"),
     "docs/guides/torch-tensorrt.md": ("torch", "onnxscript", "transformers"),
