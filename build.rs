@@ -20,6 +20,8 @@ use std::{
 
 const LIBRARY: &str = "libdnnl.so.3";
 const OPENMP: &str = "libgomp.so.1";
+/// What the library of the C API is called; its number changes when a function goes or changes, which none should.
+const C_LIBRARY: &str = "libneurenix.so.1";
 
 /// Asks Python's own record of installed files, which sees through isolated build environments.
 const ASK_PYTHON: &str = r#"
@@ -95,7 +97,13 @@ impl OneDnn {
         println!("cargo:rustc-link-search=native={}", search.display());
         println!("cargo:rustc-link-lib=dylib:+verbatim={LIBRARY}");
         println!("cargo:rustc-link-lib=dylib=gomp");
-        println!("cargo:rustc-link-arg-cdylib=-Wl,-rpath,$ORIGIN/_lib");
+        // Two of our libraries in one process, of Python and of C, stay apart.
+        println!("cargo:rustc-link-arg-cdylib=-Wl,-Bsymbolic");
+        match env::var_os("CARGO_FEATURE_PYTHON") {
+            Some(_) => println!("cargo:rustc-link-arg-cdylib=-Wl,-rpath,$ORIGIN/_lib"),
+            // The C API lies in _lib itself. Its threads outlive a dlclose.
+            None => println!("cargo:rustc-link-arg-cdylib=-Wl,-rpath,$ORIGIN,-soname,{C_LIBRARY},-z,nodelete"),
+        }
         Ok(())
     }
 }
@@ -188,7 +196,9 @@ fn main() {
     for variable in ["ONEDNN_ROOT", "PYTHON_SYS_EXECUTABLE", "PYO3_PYTHON", "PYTHONPATH"] {
         println!("cargo:rerun-if-env-changed={variable}");
     }
-    println!("cargo:rerun-if-changed=cpp");
+    for folder in ["cpp/cpu", "cpp/include", "cpp/tensorrt"] {
+        println!("cargo:rerun-if-changed={folder}");
+    }
     if env::var_os("CARGO_FEATURE_PYTHON").is_some()
         && let Some(why) = python::refusal(&python::interpreter())
     {
@@ -196,9 +206,11 @@ fn main() {
     }
     let onednn = OneDnn::find().unwrap_or_else(|text| panic!("\n\n{text}\n"));
     let bridges = files(Path::new("src"), |path| path.ends_with("bridge.rs"));
-    // What is compiled for each version of TensorRT's headers is no part of the rest.
+    // What is compiled for each version of TensorRT's headers is no part of the rest, nor is Triton's backend.
     let sources = files(Path::new("cpp"), |path| {
-        path.extension().is_some_and(|extension| extension == "cc") && !path.starts_with("cpp/tensorrt/flavour")
+        let apart = ["cpp/tensorrt/flavour", "cpp/triton"];
+        path.extension().is_some_and(|extension| extension == "cc")
+            && !apart.iter().any(|other| path.starts_with(other))
     });
     for bridge in &bridges {
         println!("cargo:rerun-if-changed={}", bridge.display());

@@ -12,8 +12,15 @@ dev:
     cp "${CARGO_TARGET_DIR:-target}/release/libneurenix.so" python/neurenix/_native.abi3.so.part
     mv python/neurenix/_native.abi3.so.part python/neurenix/_native.abi3.so
 
+# Builds the library of the C API, which is the crate without Python, into python/neurenix/_lib.
+capi profile="release":
+    cargo build --profile {{ profile }} --no-default-features
+    cp "${CARGO_TARGET_DIR:-target}/{{ profile }}/libneurenix.so" python/neurenix/_lib/libneurenix.so.1.part
+    strip python/neurenix/_lib/libneurenix.so.1.part
+    mv python/neurenix/_lib/libneurenix.so.1.part python/neurenix/_lib/libneurenix.so.1
+
 # Builds the wheel into dist/, stripped, with the tag that auditwheel finds, and its debug information beside it.
-wheel:
+wheel: (capi "wheel")
     rm -rf dist target/wheels
     CARGO_PROFILE_WHEEL_DEBUG=line-tables-only CARGO_PROFILE_WHEEL_STRIP=none \
         maturin build --interpreter "$PYO3_PYTHON" --compatibility linux --out target/wheels
@@ -47,11 +54,11 @@ lint:
     cargo fmt --check
     cargo clippy --all-targets -- -D warnings
     cargo clippy --all-targets --no-default-features -- -D warnings
-    git ls-files 'cpp/*.cc' 'cpp/*.h' 'examples/*.cc' 'tests/*.cc' 'tests/cuda/recorded/*' | xargs --no-run-if-empty clang-format --dry-run -Werror
+    git ls-files 'cpp/*.cc' 'cpp/*.h' 'examples/*.cc' 'tests/*.c' 'tests/*.cc' 'tests/cuda/recorded/*' | xargs --no-run-if-empty clang-format --dry-run -Werror
 
 # Puts everything into the shape that `just lint` wants.
 format:
     ruff check --fix .
     ruff format .
     cargo fmt
-    git ls-files 'cpp/*.cc' 'cpp/*.h' 'examples/*.cc' 'tests/*.cc' 'tests/cuda/recorded/*' | xargs --no-run-if-empty clang-format -i
+    git ls-files 'cpp/*.cc' 'cpp/*.h' 'examples/*.cc' 'tests/*.c' 'tests/*.cc' 'tests/cuda/recorded/*' | xargs --no-run-if-empty clang-format -i

@@ -2,8 +2,9 @@
 
     python -m benchmarks.bench_int8 --models resnet50 mobilenetv3 --forms qdq qoperator
 
-Prints medians and, against ONNX Runtime without its optimisations, the share of outputs' elements that differ; writes
-benchmarks/results/int8.json. Needs onnxruntime, openvino, torch and torchvision.
+Models are those of `benchmarks.networks` and of `benchmarks.zoo`. Prints medians and, against ONNX Runtime without its
+optimisations, the share of outputs' elements that differ; writes benchmarks/results/int8.json. Needs onnxruntime,
+openvino, torch and torchvision.
 """
 
 from __future__ import annotations
@@ -17,11 +18,38 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.bench_models import export
 
+Arrays = dict[str, np.ndarray]
+
 #: Batches that ranges are calibrated on.
 BATCHES = 4
 
 
-def quantized(source: Path, form: str, shape: tuple[int, ...]) -> Path:
+def floating(name: str, batch: int, folder: Path) -> tuple[Arrays, Path]:
+    """Inputs of a model in float32 and its file: a network of `networks`, or an entry of the zoo at its first sizes."""
+    from benchmarks import networks
+
+    if name in networks.NETWORKS:
+        _, x, path = export(name, batch, folder)
+        return {"input": x}, path
+    import torch
+
+    from benchmarks.bench_cuda import entry_of
+    from benchmarks.zoo import export_entry
+
+    entry, path = entry_of(name), folder / f"{name}.onnx"
+    export_entry(entry, entry.build(), False, path, torch)
+    given = entry.fill(entry.sizes[0] | {"batch": batch}, 0)
+    return {key: value.numpy() for key, value in given.items()}, path
+
+
+def like(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Other numbers of the same kind: normal ones, or the integers in another order."""
+    if np.issubdtype(x.dtype, np.floating):
+        return rng.normal(size=x.shape).astype(x.dtype)
+    return rng.permuted(x, axis=-1)
+
+
+def quantized(source: Path, form: str, given: Arrays) -> Path:
     """A file in 8 bits: "qdq" and "qoperator" per channel and calibrated, or "dynamic"."""
     from onnxruntime.quantization import (
         CalibrationDataReader,
@@ -35,7 +63,7 @@ def quantized(source: Path, form: str, shape: tuple[int, ...]) -> Path:
     class Random(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
             rng = np.random.default_rng(1)
-            self.batches = iter([{"input": rng.normal(size=shape).astype(np.float32)} for _ in range(BATCHES)])
+            self.batches = iter([{k: like(x, rng) for k, x in given.items()} for _ in range(BATCHES)])
 
         def get_next(self) -> Any:
             return next(self.batches, None)
@@ -52,14 +80,14 @@ def quantized(source: Path, form: str, shape: tuple[int, ...]) -> Path:
     return path
 
 
-def plain(path: Path, x: np.ndarray) -> np.ndarray:
+def plain(path: Path, given: Arrays) -> np.ndarray:
     """What ONNX Runtime gives without optimisations."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, {session.get_inputs()[0].name: x})[0])
+    return np.asarray(session.run(None, given)[0])
 
 
 def one(name: str, form: str, batch: int, threads: int, rounds: int) -> dict[str, Any]:
@@ -67,14 +95,15 @@ def one(name: str, form: str, batch: int, threads: int, rounds: int) -> dict[str
     from neurenix.hardware.tensorrt import TensorRTBackend
 
     with tempfile.TemporaryDirectory() as folder:
-        _, x, path = export(name, batch, Path(folder))
-        path = quantized(path, form, x.shape)
-        ours = TensorRTBackend().optimize_model(path, {"input": x.shape}, threads=threads)
-        want, got = plain(path, x), np.asarray(next(iter(ours({"input": x}).values())))
+        given, path = floating(name, batch, Path(folder))
+        path = quantized(path, form, given)
+        shapes = {key: x.shape for key, x in given.items()}
+        ours = TensorRTBackend().optimize_model(path, shapes, threads=threads)
+        want, got = plain(path, given), np.asarray(next(iter(ours(given).values())))
         runs = {
-            "neurenix": lambda: ours({"input": x}),
-            "openvino": measure.openvino(path, x, threads),
-            "onnxruntime": measure.onnxruntime(path, x, threads),
+            "neurenix": lambda: ours(given),
+            "openvino": measure.openvino(path, given, threads),
+            "onnxruntime": measure.onnxruntime(path, given, threads),
         }
         times = measure.interleaved(runs, rounds)
     results: dict[str, Any] = {peer: measure.summary(each) for peer, each in times.items()}

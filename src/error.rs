@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// What sort of failure an [`Error`] is; bindings map each kind to one Python exception.
@@ -181,6 +182,21 @@ impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
         Self::io(e.to_string())
     }
+}
+
+/// Runs `work`; a panic inside becomes an internal error, so that no defect of ours ends the process.
+///
+/// # Errors
+/// Those of the work.
+pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(
+            Error::internal(text.unwrap_or_else(|| "a panic without a message".into()))
+                .hint("this is a defect of Neurenix; please report it with the model that shows it"),
+        )
+    })
 }
 
 #[cfg(test)]

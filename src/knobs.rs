@@ -109,6 +109,17 @@ pub static VERIFY: Knob<bool> = Knob::new(
     flag,
     "1 checks the network after every pass, and the memory of every small program, as debug builds always do",
 );
+/// `NEURENIX_DISABLE`.
+pub static DISABLED: Knob<Vec<String>> = Knob::new(
+    "NEURENIX_DISABLE",
+    "",
+    |text| if text.is_empty() { Some(vec![]) } else { words(text) },
+    "for measuring what they bring, what builds and calls do without: names of passes, fusion (kernels of several layers), \
+     arena (the same memory for tensors that are not needed at once), graphs (launches that a device repeats), with commas \
+     between; engines and timings are not cached then",
+);
+/// What [`DISABLED`] may name besides passes.
+pub const FEATURES: [&str; 3] = ["fusion", "arena", "graphs"];
 /// `NEURENIX_THREADS`.
 pub static THREADS: Knob<Option<usize>> = Knob::new(
     "NEURENIX_THREADS",
@@ -201,6 +212,7 @@ pub static GUARD_PAGES: Knob<Option<Placement>> = Knob::new(
 pub static KNOBS: &[&dyn Describe] = &[
     &DUMP,
     &VERIFY,
+    &DISABLED,
     &THREADS,
     &PROVIDERS,
     &CACHE,
@@ -211,12 +223,20 @@ pub static KNOBS: &[&dyn Describe] = &[
     &GUARD_PAGES,
 ];
 
+/// Whether [`DISABLED`] names something.
+///
+/// # Errors
+/// If the knob can't be read.
+pub fn is_disabled(name: &str) -> Result<bool> {
+    Ok(DISABLED.get()?.iter().any(|disabled| disabled == name))
+}
+
 /// Where caches are kept; `None` where they are switched off.
 ///
 /// # Errors
 /// If a knob can't be read.
 pub fn cache_dir() -> Result<Option<PathBuf>> {
-    if !CACHE.get()? {
+    if !CACHE.get()? || !DISABLED.get()?.is_empty() {
         return Ok(None);
     }
     if let Some(path) = CACHE_DIR.get()? {
@@ -270,6 +290,7 @@ mod tests {
         assert_eq!(names.len(), KNOBS.len());
         DUMP.read(DUMP.default).unwrap();
         VERIFY.read(VERIFY.default).unwrap();
+        DISABLED.read(DISABLED.default).unwrap();
         THREADS.read(THREADS.default).unwrap();
         PROVIDERS.read(PROVIDERS.default).unwrap();
         CACHE.read(CACHE.default).unwrap();

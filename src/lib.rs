@@ -3,6 +3,8 @@
 
 #[cfg(feature = "python")]
 mod bindings;
+#[cfg(not(feature = "python"))]
+mod capi;
 pub mod context;
 pub mod device;
 pub mod engine;

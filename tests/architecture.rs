@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the top; `providers` of one kind do not know each other, and `bindings` is used by nobody.
+/// From the top; `providers` of one kind do not know each other, and `bindings` and `capi` are used by nobody.
 const ORDER: [&str; 16] = [
     "error",
     "interrupt",
@@ -67,7 +67,8 @@ fn folders_use_only_those_above_them() {
         for other in used.iter().filter(|other| **other != folder) {
             let down = matches!((rank(&folder), rank(other)), (Some(from), Some(to)) if to > from);
             let forbidden = FORBIDDEN.contains(&(folder.as_str(), other.as_str()));
-            if down || forbidden || other == "bindings" {
+            let edge = ["bindings", "capi"].contains(&other.as_str());
+            if down || forbidden || edge {
                 wrong.push(format!("{} uses {other}", file.display()));
             }
         }

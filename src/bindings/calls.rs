@@ -1,7 +1,6 @@
 //! How calls cross: from Python into work of ours, and from there into functions of Python's.
 
-use super::errors::guarded;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, guarded};
 use crate::interrupt::Scope;
 use crate::shutdown;
 use pyo3::BoundObject;

@@ -1,13 +1,12 @@
 //! Our error as Python's exceptions, and panics as our error.
 
 use super::calls;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
 use crate::interrupt;
 use pyo3::exceptions::{PyException, PyMemoryError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl ErrorKind {
     /// The word under which `neurenix.errors` knows the kind.
@@ -111,16 +110,4 @@ fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>>
     }
     let make = MAKE.import(py, "neurenix.errors", "from_native")?;
     calls::call(make, (error.kind().word(), error.message(), parts))
-}
-
-/// Runs `work`; a panic inside becomes an internal error, so that no defect of ours ends the process.
-pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(
-            Error::internal(text.unwrap_or_else(|| "a panic without a message".into()))
-                .hint("this is a defect of Neurenix; please report it with the model that shows it"),
-        )
-    })
 }

@@ -1,10 +1,9 @@
 //! `_native.run_every_form`.
 
 use super::arrays;
-use super::errors::guarded;
 use super::network::Network;
 use crate::engine::every_form::{self, Outcome};
-use crate::error::Error;
+use crate::error::{Error, guarded};
 use crate::providers;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};

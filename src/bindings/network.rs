@@ -1,10 +1,9 @@
 //! `_native.Network`.
 
-use super::errors::guarded;
 use super::layer::Layer;
 use super::tensor::Tensor;
 use super::{arrays, attrs, calls, plugin};
-use crate::error::Error;
+use crate::error::{Error, guarded};
 use crate::network::attr::Attrs;
 use crate::network::body::OpenBody;
 use crate::network::dim::Range;

@@ -1,8 +1,8 @@
 //! `_native.Tensor`.
 
-use super::errors::guarded;
 use super::network::Network;
 use super::{arrays, attrs};
+use crate::error::guarded;
 use crate::network::{TensorId, reference};
 use numpy::PyArrayDescr;
 use pyo3::prelude::*;

@@ -10,7 +10,6 @@ use crate::network::reference::State;
 use crate::runtime::context_memory::ContextMemory;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The contexts of all stages.
@@ -78,7 +77,7 @@ struct Call<'c> {
 }
 
 impl Walk for Call<'_> {
-    fn run(&mut self, stage: usize, _: &Arc<Engine>, feeds: &[Array]) -> Result<Vec<Array>> {
+    fn run(&mut self, stage: usize, _: &Engine, feeds: &[Array]) -> Result<Vec<Array>> {
         let context = self.stages[stage].own.as_mut().ok_or_else(|| no_engine("of a stage"))?;
         context.call(feeds, self.times.as_deref_mut())
     }

@@ -39,17 +39,10 @@ impl Tally {
     }
 }
 
-/// What kernels of 8 bits are called.
-pub const SMALL: &str = "int8 ";
-
 /// The layers that run in kernels which multiply integers of 8 bits, in each of its plans.
 fn in_8_bits(part: &Engine) -> HashSet<LayerId> {
     let of = |plan: &Plan| -> HashSet<LayerId> {
-        let steps = plan
-            .program
-            .steps
-            .iter()
-            .filter(|step| step.kernel.name().starts_with(SMALL));
+        let steps = plan.program.steps.iter().filter(|step| step.kernel.multiplies_8_bits());
         steps.flat_map(|step| step.layers.iter().copied()).collect()
     };
     let all = part.plans.iter().map(of);

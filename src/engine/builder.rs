@@ -196,22 +196,25 @@ pub(super) fn pass_settings(
         tf32: precision.tf32,
         lifted: config.lifted.clone(),
         unsupported: unsupported.collect(),
-        quantized: providers.iter().all(|provider| provider.space() == Space::Host),
+        quantized: providers.iter().all(is_on_host),
         refittable: false,
         ..Default::default()
     }
+}
+
+fn is_on_host(provider: &Arc<dyn Provider>) -> bool {
+    provider.space() == Space::Host
 }
 
 /// Whether some provider has a kernel for a layer. In an engine for a device those of the processor for 8 bits don't count: what such
 /// layers decompose into runs on the device.
 fn has_kernel(config: &BuilderConfig, providers: &[Arc<dyn Provider>]) -> impl Fn(&Network, LayerId) -> bool {
     let settings = config.settings();
-    let on_host = |p: &Arc<dyn Provider>| p.space() == Space::Host;
-    let devices = !providers.iter().all(on_host);
+    let devices = !providers.iter().all(is_on_host);
     move |network, layer| {
         let in_8_bits = |tensor: &TensorId| matches!(network[*tensor].ty.dtype, DType::Int8 | DType::UInt8);
         let tensors = network[layer].inputs.iter().flatten().chain(&network[layer].outputs);
-        let counts = |p: &&Arc<dyn Provider>| !(devices && on_host(p) && tensors.clone().any(in_8_bits));
+        let counts = |p: &&Arc<dyn Provider>| !(devices && is_on_host(p) && tensors.clone().any(in_8_bits));
         let runs = |p: &Arc<dyn Provider>| p.candidates(network, layer, &settings).is_ok();
         providers.iter().filter(counts).any(runs)
     }

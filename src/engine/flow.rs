@@ -5,13 +5,12 @@ use crate::device::Space;
 use crate::engine::arithmetic::operations;
 use crate::engine::config::{BuilderConfig, Precision};
 use crate::engine::replay::{Recording, Replay};
-use crate::engine::samples::{self, Way};
+use crate::engine::samples;
 use crate::engine::stages::{self, Cut, Stage};
 use crate::engine::trial::{layered, on_the_processor};
 use crate::engine::verify::{self, Departure, Want};
 use crate::engine::{Engine, Profile, builder, staging};
-use crate::error::{Error, ErrorKind, Result};
-use crate::interrupt;
+use crate::error::{ErrorKind, Result};
 use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
@@ -93,8 +92,7 @@ impl Flow {
                 .sum::<f64>()
         };
         let family = on_the_processor(providers, parts.map(work).sum(), config.threads);
-        let again = stages::cut(network)?.unwrap_or_default();
-        let engine = staging::staged(network.clone(), again, exact, &family, &TimingCache::default())?;
+        let engine = staging::staged(network.clone(), cuts.to_vec(), exact, &family, &TimingCache::default())?;
         let given = config.samples.iter().map(|batch| Recorded::of(&engine, batch));
         let mut runs = given.collect::<Result<Vec<_>>>()?;
         if runs.is_empty() {
@@ -186,16 +184,12 @@ pub(super) struct Limits {
 /// A run on arrays that stand for the inputs, as far as anybody knows.
 fn generated(engine: &Engine, config: &BuilderConfig) -> Result<Recorded> {
     let opt = builder::opt(&engine.network, config.profiles.first().unwrap_or(&Profile::new()));
-    let mut failure = None;
-    for way in Way::ALL {
-        let recorded = samples::sample(&engine.network, &opt, way).and_then(|inputs| Recorded::of(engine, &inputs));
-        match recorded {
-            Ok(recorded) => return Ok(recorded),
-            Err(e) => failure = Some(e),
-        }
-        interrupt::poll()?;
-    }
-    Err(failure.unwrap_or_else(|| Error::internal("there is no way to fill the inputs")))
+    samples::first_finite(
+        &engine.network,
+        &opt,
+        |inputs| Recorded::of(engine, &inputs),
+        |recorded| samples::are_finite(&recorded.outputs),
+    )
 }
 
 impl Recorded {

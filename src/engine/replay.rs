@@ -24,7 +24,7 @@ pub(super) struct Recording<'e> {
 }
 
 impl Walk for Recording<'_> {
-    fn run(&mut self, stage: usize, engine: &Arc<Engine>, feeds: &[Array]) -> Result<Vec<Array>> {
+    fn run(&mut self, stage: usize, engine: &Engine, feeds: &[Array]) -> Result<Vec<Array>> {
         let recorded = self.recorded.get_mut();
         if counts_something(&self.engine.network, &self.engine.stages[stage], feeds) {
             recorded.feed(Unit::Stage(stage), feeds);
@@ -100,7 +100,7 @@ impl<'r> Replay<'r> {
 }
 
 impl Walk for Replay<'_> {
-    fn run(&mut self, stage: usize, engine: &Arc<Engine>, feeds: &[Array]) -> Result<Vec<Array>> {
+    fn run(&mut self, stage: usize, engine: &Engine, feeds: &[Array]) -> Result<Vec<Array>> {
         // What stands before the unit is as it was.
         let first = match self.unit {
             Some((Unit::Stage(at) | Unit::Body(at, ..), _)) => *at,
@@ -153,7 +153,7 @@ impl<F: Fn(&str, &Engine, &[Array]) -> Result<Vec<Array>>> Runner for Bodies<'_,
 struct Plain<'e>(&'e Engine);
 
 impl Walk for Plain<'_> {
-    fn run(&mut self, _: usize, engine: &Arc<Engine>, feeds: &[Array]) -> Result<Vec<Array>> {
+    fn run(&mut self, _: usize, engine: &Engine, feeds: &[Array]) -> Result<Vec<Array>> {
         run(engine, feeds)
     }
 

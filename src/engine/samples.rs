@@ -2,6 +2,7 @@
 //! stands for, as far as its readers and its name tell.
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::network::array::Array;
 use crate::network::attr::Read;
 use crate::network::dim::Binding;
@@ -45,6 +46,36 @@ pub enum Way {
 impl Way {
     /// All of them, the best guess first.
     pub const ALL: [Way; 3] = [Way::Roles, Way::OtherMasks, Way::Zeros];
+}
+
+/// What `run` makes of arrays of our own at these sizes: the first result of finite numbers, else the first there is.
+///
+/// # Errors
+/// If nothing runs, or the work is to end.
+pub fn first_finite<T>(
+    network: &Network,
+    binding: &Binding,
+    run: impl Fn(Vec<Array>) -> Result<T>,
+    is_finite: impl Fn(&T) -> bool,
+) -> Result<T> {
+    let mut ran = None;
+    let mut failure = None;
+    for way in Way::ALL {
+        match sample(network, binding, way).and_then(&run) {
+            Ok(result) if is_finite(&result) => return Ok(result),
+            Ok(result) => ran = ran.or(Some(result)),
+            Err(e) => failure = failure.or(Some(e)),
+        }
+        interrupt::poll()?;
+    }
+    let failure = failure.unwrap_or_else(|| Error::internal("there is no way to fill the inputs"));
+    ran.ok_or(failure)
+}
+
+/// Whether all floats are finite.
+pub fn are_finite(arrays: &[Array]) -> bool {
+    let mut floats = arrays.iter().filter(|array| array.dtype().is_float());
+    floats.all(|array| array.to_f64().iter().all(|v| v.is_finite()))
 }
 
 /// One array per input.

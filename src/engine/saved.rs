@@ -7,7 +7,7 @@ use crate::engine::format::{self, Header};
 use crate::engine::{Engine, builder, config};
 use crate::error::{Error, Result};
 use crate::network::Network;
-use crate::network::array::Array;
+use crate::network::array::{Array, Buffer};
 use crate::network::document::Document;
 use crate::plan::Provider;
 use crate::threads::default_threads;
@@ -28,11 +28,23 @@ impl Saved {
     /// If the file is no engine, is damaged or newer than this code.
     pub fn open(path: &Path) -> Result<Self> {
         let (header, weights) = format::open(path)?;
-        let saved = Self {
-            path: path.into(),
-            header,
-            weights,
-        };
+        Self::checked(path.into(), header, weights)
+    }
+
+    /// Reads an engine from its bytes, of which it keeps a copy.
+    ///
+    /// # Errors
+    /// As [`Saved::open`], and if there is no memory for them.
+    pub fn copy_of(bytes: &[u8]) -> Result<Self> {
+        let path = PathBuf::from("the engine in memory");
+        let mut buffer = Buffer::try_zeroed(bytes.len())?;
+        buffer.as_mut_slice().copy_from_slice(bytes);
+        let (header, weights) = format::parse(Arc::new(buffer)).map_err(|e| format::refused(&path, &e))?;
+        Self::checked(path, header, weights)
+    }
+
+    fn checked(path: PathBuf, header: Header, weights: Vec<Array>) -> Result<Self> {
+        let saved = Self { path, header, weights };
         let sound = config::check_profiles(&saved.header.profiles);
         let sound = sound.and_then(|()| saved.header.built.as_ref().map_or(Ok(()), Built::check));
         sound.map_err(|e| saved.refused(e))?;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// One stage of an engine.
+#[derive(Clone)]
 pub struct Stage {
     /// What runs it: its inputs are the feeds and, last, the sizes (see [`Network::part`]); none where there is
     /// nothing to run.
@@ -43,6 +44,7 @@ impl Stage {
 }
 
 /// A layer between two stages.
+#[derive(Clone)]
 pub struct End {
     /// The layer.
     pub layer: LayerId,
@@ -58,7 +60,7 @@ pub trait Walk {
     ///
     /// # Errors
     /// Those of running it.
-    fn run(&mut self, stage: usize, engine: &Arc<Engine>, feeds: &[Array]) -> Result<Vec<Array>>;
+    fn run(&mut self, stage: usize, engine: &Engine, feeds: &[Array]) -> Result<Vec<Array>>;
 
     /// What runs the networks of a layer behind a stage.
     fn bodies<'a>(&'a self, stage: usize, end: usize) -> Box<dyn Runner + 'a>;
@@ -106,6 +108,7 @@ fn sizes(stage: &Stage, state: &State) -> Result<Array> {
 }
 
 /// A stage that is not planned yet.
+#[derive(Clone)]
 pub struct Cut {
     /// Its network; none where there is nothing to run.
     pub network: Option<Network>,

@@ -6,11 +6,10 @@ use crate::engine::arithmetic::operations;
 use crate::engine::builder::Lowering;
 use crate::engine::config::{BuilderConfig, Precision};
 use crate::engine::flow::{Around, Limits};
-use crate::engine::samples::{self, Way};
+use crate::engine::samples;
 use crate::engine::verify::{Departure, Want};
 use crate::engine::{Engine, Profile, builder, culprits, holds, verify};
-use crate::error::{Error, Result};
-use crate::interrupt;
+use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, reference};
@@ -365,13 +364,6 @@ impl Batch {
             outputs,
         })
     }
-
-    fn is_finite(&self) -> bool {
-        let floats = self.outputs.iter().filter(|array| array.dtype().is_float());
-        floats
-            .into_iter()
-            .all(|array| array.to_f64().iter().all(|v| v.is_finite()))
-    }
 }
 
 /// The sizes to optimise for, or those of arrays at hand where they do not go together; `None` where nothing runs.
@@ -400,21 +392,8 @@ fn given(program: &Arc<Executable>, engine: &Engine, at: usize) -> Result<Vec<Ba
     Ok(found)
 }
 
-/// Arrays of our own at the sizes to optimise for: the first that give nothing but finite numbers, else the first that run.
+/// Arrays of our own at the sizes to optimise for.
 fn generated(program: &Arc<Executable>, opt: &Binding) -> Result<Batch> {
-    let mut ran: Option<Batch> = None;
-    let mut failure = None;
-    for way in Way::ALL {
-        match Batch::of(program, opt.clone(), samples::sample(&program.network, opt, way)?) {
-            Ok(batch) if batch.is_finite() => return Ok(batch),
-            Ok(batch) => ran = ran.or(Some(batch)),
-            Err(e) => failure = failure.or(Some(e)),
-        }
-        interrupt::poll()?;
-    }
-    match (ran, failure) {
-        (Some(batch), _) => Ok(batch),
-        (None, Some(e)) => Err(e),
-        (None, None) => Err(Error::internal("there is no way to fill the inputs")),
-    }
+    let run = |inputs| Batch::of(program, opt.clone(), inputs);
+    samples::first_finite(&program.network, opt, run, |batch| samples::are_finite(&batch.outputs))
 }

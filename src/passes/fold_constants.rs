@@ -18,7 +18,13 @@ pub static PASS: Pass = Pass {
 
 fn rule(network: &Network, id: LayerId, settings: &Settings) -> Result<Option<Change>> {
     let layer = &network[id];
-    rule_if!(layer.inputs.iter().any(Option::is_some) && layer.op.purity.folds());
+    rule_if!(layer.op.purity.folds());
+    fold(network, layer, settings)
+}
+
+/// What a layer gives, where it reads constants alone and that is worth it.
+pub(super) fn fold(network: &Network, layer: &Layer, settings: &Settings) -> Result<Option<Change>> {
+    rule_if!(layer.inputs.iter().any(Option::is_some));
     rule_if!(layer.attrs.values().all(is_concrete) && layer.bodies().next().is_none());
     let sources = layer
         .inputs

@@ -34,6 +34,7 @@ pub mod decompose;
 pub mod duplicate_layers;
 pub mod fold_batch_norm;
 pub mod fold_constants;
+pub mod fold_dequantize;
 pub mod fold_pad;
 pub mod fold_shapes;
 pub mod merge_reshapes;
@@ -131,6 +132,7 @@ static CLEAN: &[&Pass] = &[
     // Shape arithmetic first: it hides constants from every other rule.
     &fold_shapes::PASS,
     &fold_constants::PASS,
+    &fold_dequantize::PASS,
     &dead_layers::PASS,
     // Before the rules that ask for a single user: two equal users become one.
     &duplicate_layers::PASS,
@@ -172,6 +174,15 @@ pub static LOWERING: &[&Pass] = &[&widen::PASS, &move_quantization::PASS];
 
 /// The passes behind [`LOWERING`] that leave what those in front of it would undo.
 pub static LAST: &[&Pass] = &[&separate_dequantize::PASS];
+
+/// Every pass; some stand there more than once.
+pub fn passes() -> impl Iterator<Item = &'static Pass> {
+    let of = |step: &'static PipelineEntry| match step {
+        Once(pass) => std::slice::from_ref(pass),
+        UntilStable(passes) => *passes,
+    };
+    PIPELINE.iter().flat_map(of).chain(LOWERING).chain(LAST).copied()
+}
 
 /// How often each pass rewrote something, by name.
 pub type Counts = BTreeMap<&'static str, usize>;
@@ -323,17 +334,9 @@ mod tests {
     use std::collections::BTreeSet;
     use testing::Graph;
 
-    fn all() -> Vec<&'static Pass> {
-        let passes = PIPELINE.iter().flat_map(|step| match step {
-            Once(pass) => std::slice::from_ref(pass),
-            UntilStable(passes) => passes,
-        });
-        passes.chain(LOWERING).chain(LAST).copied().collect()
-    }
-
     #[test]
     fn the_pipeline_and_the_folder_agree() {
-        let names: BTreeSet<_> = all().iter().map(|pass| pass.name.to_string()).collect();
+        let names: BTreeSet<_> = passes().map(|pass| pass.name.to_string()).collect();
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/passes");
         let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let files: BTreeSet<_> = files
@@ -342,7 +345,7 @@ mod tests {
             .filter(|name| name != "mod")
             .collect();
         assert_eq!(names, files);
-        assert!(all().iter().all(|pass| pass.doc.contains("=>")));
+        assert!(passes().all(|pass| pass.doc.contains("=>")));
     }
 
     /// A chain of 5,000 layers in which most rules find something.

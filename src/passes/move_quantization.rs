@@ -4,6 +4,7 @@
 use super::matching::{given_by, input};
 use super::{Found, Pass, Settings, rewrite_with, rule_if, rule_if_some};
 use crate::error::Result;
+use crate::network::op::Movement;
 use crate::network::patch::Patch;
 use crate::network::quantization::Scheme;
 use crate::network::{Layer, LayerId, Network, TensorId};
@@ -11,7 +12,7 @@ use crate::network::{Layer, LayerId, Network, TensorId};
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "move_quantization",
-    doc: "with Settings::quantized: Quantize(Dequantize(x)) by the same numbers => x; Dequantize -> what moves elements, MaxPool => \
+    doc: "with Settings::quantized: Quantize(Dequantize(x)) by the same numbers => x; Dequantize -> what moves or picks elements, MaxPool => \
           that -> Dequantize; Concat of Dequantize by the same numbers => Concat -> Dequantize; what moves elements, MaxPool, Concat -> \
           Quantize => Quantize -> that",
     apply,
@@ -29,7 +30,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     match layer.op.name {
         "QuantizeLinear" => up(network, layer),
         "Concat" => joined(network, layer),
-        _ if keeps(layer) => down(network, layer),
+        _ if keeps(layer) || picks(layer) => down(network, layer),
         _ => Ok(None),
     }
 }
@@ -38,6 +39,11 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
 /// before or behind it is the same.
 fn keeps(layer: &Layer) -> bool {
     layer.outputs.len() == 1 && (layer.op.movement.keeps_all() || layer.op.name == "MaxPool")
+}
+
+/// Whether a layer gives some elements of its first input alone: fewer are to be dequantized behind it, or a table stays small.
+fn picks(layer: &Layer) -> bool {
+    layer.outputs.len() == 1 && matches!(layer.op.movement, Movement::Slice | Movement::Pick)
 }
 
 /// A Quantize or Dequantize layer like this one on another tensor.
@@ -90,7 +96,7 @@ fn joined<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
 fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     rule_if_some!(x = input(layer, 0));
     rule_if_some!(scheme = Scheme::of(network, layer));
-    rule_if_some!((_, inner) = network.producer(x));
+    rule_if_some!((producer, inner) = network.producer(x));
     let mut patch = Patch::new(network);
     if inner.op.name == "DequantizeLinear" {
         rule_if!(Scheme::of(network, inner) == Some(scheme));
@@ -110,7 +116,7 @@ fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
         *slot = Some(again(&mut patch, network, layer, source)?);
     }
     let new = patch.add_named("", inner.op, inner.attrs.clone(), &inputs)?[0];
-    patch.absorb(network.producer(x).map(|(id, _)| id).unwrap_or(LayerId(0)));
+    patch.absorb(producer);
     patch.shunt(layer.outputs[0], new)?;
     Ok(Some(patch))
 }
@@ -193,5 +199,23 @@ mod tests {
             assert_eq!(count, (scales[0] != scales[1]) as usize);
             crate::passes::testing::assert_same_within(&before, &g.network, 0.0);
         }
+    }
+
+    /// The whole table would be written as float32 in each call.
+    #[test]
+    fn rows_of_a_table_are_dequantized_behind_the_choice() {
+        let mut g = Graph::new();
+        let rows = g.input_of("rows", DType::Int64, "n 3");
+        let array = Array::from_f64(DType::UInt8, vec![5, 4], &[7.0; 20]).unwrap();
+        let table = g.network.add_constant("table", array);
+        let table = dequantize(&mut g, table, 0.5, 3.0);
+        let y = g.op("Gather", &[table, rows]);
+        g.output(y);
+        g.becomes_by(
+            &[&PASS],
+            &settings(),
+            "%Gather: uint8[n, 3, 4] = Gather(uint8[5, 4](...), %rows) {axis=0}
+             %Gather~1: float32[n, 3, 4] = DequantizeLinear(%Gather, float32[](0.5), uint8[](3))",
+        );
     }
 }

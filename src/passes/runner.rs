@@ -1,6 +1,6 @@
 //! Runs passes: verifies the network behind each, and prints it where that is asked for.
 
-use super::{CLEAN, Counts, Pass, Settings};
+use super::{CLEAN, Counts, Pass, Settings, passes};
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::knobs;
@@ -15,8 +15,21 @@ pub(super) struct Runner<'s> {
     settings: &'s Settings,
     verify: bool,
     dumps: Vec<knobs::DumpPoint>,
+    disabled: Vec<String>,
     /// How often each rewrote something.
     pub counts: Counts,
+}
+
+/// The passes that are left out.
+fn disabled() -> Result<Vec<String>> {
+    let named = knobs::DISABLED.get()?;
+    let known: Vec<&str> = passes().map(|pass| pass.name).chain(knobs::FEATURES).collect();
+    match named.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(unknown) => Err(Error::invalid("NEURENIX_DISABLE names what is not there")
+            .expected(known.join(", "))
+            .got(unknown)),
+        None => Ok(named),
+    }
 }
 
 impl<'s> Runner<'s> {
@@ -25,12 +38,16 @@ impl<'s> Runner<'s> {
             settings,
             verify: cfg!(debug_assertions) || knobs::VERIFY.get()?,
             dumps: knobs::DUMP.get()?,
+            disabled: disabled()?,
             counts: Counts::new(),
         })
     }
 
     pub fn run(&mut self, network: &mut Network, pass: &Pass) -> Result<usize> {
         interrupt::poll()?;
+        if self.disabled.iter().any(|name| name == pass.name) {
+            return Ok(0);
+        }
         let during = |e: Error| e.during(format!("in pass {}", pass.name));
         self.dump(network, pass, true)?;
         let count = (pass.apply)(network, self.settings).map_err(during)?;

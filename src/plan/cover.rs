@@ -1,6 +1,7 @@
 //! The cover: which candidates, together, run every layer once at the least cost.
 
 use crate::error::{Error, Result};
+use crate::knobs;
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, Source, TensorId};
 use crate::plan::regions::{ExcludedLayers, Regions};
@@ -211,6 +212,9 @@ impl<'o, 'a> Asking<'o, 'a> {
     }
 
     fn finish(mut self) -> Result<Cover> {
+        if knobs::is_disabled("fusion")? {
+            self.leave_out_fusions();
+        }
         self.refusals.sort_by_key(|(place, _)| *place);
         self.refuse_orphans()?;
         let alone = self.search.take_best(self.offered);
@@ -221,6 +225,19 @@ impl<'o, 'a> Asking<'o, 'a> {
             notes: self.notes,
             compiled: self.compiled,
         })
+    }
+
+    /// Forgets kernels of several layers that run each by itself, too.
+    fn leave_out_fusions(&mut self) {
+        let single = |group: &Group| group.candidate.layers.len() == 1;
+        let alone: HashSet<LayerId> = self
+            .offered
+            .iter()
+            .filter(|(_, group)| single(group))
+            .map(|(id, _)| *id)
+            .collect();
+        self.offered
+            .retain(|(_, group)| single(group) || !group.candidate.layers.iter().all(|id| alone.contains(id)));
     }
 
     fn refuse_orphans(&self) -> Result<()> {

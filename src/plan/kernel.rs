@@ -84,6 +84,11 @@ pub trait Kernel: Send + Sync {
         false
     }
 
+    /// Whether its products are of integers of 8 bits, whatever its layers say.
+    fn multiplies_8_bits(&self) -> bool {
+        false
+    }
+
     /// What the addresses of its operands must be multiples of, where those of their elements are not enough.
     fn alignment(&self) -> usize {
         1

@@ -1,6 +1,7 @@
 //! The placement of slots in memory: which of them share memory, so that Reshape, Concat and Split need no copy, and their lifetimes.
 
 use crate::device::Space;
+use crate::knobs;
 use crate::network::array::ALIGNMENT;
 use crate::network::{Source, guard_pages};
 use crate::plan::Alias;
@@ -427,6 +428,12 @@ impl Placement {
         for space in program.spaces() {
             let own: Vec<usize> = (0..blocks.len()).filter(|&block| spaces[block] == space).collect();
             let mut own_blocks: Vec<_> = own.iter().map(|&block| blocks[block]).collect();
+            // Passes have refused what can't be read.
+            if knobs::is_disabled("arena").unwrap_or(false) {
+                own_blocks
+                    .iter_mut()
+                    .for_each(|block| (block.first, block.last) = (0, usize::MAX));
+            }
             let (places, total) = match guard_pages::placement().filter(|_| space == Space::Host) {
                 Some(placement) => {
                     // An operand is aligned as its elements are; a workspace as all memory of ours is.

@@ -107,14 +107,15 @@ impl ProgramInstance {
         let bound: HashSet<usize> = bindings.bound().collect();
         let mut resources = memory.lock();
         resources.streams.open(&program, &launches)?;
-        let segments = Segment::cut(&program, &launches, &bound, &resources.streams)?;
+        let captures = !knobs::is_disabled("graphs")?;
         let can_capture = |provider| {
-            resources
-                .streams
-                .own(provider)
-                .is_ok_and(|stream| stream.capture().is_some())
+            let stream = resources.streams.own(provider)?;
+            Ok::<_, Error>(captures && stream.capture().is_some())
         };
-        let graphs = GraphCache::of(&program, &launches, &bound, can_capture);
+        let segments = Segment::cut(&program, &launches, &bound, can_capture)?;
+        let graphs = GraphCache::of(&program, &launches, &bound, |provider| {
+            can_capture(provider).unwrap_or(false)
+        });
         drop(resources);
         Ok(Self {
             outputs: program

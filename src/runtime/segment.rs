@@ -10,7 +10,7 @@ use crate::runtime::captured_graph::CapturedGraph;
 use crate::runtime::dependencies::{self, Accesses};
 use crate::runtime::executable::Executable;
 use crate::runtime::instance::{KernelTime, describe};
-use crate::runtime::streams::{CallStreams, Streams};
+use crate::runtime::streams::CallStreams;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::time::Instant;
@@ -111,12 +111,16 @@ impl Segment {
     ///
     /// # Errors
     /// If a provider has no stream.
-    pub fn cut(program: &Program, launches: &[Launch], bound: &HashSet<usize>, streams: &Streams) -> Result<Vec<Self>> {
+    pub fn cut(
+        program: &Program,
+        launches: &[Launch],
+        bound: &HashSet<usize>,
+        can_capture: impl Fn(usize) -> Result<bool>,
+    ) -> Result<Vec<Self>> {
         let mut segments: Vec<Self> = vec![];
         for (at, launch) in launches.iter().enumerate() {
             let provider = program.lane(launch.step);
-            let captures = streams.own(provider)?.capture().is_some();
-            let capturable = captures && !bound.contains(&at) && launch.instance.capturable;
+            let capturable = can_capture(provider)? && !bound.contains(&at) && launch.instance.capturable;
             match segments.last_mut() {
                 Some(last) if last.provider == provider && last.capturable == capturable => {
                     last.launches.end = at + 1;

@@ -18,9 +18,10 @@ from tests.docs.blocks import PAGES, ROOT, blocks, name_of
 from tests.docs.run_page import NOT_RUN, fits
 
 #: What a block may be.
-LANGUAGES = {"console", "cpp", "python", "rust", "text", "toml"}
+LANGUAGES = {"cmake", "console", "cpp", "python", "rust", "text", "toml"}
 #: For each page the reasons of its blocks that do not run.
 MARKED = {
+    "docs/c-api.md": ["tests/capi/ does, on the example"],
     "docs/cli.md": ["it needs a GPU that TensorRT supports"],
     "docs/first-hour.md": [
         "the tests have these packages; tests/importers/test_missing_packages.py sees the message",
@@ -29,6 +30,7 @@ MARKED = {
     "docs/guides/backends.md": ["what it prints is that of a machine without a GPU"] * 2,
     "docs/plugins.md": ["the body of a method, which tests/plugins/ runs"],
     "docs/tensorrt.md": ["it needs a GPU that TensorRT supports"],
+    "docs/triton.md": ["tests/triton/ does"],
 }
 #: For each page the commands that change a machine, and the README's blocks without a language, which CI runs whole.
 UNTRIED = {

@@ -133,31 +133,27 @@ class Rows:
                 rows = given[port.name]
                 given[port.name] = concatenate([rows, *[rows[-1:]] * lacking])
         outputs = self.model.run(given)
-        for name, array in outputs.items():
-            if not array.shape or array.shape[0] != end - begin + lacking:
-                raise UnsupportedError(
-                    "an output does not have a row for each row of the input, and can't be put together from calls",
-                    tensor=name,
-                    expected=f"[{end - begin + lacking}, ...]",
-                    got=str(list(array.shape)),
-                    hint="give as many rows as the engine takes in one call",
-                )
+        at_once = "give as many rows as the engine takes in one call"
+        _check_rows(outputs, end - begin + lacking, "put together from calls", at_once)
         return {name: array[: end - begin] for name, array in outputs.items()} if lacking else outputs
 
     def split(self, outputs: Arrays, counts: list[int]) -> list[Arrays]:
         """The outputs of a batch, apart for each of its parts of so many rows."""
-        total = sum(counts)
-        for name, array in outputs.items():
-            if not array.shape or array.shape[0] != total:
-                raise UnsupportedError(
-                    "an output does not have a row for each row of the input, and can't be given apart",
-                    tensor=name,
-                    expected=f"[{total}, ...]",
-                    got=str(list(array.shape)),
-                    hint="batch_size=1",
-                )
+        _check_rows(outputs, sum(counts), "given apart", "batch_size=1")
         found, begin = [], 0
         for count in counts:
             found.append({name: array[begin : begin + count] for name, array in outputs.items()})
             begin += count
         return found
+
+
+def _check_rows(outputs: Arrays, rows: int, purpose: str, hint: str) -> None:
+    for name, array in outputs.items():
+        if not array.shape or array.shape[0] != rows:
+            raise UnsupportedError(
+                f"an output does not have a row for each row of the input, and can't be {purpose}",
+                tensor=name,
+                expected=f"[{rows}, ...]",
+                got=str(list(array.shape)),
+                hint=hint,
+            )

@@ -46,6 +46,12 @@ def calibrate(
     Raises `InvalidArgumentError` where there is no batch, `keep` names no layer or the model is quantized already, and
     as the importers do.
     """
+    network, options = float_network(model, input_shapes, threads)
+    return quantized(network, calibrator(data, method), options, keep)
+
+
+def float_network(model: Any, input_shapes: Any, threads: int | None) -> tuple[Network, Any]:
+    """The network of a model that does not say what is quantized, and the options of its engines."""
     from neurenix.hardware.options import Options
     from neurenix.importers.dispatch import to_network
 
@@ -56,9 +62,9 @@ def calibrate(
     if is_explicit(network):
         raise InvalidArgumentError(
             "the model says itself what is quantized: there is nothing to calibrate",
-            hint="optimise it as it is, or calibrate the float32 model",
+            hint="optimise it as it is, or give the float32 model",
         )
-    return quantized(network, calibrator(data, method), options, keep)
+    return network, options
 
 
 def is_explicit(network: Network) -> bool:

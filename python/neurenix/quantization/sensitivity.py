@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from neurenix import _native, shapes
+from neurenix import _native
 from neurenix._native import Network
 from neurenix.errors import InvalidArgumentError
-from neurenix.quantization.calibrate import PRODUCTS, found_ranges, is_explicit
+from neurenix.quantization.calibrate import PRODUCTS, float_network, found_ranges
 from neurenix.quantization.calibrators import calibrator
 from neurenix.quantization.compare import Reference, untimed
 
@@ -31,18 +31,7 @@ def sensitivity(
 
     Raises as `calibrate`.
     """
-    from neurenix.hardware.options import Options
-    from neurenix.importers.dispatch import to_network
-
-    network = to_network(model, input_shapes, {}, False)
-    # Names that no input has are told.
-    shapes.profiles(input_shapes, [tensor.name for tensor in network.inputs])
-    options = Options.of(threads=threads).native(["cpu"])
-    if is_explicit(network):
-        raise InvalidArgumentError(
-            "the model says itself what is quantized: no product has 8 bits by calibration",
-            hint="give the float32 model",
-        )
+    network, options = float_network(model, input_shapes, threads)
     given = calibrator(data, method)
     full, ranges = found_ranges(network, given, options, search=True)
     if not given.seen:

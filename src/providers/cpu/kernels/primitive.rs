@@ -3,7 +3,8 @@
 use crate::error::Result;
 use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
-use crate::plan::{Call, Instance, Launcher, Prepared, Tier};
+use crate::plan::layout::Layout;
+use crate::plan::{Call, Form, Instance, Launcher, Prepared, Tier};
 use crate::providers::cpu::handle::{Primitive, WeightFormat};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -232,5 +233,18 @@ impl Side {
             Side::Input(i, _) => Some(Argument::Input(*i)),
             Side::Kept(array) => Some(Argument::Kept(array.clone())),
         }
+    }
+}
+
+/// The form of a primitive that reads its first operand in one layout, the others of its `first` ones plainly, those of what follows
+/// it in theirs, and gives its result in another.
+pub fn form(from: Layout, first: usize, behind: impl IntoIterator<Item = Layout>, to: Layout) -> Form {
+    let mut inputs = vec![from];
+    inputs.resize(first, Layout::Plain);
+    inputs.extend(behind);
+    Form {
+        tactic: 0,
+        inputs,
+        outputs: vec![to],
     }
 }

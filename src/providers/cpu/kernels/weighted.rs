@@ -1,7 +1,7 @@
 //! What convolutions and matrix products share: weights, a bias, and the layers behind them that they do at once.
 
 use super::chain::{self, Chain, Channels, Link};
-use super::primitive::{Argument, PrimitiveLauncher, Side, Source, Weights};
+use super::primitive::{self, Argument, PrimitiveLauncher, Side, Source, Weights};
 use super::quantized;
 use super::scope::Scope;
 use crate::error::Result;
@@ -97,14 +97,7 @@ impl Weighted {
 
     /// The form that takes input 0 in one layout and gives the result in another.
     pub fn form(&self, from: Layout, to: Layout) -> Form {
-        let mut inputs = vec![from];
-        inputs.resize(self.first, Layout::Plain);
-        inputs.extend(self.chain.layouts(to));
-        Form {
-            tactic: 0,
-            inputs,
-            outputs: vec![to],
-        }
+        primitive::form(from, self.first, self.chain.layouts(to), to)
     }
 
     /// As [`Kernel::in_place`].

@@ -22,10 +22,10 @@ pub unsafe fn to_f32(dtype: DType, from: *const u8, to: *mut f32, n: usize) {
             }
             DType::Float64 => each(from.cast::<f64>(), to, n, |v| v as f32),
             DType::Bool => each(from, to, n, |v| (v != 0) as u8 as f32),
-            DType::UInt8 => each(from, to, n, |v| v as f32),
-            DType::Int8 => each(from.cast::<i8>(), to, n, |v| v as f32),
-            DType::Int16 => each(from.cast::<i16>(), to, n, |v| v as f32),
-            DType::UInt16 => each(from.cast::<u16>(), to, n, |v| v as f32),
+            DType::UInt8 => widen_u8(from, to, n),
+            DType::Int8 => widen_i8(from.cast(), to, n),
+            DType::Int16 => widen_i16(from.cast(), to, n),
+            DType::UInt16 => widen_u16(from.cast(), to, n),
             DType::Int32 => each(from.cast::<i32>(), to, n, |v| v as f32),
             DType::UInt32 => each(from.cast::<u32>(), to, n, |v| v as f32),
             DType::Int64 => each(from.cast::<i64>(), to, n, |v| v as f32),
@@ -62,7 +62,9 @@ pub unsafe fn from_f32(dtype: DType, from: *const f32, to: *mut u8, n: usize) {
             ),
             DType::Int64 => each(from, to.cast(), n, |v| v as i64),
             DType::Int32 | DType::UInt32 => each(from, to.cast(), n, |v| v as i64 as i32),
+            DType::Int16 | DType::UInt16 if fits_32_bits(from, n) => cut_to_16(from, to.cast(), n),
             DType::Int16 | DType::UInt16 => each(from, to.cast(), n, |v| v as i64 as i16),
+            DType::Int8 | DType::UInt8 if fits_32_bits(from, n) => cut(u8::MAX, from, to, n),
             DType::Int8 | DType::UInt8 => each(from, to.cast(), n, |v| v as i64 as i8),
             narrow => encode(narrow, from, to, n),
         }
@@ -129,6 +131,28 @@ unsafe fn each<A: Copy, B>(from: *const A, to: *mut B, n: usize, f: impl Fn(A) -
     (0..n).for_each(|i| unsafe { to.add(i).write(f(*from.add(i))) });
 }
 
+/// Widens integers by the vectors of this processor.
+macro_rules! widen {
+    ($($name:ident $from:ty),*) => {$(
+        multiversion! {
+            unsafe fn $name<V>(from: *const $from, to: *mut f32, n: usize) {
+                let _ = V::LANES;
+                each(from, to, n, |v| v as f32)
+            }
+        }
+    )*};
+}
+widen!(widen_u8 u8, widen_i8 i8, widen_i16 i16, widen_u16 u16);
+
+multiversion! {
+    /// Whether all of these are NaN or have 32 bits before the point: processors convert those to integers by vectors.
+    unsafe fn fits_32_bits<V>(from: *const f32, n: usize) -> bool {
+        let _ = V::LANES;
+        let large = (0..n).fold(0, |large, i| large | u32::from((*from.add(i)).abs() >= 2147483648.0));
+        large == 0
+    }
+}
+
 multiversion! {
     /// bf16 to f32.
     unsafe fn widen_bf16<V>(from: *const u16, to: *mut f32, n: usize) {
@@ -147,6 +171,14 @@ multiversion! {
             // A NaN keeps its sign and stays a NaN.
             (if v.is_nan() { bits >> 16 | 0x40 } else { rounded }) as u16
         })
+    }
+}
+
+multiversion! {
+    /// The low 16 bits of what is before the point.
+    unsafe fn cut_to_16<V>(from: *const f32, to: *mut i16, n: usize) {
+        let _ = V::LANES;
+        each(from, to, n, |v| v as i32 as i16)
     }
 }
 

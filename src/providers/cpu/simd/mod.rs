@@ -3,6 +3,7 @@
 mod avx2;
 mod avx512;
 pub mod convert;
+pub mod lookup;
 pub mod math;
 mod portable;
 

@@ -20,6 +20,7 @@ pub unsafe fn execute(op: &Op, n: usize, args: &[*const u8], out: *mut u8) {
             Op::Unary(u @ (Unary::Sin | Unary::Cos)) => trigonometric(*u, n, float(0), out.cast()),
             Op::Unary(u) => unary(*u, n, float(0), out.cast()),
             Op::Binary(b) => binary(*b, n, float(0), float(1), out.cast()),
+            Op::Quantize(low, high) => quantize(n, float(0), float(1), float(2), [*low, *high], out.cast()),
             Op::Select => select(n, float(0), float(1), float(2), out.cast()),
             Op::SelectInt => each(n, out, |i| {
                 if *float(0).add(i) != 0.0 {
@@ -200,6 +201,25 @@ multiversion! {
             Binary::Or => map2!(V, n, a, b, out, |x, y| x.max(y)),
             Binary::Xor => map2!(V, n, a, b, out, |x, y| (x - y).abs()),
             Binary::PRelu => map2!(V, n, a, b, out, |x, y| V::select(x.lt(V::splat(0.0)), x * y, x)),
+        }
+    }
+}
+
+multiversion! {
+    unsafe fn quantize<V>(n: usize, x: *const f32, scale: *const f32, zero: *const f32, range: [f32; 2], out: *mut f32) {
+        let [low, high] = range.map(V::splat);
+        let held = |x: V, scale: V, zero: V| {
+            let q = (x / scale).round() + zero;
+            V::select(q.eq(q), high.min(low.max(q)), V::splat(0.0))
+        };
+        let mut i = 0;
+        while i + V::LANES <= n {
+            held(V::load(x.add(i)), V::load(scale.add(i)), V::load(zero.add(i))).store(out.add(i));
+            i += V::LANES;
+        }
+        if i < n {
+            let part = |p: *const f32| V::load_part(p.add(i), n - i);
+            held(part(x), part(scale), part(zero)).store_part(out.add(i), n - i);
         }
     }
 }

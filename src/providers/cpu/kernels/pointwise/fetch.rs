@@ -67,6 +67,30 @@ impl Class {
         }
     }
 
+    /// Writes `n` elements of a register, each `stride` elements behind the one before.
+    ///
+    /// # Safety
+    /// Both must hold the elements.
+    unsafe fn scatter(self, dtype: DType, from: *const u8, to: *mut u8, stride: usize, n: usize) {
+        let mut dense = [0u64; 256];
+        let size = dtype.size();
+        for start in (0..n).step_by(dense.len()) {
+            let count = dense.len().min(n - start);
+            // SAFETY: no dtype has more than 8 bytes; the caller's promise.
+            unsafe {
+                let near = dense.as_mut_ptr().cast::<u8>();
+                self.store(dtype, from.add(start * self.size()), near, count);
+                let far = to.add(start * stride * size);
+                match size {
+                    1 => (0..count).for_each(|i| *far.add(i * stride) = *near.add(i)),
+                    _ => (0..count).for_each(|i| {
+                        std::ptr::copy_nonoverlapping(near.add(i * size), far.add(i * stride * size), size);
+                    }),
+                }
+            }
+        }
+    }
+
     /// Fills `n` elements of a register with its first one.
     ///
     /// # Safety
@@ -228,12 +252,9 @@ impl Walk {
             // SAFETY: as in `fetch`.
             unsafe {
                 let (from, to) = (register.add(at * class.size()), base.add(offset * dtype.size()));
-                if stride == 1 {
-                    class.store(dtype, from, to, n);
-                } else {
-                    (0..n).for_each(|i| {
-                        class.store(dtype, from.add(i * class.size()), to.add(i * stride * dtype.size()), 1);
-                    });
+                match stride {
+                    1 => class.store(dtype, from, to, n),
+                    _ => class.scatter(dtype, from, to, stride, n),
                 }
             }
         });

@@ -72,8 +72,8 @@ pub struct PointwiseInstance {
 
 impl PointwiseInstance {
     pub fn new(program: Arc<Program>, request: &Request) -> Result<Self> {
-        let layout = request.form.outputs[0];
         let shape = &request.outputs[0].shape;
+        let layout = space_layout(request);
         let space = operand_strides::space(shape, layout);
         let sources: Vec<Source> = (0..program.feeds.len())
             .map(|i| source(&program, i, request, shape, layout))
@@ -100,6 +100,15 @@ impl PointwiseInstance {
         })
     }
 
+    /// Whether all that is not one value lies in the order in which the kernel walks, without a gap.
+    pub fn is_in_order(&self) -> bool {
+        let even = |source: &Source| match &source.reach {
+            Reach::Direct | Reach::Scalar => true,
+            Reach::Fetched(walk) => walk.is_contiguous(),
+        };
+        self.padding.is_none() && self.sources.iter().all(even) && self.sinks.iter().all(|sink| sink.strides_dense)
+    }
+
     fn slot(&self) -> usize {
         // i64 at worst, and no two registers at the same place of a page.
         self.tile * 8 + 64
@@ -107,6 +116,15 @@ impl PointwiseInstance {
 
     fn scratch_bytes(&self) -> usize {
         (self.register_count + self.sources.len()) * self.slot()
+    }
+}
+
+/// The layout in whose order elements are walked through: that of the result, but where the one tensor that is read lies in
+/// another one, its own. Elements are read in runs and written one by one then.
+fn space_layout(request: &Request) -> Layout {
+    match (request.inputs, &request.form.inputs[..]) {
+        ([x], [layout]) if x.shape.len() == request.outputs[0].shape.len() => *layout,
+        _ => request.form.outputs[0],
     }
 }
 

@@ -45,6 +45,11 @@ fn is_short(dtype: DType) -> bool {
     matches!(dtype, DType::Float16 | DType::BFloat16)
 }
 
+/// Whether a dtype has integers of which f32 holds every difference.
+fn is_exact_in_f32(dtype: DType) -> bool {
+    matches!(dtype, DType::Int8 | DType::UInt8 | DType::Int16 | DType::UInt16)
+}
+
 /// A program with the tensors that it reads.
 pub struct Lowered {
     /// The program.
@@ -60,16 +65,24 @@ pub fn lower(network: &Network, layers: &[LayerId], outputs: &[TensorId]) -> Low
         program: Program::default(),
         inputs: vec![],
         values: HashMap::new(),
+        floats: HashMap::new(),
     };
     for &id in layers {
         let layer = &network[id];
+        let output = layer.outputs[0];
         let value = lowering.layer(layer);
-        lowering.values.insert(layer.outputs[0], value);
+        let as_float = is_exact_in_f32(network[output].ty.dtype) && lowering.program.class(value) == Class::Float;
+        let known = if as_float {
+            &mut lowering.floats
+        } else {
+            &mut lowering.values
+        };
+        known.insert(output, value);
     }
     for tensor in outputs {
-        let value = lowering.values[tensor];
-        let value = match value {
-            Value::Result(_) if !lowering.program.outputs.contains(&value) => value,
+        let value = lowering.values.get(tensor).unwrap_or_else(|| &lowering.floats[tensor]);
+        let value = match *value {
+            value @ Value::Result(_) if !lowering.program.outputs.contains(&value) => value,
             given_on => lowering.copy(given_on),
         };
         lowering.program.outputs.push(value);
@@ -86,6 +99,8 @@ struct Lowering<'a> {
     program: Program,
     inputs: Vec<TensorId>,
     values: HashMap<TensorId, Value>,
+    /// What integers are as f32, where that is exact and was asked for.
+    floats: HashMap<TensorId, Value>,
 }
 
 impl Lowering<'_> {
@@ -115,17 +130,40 @@ impl Lowering<'_> {
         if let Some(&value) = self.values.get(&tensor) {
             return value;
         }
-        let found = &self.network[tensor];
-        let class = Class::of(found.ty.dtype).unwrap_or(Class::Float);
-        let value = match found.constant().filter(|array| array.len() <= MOST_KEPT) {
+        let dtype = self.network[tensor].ty.dtype;
+        let value = match self.floats.get(&tensor) {
+            Some(&float) => self.push(Op::ToInt(dtype), &[float]),
+            None => self.operand(tensor, Class::of(dtype).unwrap_or(Class::Float)),
+        };
+        self.values.insert(tensor, value);
+        value
+    }
+
+    /// A tensor as f32. Integers of few bits are read as such: registers of integers are twice as wide.
+    fn float(&mut self, tensor: TensorId) -> Value {
+        if let Some(&value) = self.floats.get(&tensor) {
+            return value;
+        }
+        let read_so = is_exact_in_f32(self.network[tensor].ty.dtype) && !self.values.contains_key(&tensor);
+        let value = match read_so {
+            true => self.operand(tensor, Class::Float),
+            false => {
+                let value = self.tensor(tensor);
+                self.as_class(value, Class::Float)
+            }
+        };
+        self.floats.insert(tensor, value);
+        value
+    }
+
+    fn operand(&mut self, tensor: TensorId, class: Class) -> Value {
+        match self.network[tensor].constant().filter(|array| array.len() <= MOST_KEPT) {
             Some(array) => self.feed(Feed::Constant(array.clone()), class),
             None => {
                 self.inputs.push(tensor);
                 self.feed(Feed::Input(self.inputs.len() - 1), class)
             }
-        };
-        self.values.insert(tensor, value);
-        value
+        }
     }
 
     fn as_class(&mut self, value: Value, class: Class) -> Value {
@@ -138,14 +176,17 @@ impl Lowering<'_> {
 
     fn layer(&mut self, layer: &Layer) -> Value {
         let to = self.network[layer.outputs[0]].ty.dtype;
+        match layer.op.name {
+            "QuantizeLinear" => return self.quantize(layer, to),
+            "DequantizeLinear" => return self.dequantize(layer),
+            _ => {}
+        }
         let mut args: Vec<Option<Value>> = layer.inputs.iter().map(|t| t.map(|t| self.tensor(t))).collect();
         args.resize(args.len().max(layer.op.inputs.len()), None);
         let present: Vec<Value> = args.iter().flatten().copied().collect();
         let int = !present.is_empty() && present.iter().all(|&v| self.program.class(v) == Class::Int);
         match layer.op.name {
             "Cast" => self.cast(present[0], to, layer),
-            "QuantizeLinear" => self.quantize(&present, to, layer),
-            "DequantizeLinear" => self.dequantize(&present),
             "Where" => {
                 let op = match self.program.class(present[1]) {
                     Class::Int => Op::SelectInt,
@@ -242,30 +283,37 @@ impl Lowering<'_> {
     }
 
     /// A true division: by the inverse of the scale, numbers halfway between two integers would go astray.
-    fn quantize(&mut self, args: &[Value], to: DType, layer: &Layer) -> Value {
-        let args: Vec<_> = args.iter().map(|&v| self.as_class(v, Class::Float)).collect();
-        let quotient = self.push(Op::Binary(Binary::Div), &args[..2]);
-        let integer = to.narrow().is_none_or(Narrow::is_int);
-        let mut rounded = match integer {
-            true => self.push(Op::Unary(Unary::Round), &[quotient]),
-            false => quotient,
-        };
-        if let Some(&zero) = args.get(2) {
-            rounded = self.push(Op::Binary(Binary::Add), &[rounded, zero]);
+    fn quantize(&mut self, layer: &Layer, to: DType) -> Value {
+        let mut args: Vec<_> = layer.inputs.iter().flatten().map(|&t| self.float(t)).collect();
+        if to.narrow().is_some_and(|narrow| !narrow.is_int()) {
+            let quotient = self.push(Op::Binary(Binary::Div), &args[..2]);
+            let moved = args
+                .get(2)
+                .map(|&zero| self.push(Op::Binary(Binary::Add), &[quotient, zero]));
+            return self.narrow(moved.unwrap_or(quotient), to, layer);
         }
-        if !integer {
-            return self.narrow(rounded, to, layer);
+        if args.len() < 3 {
+            args.push(self.feed(Feed::Constant(Array::scalar(DType::Float32, 0.0)), Class::Float));
         }
         // Its type rule lets no other dtype in.
         let (low, high) = quantize_linear::range(to).unwrap_or_default();
-        let held = self.push(Op::Unary(Unary::Clip(low as f32, high as f32)), &[rounded]);
+        let held = self.push(Op::Quantize(low as f32, high as f32), &args);
         match to.narrow() {
             Some(_) => self.narrow(held, to, layer),
-            None => self.push(Op::ToInt(to), &[held]),
+            None => held,
         }
     }
 
-    fn dequantize(&mut self, args: &[Value]) -> Value {
+    fn dequantize(&mut self, layer: &Layer) -> Value {
+        let exact = |&t: &TensorId| is_exact_in_f32(self.network[t].ty.dtype);
+        let [x, zero] = [0, 2].map(|i| layer.inputs.get(i).copied().flatten());
+        let narrow = x.iter().chain(&zero).all(exact);
+        let args: Vec<_> = layer
+            .inputs
+            .iter()
+            .flatten()
+            .map(|&t| if narrow { self.float(t) } else { self.tensor(t) })
+            .collect();
         let centred = match args.get(2) {
             Some(&zero) => {
                 let subtract = match self.program.class(args[0]) {

@@ -5,6 +5,7 @@ mod fetch;
 mod instance;
 mod lower;
 mod program;
+mod table;
 
 use super::{Answer, quantized};
 pub use lower::{scalar, unary};
@@ -14,7 +15,7 @@ use super::operand_strides::BLOCK;
 use super::scope::{Scope, uniform_forms};
 use crate::error::Result;
 use crate::network::dim::Dim;
-use crate::network::{LayerId, Network};
+use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::common::group;
@@ -32,9 +33,10 @@ pub fn offer(scope: &Scope) -> Answer {
     let group = group::grow(scope, |network, layer| {
         lower::is_pointwise(network, layer) && !quantized::claims(network, layer)
     });
+    let together = table::share(scope.network, group, scope.layer);
     let mut found = vec![];
-    if group.len() > 1 {
-        found.push(candidate(scope.network, group));
+    if together.len() > 1 {
+        found.push(candidate(scope.network, together));
     }
     found.push(candidate(scope.network, vec![scope.layer]));
     Ok(found)
@@ -55,6 +57,7 @@ fn candidate(network: &Network, layers: Vec<LayerId>) -> Candidate {
         identity: identity.join(" "),
         layouts: layouts(shape, &shapes),
         in_place: in_place(network, &lowered, &outputs, shape),
+        transposes: transposes(network, &lowered.inputs, &outputs),
         inputs: shapes.iter().map(|s| s.len() == shape.len()).collect(),
         outputs: outputs.len(),
         program: Arc::new(lowered.program),
@@ -82,13 +85,17 @@ fn layouts(shape: &[Dim], inputs: &[&[Dim]]) -> Vec<Layout> {
     Layout::ALL.into_iter().filter(fits).collect()
 }
 
+/// Whether one tensor in the layout of a caller, of few channels, becomes one of 8 bits, which the product behind it reads with
+/// channels last: a reorder between them takes as long as the rounding.
+fn transposes(network: &Network, inputs: &[TensorId], outputs: &[TensorId]) -> bool {
+    let ([x], [y]) = (inputs, outputs) else { return false };
+    let [x, y] = [x, y].map(|&t| &network[t].ty);
+    let few = |channels: &Dim| channels.as_const().is_some_and(|channels| channels <= BLOCK as i64);
+    x.shape == y.shape && y.rank() > 2 && y.dtype.size() == 1 && few(&y.shape[1])
+}
+
 /// Pairs of input and output where no element is read after it is overwritten.
-fn in_place(
-    network: &Network,
-    lowered: &lower::Lowered,
-    outputs: &[crate::network::TensorId],
-    shape: &[Dim],
-) -> Vec<(usize, usize)> {
+fn in_place(network: &Network, lowered: &lower::Lowered, outputs: &[TensorId], shape: &[Dim]) -> Vec<(usize, usize)> {
     let program = &lowered.program;
     let mut pairs = vec![];
     for (operand, feed) in program.feeds.iter().enumerate() {
@@ -113,6 +120,8 @@ struct Pointwise {
     identity: String,
     layouts: Vec<Layout>,
     in_place: Vec<(usize, usize)>,
+    /// Whether it writes with channels last what it reads plainly.
+    transposes: bool,
     /// For each input, whether it has the rank of the result, and so its layout.
     inputs: Vec<bool>,
     outputs: usize,
@@ -130,6 +139,13 @@ impl Kernel for Pointwise {
 
     fn forms(&self) -> Vec<Form> {
         let mut forms = uniform_forms(&self.layouts, self.inputs.len(), self.outputs);
+        if self.transposes {
+            forms.push(Form {
+                tactic: 0,
+                inputs: vec![Layout::Plain],
+                outputs: vec![Layout::ChannelsLast],
+            });
+        }
         for form in &mut forms {
             for (layout, &follows) in form.inputs.iter_mut().zip(&self.inputs) {
                 if !follows {
@@ -150,6 +166,9 @@ impl Kernel for Pointwise {
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {
         let launcher = instance::PointwiseInstance::new(self.program.clone(), request)?;
+        if let Some(table) = table::Table::of(&self.program, &launcher, request)? {
+            return Ok(Prepared::new("table of 8 bits", table));
+        }
         Ok(Prepared::new(
             format!("interpreted {:?}", crate::providers::cpu::simd::Isa::here()),
             launcher,

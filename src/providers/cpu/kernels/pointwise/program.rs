@@ -92,6 +92,8 @@ pub enum Op {
     Unary(Unary),
     /// Two f32 to f32.
     Binary(Binary),
+    /// f32 divided by a scale, to nearest even, plus a zero point, held between two numbers; 0 of NaN.
+    Quantize(f32, f32),
     /// f32 where the first argument is not 0.
     Select,
     /// i64 where the first argument, f32, is not 0.
@@ -139,6 +141,7 @@ impl Op {
         match self {
             Op::Float(..) | Op::Int(..) => 100,
             Op::Narrow(..) => 10,
+            Op::Quantize(..) => 5,
             Op::Unary(u) => match u {
                 Unary::Exp | Unary::Tanh | Unary::Sigmoid | Unary::Silu | Unary::Mish | Unary::Elu { .. } => 5,
                 Unary::Log | Unary::Sin | Unary::Cos | Unary::Erf | Unary::Gelu | Unary::GeluTanh => 8,

@@ -70,10 +70,7 @@ impl Integers {
         let mut inputs: Vec<TensorId> = scope.input(0).into_iter().collect();
         let mut operands = vec![];
         let mut quantization = Quantization::default();
-        let bias = links.first().and_then(|link| match &link.stage {
-            stages::Stage::Bias(array) => Some(array.clone()),
-            _ => None,
-        });
+        let bias = stages::bias(links);
         let has_bias = bias.is_some();
         if let Some(bias) = bias {
             operands.push(Operand::Kept(

@@ -149,6 +149,10 @@ impl Kernel for Conv {
         format!("int8 {kind} {:?} {}", self.attrs, self.product.identity())
     }
 
+    fn multiplies_8_bits(&self) -> bool {
+        true
+    }
+
     fn forms(&self) -> Vec<Form> {
         vec![self.product.form(Layout::ChannelsLast, Layout::ChannelsLast)]
     }
@@ -202,6 +206,10 @@ impl Kernel for MatMul {
 
     fn identity(&self) -> String {
         format!("int8 MatMul {:?} {}", self.transposed, self.product.identity())
+    }
+
+    fn multiplies_8_bits(&self) -> bool {
+        true
     }
 
     fn forms(&self) -> Vec<Form> {

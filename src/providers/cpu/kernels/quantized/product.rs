@@ -11,7 +11,7 @@ use crate::plan::layout::{self, Layout};
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::cpu::handle::{Options, Primitive, Quantization};
 use crate::providers::cpu::kernels::chain::Channels;
-use crate::providers::cpu::kernels::primitive::{Argument, PrimitiveLauncher, Source, Weights};
+use crate::providers::cpu::kernels::primitive::{self, Argument, PrimitiveLauncher, Source, Weights};
 use crate::providers::cpu::kernels::scope::Scope;
 use std::sync::Arc;
 
@@ -212,14 +212,7 @@ impl Product {
 
     /// The form in which operands and result lie in these layouts.
     pub fn form(&self, from: Layout, to: Layout) -> Form {
-        let mut inputs = vec![from];
-        inputs.resize(self.first, Layout::Plain);
-        inputs.extend(self.stages.layouts(to));
-        Form {
-            tactic: 0,
-            inputs,
-            outputs: vec![to],
-        }
+        primitive::form(from, self.first, self.stages.layouts(to), to)
     }
 
     /// As [`Kernel::in_place`].
@@ -273,11 +266,8 @@ impl Product {
 
 /// The bias of the layer, or what is added first.
 fn bias(found: &Found, links: &[Link]) -> Option<Array> {
-    let added = links.first().and_then(|link| match &link.stage {
-        stages::Stage::Bias(array) => Some(array.clone()),
-        _ => None,
-    });
-    found.bias.as_ref().map(|(array, _)| array.clone()).or(added)
+    let own = found.bias.as_ref().map(|(array, _)| array);
+    own.or_else(|| stages::bias(links)).cloned()
 }
 
 fn name(network: &Network, id: LayerId, before: &[LayerId], links: &[Link], end: Option<Scheme>) -> String {

@@ -109,6 +109,14 @@ fn next(network: &Network, tensor: TensorId, channels: Channels, rank: usize, fi
     })
 }
 
+/// The bias that the first of some links is.
+pub fn bias(links: &[Link]) -> Option<&Array> {
+    match &links.first()?.stage {
+        Stage::Bias(array) => Some(array),
+        _ => None,
+    }
+}
+
 /// Stages, and how the result is quantized where it is.
 #[derive(Clone)]
 pub struct Stages {
