@@ -2,10 +2,9 @@
 //!
 //! Addresses are integers, as TensorRT's own Python package has them, and as unsafe: whoever gives one knows what is there.
 
-use super::errors::guarded;
 use super::plan::watch;
 use super::{arrays, calls};
-use crate::error::Result;
+use crate::error::{Result, guarded};
 use crate::providers::tensorrt::library::Library;
 use crate::providers::tensorrt::runtime::{Allocator, Bounds, Context, Engine, IoTensor};
 use crate::providers::tensorrt::sink::Sink;
