@@ -61,6 +61,18 @@ def test_transformer() -> None:
     assert "Erf" not in layers_run and "Softmax" not in layers_run
 
 
+def test_layer_normalization_between_convolutions() -> None:
+    layers = keras.layers
+    x = h = keras.Input((12, 12, 8), name="x")
+    for epsilon in (1e-6, 0.5):
+        inner = layers.LayerNormalization(epsilon=epsilon)(layers.DepthwiseConv2D(5, padding="same")(h))
+        h = h + layers.Dense(8)(layers.Dense(32, activation="gelu")(inner))
+    model = alive(keras.Model(x, layers.Conv2D(4, 1, name="y")(h)))
+    given = np.random.default_rng(0).normal(size=(2, 12, 12, 8)).astype("float32")
+    assert sum(layer.op == "LayerNormalization" for layer in nx.importers.from_tensorflow(model).layers) == 2
+    check(model, {"y": model(given)}, {"x": given})
+
+
 def test_erfc() -> None:
     function = tf.function(lambda x: tf.math.erfc(x) + tf.math.erfc(-x * 0.5), input_signature=[tf.TensorSpec((9,))])
     x = np.linspace(-3, 3, 9).astype("float32")

@@ -13,7 +13,7 @@ import numpy as np
 from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
-from neurenix.importers.tensorflow import handlers, keras_gru, ports, threats, weights
+from neurenix.importers.tensorflow import handlers, keras_gru, keras_layer_norm, ports, threats, weights
 from neurenix.importers.tensorflow.functions import Frozen
 from neurenix.importers.tensorflow.libraries import quiet
 from neurenix.importers.tensorflow.ports import Port
@@ -157,7 +157,8 @@ def _processed(graph: Any, inputs: list[str], outputs: list[str]) -> Any:
         tf.import_graph_def(graph, name="")
         return tfonnx.process_tf_graph(
             whole, continue_on_error=True, opset=OPSET, input_names=inputs, output_names=outputs,
-            custom_op_handlers={"Erfc": (handlers.erfc, [])}, custom_rewriter=[keras_gru.rewrite],
+            custom_op_handlers={"Erfc": (handlers.erfc, [])},
+            custom_rewriter=[keras_gru.rewrite, keras_layer_norm.rewrite],
         )  # fmt: skip
 
 
