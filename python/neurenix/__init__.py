@@ -22,6 +22,7 @@ from neurenix.errors import (
     ShapeError,
     UnsupportedError,
 )
+from neurenix.hardware import load, optimize
 from neurenix.shapes import Shape
 
 
@@ -58,7 +59,9 @@ __all__ = [
     "hardware",
     "importers",
     "inference",
+    "load",
     "nn",
+    "optimize",
     "plugins",
     "quantization",
     "random",

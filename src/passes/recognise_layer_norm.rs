@@ -14,7 +14,8 @@ use crate::network::{Layer, LayerId, Network, TensorId};
 pub static PASS: Pass = Pass {
     name: "recognise_layer_norm",
     doc: "d = x - ReduceMean(x); d / Sqrt(ReduceMean(d*d) + epsilon) => LayerNormalization; \
-          x * s + (bias - mean * s), s = scale / Sqrt(ReduceMean(d*d) + epsilon) => LayerNormalization; \
+          x * s + (bias - mean * s), x * s + (-mean * s + bias), s = scale / Sqrt(ReduceMean(d*d) + epsilon) \
+          => LayerNormalization; \
           LayerNormalization -> Mul, Add by constants of the normalised shape => LayerNormalization",
     apply: |network, _| rewrite(network, rule),
 };
@@ -129,18 +130,33 @@ fn is_read_by_norm_alone(network: &Network, centred: TensorId, last: &Layer) -> 
     !network.is_output(centred) && network[centred].users.iter().all(|u| is_last(u) || is_square_of(u))
 }
 
-/// x * s + (bias - mean * s) with s = scale / sqrt(variance + epsilon), as TensorFlow writes it => LayerNormalization.
+/// bias - mean * s as TensorFlow writes it, -mean * s + bias as Keras does: gives the product, the bias, and whether the
+/// mean is negated.
+fn shift(network: &Network, rest: TensorId) -> Option<(&Layer, TensorId, bool)> {
+    if let Some(difference) = only_given_by(network, rest, "Sub") {
+        let product = only_given_by(network, input(difference, 1)?, "Mul")?;
+        return Some((product, input(difference, 0)?, false));
+    }
+    let sum = only_given_by(network, rest, "Add")?;
+    let product = |(product, bias)| Some((only_given_by(network, product, "Mul")?, bias, true));
+    either_order(sum).into_iter().find_map(product)
+}
+
+/// x * s + (bias - mean * s) with s = scale / sqrt(variance + epsilon) => LayerNormalization.
 fn expanded<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     let found = either_order(layer).into_iter().find_map(|(product, rest)| {
-        let rest = only_given_by(network, rest, "Sub")?;
-        let shifted = only_given_by(network, input(rest, 1)?, "Mul")?;
-        Some((only_given_by(network, product, "Mul")?, shifted, input(rest, 0)?))
+        let (shifted, bias, negated) = shift(network, rest)?;
+        Some((only_given_by(network, product, "Mul")?, shifted, bias, negated))
     });
-    rule_if_some!((product, shifted_mean, bias) = found);
+    rule_if_some!((product, shifted_mean, bias, negated) = found);
     // The factor is what both products have.
     let sides = either_order(product).into_iter().find_map(|(x, factor)| {
-        let of_mean = either_order(shifted_mean).into_iter().find(|(_, f)| *f == factor)?;
-        Some((x, factor, of_mean.0))
+        let (mean, _) = either_order(shifted_mean).into_iter().find(|(_, f)| *f == factor)?;
+        let mean = match negated {
+            true => input(only_given_by(network, mean, "Neg")?, 0)?,
+            false => mean,
+        };
+        Some((x, factor, mean))
     });
     rule_if_some!((x, factor, mean) = sides);
     rule_if!(network[factor].users.len() == 2 && !network.is_output(factor));
@@ -261,29 +277,37 @@ mod tests {
 
     #[test]
     fn a_norm_whose_mean_is_taken_off_last_becomes_one_layer() {
-        let mut g = Graph::new();
-        let x = g.input("x", "n t 4");
-        let last = || attrs([("axes", Attr::Ints(vec![-1])), ("keepdims", Attr::Int(1))]);
-        let mean = g.op_with("ReduceMean", last(), &[x]);
-        let d = g.op("Sub", &[x, mean]);
-        let square = g.op("Mul", &[d, d]);
-        let variance = g.op_with("ReduceMean", last(), &[square]);
-        let epsilon = g.scalar(0.5);
-        let variance = g.op("Add", &[variance, epsilon]);
-        let root = g.op("Sqrt", &[variance]);
-        let root = g.op("Reciprocal", &[root]);
-        let (scale, bias) = (g.weights(&[4]), g.weights(&[4]));
-        let factor = g.op("Mul", &[root, scale]);
-        let product = g.op("Mul", &[x, factor]);
-        let shift = g.op("Mul", &[mean, factor]);
-        let shift = g.op("Sub", &[bias, shift]);
-        let y = g.op("Add", &[product, shift]);
-        g.output(y);
-        g.becomes(
-            &PASS,
-            "%Add: float32[n, t, 4] = LayerNormalization(%x, float32[4](...), float32[4](...)) \
-             {axis=2, epsilon=0.5, stash_type=1}",
-        );
+        for negated in [false, true] {
+            let mut g = Graph::new();
+            let x = g.input("x", "n t 4");
+            let last = || attrs([("axes", Attr::Ints(vec![-1])), ("keepdims", Attr::Int(1))]);
+            let mean = g.op_with("ReduceMean", last(), &[x]);
+            let d = g.op("Sub", &[x, mean]);
+            let square = g.op("Mul", &[d, d]);
+            let variance = g.op_with("ReduceMean", last(), &[square]);
+            let epsilon = g.scalar(0.5);
+            let variance = g.op("Add", &[variance, epsilon]);
+            let root = g.op("Sqrt", &[variance]);
+            let root = g.op("Reciprocal", &[root]);
+            let (scale, bias) = (g.weights(&[4]), g.weights(&[4]));
+            let factor = g.op("Mul", &[root, scale]);
+            let product = g.op("Mul", &[x, factor]);
+            let shift = if negated {
+                let less = g.op("Neg", &[mean]);
+                let shift = g.op("Mul", &[less, factor]);
+                g.op("Add", &[shift, bias])
+            } else {
+                let shift = g.op("Mul", &[mean, factor]);
+                g.op("Sub", &[bias, shift])
+            };
+            let y = g.op("Add", &[product, shift]);
+            g.output(y);
+            g.becomes(
+                &PASS,
+                "%Add: float32[n, t, 4] = LayerNormalization(%x, float32[4](...), float32[4](...)) \
+                 {axis=2, epsilon=0.5, stash_type=1}",
+            );
+        }
     }
 
     #[test]

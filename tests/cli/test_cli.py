@@ -191,7 +191,7 @@ def test_engines_take_turns() -> None:
 @pytest.mark.parametrize(
     ("argv", "text"),
     [
-        (("bench", "{model}", "--shapes", "x:1x4", "--against", "tensorflow"), "there is no peer 'tensorflow'"),
+        (("bench", "{model}", "--shapes", "x:1x4", "--against", "tensorrt"), "there is no peer 'tensorrt'"),
         (("run", "{model}", "--shapes", "x:1xq"), "the shapes can't be read"),
         (("run", "{model}", "--shapes", "X:1x4"), "the nearest name is 'x'"),
         (("run", "nowhere.onnx"), "the model can't be read"),

@@ -287,7 +287,7 @@ def test_an_engine_file_keeps_its_precision(call: Call, model: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("saved",), "export it to ONNX: python -m tf2onnx.convert --saved-model saved --output saved.onnx"),
+        (("model.h5",), "save it anew: model.save('model.keras')"),
         (("{model}", "--calibration-data", "folder"), "--calibration-data is for a precision of 8 bits"),
         (("{model}", "--num-calibration-samples", "9"), "--num-calibration-samples is for a precision of 8 bits"),
         (
@@ -316,8 +316,7 @@ def test_an_engine_file_keeps_its_precision(call: Call, model: Path) -> None:
     ],
 )
 def test_refusals(call: Call, model: Path, net: str, folder: Path, words: tuple[str, ...], message: str) -> None:
-    (folder / "saved").mkdir()
-    (folder / "saved" / "saved_model.pb").write_bytes(b"")
+    (folder / "model.h5").write_bytes(b"")
     (folder / "bad.json").write_text("{")
     (folder / "wrong.json").write_text('{"height": 3}')
     code, out, err = call("export", *(word.format(model=model, net=net) for word in words))

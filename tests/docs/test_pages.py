@@ -57,7 +57,9 @@ BFLOAT16 = {"docs/cli.md", "docs/guides/debugging-accuracy.md", "docs/guides/pre
 #: Packages that pages want and a test environment may lack.
 WANTED = {
     "docs/first-hour.md": ("torch", "onnxscript"),
+    "docs/guides/from-jax.md": ("jax", "jax2onnx"),
     "docs/guides/from-pytorch.md": ("torch", "onnxscript"),
+    "docs/guides/from-tensorflow.md": ("tensorflow", "keras", "tf2onnx"),
     "docs/guides/inference.md": ("zarr",),
     "docs/guides/serving.md": ("uvicorn", "httptools", "uvloop", "grpc", "google.protobuf"),
     "docs/guides/torch-compile.md": ("torch", "onnxscript"),

@@ -20,7 +20,8 @@ CASES = {
     ),
     "run text.txt": (
         "run: files of this kind are not models\n"
-        "  expected: a .onnx or .pt2 file, an .engine file, or package.module:factory\n  got: text.txt\n"
+        "  expected: a .onnx, .pt2, .keras, .tflite or .pb file, a SavedModel folder, an .engine file, or "
+        "package.module:factory\n  got: text.txt\n"
     ),
     "export model.onnx --precision fp12": (
         "export: the option 'precision' can't have this value\n  expected: fp32, tf32, bf16, fp16, int8, fp8, mixed\n"
@@ -34,10 +35,11 @@ CASES = {
         "run: there is no backend 'gpu'\n  expected: tensorrt, cuda, cpu\n  hint: the nearest name is 'cuda'\n"
     ),
     "bench model.onnx --iterations 0": "bench: --iterations is too small\n  expected: 1 or more\n  got: 0\n",
-    "run saved": (
-        "run: a SavedModel can't be opened: there is no importer for TensorFlow yet\n"
-        "  expected: a .onnx or .pt2 file, an .engine file, or package.module:factory\n  got: saved\n"
-        "  hint: export it to ONNX: python -m tf2onnx.convert --saved-model saved --output saved.onnx\n"
+    "run model.h5": (
+        "run: a file of Keras 2 (HDF5) can't be opened\n"
+        "  expected: a .onnx, .pt2, .keras, .tflite or .pb file, a SavedModel folder, an .engine file, or "
+        "package.module:factory\n  got: model.h5\n"
+        "  hint: open it with Keras (keras.saving.load_model) and save it anew: model.save('model.keras')\n"
     ),
     "debug model.engine": (
         "debug: an engine file has no original to compare with\n  expected: the model it was made of\n"
@@ -77,8 +79,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "raising_module.py").write_text("raise ValueError('as it does')")
     (tmp_path / "odd_module.py").write_text("number = 3\ndef fails(): return {}['inside']")
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "saved").mkdir()
-    (tmp_path / "saved" / "saved_model.pb").touch()
+    (tmp_path / "model.h5").touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

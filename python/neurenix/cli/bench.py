@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--load-inputs", "--loadInputs", nargs="+", default=[], metavar="NAME:FILE", help="not random ones"
     )
-    parser.add_argument("--against", default="", metavar="NAMES", help="onnxruntime,openvino,torch")
+    parser.add_argument("--against", default="", metavar="NAMES", help="onnxruntime,openvino,tensorflow,torch")
     parser.add_argument(
         "--torch-module", metavar="MODULE", help="for --against torch: package.module:factory, or a .pt2 file"
     )

@@ -91,7 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", metavar="FILE.svg", help="for --benchmark: draw how often each latency was seen")
     parser.add_argument(
         "--verify", action="store_true",
-        help="open the file and compare it with the original (torch, else ONNX Runtime, else ONNX's reference)",
+        help="open the file and compare it with the original (torch, TensorFlow, else ONNX Runtime, else ONNX's "
+        "reference)",
     )  # fmt: skip
     parser.add_argument("--tolerance", type=amount, metavar="X", help="for --verify: relative to the greatest value")
     add_build_arguments(parser)

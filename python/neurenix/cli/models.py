@@ -22,13 +22,14 @@ from neurenix.errors import Error, FileError, FormatError, InvalidArgumentError,
 from neurenix.files import check as check_file
 from neurenix.files import read as read_file
 from neurenix.importers import files, from_onnx
+from neurenix.importers.tensorflow import kinds, network_of
 from neurenix.log import LOG
 from neurenix.packages import need
 
 #: Parts of a .pt2 archive that are code, or that only unpickling opens.
 CODE = ("/aotinductor/", "/custom_obj", "/opaque_obj", "/torchbind")
 
-KINDS = "a .onnx or .pt2 file, an .engine file, or package.module:factory"
+KINDS = "a .onnx, .pt2, .keras, .tflite or .pb file, a SavedModel folder, an .engine file, or package.module:factory"
 
 
 def add_model(parser: argparse.ArgumentParser, optional: bool = False) -> None:
@@ -36,7 +37,8 @@ def add_model(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     parser.add_argument(
         "model",
         nargs="?" if optional else None,
-        help="a .onnx or .pt2 file, an .engine file, or package.module:factory, which gives a torch or neurenix module",
+        help="a .onnx or .pt2 file, a model of TensorFlow's (.keras, .tflite, a frozen .pb, a SavedModel folder), an "
+        ".engine file, or package.module:factory, which gives a torch, Keras or neurenix model",
     )
     parser.add_argument(
         "--ckpt", metavar="FILE", help="weights of a factory's module: safetensors, or a state dict that torch saved"
@@ -61,7 +63,7 @@ def no_original(path: str | os.PathLike[str]) -> InvalidArgumentError:
 
 
 def load_model(text: str, ckpt: str | None = None, config: str | None = None) -> Any:
-    """What `optimize_model` takes: a path of an ONNX file, a torch.export program, or what a factory gives.
+    """What `optimize_model` takes: the path of a model, a torch.export program, or what a factory gives.
 
     Raises `UnsupportedError` for kinds of files that can't be imported, with the way out, `InvalidArgumentError` when
     there is no such factory or it fails, and as `checkpoint.load` for its weights.
@@ -80,6 +82,8 @@ def load_model(text: str, ckpt: str | None = None, config: str | None = None) ->
 
 
 def _file(path: Path) -> Any:
+    if kinds.is_path(path):
+        return str(path)
     if path.is_dir():
         raise files.refuse_folder(path, KINDS)
     if path.suffix == ".pt2":
@@ -92,8 +96,8 @@ def _file(path: Path) -> Any:
             "or save it with torch.export.save (.pt2) or torch.onnx.export (.onnx)",
             f"name what makes the module: package.module:factory --ckpt {path}",
         )
-    if path.suffix in files.TENSORFLOW and path.exists():
-        raise files.refuse_tensorflow(path, KINDS)
+    if path.suffix in files.KERAS_2 and path.exists():
+        raise files.refuse_keras_2(path, KINDS)
     if path.suffix not in ("", ".onnx", *files.ENGINES):
         if not path.exists():
             raise FileError("there is no such file", expected=KINDS, got=str(path))
@@ -261,7 +265,9 @@ def _tensor(torch: Any, value: Any) -> Any:
 
 
 def input_ports(model: Any) -> dict[str, list[Any]]:
-    """The shapes that an ONNX file or a torch.export program gives its inputs; nothing for other models."""
+    """The shapes that a file or a torch.export program gives its inputs; nothing for other models."""
+    if kinds.is_source(model):
+        return {tensor.name: list(tensor.shape) for tensor in network_of(model).inputs}
     if isinstance(model, str):
         return {tensor.name: list(tensor.shape) for tensor in from_onnx(model).inputs}
     if type(model).__name__ == "ExportedProgram":

@@ -14,6 +14,7 @@ from neurenix.cli.common import Arrays
 from neurenix.cli.models import is_engine, load_model, no_original
 from neurenix.errors import InvalidArgumentError, MissingPackageError, UnsupportedError
 from neurenix.importers.dispatch import to_network
+from neurenix.importers.tensorflow import kinds
 from neurenix.packages import need
 
 
@@ -55,6 +56,8 @@ def reference_of(model: Any, inputs: Arrays, arguments: argparse.Namespace) -> P
     if isinstance(model, nn.Module):
         network = to_network(model, {name: array.shape for name, array in inputs.items()})
         return Peer("float64 evaluation", __version__, lambda: list(network.evaluate(inputs).values()))
+    if kinds.is_source(model):
+        return Peer.of("tensorflow", model, inputs, arguments)
     if not isinstance(model, (str, os.PathLike)):
         return Peer.of("torch", model, inputs, arguments)
     try:
@@ -93,6 +96,10 @@ STATISTICS: dict[str, Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], flo
 
 
 def _onnx_file(model: Any, name: str) -> str | bytes:
+    if kinds.is_source(model):
+        from neurenix.importers.tensorflow.peer import onnx_bytes
+
+        return onnx_bytes(model)
     if isinstance(model, (str, os.PathLike)):
         if is_engine(os.fspath(model)):
             raise no_original(model)
@@ -103,7 +110,8 @@ def _onnx_file(model: Any, name: str) -> str | bytes:
 def _reference(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespace) -> Peer:
     onnx = need("onnx", "comparing with ONNX's reference")
     reference = need("onnx.reference", "comparing with ONNX's reference")
-    evaluator = reference.ReferenceEvaluator(_onnx_file(model, "onnx"))
+    given = _onnx_file(model, "onnx")
+    evaluator = reference.ReferenceEvaluator(onnx.load_from_string(given) if isinstance(given, bytes) else given)
     return Peer("onnx", onnx.__version__, lambda: evaluator.run(None, inputs))
 
 
@@ -150,9 +158,24 @@ def _torch(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespa
     return Peer("torch", torch.__version__, call)
 
 
+def _tensorflow(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespace) -> Peer:
+    tensorflow = need("tensorflow", "comparing with TensorFlow")
+    if not kinds.is_source(model):
+        raise UnsupportedError(
+            "tensorflow can't run a model of this kind",
+            expected=kinds.NAMES,
+            got=str(getattr(model, "__name__", model)),
+        )
+    from neurenix.importers.tensorflow.peer import runner
+
+    call, compiled = runner(model, inputs, threads)
+    return Peer("tensorflow", tensorflow.__version__ + (" with XLA" if compiled else " without XLA"), call)
+
+
 _MAKERS: dict[str, Callable[[Any, Arrays, int, argparse.Namespace], Peer]] = {
     "onnx": _reference,
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
+    "tensorflow": _tensorflow,
     "torch": _torch,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -26,6 +27,8 @@ __all__ = [
     "TensorRTBackend",
     "backends",
     "get_backend",
+    "load",
+    "optimize",
     "set_default",
     "use",
 ]
@@ -54,6 +57,16 @@ def set_default(name: str) -> None:
     """Makes a backend the default; it is "tensorrt", the one with the longest chain of providers, at first."""
     global _default
     _default = _known(name)
+
+
+def optimize(model: Any, input_shapes: Any = None, precision: str | None = None, **options: Any) -> OptimizedModel:
+    """Makes a model ready for this machine: `optimize_model` of the default backend (or that of `use`)."""
+    return get_backend().optimize_model(model, input_shapes, precision, **options)
+
+
+def load(path: str | os.PathLike[str], **options: Any) -> OptimizedModel:
+    """Opens a saved engine: `load` of the default backend (or that of `use`)."""
+    return get_backend().load(path, **options)
 
 
 @contextlib.contextmanager

@@ -19,8 +19,7 @@ from neurenix.hardware import probe, samples
 from neurenix.hardware.dry_run import DryRun
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.options import BUILT_IN, QUANTIZED, Options, computed
-from neurenix.importers import from_onnx
-from neurenix.importers.dispatch import to_network
+from neurenix.importers.dispatch import takes_shapes, to_network, with_shapes
 from neurenix.importers.files import WITH_ENGINES
 from neurenix.log import LOG
 from neurenix.packages import install
@@ -144,7 +143,8 @@ class Backend:
     ) -> OptimizedModel:
         """Makes a model ready for this machine.
 
-        `model`: a path to .onnx, its bytes, `onnx.ModelProto`, `torch.nn.Module`, `torch.export.ExportedProgram`,
+        `model`: a path to .onnx, its bytes, `onnx.ModelProto`, `torch.nn.Module`, `torch.export.ExportedProgram`, a
+        Keras model or .keras file, a SavedModel's folder, a frozen graph, a `tf.function`, a .tflite file,
         `neurenix.nn.Module` or `neurenix.Network`. `input_shapes`: `{"input": (1, 3, 224, 224)}`, for a range a
         `Shape(min=, opt=, max=)` or three tuples per input, a list of such dicts for several profiles; a model with
         one input takes a shape alone; models that know their shapes need none. `precision`: "fp32" (strict), "tf32",
@@ -288,7 +288,7 @@ def _build(
         if fixed is None:
             raise
         try:
-            network = from_onnx(model, input_shapes=fixed, input_values=values)
+            network = with_shapes(model, fixed, values)
             built = _build_network(network, input_shapes, options, wanted)
         except Error:
             raise error from None
@@ -339,10 +339,8 @@ def _build_network(
 
 
 def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int | str, ...]] | None:
-    """The shapes to fix the inputs of an ONNX model to: the dimensions of which just one extent is asked for."""
-    if isinstance(model, Network) or not (
-        isinstance(model, (str, os.PathLike, bytes)) or type(model).__name__ == "ModelProto"
-    ):
+    """The shapes to fix the inputs of a model to: the dimensions of which just one extent is asked for."""
+    if not takes_shapes(model):
         return None
     names = [t.name for t in network.inputs] if network is not None else list(input_shapes or ())
     if isinstance(input_shapes, str) or not names:

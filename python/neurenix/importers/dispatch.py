@@ -13,16 +13,19 @@ from neurenix import nn
 from neurenix._native import Network
 from neurenix.errors import FileError, InvalidArgumentError, UnsupportedError
 from neurenix.importers import files
+from neurenix.importers.jax import from_jax
+from neurenix.importers.jax.kinds import is_jax
 from neurenix.importers.onnx import from_onnx
+from neurenix.importers.tensorflow import from_tensorflow, kinds, network_of
 from neurenix.importers.torch import from_exported_program, from_torch
 from neurenix.shapes import parse, union
 
 KINDS = (
     "a path of an .onnx file, its bytes, an onnx.ModelProto, a torch.nn.Module, a torch.export.ExportedProgram, "
-    "a neurenix.nn.Module, or a neurenix.Network"
+    f"{kinds.NAMES}, a jitted function of JAX's, a flax.nnx.Module, a neurenix.nn.Module, or a neurenix.Network"
 )
 #: What a path may name.
-PATHS = ".onnx"
+PATHS = f".onnx, {', '.join(files.TENSORFLOW)}, or the folder of a SavedModel"
 
 
 def to_network(
@@ -51,6 +54,10 @@ def to_network(
         return model
     if isinstance(model, nn.Module):
         return nn.trace(model, _given(shapes))
+    if kinds.is_source(model):
+        return network_of(model, shapes)
+    if is_jax(model):
+        return from_jax(model, input_shapes=_given(shapes))
     if isinstance(model, (str, os.PathLike)):
         return _from_path(Path(model), input_values)
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -61,10 +68,6 @@ def to_network(
         return from_exported_program(model, refittable)
     if _is(model, "onnx", "ModelProto"):
         return from_onnx(model, input_values=input_values)
-    if type(model).__module__.partition(".")[0] in ("keras", "tensorflow", "tf_keras"):
-        raise UnsupportedError(
-            "TensorFlow and Keras models are not imported yet", hint="export the model to ONNX with tf2onnx"
-        )
     if isinstance(model, Mapping):
         raise InvalidArgumentError(
             "this is a dict, as of weights, and no model",
@@ -89,8 +92,8 @@ def _from_path(path: Path, values: Mapping[str, Any] | None) -> Network:
         raise files.refuse_folder(path, PATHS)
     if path.suffix != ".onnx" and not path.exists():
         raise FileError("the model can't be read: No such file or directory", expected=PATHS, got=str(path))
-    if path.suffix in files.TENSORFLOW:
-        raise files.refuse_tensorflow(path, PATHS)
+    if path.suffix in files.KERAS_2:
+        raise files.refuse_keras_2(path, PATHS)
     if path.suffix in files.TORCH:
         load = "safetensors.torch.load_file" if path.suffix == ".safetensors" else "torch.load"
         raise files.refuse_torch(
@@ -111,8 +114,22 @@ def _from_path(path: Path, values: Mapping[str, Any] | None) -> Network:
 
 
 def is_onnx(model: Any) -> bool:
-    """Whether this is an ONNX model: a path, bytes, or a ModelProto."""
-    return isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or _is(model, "onnx", "ModelProto")
+    """Whether this is an ONNX model: a path that is not another kind's, bytes, or a ModelProto."""
+    if isinstance(model, (str, os.PathLike)):
+        return not kinds.is_path(Path(model))
+    return isinstance(model, (bytes, bytearray, memoryview)) or _is(model, "onnx", "ModelProto")
+
+
+def with_shapes(model: Any, shapes: Mapping[str, Any], values: Mapping[str, Any]) -> Network:
+    """The network of an ONNX or TensorFlow model with these shapes in place of its own. Raises as the importers do."""
+    if kinds.is_source(model):
+        return from_tensorflow(model, input_shapes=shapes)
+    return from_onnx(model, input_shapes=shapes, input_values=values)
+
+
+def takes_shapes(model: Any) -> bool:
+    """Whether `with_shapes` takes this."""
+    return is_onnx(model) or kinds.is_source(model)
 
 
 def _is(model: Any, package: str, name: str) -> bool:

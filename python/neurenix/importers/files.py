@@ -11,32 +11,28 @@ from neurenix.errors import InvalidArgumentError, UnsupportedError
 ENGINES = (".engine", ".plan", ".trt")
 #: What torch's files are called, but for programs.
 TORCH = (".pt", ".pth", ".ts", ".jit", ".ckpt", ".bin", ".safetensors")
-#: What TensorFlow's files are called, and how tf2onnx is told of each.
-TENSORFLOW = {".pb": "graphdef", ".h5": "keras", ".keras": "keras", ".tflite": "tflite"}
+#: What files of TensorFlow's and Keras' models are called.
+TENSORFLOW = (".keras", ".pb", ".tflite")
+#: What Keras 2 called its files.
+KERAS_2 = (".h5", ".hdf5")
 #: What torch calls files that may have engines in them.
 WITH_ENGINES = (".ts", ".pt2")
 #: What files of models and weights are called, none of which an engine file should be taken for.
-MODELS = (".onnx", ".pt2", *TORCH, *TENSORFLOW)
+MODELS = (".onnx", ".pt2", *TORCH, *TENSORFLOW, *KERAS_2)
 
 
 def refuse_folder(path: Path, expected: str) -> UnsupportedError:
     """The error for a folder in place of a model."""
-    if any((path / name).exists() for name in ("saved_model.pb", "saved_model.pbtxt")):
-        return _tensorflow("a SavedModel can't be opened", "saved-model", path, expected)
     return UnsupportedError("the model is a folder that nothing here knows", expected=expected, got=str(path))
 
 
-def refuse_tensorflow(path: Path, expected: str) -> UnsupportedError:
-    """The error for a file of TensorFlow's."""
-    return _tensorflow("a file of TensorFlow's can't be opened", TENSORFLOW[path.suffix], path, expected)
-
-
-def _tensorflow(message: str, flag: str, path: Path, expected: str) -> UnsupportedError:
+def refuse_keras_2(path: Path, expected: str) -> UnsupportedError:
+    """The error for a file in which Keras 2 kept a model, or its weights."""
     return UnsupportedError(
-        f"{message}: there is no importer for TensorFlow yet",
+        "a file of Keras 2 (HDF5) can't be opened",
         expected=expected,
         got=str(path),
-        hint=f"export it to ONNX: python -m tf2onnx.convert --{flag} {path} --output {path.stem}.onnx",
+        hint="open it with Keras (keras.saving.load_model) and save it anew: model.save('model.keras')",
     )
 
 

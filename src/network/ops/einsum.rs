@@ -29,7 +29,7 @@ pub static DEF: OpDef = OpDef {
     evaluate,
     lowering: Lowering::COMPUTES,
     uint64: Uint64::Exact,
-    decomposition: Decomposition::WithoutKernel(decompose),
+    decomposition: Decomposition::Always(decompose),
     ..OpDef::PLAIN
 };
 

@@ -40,15 +40,19 @@ def model_file_of_keras(folder: Path) -> None:
 
 
 @case
-def model_file_of_torch_missing(folder: Path) -> None:
-    backend().optimize_model(folder / "missing.pt", SHAPES)
+def model_file_of_keras_2(folder: Path) -> None:
+    (folder / "model.h5").touch()
+    backend().optimize_model(folder / "model.h5", SHAPES)
 
 
 @case
-def model_folder_of_tensorflow(folder: Path) -> None:
-    (folder / "saved").mkdir()
-    (folder / "saved" / "saved_model.pb").touch()
-    backend().optimize_model(folder / "saved", SHAPES)
+def model_file_of_tensorflow_missing(folder: Path) -> None:
+    backend().optimize_model(folder / "model.pb", SHAPES)
+
+
+@case
+def model_file_of_torch_missing(folder: Path) -> None:
+    backend().optimize_model(folder / "missing.pt", SHAPES)
 
 
 @case

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neurenix._native import Network
-from neurenix.packages import need
+from neurenix.packages import load_triton, need
 
 if TYPE_CHECKING:
     import torch
@@ -72,3 +73,5 @@ def _need_exporter(purpose: str, dynamo: bool = True) -> None:
     packages = ("torch", "onnx", "onnxscript") if dynamo else ("torch", "onnx")
     for package in packages:
         need(package, purpose, packages)
+    if "tensorflow" in sys.modules:
+        load_triton()

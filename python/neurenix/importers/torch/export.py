@@ -128,7 +128,9 @@ def _import(model: onnx.ModelProto, request: Request) -> Network:
             hint="an argument that does not influence the result must be left out",
         )
     renamed = {i.name: name for i, name in zip(inputs, request.names, strict=True)}
-    return import_model(model, None, {}, renamed | output_names(model))
+    given = request.outputs or ()
+    named = {o.name: name for o, name in zip(model.graph.output, given, strict=False)}
+    return import_model(model, None, {}, renamed | (named if len(named) == len(given) > 0 else output_names(model)))
 
 
 def input_ports(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:

@@ -29,6 +29,8 @@ class Request:
     others: list[list[torch.Tensor]] = field(default_factory=list)
     #: Whether the dtypes of some examples were nowhere said.
     is_guessed: bool = False
+    #: What the outputs are called, where it is not "output", "output_1", ...
+    outputs: Sequence[str] | None = None
 
     @classmethod
     def of(cls, module: torch.nn.Module, inputs: Any, input_shapes: Any, dynamic: Any) -> Request:

@@ -1,0 +1,66 @@
+"""Ops that tf2onnx does not know, written in ops of ONNX's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def erfc(context: Any, node: Any, name: str, args: Any) -> None:
+    """Erfc(x) => 1 - Erf(x); Erfc(-x) => 1 + Erf(x), and Erfc(-x * c) => 1 + Erf(x * c), as GELU has it."""
+    from tf2onnx import utils
+
+    dtype, shape = context.get_dtype(node.output[0]), context.get_shape(node.output[0])
+    one = context.make_const(utils.make_name(f"{name}/one"), np.array(1, utils.map_onnx_to_numpy_type(dtype)))
+    source = _negated(context, node.input[0], dtype, shape)
+    erf = context.make_node("Erf", [source or node.input[0]], dtypes=[dtype], shapes=[shape])
+    context.remove_node(node.name)
+    context.make_node(
+        "Add" if source else "Sub", [one.output[0], erf.output[0]], name=name, outputs=node.output,
+        dtypes=[dtype], shapes=[shape],
+    )  # fmt: skip
+
+
+def _negated(context: Any, tensor: str, dtype: Any, shape: Any) -> str | None:
+    """What a tensor is the negative of; None where it is not written as one."""
+    producer = context.get_node_by_output(tensor)
+    if producer is None:
+        return None
+    if producer.type == "Neg":
+        return str(producer.input[0])
+    if producer.type == "Mul":
+        for factor, other in (producer.input, producer.input[::-1]):
+            inner = context.get_node_by_output(factor)
+            if inner is not None and inner.type == "Neg":
+                product = context.make_node("Mul", [inner.input[0], other], dtypes=[dtype], shapes=[shape])
+                return str(product.output[0])
+    return None
+
+
+def gelu(context: Any, node: Any, name: str, args: Any) -> None:
+    """TensorFlow Lite's Gelu, in either form."""
+    import math
+
+    from tf2onnx import utils
+
+    dtype, shape = context.get_dtype(node.output[0]), context.get_shape(node.output[0])
+    kind = utils.map_onnx_to_numpy_type(dtype)
+    x, approximate = node.input[0], bool(node.get_attr_value("approximate", False))
+
+    def make(op: str, *inputs: str | float) -> str:
+        given = [
+            one if isinstance(one, str) else context.make_const(utils.make_name(name), np.array(one, kind)).output[0]
+            for one in inputs
+        ]
+        return str(context.make_node(op, given, dtypes=[dtype], shapes=[shape]).output[0])
+
+    if approximate:
+        cubed = make("Mul", make("Mul", make("Mul", x, x), x), 0.044715)
+        gate = make("Tanh", make("Mul", make("Add", x, cubed), math.sqrt(2 / math.pi)))
+    else:
+        gate = make("Erf", make("Mul", x, math.sqrt(0.5)))
+    half = make("Mul", x, 0.5)
+    product = [half, make("Add", gate, 1.0)]
+    context.remove_node(node.name)
+    context.make_node("Mul", product, name=name, outputs=node.output, dtypes=[dtype], shapes=[shape])
