@@ -131,12 +131,13 @@ def test_unloading_gives_memory_back(
 
 
 def test_a_run_ends_when_its_clients_leave_and_not_when_the_server_is_told_to_end(
-    environment: Path, backends: Path, tmp_path_factory: pytest.TempPathFactory
+    environment: Path, backends: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> None:
     folder = tmp_path_factory.mktemp("long")
     repository.engine(models.long_one(), None, folder / "long" / "1" / "model.engine")
     repository.configure(folder / "long", 'parameters { key: "warm_up" value { string_value: "off" } }\n')
     server = Server(environment, backends, folder, folder.parent / "long.log")
+    request.addfinalizer(server.process.kill)
     ask(server, environment, folder, "ended", "grpc")
     statuses = []
     body = b'{"inputs":[{"name":"x","shape":[256,1024],"datatype":"FP32","parameters":{"binary_data_size":1048576}}]}'
@@ -144,8 +145,8 @@ def test_a_run_ends_when_its_clients_leave_and_not_when_the_server_is_told_to_en
 
     def call() -> None:
         url = f"http://{server.http}/v2/models/long/infer"
-        request = urllib.request.Request(url, data=body + bytes(1 << 20), headers=headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        asked = urllib.request.Request(url, data=body + bytes(1 << 20), headers=headers)
+        with urllib.request.urlopen(asked, timeout=60) as answer:
             statuses.append((answer.status, len(answer.read()) > 1 << 20))
 
     threads = [threading.Thread(target=call) for _ in range(4)]
