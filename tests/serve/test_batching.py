@@ -220,6 +220,7 @@ def test_requests_of_other_sizes_are_not_put_together(start: Start, repository: 
 def test_rows_that_depend_on_each_other_do_not_share_a_call(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("WARNING", "neurenix")
     onnx.save(models.mixing(), tmp_path / "mixing.onnx")
     server = start(tmp_path / "mixing.onnx")
     assert served(server, "mixing").spec.max_batch == 0

@@ -31,7 +31,8 @@ class Server:
             options |= {f"{name}-address": "127.0.0.1", f"{name}-port": port}
         self.http, self.grpc, self.metrics = (f"127.0.0.1:{port}" for port in ports)
         command = [packages / "pytriton/tritonserver/bin/tritonserver", *(f"--{k}={v}" for k, v in options.items())]
-        paths = {"LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"), "OMP_NUM_THREADS": "2"}
+        libraries = str(packages / "nvidia_pytriton.libs")
+        paths = {"LD_LIBRARY_PATH": libraries, "OMP_NUM_THREADS": "2", "MALLOC_ARENA_MAX": "2"}
         with log.open("wb") as file:
             self.process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | paths)
         self._wait()

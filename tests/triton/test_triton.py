@@ -114,7 +114,7 @@ def test_unloading_gives_memory_back(
     server = Server(environment, backends, folder, folder.parent / "large.log")
     try:
         sizes = []
-        for _ in range(6):
+        for _ in range(8):
             for verb in ("unload", "load"):
                 # Nor does it like an unload right behind a load: see client.py.
                 time.sleep(0.5)
@@ -126,8 +126,8 @@ def test_unloading_gives_memory_back(
         loaded = server.resident()
     finally:
         server.stop()
-    # The weights take 84 MB.
-    assert loaded - sizes[-1] > 60_000 and sizes[-1] - sizes[1] < 20_000, (sizes, loaded)
+    # The weights take 84 MB. The C library keeps some memory for each of the first threads that load.
+    assert loaded - sizes[-1] > 60_000 and sizes[-1] - sizes[4] < 20_000, (sizes, loaded)
 
 
 def test_a_run_ends_when_its_clients_leave_and_not_when_the_server_is_told_to_end(
