@@ -5,7 +5,7 @@
 Each setting is a process of its own that builds the model without one of them (`NEURENIX_DISABLE`) and calls it;
 settings take turns, and the full build runs twice in each turn: the ratio of its two halves is what noise makes. Passes
 that rewrote nothing in the full build are left out. Some passes are there for others: what one brings alone may be less
-than nothing. Results join those in benchmarks/results/impact.json.
+than nothing. Writes benchmarks/results/impact.json.
 """
 
 from __future__ import annotations
@@ -112,12 +112,12 @@ def main() -> None:
     if options.one:
         print(json.dumps(timed(*options.one, options)))
         return
+    results = {}
     for name in options.models:
-        found = impact(name, options)
+        found = results[f"{name} b{options.batch} {options.precision} {options.device}"] = impact(name, options)
         for setting, row in found.items():
             print(f"{name:16} {setting:24} {json.dumps(row)}", flush=True)
-        key = f"{name} b{options.batch} {options.precision} {options.device}"
-        print(measure.write(NAME, {key: found}, {"level": options.level, "processes": options.processes}))
+        print(measure.write(NAME, results, {"level": options.level, "processes": options.processes}))
 
 
 if __name__ == "__main__":
