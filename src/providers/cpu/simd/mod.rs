@@ -189,3 +189,24 @@ macro_rules! map2 {
     }};
 }
 pub(crate) use map2;
+
+/// `out[i] = f(a[i], b[i], c[i])` for `i < n`; as [`map1`].
+macro_rules! map3 {
+    ($V:ident, $n:expr, $a:expr, $b:expr, $c:expr, $out:expr, |$x:ident, $y:ident, $z:ident| $f:expr) => {{
+        let (n, a, b, c, out): (usize, *const f32, *const f32, *const f32, *mut f32) = ($n, $a, $b, $c, $out);
+        let mut i = 0;
+        while i + $V::LANES <= n {
+            let ($x, $y, $z) = ($V::load(a.add(i)), $V::load(b.add(i)), $V::load(c.add(i)));
+            let r: $V = $f;
+            r.store(out.add(i));
+            i += $V::LANES;
+        }
+        if i < n {
+            let part = |p: *const f32| $V::load_part(p.add(i), n - i);
+            let ($x, $y, $z) = (part(a), part(b), part(c));
+            let r: $V = $f;
+            r.store_part(out.add(i), n - i);
+        }
+    }};
+}
+pub(crate) use map3;

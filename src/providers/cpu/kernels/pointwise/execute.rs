@@ -4,7 +4,7 @@ use super::program::{Binary, IntBinary, Op, Unary};
 use crate::network::attr::Attrs;
 use crate::network::dtype::DType;
 use crate::network::op::Pointwise;
-use crate::providers::cpu::simd::{Vector, convert, map1, map2, math, multiversion};
+use crate::providers::cpu::simd::{Vector, convert, map1, map2, map3, math, multiversion};
 use std::cmp::Ordering;
 
 /// Runs an instruction on `n` elements; `out` may be one of `args`.
@@ -208,34 +208,16 @@ multiversion! {
 multiversion! {
     unsafe fn quantize<V>(n: usize, x: *const f32, scale: *const f32, zero: *const f32, range: [f32; 2], out: *mut f32) {
         let [low, high] = range.map(V::splat);
-        let held = |x: V, scale: V, zero: V| {
+        map3!(V, n, x, scale, zero, out, |x, scale, zero| {
             let q = (x / scale).round() + zero;
             V::select(q.eq(q), high.min(low.max(q)), V::splat(0.0))
-        };
-        let mut i = 0;
-        while i + V::LANES <= n {
-            held(V::load(x.add(i)), V::load(scale.add(i)), V::load(zero.add(i))).store(out.add(i));
-            i += V::LANES;
-        }
-        if i < n {
-            let part = |p: *const f32| V::load_part(p.add(i), n - i);
-            held(part(x), part(scale), part(zero)).store_part(out.add(i), n - i);
-        }
+        })
     }
 }
 
 multiversion! {
     unsafe fn select<V>(n: usize, mask: *const f32, yes: *const f32, no: *const f32, out: *mut f32) {
-        let choose = |m: V, y: V, x: V| V::select(m.eq(V::splat(0.0)), x, y);
-        let mut i = 0;
-        while i + V::LANES <= n {
-            choose(V::load(mask.add(i)), V::load(yes.add(i)), V::load(no.add(i))).store(out.add(i));
-            i += V::LANES;
-        }
-        if i < n {
-            let part = |p: *const f32| V::load_part(p.add(i), n - i);
-            choose(part(mask), part(yes), part(no)).store_part(out.add(i), n - i);
-        }
+        map3!(V, n, mask, yes, no, out, |m, y, x| V::select(m.eq(V::splat(0.0)), x, y))
     }
 }
 
