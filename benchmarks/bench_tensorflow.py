@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import RESULTS, interleaved, parser, summary, write
+from benchmarks.measure import RESULTS, in_process, interleaved, parser, summary, write
 from benchmarks.tensorflow_models import APPLICATIONS, OTHERS, made
 
 NAME = "tensorflow"
@@ -129,16 +128,7 @@ def row_of(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """The row of a model, from a process of its own."""
     command = [sys.executable, "-m", "benchmarks.bench_tensorflow", "--worker", name]
     command += ["--threads", str(arguments.threads), *(["--times"] if arguments.times else [])]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=arguments.limit, env=environment)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"takes longer than {arguments.limit} s"}
-    last = done.stdout.strip().splitlines()[-1:] or [""]
-    if last[0].startswith("{"):
-        found: dict[str, Any] = json.loads(last[0])
-        return found
-    return {"failed": f"ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1][:300]}"}
+    return in_process(command, arguments.threads, arguments.limit, TF_CPP_MIN_LOG_LEVEL="2")
 
 
 def told(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -17,14 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.measure import RESULTS, interleaved, parser, summary, write
+from benchmarks.measure import RESULTS, in_process, interleaved, parser, summary, write
 
 NAME = "torch_compile"
 #: Shapes of the calls: batch and length.
@@ -112,18 +111,7 @@ def row_of(key: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "--threads",
         str(arguments.threads),
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=arguments.limit, env=environment)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"takes longer than {arguments.limit} s"}
-    last = done.stdout.strip().splitlines()[-1:] or [""]
-    if last[0].startswith("{"):
-        found: dict[str, Any] = json.loads(last[0])
-        return found
-    return {
-        "failed": f"the process ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1][:300]}"
-    }
+    return in_process(command, arguments.threads, arguments.limit)
 
 
 def told(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:

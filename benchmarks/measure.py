@@ -155,6 +155,20 @@ def write(name: str, results: Any, settings: dict[str, Any]) -> Path:
     return path
 
 
+def in_process(command: list[str], threads: int, limit: float, **environment: str) -> dict[str, Any]:
+    """The JSON in the last line that a process prints within `limit` seconds; `failed` and why, where there is none."""
+    variables = {**os.environ, "OMP_NUM_THREADS": str(threads), **environment}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=variables, check=False)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"takes longer than {limit:g} s"}
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    if last.startswith("{"):
+        return dict(json.loads(last))
+    reason = (done.stderr.strip().splitlines() or [""])[-1][:300]
+    return {"failed": f"the process ended with {done.returncode}: {reason}"}
+
+
 def summary(times: list[float]) -> dict[str, float]:
     """Median and spread of some times."""
     ordered = sorted(times)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import threading
 import time
 from typing import Any
@@ -13,6 +14,7 @@ from torch import nn
 
 from neurenix.torch import counters, reports
 from tests.torch_compile.agree import agree, compiled
+from tests.torch_compile.in_threads import in_threads
 
 
 def mlp() -> nn.Sequential:
@@ -580,27 +582,17 @@ def threads() -> None:
     sys.setswitchinterval(1e-4)
     model = mlp()
     function = compiled(model, dynamic=True)
-    failures: list[BaseException] = []
     barrier = threading.Barrier(8)
 
     def work(seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
-        try:
-            with torch.no_grad():
-                barrier.wait()
-                for step in range(30):
-                    x = torch.randn(2 + (seed + step) % 5, 8, generator=generator)
-                    agree(function(x), model(x), 2e-6)
-        except BaseException as error:
-            failures.append(error)
+        with torch.no_grad():
+            barrier.wait()
+            for step in range(30):
+                x = torch.randn(2 + (seed + step) % 5, 8, generator=generator)
+                agree(function(x), model(x), 2e-6)
 
-    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    if failures:
-        raise failures[0]
+    in_threads([functools.partial(work, seed) for seed in range(8)])
     assert counters()["engines_built"] == counters()["partitions"]
     model[0].weight.mul_(2)
     x = torch.randn(3, 8)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +12,7 @@ from torch import nn
 from neurenix.torch import counters, reports
 from tests.torch_compile.agree import agree, compiled
 from tests.torch_compile.cases import mlp
+from tests.torch_compile.in_threads import in_threads
 
 
 class Block(nn.Module):
@@ -70,7 +69,7 @@ def modules_of_a_class_in_threads() -> None:
                 if not torch.allclose(found, wanted[number], atol=1e-5):
                     wrong.append(found)
 
-    _in_threads([lambda: work(0), lambda: work(1)])
+    in_threads([lambda: work(0), lambda: work(1)])
     assert not wrong, len(wrong)
 
 
@@ -145,21 +144,3 @@ def norms_in_train_mode() -> None:
             x = torch.randn(3, 4, 9) * 2 + 1
             agree(function(x), reference(x), 2e-6)
             agree(model.state_dict(), reference.state_dict(), 2e-6)
-
-
-def _in_threads(works: list[Callable[[], None]]) -> None:
-    failures: list[BaseException] = []
-
-    def caught(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            failures.append(error)
-
-    workers = [threading.Thread(target=caught, args=(work,)) for work in works]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    if failures:
-        raise failures[0]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import io
-import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +12,7 @@ from neurenix import shapes
 from neurenix._native import Network
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.jax import kinds
+from neurenix.importers.muted import muted
 from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.tensorflow.ports import unique
 from neurenix.log import LOG
@@ -162,20 +161,9 @@ def _converted(call: Callable[..., Any], specs: Mapping[str, Any]) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keeps jax2onnx from printing."""
-    text = io.StringIO()
-    loggers = [logging.getLogger(name) for name in ("jax2onnx", "jax", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        with warnings.catch_warnings(), contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if text.getvalue():
-            LOG.debug("jax2onnx wrote: %s", text.getvalue())
+    with warnings.catch_warnings(), muted(("jax2onnx", "jax", "onnx_ir"), "jax2onnx"):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _line(error: BaseException) -> str:

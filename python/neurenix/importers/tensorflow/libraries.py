@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from neurenix.log import LOG
+from neurenix.importers.muted import muted
 from neurenix.packages import load_triton, need
 
 PACKAGES = ("tensorflow", "keras", "tf2onnx", "onnx")
@@ -70,22 +69,14 @@ class Records(logging.Handler):
 @contextlib.contextmanager
 def quiet() -> Iterator[Records]:
     """Keeps TensorFlow and tf2onnx from printing; what tf2onnx logs as errors is in the records."""
-    records, text = Records(), io.StringIO()
-    converter, others = logging.getLogger("tf2onnx"), [logging.getLogger(name) for name in ("tensorflow", "absl")]
-    before = [(logger, logger.level) for logger in others]
+    records, converter = Records(), logging.getLogger("tf2onnx")
     propagates = converter.propagate
     converter.addHandler(records)
     converter.propagate = False
-    for logger in others:
-        logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        with warnings.catch_warnings(), muted(("tensorflow", "absl"), "TensorFlow"):
             warnings.simplefilter("ignore")
             yield records
     finally:
         converter.removeHandler(records)
         converter.propagate = propagates
-        for logger, level in before:
-            logger.setLevel(level)
-        if text.getvalue():
-            LOG.debug("TensorFlow wrote: %s", text.getvalue())

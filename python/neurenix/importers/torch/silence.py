@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
 import re
 import warnings
 from collections.abc import Iterator
 
 import torch
 
+from neurenix.importers.muted import muted
 from neurenix.log import LOG
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -31,27 +30,15 @@ def eval_mode(module: torch.nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
     """Keeps the exporters from printing, and passes on the one warning that matters: a branch that tracing froze."""
-    text = io.StringIO()
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        with (
-            warnings.catch_warnings(record=True) as caught,
-            contextlib.redirect_stdout(text),
-            contextlib.redirect_stderr(text),
-        ):
-            warnings.simplefilter("always")
-            yield
-        for warning in caught:
-            if warning.category.__name__ == "TracerWarning":
-                LOG.warning("%s:%d: %s", warning.filename, warning.lineno, warning.message)
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if text.getvalue():
-            LOG.debug("torch's exporter wrote: %s", text.getvalue())
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        muted(("torch.onnx", "onnxscript", "onnx_ir"), "torch's exporter"),
+    ):
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        if warning.category.__name__ == "TracerWarning":
+            LOG.warning("%s:%d: %s", warning.filename, warning.lineno, warning.message)
 
 
 def first_line(error: BaseException) -> str:
