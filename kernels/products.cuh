@@ -1,5 +1,6 @@
-// What matrix products of 16-bit floats on tensor cores, summed in float, are made of: operands come to shared memory in
-// steps, several of which are on their way at once, and the blocks of a cluster share the sums of a tile of the result.
+// What matrix products on tensor cores are made of: operands come to shared memory in steps, several of which are on their way
+// at once, and the blocks of a cluster share the sums of a tile of the result. Terms have 16 bits: floats, summed in float, or
+// pairs of neighbours of 8 bits, summed in int32.
 
 __device__ __forceinline__ uint32 shared_address(const void* pointer) {
     return (uint32)__cvta_generic_to_shared(pointer);
@@ -50,17 +51,22 @@ __device__ __forceinline__ void cluster_meet() { asm volatile("barrier.cluster.w
 __device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
-// Floats to the shared memory of a block of the cluster.
-__device__ __forceinline__ void send(const Pack<float, 2>& pair, uint32 address, uint32 block) {
+__device__ __forceinline__ uint32 bits_of(float sum) { return __float_as_uint(sum); }
+__device__ __forceinline__ uint32 bits_of(int32 sum) { return (uint32)sum; }
+// Sums to the shared memory of a block of the cluster.
+template <typename Sum>
+__device__ __forceinline__ void send(const Pack<Sum, 2>& pair, uint32 address, uint32 block) {
     asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                 "st.shared::cluster.v2.f32 [there], {%2, %3};\n}" ::"r"(address),
-                 "r"(block), "f"(pair.item[0]), "f"(pair.item[1])
+                 "st.shared::cluster.v2.b32 [there], {%2, %3};\n}" ::"r"(address),
+                 "r"(block), "r"(bits_of(pair.item[0])), "r"(bits_of(pair.item[1]))
                  : "memory");
 }
-__device__ __forceinline__ void send(const Pack<float, 4>& four, uint32 address, uint32 block) {
+template <typename Sum>
+__device__ __forceinline__ void send(const Pack<Sum, 4>& four, uint32 address, uint32 block) {
     asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                 "st.shared::cluster.v4.f32 [there], {%2, %3, %4, %5};\n}" ::"r"(address),
-                 "r"(block), "f"(four.item[0]), "f"(four.item[1]), "f"(four.item[2]), "f"(four.item[3])
+                 "st.shared::cluster.v4.b32 [there], {%2, %3, %4, %5};\n}" ::"r"(address),
+                 "r"(block), "r"(bits_of(four.item[0])), "r"(bits_of(four.item[1])), "r"(bits_of(four.item[2])),
+                 "r"(bits_of(four.item[3]))
                  : "memory");
 }
 
@@ -127,8 +133,8 @@ struct Fragments {
         }
     }
 
-    template <typename T>
-    __device__ __forceinline__ void multiply(T type, float (&sums)[L::WM / 16][L::WN / 8][4]) const {
+    template <typename T, typename Sum>
+    __device__ __forceinline__ void multiply(T type, Sum (&sums)[L::WM / 16][L::WN / 8][4]) const {
         #pragma unroll
         for (uint32 time = 0; time < TIMES; time++) {
             #pragma unroll
@@ -145,8 +151,8 @@ struct Fragments {
 
 // Takes one step after another as they come, `read(step, fragments)` of the next one before the products of this one: nobody
 // reads any more what a step takes the place of.
-template <typename L, typename T, typename Load, typename Read>
-__device__ __forceinline__ void take_steps(float (&sums)[L::WM / 16][L::WN / 8][4], int32 steps, const Load& load,
+template <typename L, typename T, typename Sum, typename Load, typename Read>
+__device__ __forceinline__ void take_steps(Sum (&sums)[L::WM / 16][L::WN / 8][4], int32 steps, const Load& load,
                                            const Read& read) {
     const auto take = [&](int32 step, Fragments<L>& into) {
         if (step >= steps) return;
@@ -176,8 +182,8 @@ __device__ __forceinline__ void load_columns(uint32 (&into)[4], uint32 from, uin
 }
 
 // Takes the pairs of neighbours that a thread summed up: `take(row, column, pair)`.
-template <typename L, typename Take>
-__device__ __forceinline__ void each_pair(const float (&sums)[L::WM / 16][L::WN / 8][4], const Take& take) {
+template <typename L, typename Sum, typename Take>
+__device__ __forceinline__ void each_pair(const Sum (&sums)[L::WM / 16][L::WN / 8][4], const Take& take) {
     const uint32 lane = threadIdx.x % 32, row = L::row() + lane / 4, column = L::column() + lane % 4 * 2;
     #pragma unroll
     for (uint32 i = 0; i < L::WM / 16; i++) {
@@ -185,7 +191,7 @@ __device__ __forceinline__ void each_pair(const float (&sums)[L::WM / 16][L::WN 
         for (uint32 j = 0; j < L::WN / 8; j++) {
             #pragma unroll
             for (uint32 half = 0; half < 2; half++) {
-                const Pack<float, 2> pair = {{sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
+                const Pack<Sum, 2> pair = {{sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
                 take(row + i * 16 + half * 8, column + j * 8, pair);
             }
         }
@@ -193,22 +199,22 @@ __device__ __forceinline__ void each_pair(const float (&sums)[L::WM / 16][L::WN 
 }
 
 // The sums of a block to its shared memory, row by row.
-template <typename L>
-__device__ __forceinline__ void lay_out(float* memory, const float (&sums)[L::WM / 16][L::WN / 8][4]) {
+template <typename L, typename Sum>
+__device__ __forceinline__ void lay_out(Sum* memory, const Sum (&sums)[L::WM / 16][L::WN / 8][4]) {
     memory += L::part() * L::PART;
-    each_pair<L>(sums, [&](uint32 row, uint32 column, const Pack<float, 2>& pair) {
-        *(Pack<float, 2>*)(memory + row * L::PITCH + column) = pair;
+    each_pair<L>(sums, [&](uint32 row, uint32 column, const Pack<Sum, 2>& pair) {
+        *(Pack<Sum, 2>*)(memory + row * L::PITCH + column) = pair;
     });
     __syncthreads();
 }
 
 // Four neighbours, added over the shares of steps in their order.
-template <typename L>
-__device__ __forceinline__ Pack<float, 4> over_parts(const float* memory) {
-    Pack<float, 4> sum = *(const Pack<float, 4>*)memory;
+template <typename L, typename Sum>
+__device__ __forceinline__ Pack<Sum, 4> over_parts(const Sum* memory) {
+    Pack<Sum, 4> sum = *(const Pack<Sum, 4>*)memory;
     #pragma unroll
     for (int32 part = 1; part < L::WARPS_K; part++) {
-        const Pack<float, 4> other = *(const Pack<float, 4>*)(memory + part * L::PART);
+        const Pack<Sum, 4> other = *(const Pack<Sum, 4>*)(memory + part * L::PART);
         #pragma unroll
         for (int32 k = 0; k < 4; k++) sum.item[k] += other.item[k];
     }
@@ -216,19 +222,19 @@ __device__ __forceinline__ Pack<float, 4> over_parts(const float* memory) {
 }
 
 // Neighbours of a row to the block that writes them, where the sums of this one are to lie in its memory.
-template <typename L, int N>
-__device__ __forceinline__ void post(const Pack<float, N>& sums, uint32 box, uint32 row, uint32 column) {
+template <typename L, typename Sum, int N>
+__device__ __forceinline__ void post(const Pack<Sum, N>& sums, uint32 box, uint32 row, uint32 column) {
     const uint32 eight = row * (L::BN / 8) + column / 8;
     send(sums, box + (eight % L::SHARE * 8 + column % 8) * 4, eight / L::SHARE);
 }
 
 // The sums of a block to those of its cluster that write them.
-template <typename L>
-__device__ __forceinline__ void share_out(float* memory, const float (&sums)[L::WM / 16][L::WN / 8][4]) {
+template <typename L, typename Sum>
+__device__ __forceinline__ void share_out(Sum* memory, const Sum (&sums)[L::WM / 16][L::WN / 8][4]) {
     const uint32 box = shared_address((uint8*)memory + L::OWN_BYTES) + blockIdx.z * L::SHARE * 32;
     if constexpr (L::WARPS_K == 1) {
         cluster_meet();
-        each_pair<L>(sums, [&](uint32 row, uint32 column, const Pack<float, 2>& pair) { post<L>(pair, box, row, column); });
+        each_pair<L>(sums, [&](uint32 row, uint32 column, const Pack<Sum, 2>& pair) { post<L>(pair, box, row, column); });
     } else {
         lay_out<L>(memory, sums);
         cluster_meet();
@@ -242,16 +248,16 @@ __device__ __forceinline__ void share_out(float* memory, const float (&sums)[L::
 }
 
 // Eight sums, added over the blocks of a cluster, or the shares of steps, in their order.
-template <typename L>
-__device__ __forceinline__ void collect(float (&sums)[8], const float* memory) {
+template <typename L, typename Sum>
+__device__ __forceinline__ void collect(Sum (&sums)[8], const Sum* memory) {
     #pragma unroll
     for (int32 half = 0; half < 2; half++) {
-        Pack<float, 4> sum;
+        Pack<Sum, 4> sum;
         if constexpr (L::SPLIT > 1) {
             sum = {};
             #pragma unroll
             for (int32 from = 0; from < L::SPLIT; from++) {
-                const Pack<float, 4> part = *(const Pack<float, 4>*)(memory + from * L::SHARE * 8 + half * 4);
+                const Pack<Sum, 4> part = *(const Pack<Sum, 4>*)(memory + from * L::SHARE * 8 + half * 4);
                 #pragma unroll
                 for (int32 k = 0; k < 4; k++) sum.item[k] += part.item[k];
             }
@@ -264,10 +270,10 @@ __device__ __forceinline__ void collect(float (&sums)[8], const float* memory) {
 }
 
 // What the block writes of its tile: `take(number, row, column)` for the thread's eights of neighbours, one after another.
-template <typename L, typename Take>
+template <typename L, int MOST = 4, typename Take>
 __device__ __forceinline__ void each_eight(const Take& take) {
     // Few at once, so that what was read for each ahead of time stays in registers.
-    #pragma unroll(L::EACH <= 4 ? L::EACH : 1)
+    #pragma unroll(L::EACH <= MOST ? L::EACH : 1)
     for (int32 number = 0; number < L::EACH; number++) {
         const int32 own = number * L::THREADS + threadIdx.x, v = blockIdx.z * L::SHARE + own;
         if (own < L::SHARE) take(number, v / (L::BN / 8), v % (L::BN / 8) * 8);
@@ -276,12 +282,12 @@ __device__ __forceinline__ void each_eight(const Take& take) {
 
 // Ends a block: brings its sums together, and gives `take(number, row, column, memory)` where those of eight neighbours are
 // for `collect`.
-template <typename L, typename Take>
-__device__ __forceinline__ void finish(float* memory, const float (&sums)[L::WM / 16][L::WN / 8][4], const Take& take) {
+template <typename L, int MOST = 4, typename Sum, typename Take>
+__device__ __forceinline__ void finish(Sum* memory, const Sum (&sums)[L::WM / 16][L::WN / 8][4], const Take& take) {
     if constexpr (L::SPLIT > 1) share_out<L>(memory, sums);
     else lay_out<L>(memory, sums);
-    each_eight<L>([&](int32 number, int32 row, int32 column) {
-        const float* laid = memory + row * L::PITCH + column;
+    each_eight<L, MOST>([&](int32 number, int32 row, int32 column) {
+        const Sum* laid = memory + row * L::PITCH + column;
         if constexpr (L::SPLIT > 1) laid = memory + L::OWN_BYTES / 4 + (number * L::THREADS + threadIdx.x) * 8;
         take(number, row, column, laid);
     });

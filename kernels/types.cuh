@@ -139,6 +139,11 @@ FUNCTION f_clip(W x, W low, W high) { return f_min(f_max(x, low), high); }
 FUNCTION f_hard_sigmoid(W x, W a, W b) { return f_clip(a * x + b, (W)0, (W)1); }
 FUNCTION f_hard_swish(W x) { return f_product(x, f_hard_sigmoid(x, (W)(1.0 / 6.0), (W)0.5)); }
 
+// The nearest integer, halves to even, with a zero point, between the least and the greatest of 8 bits. NaN counts as 0.
+__device__ __forceinline__ int32 f_code(float x, int32 zero, int32 low, int32 high) {
+    return min(max(__float2int_rn(x), low - zero), high - zero) + zero;
+}
+
 // A number to divide by, prepared: numbers below 2^31 are divided by a multiplication.
 struct Divisor {
     uint32 size, multiplier, shift;

@@ -3,6 +3,7 @@
 use super::calls;
 use crate::error::Result;
 use crate::knobs::{self, Describe};
+use crate::network::dtype::DType;
 use crate::network::ops::tf32::TF32;
 use crate::plan::Settings;
 use crate::providers::common::packages;
@@ -110,5 +111,8 @@ pub fn computes(provider: &str, dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(provider.has_tf32());
     }
     let dtype = super::arrays::dtype_from(dtype)?;
+    if dtype == DType::Int8 {
+        return Ok(provider.has_int8());
+    }
     Ok(provider.compute_dtype(dtype) == dtype)
 }

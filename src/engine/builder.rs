@@ -196,7 +196,9 @@ pub(super) fn pass_settings(
         tf32: precision.tf32,
         lifted: config.lifted.clone(),
         unsupported: unsupported.collect(),
-        quantized: providers.iter().all(is_on_host),
+        quantized: providers
+            .iter()
+            .all(|provider| is_on_host(provider) || provider.has_int8()),
         refittable: false,
         ..Default::default()
     }

@@ -137,6 +137,11 @@ pub trait Provider: Send + Sync {
         false
     }
 
+    /// Whether it has kernels that multiply integers of 8 bits.
+    fn has_int8(&self) -> bool {
+        false
+    }
+
     /// The kernels that run this layer, fused with others where that pays; the last one must run it alone.
     ///
     /// # Errors

@@ -14,9 +14,11 @@ import pytest
 
 import neurenix as nx
 from neurenix import _native
+from neurenix.hardware import options
 from tests.conformance.case import Array, Case, dtype_of
 from tests.conformance.chains import CHAINS, Chain
 from tests.conformance.providers import PROVIDERS, excepted, exceptions
+from tests.conformance.quantized_chains import QUANTIZED
 from tests.conformance.reference import is_float
 from tests.conformance.test_conformance import MODULES, UNITS, arrays_of, network_of, unit
 
@@ -76,6 +78,20 @@ def test_each_chain(provider: str, chain: Chain, dtype: str) -> None:
     assert outcomes
     # Ten binary digits are left of what is multiplied, and 128 summands are the most here.
     hold(outcomes, 2.0**12 if tf32 else 16.0, sums=True)
+
+
+@pytest.mark.parametrize(
+    ("provider", "chain"),
+    [pytest.param(p, c, id=f"{p}-{c.name}", marks=marks(p)) for p in HELD for c in QUANTIZED],
+)
+def test_each_chain_of_8_bits(provider: str, chain: Chain) -> None:
+    """Kernels that multiply integers give the bits of the layers one by one."""
+    outcomes = _native.run_every_form(chain.network("float32"), provider, chain.feeds("float32"), False)
+    whole = [outcome for outcome in outcomes if outcome["kernel"].startswith("int8 ")]
+    assert whole or not options.has_int8(provider)
+    hold(whole, 0.0, sums=False)
+    # Kernels of floats, by themselves, may add in another order.
+    hold([outcome for outcome in outcomes if outcome not in whole], 16.0, sums=True)
 
 
 def hold(outcomes: list[dict[str, Any]], slack: float, sums: bool) -> None:

@@ -19,6 +19,7 @@ import neurenix as nx
 from neurenix import _native
 from neurenix.hardware import get_backend
 from neurenix.log import LOG
+from tests.conformance.quantized_chains import QUANTIZED
 from tests.cuda.stand_in import ILLEGAL_ADDRESS, OUT_OF_MEMORY, Recorded, warm_up
 
 #: What must be gone when engines are. Machine code and cuDNN's plans are kept for the process.
@@ -577,3 +578,14 @@ def refusals(path: Path, shapes: Shapes, precision: str = "fp32") -> list[str]:
             # Kernels did not run, so indices that the GPU gives to the CPU are anything.
             assert error is None or error.message == "an index is out of range", error
     return sorted({row["reason"] for row in model.report()["refusals"] if row["provider"] == "cuda"})
+
+
+@leaves_nothing
+def products_of_8_bits() -> list[str]:
+    """The kernels for each conformance network of 8 bits, all of whose forms were compiled to be timed."""
+    found = set()
+    for chain in QUANTIZED:
+        backend = get_backend("cuda", timing_cache=False, threads=2, optimization_level=3, verify=False)
+        model = backend.optimize_model(chain.network("float32"), {})
+        found |= {str(row["kernel"]) for row in model.report()["kernels"] if row["provider"] == "cuda"}
+    return sorted(found)

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -115,8 +116,30 @@ def test_the_kernels_of_networks_compile(
     with Process(libraries, NEURENIX_CACHE="0", **device) as process:
         for name, precision in COMPILED:
             process.run(jobs.refusals, *network(name), precision)
-    sources = [path.read_bytes() for path in tmp_path.iterdir()]
-    assert len(sources) > 20
+    assert_compile(nvrtc, tmp_path, 20)
+
+
+@pytest.mark.parametrize("capability", [80, 90, 120])
+def test_the_kernels_of_8_bits_compile(capability: int, libraries: Path, tmp_path: Path) -> None:
+    nvrtc = compiler()
+    device = {"RECORDED_SET": f"capability={capability}", "RECORDED_SOURCES": str(tmp_path)}
+    with Process(libraries, NEURENIX_CACHE="0", **device) as process:
+        kernels = process.run(jobs.products_of_8_bits)
+    assert {"int8 Conv+QuantizeLinear", "int8 MatMul+Add+QuantizeLinear"} <= set(kernels)
+    assert_compile(nvrtc, tmp_path, 100)
+
+
+def assert_compile(nvrtc: ctypes.CDLL, folder: Path, least: int) -> None:
+    """The compiler takes every source of a folder."""
+    sources = [path.read_bytes() for path in folder.iterdir()]
+    assert len(sources) >= least
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         logs = pool.map(partial(log_of, nvrtc), sources)
         assert [log for log in logs if log] == []
+
+
+def test_no_function_has_parameters_of_any_type() -> None:
+    """NVRTC 13.0 takes lambdas whose parameters are `auto` for functions of the processor, which 13.2 does not."""
+    lambdas = re.compile(r"\]\s*\([^)]*\bauto\b")
+    sources = sorted((Path(__file__).parents[2] / "kernels").iterdir())
+    assert [path.name for path in sources if lambdas.search(path.read_text())] == []

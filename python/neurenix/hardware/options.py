@@ -37,8 +37,6 @@ IO_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 #: The providers of this package, the preferred one first.
 BUILT_IN = ("tensorrt", "cuda", "cpu")
 
-#: The providers with kernels for products of integers of 8 bits.
-HAVE_QUANTIZED = ("cpu",)
 #: Of these, what any provider takes: weights alone, and a choice of what there is.
 ANYWHERE = ("fp8", "mixed")
 
@@ -220,7 +218,12 @@ def names() -> list[str]:
 def computed(provider: str) -> list[str]:
     """The precisions that a provider has arithmetic for on this machine."""
     floats = [p for p, dtype in PRECISIONS.items() if _native.computes(provider, p if p == "tf32" else dtype)]
-    return [*floats, "int8"] if provider in HAVE_QUANTIZED else floats
+    return [*floats, "int8"] if has_int8(provider) else floats
+
+
+def has_int8(provider: str) -> bool:
+    """Whether a provider has kernels for products of integers of 8 bits on this machine."""
+    return provider in BUILT_IN and _native.computes(provider, "int8")
 
 
 def check(name: str, value: Any) -> Any:

@@ -41,7 +41,7 @@ def in_8_bits(
     the weights alone are quantized, with a warning. Raises `UnsupportedError` with `strict` where the provider has no
     kernels for the precision.
     """
-    from neurenix.hardware.options import HAVE_QUANTIZED
+    from neurenix.hardware.options import has_int8
 
     first = options["providers"][0]
     if precision == "fp8" and is_explicit(network):
@@ -53,7 +53,7 @@ def in_8_bits(
         inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
         seen = [] if given is None else [as_called(batch, options) for batch in islice(given.read(inputs), COMPARED)]
         return quantize_weights(network, dtype="float8_e4m3fn", refittable=options["refittable"]), seen
-    if first not in (*HAVE_QUANTIZED, "tensorrt"):
+    if first != "tensorrt" and not has_int8(first):
         text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
         _fall_back(text, 'take precision="fp16", or the cpu provider', options)
     if is_explicit(network):

@@ -7,6 +7,7 @@ pub mod indexed;
 pub mod kept;
 pub mod operand_strides;
 pub mod packages;
+pub mod quantized;
 pub mod scope;
 pub mod strided_view;
 

@@ -26,6 +26,10 @@ impl Provider for Cpu {
         "cpu"
     }
 
+    fn has_int8(&self) -> bool {
+        kernels::quantized::sums_exactly()
+    }
+
     fn conditions(&self, settings: &Settings) -> Vec<(String, String)> {
         vec![
             ("neurenix".into(), env!("CARGO_PKG_VERSION").into()),

@@ -178,6 +178,10 @@ impl Provider for Cuda {
         self.gpu.has_tf32()
     }
 
+    fn has_int8(&self) -> bool {
+        self.gpu.has_int8()
+    }
+
     fn candidates(&self, network: &Network, layer: LayerId, _settings: &Settings) -> Offer {
         let scope = Scope {
             network,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from neurenix import _native
 from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
-from neurenix.hardware.options import HAVE_QUANTIZED, check
+from neurenix.hardware.options import check, has_int8
 from neurenix.hardware.tensorrt.build_enums import BuilderFlag, NetworkDefinitionCreationFlag
 from neurenix.hardware.tensorrt.calibrators import FixedRanges
 from neurenix.hardware.tensorrt.config import IBuilderConfig
@@ -91,7 +91,7 @@ class Builder(Scoped):
         """Whether the preferred provider has kernels for products of 8 bits."""
         from neurenix.hardware import get_backend
 
-        return bool(get_backend().native_options()["providers"][0] in HAVE_QUANTIZED)
+        return has_int8(get_backend().native_options()["providers"][0])
 
     def _computes(self, dtype: str) -> bool:
         from neurenix.hardware import get_backend

@@ -21,7 +21,7 @@ mod parallel;
 mod pointwise;
 mod pool;
 mod primitive;
-mod quantized;
+pub mod quantized;
 mod range;
 mod recurrent;
 mod reduce;

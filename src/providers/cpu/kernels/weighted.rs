@@ -2,13 +2,13 @@
 
 use super::chain::{self, Chain, Channels, Link};
 use super::primitive::{self, Argument, PrimitiveLauncher, Side, Source, Weights};
-use super::quantized;
 use super::scope::Scope;
 use crate::error::Result;
 use crate::network::array::{Array, Buffer};
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
+use crate::providers::common::quantized;
 use crate::providers::cpu::handle::{Options, Primitive};
 use std::sync::Arc;
 

@@ -15,6 +15,7 @@ mod places;
 pub mod plugin;
 mod pointwise;
 mod pool;
+mod quantized;
 mod recurrent;
 mod reshape;
 mod resize;
@@ -95,6 +96,13 @@ impl Gpu {
         self.device.capability >= AMPERE
     }
 
+    /// Whether its tensor cores multiply integers of 8 bits in steps of 32.
+    pub fn has_int8(&self) -> bool {
+        /// The first generation that does.
+        const AMPERE: (i32, i32) = (8, 0);
+        self.device.capability >= AMPERE
+    }
+
     /// Whether a layer may round what it multiplies to tf32 here.
     pub fn rounds_to_tf32(&self, scope: &Scope) -> bool {
         self.has_tf32() && tf32::is_allowed(scope.layer()) && scope.output_type(0).dtype == DType::Float32
@@ -155,6 +163,7 @@ const fn family(name: &'static str, offer: fn(&Scope, &Arc<Gpu>) -> Answer) -> F
 
 /// Every family, the preferred ones first.
 static FAMILIES: &[Family] = &[
+    family("quantized", quantized::offer),
     family("conv", conv::offer),
     family("matmul", matmul::offer),
     family("attention", attention::offer),

@@ -2,13 +2,13 @@
 //! The zero point of the left operand, and the scale, may come with the call.
 
 use super::product::{Operand, Product};
-use super::scheme::signed;
 use super::stages::{self, Stages};
 use super::{MatMul, sums_exactly};
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::Candidate;
+use crate::providers::common::quantized::signed;
 use crate::providers::cpu::handle::Quantization;
 use crate::providers::cpu::kernels::Answer;
 use crate::providers::cpu::kernels::chain::Channels;

@@ -4,10 +4,7 @@
 mod dynamic;
 mod integer;
 mod product;
-mod scheme;
 mod stages;
-
-pub use scheme::constant;
 
 use super::chain::Channels;
 use super::conv::{Geometry, geometry};
@@ -19,10 +16,10 @@ use crate::error::{Error, Result};
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::quantization::Scheme;
 use crate::network::{Layer, Network};
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Kernel, Prepared, Request};
+use crate::providers::common::quantized;
 use crate::providers::cpu::handle::{self, Desc};
 use product::{Found, Product, Right};
 
@@ -40,17 +37,13 @@ pub fn offer(scope: &Scope) -> Answer {
 }
 
 /// Whether this processor multiplies integers of 8 bits exactly: without VNNI, oneDNN sums pairs in 16 bits, which saturate.
-fn sums_exactly() -> bool {
+pub fn sums_exactly() -> bool {
     is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni")
 }
 
 /// Whether a Dequantize layer had better be left to the product behind it.
 pub fn claims(network: &Network, layer: &Layer) -> bool {
-    let reader = || network.sole_user(layer.outputs[0]).map(|id| network[id].op.name);
-    layer.op.name == "DequantizeLinear"
-        && matches!(reader(), Some("Conv" | "ConvTranspose" | "MatMul"))
-        && sums_exactly()
-        && Scheme::of(network, layer).is_some()
+    sums_exactly() && quantized::claims(network, layer, &["Conv", "ConvTranspose", "MatMul"])
 }
 
 /// The operands, or why a product between Dequantize layers is not one of 8 bits.

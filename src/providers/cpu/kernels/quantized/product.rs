@@ -1,6 +1,5 @@
 //! What convolutions and matrix products of 8 bits share: the operands, the weights, and how they become a candidate.
 
-use super::scheme::{Dequantized, Weights as Stored, constant};
 use super::stages::{self, Link, Stages};
 use crate::error::Result;
 use crate::network::array::Array;
@@ -9,6 +8,7 @@ use crate::network::quantization::Scheme;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::{self, Layout};
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
+use crate::providers::common::quantized::{self, Dequantized, Weights as Stored, constant};
 use crate::providers::cpu::handle::{Options, Primitive, Quantization};
 use crate::providers::cpu::kernels::chain::Channels;
 use crate::providers::cpu::kernels::primitive::{self, Argument, PrimitiveLauncher, Source, Weights};
@@ -114,7 +114,7 @@ impl Product {
                 continue;
             }
             let last = links.last().map_or(scope.layer().outputs[0], |link| link.output);
-            for end in [stages::end(network, last), None] {
+            for end in [quantized::end(network, last), None] {
                 let Some((product, inputs)) = Self::new(scope, found, links, channels, end.map(|e| e.1), scales) else {
                     continue;
                 };

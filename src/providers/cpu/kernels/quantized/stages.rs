@@ -1,11 +1,11 @@
 //! The layers behind a product of 8 bits that it does to its sums before it stores them.
 
-use super::scheme::{Dequantized, constant};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::quantization::Scheme;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::{Layout, Operand};
+use crate::providers::common::quantized::{Dequantized, constant, end};
 use crate::providers::cpu::handle::{Binary, Desc, Eltwise, PostOp};
 use crate::providers::cpu::kernels::chain::{self, Channels, LinkOp};
 use crate::providers::cpu::kernels::scope::Scope;
@@ -59,14 +59,6 @@ pub fn follow_from(network: &Network, mut tensor: TensorId, channels: Channels, 
         links.push(link);
     }
     links
-}
-
-/// The Quantize layer that alone reads a tensor.
-pub fn end(network: &Network, tensor: TensorId) -> Option<(LayerId, Scheme)> {
-    let id = network.sole_user(tensor)?;
-    let layer = &network[id];
-    let scheme = Scheme::of(network, layer).filter(|_| layer.op.name == "QuantizeLinear")?;
-    (layer.inputs[0] == Some(tensor)).then_some((id, scheme))
 }
 
 /// Quantize -> Dequantize by the same numbers.

@@ -1,4 +1,4 @@
-//! How a small convolution is cut into tiles and their sums into steps, and which cuts are worth timing.
+//! How a convolution is cut into tiles and their sums into steps, and which cuts are worth timing.
 
 use crate::providers::cuda::device::{Device, HOPPER};
 use std::cmp::Reverse;
@@ -52,6 +52,8 @@ pub struct Tile {
     pub stages: usize,
     /// How many blocks share the sums.
     pub split: usize,
+    /// Whether warpgroups multiply.
+    pub groups: bool,
 }
 
 /// Each warp takes 32 by 32 of the result where there are as many: it reads the least for what it multiplies.
@@ -69,6 +71,27 @@ const TILES: [([usize; 3], [usize; 3], usize); 12] = [
     ([64, 64, 32], [2, 2, 2], 8),
     ([64, 32, 32], [2, 1, 2], 8),
 ];
+/// What is best for many pixels of 8 bits besides.
+const LARGE_TILES: [([usize; 3], [usize; 3], usize); 3] = [
+    ([128, 64, 32], [4, 2, 1], 3),
+    ([64, 64, 32], [2, 2, 1], 3),
+    ([64, 128, 32], [2, 4, 1], 3),
+];
+/// Of warpgroups, whose warps take rows alone.
+const GROUP_TILES: [([usize; 3], [usize; 3], usize); 12] = [
+    ([128, 128, 64], [8, 1, 1], 3),
+    ([128, 128, 64], [8, 1, 1], 5),
+    ([128, 64, 64], [8, 1, 1], 3),
+    ([128, 64, 64], [8, 1, 1], 5),
+    ([64, 64, 64], [4, 1, 1], 4),
+    ([64, 128, 64], [4, 1, 1], 3),
+    ([128, 256, 64], [8, 1, 1], 3),
+    ([256, 64, 64], [8, 1, 1], 3),
+    ([128, 64, 32], [8, 1, 1], 3),
+    ([128, 128, 32], [8, 1, 1], 3),
+    ([64, 64, 32], [4, 1, 1], 3),
+    ([64, 128, 32], [4, 1, 1], 3),
+];
 const SPLITS: [usize; 4] = [1, 2, 4, 8];
 
 impl Tile {
@@ -79,17 +102,34 @@ impl Tile {
         Self::every().filter(fits).collect()
     }
 
-    /// Every tile that there is.
+    /// Every tile for 8 bits that a GPU has room for.
+    pub fn all_of_8_bits(device: &Device) -> Vec<Self> {
+        let groups = device.capability == HOPPER;
+        let fits =
+            |tile: &Self| tile.shared_bytes() <= device.shared_bytes && (groups || !tile.groups && tile.split == 1);
+        Self::every_of_8_bits().filter(fits).collect()
+    }
+
+    /// Every tile that there is for halves.
     pub fn every() -> impl Iterator<Item = Self> {
-        let splits = |(size, warps, stages)| {
-            SPLITS.into_iter().map(move |split| Self {
-                size,
-                warps,
-                stages,
-                split,
-            })
-        };
-        TILES.into_iter().flat_map(splits)
+        TILES.into_iter().flat_map(|tile| Self::split(tile, false))
+    }
+
+    /// Every tile that there is for 8 bits.
+    pub fn every_of_8_bits() -> impl Iterator<Item = Self> {
+        let large = LARGE_TILES.into_iter().flat_map(|tile| Self::split(tile, false));
+        let groups = GROUP_TILES.into_iter().flat_map(|tile| Self::split(tile, true));
+        Self::every().chain(large).chain(groups)
+    }
+
+    fn split((size, warps, stages): ([usize; 3], [usize; 3], usize), groups: bool) -> impl Iterator<Item = Self> {
+        SPLITS.into_iter().map(move |split| Self {
+            size,
+            warps,
+            stages,
+            split,
+            groups,
+        })
     }
 
     /// The type that the kernel is written for.
@@ -99,6 +139,41 @@ impl Tile {
             "Block<{m}, {n}, {k}, {down}, {across}, {deep}, {}, {}>",
             self.stages, self.split
         )
+    }
+
+    /// What an entry point says of its blocks.
+    pub fn attributes(&self) -> String {
+        let cluster = match self.split {
+            1 => String::new(),
+            split => format!("__cluster_dims__(1, 1, {split}) "),
+        };
+        match self.together() {
+            1 => format!("{cluster}__launch_bounds__({})", self.threads()),
+            blocks => format!("{cluster}__launch_bounds__({}, {blocks})", self.threads()),
+        }
+    }
+
+    /// How many blocks a processor is to have registers for: where warpgroups multiply, threads hold more than they need at once.
+    fn together(&self) -> usize {
+        let (threads, sums) = (self.threads(), self.size[0] * self.size[1] / self.threads());
+        match (self.groups, sums) {
+            (true, ..=32) => 512 / threads,
+            (true, ..=64) => {
+                if threads > 128 {
+                    2
+                } else {
+                    3
+                }
+            }
+            _ => 1,
+        }
+    }
+
+    /// How it works, for reports.
+    pub fn describe(&self) -> String {
+        let [rows, columns, _] = self.size;
+        let who = if self.groups { "warpgroups" } else { "tensor cores" };
+        format!("{who}, tiles of {rows} x {columns}, sums in {}", self.split)
     }
 
     /// Threads of a block.
@@ -250,6 +325,8 @@ impl Cut {
         const STEP: f64 = 260.0;
         const READ: f64 = 2.4;
         const MULTIPLY: f64 = 2.6;
+        /// The same of a warpgroup, whose warps read one operand.
+        const GROUP_MULTIPLY: f64 = 1.3;
         /// Bytes in a nanosecond that come to one processor, and to all.
         const CACHE: f64 = 43.0;
         const BANDWIDTH: f64 = 9_500.0;
@@ -269,10 +346,15 @@ impl Cut {
         let waves = blocks.div_ceil(processors * room) as f64;
         let [rows, columns, times] = [m / down / 16, n / across / 16, k / deep / 16];
         let issues = (down * across * deep * together) as f64 / 4.0;
-        let reads = ((rows + columns) * times) as f64 * issues;
+        let (read, multiply) = if tile.groups {
+            (rows, GROUP_MULTIPLY)
+        } else {
+            (rows + columns, MULTIPLY)
+        };
+        let reads = (read * times) as f64 * issues;
         let products = (2 * rows * columns * times) as f64 * issues;
         let steps = tile.share(problem);
-        let work = (STEP + READ * reads + MULTIPLY * products) * steps as f64;
+        let work = (STEP + READ * reads + multiply * products) * steps as f64;
         let fetched = (2 * k * (self.fetched(tile, problem) + n * steps)) as f64;
         let all = fetched * blocks as f64 / BANDWIDTH;
         let busy = work.max(fetched * together as f64 / CACHE).max(all);
@@ -299,7 +381,8 @@ pub fn ranked(tiles: Vec<Tile>, problem: &Problem, processors: usize) -> Vec<(Ti
     cuts.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut kept: Vec<(Tile, Cut)> = vec![];
     for (_, tile, cut) in cuts {
-        if kept.iter().filter(|(other, _)| other.size == tile.size).count() < WAYS {
+        let alike = |(other, _): &&(Tile, Cut)| (other.size, other.groups) == (tile.size, tile.groups);
+        if kept.iter().filter(alike).count() < WAYS {
             kept.push((tile, cut));
         }
     }

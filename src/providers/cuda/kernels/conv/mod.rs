@@ -2,14 +2,14 @@
 //! kernels of ours.
 
 mod choice;
-mod cuts;
+pub mod cuts;
 mod depthwise;
 mod direct;
 mod engines;
-mod geometry;
+pub mod geometry;
 mod products;
 mod stem;
-mod tiled;
+pub mod tiled;
 
 use super::tail::{Tail, Takes};
 use super::{Answer, Gpu};

@@ -15,12 +15,16 @@ use crate::providers::cuda::device::{Arguments, Device, Grid};
 use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
 use std::sync::Arc;
 
-const PARTS: &str = include_str!("../../../../../kernels/products.cuh");
+/// What kernels for tiles of pixels are made of.
+pub const PARTS: &str = concat!(
+    include_str!("../../../../../kernels/products.cuh"),
+    include_str!("../../../../../kernels/pixels.cuh")
+);
 const SOURCE: &str = include_str!("../../../../../kernels/tiled_conv.cu");
 /// So many tiles are timed.
 pub const TILES: u32 = 6;
 /// Bytes and elements that are read at once.
-const PACK: [usize; 2] = [16, 8];
+pub const PACK: [usize; 2] = [16, 8];
 /// Spatial axes that the kernel walks.
 const AXES: usize = 2;
 
@@ -39,7 +43,7 @@ fn lies_well(tensor: &Tensor) -> bool {
 }
 
 /// The convolution as the kernel sees it, if it can.
-fn problem(c: &Convolution) -> Option<Problem> {
+pub fn problem(c: &Convolution) -> Option<Problem> {
     let residual = c.residual.as_ref().unwrap_or(&c.y);
     let (taps, channels) = (c.w.sizes[2..].iter().product::<i64>(), c.x.sizes[1]);
     let even = channels % PACK[1] as i64 == 0 && c.x.step() % PACK[1] as i64 == 0;
@@ -106,8 +110,8 @@ impl Plan {
     }
 }
 
-/// `Shape` of `tiled_conv.cu`.
-fn words(c: &Convolution, problem: &Problem, tile: &Tile, cut: &Cut) -> Vec<i64> {
+/// `Shape` of `pixels.cuh`.
+pub fn words(c: &Convolution, problem: &Problem, tile: &Tile, cut: &Cut) -> Vec<i64> {
     let residual = c.residual.as_ref().unwrap_or(&c.y);
     let (kernel, [down, across]) = (problem.kernel, cut.tiles(problem));
     let mut words: Vec<i64> = [problem.input, problem.output]
@@ -140,15 +144,11 @@ fn words(c: &Convolution, problem: &Problem, tile: &Tile, cut: &Cut) -> Vec<i64>
 
 fn source(c: &Convolution, tile: &Tile, held: bool) -> String {
     let ty = element(c.dtype).unwrap_or("float16");
-    let cluster = match tile.split {
-        1 => String::new(),
-        split => format!("__cluster_dims__(1, 1, {split}) "),
-    };
     format!(
-        "{PARTS}{SOURCE}\nextern \"C\" __global__ void {cluster}__launch_bounds__({}) tiled_convolution({ty}* y, \
+        "{PARTS}{SOURCE}\nextern \"C\" __global__ void {} tiled_convolution({ty}* y, \
          const {ty}* x, const {ty}* w, const {ty}* bias, const {ty}* residual, const Shape shape) {{\n    \
          convolve<{}, {held}, {ty}>(y, x, w, bias, residual, shape);\n}}\n",
-        tile.threads(),
+        tile.attributes(),
         tile.block(),
     )
 }
@@ -175,9 +175,10 @@ impl Tiled {
             spare: Direct::spare(gpu, c, c.dtype),
             convolution: c.clone(),
         };
-        let Tile { size, split, .. } = plan.tile;
-        let how = format!("tensor cores, tiles of {} x {}, sums in {split}", size[0], size[1]);
-        compiled([launcher.function.clone()], Instance::new(how, launcher))
+        compiled(
+            [launcher.function.clone()],
+            Instance::new(plan.tile.describe(), launcher),
+        )
     }
 }
 

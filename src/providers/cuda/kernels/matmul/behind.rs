@@ -1,9 +1,9 @@
-//! The `Tail` of `matmul.cu`, written for the layers behind a product.
+//! The `Tail` of kernels that multiply, written for the layers behind a product.
 
-use super::follow::{Indexing, indexing};
+use super::follow::{Indexing, indexing_along};
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId};
-use crate::providers::cuda::kernels::pointwise::code::{self, element};
+use crate::providers::cuda::kernels::pointwise::code::{self, Code, element};
 use std::fmt::Write;
 
 /// What is done with each number of a product, as code.
@@ -12,20 +12,38 @@ pub struct Behind {
     pub operands: Vec<(TensorId, Indexing)>,
     /// What it gives.
     pub output: TensorId,
-    /// Declares `T0`, `Y0`, `X1`, ... and `Tail`, whose fields are the operands in their order.
+    /// Declares `T0`, `Y0`, `X1`, ... and `Tail`, whose fields are the operands in their order, and behind them `Numbers` where there
+    /// are some.
     pub text: String,
+    /// The constants that `Numbers` holds.
+    pub numbers: Vec<f32>,
 }
 
 impl Behind {
     /// The code of these layers, which come in an order of execution, behind the product of a layer.
     pub fn new(network: &Network, product: TensorId, layers: &[LayerId]) -> Self {
-        let code = code::of(network, layers);
+        let axis = network[product].ty.rank().saturating_sub(1);
+        Self::of(network, product, layers, code::of(network, layers), axis)
+    }
+
+    /// The same behind a result whose columns lie along an axis, with float32 constants as numbers.
+    pub fn numbered(network: &Network, product: TensorId, layers: &[LayerId], axis: usize) -> Self {
+        Self::of(network, product, layers, code::numbered(network, layers), axis)
+    }
+
+    /// For each operand, whether it has a number for each element of the result.
+    pub fn elements(&self) -> Vec<bool> {
+        let places = self.operands.iter().map(|(_, indexing)| *indexing);
+        places.map(|indexing| indexing == Indexing::Element).collect()
+    }
+
+    fn of(network: &Network, product: TensorId, layers: &[LayerId], code: Code, axis: usize) -> Self {
         let output = code.outputs.first().copied().unwrap_or(product);
         let body = match layers {
             [] => "    y0 = sum;\n".into(),
             _ => code.body,
         };
-        let indexed = |&t: &TensorId| Some((t, indexing(network, t, product)?)).filter(|_| t != product);
+        let indexed = |&t: &TensorId| Some((t, indexing_along(network, t, product, axis)?)).filter(|_| t != product);
         let dtype = |t: TensorId| network[t].ty.dtype;
         let operands: Vec<_> = code.inputs.iter().filter_map(indexed).collect();
         let parameters = code.inputs.iter().enumerate().map(|(number, &tensor)| {
@@ -37,7 +55,12 @@ impl Behind {
         if layers.is_empty() {
             parameters.push("const Wide<T0>::type sum".into());
         }
+        let numbers = code.numbers.unwrap_or_default();
         let mut text = typedef("T0", dtype(product)) + &typedef("Y0", dtype(output));
+        if !numbers.is_empty() {
+            parameters.insert(0, "const Numbers& n".into());
+            _ = writeln!(text, "struct Numbers {{ float at[{}]; }};", numbers.len());
+        }
         for (number, (operand, _)) in operands.iter().enumerate() {
             text += &typedef(&format!("X{}", number + 1), dtype(*operand));
         }
@@ -59,8 +82,13 @@ impl Behind {
             .map(|&(t, _)| t)
             .chain([product, output])
             .all(|t| dtype(t).size() == 2);
-        text += &structure(&operands, &names, halves);
-        Self { operands, output, text }
+        text += &structure(&operands, &names, halves, !numbers.is_empty());
+        Self {
+            operands,
+            output,
+            text,
+            numbers,
+        }
     }
 }
 
@@ -69,19 +97,23 @@ fn typedef(name: &str, dtype: DType) -> String {
 }
 
 /// `Tail`; `arguments` are those of `element`: the number of an operand, or the sum. `halves` says that all of what is laid out
-/// has 16 bits.
-fn structure(operands: &[(TensorId, Indexing)], arguments: &[Option<usize>], halves: bool) -> String {
+/// has 16 bits, `numbered` that there are `Numbers`.
+fn structure(operands: &[(TensorId, Indexing)], arguments: &[Option<usize>], halves: bool, numbered: bool) -> String {
     let mut text = String::from("struct Tail {\n");
     for number in 1..=operands.len() {
         _ = writeln!(text, "    const X{number}* x{number};");
     }
+    if numbered {
+        text += "    Numbers n;\n";
+    }
+    let first = if numbered { "n, " } else { "" };
     let call = |sum: &str, read: &dyn Fn(usize, Indexing) -> String| {
         let one = |argument: &Option<usize>| match *argument {
             Some(number) => format!("widen({})", read(number + 1, operands[number].1)),
             None => sum.to_string(),
         };
         let arguments: Vec<String> = arguments.iter().map(one).collect();
-        format!("element(y, {});", arguments.join(", "))
+        format!("element(y, {first}{});", arguments.join(", "))
     };
     let index = |indexing: Indexing| match indexing {
         Indexing::Element => "at",
@@ -107,26 +139,28 @@ fn structure(operands: &[(TensorId, Indexing)], arguments: &[Option<usize>], hal
          __device__ __forceinline__ bool wide() const {{ return {}; }}",
         even.join(" && ")
     );
-    _ = writeln!(
-        text,
-        "    __device__ __forceinline__ Pack<Y0, 8> pack(const float (&sums)[8], const uint64 at, const int32 column) const {{"
-    );
-    for number in packed {
-        let at = index(operands[number - 1].1);
-        _ = writeln!(
-            text,
-            "        const Pack<X{number}, 8> p{number} = *(const Pack<X{number}, 8>*)(x{number} + {at});"
-        );
-    }
     let each = call("sums[k]", &|number, indexing| match indexing {
         Indexing::Scalar => format!("x{number}[0]"),
-        _ => format!("p{number}.item[k]"),
+        _ => format!("read.p{number}.item[k]"),
+    });
+    let fields = packed.iter().map(|number| format!(" Pack<X{number}, 8> p{number};"));
+    let reads = packed.iter().map(|number| {
+        let at = index(operands[number - 1].1);
+        format!(" read.p{number} = *(const Pack<X{number}, 8>*)(x{number} + {at});")
     });
     _ = writeln!(
         text,
-        "        Pack<Y0, 8> results;\n        #pragma unroll\n        for (int32 k = 0; k < 8; k++) {{\n            \
+        "    // What eight neighbours read.\n    struct Read {{{} }};\n    \
+         __device__ __forceinline__ Read read(const uint64 at, const int32 column) const {{\n        \
+         Read read;\n       {}\n        return read;\n    }}\n    \
+         __device__ __forceinline__ Pack<Y0, 8> pack(const float (&sums)[8], const Read& read) const {{\n        \
+         Pack<Y0, 8> results;\n        #pragma unroll\n        for (int32 k = 0; k < 8; k++) {{\n            \
          Wide<Y0>::type y;\n            {each}\n            results.item[k] = Narrow<Y0>::from(y);\n        }}\n        \
-         return results;\n    }}"
+         return results;\n    }}\n    \
+         __device__ __forceinline__ Pack<Y0, 8> pack(const float (&sums)[8], const uint64 at, const int32 column) const {{\n        \
+         return pack(sums, read(at, column));\n    }}",
+        fields.collect::<String>(),
+        reads.collect::<String>(),
     );
     text + &neighbours(operands, halves, &call) + "};\n"
 }

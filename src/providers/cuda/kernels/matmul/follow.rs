@@ -3,6 +3,7 @@
 
 use crate::network::{LayerId, Network, TensorId};
 use crate::providers::common::group;
+use crate::providers::common::quantized::Dequantized;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::kernels::pointwise::code::{self, is_pointwise};
 
@@ -24,13 +25,19 @@ pub enum Indexing {
 
 /// How an operand of layers behind a product is indexed; `None` if it broadcasts in another way.
 pub fn indexing(network: &Network, operand: TensorId, result: TensorId) -> Option<Indexing> {
+    indexing_along(network, operand, result, network[result].ty.rank().checked_sub(1)?)
+}
+
+/// As [`indexing`], of a result whose columns lie along an axis.
+pub fn indexing_along(network: &Network, operand: TensorId, result: TensorId, axis: usize) -> Option<Indexing> {
     let (ty, whole) = (&network[operand].ty, &network[result].ty);
-    let columns = whole.shape.last()?;
+    let columns = whole.shape.get(axis)?;
+    let own = (axis + ty.rank()).checked_sub(whole.rank());
     if ty.shape == whole.shape {
         Some(Indexing::Element)
     } else if ty.elements().is(1) {
         Some(Indexing::Scalar)
-    } else if ty.shape.last() == Some(columns) && ty.elements() == *columns {
+    } else if own.and_then(|own| ty.shape.get(own)) == Some(columns) && ty.elements() == *columns {
         Some(Indexing::Column)
     } else {
         None
@@ -41,14 +48,43 @@ pub fn indexing(network: &Network, operand: TensorId, result: TensorId) -> Optio
 /// most first, none last. Each list is in an order of execution.
 pub fn groups(scope: &Scope) -> Vec<Vec<LayerId>> {
     let network = scope.network;
-    let product = scope.layer().outputs[0];
     let matrices = scope.layer().inputs.iter().flatten().all(|&t| network[t].ty.rank() > 1);
+    if !matrices {
+        return vec![vec![]];
+    }
+    grown(scope, scope.output_type(0).rank() - 1, |_| vec![])
+}
+
+/// The same behind a result whose columns lie along an axis. Of 8 bits come other operands where a Dequantize layer stands in front of
+/// one of these layers alone: it is one of them. None ends with such a layer: who reads what it gives had better read 8 bits.
+pub fn groups_of_8_bits(scope: &Scope, axis: usize) -> Vec<Vec<LayerId>> {
+    let network = scope.network;
+    let in_front = |layer: LayerId| {
+        let inputs = network[layer].inputs.iter().flatten();
+        let dequantized = inputs.filter_map(|&input| Dequantized::of(network, input));
+        dequantized.map(|found| found.layer).collect()
+    };
+    let mut found = grown(scope, axis, in_front);
+    found.retain(|layers| {
+        layers
+            .last()
+            .is_none_or(|&last| network[last].op.name != "DequantizeLinear")
+    });
+    found
+}
+
+/// `in_front` gives the layers in front of one that come with it.
+fn grown(scope: &Scope, axis: usize, in_front: impl Fn(LayerId) -> Vec<LayerId>) -> Vec<Vec<LayerId>> {
+    let network = scope.network;
+    let product = scope.layer().outputs[0];
     let mut layers = vec![scope.layer];
     let mut found = vec![vec![]];
-    while matrices && layers.len() <= MOST_LAYERS {
-        let Some(next) = next(scope, &layers, product) else {
+    while layers.len() <= MOST_LAYERS {
+        let Some(next) = next(scope, &layers, product, axis) else {
             break;
         };
+        let before: Vec<LayerId> = in_front(next).into_iter().filter(|id| !layers.contains(id)).collect();
+        layers.extend(before);
         layers.push(next);
         if group::outputs(network, &layers).len() == 1
             && operands(network, &layers[1..], product).len() <= MOST_OPERANDS
@@ -61,7 +97,7 @@ pub fn groups(scope: &Scope) -> Vec<Vec<LayerId>> {
 }
 
 /// The first layer in the order of execution that reads what some layers give, and can run with them.
-fn next(scope: &Scope, layers: &[LayerId], product: TensorId) -> Option<LayerId> {
+fn next(scope: &Scope, layers: &[LayerId], product: TensorId, axis: usize) -> Option<LayerId> {
     let network = scope.network;
     let given = |t: TensorId| network.producer(t).is_some_and(|(layer, _)| layers.contains(&layer));
     let fits = |id: &LayerId| {
@@ -72,7 +108,7 @@ fn next(scope: &Scope, layers: &[LayerId], product: TensorId) -> Option<LayerId>
                 .inputs
                 .iter()
                 .flatten()
-                .all(|&t| given(t) || indexing(network, t, product).is_some())
+                .all(|&t| given(t) || indexing_along(network, t, product, axis).is_some())
     };
     let outputs = layers.iter().map(|&layer| network[layer].outputs[0]);
     let mut users: Vec<LayerId> = outputs.flat_map(|t| network[t].users.iter().copied()).collect();

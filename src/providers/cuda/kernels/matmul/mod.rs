@@ -2,8 +2,8 @@
 //! none of them goes.
 
 mod bare;
-mod behind;
-mod follow;
+pub mod behind;
+pub mod follow;
 mod fused;
 mod library;
 mod own;

@@ -3,6 +3,7 @@
 use super::expression::expression;
 use crate::network::dtype::DType;
 use crate::network::narrow::Narrow;
+use crate::network::quantization::Scheme;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::providers::common::group;
 use std::collections::HashMap;
@@ -61,6 +62,8 @@ pub struct Code {
     pub outputs: Vec<TensorId>,
     /// The statements.
     pub body: String,
+    /// Constants that `n.at[0]`, `n.at[1]`, ... stand for, where the code is for more layers than these.
+    pub numbers: Option<Vec<f32>>,
 }
 
 /// Whether there is code for a layer.
@@ -73,22 +76,29 @@ pub fn is_pointwise(network: &Network, layer: &Layer) -> bool {
 
 /// The code of these layers, which come in an order of execution.
 pub fn of(network: &Network, layers: &[LayerId]) -> Code {
+    written(network, layers, None)
+}
+
+/// As [`of`], with float32 constants as numbers that a kernel is given, so that layers which differ in these alone share their code.
+/// Scales of 8 bits are multiplied by, not divided by.
+pub fn numbered(network: &Network, layers: &[LayerId]) -> Code {
+    written(network, layers, Some(vec![]))
+}
+
+fn written(network: &Network, layers: &[LayerId], numbers: Option<Vec<f32>>) -> Code {
     let mut code = Code {
         inputs: vec![],
         outputs: group::outputs(network, layers),
         body: String::new(),
+        numbers,
     };
     let mut names: HashMap<TensorId, String> = HashMap::new();
     for (number, &id) in layers.iter().enumerate() {
         let layer = &network[id];
-        let arguments = layer
-            .inputs
-            .iter()
-            .map(|t| t.map(|t| code.argument(network, &mut names, t)));
-        let arguments: Vec<_> = arguments.collect();
         let output = layer.outputs[0];
-        // `is_pointwise` lets no other layer in.
-        let value = expression(network, layer, &arguments).unwrap_or_default();
+        let value = code
+            .in_8_bits(network, &mut names, layer)
+            .unwrap_or_else(|| code.value(network, &mut names, layer));
         let name = format!("v{number}");
         _ = writeln!(
             code.body,
@@ -104,6 +114,37 @@ pub fn of(network: &Network, layers: &[LayerId]) -> Code {
 }
 
 impl Code {
+    fn value(&mut self, network: &Network, names: &mut HashMap<TensorId, String>, layer: &Layer) -> String {
+        let arguments = layer.inputs.iter().map(|t| t.map(|t| self.argument(network, names, t)));
+        let arguments: Vec<_> = arguments.collect();
+        // `is_pointwise` lets no other layer in.
+        expression(network, layer, &arguments).unwrap_or_default()
+    }
+
+    /// Quantize and Dequantize layers of 8 bits, in code with numbers.
+    fn in_8_bits(&mut self, network: &Network, names: &mut HashMap<TensorId, String>, layer: &Layer) -> Option<String> {
+        self.numbers.as_ref()?;
+        let scheme = Scheme::of(network, layer)?;
+        let x = self.argument(network, names, layer.inputs[0]?);
+        let zero = scheme.zero;
+        if layer.op.name == "DequantizeLinear" {
+            let scale = self.number(scheme.scale);
+            return Some(format!("f_product((float)({x} - {zero}), {scale})"));
+        }
+        let [low, high] = [scheme.ends().0, scheme.ends().1].map(|end| end as i32 + zero);
+        let inverse = self.number(1.0 / scheme.scale);
+        let ty = wide(scheme.dtype);
+        Some(format!(
+            "({ty})f_code(f_product({x}, {inverse}), {zero}, {low}, {high})"
+        ))
+    }
+
+    fn number(&mut self, value: f32) -> String {
+        let numbers = self.numbers.get_or_insert_default();
+        numbers.push(value);
+        format!("n.at[{}]", numbers.len() - 1)
+    }
+
     fn argument(&mut self, network: &Network, names: &mut HashMap<TensorId, String>, tensor: TensorId) -> String {
         if let Some(name) = names.get(&tensor) {
             return name.clone();
@@ -114,6 +155,7 @@ impl Code {
             .filter(|_| dtype.is_float())
             .and_then(|array| array.uniform());
         let name = match uniform {
+            Some(value) if dtype == DType::Float32 && self.numbers.is_some() => self.number(value as f32),
             Some(value) => literal(value, dtype),
             None => {
                 self.inputs.push(tensor);

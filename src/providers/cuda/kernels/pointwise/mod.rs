@@ -7,7 +7,7 @@ mod expression;
 use super::{Answer, Gpu};
 use crate::error::Result;
 use crate::network::dtype::DType;
-use crate::network::{LayerId, Network};
+use crate::network::{Layer, LayerId, Network};
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::common::group;
@@ -24,13 +24,18 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     if !code::is_pointwise(scope.network, scope.layer()) {
         return Ok(vec![]);
     }
-    let group = group::grow(scope, code::is_pointwise);
+    let group = group::grow(scope, takes);
     let mut found = vec![];
     if group.len() > 1 {
         found.push(candidate(scope.network, group, gpu));
     }
     found.push(candidate(scope.network, vec![scope.layer], gpu));
     Ok(found)
+}
+
+/// What goes together with other layers: Dequantize layers that products of 8 bits read alone do not.
+fn takes(network: &Network, layer: &Layer) -> bool {
+    code::is_pointwise(network, layer) && !super::quantized::claims(network, layer)
 }
 
 fn candidate(network: &Network, layers: Vec<LayerId>, gpu: &Arc<Gpu>) -> Candidate {

@@ -1,10 +1,11 @@
-//! What stands in front of a product of 8 bits: Dequantize layers whose scales and zero points are known at build time.
+//! What stands around a product of 8 bits: Dequantize layers in front of it and a Quantize layer behind it whose scales and zero points
+//! are known at build time.
 
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::ops::pointwise::broadcast_places;
 use crate::network::quantization::Scheme;
-use crate::network::{LayerId, Network, TensorId, reference};
+use crate::network::{Layer, LayerId, Network, TensorId, reference};
 
 /// A tensor of 8 bits behind a Dequantize layer that one layer alone reads.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +69,22 @@ impl Weights {
             scales: scales(scale, stored.shape(), axis)?,
         })
     }
+}
+
+/// Whether a Dequantize layer had better be left to one of these products, which alone reads it.
+pub fn claims(network: &Network, layer: &Layer, products: &[&str]) -> bool {
+    let reader = || network.sole_user(layer.outputs[0]).map(|id| network[id].op.name);
+    layer.op.name == "DequantizeLinear"
+        && reader().is_some_and(|reader| products.contains(&reader))
+        && Scheme::of(network, layer).is_some()
+}
+
+/// The Quantize layer that alone reads a tensor.
+pub fn end(network: &Network, tensor: TensorId) -> Option<(LayerId, Scheme)> {
+    let id = network.sole_user(tensor)?;
+    let layer = &network[id];
+    let scheme = Scheme::of(network, layer).filter(|_| layer.op.name == "QuantizeLinear")?;
+    (layer.inputs[0] == Some(tensor)).then_some((id, scheme))
 }
 
 /// Integers less their zero points, if int8 holds them.

@@ -1,0 +1,367 @@
+//! Convolutions and matrix products of 8 bits: `Dequantize -> product -> ... -> Quantize` as one kernel, which sums integers exactly
+//! and does what follows to scaled sums.
+
+mod constants;
+mod plain;
+mod tiled;
+
+use super::conv::geometry::Geometry;
+use super::matmul::behind::Behind;
+use super::matmul::follow;
+use super::{Answer, Gpu};
+use crate::error::{Error, Result};
+use crate::network::attr::Read;
+use crate::network::dtype::DType;
+use crate::network::quantization::Scheme;
+use crate::network::{Layer, LayerId, Network};
+use crate::plan::layout::{Layout, Operand};
+use crate::plan::{Candidate, Form, Instance, Kernel, Prepared, Request, Tier};
+use crate::providers::common::Why;
+use crate::providers::common::quantized::{self, Dequantized, Weights, constant};
+use crate::providers::common::scope::Scope;
+use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
+use constants::Constants;
+use std::sync::Arc;
+use tiled::TILES;
+
+/// The most spatial axes.
+const AXES: usize = 3;
+
+/// Whether a Dequantize layer had better be left to the product behind it.
+pub fn claims(network: &Network, layer: &Layer) -> bool {
+    quantized::claims(network, layer, &["Conv", "MatMul"])
+}
+
+/// Conv and MatMul of a tensor of 8 bits and constant weights, with what follows, the most first.
+pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
+    let axis = match scope.op() {
+        "Conv" => 1,
+        "MatMul" => scope.output_type(0).rank().saturating_sub(1),
+        _ => return Ok(vec![]),
+    };
+    if scope.output_type(0).dtype != DType::Float32 {
+        return Ok(vec![]);
+    }
+    let Some(found) = Found::of(scope) else {
+        return Ok(vec![]);
+    };
+    if !gpu.has_int8() {
+        return Err(Why::new(
+            "GPUs below compute capability 8.0 multiply 8 bits in floating point",
+        ));
+    }
+    let constants = Arc::new(found.constants()?);
+    let groups = follow::groups_of_8_bits(scope, axis).into_iter();
+    let candidate = |behind: Vec<LayerId>| found.candidate(scope, gpu, &constants, axis, behind);
+    Ok(groups.map(candidate).collect())
+}
+
+/// A product between Dequantize layers.
+struct Found {
+    left: Dequantized,
+    weights: Weights,
+    bias: Option<(Vec<f64>, Option<LayerId>)>,
+    operation: Operation,
+}
+
+/// What is multiplied with what.
+#[derive(Clone)]
+enum Operation {
+    /// Windows of an image.
+    Conv(Geometry),
+    /// Rows of a matrix; says whether weights have a row for each column of the result.
+    MatMul(bool),
+}
+
+impl Found {
+    fn of(scope: &Scope) -> Option<Self> {
+        let network = scope.network;
+        let attrs = &scope.layer().attrs;
+        let left = Dequantized::of(network, scope.input(0)?)?;
+        let [x, w] = [scope.input_type(0)?, scope.input_type(1)?];
+        let (operation, axis) = match scope.op() {
+            "Conv" if x.rank() <= AXES + 2 && attrs.ints("pads").iter().all(|&pad| pad >= 0) => (
+                Operation::Conv(Geometry {
+                    attrs: attrs.clone(),
+                    weights: w.shape.clone(),
+                    transposed: false,
+                }),
+                0,
+            ),
+            "MatMul" if x.rank() >= 2 && w.rank() == 2 && !attrs.flag("transA") => (
+                Operation::MatMul(attrs.flag("transB")),
+                1 - attrs.flag("transB") as usize,
+            ),
+            _ => return None,
+        };
+        let bias = match scope.input(2) {
+            Some(bias) => {
+                let (array, layer) = constant(network, bias)?;
+                Some((array.to_f64(), layer))
+            }
+            None => None,
+        };
+        Some(Self {
+            left,
+            weights: Weights::of(network, scope.input(1)?, axis)?,
+            bias,
+            operation,
+        })
+    }
+
+    fn constants(&self) -> std::result::Result<Constants, Why> {
+        let bias = self.bias.as_ref().map(|(bias, _)| bias.as_slice());
+        let rows = match self.operation {
+            Operation::Conv(_) => constants::rows_of_conv(&self.weights.array),
+            Operation::MatMul(turned) => constants::rows_of_matrix(&self.weights.array, turned),
+        };
+        Constants::new(rows, &self.weights.scales, self.left.scheme, bias)
+            .ok_or_else(|| Why::new("sums of so many products of 8 bits may not fit into 32 bits"))
+    }
+
+    fn candidate(
+        &self,
+        scope: &Scope,
+        gpu: &Arc<Gpu>,
+        constants: &Arc<Constants>,
+        axis: usize,
+        layers: Vec<LayerId>,
+    ) -> Candidate {
+        let network = scope.network;
+        let behind = Behind::numbered(network, scope.layer().outputs[0], &layers, axis);
+        let names = std::iter::once(scope.op()).chain(layers.iter().map(|&id| network[id].op.name));
+        let mut inputs = vec![self.left.tensor];
+        inputs.extend(behind.operands.iter().map(|(tensor, _)| *tensor));
+        let in_front = [self.left.layer, self.weights.layer];
+        let bias = self.bias.as_ref().and_then(|(_, layer)| *layer);
+        let output = behind.output;
+        let kernel = Quantized {
+            name: format!("int8 {}", names.collect::<Vec<_>>().join("+")),
+            operation: self.operation.clone(),
+            scheme: self.left.scheme,
+            constants: constants.clone(),
+            elements: behind.elements(),
+            behind,
+            gpu: gpu.clone(),
+        };
+        Candidate {
+            kernel: Arc::new(kernel),
+            layers: in_front
+                .into_iter()
+                .chain(bias)
+                .chain([scope.layer])
+                .chain(layers)
+                .collect(),
+            inputs,
+            outputs: vec![output],
+        }
+    }
+}
+
+/// A product of 8 bits with what follows.
+struct Quantized {
+    name: String,
+    operation: Operation,
+    /// What the left operand stands for.
+    scheme: Scheme,
+    constants: Arc<Constants>,
+    behind: Behind,
+    /// For each operand of what follows, whether it has a number for each element of the result.
+    elements: Vec<bool>,
+    gpu: Arc<Gpu>,
+}
+
+/// A way to compute it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// In one of the tiles that look best.
+    Tile(u32),
+    /// So, from patches that are laid out before.
+    Patches(u32),
+    /// On plain arithmetic.
+    Plain,
+}
+
+impl Way {
+    /// The first number of each sort.
+    const PATCHES: u32 = TILES;
+    const PLAIN: u32 = Self::PATCHES + TILES;
+
+    /// The number that a form bears.
+    fn tactic(self) -> u32 {
+        match self {
+            Way::Tile(number) => number,
+            Way::Patches(number) => Self::PATCHES + number,
+            Way::Plain => Self::PLAIN,
+        }
+    }
+
+    fn of(tactic: u32) -> Self {
+        match tactic {
+            Self::PLAIN.. => Way::Plain,
+            Self::PATCHES.. => Way::Patches(tactic - Self::PATCHES),
+            number => Way::Tile(number),
+        }
+    }
+}
+
+impl Quantized {
+    fn groups(&self) -> i64 {
+        match &self.operation {
+            Operation::Conv(geometry) => geometry.attrs.int("group"),
+            Operation::MatMul(_) => 1,
+        }
+    }
+
+    /// Whether pixels can be read from where they lie: so many channels at once, along at most two axes.
+    fn reads_pixels(&self) -> bool {
+        let (channels, flat) = match &self.operation {
+            Operation::Conv(geometry) => (
+                geometry.weights[1].as_const().unwrap_or(0),
+                geometry.weights.len() <= 4 || geometry.traits(DType::Int8).product,
+            ),
+            Operation::MatMul(_) => (self.constants.terms as i64, true),
+        };
+        flat && channels % 16 == 0
+    }
+
+    fn ways(&self) -> Vec<Way> {
+        let tensor: Vec<Way> = match self.groups() {
+            1 if self.reads_pixels() => (0..TILES).map(Way::Tile).collect(),
+            1 => (0..TILES).map(Way::Patches).collect(),
+            _ => vec![],
+        };
+        tensor.into_iter().chain([Way::Plain]).collect()
+    }
+
+    fn layout(&self) -> Layout {
+        match self.operation {
+            Operation::Conv(_) => Layout::ChannelsLast,
+            Operation::MatMul(_) => Layout::Plain,
+        }
+    }
+
+    /// The convolution that it is at the shapes of a request.
+    fn convolution(&self, request: &Request) -> Result<Convolution> {
+        let (x, y) = (&request.inputs[0], &request.outputs[0]);
+        match &self.operation {
+            Operation::Conv(geometry) => {
+                let shape = geometry
+                    .weights
+                    .iter()
+                    .map(|dim| dim.as_const().map(|size| size as usize));
+                let shape = shape.collect::<Option<Vec<_>>>();
+                let shape = shape.ok_or_else(|| Error::internal("constant weights without a shape"))?;
+                let w = Operand::dense(DType::Int8, shape, Layout::ChannelsLast);
+                geometry.convolution(
+                    &Request {
+                        inputs: &[x.clone(), w],
+                        ..*request
+                    },
+                    None,
+                )
+            }
+            Operation::MatMul(_) => Ok(matrices(x, y)),
+        }
+    }
+}
+
+/// Rows as pixels of an image that is one row high.
+fn matrices(x: &Operand, y: &Operand) -> Convolution {
+    let [terms, columns] = [x, y].map(|operand| operand.shape.last().copied().unwrap_or(0) as i64);
+    let rows = y.elements() as i64 / columns.max(1);
+    Convolution {
+        dtype: y.dtype,
+        tf32: false,
+        transposed: false,
+        x: Tensor::dense(vec![1, terms, 1, rows]),
+        w: Tensor::dense(vec![columns, terms, 1, 1]),
+        y: Tensor::dense(vec![1, columns, 1, rows]),
+        strides: vec![1; 2],
+        dilations: vec![1; 2],
+        begin: vec![0; 2],
+        end: vec![0; 2],
+        bias: false,
+        residual: None,
+        activation: None,
+    }
+}
+
+impl Kernel for Quantized {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn identity(&self) -> String {
+        let operation = match &self.operation {
+            Operation::Conv(Geometry { attrs, weights, .. }) => format!("Conv {attrs:?} {weights:?}"),
+            Operation::MatMul(_) => format!("MatMul {} {}", self.constants.terms, self.constants.results),
+        };
+        let padded = self.scheme.zero != 0;
+        format!("{} {operation} zero {padded} {}", self.name, self.behind.text)
+    }
+
+    fn multiplies_8_bits(&self) -> bool {
+        true
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        let layout = self.layout();
+        let form = |way: Way| {
+            let others = self
+                .elements
+                .iter()
+                .map(|&element| if element { layout } else { Layout::Plain });
+            Form {
+                tactic: way.tactic(),
+                inputs: std::iter::once(layout).chain(others).collect(),
+                outputs: vec![layout],
+            }
+        };
+        self.ways().into_iter().map(form).collect()
+    }
+
+    fn takes_slices(&self, _form: &Form) -> (bool, bool) {
+        let images = matches!(self.operation, Operation::Conv(_));
+        // Other operands are read at the places of the result.
+        (images && !self.elements.contains(&true), images)
+    }
+
+    fn prepare(&self, request: &Request) -> Result<Prepared> {
+        if request.outputs[0].is_empty() {
+            return Ok(Instance::new("nothing to do", |_: &crate::plan::Call| Ok(())).into());
+        }
+        if request.inputs[0].is_empty() {
+            return Err(Error::unsupported("an integer product of an input without elements")
+                .hint("give inputs with at least one element in each dimension"));
+        }
+        let c = self.convolution(request)?;
+        let made = match Way::of(request.form.tactic) {
+            Way::Tile(number) => tiled::prepared(self, &c, number as usize),
+            Way::Patches(number) => tiled::prepared_from_patches(self, &c, number as usize),
+            Way::Plain => None,
+        };
+        match (made, Way::of(request.form.tactic)) {
+            (Some(made), _) => made,
+            (None, Way::Plain) if !plain::is_depthwise(&c) && self.groups() == 1 => {
+                Ok(plain::prepared(self, &c)?.with_tier(Tier::Reference))
+            }
+            (None, Way::Plain) => plain::prepared(self, &c),
+            // There is no such tile: it is the same kernel as another form, so it is not timed.
+            (None, _) => Ok(plain::prepared(self, &c)?.with_tier(Tier::Reference)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_has_a_number_of_its_own() {
+        let tiles = (0..TILES).map(Way::Tile).chain((0..TILES).map(Way::Patches));
+        for way in tiles.chain([Way::Plain]) {
+            assert_eq!(Way::of(way.tactic()), way);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+"""Convolutions and matrix products between Dequantize and Quantize layers.
+
+Scales are powers of two and sums fit into float32: every order of the same arithmetic gives the same bits, ties to even
+and saturation among them, so that a kernel which sums integers has to give exactly what the reference gives.
+"""
+
+from __future__ import annotations
+
+import zlib
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+import neurenix as nx
+from tests.conformance.chains import Builder, Chain
+
+#: dtype and zero point of an activation.
+SCHEMES = (("int8", 0), ("uint8", 0), ("uint8", 121), ("int8", -9))
+#: Scales of activations and of results: what saturates, and what falls between two integers, are both there.
+X_SCALE, Y_SCALE = 2.0**-5, 2.0**-3
+
+
+class Quantizing(Builder):
+    """A builder of layers around 8 bits."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.network, self.inputs = builder.network, builder.inputs
+        self.rng = np.random.default_rng(zlib.crc32(builder.network.name.encode()))
+
+    def given(self, array: Any, dtype: str) -> nx.Tensor:
+        """A constant."""
+        return self.network.add_constant("c", np.asarray(array, dtype))
+
+    def quantize(self, x: nx.Tensor, scale: float, scheme: tuple[str, int]) -> nx.Tensor:
+        """The tensor as 8 bits."""
+        dtype, zero = scheme
+        return self.op("QuantizeLinear", x, self.given(scale, "float32"), self.given(zero, dtype), to=dtype)
+
+    def dequantize(self, x: nx.Tensor, scale: float, scheme: tuple[str, int]) -> nx.Tensor:
+        """What they stand for."""
+        dtype, zero = scheme
+        return self.op("DequantizeLinear", x, self.given(scale, "float32"), self.given(zero, dtype))
+
+    def activation(self, x: nx.Tensor, scheme: tuple[str, int], scale: float = X_SCALE) -> nx.Tensor:
+        """A tensor that has 8 bits on its way."""
+        return self.dequantize(self.quantize(x, scale, scheme), scale, scheme)
+
+    def weights(self, *shape: int, axis: int) -> nx.Tensor:
+        """Dequantized weights of any 8 bits, with a scale for each place along an axis."""
+        stored = self.given(self.rng.integers(-128, 128, shape), "int8")
+        along = [1] * len(shape)
+        along[axis] = shape[axis]
+        scales = 2.0 ** -self.rng.integers(6, 10, along)
+        return self.op("DequantizeLinear", stored, self.given(scales, "float32"))
+
+    def bias(self, count: int) -> nx.Tensor:
+        """Numbers of 32 bits, dequantized."""
+        stored = self.given(self.rng.integers(-3000, 3000, count), "int32")
+        return self.op("DequantizeLinear", stored, self.given(2.0**-11, "float32"))
+
+    def behind(self, y: nx.Tensor, tail: str, scheme: tuple[str, int]) -> nx.Tensor:
+        """What follows a product: a word for each layer."""
+        for word in tail.split():
+            match word:
+                case "residual":
+                    y = self.op("Add", y, self.activation(self.inputs[1], scheme, 2.0**-4))
+                case "floats":
+                    y = self.op("Add", self.inputs[1], y)
+                case "rounded":
+                    y = self.activation(y, scheme, Y_SCALE / 2)
+                case "half":
+                    y = self.op("Mul", y, self.given(0.5, "float32"))
+                case "quantize":
+                    y = self.quantize(y, Y_SCALE, scheme)
+                case op:
+                    y = self.op(op, y)
+        return y
+
+
+TAILS = (
+    "",
+    "quantize",
+    "rounded residual Relu quantize",
+    "residual Relu quantize",
+    "floats Relu",
+    "half Relu quantize",
+)
+
+
+def convolution(
+    name: str, shape: tuple[int, ...], out: int, kernel: int, tails: tuple[str, ...] = TAILS, **attrs: Any
+) -> list[Chain]:
+    """A convolution of 8 bits in each scheme, with each tail."""
+    stride, dilation = attrs.get("strides", [1])[0], attrs.get("dilations", [1])[0]
+    rank, group = len(shape) - 2, int(attrs.get("group", 1))
+    pads = attrs.pop("pads", [kernel // 2 * dilation] * 2 * rank)
+    seen = dilation * (kernel - 1) + 1
+    extents = [(n + pads[i] + pads[i + rank] - seen) // stride + 1 for i, n in enumerate(shape[2:])]
+    made = []
+    for number, (scheme, tail) in enumerate(product(SCHEMES, tails)):
+
+        def make(b: Builder, number: int = number, scheme: Any = scheme, tail: str = tail) -> list[nx.Tensor]:
+            q = Quantizing(b)
+            weights = q.weights(out, shape[1] // group, *[kernel] * rank, axis=0)
+            given = [q.activation(b.inputs[0], scheme), weights, *([q.bias(out)] if number % 3 else [])]
+            y = q.op("Conv", *given, pads=pads, **attrs)
+            return [q.behind(y, tail, scheme)]
+
+        shapes = (shape, (shape[0], out, *extents)) if "residual" in tail or "floats" in tail else (shape,)
+        made.append(chain(name, scheme, tail, shapes, make))
+    return made
+
+
+def chain(name: str, scheme: tuple[str, int], tail: str, shapes: Any, make: Any) -> Chain:
+    """A chain with a name that says what is in it."""
+    parts = ["int8", name, f"{scheme[0]}z{scheme[1]}", *tail.split()]
+    return Chain("_".join(parts), shapes, make, ("float32",))
+
+
+def matrices(name: str, left: tuple[int, ...], columns: int, turned: bool = False) -> list[Chain]:
+    """A matrix product of 8 bits in each scheme, with each tail."""
+    made = []
+    for number, (scheme, tail) in enumerate(product(SCHEMES, TAILS)):
+
+        def make(b: Builder, number: int = number, scheme: Any = scheme, tail: str = tail) -> list[nx.Tensor]:
+            q = Quantizing(b)
+            shape = (columns, left[-1]) if turned else (left[-1], columns)
+            weights = q.weights(*shape, axis=0 if turned else 1)
+            y = q.op("MatMul", q.activation(b.inputs[0], scheme), weights, transB=int(turned))
+            y = q.op("Add", y, q.bias(columns)) if number % 3 else y
+            return [q.behind(y, tail, scheme)]
+
+        shapes = (left, (*left[:-1], columns)) if "residual" in tail or "floats" in tail else (left,)
+        made.append(chain(name, scheme, tail, shapes, make))
+    return made
+
+
+FEW = ("quantize", "residual Relu quantize")
+
+QUANTIZED: list[Chain] = [
+    *convolution("conv3x3", (2, 32, 9, 7), 64, 3),
+    *convolution("conv1x1", (2, 64, 9, 7), 80, 1),
+    *convolution("conv1x1_wide", (2, 208, 5, 7), 40, 1, FEW),
+    *convolution("conv3x3_many", (1, 144, 12, 12), 136, 3, FEW),
+    *convolution("conv1x1_deep", (1, 640, 14, 14), 256, 1, FEW),
+    *convolution("conv1x1_large", (1, 64, 40, 40), 256, 1, FEW),
+    *convolution("conv3x3_large", (1, 128, 16, 16), 128, 3, FEW),
+    *convolution("conv3x3_stride", (2, 32, 10, 8), 33, 3, FEW, strides=[2, 2]),
+    *convolution("conv3x3_dilated", (2, 16, 13, 11), 24, 3, FEW, dilations=[2, 2]),
+    *convolution("conv3x3_odd", (2, 19, 9, 7), 21, 3, FEW),
+    *convolution("conv5x5_uneven", (1, 16, 9, 7), 8, 5, FEW, pads=[0, 3, 2, 1]),
+    *convolution("stem", (2, 3, 19, 17), 16, 7, FEW, strides=[2, 2]),
+    *convolution("depthwise", (2, 32, 9, 7), 32, 3, FEW, group=32),
+    *convolution("depthwise_odd", (2, 9, 9, 7), 9, 3, FEW, group=9),
+    *convolution("grouped", (2, 32, 9, 7), 64, 3, FEW, group=4),
+    *convolution("conv1d", (2, 32, 19), 48, 3, FEW),
+    *convolution("conv3d", (1, 16, 5, 6, 7), 32, 3, FEW),
+    *convolution("conv3d_1x1", (1, 32, 3, 4, 5), 16, 1, FEW),
+    *matrices("matmul", (2, 33, 64), 48),
+    *matrices("matmul_turned", (5, 160), 72, turned=True),
+    *matrices("matmul_odd", (2, 9, 37), 19),
+    *matrices("matmul_row", (1, 64), 96),
+]
