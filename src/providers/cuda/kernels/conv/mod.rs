@@ -4,7 +4,7 @@
 mod choice;
 pub mod cuts;
 mod depthwise;
-mod direct;
+pub mod direct;
 mod engines;
 pub mod geometry;
 mod products;

@@ -4,6 +4,7 @@ use crate::device::Memory;
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::quantization::Scheme;
+use crate::providers::common::quantized::Weights;
 use crate::providers::cuda::device::Device;
 use crate::providers::cuda::device::memory::DeviceMemory;
 use crate::providers::cuda::kernels::spare::get_or_try_init;
@@ -11,6 +12,17 @@ use std::sync::{Arc, OnceLock};
 
 /// What rows of weights are multiples of, in bytes, and lists of numbers, in elements.
 const EVEN: usize = 16;
+
+/// How weights lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lie {
+    /// Channels of the result, those of the input, elements of the kernel.
+    Conv,
+    /// A row for each term.
+    Matrix,
+    /// A row for each column of the result.
+    Turned,
+}
 
 /// Weights, and what becomes of the sums of each channel.
 pub struct Constants {
@@ -20,78 +32,79 @@ pub struct Constants {
     pub results: usize,
     /// Bytes from the weights of one channel to those of the next; zeros follow the terms.
     pub pitch: usize,
-    bytes: Vec<u8>,
+    weights: Array,
+    lie: Lie,
+    /// One, or one for each channel.
+    scales: Vec<f32>,
+    left: Scheme,
+    bias: Option<Vec<f64>>,
     uploaded: OnceLock<Arc<DeviceMemory>>,
 }
 
-/// The weights of a convolution, one row for each channel: elements of the kernel, and in each of those channels of the input.
-pub fn rows_of_conv(weights: &Array) -> Vec<Vec<i8>> {
-    let shape = weights.shape();
-    let (inputs, taps) = (shape[1], shape[2..].iter().product::<usize>());
-    let values = integers(weights);
-    let row = |channel: usize| {
-        let own = &values[channel * inputs * taps..][..inputs * taps];
-        let tap = |tap: usize| (0..inputs).map(move |input| own[input * taps + tap]);
-        (0..taps).flat_map(tap).collect()
-    };
-    (0..shape[0]).map(row).collect()
-}
-
-/// Those of a matrix, one row for each column of the result; `turned` where they lie so.
-pub fn rows_of_matrix(weights: &Array, turned: bool) -> Vec<Vec<i8>> {
-    let (shape, values) = (weights.shape(), integers(weights));
-    let columns = shape[1];
-    match turned {
-        true => values.chunks(columns.max(1)).map(<[i8]>::to_vec).collect(),
-        false => (0..columns)
-            .map(|column| values.iter().skip(column).step_by(columns).copied().collect())
-            .collect(),
-    }
-}
-
-fn integers(weights: &Array) -> Vec<i8> {
-    weights.to_i64().iter().map(|&value| value as i8).collect()
-}
-
 impl Constants {
-    /// Of rows of weights with one scale or one for each row, for an input of a scheme; none if 32 bits may not hold a sum.
-    pub fn new(rows: Vec<Vec<i8>>, scales: &[f32], left: Scheme, bias: Option<&[f64]>) -> Option<Self> {
-        let (terms, results) = (rows.first().map_or(0, Vec::len), rows.len());
-        /// The greatest magnitude of the left operand, and as much of its zero point.
-        const MOST: i64 = 255 * 2;
-        let sum = |row: &Vec<i8>| row.iter().map(|&w| i64::from(w).abs()).sum::<i64>() * MOST;
-        if rows.iter().map(sum).max()? > i64::from(i32::MAX) {
-            return None;
-        }
-        let (pitch, listed) = (terms.next_multiple_of(EVEN), results.next_multiple_of(EVEN));
-        let mut bytes = Vec::with_capacity(results * pitch + 3 * 4 * listed);
+    /// Of weights with one scale or one for each channel, for an input of a scheme; none if 32 bits may not hold a sum.
+    pub fn new(weights: &Weights, lie: Lie, left: Scheme, bias: Option<Vec<f64>>) -> Option<Self> {
+        let shape = weights.array.shape();
+        let (results, terms) = match lie {
+            Lie::Conv => (shape[0], shape[1..].iter().product()),
+            Lie::Matrix => (shape[1], shape[0]),
+            Lie::Turned => (shape[0], shape[1]),
+        };
+        /// The greatest magnitude of a product, and as much of one with the zero point.
+        const MOST: usize = 128 * 255 * 2;
+        (terms <= i32::MAX as usize / MOST).then(|| Self {
+            terms,
+            results,
+            pitch: terms.next_multiple_of(EVEN),
+            weights: weights.array.clone(),
+            lie,
+            scales: weights.scales.clone(),
+            left,
+            bias,
+            uploaded: OnceLock::new(),
+        })
+    }
+
+    /// The weights of each channel: elements of the kernel, and in each of those channels of the input.
+    fn rows(&self) -> Vec<Vec<i8>> {
+        let values: Vec<i8> = self.weights.to_i64().iter().map(|&value| value as i8).collect();
+        let (terms, results) = (self.terms, self.results);
+        let row = |at: usize| match self.lie {
+            Lie::Turned => values[at * terms..][..terms].to_vec(),
+            Lie::Matrix => values.iter().skip(at).step_by(results).copied().collect(),
+            Lie::Conv => {
+                let own = &values[at * terms..][..terms];
+                let taps: usize = self.weights.shape()[2..].iter().product();
+                let tap = |tap: usize| own.iter().skip(tap).step_by(taps).copied();
+                (0..taps).flat_map(tap).collect()
+            }
+        };
+        (0..results).map(row).collect()
+    }
+
+    /// Rows of weights, and behind them three lists: what sums are multiplied by, what is added then, and what they begin with.
+    fn packed(&self) -> Vec<u8> {
+        let (rows, listed) = (self.rows(), self.results.next_multiple_of(EVEN));
+        let mut bytes = Vec::with_capacity(self.results * self.pitch + 3 * 4 * listed);
         for row in &rows {
             bytes.extend(row.iter().map(|&w| w as u8));
-            bytes.resize(bytes.len() + pitch - terms, 0);
+            bytes.resize(bytes.len() + self.pitch - self.terms, 0);
         }
         let scale = |row: usize| {
-            let own = scales.get(row).or(scales.first()).copied().unwrap_or(1.0);
-            (f64::from(own) * f64::from(left.scale)) as f32
+            let own = self.scales.get(row).or(self.scales.first()).copied().unwrap_or(1.0);
+            (f64::from(own) * f64::from(self.left.scale)) as f32
         };
-        let shift = |row: usize| {
-            bias.and_then(|bias| bias.get(row).or(bias.first()))
-                .map_or(0.0, |&b| b as f32)
-        };
-        let start = |row: usize| -left.zero * rows[row].iter().map(|&w| i32::from(w)).sum::<i32>();
+        let bias = self.bias.as_deref().unwrap_or_default();
+        let shift = |row: usize| bias.get(row).or(bias.first()).map_or(0.0, |&b| b as f32);
+        let start = |row: usize| -self.left.zero * rows[row].iter().map(|&w| i32::from(w)).sum::<i32>();
         let mut list = |number: &dyn Fn(usize) -> [u8; 4]| {
-            let own = (0..listed).map(|row| if row < results { number(row) } else { [0; 4] });
+            let own = (0..listed).map(|row| if row < self.results { number(row) } else { [0; 4] });
             bytes.extend(own.flatten());
         };
         list(&|row| scale(row).to_le_bytes());
         list(&|row| shift(row).to_le_bytes());
         list(&|row| start(row).to_le_bytes());
-        Some(Self {
-            terms,
-            results,
-            pitch,
-            bytes,
-            uploaded: OnceLock::new(),
-        })
+        bytes
     }
 
     /// They in the memory of a GPU.
@@ -99,7 +112,7 @@ impl Constants {
     /// # Errors
     /// If there is too little of it.
     pub fn on(&self, device: &Arc<Device>) -> Result<OnDevice> {
-        let memory = get_or_try_init(&self.uploaded, || device.upload(&self.bytes).map(Arc::new))?;
+        let memory = get_or_try_init(&self.uploaded, || device.upload(&self.packed()).map(Arc::new))?;
         Ok(OnDevice {
             memory: memory.clone(),
             lists: self.results * self.pitch,
@@ -130,5 +143,50 @@ impl OnDevice {
     /// Numbers from one list to the next.
     pub fn listed(&self) -> i64 {
         self.listed as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::LayerId;
+    use crate::network::dtype::DType;
+
+    fn packed(shape: &[usize], lie: Lie) -> Vec<u8> {
+        let values: Vec<i64> = (0..shape.iter().product::<usize>() as i64).collect();
+        let weights = Weights {
+            layer: LayerId(0),
+            array: Array::from_i64(DType::Int8, shape.to_vec(), &values).unwrap(),
+            scales: vec![0.5, 2.0],
+        };
+        let left = Scheme {
+            scale: 0.25,
+            zero: 3,
+            dtype: DType::UInt8,
+        };
+        Constants::new(&weights, lie, left, Some(vec![7.0, 9.0]))
+            .unwrap()
+            .packed()
+    }
+
+    #[test]
+    fn rows_are_elements_of_the_kernel_and_then_channels() {
+        let bytes = packed(&[2, 2, 1, 3], Lie::Conv);
+        assert_eq!(bytes[..8], [0, 3, 1, 4, 2, 5, 0, 0]);
+        assert_eq!(bytes[16..22], [6, 9, 7, 10, 8, 11]);
+        let list = |at: usize| bytes[32 + at * 64..][..8].to_vec();
+        assert_eq!(list(0), [0.125f32.to_le_bytes(), 0.5f32.to_le_bytes()].concat());
+        assert_eq!(list(1), [7f32.to_le_bytes(), 9f32.to_le_bytes()].concat());
+        assert_eq!(
+            list(2),
+            [(-3 * 15i32).to_le_bytes(), (-3 * 51i32).to_le_bytes()].concat()
+        );
+        assert_eq!(bytes.len(), 32 + 3 * 64);
+    }
+
+    #[test]
+    fn columns_of_matrices_are_rows() {
+        assert_eq!(packed(&[3, 2], Lie::Matrix)[16..20], [1, 3, 5, 0]);
+        assert_eq!(packed(&[2, 3], Lie::Turned)[16..20], [3, 4, 5, 0]);
     }
 }

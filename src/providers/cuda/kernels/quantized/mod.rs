@@ -20,7 +20,7 @@ use crate::providers::common::Why;
 use crate::providers::common::quantized::{self, Dequantized, Weights, constant};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
-use constants::Constants;
+use constants::{Constants, Lie};
 use std::sync::Arc;
 use tiled::TILES;
 
@@ -110,12 +110,13 @@ impl Found {
     }
 
     fn constants(&self) -> std::result::Result<Constants, Why> {
-        let bias = self.bias.as_ref().map(|(bias, _)| bias.as_slice());
-        let rows = match self.operation {
-            Operation::Conv(_) => constants::rows_of_conv(&self.weights.array),
-            Operation::MatMul(turned) => constants::rows_of_matrix(&self.weights.array, turned),
+        let lie = match self.operation {
+            Operation::Conv(_) => Lie::Conv,
+            Operation::MatMul(false) => Lie::Matrix,
+            Operation::MatMul(true) => Lie::Turned,
         };
-        Constants::new(rows, &self.weights.scales, self.left.scheme, bias)
+        let bias = self.bias.as_ref().map(|(bias, _)| bias.clone());
+        Constants::new(&self.weights, lie, self.left.scheme, bias)
             .ok_or_else(|| Why::new("sums of so many products of 8 bits may not fit into 32 bits"))
     }
 

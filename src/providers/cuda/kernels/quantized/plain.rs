@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
 use crate::providers::cuda::device::{Arguments, Grid};
+use crate::providers::cuda::kernels::conv::direct::window;
 use crate::providers::cuda::kernels::launch::fields;
 use crate::providers::cuda::kernels::pointwise::code::element;
 use crate::providers::cuda::kernels::spare::Spare;
@@ -16,8 +17,6 @@ pub const QUANTIZED: &str = include_str!("../../../../../kernels/quantized.cuh")
 const SOURCE: &str = include_str!("../../../../../kernels/quantized_conv.cu");
 /// Threads of a block.
 pub const THREADS: u32 = 128;
-/// Spatial axes that the kernels walk; one or two are the last of these.
-const AXES: usize = 3;
 
 /// The parameters of an entry point for what follows a product: its operands, and its numbers.
 pub fn declared(of: &Quantized) -> String {
@@ -65,18 +64,7 @@ impl Window {
     pub fn of(of: &Quantized, c: &Convolution) -> Result<Self> {
         let mut words = vec![c.x.sizes[1], c.y.sizes[1], c.groups(), c.x.step(), c.y.step()];
         words.extend([of.constants.pitch as i64, i64::from(of.scheme.zero)]);
-        let lists: [(&[i64], i64); 6] = [
-            (&c.x.sizes[2..], 1),
-            (&c.y.sizes[2..], 1),
-            (&c.w.sizes[2..], 1),
-            (&c.strides, 1),
-            (&c.dilations, 1),
-            (&c.begin, 0),
-        ];
-        for (list, missing) in lists {
-            words.extend(std::iter::repeat_n(missing, AXES - list.len()));
-            words.extend(list);
-        }
+        words.extend(window(c));
         fields(words).map(Self)
     }
 }
