@@ -29,7 +29,7 @@ def from_onnx(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     *,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
-    input_values: Mapping[str, ArrayLike] | None = None,
+    input_values: Mapping[str, ArrayLike | Sequence[ArrayLike] | None] | None = None,
     follow_links: bool = False,
 ) -> Network:
     """Imports an ONNX model.
@@ -40,7 +40,14 @@ def from_onnx(
     A dimension that the model names becomes the symbol of that name; one without a name, or called "?", a symbol of its
     own. `input_shapes` says otherwise for the inputs that it names: integers fix a dimension, texts name it.
     `input_values` says what is always given for the inputs that it names, such as axes and sizes: they become
-    constants, and are no inputs of the network any more. An input with a default value (a weight that is listed among
+    constants, and are no inputs of the network any more; a list of arrays stands for a sequence, None for an optional
+    value without an element.
+
+    A sequence `x` among the inputs becomes the inputs `x_0`, `x_1` and so on, as many as `input_shapes` names; an
+    optional value is taken to have an element. A sequence `y` among the outputs becomes the outputs `y_0`, `y_1` and
+    so on where its length is known at the import, and else one output `y`, its elements along a new first axis.
+
+    An input with a default value (a weight that is listed among
     the inputs) is a constant too, unless `input_shapes` names it. `follow_links` lets links in the model's folder lead
     out of it to the files of weights, as those of a Hugging Face cache do: a model that others may write to could then
     read any file. A model older than opset 7 goes through ONNX's version converter first.
