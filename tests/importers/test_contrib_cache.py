@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import neurenix as nx
+from neurenix.hardware.tensorrt import TensorRTBackend
 from neurenix.importers import from_onnx
 from tests.importers.single import Array, feeds, model_of, ours, theirs
 
@@ -47,7 +49,7 @@ def tables(rows: int, width: int = SIZE) -> dict[str, Array]:
 def agree(
     inputs: dict[str, Any], valid: list[int] | None = None, constants: tuple[str, ...] = (), **attrs: Any
 ) -> None:
-    """Both give the same, in the rows that hold something: so many new ones of each sample, and the cache up to its end."""
+    """Both give the same in the rows that mean something: so many new ones of each sample, and its cache to the end."""
     options = {"num_heads": HEADS, "kv_num_heads": GROUPS, **attrs}
     model = model_of("GroupQueryAttention", inputs, ["y", "key", "value"], constants, domain="com.microsoft", **options)
     got, want = ours(model, feeds(model, inputs)), theirs(model, feeds(model, inputs))
@@ -150,6 +152,40 @@ def test_heads_that_are_normalized() -> None:
     plain |= {"q": unit(inputs["q"], weights["q_norm"]), "k": unit(inputs["k"], weights["k_norm"])}
     other = model_of("GroupQueryAttention", plain, ["y"], **options)
     close(ours(model, feeds(model, inputs))["y"], theirs(other, feeds(other, plain))["y"])
+
+
+def test_a_prompt_and_the_tokens_behind_it_in_one_engine() -> None:
+    """As exporters write a decoder: a mask tells how long each sample is, and every size is open."""
+    text = """<ir_version: 8, opset_import: ["": 18, "com.microsoft": 1]>
+        decoder (float[batch, new, 128] qkv, int64[batch, total] mask, float[batch, 2, past, 16] key0,
+                 float[batch, 2, past, 16] value0, float[64, 8] cos, float[64, 8] sin)
+            => (float[batch, new, 64] y, float[batch, 2, total, 16] key, float[batch, 2, total, 16] value) {
+        one = Constant<value = int64[1] {1}>() place = Constant<value = int64 {1}>()
+        long = ReduceSum<keepdims = 0>(mask, one) ends = Sub(long, one) ends32 = Cast<to = 6>(ends)
+        shape = Shape(mask) total = Gather(shape, place) total32 = Cast<to = 6>(total)
+        y, key, value = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, do_rotary = 1,
+            local_window_size = 5>(qkv, , , key0, value0, ends32, total32, cos, sin)
+    }"""
+    model = onnx.parser.parse_model(text)
+    engine = TensorRTBackend(threads=1, optimization_level=0, timing_cache=False).optimize_model(
+        model,
+        {
+            "qkv": nx.Shape((1, 1, 128), (2, 4, 128), (2, 8, 128)),
+            "mask": nx.Shape((1, 1), (2, 8), (2, 16)),
+            "key0": nx.Shape((1, 2, 0, 16), (2, 2, 4, 16), (2, 2, 16, 16)),
+            "value0": nx.Shape((1, 2, 0, 16), (2, 2, 4, 16), (2, 2, 16, 16)),
+            "cos": (64, 8),
+            "sin": (64, 8),
+        },
+    )
+    cache = {"key0": normal(2, 2, 0, 16), "value0": normal(2, 2, 0, 16)}
+    turns = tables(64)
+    for step, new in enumerate((4, 1, 1, 1)):
+        given = {"qkv": normal(2, new, 128), "mask": np.ones((2, 4 + step), np.int64), **cache, **turns}
+        got, want = engine.run(given), theirs(model, given)
+        for name in want:
+            close(got[name], want[name])
+        cache = {"key0": want["key"], "value0": want["value"]}
 
 
 @pytest.mark.parametrize(

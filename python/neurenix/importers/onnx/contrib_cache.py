@@ -148,7 +148,7 @@ def _attended(node: Node, q: Tensor, k: Tensor, v: Tensor, scores: att.Scores) -
 
 
 def _with_sink(node: Node, q: Tensor, k: Tensor, v: Tensor, scores: att.Scores) -> Tensor:
-    """Attention with one more term in the sum of each softmax: a key of zeros, whose bias it is and whose value is 0."""
+    """Attention with one more term in the sum of each softmax: the bias of a key of zeros, whose value is 0."""
     heads = att.known(q, 1, "the number of heads")
     if scores.causal:
         scores.keep(att.visible(node, q, k, node.integers(0), -1, 0))
