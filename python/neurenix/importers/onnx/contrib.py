@@ -5,7 +5,7 @@ from __future__ import annotations
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx import attention as att
-from neurenix.importers.onnx import contrib_cache, contrib_channels_last, contrib_quantized, quantized
+from neurenix.importers.onnx import contrib_cache, contrib_channels_last, contrib_experts, contrib_quantized, quantized
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same
 
@@ -296,6 +296,7 @@ def expand_dims(node: Node) -> Tensor:
 RULES: dict[str, Rule] = {
     **contrib_cache.RULES,
     **contrib_channels_last.RULES,
+    **contrib_experts.RULES,
     **contrib_quantized.RULES,
     "Attention": attention,
     "BiasAdd": bias_add,
