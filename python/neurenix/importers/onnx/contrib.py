@@ -5,7 +5,14 @@ from __future__ import annotations
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx import attention as att
-from neurenix.importers.onnx import contrib_cache, contrib_channels_last, contrib_experts, contrib_quantized, quantized
+from neurenix.importers.onnx import (
+    contrib_cache,
+    contrib_channels_last,
+    contrib_experts,
+    contrib_language,
+    contrib_quantized,
+    quantized,
+)
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same
 
@@ -297,6 +304,7 @@ RULES: dict[str, Rule] = {
     **contrib_cache.RULES,
     **contrib_channels_last.RULES,
     **contrib_experts.RULES,
+    **contrib_language.RULES,
     **contrib_quantized.RULES,
     "Attention": attention,
     "BiasAdd": bias_add,
