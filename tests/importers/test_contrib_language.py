@@ -7,10 +7,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 import neurenix as nx
 from neurenix.importers import from_onnx
-from tests.importers.single import Array, agree, feeds, model_of, ours
+from tests.importers.single import Array, agree, feeds, model_of, ours, theirs
 
 RNG = np.random.default_rng(9)
 DOMAIN = "com.microsoft"
@@ -58,6 +59,24 @@ def test_gather_of_integers_of_4_bits(dtype: Any, along: int, blocks: int, zeros
     constants = ["data", "scales", *(["zeros"] if zeros else [])]
     options = {"constants": constants, "block_size": 16, "quantize_axis": blocks, "gather_axis": along}
     agree("GatherBlockQuantized", inputs, domain=DOMAIN, **options)
+
+
+def test_gather_of_rows_that_share_their_weights_with_a_product() -> None:
+    """As exporters tie embeddings: the table is a reshaped constant of another layer."""
+    inputs = {
+        "data": below(256, 7, 2, 16), "indices": np.asarray([[3, 0]]),
+        "scales": RNG.uniform(0.1, 1, (7, 2)).astype(np.float32),
+    }  # fmt: skip
+    whole = model_of(
+        "GatherBlockQuantized", inputs | {"data": inputs["data"].reshape(7, 32)}, ["y"],
+        ["data", "scales"], DOMAIN, block_size=32,
+    )  # fmt: skip
+    tied = model_of("GatherBlockQuantized", inputs, ["y"], ["data", "scales"], DOMAIN, block_size=32)
+    tied.graph.initializer.append(numpy_helper.from_array(np.int64([7, 32]), "shape"))
+    tied.graph.node.insert(0, helper.make_node("Reshape", ["data", "shape"], ["rows"]))
+    tied.graph.node[1].input[0] = "rows"
+    given = {"indices": inputs["indices"]}
+    np.testing.assert_allclose(ours(tied, given)["y"], theirs(whole, given)["y"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(6, 2), (1, 2), (6, 1), (1, 1)])
@@ -173,7 +192,7 @@ BNB4 = {"quant_type": 0, "N": 1, "K": 16, "block_size": 16}
         ("GatedRMSNorm", {"x": normal(1, 8), "s": normal(8), "g": normal(1, 8)}, {"activation": "tanh"}, "activation"),
         ("GatedAdd", dict.fromkeys("xzgw", normal(1, 1)), {}, "projected"),
         ("MatMulBnb4", {"a": normal(1, 16), "b": below(9, 8), "s": normal(1)}, BNB4, "form"),
-        ("GatherBlockQuantized", {"d": below(9, 2, 16), "i": np.int64([0]), "s": normal(2, 1)}, {}, "brings"),
+        ("GatherBlockQuantized", {"d": below(9, 2, 8), "i": np.int64([0]), "s": normal(2, 1)}, {"bits": 3}, "packed"),
     ],
 )  # fmt: skip
 def test_other_forms_are_refused_by_name(op: str, inputs: dict[str, Any], attrs: dict[str, Any], text: str) -> None:

@@ -23,56 +23,71 @@ CODES = {0: [*FP4, *(-value for value in FP4)], 1: NF4}
 
 
 def gather_block_quantized(node: Node) -> Tensor:
-    """GatherBlockQuantized: the rows are chosen first, and become numbers then."""
-    values, scales, zeros = (node.array(index) for index in (0, 2, 3))
-    if values is None or scales is None or (node.has(3) and zeros is None):
-        raise UnsupportedError(
-            "GatherBlockQuantized of a table that a call brings is not supported",
-            expected="constant data, scales and zero points",
-        )
-    bits = node.attr("bits", 4)
-    packed, whole = values.dtype == np.uint8, values.dtype.kind in "iu" or "int" in values.dtype.name
-    if packed and bits not in (2, 4, 8):
-        raise UnsupportedError("this number of bits is not supported", expected="2, 4 or 8", got=str(bits))
-    if packed:
-        values = unpacked(values, bits)
-        zeros = np.full(scales.shape, 1 << (bits - 1), np.uint8) if zeros is None else unpacked(zeros, bits)
-        zeros = zeros[..., : scales.shape[-1]]
-    if whole and not packed:
-        # A byte for each: integers of 4 bits are none of numpy's own.
-        values, zeros = (None if one is None else one.astype(np.int8) for one in (values, zeros))
-    assert values is not None
-    return _gathered(node, values, scales, zeros)
-
-
-def _gathered(node: Node, values: Array, scales: Array, zeros: Array | None) -> Tensor:
-    rank, indices = values.ndim, node[1]
+    """GatherBlockQuantized: the rows are chosen first, and become numbers then, so that the table stays as it is."""
+    data, scales, zeros, indices = node[0], node[2], node.get(3), node[1]
+    rank, bits = len(data.shape), node.attr("bits", 4)
     along, blocks = node.attr("gather_axis", 0) % rank, node.attr("quantize_axis", 1) % rank
-    block = node.attr("block_size", 128) or values.shape[blocks]
-
-    def rows(array: Array) -> Tensor:
-        if array.shape[along] == values.shape[along]:
-            return node.add("Gather", node.constant(array), indices, axis=along)
-        # One number for all of them.
-        shape = (*array.shape[:along], *[1] * len(indices.shape), *array.shape[along + 1 :])
-        return node.constant(array.reshape(shape))
-
+    if data.dtype == np.uint8 and (bits not in (2, 4, 8) or (bits < 8 and along == rank - 1)):
+        raise UnsupportedError(
+            "packed rows are not supported in this form",
+            expected="2, 4 or 8 bits, and another gather_axis than the last",
+            got=f"{bits} bits, gather_axis {along}",
+        )
+    if data.dtype != np.uint8:
+        bits = 8
+    extent = att.known(data, blocks, "the extent along quantize_axis") * (8 // bits if blocks == rank - 1 else 1)
+    block = node.attr("block_size", 128) or extent
     if along == blocks:
-        # An index chooses a place within a block: each gets its own scale and zero point.
-        scales = np.repeat(scales, block, axis=blocks)[_first(values.shape[blocks], blocks)]
-        zeros = None if zeros is None else np.repeat(zeros, block, axis=blocks)[_first(values.shape[blocks], blocks)]
-    x, given = rows(values), [rows(one) for one in (scales, zeros) if one is not None]
-    if along != blocks:
-        axis = blocks if blocks < along else blocks + len(indices.shape) - 1
-        given = [quantized.per_block(node, one, x, axis, block) for one in given]
+        # An index chooses a place within a block: each place gets its own scale and zero point.
+        given = [quantized.per_block(node, one, data, blocks, block) for one in (scales, zeros) if one is not None]
+        scales, zeros = given[0], given[1] if zeros is not None else None
+    x = _bits(node, node.add("Gather", data, indices, axis=along), bits)
+    axis = blocks if blocks <= along else blocks + len(indices.shape) - 1
     y = node.add("Cast", x, to=scales.dtype)
+    parameters = [(scales, _chosen(node, scales, data, along))]
     if zeros is not None:
-        y = node.add("Sub", y, node.add("Cast", given[1], to=scales.dtype))
-    return node.add("Mul", y, given[0])
+        parameters.append((zeros, _bits(node, _chosen(node, zeros, data, along), bits)))
+    wide = []
+    for whole, parameter in parameters:
+        if along != blocks:
+            parameter = _first(node, parameter, axis, att.known(scales, blocks, "the number of blocks"))
+            parameter = quantized.per_block(node, parameter, x, axis, block)
+        wide.append(parameter if whole is scales else node.add("Cast", parameter, to=scales.dtype))
+    if zeros is not None:
+        y = node.add("Sub", y, wide[1])
+    elif data.dtype == np.uint8:
+        y = node.add("Sub", y, node.like(1 << (bits - 1), y))
+    return node.add("Mul", y, wide[0])
 
 
-def _first(extent: int, axis: int) -> tuple[slice, ...]:
-    return (*[slice(None)] * axis, slice(extent))
+def _chosen(node: Node, parameter: Tensor, data: Tensor, along: int) -> Tensor:
+    """The scales or zero points of the rows that are chosen, or the ones that all rows share."""
+    if parameter.shape[along] == data.shape[along]:
+        return node.add("Gather", parameter, node[1], axis=along)
+    ones = [1] * len(node[1].shape)
+    behind = [att.known(parameter, axis, "the shape of the scales") for axis in range(len(parameter.shape))]
+    return node.add("Reshape", parameter, node.integers([*behind[:along], *ones, *behind[along + 1 :]]))
+
+
+def _bits(node: Node, x: Tensor, bits: int) -> Tensor:
+    """Bytes along the last axis as the integers of some bits each that share them, the first in the lowest bits."""
+    if bits == 8:
+        return x
+    mask, last = node.constant((1 << bits) - 1, np.uint8), len(x.shape)
+    shifted = [
+        node.add("BitShift", x, node.constant(at, np.uint8), direction="RIGHT") if at else x for at in range(0, 8, bits)
+    ]
+    parts = [node.add("Unsqueeze", node.add("BitwiseAnd", part, mask), axes=[last]) for part in shifted]
+    pairs = node.add("Concat", *parts, axis=last)
+    width = att.known(x, -1, "the width of packed rows") * len(parts)
+    return node.add("Reshape", pairs, node.integers([*[0] * (last - 1), width]))
+
+
+def _first(node: Node, x: Tensor, axis: int, count: int) -> Tensor:
+    """So many places along an axis: what is behind them fills a byte up."""
+    if x.shape[axis] == count:
+        return x
+    return node.add("Slice", x, node.integers([0]), node.integers([count]), node.integers([axis]))
 
 
 def matmul_bnb4(node: Node) -> Tensor:
