@@ -154,6 +154,49 @@ def test_heads_that_are_normalized() -> None:
     close(ours(model, feeds(model, inputs))["y"], theirs(other, feeds(other, plain))["y"])
 
 
+@pytest.mark.parametrize("capacity", [4, 5, 7])
+@pytest.mark.parametrize("rotary", [True, False])
+@pytest.mark.parametrize("steps", [[6, 1, 1, 1, 1, 1, 1], [1] * 9, [2, 3, 4, 1], [12, 1]])
+def test_a_cache_as_long_as_the_window(capacity: int, rotary: bool, steps: list[int]) -> None:
+    """Tokens come in several steps, each with the cache of the one before."""
+    window, total = 4, 0
+    more = tables(32) if rotary else {}
+    caches = {"past_k": normal(1, GROUPS, capacity, SIZE), "past_v": normal(1, GROUPS, capacity, SIZE)}
+    options = {"num_heads": HEADS, "kv_num_heads": GROUPS, "local_window_size": window, "sliding_window_cache": 1}
+    options["do_rotary"] = int(rotary)
+    for new in steps:
+        total += new
+        inputs = given(new, [total], capacity, **more) | caches
+        model = model_of(
+            "GroupQueryAttention",
+            inputs,
+            ["y", "key", "value"],
+            domain="com.microsoft",
+            do_rotary=int(rotary),
+            **options,
+        )
+        got, want = ours(model, feeds(model, inputs)), theirs(model, feeds(model, inputs))
+        drop = capacity - window + 1
+        held = total if total <= capacity else total - drop * -(-(total - capacity) // drop)
+        close(got["y"], want["y"])
+        for name in ("key", "value"):
+            assert got[name].shape == want[name].shape
+            close(got[name][:, :, :held], want[name][:, :, :held])
+        caches = {"past_k": want["key"], "past_v": want["value"]}
+
+
+def test_samples_of_other_lengths_in_caches_as_long_as_the_window() -> None:
+    inputs = given(1, [9, 3], 5, **tables(32))
+    attrs = {"local_window_size": 4, "sliding_window_cache": 1, "do_rotary": 1, "smooth_softmax": 1}
+    options = {"num_heads": HEADS, "kv_num_heads": GROUPS, **attrs}
+    model = model_of("GroupQueryAttention", inputs, ["y", "key", "value"], domain="com.microsoft", **options)
+    got, want = ours(model, feeds(model, inputs)), theirs(model, feeds(model, inputs))
+    close(got["y"], want["y"])
+    for name in ("key", "value"):
+        close(got[name][0], want[name][0])
+        close(got[name][1, :, :3], want[name][1, :, :3])
+
+
 def test_a_prompt_and_the_tokens_behind_it_in_one_engine() -> None:
     """As exporters write a decoder: a mask tells how long each sample is, and every size is open."""
     text = """<ir_version: 8, opset_import: ["": 18, "com.microsoft": 1]>
@@ -192,7 +235,6 @@ def test_a_prompt_and_the_tokens_behind_it_in_one_engine() -> None:
     ("attrs", "more", "text"),
     [
         ({"k_quant_type": "PER_TENSOR"}, {}, "attribute 'k_quant_type' is not supported"),
-        ({"sliding_window_cache": 1}, {}, "attribute 'sliding_window_cache' is not supported"),
         ({}, {"k_scale": normal(1), "v_scale": normal(1)}, "a cache of quantized keys and values"),
     ],
 )

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from neurenix._native import Tensor
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx import attention as att
+from neurenix.importers.onnx import contrib_window
+from neurenix.importers.onnx.contrib_window import Rows
 from neurenix.importers.onnx.node import Node, Rule
 
 #: What attributes must be, where they would ask for a cache of another form.
-PLAIN = {"k_quant_type": "NONE", "v_quant_type": "NONE", "sliding_window_cache": 0}
+PLAIN = {"k_quant_type": "NONE", "v_quant_type": "NONE"}
 #: Inputs that only such caches have, and the scores as an output.
 SCALES = (12, 13)
 SCORES = 3
-
-
-@dataclass
-class Rows:
-    """Where the new keys and values of each sample lie in the cache, [batch, ...]."""
-
-    #: How many there are behind them, those in front of them counted too: int64[batch].
-    ends: Tensor
-    #: The row of each: int64[batch, sequence].
-    places: Tensor
-
-    @classmethod
-    def of(cls, node: Node, q: Tensor) -> Rows:
-        """By `seqlens_k` (the ends, less one) and `query_seqlens`, without which all that fit are new."""
-        one = node.integers(1)
-        ends = node.add("Add", node.add("Reshape", node.add("Cast", node[5], to="int64"), node.integers([-1])), one)
-        if node.has(16):
-            new = node.add("Cast", node[16], to="int64")
-        else:
-            new = node.add("Min", ends, att.extent(node, q, 1))
-        first = node.add("Unsqueeze", node.add("Sub", ends, new), axes=[1])
-        return cls(ends, node.add("Add", first, att.places(node, q, 1)))
 
 
 def group_query_attention(node: Node) -> list[Tensor | None]:
@@ -52,17 +30,21 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
         q, k = (_normalized(node, x, index, name) for x, index, name in ((q, 14, "q"), (k, 15, "k")))
     if node.attr("do_rotary", 0):
         q, k = _turned(node, rows, [q, k])
-    if node.has(3):
-        k, v = (_cached(node, node[index], new, rows) for index, new in ((3, k), (4, v)))
     scores = att.Scores(node, q)
-    _mask(node, scores, rows, k)
+    if node.attr("sliding_window_cache", 0):
+        k, v, *caches = contrib_window.windows(node, scores, rows, k, v)
+    else:
+        if node.has(3):
+            k, v = (_cached(node, node[index], new, rows) for index, new in ((3, k), (4, v)))
+        caches = [k, v]
+        _mask(node, scores, rows, k)
     given = (node, q, k, v, scores)
     y = _with_sink(*given) if node.has(11) or node.attr("smooth_softmax", 0) else _attended(*given)
-    return [att.heads_last(node, y), k, v]
+    return [att.heads_last(node, y), *caches]
 
 
 def _refuse(node: Node) -> None:
-    """Raises `UnsupportedError` for caches that are quantized or as long as the window, and for scores as an output."""
+    """Raises `UnsupportedError` for caches of quantized numbers, and for scores as an output."""
     for name, plain in PLAIN.items():
         node.refuse(name, plain)
     asked = [f"input {index}" for index in SCALES if node.has(index)]
