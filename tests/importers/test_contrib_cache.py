@@ -172,7 +172,6 @@ def test_a_cache_as_long_as_the_window(capacity: int, rotary: bool, steps: list[
             inputs,
             ["y", "key", "value"],
             domain="com.microsoft",
-            do_rotary=int(rotary),
             **options,
         )
         got, want = ours(model, feeds(model, inputs)), theirs(model, feeds(model, inputs))
