@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from neurenix import files
 from neurenix._native import Network
-from neurenix.errors import FormatError
+from neurenix.errors import FormatError, InvalidArgumentError
 from neurenix.packages import need
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def from_onnx(
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     input_values: Mapping[str, ArrayLike | Sequence[ArrayLike] | None] | None = None,
     follow_links: bool = False,
+    seed: int | None = None,
 ) -> Network:
     """Imports an ONNX model.
 
@@ -47,10 +48,14 @@ def from_onnx(
     optional value is taken to have an element. A sequence `y` among the outputs becomes the outputs `y_0`, `y_1` and
     so on where its length is known at the import, and else one output `y`, its elements along a new first axis.
 
-    An input with a default value (a weight that is listed among
-    the inputs) is a constant too, unless `input_shapes` names it. `follow_links` lets links in the model's folder lead
-    out of it to the files of weights, as those of a Hugging Face cache do: a model that others may write to could then
-    read any file. A model older than opset 7 goes through ONNX's version converter first.
+    An input with a default value (a weight that is listed among the inputs) is a constant too, unless `input_shapes`
+    names it. `follow_links` lets links in the model's folder lead out of it to the files of weights, as those of a
+    Hugging Face cache do: a model that others may write to could then read any file. A model older than opset 7 goes
+    through ONNX's version converter first.
+
+    `seed`, 0 to 2^64 - 1, takes ops of random numbers (RandomNormal, Bernoulli, ...), which are refused without one:
+    their numbers are drawn once, here, and are the same in each call. Each node draws its own; nodes with the same
+    attribute `seed` draw the same.
 
     Raises `FormatError` for what is no ONNX model, `FileError` for a file that can't be read, `UnsupportedError` with
     all nodes that can't be imported, and `ShapeError` or `DTypeError` with the node that does not fit its inputs.
@@ -58,10 +63,11 @@ def from_onnx(
     need(*NEED)
     from neurenix.importers.onnx.graph import import_model
 
+    if seed is not None and not 0 <= seed < 1 << 64:
+        raise InvalidArgumentError("the seed is out of range", expected="0 to 2^64 - 1", got=str(seed))
     proto, folder = read_model(model)
-    return import_model(
-        proto, folder, dict(input_shapes or {}), values=dict(input_values or {}), follow_links=follow_links
-    )
+    shapes, values = dict(input_shapes or {}), dict(input_values or {})
+    return import_model(proto, folder, shapes, values=values, follow_links=follow_links, seed=seed)
 
 
 def read_model(model: Any) -> tuple[onnx.ModelProto, Path | None]:

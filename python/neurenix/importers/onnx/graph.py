@@ -44,13 +44,14 @@ def import_model(
     names: Mapping[str, str] | None = None,
     values: Mapping[str, Any] | None = None,
     follow_links: bool = False,
+    seed: int | None = None,
 ) -> Network:
     """The network of a model. `folder` is where external data lies, `names` says what to call inputs and outputs.
 
     `values` are the elements of inputs that become constants; with `follow_links`, links in the folder may lead out
-    of it.
+    of it. `seed` says which numbers the ops of random numbers give, which are refused without one.
     """
-    return import_graph(model, folder, input_shapes, names, values, follow_links).network
+    return import_graph(model, folder, input_shapes, names, values, follow_links, seed).network
 
 
 def import_graph(
@@ -60,10 +61,11 @@ def import_graph(
     names: Mapping[str, str] | None = None,
     values: Mapping[str, Any] | None = None,
     follow_links: bool = False,
+    seed: int | None = None,
 ) -> Graph:
     """As `import_model`, with what the names of the model stand for."""
     with check.only_our_errors():
-        return _import(model, Weights(folder, follow_links), input_shapes, names or {}, values or {})
+        return _import(model, Weights(folder, follow_links), input_shapes, names or {}, values or {}, seed)
 
 
 def _import(
@@ -72,6 +74,7 @@ def _import(
     shapes: Mapping[str, Sequence[int | str]],
     names: Mapping[str, str],
     values: Mapping[str, Any],
+    seed: int | None,
 ) -> Graph:
     check.versions(given)
     check.depth(given.graph)
@@ -81,7 +84,7 @@ def _import(
     check.names(model.graph)
     check.known(proto, versions)
     graph = Graph(Network(proto.name or "onnx"), versions, weights, names)
-    graph.was_converted = model is not given
+    graph.was_converted, graph.seed = model is not given, seed
     graph.add_initializers(model.graph.initializer, model.graph.sparse_initializer)
     ports.add_values(graph, proto.input, values)
     if model.ir_version >= IR_OF_DEFAULTS:
@@ -117,6 +120,8 @@ class Graph:
         self.weights = weights
         #: Whether ONNX's converter made the model out of one older than opset 7.
         self.was_converted = False
+        #: Says which numbers the ops of random numbers give.
+        self.seed: int | None = None
         self.constants: dict[str, Array] = {}
         #: Constants that are no weights: literals of the model, and what follows from them and from fixed shapes.
         self.determined: set[str] = set()
@@ -281,7 +286,7 @@ class Graph:
     def inside(self, network: Network, name: str, proto: onnx.GraphProto) -> Graph:
         """A graph that sees the names of this one, and so far has its own weights alone."""
         inner = Graph(network, self.versions, self.weights, {}, around=self)
-        inner.prefix = f"{name}/"
+        inner.prefix, inner.seed = f"{name}/", self.seed
         inner.add_initializers(proto.initializer, proto.sparse_initializer)
         return inner
 
