@@ -104,8 +104,11 @@ def test_a_part_of_each_head_is_turned() -> None:
 
 
 def test_positions_that_are_given() -> None:
-    ids = np.asarray([[7], [2]])
-    agree(given(1, [6, 4], 5, **tables(16), ids=ids), do_rotary=1)
+    agree(given(1, [6, 4], 5, **tables(16), ids=np.asarray([[7], [2]])), do_rotary=1)
+    agree(given(3, [7], 4, **tables(16), ids=np.asarray([[7, 2, 5]])), do_rotary=1)
+    # Of a first prompt, the first one counts.
+    agree(given(3, [3, 3], None, **tables(16), ids=np.asarray([[7, 2, 5], [1, 2, 3]])), do_rotary=1)
+    agree(given(3, [3], 8, **tables(16), ids=np.asarray([[7, 2, 5]])), do_rotary=1)
 
 
 @pytest.mark.parametrize("room", [0, 3])

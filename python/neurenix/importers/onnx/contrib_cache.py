@@ -75,7 +75,7 @@ def _normalized(node: Node, x: Tensor, weight: int, name: str) -> Tensor:
 
 def _turned(node: Node, rows: Rows, given: list[Tensor]) -> list[Tensor]:
     """Heads turned by the positions of their tokens, or by those that the node names."""
-    positions = node[9] if node.has(9) else rows.places
+    positions = _given(node, rows) if node.has(9) else rows.places
     if node.has(16):
         # Rows that only fill the chunk up may lie behind the end of the tables.
         last = node.add("Sub", att.extent(node, node[7], 0), node.integers(1))
@@ -83,6 +83,18 @@ def _turned(node: Node, rows: Rows, given: list[Tensor]) -> list[Tensor]:
     cos, sin = (node.add("Gather", node[index], positions, axis=0) for index in (7, 8))
     width, neighbours = 2 * att.known(cos, 2, "the width of the tables"), bool(node.attr("rotary_interleaved", 0))
     return [att.rotated(node, x, cos, sin, 0, width, neighbours) for x in given]
+
+
+def _given(node: Node, rows: Rows) -> Tensor:
+    """The positions that the node names; in a first prompt the kernels count on from the first of them."""
+    given = node[9]
+    first = node.add("Slice", given, *(node.integers([at] * 2) for at in (0, 1)), node.integers([0, 1]))
+    new = att.extent(node, rows.places, 1)
+    counted = node.add("Add", first, att.places(node, rows.places, 1))
+    total = node.add("Reshape", node.add("Cast", node[6], to="int64"), node.integers([]))
+    return node.add(
+        "Where", node.add("Equal", total, new), node.add("Expand", counted, node.add("Shape", given)), given
+    )
 
 
 def _cached(node: Node, past: Tensor, new: Tensor, rows: Rows) -> Tensor:
