@@ -92,9 +92,7 @@ def _given(node: Node, rows: Rows) -> Tensor:
     new = att.extent(node, rows.places, 1)
     counted = node.add("Add", first, att.places(node, rows.places, 1))
     total = node.add("Reshape", node.add("Cast", node[6], to="int64"), node.integers([]))
-    return node.add(
-        "Where", node.add("Equal", total, new), node.add("Expand", counted, node.add("Shape", given)), given
-    )
+    return node.add("Where", node.add("Equal", total, new), counted, given)
 
 
 def _cached(node: Node, past: Tensor, new: Tensor, rows: Rows) -> Tensor:
