@@ -362,3 +362,46 @@ def test_the_names_of_elements_leave_other_inputs_alone() -> None:
         from_onnx(proto, input_shapes={"s_0": (2,), "s_2": (2,)})
     with pytest.raises(nx.InvalidArgumentError, match="a list of arrays"):
         from_onnx(proto, input_values={"s": np.ones(2, np.float32)})
+
+
+LONGER = """
+    t = Constant<value = bool {1}>()
+    y, h = Loop(n, t, x, v) <body = b (int64 i, bool c, float[N,2] s, float[3,2] a)
+            => (bool d, float[M,2] u, float[3,2] w) {
+        d = Identity(c) w = Tanh(a) BODY
+    }>"""
+
+
+def longer(body: str) -> onnx.ModelProto:
+    return model("(int64 n, float[k,2] x, float[3,2] v) => (float[] y, float[] h)", LONGER.replace("BODY", body))
+
+
+def carried(proto: onnx.ModelProto) -> int:
+    """How many tensors go from step to step."""
+    (loop,) = [layer for layer in from_onnx(proto).layers if layer.op == "Loop"]
+    return int(loop.attrs["carried"])
+
+
+@pytest.mark.parametrize("body", ["u = Concat<axis = 0>(s, w)", "u = Concat<axis = -2>(s, w, a)"])
+@pytest.mark.parametrize("steps", [0, 1, 5])
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_tensor_that_a_loop_makes_longer_is_not_copied_in_each_step(body: str, steps: int, rows: int) -> None:
+    proto = longer(body)
+    assert carried(proto) == 1
+    agree(proto, {"n": np.asarray(steps), "x": normal(rows, 2), "v": normal(3, 2)})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "u = Concat<axis = 0>(w, s)",
+        "m = ReduceMean<keepdims = 1>(s) p = Add(w, m) u = Concat<axis = 0>(s, p)",
+        "one = Constant<value = int64[1] {1}>() zero = Constant<value = int64[1] {0}>() e = Add(i, one) "
+        "p = Slice(w, zero, e) u = Concat<axis = 0>(s, p)",
+        "u = Concat<axis = 0>(s, w, s)",
+    ],
+)
+def test_a_tensor_that_a_loop_reads_or_makes_longer_otherwise_is_carried(body: str) -> None:
+    proto = longer(body)
+    assert carried(proto) == 2
+    agree(proto, {"n": np.asarray(3), "x": normal(1, 2), "v": normal(3, 2)})

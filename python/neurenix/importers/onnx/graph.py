@@ -220,7 +220,7 @@ class Graph:
         if isinstance(value, StackedSequence):
             return StackedSequence(self.bring(Element(value.tensor)))
         if isinstance(value, AppendedSequence):
-            return AppendedSequence(value.owner, tuple(map(self.inside_element, value.elements)))
+            return type(value)(value.owner, tuple(map(self.inside_element, value.elements)))
         return value
 
     def inside_element(self, element: Element) -> Element:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neurenix._native import Tensor
 from neurenix.errors import UnsupportedError
-from neurenix.importers.onnx import control
+from neurenix.importers.onnx import check, control
 from neurenix.importers.onnx.control import Shape
 from neurenix.importers.onnx.node import Node, Rule
-from neurenix.importers.onnx.sequence import listed, merged, stack, stacked
+from neurenix.importers.onnx.sequence import joined, listed, merged, stack, stacked
 from neurenix.importers.onnx.values import (
     AppendedSequence,
+    AppendedTensor,
     AppendOnlyError,
     Element,
     Given,
@@ -25,6 +26,9 @@ from neurenix.importers.onnx.values import (
     kind,
     rebuilt,
 )
+
+if TYPE_CHECKING:
+    import onnx
 
 #: A Loop over sequences with so few nodes in all its steps is written out rather than run as a network of its own.
 FEW_NODES = 64
@@ -107,6 +111,8 @@ class Carried:
     #: The shapes of the tensors that go through the layer; those of a sequence that the loop grows do not.
     shapes: list[Shape]
     grows: bool = False
+    #: The axis along which each step makes a tensor longer, and does nothing else with it.
+    axis: int | None = None
 
     @classmethod
     def of(cls, node: Node, index: int) -> Carried:
@@ -115,7 +121,8 @@ class Carried:
         if isinstance(initial, AppendedSequence):
             raise AppendOnlyError(initial.owner, "Loop")
         made = cls(node, index, initial, [])
-        made.grows = isinstance(initial, KnownSequence) and not initial.elements
+        made.axis = _longer_along(node.need("body"), index)
+        made.grows = made.axis is not None or (isinstance(initial, KnownSequence) and not initial.elements)
         made.shapes = [tensor.shape for tensor in made.tensors()]
         return made
 
@@ -126,7 +133,7 @@ class Carried:
     def port(self) -> Any:
         """What the body sees."""
         if self.grows:
-            return AppendedSequence(self)
+            return AppendedSequence(self) if self.axis is None else AppendedTensor(self)
         ports = [(tensor.dtype, shape) for tensor, shape in zip(self.tensors(), self.shapes, strict=True)]
         return Ports(self.initial, ports)
 
@@ -140,7 +147,11 @@ class Carried:
     def fits(self, given: Given, tensors: list[Tensor]) -> bool:
         """Whether the body gives what it takes; if not, what it takes is something more general from now on."""
         if isinstance(given, AppendedSequence) and given.owner is self:
-            self._check_rows(tensors)
+            if self.axis is None:
+                self._check_rows(tensors)
+            elif self._vary(tensors):
+                self._carry()
+                return False
             return True
         if form(given) == form(self.initial) and not self.grows:
             pairs = enumerate(zip(self.shapes, tensors, strict=True))
@@ -170,11 +181,19 @@ class Carried:
         own = [f"'{self.node.name}.{name}.{axis}'" for axis in range(len(have))]
         return tuple(h if h in (g, o) else o for h, g, o in zip(have, given, own, strict=True))
 
+    def _carry(self) -> None:
+        """Carries a whole tensor from now on, which each step copies."""
+        self.grows, self.axis = False, None
+        self.shapes = [tensor.shape for tensor in self.tensors()]
+
+    def _vary(self, tensors: list[Tensor]) -> bool:
+        """Whether tensors of a step have shapes that another step may not give them."""
+        inside = (f"{self.node.name}/", f"{self.node.name}.")
+        return any(isinstance(d, str) and any(name in d for name in inside) for t in tensors for d in t.shape)
+
     def _check_rows(self, tensors: list[Tensor]) -> None:
         """Raises `UnsupportedError` where what the steps append can't lie side by side."""
-        inside = (f"{self.node.name}/", f"{self.node.name}.")
-        varies = any(isinstance(d, str) and any(name in d for name in inside) for t in tensors for d in t.shape)
-        if varies or len({(tensor.dtype, tensor.shape) for tensor in tensors}) > 1:
+        if self._vary(tensors) or len({(tensor.dtype, tensor.shape) for tensor in tensors}) > 1:
             raise UnsupportedError(
                 "a Loop appends tensors of different shapes to a sequence",
                 tensor=self.node.outputs[self.index],
@@ -186,6 +205,11 @@ class Carried:
     def grown(self, rows: list[Tensor]) -> Given:
         """The sequence behind the loop: `rows` hold what its steps appended first, second and so on."""
         node = self.node
+        if self.axis is not None:
+            axis = self.axis % (len(rows[0].shape) - 1)
+            return node.add(
+                "Concat", *node.graph.tensors_of(self.initial), joined(node, rows[0], axis, False), axis=axis
+            )
         if not rows:
             return self.initial
         new = rows[0]
@@ -202,6 +226,25 @@ class Carried:
 
 #: The number of the step, and the condition.
 _FIRST = [Ports(Element(None), [(dtype, ())]) for dtype in (np.int64, np.bool_)]
+
+
+def _longer_along(body: onnx.GraphProto, index: int) -> int | None:
+    """The axis where all that a body does with what it carries is to make it longer: x => Concat(x, more)."""
+    if len(body.input) < 3 + index or len(body.output) < 2 + index:
+        return None
+    name, result = body.input[2 + index].name, body.output[1 + index].name
+    readers = [node for node in body.node if name in check.tensors_read(node)]
+    if len(readers) != 1 or readers[0].op_type != "Concat" or readers[0].domain:
+        return None
+    concat = readers[0]
+    if len(concat.input) < 2 or concat.input[0] != name or list(concat.output) != [result]:
+        return None
+    shown = [output.name for output in body.output]
+    if name in concat.input[1:] or name in shown or shown.count(result) != 1:
+        return None
+    if any(result in check.tensors_read(node) for node in body.node):
+        return None
+    return next((attr.i for attr in concat.attribute if attr.name == "axis"), None)
 
 
 def as_network(node: Node) -> list[Given]:

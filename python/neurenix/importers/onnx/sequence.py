@@ -216,7 +216,7 @@ def concat(node: Node) -> Tensor:
     """ConcatFromSequence: along an axis of the elements, or along a new one."""
     value, axis, new = listed(node, 0), node.need("axis"), bool(node.attr("new_axis", 0))
     if isinstance(value, StackedSequence):
-        return _joined(node, value.tensor, axis, new)
+        return joined(node, value.tensor, axis, new)
     if not value.elements:
         raise ShapeError(f"{node.op} of an empty sequence has no shape", tensor=node.proto.input[0])
     parts = [node.graph.bring(part) for part in value.elements]
@@ -225,7 +225,7 @@ def concat(node: Node) -> Tensor:
     return node.add("Concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
 
 
-def _joined(node: Node, rows: Tensor, axis: int, new: bool) -> Tensor:
+def joined(node: Node, rows: Tensor, axis: int, new: bool) -> Tensor:
     """The rows of a tensor side by side along an axis of theirs, or along a new one."""
     rank = len(rows.shape) - 1
     limit = rank + new
@@ -240,13 +240,13 @@ def _joined(node: Node, rows: Tensor, axis: int, new: bool) -> Tensor:
 
 def merged(node: Node, x: Tensor, axis: int) -> Tensor:
     """An axis and the one behind it as one."""
-    shape = node.add("Shape", x)
-    ends = [node.add("Slice", shape, node.integers([a]), node.integers([b])) for a, b in _bounds(axis, len(x.shape))]
-    return node.add("Reshape", x, node.add("Concat", ends[0], node.integers([-1]), ends[1], axis=0), allowzero=1)
 
+    def extents(start: int, end: int) -> Tensor:
+        return node.add("Shape", x, start=start, end=end)
 
-def _bounds(axis: int, rank: int) -> list[tuple[int, int]]:
-    return [(0, axis), (axis + 2, rank)]
+    both = node.add("Mul", extents(axis, axis + 1), extents(axis + 1, axis + 2))
+    shape = node.add("Concat", extents(0, axis), both, extents(axis + 2, len(x.shape)), axis=0)
+    return node.add("Reshape", x, shape, allowzero=1)
 
 
 def stacked(graph: Graph, name: str) -> Tensor:

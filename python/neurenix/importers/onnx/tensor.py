@@ -10,6 +10,7 @@ from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, ShapeError
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same, same
+from neurenix.importers.onnx.values import AppendedTensor, Element, Given
 
 
 def bit_cast(node: Node) -> Tensor:
@@ -17,6 +18,16 @@ def bit_cast(node: Node) -> Tensor:
     from neurenix.importers.onnx.graph import dtype_of
 
     return node.add("BitCast", node[0], to=dtype_of(node.need("to")))
+
+
+def concat(node: Node) -> Given:
+    """Concat; what it appends to a tensor that a Loop makes longer is left to the loop."""
+    longer = node.graph.value(node.proto.input[0])
+    if not isinstance(longer, AppendedTensor):
+        return node.add("Concat", *node.all(), axis=node.need("axis"))
+    rest = [node[index] for index in range(1, len(node))]
+    new = node.add("Concat", *rest, axis=node.need("axis")) if len(rest) > 1 else rest[0]
+    return AppendedTensor(longer.owner, (Element(new),))
 
 
 def constant(node: Node) -> list[Tensor]:
@@ -209,7 +220,6 @@ def unsqueeze(node: Node) -> Tensor:
 
 RULES: dict[str, Rule] = {
     **same(
-        "Concat",
         "Expand",
         "Flatten",
         "Gather",
@@ -230,6 +240,7 @@ RULES: dict[str, Rule] = {
     "BitCast": bit_cast,
     "Cast": cast,
     "Compress": picked,
+    "Concat": concat,
     "CastLike": cast_like,
     "Constant": constant,
     "ConstantOfShape": constant_of_shape,

@@ -47,6 +47,10 @@ class AppendedSequence:
         self.elements = elements
 
 
+class AppendedTensor(AppendedSequence):
+    """What the body of a Loop sees of a tensor that each step only makes longer by a Concat."""
+
+
 @dataclass(frozen=True, eq=False)
 class EmptyOptional:
     """An optional value without an element. One that has an element is that element itself."""
@@ -73,6 +77,8 @@ def kind(value: Given) -> str:
     """In words, for errors."""
     if isinstance(value, KnownSequence):
         return f"a sequence of {len(value.elements)} tensors"
+    if isinstance(value, AppendedTensor):
+        return "a tensor that a Loop makes longer"
     if isinstance(value, (StackedSequence, AppendedSequence)):
         return "a sequence"
     return "an optional value without an element" if isinstance(value, EmptyOptional) else "a tensor"
