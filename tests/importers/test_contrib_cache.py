@@ -157,6 +157,13 @@ def test_heads_that_are_normalized() -> None:
     close(ours(model, feeds(model, inputs))["y"], theirs(other, feeds(other, plain))["y"])
 
 
+def test_what_nobody_wrote_into_a_cache_is_kept_out() -> None:
+    inputs = given(1, [6, 4], 9, **tables(16))
+    for name in ("past_k", "past_v"):
+        inputs[name][0, :, 5:], inputs[name][1, :, 3:] = np.nan, np.inf
+    agree(inputs, do_rotary=1)
+
+
 @pytest.mark.parametrize("capacity", [4, 5, 7])
 @pytest.mark.parametrize("rotary", [True, False])
 @pytest.mark.parametrize("steps", [[6, 1, 1, 1, 1, 1, 1], [1] * 9, [2, 3, 4, 1], [12, 1]])
@@ -164,7 +171,7 @@ def test_a_cache_as_long_as_the_window(capacity: int, rotary: bool, steps: list[
     """Tokens come in several steps, each with the cache of the one before."""
     window, total = 4, 0
     more = tables(32) if rotary else {}
-    caches = {"past_k": normal(1, GROUPS, capacity, SIZE), "past_v": normal(1, GROUPS, capacity, SIZE)}
+    caches = {name: np.full((1, GROUPS, capacity, SIZE), np.nan, np.float32) for name in ("past_k", "past_v")}
     options = {"num_heads": HEADS, "kv_num_heads": GROUPS, "local_window_size": window, "sliding_window_cache": 1}
     options["do_rotary"] = int(rotary)
     for new in steps:

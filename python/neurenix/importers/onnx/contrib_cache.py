@@ -19,7 +19,7 @@ SCORES = 3
 def group_query_attention(node: Node) -> list[Tensor | None]:
     """GroupQueryAttention: new keys and values, perhaps turned by their positions, go into the cache first.
 
-    Rows behind the end of a sample, in the cache and in the outputs, hold no numbers that mean anything.
+    Rows behind the end of a sample are 0 in the cache, and mean nothing in the output.
     """
     _refuse(node)
     heads, groups = node.need("num_heads"), node.need("kv_num_heads")
@@ -103,7 +103,11 @@ def _cached(node: Node, past: Tensor, new: Tensor, rows: Rows) -> Tensor:
     rows_of_all = node.add("Concat", past, new, axis=2)
     cache = node.add("Slice", rows_of_all, node.integers([0]), end, node.integers([2]))
     places = node.add("Expand", node.add("Unsqueeze", rows.places, axes=[1, 3]), node.add("Shape", new))
-    return node.add("ScatterElements", cache, places, new, axis=2)
+    cache = node.add("ScatterElements", cache, places, new, axis=2)
+    # What nobody wrote may be NaN, which no mask would keep out of the sums.
+    numbers = node.add("Unsqueeze", att.places(node, cache, 2), axes=[1])
+    written = node.add("Less", numbers, att.per_batch(node, rows.ends))
+    return node.add("Where", written, cache, node.like(0.0, cache))
 
 
 def _mask(node: Node, scores: att.Scores, rows: Rows, k: Tensor) -> None:

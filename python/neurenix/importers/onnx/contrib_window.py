@@ -49,7 +49,11 @@ def windows(node: Node, scores: att.Scores, rows: Rows, k: Tensor, v: Tensor) ->
         raise UnsupportedError("a bias for keys in a cache as long as the window is not supported")
     capacity = att.extent(node, node[3], 2)
     held = [_resident(node, tokens, capacity, window) for tokens in (rows.starts, rows.ends)]
-    whole = [node.add("Concat", node[index], new, axis=2) for index, new in ((3, k), (4, v))]
+    slots = node.add("Unsqueeze", att.places(node, node[3], 2), axes=[1])
+    # What nobody wrote may be NaN, which no mask would keep out of the sums.
+    means, none = node.add("Less", slots, att.per_batch(node, held[0])), node.like(0.0, k)
+    pairs = [(node.add("Where", means, node[index], none), new) for index, new in ((3, k), (4, v))]
+    whole = [node.add("Concat", old, new, axis=2) for old, new in pairs]
     _mask(node, scores, rows, held[0], window)
     source = _source(node, rows, held, capacity)
     caches = []
