@@ -61,13 +61,20 @@ def from_onnx(
     all nodes that can't be imported, and `ShapeError` or `DTypeError` with the node that does not fit its inputs.
     """
     need(*NEED)
+    from neurenix.importers.onnx import wire
     from neurenix.importers.onnx.graph import import_model
 
     if seed is not None and not 0 <= seed < 1 << 64:
         raise InvalidArgumentError("the seed is out of range", expected="0 to 2^64 - 1", got=str(seed))
-    proto, folder = read_model(model)
+    apart: dict[str, Any] = {}
+    if isinstance(model, (str, os.PathLike)):
+        data, apart = wire.read(model)
+        proto, folder = _parse(data, str(Path(model))), Path(model).parent
+        del data
+    else:
+        proto, folder = read_model(model)[0], None
     shapes, values = dict(input_shapes or {}), dict(input_values or {})
-    return import_model(proto, folder, shapes, values=values, follow_links=follow_links, seed=seed)
+    return import_model(proto, folder, shapes, None, values, follow_links, seed, apart)
 
 
 def read_model(model: Any) -> tuple[onnx.ModelProto, Path | None]:

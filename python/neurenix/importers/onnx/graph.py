@@ -45,13 +45,15 @@ def import_model(
     values: Mapping[str, Any] | None = None,
     follow_links: bool = False,
     seed: int | None = None,
+    apart: Mapping[str, Array] | None = None,
 ) -> Network:
     """The network of a model. `folder` is where external data lies, `names` says what to call inputs and outputs.
 
     `values` are the elements of inputs that become constants; with `follow_links`, links in the folder may lead out
-    of it. `seed` says which numbers the ops of random numbers give, which are refused without one.
+    of it. `seed` says which numbers the ops of random numbers give, which are refused without one; `apart` has the
+    weights that `wire.read` took out.
     """
-    return import_graph(model, folder, input_shapes, names, values, follow_links, seed).network
+    return import_graph(model, folder, input_shapes, names, values, follow_links, seed, apart).network
 
 
 def import_graph(
@@ -62,10 +64,12 @@ def import_graph(
     values: Mapping[str, Any] | None = None,
     follow_links: bool = False,
     seed: int | None = None,
+    apart: Mapping[str, Array] | None = None,
 ) -> Graph:
     """As `import_model`, with what the names of the model stand for."""
     with check.only_our_errors():
-        return _import(model, Weights(folder, follow_links), input_shapes, names or {}, values or {}, seed)
+        weights = Weights(folder, follow_links, apart)
+        return _import(model, weights, input_shapes, names or {}, values or {}, seed)
 
 
 def _import(

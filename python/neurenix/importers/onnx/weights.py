@@ -7,7 +7,7 @@ import math
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
@@ -80,11 +80,15 @@ def dtype_of(number: int) -> np.dtype[Any]:
 class Weights:
     """The tensors of one model, and the files beside it that hold some of them."""
 
-    def __init__(self, folder: Path | None, follow_links: bool = False) -> None:
+    def __init__(
+        self, folder: Path | None, follow_links: bool = False, apart: Mapping[str, Array] | None = None
+    ) -> None:
         #: Where the model lies; None for one that came as bytes.
         self.folder = folder
         #: Whether links may lead out of the folder.
         self.follow_links = follow_links
+        #: The bytes of weights of the model's own file that were read apart, by what they call their location.
+        self.apart = apart or {}
         self._files: dict[Path, mmap.mmap | bytes] = {}
 
     def read(self, proto: onnx.TensorProto) -> Array:
@@ -150,6 +154,8 @@ class Weights:
     def _external(self, proto: onnx.TensorProto) -> memoryview:
         """The bytes of a tensor that lies in a file of its own."""
         entries: dict[str, str] = {entry.key: entry.value for entry in proto.external_data}
+        if entries.get("location") in self.apart:
+            return self.apart[entries["location"]].data
         if self.folder is None:
             raise FileError(
                 "the weights of the model lie in another file",
