@@ -25,7 +25,7 @@ from neurenix.importers.onnx.values import (
     kind,
     rebuilt,
 )
-from neurenix.importers.onnx.weights import Weights, dtype_of
+from neurenix.importers.onnx.weights import Weights, dtype_of, no_strings
 
 if TYPE_CHECKING:
     import onnx
@@ -394,7 +394,7 @@ class Graph:
             if name == "sparse_value":
                 return self.weights.read_sparse(value)
             if name in ("value_string", "value_strings"):
-                raise UnsupportedError("texts are not supported", tensor=node.outputs[0])
+                raise no_strings(node.outputs[0])
         raise FormatError("a Constant has no value", tensor=node.outputs[0], got=", ".join(node.attrs) or None)
 
     def read(self, proto: onnx.TensorProto) -> Array:

@@ -72,8 +72,21 @@ def dtype_of(number: int) -> np.dtype[Any]:
     import onnx
 
     name = onnx.TensorProto.DataType.Name(number) if number in onnx.TensorProto.DataType.values() else str(number)
+    if number == onnx.TensorProto.STRING:
+        raise no_strings()
     raise UnsupportedError(
         f"the element type {name} is not supported", expected=", ".join(str(d) for d in DTYPES.values())
+    )
+
+
+def no_strings(tensor: str | None = None) -> UnsupportedError:
+    """The refusal of texts."""
+    return UnsupportedError(
+        "tensors of strings are not supported",
+        tensor=tensor,
+        expected="a model of numbers",
+        hint="turn strings into numbers in front of the model, as a tokenizer or a table does, and cut off what works "
+        "on strings (onnx.utils.extract_model)",
     )
 
 
@@ -101,6 +114,8 @@ class Weights:
 
     def _read(self, proto: onnx.TensorProto) -> Array:
         shape = _shape(proto.dims)
+        if proto.data_type not in DTYPES:
+            dtype_of(proto.data_type)
         if proto.HasField("segment"):
             raise UnsupportedError("a tensor in segments is not supported", hint="write it in one piece")
         raw = self._external(proto) if proto.data_location == EXTERNAL else proto.raw_data
