@@ -240,6 +240,24 @@ def test_a_loop_over_a_sequence(dims: str) -> None:
     agree(proto, {"x": normal(4, 3), "w": normal(3)})
 
 
+@pytest.mark.parametrize("dims", ["4,3", "N,3"])
+def test_a_branch_within_a_loop_reads_a_sequence_around(dims: str) -> None:
+    body = """
+        s = SplitToSequence<keepdims = 0>(x)
+        n = SequenceLength(s)
+        t = Constant<value = bool {1}>()
+        y = Loop(n, t, w) <body = b (int64 i, bool c, float[3] v) => (bool d, float[3] u) {
+            d = Identity(c) two = Constant<value = int64 {2}>() even = Less(i, two)
+            u = If(even) <
+                then_branch = a () => (float[3] p) { q = SequenceAt(s, i) p = Add(v, q) },
+                else_branch = e () => (float[3] r) {
+                    first = Constant<value = int64 {0}>() o = SequenceAt(s, first) l = SequenceAt(s, i) m = Mul(o, l)
+                    r = Sub(v, m) }>
+        }>"""
+    proto = model(f"(float[{dims}] x, float[3] w) => (float[3] y)", body)
+    agree(proto, {"x": normal(4, 3), "w": normal(3)})
+
+
 def test_a_loop_whose_steps_append_other_shapes_is_written_out() -> None:
     body = """
         e = SequenceEmpty<dtype = 1>() t = Constant<value = bool {1}>()

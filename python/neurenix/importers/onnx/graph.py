@@ -141,10 +141,9 @@ class Graph:
         """What a name stands for; a constant enters the network when something first reads it."""
         name = self.aliases.get(name, name)
         if name not in self.tensors:
-            if name in self.values:
-                raise UnsupportedError(
-                    "a tensor is wanted here", tensor=name, expected="a tensor", got=kind(self.values[name])
-                )
+            value = self.value(name)
+            if value is not None:
+                raise UnsupportedError("a tensor is wanted here", tensor=name, expected="a tensor", got=kind(value))
             if name in self.constants:
                 self.tensors[name] = self.network.add_constant(name, self.constants[name], copy=False)
             elif self.around is not None:
@@ -154,14 +153,14 @@ class Graph:
         return self.tensors[name]
 
     def value(self, name: str) -> Value | None:
-        """The sequence or optional value that a name stands for; None for a tensor."""
+        """The sequence or optional value that a name stands for; None for a tensor.
+
+        Its tensors may belong to a graph around: `bring` gives them.
+        """
         name = self.aliases.get(name, name)
-        if name not in self.values and self.around is not None and not self.has(name):
-            outer = self.around.value(name)
-            if outer is None:
-                return None
-            self.values[name] = self.inside_of(outer)
-        return self.values.get(name)
+        if self.around is None or self.has(name):
+            return self.values.get(name)
+        return self.around.value(name)
 
     def has(self, name: str) -> bool:
         """Whether this graph itself says what a name stands for."""
@@ -182,7 +181,7 @@ class Graph:
         if isinstance(given, Tensor):
             self.tensors[name] = self.bring(Element(given))
         elif not isinstance(given, Element):
-            self.values[name] = self.inside_of(given)
+            self.values[name] = given
         else:
             if given.tensor is not None:
                 self.tensors[name] = self.bring(given)
@@ -192,7 +191,7 @@ class Graph:
                 self.determined.add(name)
 
     def bring(self, element: Element) -> Tensor:
-        """An element, which may belong to a graph around, as a tensor of this network."""
+        """An element, whose tensor may belong to a graph around, as a tensor of this network."""
         if element.tensor is None:
             assert element.array is not None
             return self.network.add_constant("", element.array, copy=False)
@@ -214,24 +213,8 @@ class Graph:
         if isinstance(given, (KnownSequence, AppendedSequence)):
             return [self.bring(element) for element in given.elements]
         if isinstance(given, StackedSequence):
-            return [given.tensor]
+            return [self.bring(Element(given.tensor))]
         return [] if isinstance(given, EmptyOptional) else [self.tensor_of(given)]
-
-    def inside_of(self, value: Value) -> Value:
-        """A value, which may belong to a graph around, in tensors of this network."""
-        if isinstance(value, KnownSequence):
-            return KnownSequence(tuple(map(self.inside_element, value.elements)))
-        if isinstance(value, StackedSequence):
-            return StackedSequence(self.bring(Element(value.tensor)))
-        if isinstance(value, AppendedSequence):
-            return type(value)(value.owner, tuple(map(self.inside_element, value.elements)))
-        return value
-
-    def inside_element(self, element: Element) -> Element:
-        """An element, which may belong to a graph around, with its tensor of this network."""
-        if element.tensor is None:
-            return element
-        return Element(self.bring(element), element.array, element.determined)
 
     def inward(self, outer: Tensor) -> Tensor:
         """A tensor of the graph around, whose network may be this one."""

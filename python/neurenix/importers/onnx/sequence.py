@@ -71,7 +71,7 @@ def length(node: Node) -> Given:
     value = listed(node, 0)
     if isinstance(value, KnownSequence):
         return np.asarray(len(value.elements), np.int64)
-    return node.add("Gather", node.add("Shape", value.tensor), node.integers(0))
+    return node.add("Gather", node.add("Shape", _rows(node, value)), node.integers(0))
 
 
 def at(node: Node) -> Given:
@@ -116,9 +116,13 @@ def _appended(node: Node, value: Value, new: Element) -> Value:
     if isinstance(value, AppendedSequence):
         return AppendedSequence(value.owner, (*value.elements, new))
     if isinstance(value, StackedSequence):
-        return StackedSequence(node.add("Concat", value.tensor, _row(node, new), axis=0))
+        return StackedSequence(node.add("Concat", _rows(node, value), _row(node, new), axis=0))
     assert isinstance(value, KnownSequence)
     return KnownSequence((*value.elements, new))
+
+
+def _rows(node: Node, value: StackedSequence) -> Tensor:
+    return node.graph.bring(Element(value.tensor))
 
 
 def _row(node: Node, new: Element) -> Tensor:
@@ -216,7 +220,7 @@ def concat(node: Node) -> Tensor:
     """ConcatFromSequence: along an axis of the elements, or along a new one."""
     value, axis, new = listed(node, 0), node.need("axis"), bool(node.attr("new_axis", 0))
     if isinstance(value, StackedSequence):
-        return joined(node, value.tensor, axis, new)
+        return joined(node, _rows(node, value), axis, new)
     if not value.elements:
         raise ShapeError(f"{node.op} of an empty sequence has no shape", tensor=node.proto.input[0])
     parts = [node.graph.bring(part) for part in value.elements]
@@ -255,11 +259,11 @@ def stacked(graph: Graph, name: str) -> Tensor:
     Raises `UnsupportedError` where their shapes differ, or there are none.
     """
     name = graph.aliases.get(name, name)
-    if graph.around is not None and (name not in graph.values or graph.around.value(name) is not None):
+    if graph.around is not None and not graph.has(name):
         return graph.inward(stacked(graph.around, name))
     value = graph.value(name)
     if isinstance(value, StackedSequence):
-        return value.tensor
+        return graph.bring(Element(value.tensor))
     assert isinstance(value, KnownSequence)
     return stack(graph, [graph.bring(part) for part in value.elements], name)
 
