@@ -335,6 +335,11 @@ REFUSED = {
         "k = Constant<value = int64 {2}>() s = SplitToSequence(x, k) n = SequenceLength(s)",
         "an unknown number of tensors",
     ),
+    "more parts than a list has room for": (
+        "(float[1000000000] x) => (int64 n)",
+        "k = Constant<value = int64 {2}>() s = SplitToSequence(x, k) n = SequenceLength(s)",
+        "makes too many tensors",
+    ),
     "a tensor for a sequence": ("(float[2] x) => (int64 n)", "n = SequenceLength(x)", "is no sequence"),
     "a sequence for a tensor": (
         "(float[2] x) => (float[] y)", "s = SequenceConstruct(x) y = Relu(s)", "a tensor is wanted here"
@@ -423,3 +428,8 @@ def test_a_tensor_that_a_loop_reads_or_makes_longer_otherwise_is_carried(body: s
     proto = longer(body)
     assert carried(proto) == 2
     agree(proto, {"n": np.asarray(3), "x": normal(1, 2), "v": normal(3, 2)})
+
+
+def test_a_long_list_is_rows_of_a_tensor() -> None:
+    proto = model("(float[2000000000,2] x, int64 i) => (float[] y)", "s = SplitToSequence(x) y = SequenceAt(s, i)")
+    assert from_onnx(proto).outputs["y"].shape == (1, 2)

@@ -35,6 +35,8 @@ __all__ = ["Graph", "dtype_of", "import_graph", "import_model"]
 #: Since this version of the format a weight that is listed among the inputs is an input with a default value; before,
 #: every weight had to be listed there.
 IR_OF_DEFAULTS = 4
+#: So many nodes may loops be when their steps are written out.
+MOST_INLINED = 1 << 17
 
 
 def import_model(
@@ -119,6 +121,8 @@ class Graph:
         self.captures: list[Tensor] = []
         #: What it gives, where it is the body of a node.
         self.results: list[Given] = []
+        #: How many nodes were written out so far of graphs inside of others; all graphs of a model share it.
+        self.inlined = [0] if around is None else around.inlined
         self.names = names
         self.versions = versions
         self.weights = weights
@@ -264,6 +268,13 @@ class Graph:
     def inline(self, name: str, proto: onnx.GraphProto, inputs: Sequence[Given]) -> list[Given]:
         """Adds the nodes of the graph of an attribute to this network, on these inputs; gives the outputs."""
         _check_count(proto, len(inputs))
+        self.inlined[0] += len(proto.node)
+        if self.inlined[0] > MOST_INLINED:
+            raise UnsupportedError(
+                "the steps of the loops are too many nodes when they are written out",
+                expected=f"at most {MOST_INLINED}",
+                hint="leave the number of steps to the call, or make them fewer",
+            )
         inner = self.inside(self.network, name, proto)
         for port, given in zip(proto.input, inputs, strict=True):
             inner.put(port.name, given)

@@ -25,6 +25,8 @@ from neurenix.importers.onnx.values import (
 if TYPE_CHECKING:
     from neurenix.importers.onnx.graph import Graph
 
+#: So many tensors may a list have; longer ones of one shape are rows of a tensor.
+MOST = 1 << 12
 #: The way out where a position or a length is not known.
 FIX = "fix the shapes that it depends on, or, if it is an input of the model, say it: input_values={name: value}"
 
@@ -177,17 +179,28 @@ def split(node: Node) -> Given:
             )
         if sizes[0] < 1:
             raise ShapeError("the parts of a SplitToSequence have no size", expected="1 or more", got=str(sizes[0]))
-        if not isinstance(total, int):
+        if not isinstance(total, int) or (sizes[0] == 1 and total > MOST):
             return _slices(node, x, axis, True)
+        _limit(node, -(-total // sizes[0]))
         sizes = [min(sizes[0], total - start) for start in range(0, total, sizes[0])]
     elif sizes is None:
         return _between(node, axis)
     return KnownSequence(tuple(_of(node, part) for part in node.add_all("Split", [x], axis=axis, split=sizes)))
 
 
+def _limit(node: Node, count: int) -> None:
+    """Raises `UnsupportedError` where a list would have too many tensors."""
+    if count > MOST:
+        raise UnsupportedError(
+            f"{node.op} makes too many tensors", expected=f"at most {MOST}", got=str(count), hint="make larger parts"
+        )
+
+
 def _between(node: Node, axis: int) -> Given:
     """Parts whose number is known, and whose sizes a call decides."""
     count = node[1].shape[0]
+    if isinstance(count, int):
+        _limit(node, count)
     if not isinstance(count, int):
         raise UnsupportedError(
             "SplitToSequence makes an unknown number of tensors", tensor=node.proto.input[1], got=f"{count}", hint=FIX
@@ -206,7 +219,7 @@ def _of(node: Node, part: Tensor) -> Element:
 def _slices(node: Node, x: Tensor, axis: int, keep: bool) -> Given:
     """Slices of one along an axis, which they keep or not."""
     total = x.shape[axis]
-    if not isinstance(total, int):
+    if not isinstance(total, int) or total > MOST:
         order = [axis, *(other for other in range(len(x.shape)) if other != axis)]
         rows = node.add("Transpose", x, perm=order) if axis else x
         return StackedSequence(node.add("Unsqueeze", rows, axes=[axis + 1]) if keep else rows)
