@@ -122,7 +122,7 @@ class Graph:
         #: What it gives, where it is the body of a node.
         self.results: list[Given] = []
         #: How many nodes were written out so far of graphs inside of others; all graphs of a model share it.
-        self.inlined = [0] if around is None else around.inlined
+        self.inlined: list[int] = [0] if around is None else around.inlined
         self.names = names
         self.versions = versions
         self.weights = weights
