@@ -69,6 +69,37 @@ TEXTS = [
         y = Mul(col, o) }""",
     HEAD + """ m (uint8[2,3] x) => (float[2,3] y) <float s = {0.1}, uint8 z = {3}> {
         a = DequantizeLinear(x, s, z) b = Relu(a) c = QuantizeLinear(b, s, z) y = DequantizeLinear(c, s, z) }""",
+    HEAD + """ m (float[n,4] x, int64 k, bool g) => (float[p,4] y, float[q,4] z, int64 m, bool h) {
+        i = Constant<value_int = 1>() t = Constant<value = bool {1}>() e = SequenceEmpty<dtype = 1>()
+        two = Constant<value_ints = [2,2]>() parts = SplitToSequence<axis = 1>(x, two) last = SequenceAt(parts, i)
+        rows = SplitToSequence<keepdims = 0>(x) m = SequenceLength(rows) o = Optional(rows)
+        h = OptionalHasElement(o) w = OptionalGetElement(o)
+        mapped = SequenceMap(w, last) <body = f (float[4] a, float[n,2] c) => (float[4] b) { b = Neg(a) }>
+        s, v = Loop(k, t, e, x) <body = l (int64 j, bool c, seq(float[]) r, float[u,4] a)
+            => (bool d, seq(float[]) q, float[w,4] b) {
+            d = Identity(c) row = SequenceAt(mapped, j) f = Sin(row) q = SequenceInsert(r, f)
+            one = Constant<value_ints = [0]>() p = Unsqueeze(f, one) b = Concat<axis = 0>(a, p) }>
+        both = If (g) <then_branch = a () => (seq(float[]) p) { p = SequenceConstruct(x, x) },
+                       else_branch = b () => (seq(float[]) q) { q = SequenceConstruct(v, x) }>
+        fewer = SequenceErase(both, i) y = ConcatFromSequence<axis = 0>(fewer)
+        z = ConcatFromSequence<axis = 0, new_axis = 1>(s) }""",
+    """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        m (float[b,s,64] x, int64[b,t] mask, float[b,1,p,16] k0, float[b,1,p,16] v0, int64[n] i, float[s,3] g)
+            => (float[b,s,32] y, float[b,1,t,16] k, float[b,1,t,16] v, float[n,32] e, float[s,4] o)
+            <uint8[3,16] table, float[3,2] scales, float[3,4,4] w1, float[3,4,4] w2, float[s,4] rows> {
+        one = Constant<value_ints = [1]>() at = Constant<value_int = 1>() l = ReduceSum<keepdims = 0>(mask, one)
+        ends = Sub(l, one) ends32 = Cast<to = 6>(ends) shape = Shape(mask) total = Gather(shape, at)
+        total32 = Cast<to = 6>(total)
+        y, k, v = com.microsoft.GroupQueryAttention<num_heads = 2, kv_num_heads = 1, local_window_size = 3>
+            (x, , , k0, v0, ends32, total32)
+        ts = Constant<value_ints = [3,16]>() tf = ConstantOfShape<value = float[1] {7.0}>(ts) table = Cast<to = 2>(tf)
+        ss = Constant<value_ints = [3,2]>() scales = ConstantOfShape<value = float[1] {0.5}>(ss)
+        e = com.microsoft.GatherBlockQuantized<block_size = 16>(table, i, scales)
+        ws = Constant<value_ints = [3,4,4]>() w1 = ConstantOfShape<value = float[1] {0.5}>(ws) w2 = Neg(w1)
+        cut = Constant<value_ints = [3]>() axis = Constant<value_ints = [1]>() zero = Constant<value_ints = [0]>()
+        first = ReduceSum<keepdims = 0>(x, zero) four = Constant<value_ints = [4]>()
+        rows = Slice(first, zero, four, axis)
+        o = com.microsoft.MoE<k = 2, activation_type = "silu">(rows, g, w1, , w2) }""",
 ]  # fmt: skip
 
 

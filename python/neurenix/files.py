@@ -24,9 +24,16 @@ def check(path: Path, what: str) -> None:
 
 def read(path: Path, what: str) -> bytes:
     """The bytes of a file; raises as `check`."""
+    with opened(path, what) as file:
+        return file.read()
+
+
+@contextmanager
+def opened(path: Path, what: str) -> Iterator[IO[bytes]]:
+    """A file to be read; raises as `check`, also for what the block can't read of it."""
     try:
         with os.fdopen(_open(path, what), "rb") as file:
-            return file.read()
+            yield file
     except FileError:
         raise
     except OSError as error:

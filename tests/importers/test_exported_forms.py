@@ -25,7 +25,8 @@ FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", ["test_batchnorm_example_training_mode", "test_batchnorm_epsilon_training_mode"])
 def test_statistics_of_the_batch_by_onnx_s_own_cases(name: str) -> None:
-    (case,) = [one for one in collect_testcases("BatchNormalization") if one.name == name]
+    # Asked for one op, onnx would forget the cases of all others for the rest of the process.
+    (case,) = [one for one in collect_testcases(None) if one.name == name]
     inputs, outputs = case.data_sets[0]
     ports = [port.name for port in case.model.graph.input]
     given = dict(zip(ports, map(np.asarray, inputs), strict=True))

@@ -231,11 +231,15 @@ def rotary_embedding(node: Node) -> Tensor:
     cos, sin = node[1], node[2]
     if node.has(3):
         cos, sin = (node.add("Gather", cache, node[3], axis=0) for cache in (cos, sin))
-    return rotated(node, x, cos, sin, node.attr("num_heads", 0), node.attr("rotary_embedding_dim", 0))
+    neighbours = bool(node.attr("interleaved", 0))
+    return rotated(node, x, cos, sin, node.attr("num_heads", 0), node.attr("rotary_embedding_dim", 0), neighbours)
 
 
-def rotated(node: Node, x: Tensor, cos: Tensor, sin: Tensor, heads: int, width: int) -> Tensor:
-    """Pairs of elements of [batch, heads, sequence, size], or [batch, sequence, heads * size], turned by angles."""
+def rotated(node: Node, x: Tensor, cos: Tensor, sin: Tensor, heads: int, width: int, neighbours: bool) -> Tensor:
+    """Pairs of elements of [batch, heads, sequence, size], or [batch, sequence, heads * size], turned by angles.
+
+    The first `width` elements of a head are turned, all for 0. Pairs are neighbours, or half of these apart.
+    """
     packed = len(x.shape) == 3
     parts = x
     if packed:
@@ -250,15 +254,15 @@ def rotated(node: Node, x: Tensor, cos: Tensor, sin: Tensor, heads: int, width: 
     rest = None
     if 0 < width < size:
         parts, rest = node.add_all("Split", [parts], axis=3, split=[width, size - width])
-    turned = turn(node, parts, cos, sin)
+    turned = turn(node, parts, cos, sin, neighbours)
     result = turned if rest is None else node.add("Concat", turned, rest, axis=3)
     return node.add("Reshape", result, node.integers([0, 0, hidden])) if packed else result
 
 
-def turn(node: Node, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Pairs along the last axis turned; the pairs are neighbours if the node says `interleaved`, else half apart."""
+def turn(node: Node, x: Tensor, cos: Tensor, sin: Tensor, neighbours: bool) -> Tensor:
+    """Pairs along the last axis turned; the pairs are neighbours, or half of the axis apart."""
     size = known(x, 3, "the size of a head")
-    if node.attr("interleaved", 0):
+    if neighbours:
         axes, steps = node.integers([3]), node.integers([2])
         first, second = (
             node.add("Slice", x, node.integers([start]), node.integers([size]), axes, steps) for start in (0, 1)
@@ -267,7 +271,7 @@ def turn(node: Node, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         first, second = node.add_all("Split", [x], axis=3, split=[size // 2, size // 2])
     real = node.add("Sub", node.add("Mul", first, cos), node.add("Mul", second, sin))
     imaginary = node.add("Add", node.add("Mul", first, sin), node.add("Mul", second, cos))
-    if not node.attr("interleaved", 0):
+    if not neighbours:
         return node.add("Concat", real, imaginary, axis=3)
     pairs = node.add("Concat", *(node.add("Unsqueeze", t, axes=[4]) for t in (real, imaginary)), axis=4)
     return node.add("Reshape", pairs, node.integers([0, 0, 0, size]))

@@ -158,7 +158,7 @@ def ordered(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     Raises `FormatError` with the nodes of a cycle.
     """
     giver = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    reads = [{giver[name] for name in _reads(node) if name in giver} for node in nodes]
+    reads = [{giver[name] for name in tensors_read(node) if name in giver} for node in nodes]
     if all(read < index for index, before in enumerate(reads) for read in before):
         return list(nodes)
     waiting = [len(before) for before in reads]
@@ -190,13 +190,13 @@ def _cycle(nodes: Sequence[onnx.NodeProto], reads: list[set[int]], waiting: list
     return [f"{nodes[i].name or nodes[i].output[0]} ({nodes[i].op_type})" for i in ring]
 
 
-def _reads(node: onnx.NodeProto) -> set[str]:
+def tensors_read(node: onnx.NodeProto) -> set[str]:
     """The tensors that a node reads, through the graphs that it holds too."""
     found = {name for name in node.input if name}
     for body in bodies(node):
         own = {t.name for t in body.initializer} | {i.name for i in body.input}
         own |= {name for inner in body.node for name in inner.output}
-        read = {name for inner in body.node for name in _reads(inner)} | {o.name for o in body.output}
+        read = {name for inner in body.node for name in tensors_read(inner)} | {o.name for o in body.output}
         found |= read - own
     return found
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx import attention as att
-from neurenix.importers.onnx import contrib_channels_last, contrib_quantized, quantized
+from neurenix.importers.onnx import (
+    contrib_cache,
+    contrib_channels_last,
+    contrib_experts,
+    contrib_language,
+    contrib_quantized,
+    quantized,
+)
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same
 
@@ -285,7 +292,7 @@ def rotary_embedding(node: Node) -> Tensor:
         if wide:
             raise InvalidArgumentError("num_heads must be given with rotary_embedding_dim")
         heads = att.known(x, 2, "the hidden size") // (2 * att.known(cos, -1, "the width of the caches"))
-    return att.rotated(node, x, cos, sin, heads, wide)
+    return att.rotated(node, x, cos, sin, heads, wide, bool(node.attr("interleaved", 0)))
 
 
 def expand_dims(node: Node) -> Tensor:
@@ -294,7 +301,10 @@ def expand_dims(node: Node) -> Tensor:
 
 
 RULES: dict[str, Rule] = {
+    **contrib_cache.RULES,
     **contrib_channels_last.RULES,
+    **contrib_experts.RULES,
+    **contrib_language.RULES,
     **contrib_quantized.RULES,
     "Attention": attention,
     "BiasAdd": bias_add,

@@ -1,15 +1,14 @@
-"""Control flow: If, Loop and Scan. The graphs inside become networks that their layers hold."""
+"""Control flow: If and Scan. The graphs inside become networks that their layers hold."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from neurenix._native import Tensor
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.node import Node, Rule
+from neurenix.importers.onnx.values import AppendedSequence, AppendOnlyError, Given, Ports, form, kind, rebuilt
 
 if TYPE_CHECKING:
     from neurenix.importers.onnx.graph import Graph
@@ -17,54 +16,41 @@ if TYPE_CHECKING:
 Shape = tuple[int | str, ...]
 
 
-def if_(node: Node) -> list[Tensor]:
+def if_(node: Node) -> list[Given]:
     """If: both branches as networks, or, where the condition is known, one of them in its place."""
-    holds = _known(node)
+    holds = node.truth(0)
     if holds is None:
-        branches = {name: node.graph.body(f"{node.name}.{name}", node.need(name), []) for name in _BRANCHES}
-        return _add(node, "If", [node[0]], branches)
+        return _either(node)
     branch = node.need(_BRANCHES[not holds])
-    node.graph.add_initializers(branch.initializer)
+    node.graph.add_initializers(branch.initializer, branch.sparse_initializer)
     node.graph.add_nodes(branch.node)
-    return [node.graph.tensor(output.name) for output in branch.output]
+    return [node.graph.given(output.name) for output in branch.output]
 
 
 _BRANCHES = ("then_branch", "else_branch")
 
 
-def _known(node: Node) -> bool | None:
-    """The condition, where constants and fixed shapes tell it."""
-    condition = node.array(0)
-    if condition is not None:
-        return bool(condition.reshape(-1)[0])
-    value = node[0].value
-    return bool(value[0]) if value and isinstance(value[0], int) else None
-
-
-def loop(node: Node) -> list[Tensor]:
-    """Loop: shapes that differ from step to step become symbols of the body."""
-    carried = [node[index] for index in range(2, len(node))]
-    shapes: list[Shape] = [tensor.shape for tensor in carried]
-    while True:
-        ports = [(tensor.dtype, shape) for tensor, shape in zip(carried, shapes, strict=True)]
-        body = node.graph.body(node.name, node.need("body"), [(np.int64, ()), (np.bool_, ()), *ports])
-        results = list(body.network.outputs.values())[1 : 1 + len(carried)]
-        wider = [_common(node, i, have, r.shape) for i, (have, r) in enumerate(zip(shapes, results, strict=False))]
-        if wider == shapes:
-            return _add(node, "Loop", [node.get(0), node.get(1), *carried], {"body": body}, carried=len(carried))
-        shapes = wider
-
-
-def _common(node: Node, index: int, have: Shape, given: Shape) -> Shape:
-    """The shape that holds for what a step takes and what it gives."""
-    if len(have) != len(given):
-        raise UnsupportedError(
-            f"what the loop carries as number {index} changes its number of dimensions",
-            expected=f"{len(have)} dimensions",
-            got=f"{len(given)} dimensions",
-        )
-    own = [f"'{node.name}.{index}.{axis}'" for axis in range(len(have))]
-    return tuple(h if h in (g, o) else o for h, g, o in zip(have, given, own, strict=True))
+def _either(node: Node) -> list[Given]:
+    """Both branches, which must give the same number of tensors in the same roles."""
+    branches = {name: node.graph.body(f"{node.name}.{name}", node.need(name), []) for name in _BRANCHES}
+    results = [branch.results for branch in branches.values()]
+    for index, (then, other) in enumerate(zip(*results, strict=False)):
+        for grown in (then, other):
+            if isinstance(grown, AppendedSequence):
+                raise AppendOnlyError(grown.owner, "If")
+        if form(then) != form(other):
+            raise UnsupportedError(
+                "the branches give sequences of different lengths, or optional values of which one is empty",
+                tensor=node.outputs[index] if index < len(node.outputs) else None,
+                expected="the same number of tensors from both branches",
+                got=f"{kind(then)} and {kind(other)}",
+                hint="make the condition known: fix the shapes that it depends on, or, if it is an input of the model, "
+                "say it: input_values={name: value}",
+            )
+    for branch, given in zip(branches.values(), results, strict=True):
+        branch.mark([tensor for value in given for tensor in branch.tensors_of(value)])
+    tensors = iter(add(node, "If", [node[0]], branches))
+    return [rebuilt(value, tensors) for value in results[0]]
 
 
 def scan(node: Node) -> list[Tensor]:
@@ -85,20 +71,26 @@ def scan(node: Node) -> list[Tensor]:
         "output_axes": node.attr("scan_output_axes", [0] * results),
         "output_directions": node.attr("scan_output_directions", [0] * results),
     }
-    slices = [(t.dtype, _without(t.shape, axis)) for t, axis in zip(scanned, lists["input_axes"], strict=True)]
-    states = [(tensor.dtype, tensor.shape) for tensor in initial]
+    slices = [one_tensor(t, _without(t.shape, axis)) for t, axis in zip(scanned, lists["input_axes"], strict=True)]
+    states = [one_tensor(tensor, tensor.shape) for tensor in initial]
     body = node.graph.body(node.name, node.need("body"), [*states, *slices])
-    return _add(node, "Scan", [*initial, *scanned], {"body": body}, states=len(initial), **lists)
+    body.mark([body.tensor_of(given) for given in body.results])
+    return add(node, "Scan", [*initial, *scanned], {"body": body}, states=len(initial), **lists)
+
+
+def one_tensor(like: Tensor, shape: Shape) -> Ports:
+    """One input of the dtype of another tensor."""
+    return Ports(like, [(like.dtype, shape)])
 
 
 def _without(shape: Shape, axis: int) -> Shape:
     return tuple(dim for at, dim in enumerate(shape) if at != axis % len(shape))
 
 
-def _add(node: Node, op: str, inputs: Sequence[Tensor | None], bodies: dict[str, Graph], **attrs: Any) -> list[Tensor]:
-    """Adds the layer."""
+def add(node: Node, op: str, inputs: Sequence[Tensor | None], bodies: dict[str, Graph], **attrs: Any) -> list[Tensor]:
+    """Adds a layer that holds networks."""
     held = {name: (body.network, body.captures) for name, body in bodies.items()}
     return node.graph.network.add_control(op, list(inputs), held, attrs, node.name)
 
 
-RULES: dict[str, Rule] = {"If": if_, "Loop": loop, "Scan": scan}
+RULES: dict[str, Rule] = {"If": if_, "Scan": scan}

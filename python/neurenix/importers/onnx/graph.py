@@ -7,26 +7,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from neurenix import names as naming
 from neurenix._native import Network, Tensor
-from neurenix.errors import Error, FormatError, InvalidArgumentError, UnsupportedError
-from neurenix.importers.onnx import around, check, plugin, rules, schema
+from neurenix.errors import Error, FormatError, UnsupportedError
+from neurenix.importers.onnx import check, plugin, ports, rules, schema
 from neurenix.importers.onnx.convert import converted
 from neurenix.importers.onnx.node import Array, Node
-from neurenix.importers.onnx.weights import Weights, dtype_of
+from neurenix.importers.onnx.values import (
+    AppendedSequence,
+    Element,
+    EmptyOptional,
+    Given,
+    KnownSequence,
+    Ports,
+    StackedSequence,
+    Value,
+    kind,
+    rebuilt,
+)
+from neurenix.importers.onnx.weights import Weights, dtype_of, no_strings
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = ["Graph", "dtype_of", "import_graph", "import_model"]
 
-#: dtype and shape of an input.
-Port = tuple[Any, Sequence[int | str]]
 #: Since this version of the format a weight that is listed among the inputs is an input with a default value; before,
 #: every weight had to be listed there.
 IR_OF_DEFAULTS = 4
+#: So many nodes may loops be when their steps are written out.
+MOST_INLINED = 1 << 17
 
 
 def import_model(
@@ -34,15 +44,18 @@ def import_model(
     folder: Path | None,
     input_shapes: dict[str, Sequence[int | str]],
     names: Mapping[str, str] | None = None,
-    values: Mapping[str, ArrayLike] | None = None,
+    values: Mapping[str, Any] | None = None,
     follow_links: bool = False,
+    seed: int | None = None,
+    apart: Mapping[str, Array] | None = None,
 ) -> Network:
     """The network of a model. `folder` is where external data lies, `names` says what to call inputs and outputs.
 
     `values` are the elements of inputs that become constants; with `follow_links`, links in the folder may lead out
-    of it.
+    of it. `seed` says which numbers the ops of random numbers give, which are refused without one; `apart` has the
+    weights that `wire.read` took out.
     """
-    return import_graph(model, folder, input_shapes, names, values, follow_links).network
+    return import_graph(model, folder, input_shapes, names, values, follow_links, seed, apart).network
 
 
 def import_graph(
@@ -50,12 +63,15 @@ def import_graph(
     folder: Path | None,
     input_shapes: dict[str, Sequence[int | str]],
     names: Mapping[str, str] | None = None,
-    values: Mapping[str, ArrayLike] | None = None,
+    values: Mapping[str, Any] | None = None,
     follow_links: bool = False,
+    seed: int | None = None,
+    apart: Mapping[str, Array] | None = None,
 ) -> Graph:
     """As `import_model`, with what the names of the model stand for."""
     with check.only_our_errors():
-        return _import(model, Weights(folder, follow_links), input_shapes, names or {}, values or {})
+        weights = Weights(folder, follow_links, apart)
+        return _import(model, weights, input_shapes, names or {}, values or {}, seed)
 
 
 def _import(
@@ -63,7 +79,8 @@ def _import(
     weights: Weights,
     shapes: Mapping[str, Sequence[int | str]],
     names: Mapping[str, str],
-    values: Mapping[str, ArrayLike],
+    values: Mapping[str, Any],
+    seed: int | None,
 ) -> Graph:
     check.versions(given)
     check.depth(given.graph)
@@ -73,15 +90,14 @@ def _import(
     check.names(model.graph)
     check.known(proto, versions)
     graph = Graph(Network(proto.name or "onnx"), versions, weights, names)
-    graph.was_converted = model is not given
+    graph.was_converted, graph.seed = model is not given, seed
     graph.add_initializers(model.graph.initializer, model.graph.sparse_initializer)
-    graph.add_values(proto.input, values)
+    ports.add_values(graph, proto.input, values)
     if model.ir_version >= IR_OF_DEFAULTS:
-        graph.forget_defaults(proto.input, shapes)
-    graph.add_inputs(proto.input, shapes)
+        ports.forget_defaults(graph, proto.input, shapes)
+    ports.add_inputs(graph, proto.input, shapes)
     graph.add_nodes(proto.node)
-    for output in proto.output:
-        around.mark_output(graph.network, graph.tensor(output.name), graph.names.get(output.name, output.name))
+    ports.mark_outputs(graph, proto.output)
     return graph
 
 
@@ -103,15 +119,23 @@ class Graph:
         self.prefix = ""
         #: What the last inputs of the network stand for in the network around.
         self.captures: list[Tensor] = []
+        #: What it gives, where it is the body of a node.
+        self.results: list[Given] = []
+        #: How many nodes were written out so far of graphs inside of others; all graphs of a model share it.
+        self.inlined: list[int] = [0] if around is None else around.inlined
         self.names = names
         self.versions = versions
         self.weights = weights
         #: Whether ONNX's converter made the model out of one older than opset 7.
         self.was_converted = False
+        #: Says which numbers the ops of random numbers give.
+        self.seed: int | None = None
         self.constants: dict[str, Array] = {}
         #: Constants that are no weights: literals of the model, and what follows from them and from fixed shapes.
         self.determined: set[str] = set()
         self.tensors: dict[str, Tensor] = {}
+        #: Sequences and optional values.
+        self.values: dict[str, Value] = {}
         self.aliases: dict[str, str] = {}
         #: For floats that are integers which the shapes determine, cast: those integers.
         self.wholes: dict[str, Tensor] = {}
@@ -121,17 +145,87 @@ class Graph:
         """What a name stands for; a constant enters the network when something first reads it."""
         name = self.aliases.get(name, name)
         if name not in self.tensors:
+            value = self.value(name)
+            if value is not None:
+                raise UnsupportedError("a tensor is wanted here", tensor=name, expected="a tensor", got=kind(value))
             if name in self.constants:
                 self.tensors[name] = self.network.add_constant(name, self.constants[name], copy=False)
             elif self.around is not None:
-                outer = self.around.tensor(name)
-                self.tensors[name] = outer if outer.network is self.network else self.capture(outer)
+                self.tensors[name] = self.inward(self.around.tensor(name))
             else:
                 raise FormatError("a node reads a tensor that nothing gives", tensor=name)
         return self.tensors[name]
 
+    def value(self, name: str) -> Value | None:
+        """The sequence or optional value that a name stands for; None for a tensor.
+
+        Its tensors may belong to a graph around: `bring` gives them.
+        """
+        name = self.aliases.get(name, name)
+        if self.around is None or self.has(name):
+            return self.values.get(name)
+        return self.around.value(name)
+
+    def has(self, name: str) -> bool:
+        """Whether this graph itself says what a name stands for."""
+        return name in self.constants or name in self.tensors or name in self.values
+
+    def given(self, name: str) -> Given:
+        """What a name stands for, with what is known of it."""
+        value = self.value(name)
+        if value is not None:
+            return value
+        array, determined = self.constant(name), self.is_determined(name)
+        return Element(None if determined and array is not None else self.tensor(name), array, determined)
+
+    def put(self, name: str, given: Given) -> None:
+        """Says what a name stands for."""
+        if isinstance(given, np.ndarray):
+            given = Element(None, given, determined=True)
+        if isinstance(given, Tensor):
+            self.tensors[name] = self.bring(Element(given))
+        elif not isinstance(given, Element):
+            self.values[name] = given
+        else:
+            if given.tensor is not None:
+                self.tensors[name] = self.bring(given)
+            if given.array is not None:
+                self.constants[name] = given.array
+            if given.determined:
+                self.determined.add(name)
+
+    def bring(self, element: Element) -> Tensor:
+        """An element, whose tensor may belong to a graph around, as a tensor of this network."""
+        if element.tensor is None:
+            assert element.array is not None
+            return self.network.add_constant("", element.array, copy=False)
+        if element.tensor.network is self.network:
+            return element.tensor
+        assert self.around is not None
+        return self.inward(self.around.bring(element))
+
+    def tensor_of(self, given: Given) -> Tensor:
+        """A value that must be a tensor."""
+        if isinstance(given, Tensor):
+            return self.bring(Element(given))
+        if isinstance(given, Element):
+            return self.bring(given)
+        raise UnsupportedError("a tensor is wanted here", expected="a tensor", got=kind(given))
+
+    def tensors_of(self, given: Given) -> list[Tensor]:
+        """The tensors that a value is made of."""
+        if isinstance(given, (KnownSequence, AppendedSequence)):
+            return [self.bring(element) for element in given.elements]
+        if isinstance(given, StackedSequence):
+            return [self.bring(Element(given.tensor))]
+        return [] if isinstance(given, EmptyOptional) else [self.tensor_of(given)]
+
+    def inward(self, outer: Tensor) -> Tensor:
+        """A tensor of the graph around, whose network may be this one."""
+        return outer if outer.network is self.network else self.capture(outer)
+
     def capture(self, outer: Tensor) -> Tensor:
-        """Brings in a tensor of the graph around."""
+        """Brings in a tensor of the network around."""
         before = len(self.network.inputs)
         tensor = self.network.capture(outer)
         if len(self.network.inputs) > before:
@@ -145,29 +239,52 @@ class Graph:
             return self.constants.get(name)
         return self.around.constant(name)
 
-    def body(self, name: str, proto: onnx.GraphProto, inputs: Sequence[Port]) -> Graph:
-        """The graph of an attribute as a graph of its own, with inputs of these dtypes and shapes."""
+    def body(self, name: str, proto: onnx.GraphProto, inputs: Sequence[Ports | Given]) -> Graph:
+        """The graph of an attribute as a network of its own, in which some inputs stand for values of this graph.
+
+        It has no results yet.
+        """
         _check_count(proto, len(inputs))
         inner = self.inside(Network(name), name, proto)
-        for port, (dtype, shape) in zip(proto.input, inputs, strict=True):
-            inner.tensors[port.name] = inner.network.add_input(port.name, dtype, shape)
+        given = list(zip((port.name for port in proto.input), inputs, strict=True))
+        for port, value in given:
+            if isinstance(value, Ports):
+                names = [port] if len(value.ports) == 1 else [f"{port}_{index}" for index in range(len(value.ports))]
+                tensors = (inner.network.add_input(one, *p) for one, p in zip(names, value.ports, strict=True))
+                inner.put(port, rebuilt(value.like, tensors))
+        # What is captured becomes an input, too, behind these.
+        for port, value in given:
+            if not isinstance(value, Ports):
+                inner.put(port, value)
         inner.add_nodes(proto.node)
-        for index, output in enumerate(proto.output):
-            inner.network.mark_output(inner.tensor(output.name), f"{index}: {output.name}")
+        inner.results = [inner.given(output.name) for output in proto.output]
         return inner
 
-    def inline(self, name: str, proto: onnx.GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def mark(self, tensors: Sequence[Tensor]) -> None:
+        """Makes tensors the results of a network that a node holds."""
+        for index, tensor in enumerate(tensors):
+            self.network.mark_output(tensor, f"{index}: {tensor.name}")
+
+    def inline(self, name: str, proto: onnx.GraphProto, inputs: Sequence[Given]) -> list[Given]:
         """Adds the nodes of the graph of an attribute to this network, on these inputs; gives the outputs."""
         _check_count(proto, len(inputs))
+        self.inlined[0] += len(proto.node)
+        if self.inlined[0] > MOST_INLINED:
+            raise UnsupportedError(
+                "the steps of the loops are too many nodes when they are written out",
+                expected=f"at most {MOST_INLINED}",
+                hint="leave the number of steps to the call, or make them fewer",
+            )
         inner = self.inside(self.network, name, proto)
-        inner.tensors.update(zip((port.name for port in proto.input), inputs, strict=True))
+        for port, given in zip(proto.input, inputs, strict=True):
+            inner.put(port.name, given)
         inner.add_nodes(proto.node)
-        return [inner.tensor(output.name) for output in proto.output]
+        return [inner.given(output.name) for output in proto.output]
 
     def inside(self, network: Network, name: str, proto: onnx.GraphProto) -> Graph:
         """A graph that sees the names of this one, and so far has its own weights alone."""
         inner = Graph(network, self.versions, self.weights, {}, around=self)
-        inner.prefix = f"{name}/"
+        inner.prefix, inner.seed = f"{name}/", self.seed
         inner.add_initializers(proto.initializer, proto.sparse_initializer)
         return inner
 
@@ -188,65 +305,6 @@ class Graph:
             self.constants[proto.name] = self.read(proto)
         for wide in sparse:
             self.constants[wide.values.name] = self.weights.read_sparse(wide)
-
-    def forget_defaults(self, inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Any]) -> None:
-        """Makes inputs of those weights that are inputs with a default value and whose shape the caller names."""
-        for port in inputs:
-            if port.name in shapes:
-                self.constants.pop(port.name, None)
-
-    def add_values(self, inputs: Sequence[onnx.ValueInfoProto], values: Mapping[str, ArrayLike]) -> None:
-        """Takes inputs whose elements the caller knows: they are constants."""
-        ports = {port.name: port.type.tensor_type for port in inputs}
-        for name, value in values.items():
-            if name not in ports:
-                raise InvalidArgumentError(
-                    f"the model has no input {name!r}, of which a value is given",
-                    expected=", ".join(ports),
-                    hint=naming.hint(name, ports),
-                )
-            self.constants[name] = _fitting(name, value, ports[name])
-
-    def add_inputs(self, inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int | str]]) -> None:
-        """Takes the inputs; older files list the weights among them."""
-        wanted = [i for i in inputs if i.name not in self.constants]
-        names = [i.name for i in wanted]
-        for name in shapes:
-            if name not in names:
-                raise InvalidArgumentError(
-                    f"the model has no input {name!r}", expected=", ".join(names), hint=naming.hint(name, names)
-                )
-        for proto in wanted:
-            self.add_input(proto, shapes.get(proto.name))
-
-    def add_input(self, proto: onnx.ValueInfoProto, given: Sequence[int | str] | None) -> None:
-        """Takes one input."""
-        if not proto.type.HasField("tensor_type"):
-            kind = proto.type.WhichOneof("value")
-            raise UnsupportedError("an input is no tensor", tensor=proto.name, got=str(kind))
-        info = proto.type.tensor_type
-        if not info.HasField("shape") and given is None:
-            raise UnsupportedError(
-                "the model does not say how many dimensions an input has",
-                tensor=proto.name,
-                hint=f"say it: input_shapes={{{proto.name!r}: ('batch', 3, 224, 224)}}",
-            )
-        dims = [_dim(d, f"{proto.name}.{axis}") for axis, d in enumerate(info.shape.dim)]
-        if given is not None:
-            if info.HasField("shape") and len(given) != len(dims):
-                raise InvalidArgumentError(
-                    "the given shape has another number of dimensions than the input",
-                    tensor=proto.name,
-                    expected=str(tuple(dims)),
-                    got=str(tuple(given)),
-                )
-            dims = [_named(d, f"{proto.name}.{axis}") for axis, d in enumerate(given)]
-        name = self.names.get(proto.name, proto.name)
-        try:
-            self.tensors[proto.name] = around.add_input(self.network, name, dtype_of(info.elem_type), dims)
-        except Error as error:
-            error.tensor = error.tensor or proto.name
-            raise
 
     def add_nodes(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Adds nodes, each after those that it reads.
@@ -277,15 +335,16 @@ class Graph:
             self.aliases[node.outputs[0]] = self.aliases.get(source, source)
             return
         given = rule(node)
-        outputs = [given] if isinstance(given, Tensor) else list(given)
+        outputs = list(given) if isinstance(given, Sequence) else [given]
         for index, name in enumerate(node.outputs):
             if name == "":
                 continue
-            tensor = outputs[index] if index < len(outputs) else None
-            if tensor is None:
+            output = outputs[index] if index < len(outputs) else None
+            if output is None:
                 raise UnsupportedError(f"output {index} of {node.op} is not supported", tensor=name)
-            self.tensors[name] = tensor
-            self.determine(node, name, tensor)
+            self.put(name, output)
+            if isinstance(output, Tensor):
+                self.determine(node, name, output)
 
     def determine(self, node: Node, name: str, tensor: Tensor) -> None:
         """Makes a constant of a small tensor that literals and fixed shapes determine, so that what needs one finds it.
@@ -295,9 +354,7 @@ class Graph:
         sources = [self.aliases.get(source, source) for source in node.proto.input if source]
         if node.op not in ("Shape", "Size"):
             known = [self.is_determined(source) for source in sources]
-            if not any(known) or not all(
-                k or self.constant(s) is not None for k, s in zip(known, sources, strict=True)
-            ):
+            if not any(known) or not all(k or self.is_constant(s) for k, s in zip(known, sources, strict=True)):
                 return
         value = tensor.known()
         if value is not None:
@@ -307,9 +364,17 @@ class Graph:
 
     def is_determined(self, name: str) -> bool:
         """Whether literals and fixed shapes determine what a name stands for."""
+        if name in self.values:
+            return all(element.determined for element in _elements(self.values[name]))
         return name in self.determined or (
             self.around is not None and name not in self.tensors and self.around.is_determined(name)
         )
+
+    def is_constant(self, name: str) -> bool:
+        """Whether the elements of what a name stands for are known."""
+        if name in self.values:
+            return all(element.array is not None for element in _elements(self.values[name]))
+        return self.constant(name) is not None
 
     def constant_of(self, node: Node) -> Array:
         """The array of a Constant node, however it is written."""
@@ -323,7 +388,7 @@ class Graph:
             if name == "sparse_value":
                 return self.weights.read_sparse(value)
             if name in ("value_string", "value_strings"):
-                raise UnsupportedError("texts are not supported", tensor=node.outputs[0])
+                raise no_strings(node.outputs[0])
         raise FormatError("a Constant has no value", tensor=node.outputs[0], got=", ".join(node.attrs) or None)
 
     def read(self, proto: onnx.TensorProto) -> Array:
@@ -340,6 +405,11 @@ class Graph:
         return self.prefix + (proto.name or f"{proto.op_type}_{number}")
 
 
+def _elements(value: Value) -> tuple[Element, ...]:
+    """The elements of a sequence; one that no call knows stands for those of one whose length a call decides."""
+    return value.elements if isinstance(value, KnownSequence) else (Element(None),)
+
+
 def _check_count(proto: onnx.GraphProto, given: int) -> None:
     if len(proto.input) != given:
         raise FormatError(
@@ -347,38 +417,6 @@ def _check_count(proto: onnx.GraphProto, given: int) -> None:
             expected=str(given),
             got=", ".join(port.name for port in proto.input) or "none",
         )
-
-
-def _fitting(name: str, value: ArrayLike, port: onnx.TypeProto.Tensor) -> Array:
-    """A given value as the array that an input of this type takes."""
-    array, dtype = np.asarray(value), dtype_of(port.elem_type)
-    if not hasattr(value, "dtype") and (array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind")):
-        # A plain number or list has no dtype of its own.
-        array = array.astype(dtype)
-    dims = [_dim(dim, f"{name}.{axis}") for axis, dim in enumerate(port.shape.dim)]
-    fits = len(dims) == array.ndim and all(isinstance(d, str) or d == n for d, n in zip(dims, array.shape, strict=True))
-    if array.dtype != dtype or (port.HasField("shape") and not fits):
-        raise InvalidArgumentError(
-            "the given value does not fit the input",
-            tensor=name,
-            expected=f"{dtype}{dims if port.HasField('shape') else ''}",
-            got=f"{array.dtype}{list(array.shape)}",
-        )
-    return np.ascontiguousarray(array).reshape(array.shape)
-
-
-def _dim(proto: onnx.TensorShapeProto.Dimension, own: str) -> int | str:
-    if proto.HasField("dim_value"):
-        return _named(proto.dim_value, own)
-    return _named(proto.dim_param, own)
-
-
-def _named(dim: int | str, own: str) -> int | str:
-    """A dimension as the Network has it; `own` names one that has no name."""
-    if isinstance(dim, str):
-        name = dim.strip().replace("'", "")
-        return f"'{own}'" if name in ("", "?") else f"'{name}'"
-    return int(dim) if dim >= 0 else f"'{own}'"
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.GraphProto:

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     import onnx
 
     from neurenix.importers.onnx.graph import Graph
+    from neurenix.importers.onnx.values import Given
 
 Array = NDArray[Any]
 #: A rule turns one node into layers and gives the tensors that stand for its outputs.
-Rule = Callable[["Node"], "Tensor | Sequence[Tensor | None]"]
+Rule = Callable[["Node"], "Given | Sequence[Given | None]"]
 
 
 class Node:
@@ -81,6 +82,14 @@ class Node:
         if value is None or not all(isinstance(v, int) for v in value):
             return [] if 0 in self[index].shape else None
         return [int(v) for v in value]
+
+    def truth(self, index: int) -> bool | None:
+        """A condition, where constants and fixed shapes tell it."""
+        array = self.array(index)
+        if array is not None:
+            return bool(array.reshape(-1)[0])
+        value = self[index].value
+        return bool(value[0]) if value and isinstance(value[0], int) else None
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute, or what ONNX says it is when it is left out."""

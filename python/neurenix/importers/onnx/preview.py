@@ -28,7 +28,9 @@ def flex_attention(node: Node) -> Tensor:
 def _modified(node: Node, name: str, x: Tensor) -> Tensor:
     """A tensor through the graph of an attribute, where there is one."""
     graph = node.attr(name)
-    return x if graph is None else node.graph.inline(f"{node.name}.{name}", graph, [x])[0]
+    if graph is None:
+        return x
+    return node.graph.tensor_of(node.graph.inline(f"{node.name}.{name}", graph, [x])[0])
 
 
 def _cast(node: Node, x: Tensor, dtype: np.dtype[np.generic]) -> Tensor:

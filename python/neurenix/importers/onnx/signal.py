@@ -9,6 +9,8 @@ import numpy as np
 
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
+from neurenix.importers.onnx import signal_sizes as sizes
+from neurenix.importers.onnx.attention import extent as extent_of
 from neurenix.importers.onnx.node import Array, Node, Rule
 
 #: The most elements of the matrix of a transform: 256 MiB of float32.
@@ -34,11 +36,13 @@ def dft(node: Node) -> Tensor:
         )
     order = [a for a in range(rank) if a not in (axis % rank, rank - 1)] + [axis % rank, rank - 1]
     x = node.add("Transpose", _wide(node, x), perm=order)
-    extent = x.shape[-2]
-    length = _one(node, 1)
+    extent, length = x.shape[-2], _size(node, 1)
+    if isinstance(length, Tensor) or (length is None and not isinstance(extent, int)):
+        out = sizes.transformed(node, x, _length(node, x, length), inverse=inverse, onesided=onesided)
+        out = node.add("Transpose", out, perm=np.argsort(order).tolist())
+        return _as(node, out, node[0])
     if length is None:
-        length = _known(extent, "dft_length is left out, and the extent of the axis is not known")
-        length = 2 * (length - 1) if onesided and inverse else length
+        length = 2 * (int(extent) - 1) if onesided and inverse else int(extent)
     if length < 1:
         raise InvalidArgumentError("the length of a DFT must be positive", got=str(length))
     taken = length // 2 + 1 if onesided and inverse else length
@@ -52,19 +56,31 @@ def dft(node: Node) -> Tensor:
     return _as(node, out, node[0])
 
 
+def _length(node: Node, x: Tensor, given: Tensor | int | None) -> Tensor:
+    """The length of a transform along the axis before the last: as given, or by the extent."""
+    if given is not None:
+        return given if isinstance(given, Tensor) else node.integers(given)
+    length = extent_of(node, x, -2)
+    if not (node.attr("onesided", 0) and node.attr("inverse", 0)):
+        return length
+    return node.add("Mul", node.add("Sub", length, node.integers(1)), node.integers(2))
+
+
 def stft(node: Node) -> Tensor:
     """STFT: a convolution with the roots of unity, times the window, that goes on by the step."""
     signal, window, onesided = node[0], node.get(2), bool(node.attr("onesided", 1))
     if len(signal.shape) != 3:
         raise ShapeError("the signal must be [batch, length, 1 or 2]", got=str(signal.shape))
-    parts, step = _parts(signal.shape[2]), _one(node, 1)
+    parts, step = _parts(signal.shape[2]), _size(node, 1)
     if onesided and parts == 2:
         raise ShapeError("a one-sided STFT is of a real signal", expected="a last dimension of 1", got="2")
-    if step is None or step < 1:
+    if step is None or (isinstance(step, int) and step < 1):
         raise InvalidArgumentError("the step of an STFT must be positive", got=str(step))
-    given = _one(node, 3)
+    given = _size(node, 3)
     width = window.shape[0] if window is not None else signal.shape[1]
-    length = _known(width, "the length of the frames is not known") if given is None else given
+    length = width if given is None else given
+    if isinstance(step, Tensor) or not isinstance(length, int):
+        return _framed(node, step, given)
     if window is not None and window.shape[0] != length:
         raise ShapeError("the window is not as long as a frame", expected=str(length), got=str(window.shape[0]))
     # [length, parts, bins, 2] -> one filter for each bin and part of the result.
@@ -78,6 +94,20 @@ def stft(node: Node) -> Tensor:
     frames = node.add("Transpose", frames, perm=[0, 2, 1])
     lead = node.add("Slice", node.add("Shape", frames), node.integers([0]), node.integers([2]))
     out = node.add("Reshape", frames, node.add("Concat", lead, node.integers([bins, 2]), axis=0))
+    return _as(node, out, signal)
+
+
+def _framed(node: Node, step: Tensor | int, given: Tensor | int | None) -> Tensor:
+    """An STFT whose step or frames are as long as a call says: frames first, then their transform."""
+    signal, window = node[0], node.get(2)
+    x = _wide(node, signal)
+    if given is None:
+        given = extent_of(node, signal, 1) if window is None else extent_of(node, window, 0)
+    length, step = (value if isinstance(value, Tensor) else node.integers(value) for value in (given, step))
+    rows = sizes.frames(node, x, length, step)
+    if window is not None:
+        rows = node.add("Mul", rows, node.add("Unsqueeze", node.add("Cast", window, to=x.dtype), axes=[1]))
+    out = sizes.transformed(node, rows, length, inverse=False, onesided=bool(node.attr("onesided", 1)))
     return _as(node, out, signal)
 
 
@@ -134,17 +164,17 @@ def window(*weights: float) -> Rule:
 
 
 def mel_weight_matrix(node: Node) -> Tensor:
-    """MelWeightMatrix: triangles over the bins of a spectrum, a constant."""
+    """MelWeightMatrix: triangles over the bins of a spectrum, a constant where all inputs are."""
     from neurenix.importers.onnx.graph import dtype_of
 
-    bands, length, rate = (_one(node, i) for i in range(3))
+    bands, length, rate = (_size(node, i) for i in range(3))
     edges = [node.array(i) for i in (3, 4)]
-    if bands is None or length is None or rate is None or edges[0] is None or edges[1] is None:
-        raise UnsupportedError(
-            "the inputs of a MelWeightMatrix must be known when the model is imported",
-            expected="constants",
-            hint="if they are inputs of the model, say them: input_values={name: value}",
-        )
+    if (
+        not (isinstance(bands, int) and isinstance(length, int) and isinstance(rate, int))
+        or edges[0] is None
+        or edges[1] is None
+    ):
+        return node.add("Cast", sizes.mel_weights(node), to=dtype_of(node.attr("output_datatype", 1)))
     low, high = (2595 * math.log10(1 + float(edge.reshape(-1)[0]) / 700) for edge in edges if edge is not None)
     # ONNX's formula divides by the number of edges, not of the steps between them.
     mels = low + np.arange(bands + 2) * ((high - low) / (bands + 2))
@@ -168,12 +198,13 @@ def _one(node: Node, index: int) -> int | None:
     return given[0]
 
 
-def _known(extent: int | str, why: str) -> int:
-    if not isinstance(extent, int):
-        raise UnsupportedError(
-            why, got=extent, hint="fix that dimension of the input, or give the length as a constant"
-        )
-    return extent
+def _size(node: Node, index: int) -> Tensor | int | None:
+    """One integer; a tensor of it where only a call tells it, None when it is left out."""
+    if node.has(index) and node.known(index) is None:
+        if any(dim != 1 for dim in node[index].shape):
+            raise ShapeError(f"input {index} must be one integer", got=str(list(node[index].shape)))
+        return sizes.one(node, node[index])
+    return _one(node, index)
 
 
 def _parts(extent: int | str) -> int:

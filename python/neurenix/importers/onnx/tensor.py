@@ -10,6 +10,7 @@ from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, ShapeError
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.same import Same, same
+from neurenix.importers.onnx.values import AppendedTensor, Element, Given
 
 
 def bit_cast(node: Node) -> Tensor:
@@ -17,6 +18,16 @@ def bit_cast(node: Node) -> Tensor:
     from neurenix.importers.onnx.graph import dtype_of
 
     return node.add("BitCast", node[0], to=dtype_of(node.need("to")))
+
+
+def concat(node: Node) -> Given:
+    """Concat; what it appends to a tensor that a Loop makes longer is left to the loop."""
+    longer = node.graph.value(node.proto.input[0])
+    if not isinstance(longer, AppendedTensor):
+        return node.add("Concat", *node.all(), axis=node.need("axis"))
+    rest = [node[index] for index in range(1, len(node))]
+    new = node.add("Concat", *rest, axis=node.need("axis")) if len(rest) > 1 else rest[0]
+    return AppendedTensor(longer.owner, (Element(new),))
 
 
 def constant(node: Node) -> list[Tensor]:
@@ -119,7 +130,8 @@ def split(node: Node) -> list[Tensor]:
     x, axis, parts = node[0], node.attr("axis", 0), len(node.outputs)
     sizes: list[Any] | None = node.known(1) if node.has(1) else node.attr("split")
     if sizes is None and node.has(1):
-        return _between(node, axis, node.add("CumSum", node[1], node.constant(0, np.int64), exclusive=1), node[1])
+        starts = node.add("CumSum", node[1], node.constant(0, np.int64), exclusive=1)
+        return slices(node, axis, starts, node[1], parts)
     if sizes is None:
         total = x.shape[axis]
         if not isinstance(total, int):
@@ -135,18 +147,18 @@ def _equal_parts(node: Node, axis: int, parts: int) -> list[Tensor]:
     """A Split of an extent that is a symbol: the last part may be smaller."""
     total = node.add("Gather", node.add("Shape", node[0]), node.integers([axis]), axis=0)
     each = node.add("Div", node.add("Add", total, node.integers([parts - 1])), node.integers([parts]))
-    return _between(node, axis, node.add("Mul", each, node.integers(range(parts))), each)
+    return slices(node, axis, node.add("Mul", each, node.integers(range(parts))), each, parts)
 
 
-def _between(node: Node, axis: int, starts: Tensor, sizes: Tensor) -> list[Tensor]:
-    """Slices along an axis, as many as the node has outputs; what lies behind the end is left out."""
+def slices(node: Node, axis: int, starts: Tensor, sizes: Tensor, count: int) -> list[Tensor]:
+    """So many slices of the first input along an axis; what lies behind its end is left out."""
     ends = node.add("Add", starts, sizes)
 
     def part(index: int) -> Tensor:
         bounds = [node.add("Gather", places, node.integers([index]), axis=0) for places in (starts, ends)]
         return node.add("Slice", node[0], *bounds, node.integers([axis]))
 
-    return [part(index) for index in range(len(node.outputs))]
+    return [part(index) for index in range(count)]
 
 
 def squeeze(node: Node) -> Tensor:
@@ -208,7 +220,6 @@ def unsqueeze(node: Node) -> Tensor:
 
 RULES: dict[str, Rule] = {
     **same(
-        "Concat",
         "Expand",
         "Flatten",
         "Gather",
@@ -229,6 +240,7 @@ RULES: dict[str, Rule] = {
     "BitCast": bit_cast,
     "Cast": cast,
     "Compress": picked,
+    "Concat": concat,
     "CastLike": cast_like,
     "Constant": constant,
     "ConstantOfShape": constant_of_shape,

@@ -7,7 +7,7 @@ import math
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
@@ -72,19 +72,36 @@ def dtype_of(number: int) -> np.dtype[Any]:
     import onnx
 
     name = onnx.TensorProto.DataType.Name(number) if number in onnx.TensorProto.DataType.values() else str(number)
+    if number == onnx.TensorProto.STRING:
+        raise no_strings()
     raise UnsupportedError(
         f"the element type {name} is not supported", expected=", ".join(str(d) for d in DTYPES.values())
+    )
+
+
+def no_strings(tensor: str | None = None) -> UnsupportedError:
+    """The refusal of texts."""
+    return UnsupportedError(
+        "tensors of strings are not supported",
+        tensor=tensor,
+        expected="a model of numbers",
+        hint="turn strings into numbers in front of the model, as a tokenizer or a table does, and cut off what works "
+        "on strings (onnx.utils.extract_model)",
     )
 
 
 class Weights:
     """The tensors of one model, and the files beside it that hold some of them."""
 
-    def __init__(self, folder: Path | None, follow_links: bool = False) -> None:
+    def __init__(
+        self, folder: Path | None, follow_links: bool = False, apart: Mapping[str, Array] | None = None
+    ) -> None:
         #: Where the model lies; None for one that came as bytes.
         self.folder = folder
         #: Whether links may lead out of the folder.
         self.follow_links = follow_links
+        #: The bytes of weights of the model's own file that were read apart, by what they call their location.
+        self.apart = apart or {}
         self._files: dict[Path, mmap.mmap | bytes] = {}
 
     def read(self, proto: onnx.TensorProto) -> Array:
@@ -97,6 +114,8 @@ class Weights:
 
     def _read(self, proto: onnx.TensorProto) -> Array:
         shape = _shape(proto.dims)
+        if proto.data_type not in DTYPES:
+            dtype_of(proto.data_type)
         if proto.HasField("segment"):
             raise UnsupportedError("a tensor in segments is not supported", hint="write it in one piece")
         raw = self._external(proto) if proto.data_location == EXTERNAL else proto.raw_data
@@ -150,6 +169,8 @@ class Weights:
     def _external(self, proto: onnx.TensorProto) -> memoryview:
         """The bytes of a tensor that lies in a file of its own."""
         entries: dict[str, str] = {entry.key: entry.value for entry in proto.external_data}
+        if entries.get("location") in self.apart:
+            return self.apart[entries["location"]].data
         if self.folder is None:
             raise FileError(
                 "the weights of the model lie in another file",

@@ -1,0 +1,319 @@
+"""Loop and SequenceMap: as a network that a layer holds, or step by step where the import knows every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neurenix._native import Tensor
+from neurenix.errors import UnsupportedError
+from neurenix.importers.onnx import check, control
+from neurenix.importers.onnx.control import Shape
+from neurenix.importers.onnx.node import Node, Rule
+from neurenix.importers.onnx.sequence import joined, listed, merged, stack, stacked
+from neurenix.importers.onnx.values import (
+    AppendedSequence,
+    AppendedTensor,
+    AppendOnlyError,
+    Element,
+    Given,
+    KnownSequence,
+    Ports,
+    StackedSequence,
+    form,
+    kind,
+    rebuilt,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+#: A Loop over sequences with so few nodes in all its steps is written out rather than run as a network of its own.
+FEW_NODES = 64
+#: A Loop that can't be a network of its own is written out up to so many nodes in all its steps.
+MOST_NODES = 1 << 14
+
+
+def loop(node: Node) -> list[Given]:
+    """Loop: a network of its own; written out where it is short, or its steps differ, and their number is known."""
+    steps = _steps(node)
+    nodes = None if steps is None else steps * max(1, len(node.need("body").node))
+    if nodes is not None and nodes <= FEW_NODES and _has_sequences(node):
+        return unrolled(node)
+    try:
+        return as_network(node)
+    except UnsupportedError:
+        if nodes is None or nodes > MOST_NODES:
+            raise
+        return unrolled(node)
+
+
+def _steps(node: Node) -> int | None:
+    """The greatest number of steps, where it is known."""
+    if node.has(1) and node.truth(1) is None:
+        return None
+    known = node.known(0)
+    return max(0, known[0]) if known else None
+
+
+def _has_sequences(node: Node) -> bool:
+    return any(
+        node.has(index) and node.graph.value(node.proto.input[index]) is not None for index in range(2, len(node))
+    )
+
+
+def unrolled(node: Node) -> list[Given]:
+    """The steps one behind the other; raises `UnsupportedError` where a condition is not known."""
+    body, steps = node.need("body"), _steps(node) or 0
+    goes_on = not node.has(1) or bool(node.truth(1))
+    carried = [node.graph.given(node.proto.input[index]) for index in range(2, len(node))]
+    scanned: list[list[Given]] = [[] for _ in body.output[1 + len(carried) :]]
+    step = 0
+    while goes_on and step < steps:
+        inputs = [np.asarray(step, np.int64), np.asarray(True), *carried]
+        condition, *results = node.graph.inline(f"{node.name}.{step}", body, inputs)
+        carried = results[: len(carried)]
+        for rows, given in zip(scanned, results[len(carried) :], strict=True):
+            rows.append(given)
+        goes_on, step = _holds(node, condition), step + 1
+    return [*carried, *(_rows(node, rows) for rows in scanned)]
+
+
+def _holds(node: Node, condition: Given) -> bool:
+    array = condition.array if isinstance(condition, Element) else None
+    if array is None:
+        known = node.graph.tensor_of(condition).known()
+        array = None if known is None else np.asarray(known)
+    if array is None:
+        raise UnsupportedError(
+            "the number of steps of a Loop whose steps differ depends on data",
+            expected="a condition that the import knows, or steps that take and give the same shapes",
+        )
+    return bool(array.reshape(-1)[0])
+
+
+def _rows(node: Node, rows: list[Given]) -> Tensor:
+    """The results of the steps along a new first axis."""
+    if not rows:
+        raise UnsupportedError("the shape of what a Loop without steps gives is not known")
+    return stack(node.graph, [node.graph.tensor_of(given) for given in rows], node.name)
+
+
+@dataclass
+class Carried:
+    """What a Loop carries from step to step under one name."""
+
+    node: Node
+    index: int
+    initial: Given
+    #: The shapes of the tensors that go through the layer; those of a sequence that the loop grows do not.
+    shapes: list[Shape]
+    grows: bool = False
+    #: The axis along which each step makes a tensor longer, and does nothing else with it.
+    axis: int | None = None
+
+    @classmethod
+    def of(cls, node: Node, index: int) -> Carried:
+        """That of an input of the node."""
+        initial = node.graph.given(node.proto.input[2 + index])
+        if isinstance(initial, AppendedSequence):
+            raise AppendOnlyError(initial.owner, "Loop")
+        made = cls(node, index, initial, [])
+        made.axis = _longer_along(node.need("body"), index)
+        made.grows = made.axis is not None or (isinstance(initial, KnownSequence) and not initial.elements)
+        made.shapes = [tensor.shape for tensor in made.tensors()]
+        return made
+
+    def tensors(self) -> list[Tensor]:
+        """What goes into the layer."""
+        return [] if self.grows else self.node.graph.tensors_of(self.initial)
+
+    def port(self) -> Any:
+        """What the body sees."""
+        if self.grows:
+            return AppendedSequence(self) if self.axis is None else AppendedTensor(self)
+        ports = [(tensor.dtype, shape) for tensor, shape in zip(self.tensors(), self.shapes, strict=True)]
+        return Ports(self.initial, ports)
+
+    def stack(self) -> None:
+        """Carries a list as one tensor from now on, since its length changes."""
+        assert isinstance(self.initial, KnownSequence)
+        graph = self.node.graph
+        rows = stack(graph, graph.tensors_of(self.initial), self.node.proto.input[2 + self.index])
+        self.initial, self.grows, self.shapes = StackedSequence(rows), False, [rows.shape]
+
+    def fits(self, given: Given, tensors: list[Tensor]) -> bool:
+        """Whether the body gives what it takes; if not, what it takes is something more general from now on."""
+        if isinstance(given, AppendedSequence) and given.owner is self:
+            if self.axis is None:
+                self._check_rows(tensors)
+            elif self._vary(tensors):
+                self._carry()
+                return False
+            return True
+        if form(given) == form(self.initial) and not self.grows:
+            pairs = enumerate(zip(self.shapes, tensors, strict=True))
+            wider = [self._common(at, have, tensor.shape) for at, (have, tensor) in pairs]
+            same, self.shapes = wider == self.shapes, wider
+            return same
+        if isinstance(self.initial, KnownSequence) and self.initial.elements and isinstance(given, KnownSequence):
+            # First without the rest of the sequence: what is appended need not be copied in each step.
+            self.grows, self.shapes = True, []
+            return False
+        raise UnsupportedError(
+            f"what the loop carries as number {self.index} is another kind of value behind a step",
+            expected=kind(self.initial),
+            got=kind(given),
+            hint="fix the number of steps, or say it where it is an input: input_values={name: value}",
+        )
+
+    def _common(self, at: int, have: Shape, given: Shape) -> Shape:
+        """The shape that holds for what a step takes and what it gives."""
+        name = f"{self.index}.{at}" if isinstance(self.initial, KnownSequence) else str(self.index)
+        if len(have) != len(given):
+            raise UnsupportedError(
+                f"what the loop carries as number {name} changes its number of dimensions",
+                expected=f"{len(have)} dimensions",
+                got=f"{len(given)} dimensions",
+            )
+        own = [f"'{self.node.name}.{name}.{axis}'" for axis in range(len(have))]
+        return tuple(h if h in (g, o) else o for h, g, o in zip(have, given, own, strict=True))
+
+    def _carry(self) -> None:
+        """Carries a whole tensor from now on, which each step copies."""
+        self.grows, self.axis = False, None
+        self.shapes = [tensor.shape for tensor in self.tensors()]
+
+    def _vary(self, tensors: list[Tensor]) -> bool:
+        """Whether tensors of a step have shapes that another step may not give them."""
+        inside = (f"{self.node.name}/", f"{self.node.name}.")
+        return any(isinstance(d, str) and any(name in d for name in inside) for t in tensors for d in t.shape)
+
+    def _check_rows(self, tensors: list[Tensor]) -> None:
+        """Raises `UnsupportedError` where what the steps append can't lie side by side."""
+        if self._vary(tensors) or len({(tensor.dtype, tensor.shape) for tensor in tensors}) > 1:
+            raise UnsupportedError(
+                "a Loop appends tensors of different shapes to a sequence",
+                tensor=self.node.outputs[self.index],
+                expected="tensors of one shape, or a known number of steps",
+                got=", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors),
+                hint="fix the number of steps, or say it where it is an input: input_values={name: value}",
+            )
+
+    def grown(self, rows: list[Tensor]) -> Given:
+        """The sequence behind the loop: `rows` hold what its steps appended first, second and so on."""
+        node = self.node
+        if self.axis is not None:
+            axis = self.axis % (len(rows[0].shape) - 1)
+            return node.add(
+                "Concat", *node.graph.tensors_of(self.initial), joined(node, rows[0], axis, False), axis=axis
+            )
+        if not rows:
+            return self.initial
+        new = rows[0]
+        if len(rows) > 1:
+            # [steps, each, ...] in the order in which they were appended.
+            apart = [node.add("Unsqueeze", part, axes=[1]) for part in rows]
+            new = merged(node, node.add("Concat", *apart, axis=1), 0)
+        before = node.graph.tensors_of(self.initial)
+        if before:
+            first = stack(node.graph, before, node.proto.input[2 + self.index])
+            new = node.add("Concat", first, new, axis=0)
+        return StackedSequence(new)
+
+
+#: The number of the step, and the condition.
+_FIRST = [Ports(Element(None), [(dtype, ())]) for dtype in (np.int64, np.bool_)]
+
+
+def _longer_along(body: onnx.GraphProto, index: int) -> int | None:
+    """The axis where all that a body does with what it carries is to make it longer: x => Concat(x, more)."""
+    if len(body.input) < 3 + index or len(body.output) < 2 + index:
+        return None
+    name, result = body.input[2 + index].name, body.output[1 + index].name
+    readers = [node for node in body.node if name in check.tensors_read(node)]
+    if len(readers) != 1 or readers[0].op_type != "Concat" or readers[0].domain:
+        return None
+    concat = readers[0]
+    if len(concat.input) < 2 or concat.input[0] != name or list(concat.output) != [result]:
+        return None
+    shown = [output.name for output in body.output]
+    if name in concat.input[1:] or name in shown or shown.count(result) != 1:
+        return None
+    if any(result in check.tensors_read(node) for node in body.node):
+        return None
+    return next((attr.i for attr in concat.attribute if attr.name == "axis"), None)
+
+
+def as_network(node: Node) -> list[Given]:
+    """A layer: shapes that differ from step to step become symbols of the body."""
+    carried = [Carried.of(node, index) for index in range(len(node) - 2)]
+    while True:
+        try:
+            body = node.graph.body(node.name, node.need("body"), [*_FIRST, *(one.port() for one in carried)])
+        except AppendOnlyError as error:
+            grown = [one for one in carried if one is error.owner and isinstance(one.initial, KnownSequence)]
+            if not grown or not grown[0].initial.elements:  # type: ignore[union-attr]
+                raise
+            grown[0].stack()
+            continue
+        condition, *results = body.results
+        tensors = [body.tensors_of(given) for given in results]
+        fit = [one.fits(given, made) for one, given, made in zip(carried, results, tensors, strict=False)]
+        if all(fit):
+            break
+    states = [t for one, given in zip(carried, tensors, strict=False) if not one.grows for t in given]
+    appended = [given if one.grows else [] for one, given in zip(carried, tensors, strict=False)]
+    rows = [body.tensor_of(given) for given in results[len(carried) :]]
+    body.mark([body.tensor_of(condition), *states, *(t for part in appended for t in part), *rows])
+    inputs = [node.get(0), node.get(1), *(t for one in carried for t in one.tensors())]
+    given = iter(control.add(node, "Loop", inputs, {"body": body}, carried=len(states)))
+    after: list[Given | None] = [None if one.grows else rebuilt(one.initial, given) for one in carried]
+    for index, part in enumerate(appended):
+        if carried[index].grows:
+            after[index] = carried[index].grown([next(given) for _ in part])
+    return [*(one for one in after if one is not None), *given]
+
+
+def sequence_map(node: Node) -> list[Given]:
+    """SequenceMap: the graph inside for each element of the sequences, beside tensors that are the same for all."""
+    body, names = node.need("body"), list(node.proto.input)
+    lists = [index for index, name in enumerate(names) if index == 0 or node.graph.value(name) is not None]
+    values = [listed(node, index) for index in lists]
+    if any(isinstance(value, StackedSequence) for value in values):
+        return _mapped(node, lists)
+    elements = [value.elements for value in values if isinstance(value, KnownSequence)]
+    results: list[list[Given]] = [[] for _ in body.output]
+    for step, mapped in enumerate(zip(*elements, strict=True)):
+        given: list[Given] = [node.graph.given(name) for name in names]
+        for index, one in zip(lists, mapped, strict=True):
+            given[index] = one
+        for rows, result in zip(results, node.graph.inline(f"{node.name}.{step}", body, given), strict=True):
+            rows.append(result)
+    return [KnownSequence(tuple(map(_element, rows))) for rows in results]
+
+
+def _element(given: Given) -> Element:
+    if isinstance(given, Element):
+        return given
+    raise UnsupportedError("a SequenceMap makes sequences of what are no tensors", got=kind(given))
+
+
+def _mapped(node: Node, lists: list[int]) -> list[Given]:
+    """A Scan over sequences whose length a call decides."""
+    rows = {index: stacked(node.graph, node.proto.input[index]) for index in lists}
+    ports = [
+        control.one_tensor(rows[index], rows[index].shape[1:]) if index in rows else node.graph.given(name)
+        for index, name in enumerate(node.proto.input)
+    ]
+    body = node.graph.body(node.name, node.need("body"), ports)
+    body.mark([body.tensor_of(given) for given in body.results])
+    zeros, results = [0] * len(rows), [0] * len(body.results)
+    lists_ = {"input_axes": zeros, "input_directions": zeros, "output_axes": results, "output_directions": results}
+    made = control.add(node, "Scan", list(rows.values()), {"body": body}, states=0, **lists_)
+    return [StackedSequence(tensor) for tensor in made]
+
+
+RULES: dict[str, Rule] = {"Loop": loop, "SequenceMap": sequence_map}
