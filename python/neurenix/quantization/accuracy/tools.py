@@ -150,7 +150,7 @@ class Tools:
     ) -> dict[str, rounding.Hessian]:
         """The Hessian of each product, on what it reads in 8 bits."""
         assert self._full is not None
-        found = {product.name: rounding.Hessian(product) for product in products}
+        found = {product.name: rounding.Hessian(product, len(self._batches)) for product in products}
         sources = list(dict.fromkeys(product.source for product in products))
         for held in self._held(self._full, sources):
             for product in products:

@@ -45,8 +45,8 @@ class Accuracy:
 
 
 def read(given: Any) -> Accuracy:
-    """What somebody asked for: a name, names, a dict from names to settings such as `{"smooth": {"alpha": 0.5}}`, an
-    `Accuracy`, or None for nothing.
+    """What somebody asked for: names, a dict from names to settings such as `{"smooth": {"alpha": 0.5}}`, a text as on
+    the command line (`"smooth:alpha=0.5,gptq"`), an `Accuracy`, or None for nothing.
 
     Raises `InvalidArgumentError`, with the nearest name, for unknown tools and settings.
     """
@@ -54,7 +54,7 @@ def read(given: Any) -> Accuracy:
         return Accuracy()
     if isinstance(given, Accuracy):
         return read({tool: _own(given, tool) for tool in given.tools})
-    wanted = {given: None} if isinstance(given, str) else given
+    wanted = _of_text(given) if isinstance(given, str) else given
     if not isinstance(wanted, Iterable):
         raise InvalidArgumentError(
             "`accuracy` names tools", expected=", ".join(TOOLS), got=repr(given), hint='give accuracy=("gptq",)'
@@ -65,6 +65,23 @@ def read(given: Any) -> Accuracy:
         _known(tool, TOOLS, "tool")
         found |= _settings(tool, own)
     return Accuracy(tuple(tool for tool in TOOLS if tool in settings), **found)
+
+
+def _of_text(text: str) -> dict[str, dict[str, Any] | None]:
+    """What a text such as `smooth:alpha=0.5,gptq` asks for."""
+    wanted: dict[str, dict[str, Any] | None] = {}
+    for word in filter(None, text.split(",")):
+        tool, colon, rest = word.strip().partition(":")
+        own = [setting.partition("=") for setting in rest.split(":")] if colon else []
+        wanted[tool] = {name: _number(value) for name, _, value in own} or None
+    return wanted
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _own(given: Accuracy, tool: str) -> dict[str, float]:
