@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from benchmarks.planted import PLANTED
 from neurenix import quantization
 from neurenix.hardware import get_backend
 from neurenix.quantization import accuracy
+from neurenix.quantization.accuracy import equalisation
 from neurenix.quantization.calibrate import Calibrated, float_network, found_ranges
 from tests.quantization import mixtures
 
@@ -60,7 +62,8 @@ def test_each_tool_gains_on_the_outlier_that_it_is_there_for(tool: str) -> None:
 
 @pytest.mark.parametrize("name", mixtures.NETWORKS)
 @pytest.mark.parametrize("tools", ["equalisation", {"smooth": {"alpha": 0.6}}, "equalisation,smooth:alpha=0.4"])
-def test_what_is_scaled_computes_the_same(name: str, tools: Any) -> None:
+def test_what_is_scaled_computes_the_same(name: str, tools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(equalisation, "WORTH", math.inf)
     network, batches, changed = mixtures.NETWORKS[name]()
     found = calibrated(network, batches, tools)
     want, got = (each.evaluate({"x": batches[0]})["y"] for each in (network, found.full))
@@ -70,6 +73,21 @@ def test_what_is_scaled_computes_the_same(name: str, tools: Any) -> None:
     assert bool(found.tools.suffix) == any(changed[tool] for tool in asked)
     for tool in asked:
         assert any(note.startswith(f"accuracy: {tool}: {changed[tool]} ") for note in found.notes), found.notes
+
+
+def test_pairs_that_gain_nothing_stay_as_they_are() -> None:
+    network, batches, _ = mixtures.convolutions()
+    found = calibrated(network, batches, "equalisation")
+    random = np.random.default_rng(1)
+    made = nx.Network()
+    x = made.add_input("x", np.float32, (2, 16, 8, 8))
+    for _ in range(2):
+        weights = made.add_constant("", random.normal(size=(16, 16, 3, 3)).astype(np.float32))
+        x = made.add_layer("Conv", [x, weights])[0]
+    made.mark_output(x, "y")
+    plain = calibrated(made, [random.normal(size=(2, 16, 8, 8)).astype(np.float32)], "equalisation")
+    assert plain.notes == ["accuracy: equalisation: 0 pairs of products"] and plain.tools.suffix == ""
+    assert found.notes != plain.notes
 
 
 def test_biases_are_corrected_so_that_means_are_those_of_float32() -> None:

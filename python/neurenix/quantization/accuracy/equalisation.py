@@ -18,6 +18,10 @@ HOMOGENEOUS = (
 )  # fmt: skip
 #: The rounds at most, and the change below which scales have settled.
 ROUNDS, SETTLED = 40, 1e-3
+#: A pair is scaled where that leaves less than this share of the noise that is expected.
+WORTH = 0.5
+#: Ranges of activations, in standard deviations.
+PEAK = 4.0
 #: Scales stay within this and its inverse, so that no channel leaves what float32 holds.
 MOST = 1e4
 
@@ -49,7 +53,8 @@ def pairs(graph: Graph) -> list[Pair]:
 
 def equalise(graph: Graph, edits: Edits) -> int:
     """Scales each channel between two products so that the greatest weight that gives it and the greatest one that
-    reads it are alike; what the network computes stays the same but for rounding. Gives how many pairs were scaled.
+    reads it are alike, where 8 bits then lose less; what the network computes stays the same but for rounding. Gives
+    how many pairs were scaled.
 
     In rounds over all pairs, s = sqrt(r1 / r2) for a channel with greatest weights r1 and r2: the first product's
     weights and bias are divided by s, and the second one's multiplied.
@@ -68,12 +73,45 @@ def equalise(graph: Graph, edits: Edits) -> int:
             moved = max(moved, float(np.abs(np.log(step)).max(initial=0)))
         if moved < SETTLED:
             break
-    for (first, bias, second), scale in zip(found, scales, strict=True):
+    taken = [pair for pair in zip(found, scales, strict=True) if _gains(*pair)]
+    for (first, bias, second), scale in taken:
         edits.multiply(first.layer, 1, first.factors(1 / scale, False), "equalised")
         edits.multiply(second.layer, 1, second.factors(scale, True), "equalised")
         if bias is not None:
             edits.multiply(bias.layer, bias.at, (1 / scale).reshape(bias.array.shape), "equalised")
-    return len(found)
+    return len(taken)
+
+
+def _gains(pair: Pair, scale: Array) -> bool:
+    """Whether scales are worth it. The paper equalises weights that have one scale for a whole tensor; here each output
+    has one, so that what matters is how 8 bits hold the activations between and what the second product reads of
+    them."""
+    spread = np.sqrt(_squares(pair.first))
+    if pair.bias is not None:
+        spread = np.hypot(spread, pair.bias.array.astype(np.float64).reshape(-1))
+    weights = pair.second.weights.astype(np.float64)
+    before = _noise(pair.second, weights, spread)
+    return _noise(pair.second, weights * pair.second.factors(scale, True), spread / scale) < WORTH * before
+
+
+def _squares(product: Product) -> Array:
+    """The sum of the squares of each output's weights: its variance, where inputs have one of 1."""
+    axis = 1 if product.outputs_first else 2
+    squares = np.square(product.weights.astype(np.float64)).reshape(product.view)
+    found: Array = squares.sum(axis=(3, 3 - axis)).reshape(-1)
+    return found
+
+
+def _noise(product: Product, weights: Array, spread: Array) -> float:
+    """What 8 bits add to the variance of a product's results, but for a factor: its inputs deviate by `spread`, with
+    one step for all of them, and its weights have a step for each output."""
+    groups, first, second, _ = product.view
+    inside = weights.size // (groups * first * second)
+    steps = np.square(product.peaks(weights, False)).reshape(groups, -1).sum(1)
+    variance = np.square(spread).reshape(groups, -1).sum(1)
+    of_weights = float(inside * (steps @ variance))
+    of_inputs = float(np.square(PEAK * spread.max()) * np.square(weights).sum())
+    return of_weights + of_inputs
 
 
 def _step(gives: Array, reads: Array) -> Array:
