@@ -243,7 +243,6 @@ fn plain(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::passes::testing::Graph;
 
     #[test]

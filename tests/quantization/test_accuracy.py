@@ -16,7 +16,7 @@ from benchmarks.planted import PLANTED
 from neurenix import quantization
 from neurenix.hardware import get_backend
 from neurenix.quantization import accuracy
-from neurenix.quantization.accuracy import equalisation
+from neurenix.quantization.accuracy import bias, equalisation
 from neurenix.quantization.calibrate import Calibrated, float_network, found_ranges
 from tests.quantization import mixtures
 
@@ -88,6 +88,14 @@ def test_pairs_that_gain_nothing_stay_as_they_are() -> None:
     plain = calibrated(made, [random.normal(size=(2, 16, 8, 8)).astype(np.float32)], "equalisation")
     assert plain.notes == ["accuracy: equalisation: 0 pairs of products"] and plain.tools.suffix == ""
     assert found.notes != plain.notes
+
+
+def test_a_correction_that_harms_the_outputs_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, batches = drawn("bias_correction", 4, seed=16)
+    exact = bias.corrections
+    monkeypatch.setattr(bias, "corrections", lambda *given: {n: -v for n, v in exact(*given).items()})
+    harmed = quantization.calibrate(network, batches, accuracy="bias_correction")
+    assert harmed.dump() == quantization.calibrate(network, batches).dump()
 
 
 def test_biases_are_corrected_so_that_means_are_those_of_float32() -> None:

@@ -47,8 +47,9 @@ def corrections(full: Network, quantized: Network, batches: Sequence[Batch], bui
 
 def apply(quantized: Network, found: Mapping[str, Array]) -> Network:
     """The network with corrections added to its biases: in 32 bits, where a bias has these."""
-    edits = Edits(quantized)
-    graph = Graph(quantized)
+    # What was given stays as it is.
+    copy = quantized.rewired([])
+    edits, graph = Edits(copy), Graph(copy)
     for product in targets(graph):
         _correct(graph, product.layer, found[product.name], edits)
     return edits.applied() if edits else quantized

@@ -15,6 +15,7 @@ from neurenix.quantization.accuracy import bias, equalisation, rounding, smoothi
 from neurenix.quantization.accuracy.editing import Edits
 from neurenix.quantization.accuracy.graph import Graph, Product
 from neurenix.quantization.accuracy.words import OF_BATCHES, OF_WEIGHTS, Accuracy
+from neurenix.quantization.compare import Ratios
 
 Batch = dict[str, Array]
 #: Builds an engine of float32 for a network.
@@ -23,6 +24,8 @@ Build = Callable[[Network], _native.Engine]
 SAMPLES, BYTES = 256, 1 << 28
 #: The rows of a tensor that smoothing tries scales on.
 ROWS = 512
+#: The parts of a shift that are tried for biases, beside all and none of it, and the batches on which they are.
+STRENGTHS, JUDGED = (0.5,), 16
 #: The bytes of Hessians that are in memory at a time.
 HESSIANS = 1 << 30
 
@@ -57,10 +60,27 @@ class Tools:
         if "gptq" in self.asked:
             quantized = self._with_rounding(quantized, ranges)
         if "bias_correction" in self.asked:
-            found = bias.corrections(self._full, quantized, self._batches, self._build)
-            quantized = bias.apply(quantized, found)
-            self._say(f"bias_correction: {len(found)} products")
+            quantized = self._with_biases(quantized)
         return quantized
+
+    def _with_biases(self, quantized: Network) -> Network:
+        """With corrected biases, in the strength of the least error of the outputs on the batches: where ranges cut off
+        a lot, the mean of the error is that of few numbers, and its correction may harm all others."""
+        assert self._full is not None
+        found = bias.corrections(self._full, quantized, self._batches, self._build)
+        exact = self._build(self._full)
+        made = {1.0: bias.apply(quantized, found)}
+        made |= {s: bias.apply(quantized, {name: s * shift for name, shift in found.items()}) for s in STRENGTHS}
+        made[0.0] = quantized
+        engines = {strength: self._build(network) for strength, network in made.items()}
+        ratios = {strength: Ratios() for strength in made}
+        for batch in self._batches[:JUDGED]:
+            wanted = dict(exact.run(batch))
+            for strength, engine in engines.items():
+                ratios[strength].add(wanted, dict(engine.run(batch)))
+        best = max(made, key=lambda strength: ratios[strength].least())
+        self._say(f"bias_correction: {len(found)} products, {best:.0%} of the shift")
+        return made[best]
 
     def _say(self, text: str) -> None:
         if f"accuracy: {text}" not in self.notes:
