@@ -72,7 +72,8 @@ def gated() -> Mixture:
     inner = m.add("MatMul", m.add("Mul", left, right), m.constant(16, 32), transB=1)
     # The norm behind it is read by an Add, too.
     y = m.add("LayerNormalization", m.add("Add", m.x, inner), m.constant(16, gain=4), axis=-1)
-    y = m.add("Add", y, m.add("MatMul", y, m.constant(16, 16)))
+    beside = m.add("Add", m.add("MatMul", y, m.constant(16, 16)), m.add("MatMul", y, m.constant(16, 16)))
+    y = m.add("Add", y, beside)
     y = m.add("MatMul", m.add("Mul", y, m.constant(16)), m.constant(16, 8))
     return m.done(y, equalisation=0, smooth=5)
 

@@ -75,6 +75,14 @@ def test_what_is_scaled_computes_the_same(name: str, tools: Any, monkeypatch: py
         assert any(note.startswith(f"accuracy: {tool}: {changed[tool]} ") for note in found.notes), found.notes
 
 
+def test_products_beside_another_reader_of_a_norm_share_one_tensor_of_8_bits() -> None:
+    network, batches, _ = mixtures.gated()
+    made = quantization.calibrate(network, batches, accuracy={"smooth": {"alpha": 0.5}})
+    scaled = [layer for layer in made.layers if layer.op == "Mul" and layer.name.endswith(".smooth")]
+    readers = [layer for layer in made.layers if scaled[0].outputs[0] in layer.inputs]
+    assert len(scaled) == 1 and [layer.op for layer in readers] == ["QuantizeLinear"]
+
+
 def test_pairs_that_gain_nothing_stay_as_they_are() -> None:
     network, batches, _ = mixtures.convolutions()
     found = calibrated(network, batches, "equalisation")

@@ -101,12 +101,13 @@ class Calibrated(NamedTuple):
     #: Tools that lower the error; None where nobody asked for any.
     tools: Tools | None
 
-    def quantized(self, keep: Sequence[str] = (), refittable: bool = False) -> Network:
-        """The network in 8 bits, but for products that `keep` names."""
+    def quantized(self, keep: Sequence[str] = (), refittable: bool = False, rough: bool = False) -> Network:
+        """The network in 8 bits, but for products that `keep` names. `rough`: biases are not corrected, which takes
+        several engines."""
         if not self.ranges:
             return self.full
         made = self.full.quantized(self.ranges, list(keep), "int8", refittable)
-        return made if self.tools is None else self.tools.corrected(made, self.ranges)
+        return made if self.tools is None else self.tools.corrected(made, self.ranges, rough)
 
     @property
     def notes(self) -> list[str]:

@@ -135,11 +135,11 @@ def _with_8_bits(
     if not calibrated.ranges:
         return []
     reference = judge.reference
-    order = [loss.layer for loss in losses(calibrated, reference, profiles, options)]
+    order = [loss.layer for loss in losses(calibrated, reference, profiles, options, rough=True)]
     low, high = 0, len(order)
     while low < high:
         kept = (low + high) // 2
-        engine = _native.Engine.build(calibrated.quantized(order[:kept]), list(profiles), untimed(options))
+        engine = _native.Engine.build(calibrated.quantized(order[:kept], rough=True), list(profiles), untimed(options))
         if judge.accepts(judge.score(engine)):
             high = kept
         else:

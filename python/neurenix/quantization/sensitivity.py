@@ -62,12 +62,13 @@ def losses(
     reference: Reference,
     profiles: Sequence[Any],
     options: Mapping[str, Any],
+    rough: bool = False,
 ) -> list[LayerLoss]:
-    """As `sensitivity`, for a network that is calibrated."""
+    """As `sensitivity`, for a network that is calibrated. `rough`: biases are not corrected."""
     names = products(calibrated.full)
     found = []
     for name in names:
-        alone = calibrated.quantized([other for other in names if other != name])
+        alone = calibrated.quantized([other for other in names if other != name], rough=rough)
         engine = _native.Engine.build(alone, list(profiles), untimed(options))
         found.append(LayerLoss(name, least(reference, engine)))
     return sorted(found, key=lambda loss: loss.decibels)

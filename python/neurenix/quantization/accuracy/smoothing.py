@@ -135,10 +135,15 @@ def smooth(site: Site, seen: Seen, alpha: float | None, unsigned: bool, edits: E
         if alpha == 0.0:
             return 0.0
     scale = scales(seen.peaks, weights, alpha)
+    scaled: dict[Tensor, Tensor] = {}
     for product in site.readers:
         edits.multiply(product.layer, 1, product.factors(scale, True), "smoothed")
-        if site.shared:
+        if site.shared and product.source not in scaled:
             edits.multiply(product.layer, 0, 1 / scale, "smooth")
+            scaled[product.source] = edits.read(product.layer, 0)
+        elif site.shared:
+            # Products that read one tensor read one product of it, which then has 8 bits once.
+            edits.let_read(product.layer, 0, scaled[product.source])
     for absorber in () if site.shared else site.absorbers:
         is_weights = site.product is not None and absorber == site.absorbers[0]
         factors = site.product.factors(1 / scale, False) if is_weights and site.product else 1 / scale

@@ -53,13 +53,13 @@ class Tools:
         self._full = full
         return full
 
-    def corrected(self, quantized: Network, ranges: Mapping[str, float]) -> Network:
-        """The quantized form of what `prepared` gave, with learned roundings and corrected biases. `ranges`: the
-        magnitude of each point."""
+    def corrected(self, quantized: Network, ranges: Mapping[str, float], rough: bool = False) -> Network:
+        """The quantized form of what `prepared` gave, with learned roundings and, unless `rough`, corrected biases.
+        `ranges`: the magnitude of each point."""
         assert self._full is not None
         if "gptq" in self.asked:
             quantized = self._with_rounding(quantized, ranges)
-        if "bias_correction" in self.asked:
+        if "bias_correction" in self.asked and not rough:
             quantized = self._with_biases(quantized)
         return quantized
 
