@@ -125,13 +125,10 @@ def exceptions() -> str:
 
 
 def accuracy_tools() -> str:
-    """What the tools of neurenix.quantization.accuracy gain; in brackets, how many seconds the build took."""
+    """What the tools of neurenix.quantization.accuracy gain."""
     results = record("accuracy_tools")["results"]
     rows = list(next(iter(results.values()))["rows"])
-    cells = (
-        [name, *(f"{found['rows'][row]['db']:.1f} ({found['rows'][row]['build_s']:.1f} s)" for row in rows)]
-        for name, found in results.items()
-    )
+    cells = ([name, *(f"{found['rows'][row]['db']:.1f}" for row in rows)] for name, found in results.items())
     return table(["network", *rows], cells)
 
 

@@ -94,7 +94,7 @@ def test_tools_of_accuracy_change_the_model_and_what_the_cache_is_for(call: Call
     [
         (("--data", "data", "--accuracy", "gptq"), "a cache holds ranges alone"),
         (("--data", "data", "--accuracy", "smoth"), "the nearest name is 'smooth'"),
-        (("--data", "data", "--accuracy", "gptq", "--onnx", "no/such.onnx"), "can't be written"),
+        (("--data", "data", "--accuracy", "gptq", "--onnx", "no/such.onnx"), "the quantized model can't be written"),
         (("--data", "nowhere"), "there is no such file or folder to calibrate on"),
         (("--data", "empty"), "there is nothing to calibrate on"),
         (("--data", "wrong.npz"), "a batch to calibrate on lacks an input"),

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             hint="add --onnx FILE, or take neurenix export --precision int8 with the same --accuracy",
         )
     if arguments.onnx is not None:
-        check_writable(arguments.onnx)
+        check_writable(arguments.onnx, "the quantized model")
     source = load_model(arguments.model, arguments.ckpt, arguments.config)
     calibrator = Keeping(arguments.data, limit=arguments.samples)
     calibrator.method = arguments.method

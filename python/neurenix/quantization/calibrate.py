@@ -107,7 +107,7 @@ class Calibrated(NamedTuple):
         if not self.ranges:
             return self.full
         made = self.full.quantized(self.ranges, list(keep), "int8", refittable)
-        return made if self.tools is None else self.tools.corrected(made, self.ranges, rough)
+        return made if self.tools is None else self.tools.corrected(made, rough)
 
     @property
     def notes(self) -> list[str]:

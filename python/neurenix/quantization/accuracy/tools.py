@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from neurenix.errors import InvalidArgumentError
 from neurenix.log import LOG
 from neurenix.quantization.accuracy import bias, equalisation, rounding, smoothing
 from neurenix.quantization.accuracy.editing import Edits
-from neurenix.quantization.accuracy.graph import Graph, Product
+from neurenix.quantization.accuracy.graph import Graph, InEightBits, Product
 from neurenix.quantization.accuracy.words import OF_BATCHES, OF_WEIGHTS, Accuracy
 from neurenix.quantization.compare import Ratios
 
@@ -30,6 +31,30 @@ STRENGTHS, JUDGED = (0.5,), 16
 HESSIANS = 1 << 30
 
 
+class Steps(NamedTuple):
+    """In what a quantized product counts: the scale of its weights, and the step and the integers of its input."""
+
+    weights: Array
+    inputs: float
+    least: int
+    most: int
+
+    def are(self, others: Steps) -> bool:
+        """Whether all of them are those."""
+        return self[1:] == others[1:] and np.array_equal(self.weights, others.weights)
+
+
+def _steps(graph: Graph, product: InEightBits) -> Steps | None:
+    """The steps of a product; None where its input has no 8 bits, or no step that is known."""
+    weights, inputs = (graph.scale(tensor) for tensor in product.layer.inputs[:2][::-1])
+    source = product.layer.inputs[0]
+    stored = graph.makers[source].inputs[0] if source in graph.makers else None
+    if weights is None or inputs is None or stored is None or inputs.size != 1:
+        return None
+    limits = np.iinfo(stored.dtype)
+    return Steps(weights, float(inputs.reshape(-1)[0]), int(limits.min), int(limits.max))
+
+
 class Tools:
     """What was asked for, and what it found out: what is done to a network before ranges are found (`prepared`), and to
     one that has Quantize and Dequantize layers (`corrected`)."""
@@ -41,8 +66,8 @@ class Tools:
         #: Tells the scales of this network from those of others; nothing where there are none.
         self.suffix = ""
         self._full: Network | None = None
-        #: By the names of products, the scale of their weights and the integers that these became.
-        self._rounded: dict[str, tuple[Array, Array]] = {}
+        #: By the names of products, their steps and the integers that their weights became.
+        self._rounded: dict[str, tuple[Steps, Array]] = {}
 
     def prepared(self, full: Network) -> Network:
         """A network of `in_full` that computes the same, in ranges that lose less: equalised and smoothed."""
@@ -53,12 +78,11 @@ class Tools:
         self._full = full
         return full
 
-    def corrected(self, quantized: Network, ranges: Mapping[str, float], rough: bool = False) -> Network:
-        """The quantized form of what `prepared` gave, with learned roundings and, unless `rough`, corrected biases.
-        `ranges`: the magnitude of each point."""
+    def corrected(self, quantized: Network, rough: bool = False) -> Network:
+        """The quantized form of what `prepared` gave, with learned roundings and, unless `rough`, corrected biases."""
         assert self._full is not None
         if "gptq" in self.asked:
-            quantized = self._with_rounding(quantized, ranges)
+            quantized = self._with_rounding(quantized)
         if "bias_correction" in self.asked and not rough:
             quantized = self._with_biases(quantized)
         return quantized
@@ -129,11 +153,10 @@ class Tools:
                 rows[tensor].append(flat[random.permutation(len(flat))[:share]])
         return [smoothing.Seen(peaks[tensor], np.concatenate(rows[tensor])) for tensor in tensors]
 
-    def _with_rounding(self, quantized: Network, ranges: Mapping[str, float]) -> Network:
+    def _with_rounding(self, quantized: Network) -> Network:
         graph = Graph(quantized)
-        scales = {product.name: graph.scale(product.layer.inputs[1]) for product in graph.in_8_bits()}
-        wanted = {name: scale for name, scale in scales.items() if scale is not None}
-        self._round(wanted, ranges)
+        wanted = {product.name: steps for product in graph.in_8_bits() if (steps := _steps(graph, product)) is not None}
+        self._round(wanted)
         edits = Edits(quantized)
         for name, _, weights in graph.in_8_bits():
             if name in wanted and name in self._rounded:
@@ -142,42 +165,37 @@ class Tools:
         self._say(f"gptq: {len(self._rounded)} of {len(wanted)} products")
         return edits.applied() if edits else quantized
 
-    def _round(self, wanted: Mapping[str, Array], ranges: Mapping[str, float]) -> None:
-        """Rounds the weights of products in these scales, unless that is done; some products at a time, as many as
+    def _round(self, wanted: Mapping[str, Steps]) -> None:
+        """Rounds the weights of products in these steps, unless that is done; some products at a time, as many as
         whose Hessians fit into the memory."""
         assert self._full is not None
-        points = {tensor: (name, unsigned) for tensor, name, unsigned in self._full.quantization_points()}
         waiting = []
         for product in Graph(self._full).products():
-            known, scale = self._rounded.get(product.name), wanted.get(product.name)
-            done = known is not None and scale is not None and np.array_equal(known[0], scale)
-            if scale is not None and not done and product.source in points and rounding.is_able(product):
+            known, steps = self._rounded.get(product.name), wanted.get(product.name)
+            done = known is not None and steps is not None and steps.are(known[0])
+            if steps is not None and not done and rounding.is_able(product):
                 waiting.append(product)
         while waiting:
             taken, size = 1, rounding.hessian_bytes(waiting[0])
             while taken < len(waiting) and size + rounding.hessian_bytes(waiting[taken]) <= HESSIANS:
                 size += rounding.hessian_bytes(waiting[taken])
                 taken += 1
-            hessians = self._counted(waiting[:taken], points, ranges)
+            hessians = self._counted(waiting[:taken], wanted)
             for product in waiting[:taken]:
-                scale, hessian = wanted[product.name], hessians.pop(product.name)
-                found = rounding.rounded(product, scale, hessian.sums, self.asked.damping)
-                self._rounded[product.name] = (scale, found)
+                steps, hessian = wanted[product.name], hessians.pop(product.name)
+                found = rounding.rounded(product, steps.weights, hessian.sums, self.asked.damping)
+                self._rounded[product.name] = (steps, found)
             waiting = waiting[taken:]
 
-    def _counted(
-        self, products: Sequence[Product], points: Mapping[Tensor, tuple[str, bool]], ranges: Mapping[str, float]
-    ) -> dict[str, rounding.Hessian]:
+    def _counted(self, products: Sequence[Product], wanted: Mapping[str, Steps]) -> dict[str, rounding.Hessian]:
         """The Hessian of each product, on what it reads in 8 bits."""
         assert self._full is not None
         found = {product.name: rounding.Hessian(product, len(self._batches)) for product in products}
         sources = list(dict.fromkeys(product.source for product in products))
         for held in self._held(self._full, sources):
             for product in products:
-                name, unsigned = points[product.source]
-                low, high = (0, 255) if unsigned else (-128, 127)
-                step = max(ranges[name] / high, 1e-12)
-                found[product.name].add(held[product.source], step, low, high)
+                steps = wanted[product.name]
+                found[product.name].add(held[product.source], steps.inputs, steps.least, steps.most)
         return found
 
     def _held(self, network: Network, tensors: Sequence[Tensor]) -> Iterator[dict[Tensor, Array]]:
