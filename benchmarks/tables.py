@@ -1,4 +1,5 @@
-"""The tables of docs/cuda-results.md, written from benchmarks/results: `python -m benchmarks.tables [--check]`."""
+"""The tables of docs/cuda-results.md and docs/guides/int8-accuracy.md, written from benchmarks/results:
+`python -m benchmarks.tables [--check]`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parent.parent / "docs" / "cuda-results.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = (DOCS / "cuda-results.md", DOCS / "guides" / "int8-accuracy.md")
 #: Names of models as people write them.
 NAMES = {
     "resnet50": "ResNet-50",
@@ -138,9 +140,26 @@ def exceptions() -> str:
     return table(head.split("|"), sorted(rows))
 
 
-def page() -> str:
-    """The page as it must be."""
-    parts = PAGE.read_text().split("<!-- table: ")
+def accuracy_tools() -> str:
+    """What the tools of neurenix.quantization.accuracy gain."""
+    results = record("accuracy_tools")["results"]
+    rows = list(next(iter(results.values()))["rows"])
+    cells = ([name, *(f"{found['rows'][row]['db']:.1f}" for row in rows)] for name, found in results.items())
+    return table(["network", *rows], cells)
+
+
+def accuracy_layers() -> str:
+    """What each layer loses alone, without tools and with all of them."""
+    rows = []
+    for name, found in record("accuracy_tools")["results"].items():
+        for layer, (plain, better) in found.get("layers", {}).items():
+            rows.append([name, f"`{layer}`", f"{plain:.1f}", f"{better:.1f}"])
+    return table(["network", "layer", "none", "all"], rows)
+
+
+def page(path: Path) -> str:
+    """A page as it must be."""
+    parts = path.read_text().split("<!-- table: ")
     made = [parts[0]]
     for part in parts[1:]:
         name, _, rest = part.partition(" -->\n")
@@ -152,14 +171,14 @@ def page() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
-    wanted = page()
-    if parser.parse_args().check:
-        if PAGE.read_text() != wanted:
-            print(f"{PAGE} is not what benchmarks/results say: python -m benchmarks.tables", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(wanted)
-    return 0
+    check = parser.parse_args().check
+    stale = [path for path in PAGES if path.read_text() != page(path)]
+    for path in stale:
+        if check:
+            print(f"{path} is not what benchmarks/results say: python -m benchmarks.tables", file=sys.stderr)
+        else:
+            path.write_text(page(path))
+    return int(check and bool(stale))
 
 
 if __name__ == "__main__":

@@ -455,6 +455,13 @@ class Network:
         "float8_e4m3fn") with a scale for each channel; and, with `ranges` (by name, the greatest magnitude), what
         `quantization_points` finds. With `refittable`, scales of weights stay layers on the original weights.
         """
+    def rewired(
+        self, /, inputs: Sequence[tuple[str, SupportsIndex, Tensor]], outputs: Sequence[tuple[str, Tensor]] = ...
+    ) -> Network:
+        """
+        A copy in which layers read other tensors of this network (the layer's name, the number of its input, the
+        tensor), and results, by name, are other ones. Layers that read constants alone are folded into constants.
+        """
     def set_range(self, /, symbol: str, min: SupportsIndex, opt: SupportsIndex, max: SupportsIndex) -> None:
         """
         Says that a symbol lies in min..=max, and for which value to optimise.

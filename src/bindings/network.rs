@@ -304,6 +304,32 @@ impl Network {
         Ok(Self { inner })
     }
 
+    /// A copy in which layers read other tensors of this network (the layer's name, the number of its input, the
+    /// tensor), and results, by name, are other ones. Layers that read constants alone are folded into constants.
+    #[pyo3(signature = (inputs, outputs = vec![]))]
+    fn rewired(
+        slf: &Bound<'_, Self>,
+        inputs: Vec<(String, usize, Bound<'_, Tensor>)>,
+        outputs: Vec<(String, Bound<'_, Tensor>)>,
+    ) -> PyResult<Self> {
+        let inputs = inputs
+            .into_iter()
+            .map(|(layer, at, tensor)| Ok((layer, at, Self::own(slf, tensor.get())?)));
+        let outputs = outputs
+            .into_iter()
+            .map(|(name, tensor)| Ok((name, Self::own(slf, tensor.get())?)));
+        let (inputs, outputs) = (
+            inputs.collect::<PyResult<Vec<_>>>()?,
+            outputs.collect::<PyResult<Vec<_>>>()?,
+        );
+        let mut inner = slf.try_borrow()?.inner.clone();
+        calls::interruptible(slf.py(), || {
+            inner.rewire(&inputs, &outputs)?;
+            (passes::fold_constants::PASS.apply)(&mut inner, &passes::Settings::default()).map(|_| ())
+        })?;
+        Ok(Self { inner })
+    }
+
     /// Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration
     /// caches and whether it is never negative. Layers that `keep` names, and what else takes no part, are left out.
     #[pyo3(signature = (keep = vec![]))]

@@ -1,12 +1,53 @@
 //! How a network changes: what the Network's own calls and finished patches do to it.
 
+use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
 use crate::network::{Constant, Layer, LayerId, Network, Source, Tensor, TensorId};
+use std::collections::HashMap;
 use std::sync::Arc;
 
+/// That a layer, by name, reads a tensor as its input of this number.
+pub type Read = (String, usize, TensorId);
+
 impl Network {
+    /// Lets layers read other tensors, and results, by name, be other tensors. Inputs that are left out may be given. Constants that
+    /// nobody reads any more are dropped.
+    ///
+    /// # Errors
+    /// If there is no such layer or result, or a layer can't read the tensor, or gives another type with it. The network is of no use
+    /// then.
+    pub fn rewire(&mut self, reads: &[Read], results: &[(String, TensorId)]) -> Result<()> {
+        let ids: HashMap<String, LayerId> = self.layers().map(|(id, layer)| (layer.name.clone(), id)).collect();
+        for (name, at, tensor) in reads {
+            let &id = ids
+                .get(name)
+                .ok_or_else(|| Error::invalid("there is no layer of this name").layer(name))?;
+            self.set_input(id, *at, *tensor);
+        }
+        for (name, tensor) in results {
+            let at = self.outputs.iter().position(|output| output.name == *name);
+            let at = at.ok_or_else(|| Error::invalid("there is no output of this name").tensor(name))?;
+            self.set_output(at, *tensor);
+        }
+        self.drop_unused_constants();
+        self.verify()
+    }
+
+    fn set_input(&mut self, id: LayerId, at: usize, tensor: TensorId) {
+        self.changed();
+        let Some(layer) = self.layers.get_mut(&id) else { return };
+        if layer.inputs.len() <= at {
+            layer.inputs.resize(at + 1, None);
+        }
+        let old = layer.inputs[at].replace(tensor);
+        if let Some(old) = old {
+            self.forget_user(old, id);
+        }
+        self[tensor].users.push(id);
+    }
+
     /// Removes a layer whose outputs nobody reads.
     pub(crate) fn remove_layer(&mut self, id: LayerId) {
         let Some(layer) = self.layers.remove(&id) else { return };
@@ -197,5 +238,31 @@ fn plain(name: &str) -> &str {
     match name.rsplit_once('~') {
         Some((base, number)) if !base.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => base,
         _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::passes::testing::Graph;
+
+    #[test]
+    fn layers_and_results_read_other_tensors() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4 6 6");
+        let (v, w, b) = (g.weights(&[4, 4, 1, 1]), g.weights(&[4, 4, 1, 1]), g.weights(&[4]));
+        let y = g.op("Conv", &[x, v]);
+        let z = g.op("Relu", &[y]);
+        g.output(y);
+        let name = g.network.producer(y).unwrap().1.name.clone();
+        let result = g.network.outputs()[0].name.clone();
+        let reads = [(name.clone(), 1, w), (name.clone(), 2, b)];
+        g.network.rewire(&reads, &[(result, z)]).unwrap();
+        let inputs = &g.network.producer(y).unwrap().1.inputs;
+        assert_eq!(inputs.as_slice(), [Some(x), Some(w), Some(b)]);
+        assert!(g.network.is_output(z) && g.network[v].users.is_empty());
+        // A bias of another length.
+        let refused = g.network.rewire(&[(name, 2, w)], &[]);
+        assert!(refused.is_err());
+        assert!(g.network.rewire(&[("nothing".into(), 0, w)], &[]).is_err());
     }
 }

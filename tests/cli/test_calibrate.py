@@ -70,9 +70,31 @@ def test_export_calibrates_too(call: Call, model: Path) -> None:
         assert any("dB" in note for note in content["notes"])
 
 
+def test_tools_of_accuracy_change_the_model_and_what_the_cache_is_for(call: Call, model: Path, folder: Path) -> None:
+    words = ("--accuracy", "gptq:damping=0.02,bias_correction", "--onnx", "int8.onnx", "--threads", "2")
+    code, out, err = call("calibrate", model, "--data", "data", *words)
+    assert code == 0 and "int8.onnx: the quantized model" in out, err
+    backend = nx.hardware.get_backend("cpu")
+    exact = backend.optimize_model(model, {"x": (4, 3, 8, 8)})
+    x = np.load(folder / "data" / "4.npy")
+    quantized = backend.optimize_model("int8.onnx", {"x": (4, 3, 8, 8)})
+    assert np.sum((quantized(x) - exact(x)) ** 2) < 1e-3 * np.sum(exact(x) ** 2)
+    code, out, _ = call("calibrate", model, "--data", "data", "--accuracy", "equalisation", "-o", "e.cache", "--json")
+    assert code == 0 and json.loads(out)["accuracy"] == ["equalisation"]
+    code, out, err = call(
+        "export", model, "--precision", "int8", "--calibration-data", "data", "-o", "m.engine", "--accuracy", "gptq",
+        "--input-shape", "4", "3", "8", "8", "--providers", "cpu", "--timing-cache", "none", "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    assert any(note.startswith("accuracy: gptq: 2 of 2 products") for note in json.loads(out)["notes"])
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("--data", "data", "--accuracy", "gptq"), "a cache holds ranges alone"),
+        (("--data", "data", "--accuracy", "smoth"), "the nearest name is 'smooth'"),
+        (("--data", "data", "--accuracy", "gptq", "--onnx", "no/such.onnx"), "the quantized model can't be written"),
         (("--data", "nowhere"), "there is no such file or folder to calibrate on"),
         (("--data", "empty"), "there is nothing to calibrate on"),
         (("--data", "wrong.npz"), "a batch to calibrate on lacks an input"),

@@ -1,9 +1,14 @@
-"""docs/cuda-results.md says what benchmarks/results say."""
+"""Pages with tables say what benchmarks/results say."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 
 from benchmarks import tables
 
 
-def test_the_tables_are_those_of_the_results() -> None:
-    assert tables.PAGE.read_text() == tables.page()
+@pytest.mark.parametrize("path", tables.PAGES, ids=lambda path: path.stem)
+def test_the_tables_are_those_of_the_results(path: Path) -> None:
+    assert path.read_text() == tables.page(path)

@@ -1,4 +1,5 @@
-"""`neurenix calibrate`: finds the ranges of a model's tensors, and writes them as a calibration cache."""
+"""`neurenix calibrate`: finds the ranges of a model's tensors, and writes them as a calibration cache; the quantized
+model too, where that is asked for."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from neurenix.cli.common import add_json, count, given_shapes, write_json
+from neurenix.cli.common import add_accuracy, add_json, count, given_shapes, write_json
 from neurenix.cli.models import add_model, load_model
 from neurenix.errors import InvalidArgumentError
-from neurenix.quantization import CalibrationCache, calibrate
+from neurenix.quantization import CalibrationCache, calibrate, to_onnx
+from neurenix.quantization.accuracy import OF_WEIGHTS, read
 from neurenix.quantization.cache import METHODS, check_writable
 from neurenix.quantization.calibrators import Calibrator
 
@@ -32,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", "-o", metavar="FILE", help="the cache (the model's name with .cache)")
     parser.add_argument("--method", choices=METHODS, default="entropy", help="how ranges follow from the numbers")
+    parser.add_argument("--onnx", metavar="FILE", help="writes the quantized model, too: ONNX with Q/DQ layers")
+    add_accuracy(parser)
     parser.add_argument("--samples", type=count, metavar="N", help="how many files are read at most")
     parser.add_argument("--shapes", metavar="NAME:SHAPE,...", help="of the inputs: input:1x3x224x224,mask:1x128")
     parser.add_argument("--input-shape", nargs="+", metavar="N", help="the same with spaces: 1 3 224 224")
@@ -45,23 +49,41 @@ def run(arguments: argparse.Namespace) -> int:
     if target.exists() and target.resolve() in (Path(arguments.model).resolve(), Path(arguments.data).resolve()):
         raise InvalidArgumentError("the cache would replace what it is made of", hint="give --output another name")
     check_writable(target)
+    accuracy = read(arguments.accuracy)
+    stuck = [tool for tool in accuracy.tools if tool in OF_WEIGHTS]
+    if stuck and arguments.onnx is None:
+        raise InvalidArgumentError(
+            f"--accuracy {stuck[0]} changes weights and biases, and a cache holds ranges alone",
+            hint="add --onnx FILE, or take neurenix export --precision int8 with the same --accuracy",
+        )
+    if arguments.onnx is not None:
+        check_writable(arguments.onnx, "the quantized model")
     source = load_model(arguments.model, arguments.ckpt, arguments.config)
     calibrator = Keeping(arguments.data, limit=arguments.samples)
     calibrator.method = arguments.method
-    calibrate(source, calibrator, given_shapes(arguments), threads=arguments.threads)
+    shapes, threads = given_shapes(arguments), arguments.threads
+    network = calibrate(source, calibrator, shapes, accuracy=accuracy, threads=threads)
     if calibrator.kept is None:
         raise InvalidArgumentError("the model has no convolution or product with constant weights to quantize")
     cache = calibrator.kept
+    if arguments.onnx is not None:
+        to_onnx(network, arguments.onnx)
     cache.write(target)
     content: dict[str, Any] = {
         "model": arguments.model,
         "output": str(target),
         "method": arguments.method,
+        "accuracy": list(accuracy.tools),
+        "onnx": arguments.onnx,
         "tensors": cache.ranges,
     }
     if not write_json(arguments.json, content):
         print(f"{target}: the ranges of {len(cache.ranges)} tensors by {arguments.method}")
-        print(
-            f'use it: optimize_model(..., precision="int8", calibration=nx.quantization.Calibrator(None, "{target}"))'
-        )
+        if arguments.onnx is not None:
+            print(f"{arguments.onnx}: the quantized model")
+        else:
+            given = "batches" if "smooth" in accuracy else "None"
+            tools = f", accuracy={arguments.accuracy!r}" if accuracy else ""
+            how = f'calibration=nx.quantization.Calibrator({given}, "{target}"){tools}'
+            print(f'use it: optimize_model(..., precision="int8", {how})')
     return 0

@@ -18,6 +18,7 @@ from neurenix.errors import FileError, InvalidArgumentError, OutOfMemoryError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel, Port
 from neurenix.hardware.options import HINTS, PRECISIONS, QUANTIZED, check, no_arithmetic
+from neurenix.quantization.accuracy import TOOLS
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
@@ -105,6 +106,15 @@ def add_build_arguments(parser: argparse.ArgumentParser) -> None:
         help="import it first, or load it (.so): it registers plugins",
     )
     parser.add_argument("--seed", type=count, default=0, help="of random inputs (0)")
+
+
+def add_accuracy(parser: argparse.ArgumentParser) -> None:
+    """Which tools lower the error of 8 bits."""
+    parser.add_argument(
+        "--accuracy",
+        metavar="TOOL,...",
+        help=f"for 8 bits: tools that lower the error, of {', '.join(TOOLS)} (smooth:alpha=0.5 sets a setting)",
+    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from neurenix.cli.common import (
     ANY_SIZE,
     BUDGETS,
     Arrays,
+    add_accuracy,
     add_build_arguments,
     add_json,
     amount,
@@ -86,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DB",
         help="for mixed: the least signal-to-noise ratio (30)",
     )
+    add_accuracy(parser)
     parser.add_argument("--benchmark", action="store_true", help="measure the engine")
     parser.add_argument("--benchmark-iterations", type=count, default=100, metavar="N", help="timed calls (100)")
     parser.add_argument("--plot", metavar="FILE.svg", help="for --benchmark: draw how often each latency was seen")
@@ -156,10 +158,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _calibration(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What int8 is calibrated on, and what a mix may lose."""
+    """What int8 is calibrated on and by which tools it gets nearer, and what a mix may lose."""
     given: dict[str, Any] = {}
     if arguments.accuracy_budget is not None:
         given["accuracy_budget"] = arguments.accuracy_budget
+    if arguments.accuracy is not None:
+        given["accuracy"] = arguments.accuracy
     if arguments.calibration_data is not None:
         from neurenix.quantization import EntropyCalibrator
 

@@ -300,6 +300,7 @@ def _check_precision(wanted: Options) -> None:
     """Raises `InvalidArgumentError` for options of a precision that is not asked for."""
     for name, value, able in (
         ("calibration", wanted.calibration, QUANTIZED),
+        ("accuracy", wanted.accuracy or None, ("int8", "mixed")),
         ("accuracy_budget", wanted.accuracy_budget, ("mixed",)),
         ("metric", wanted.metric, ("mixed",)),
     ):
@@ -309,6 +310,8 @@ def _check_precision(wanted: Options) -> None:
                 expected=" or ".join(f'precision="{word}"' for word in able),
                 got=repr(wanted.precision),
             )
+    if wanted.accuracy and wanted.calibration is None:
+        raise InvalidArgumentError("`accuracy` goes with a calibration, and there is none", hint="give calibration=")
 
 
 def _build_network(
@@ -329,13 +332,13 @@ def _build_network(
 
         given_batches = [dict(zip(names, batch, strict=True)) for batch in sample]
         return mixed(network, wanted, given_batches, profiles, options)
-    made, seen = apply.in_8_bits(network, wanted.precision, wanted.calibration, options)
+    made, seen, notes = apply.in_8_bits(network, wanted.precision, wanted.calibration, options, wanted.accuracy)
     sample = sample or samples.in_order(seen, names)
     engine = _native.Engine.build(made, profiles, options | {"samples": sample})
     if wanted.verify is False or not sample:
-        return engine, []
+        return engine, notes
     batches = [dict(zip(names, batch, strict=True)) for batch in sample]
-    return engine, apply.tell(wanted.precision, Reference(network, batches, profiles, options).losses(engine))
+    return engine, notes + apply.tell(wanted.precision, Reference(network, batches, profiles, options).losses(engine))
 
 
 def _fixed(model: Any, network: Network | None, input_shapes: Any) -> dict[str, tuple[int | str, ...]] | None:

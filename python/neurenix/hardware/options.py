@@ -16,6 +16,8 @@ from neurenix import names as naming
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import probe, provider, samples
 from neurenix.log import LOG
+from neurenix.quantization.accuracy import Accuracy
+from neurenix.quantization.accuracy import read as read_accuracy
 
 #: What each precision means for float32 layers.
 PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -68,6 +70,9 @@ class Options:
     - `calibration`: for "int8" and "mixed" (and "fp8", which is only verified on it), a
       `neurenix.quantization.Calibrator`, or batches on which tensors' ranges are found: a batch as for `sample`, an
       iterable of such (a DataLoader), a folder of images, .npy or .npz.
+    - `accuracy`: for "int8" and "mixed" with `calibration`, tools that lower the error of 8 bits: of "equalisation",
+      "smooth", "gptq" and "bias_correction" those to use, or a dict from names to settings
+      (`{"smooth": {"alpha": 0.5}}`); see `neurenix.quantization.accuracy`.
     - `accuracy_budget`: for "mixed", the least signal-to-noise ratio of an output against float32 in dB, on `sample` or
       the first batches of `calibration`; None for 30. With `metric`, how much less than float32's that may be.
     - `metric`: for "mixed", a function that is given a function from a dict of arrays to a dict of arrays, and gives a
@@ -107,6 +112,7 @@ class Options:
 
     precision: str = "fp32"
     calibration: Any = None
+    accuracy: Accuracy = field(default_factory=Accuracy)
     accuracy_budget: float | None = None
     metric: Callable[[Callable[..., Any]], float] | None = None
     io_dtype: str | None = None
@@ -381,6 +387,7 @@ _flag = _one_of(True, False)
 _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "precision": (", ".join([*PRECISIONS, *QUANTIZED]), _precision),
     "calibration": ("a Calibrator, batches, or a path to such", lambda value: value),
+    "accuracy": ("names of tools, or a dict from such to settings", read_accuracy),
     "accuracy_budget": ("a number that is not negative, or None", _or_none(_number)),
     "metric": ("a function, or None", _or_none(_callable)),
     "io_dtype": (", ".join([*IO_DTYPES, "or None"]), _or_none(_io_dtype)),

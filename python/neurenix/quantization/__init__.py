@@ -1,5 +1,6 @@
 """Quantization: calibrators, which find the ranges of tensors, and calibrated networks."""
 
+from neurenix.quantization.accuracy import Accuracy
 from neurenix.quantization.cache import CalibrationCache
 from neurenix.quantization.calibrate import calibrate, quantize_weights
 from neurenix.quantization.calibrators import (
@@ -14,6 +15,7 @@ from neurenix.quantization.sensitivity import LayerLoss, sensitivity
 from neurenix.quantization.to_onnx import to_onnx
 
 __all__ = [
+    "Accuracy",
     "CalibrationCache",
     "Calibrator",
     "DataLoaderCalibrator",

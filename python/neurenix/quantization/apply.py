@@ -10,7 +10,8 @@ from neurenix._native import Network
 from neurenix.arrays import Array
 from neurenix.errors import UnsupportedError
 from neurenix.log import LOG
-from neurenix.quantization.calibrate import is_explicit, quantize_weights, quantized
+from neurenix.quantization.accuracy import Accuracy
+from neurenix.quantization.calibrate import NO_TOOLS, found_ranges, is_explicit, quantize_weights
 from neurenix.quantization.calibrators import calibrator
 from neurenix.quantization.compare import COMPARED, as_called
 
@@ -33,9 +34,10 @@ EXPLICIT = (
 
 
 def in_8_bits(
-    network: Network, precision: str, calibration: Any, options: Mapping[str, Any]
-) -> tuple[Network, list[dict[str, Array]]]:
-    """The network with Quantize and Dequantize layers, and batches that verification may look at.
+    network: Network, precision: str, calibration: Any, options: Mapping[str, Any], accuracy: Accuracy = NO_TOOLS
+) -> tuple[Network, list[dict[str, Array]], list[str]]:
+    """The network with Quantize and Dequantize layers, batches that verification may look at, and what the report says
+    of the tools of `accuracy`.
 
     One that has such layers stays as it is, with a warning where there is `calibration`; without that, and with "fp8",
     the weights alone are quantized, with a warning. Raises `UnsupportedError` with `strict` where the provider has no
@@ -46,26 +48,29 @@ def in_8_bits(
     first = options["providers"][0]
     if precision == "fp8" and is_explicit(network):
         _fall_back(EXPLICIT, 'take precision="int8", or "bf16"', options)
-        return network, []
+        return network, [], []
     if precision == "fp8":
         _fall_back(FLOATS, 'take precision="int8" with calibration=, or "bf16"', options)
         given = None if calibration is None else calibrator(calibration)
         inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
         seen = [] if given is None else [as_called(batch, options) for batch in islice(given.read(inputs), COMPARED)]
-        return quantize_weights(network, dtype="float8_e4m3fn", refittable=options["refittable"]), seen
+        return quantize_weights(network, dtype="float8_e4m3fn", refittable=options["refittable"]), seen, []
     if first != "tensorrt" and not has_int8(first):
         text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
         _fall_back(text, 'take precision="fp16", or the cpu provider', options)
     if is_explicit(network):
         if calibration is not None:
-            LOG.warning("the model is quantized already: `calibration` is not used")
-        return network, []
+            LOG.warning(
+                "the model is quantized already: `calibration` is not used%s", ", nor is `accuracy`" * bool(accuracy)
+            )
+        return network, [], []
     if calibration is None:
         _fall_back(WITHOUT, "give calibration=", options)
-        return quantize_weights(network, refittable=options["refittable"]), []
+        return quantize_weights(network, refittable=options["refittable"]), [], []
     given = calibrator(calibration)
-    made = quantized(network, given, options)
-    return made, [as_called(batch, options) for batch in given.seen]
+    found = found_ranges(network, given, options, accuracy=accuracy)
+    made = found.quantized(refittable=bool(options["refittable"]))
+    return made, [as_called(batch, options) for batch in given.seen], found.notes
 
 
 def _fall_back(text: str, hint: str, options: Mapping[str, Any]) -> None:

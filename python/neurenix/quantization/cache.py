@@ -93,12 +93,12 @@ class CalibrationCache:
         write_whole(path, self.to_bytes())
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
+def check_writable(path: str | os.PathLike[str], what: str = "the calibration cache") -> None:
     """Raises `FileError` where a file can't be written, before the work is done that it is to keep."""
     folder = Path(path).absolute().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(path).is_dir():
         raise FileError(
-            "the calibration cache can't be written",
+            f"{what} can't be written",
             got=str(path),
             hint=f"is {folder} a folder that may be written to?",
         )

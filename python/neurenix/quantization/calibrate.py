@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from neurenix._native import Network
 from neurenix.arrays import Array
 from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.log import LOG
+from neurenix.quantization import accuracy as accuracy_tools
+from neurenix.quantization.accuracy import Accuracy, Tools
+from neurenix.quantization.accuracy.tools import BYTES, SAMPLES
 from neurenix.quantization.calibrators import KEPT, Calibrator, Run, calibrator
 
 #: What each word of `quantization_points` says of the steps that a range consists of.
@@ -22,6 +25,7 @@ PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
 #: The magnitude of a tensor that was zero in all batches. A scale of nearly nothing would leave no place in 32 bits for
 #: the bias behind it.
 NOTHING = 1.0
+NO_TOOLS = Accuracy()
 UNQUANTIZED = "no product has constant weights of float32, and so nothing gets 8 bits"
 HINT = "weights in 16 bits, and those that are quantized, stay as they are: calibrate the float32 model"
 
@@ -33,6 +37,7 @@ def calibrate(
     *,
     method: str = "entropy",
     keep: Sequence[str] = (),
+    accuracy: Any = None,
     threads: int | None = None,
 ) -> Network:
     """A network in 8 bits: the products of `model` between Quantize and Dequantize layers, on the ranges that `data`
@@ -40,14 +45,16 @@ def calibrate(
 
     `model`: as `optimize_model` takes it. `data`: a `Calibrator`, or batches, from which ranges follow by `method`:
     "entropy", "minmax", "percentile" (99.99) or "mse". `keep`: names of layers, or of nodes of the source model,
-    that stay in floating point. Weights are int8 with a scale for each channel. What comes out is optimised like any
-    other network: `get_backend().optimize_model(network)`.
+    that stay in floating point. `accuracy`: tools that lower the error, as `neurenix.quantization.accuracy.read` takes
+    them: names of `accuracy.TOOLS`, or a dict from such to settings. Weights are int8 with a scale for each channel.
+    What comes out is optimised like any other network: `get_backend().optimize_model(network)`.
 
-    Raises `InvalidArgumentError` where there is no batch, `keep` names no layer or the model is quantized already, and
-    as the importers do.
+    Raises `InvalidArgumentError` where there is no batch, `keep` names no layer, there is no tool of a name (with the
+    nearest one) or the model is quantized already, and as the importers do.
     """
+    asked = accuracy_tools.read(accuracy)
     network, options = float_network(model, input_shapes, threads)
-    return quantized(network, calibrator(data, method), options, keep)
+    return found_ranges(network, calibrator(data, method), options, keep, accuracy=asked).quantized(keep)
 
 
 def float_network(model: Any, input_shapes: Any, threads: int | None) -> tuple[Network, Any]:
@@ -85,15 +92,27 @@ def quantize_weights(
     return full.quantized(None, list(keep), dtype, refittable)
 
 
-def quantized(
-    network: Network,
-    given: Calibrator,
-    options: Mapping[str, Any],
-    keep: Sequence[str] = (),
-) -> Network:
-    """As `calibrate`, by native options."""
-    full, ranges = found_ranges(network, given, options, keep)
-    return full.quantized(ranges, list(keep), "int8", bool(options["refittable"])) if ranges else full
+class Calibrated(NamedTuple):
+    """A network as quantization is placed in it, and what was found on the batches."""
+
+    full: Network
+    #: The magnitude of each tensor to quantize, by its name; empty where there is none.
+    ranges: dict[str, float]
+    #: Tools that lower the error; None where nobody asked for any.
+    tools: Tools | None
+
+    def quantized(self, keep: Sequence[str] = (), refittable: bool = False, rough: bool = False) -> Network:
+        """The network in 8 bits, but for products that `keep` names. `rough`: biases are not corrected, which takes
+        several engines."""
+        if not self.ranges:
+            return self.full
+        made = self.full.quantized(self.ranges, list(keep), "int8", refittable)
+        return made if self.tools is None else self.tools.corrected(made, rough)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the report says of the tools."""
+        return [] if self.tools is None else self.tools.notes
 
 
 def found_ranges(
@@ -102,27 +121,50 @@ def found_ranges(
     options: Mapping[str, Any],
     keep: Sequence[str] = (),
     search: bool = False,
-) -> tuple[Network, dict[str, float]]:
+    accuracy: Accuracy = NO_TOOLS,
+) -> Calibrated:
     """The network as quantization is placed in it, and the magnitude of each tensor to quantize.
 
     `search`: more products may be kept afterwards, so that the ranges of what is quantized then must be there too.
     """
+    accuracy_tools.check(accuracy, bool(options["refittable"]))
     full = network.in_full(bool(options["refittable"]))
     _check_kept(full, keep)
-    points = _points(full, keep)
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
-    if not points:
+    if not _points(full, keep):
         if options["strict"]:
             raise UnsupportedError(UNQUANTIZED, hint=HINT)
         LOG.warning("%s; %s", UNQUANTIZED, HINT)
         given.seen = list(islice(given.read(inputs), KEPT)) if given.reads_twice else []
-        return full, {}
-    needed = {name for _, name, _ in full.quantization_points(list(keep))}
+        return Calibrated(full, {}, None)
+    tools = _tools(full, given, options, accuracy) if accuracy else None
+    full = full if tools is None else tools.prepared(full)
+    suffix = "" if tools is None else tools.suffix
+    points = [(tensor, name + suffix, unsigned) for tensor, name, unsigned in _points(full, keep)]
+    needed = {name + suffix for _, name, _ in full.quantization_points(list(keep))}
     run, jobs = _probe(full, points, options)
     levels = {name: STEPS[unsigned] for _, name, unsigned in points}
     spare = set() if search else set(levels) - needed
     ranges = given.ranges(levels, inputs, _checked(run, full), jobs, spare=spare)
-    return full, {name: magnitude or NOTHING for name, magnitude in ranges.items()}
+    return Calibrated(full, {name.removesuffix(suffix): most or NOTHING for name, most in ranges.items()}, tools)
+
+
+def _tools(full: Network, given: Calibrator, options: Mapping[str, Any], accuracy: Accuracy) -> Tools:
+    """The tools with the batches that they look at, in the dtypes of the network."""
+    inputs = {tensor.name: tensor for tensor in full.inputs}
+    ahead = given.ahead([(name, tensor.shape) for name, tensor in inputs.items()], SAMPLES, BYTES)
+    batches = [{name: _as(array, inputs[name]) for name, array in batch.items()} for batch in ahead]
+    accuracy_tools.needed_batches(accuracy, batches)
+    settings = _measuring(options)
+    return Tools(accuracy, batches, lambda network: _native.Engine.build(network, [], settings))
+
+
+def _measuring(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Native options of an engine that measures: in float32, and by no choice of time, so that the numbers are the same
+    in each build."""
+    settings = {name: value for name, value in options.items() if name not in ("io", "samples")}
+    settings |= {"deterministic": True, "verify": False, "compute": "float32", "tf32": False, "refittable": False}
+    return settings
 
 
 def _points(full: Network, keep: Sequence[str]) -> list[tuple[_native.Tensor, str, bool]]:
@@ -207,10 +249,8 @@ def _probe(
     copy, tensors = full.copy([tensor for tensor, _ in inner])
     for tensor, (_, name) in zip(tensors, inner, strict=True):
         copy.mark_output(tensor, name)
-    settings = {name: value for name, value in options.items() if name not in ("io", "samples")}
-    # One thread a batch, and no choice by time: the numbers are the same however many threads there are.
-    settings |= {"hint": "throughput", "deterministic": True}
-    settings |= {"verify": False, "compute": "float32", "tf32": False, "refittable": False}
+    # One thread a batch: the numbers are the same however many threads there are.
+    settings = _measuring(options) | {"hint": "throughput"}
     # Batches may have other sizes than the profiles.
     engine = _native.Engine.build(copy, [], settings)
 

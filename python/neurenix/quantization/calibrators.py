@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -63,12 +63,25 @@ class Calibrator:
         self.limit = limit
         #: The first batches that were read, for verification.
         self.seen: list[dict[str, Array]] = []
+        #: Batches that were read ahead, and those behind them.
+        self._ahead: Iterator[dict[str, Array]] | None = None
 
     def read(self, inputs: Sequence[Port]) -> Iterator[dict[str, Array]]:
         """The batches, for inputs of these names and shapes."""
         if self.batches is None:
             return iter(())
         return islice(read_batches(self.batches, inputs), self.limit)
+
+    def ahead(self, inputs: Sequence[Port], samples: int, size: int) -> list[dict[str, Array]]:
+        """The first batches, until they hold this many samples or bytes; they come once more where ranges are found."""
+        given = self.read(inputs)
+        taken: list[dict[str, Array]] = []
+        while samples > 0 and size > 0 and (batch := next(given, None)) is not None:
+            taken.append(batch)
+            samples -= max((len(array) for array in batch.values() if array.ndim), default=1)
+            size -= sum(array.nbytes for array in batch.values())
+        self._ahead = chain(taken, given)
+        return taken
 
     def read_calibration_cache(self) -> bytes | None:
         """The text of a cache; None for none."""
@@ -101,7 +114,8 @@ class Calibrator:
             known = CalibrationCache.of_bytes(bytes(cached), str(self.cache_file or "the calibration cache"))
             missing = [name for name in levels if name not in known.scales and name not in spare]
             if not missing and not self._by_another_method(known.method):
-                self.seen = list(islice(self.read(inputs), KEPT)) if self.reads_twice else []
+                given, self._ahead = self._ahead or self.read(inputs), None
+                self.seen = list(islice(given, KEPT)) if self.reads_twice else []
                 return {name: known.ranges[name] for name in levels if name in known.scales}
             if missing:
                 self._of_another_model(missing, len(levels) - len(spare))
@@ -152,7 +166,7 @@ class Calibrator:
             for name, values in found.items():
                 counters[name].add(values)
 
-        given = self.read(inputs)
+        given, self._ahead = self._ahead or self.read(inputs), None
         first = next(given, None)
         if first is None:
             raise InvalidArgumentError(

@@ -35,6 +35,34 @@ def as_called(batch: Batch, options: Mapping[str, Any]) -> dict[str, Array]:
     return {name: array.astype(wanted) if array.dtype.name in floats else array for name, array in batch.items()}
 
 
+class Ratios:
+    """The signal-to-noise ratio of each floating-point output, over batches."""
+
+    def __init__(self) -> None:
+        self._signal: dict[str, float] = {}
+        self._noise: dict[str, float] = {}
+
+    def add(self, wanted: Batch, got: Batch) -> None:
+        """Counts the outputs of a batch."""
+        for name, array in wanted.items():
+            if np.asarray(array).dtype.kind in "iub":
+                continue
+            wide, other = np.asarray(array, np.float64), np.asarray(got[name], np.float64)
+            # Where float32 is not finite, as logarithms of masks are, the same is no loss.
+            same = ~np.isfinite(wide) & ((wide == other) | (np.isnan(wide) & np.isnan(other)))
+            wide, other = np.where(same, 0.0, wide), np.where(same, 0.0, other)
+            self._signal[name] = self._signal.get(name, 0.0) + float(np.sum(wide**2))
+            self._noise[name] = self._noise.get(name, 0.0) + float(np.sum((other - wide) ** 2))
+
+    def decibels(self) -> dict[str, float]:
+        """In dB; minus infinity where an output is not finite."""
+        return {name: _decibels(self._signal[name], self._noise[name]) for name in self._signal}
+
+    def least(self) -> float:
+        """That of the worst output; infinity where there is none of floating point."""
+        return min(self.decibels().values(), default=math.inf)
+
+
 class Reference:
     """What a network gives in float32 on batches."""
 
@@ -47,20 +75,10 @@ class Reference:
 
     def losses(self, engine: _native.Engine) -> dict[str, float]:
         """The signal-to-noise ratio of each floating-point output in dB; minus infinity where one is not finite."""
-        signal: dict[str, float] = {}
-        noise: dict[str, float] = {}
+        found = Ratios()
         for batch, wanted in zip(self.batches, self._wanted, strict=True):
-            got = engine.run(batch)
-            for name, array in wanted.items():
-                if np.asarray(array).dtype.kind in "iub":
-                    continue
-                wide, other = np.asarray(array, np.float64), np.asarray(got[name], np.float64)
-                # Where float32 is not finite, as logarithms of masks are, the same is no loss.
-                same = ~np.isfinite(wide) & ((wide == other) | (np.isnan(wide) & np.isnan(other)))
-                wide, other = np.where(same, 0.0, wide), np.where(same, 0.0, other)
-                signal[name] = signal.get(name, 0.0) + float(np.sum(wide**2))
-                noise[name] = noise.get(name, 0.0) + float(np.sum((other - wide) ** 2))
-        return {name: _decibels(signal[name], noise[name]) for name in signal}
+            found.add(wanted, dict(engine.run(batch)))
+        return found.decibels()
 
 
 def fitting(batch: Batch, engine: _native.Engine) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from neurenix import _native
 from neurenix._native import Network
 from neurenix.errors import InvalidArgumentError
 from neurenix.log import LOG
-from neurenix.quantization.calibrate import found_ranges, is_explicit
+from neurenix.quantization.calibrate import Calibrated, found_ranges, is_explicit
 from neurenix.quantization.calibrators import calibrator
 from neurenix.quantization.compare import Batch, Reference, as_called, untimed
 from neurenix.quantization.sensitivity import least, losses
@@ -103,16 +103,16 @@ def mixed(
             "the model says itself what is quantized: there is nothing to mix", hint='take precision="int8"'
         )
     given = calibrator(wanted.calibration)
-    full, ranges = found_ranges(network, given, options, search=True)
+    calibrated = found_ranges(network, given, options, search=True, accuracy=wanted.accuracy)
     batches = list(sample) or [as_called(batch, options) for batch in given.seen]
     if not batches:
         raise InvalidArgumentError("there is no batch to judge by", hint="give sample=, beside a cache alone")
     budget = BUDGET if wanted.accuracy_budget is None else wanted.accuracy_budget
     judge = Judge(Reference(network, batches, profiles, options), budget, wanted.metric)
-    found = [*_floats(network, options), *_with_8_bits(full, ranges, judge, profiles, options)]
+    found = [*_floats(network, options), *_with_8_bits(calibrated, judge, profiles, options)]
     built = _fastest_first(found, judge, batches, profiles, options)
     best = built[0]
-    return best.engine, [
+    return best.engine, calibrated.notes + [
         f"mixed: {one.form.name}: {one.milliseconds:.3f} ms, {judge.describe(one.score)}"
         + (", which was taken" if one is best else "")
         for one in built
@@ -129,17 +129,17 @@ def _floats(network: Network, options: Mapping[str, Any]) -> list[Form]:
 
 
 def _with_8_bits(
-    full: Network, ranges: Mapping[str, float], judge: Judge, profiles: Sequence[Any], options: Mapping[str, Any]
+    calibrated: Calibrated, judge: Judge, profiles: Sequence[Any], options: Mapping[str, Any]
 ) -> list[Form]:
     """int8 with as few of the most sensitive products in float32 as the budget asks for; none where it asks for all."""
-    if not ranges:
+    if not calibrated.ranges:
         return []
     reference = judge.reference
-    order = [loss.layer for loss in losses(full, ranges, reference, profiles, options)]
+    order = [loss.layer for loss in losses(calibrated, reference, profiles, options, rough=True)]
     low, high = 0, len(order)
     while low < high:
         kept = (low + high) // 2
-        engine = _native.Engine.build(full.quantized(dict(ranges), order[:kept]), list(profiles), untimed(options))
+        engine = _native.Engine.build(calibrated.quantized(order[:kept], rough=True), list(profiles), untimed(options))
         if judge.accepts(judge.score(engine)):
             high = kept
         else:
@@ -150,7 +150,7 @@ def _with_8_bits(
     if high:
         name += f" ({', '.join(order[:high][:4])}{', ...' if high > 4 else ''})"
     refittable = bool(options["refittable"])
-    made = full.quantized(dict(ranges), order[:high], "int8", refittable)
+    made = calibrated.quantized(order[:high], refittable)
     return [Form(name, made, {"compute": "float32", "tf32": False})]
 
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from neurenix import _native
 from neurenix._native import Network
 from neurenix.errors import InvalidArgumentError
-from neurenix.quantization.calibrate import PRODUCTS, float_network, found_ranges
+from neurenix.quantization.accuracy import read
+from neurenix.quantization.calibrate import PRODUCTS, Calibrated, float_network, found_ranges
 from neurenix.quantization.calibrators import calibrator
 from neurenix.quantization.compare import Reference, untimed
 
@@ -22,21 +23,28 @@ class LayerLoss(NamedTuple):
 
 
 def sensitivity(
-    model: Any, data: Any, input_shapes: Any = None, *, method: str = "entropy", threads: int | None = None
+    model: Any,
+    data: Any,
+    input_shapes: Any = None,
+    *,
+    method: str = "entropy",
+    accuracy: Any = None,
+    threads: int | None = None,
 ) -> list[LayerLoss]:
     """The loss of each product that `calibrate` would quantize, the greatest first: those are what `keep=` is for.
 
-    `model`, `data`, `method`: as for `calibrate`. Outputs are compared with those in float32 on the first batches of
-    `data`. One engine is built for each product.
+    `model`, `data`, `method`, `accuracy`: as for `calibrate`. Outputs are compared with those in float32 on the first
+    batches of `data`. One engine is built for each product.
 
     Raises as `calibrate`.
     """
+    asked = read(accuracy)
     network, options = float_network(model, input_shapes, threads)
     given = calibrator(data, method)
-    full, ranges = found_ranges(network, given, options, search=True)
+    found = found_ranges(network, given, options, search=True, accuracy=asked)
     if not given.seen:
         raise InvalidArgumentError("there is no batch to compare on", hint="give batches, not a cache alone")
-    return losses(full, ranges, Reference(network, given.seen, [], options), [], options)
+    return losses(found, Reference(network, given.seen, [], options), [], options)
 
 
 def products(network: Network) -> list[str]:
@@ -50,17 +58,17 @@ def products(network: Network) -> list[str]:
 
 
 def losses(
-    full: Network,
-    ranges: Mapping[str, float],
+    calibrated: Calibrated,
     reference: Reference,
     profiles: Sequence[Any],
     options: Mapping[str, Any],
+    rough: bool = False,
 ) -> list[LayerLoss]:
-    """As `sensitivity`, for a network of `in_full` and its ranges."""
-    names = products(full)
+    """As `sensitivity`, for a network that is calibrated. `rough`: biases are not corrected."""
+    names = products(calibrated.full)
     found = []
     for name in names:
-        alone = full.quantized(dict(ranges), [other for other in names if other != name])
+        alone = calibrated.quantized([other for other in names if other != name], rough=rough)
         engine = _native.Engine.build(alone, list(profiles), untimed(options))
         found.append(LayerLoss(name, least(reference, engine)))
     return sorted(found, key=lambda loss: loss.decibels)
