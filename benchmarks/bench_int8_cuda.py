@@ -3,7 +3,7 @@
     python -m benchmarks.bench_int8_cuda --models resnet50:1 resnet50:32 resnet50:128
 
 Each model has a process of its own. Calibration and inputs are random normal numbers of different seeds, weights
-those of the zoo. Times are those of `bench_cuda`, in turns: medians of calls between two CUDA events, arrays on the card.
+those of the zoo. Times are those of `bench_cuda`, in turns, with arrays on the GPU.
 `sqnr_db` is 10 log10 of the mean square of the outputs over that of the error against PyTorch in double precision.
 Results join those in benchmarks/results/int8_cuda.json.
 """
