@@ -53,10 +53,12 @@ pub fn window(attrs: &Attrs) -> Result<Window> {
 /// The rule of pooling ops.
 pub fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (x, window) = (infer.input(0)?, window(infer.attrs)?);
-    if x.rank() != window.kernel.len() + 2 {
-        return Err(Error::shape("input and kernel_shape differ in rank")
-            .expected(format!("[N, C, and {} spatial dimensions]", window.kernel.len()))
-            .got(x.describe()));
+    if window.kernel.is_empty() || x.rank() != window.kernel.len() + 2 {
+        return Err(
+            Error::shape("input and kernel_shape differ in rank, or there is no spatial dimension")
+                .expected(format!("[N, C, and {} spatial dimensions]", window.kernel.len().max(1)))
+                .got(x.describe()),
+        );
     }
     let mut shape = x.shape[..2].to_vec();
     for (axis, size) in x.shape[2..].iter().enumerate() {
@@ -138,6 +140,15 @@ mod tests {
     use super::*;
     use crate::network::dtype::DType;
     use crate::network::ops::find;
+
+    #[test]
+    fn a_window_has_a_dimension() {
+        let mut network = Network::new("");
+        let x = network.add_input("x", DType::Float32, vec![1i64.into(), 3i64.into()]);
+        let given = attrs([("kernel_shape", Attr::Ints(vec![]))]);
+        let added = network.add_layer("p", find("MaxPool").unwrap(), given, &[Some(x.unwrap())]);
+        assert!(added.unwrap_err().to_string().contains("no spatial dimension"));
+    }
 
     #[test]
     fn a_window_lies_in_more_than_padding() {

@@ -84,10 +84,18 @@ pub fn fraction(scale: f64) -> Result<(i64, i64)> {
 
 /// The axes that a Resize layer names, in the order of its lists.
 fn axes(attrs: &Attrs, x: &TensorType) -> Result<Vec<usize>> {
-    match attrs.ints("axes") {
-        [] => Ok((0..x.rank()).collect()),
-        axes => axes.iter().map(|&a| x.axis(a)).collect(),
+    let named = attrs.ints("axes");
+    if named.is_empty() {
+        return Ok((0..x.rank()).collect());
     }
+    let axes = named.iter().map(|&a| x.axis(a)).collect::<Result<Vec<usize>>>()?;
+    if (1..axes.len()).any(|at| axes[..at].contains(&axes[at])) {
+        return Err(Error::invalid("axes name one axis twice")
+            .expected("each axis once")
+            .got(format!("axes {named:?} of {}", x.describe()))
+            .hint("give one size or scale for each axis"));
+    }
+    Ok(axes)
 }
 
 fn given(ty: Option<&TensorType>) -> bool {
@@ -423,6 +431,18 @@ mod tests {
         let attrs = complete(DEF.attrs, attrs([("mode", Attr::Text("linear".into()))])).unwrap();
         let out = evaluate_op(&DEF, &attrs, &[Some(x), None, Some(scales)]).unwrap();
         assert_eq!(out[0].to_f64(), [1.0, 1.5, 2.5, 3.0]);
+    }
+
+    #[test]
+    fn an_axis_is_named_once() {
+        let mut network = Network::new("");
+        let shape = [1i64, 1, 2, 4].map(Into::into).to_vec();
+        let x = network.add_input("x", DType::Float32, shape).unwrap();
+        let scales = Array::from_f64(DType::Float32, vec![2], &[2.0, 2.0]).unwrap();
+        let scales = network.add_constant("scales", scales);
+        let axes = attrs([("axes", Attr::Ints(vec![-1, 3]))]);
+        let added = network.add_layer("r", &DEF, axes, &[Some(x), None, Some(scales)]);
+        assert!(added.unwrap_err().to_string().contains("twice"));
     }
 
     #[test]
