@@ -243,26 +243,40 @@ fn plain(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use crate::passes::testing::Graph;
+    use super::*;
+    use crate::network::attr::Attrs;
+    use crate::network::ops;
 
     #[test]
     fn layers_and_results_read_other_tensors() {
-        let mut g = Graph::new();
-        let x = g.input("x", "n 4 6 6");
-        let (v, w, b) = (g.weights(&[4, 4, 1, 1]), g.weights(&[4, 4, 1, 1]), g.weights(&[4]));
-        let y = g.op("Conv", &[x, v]);
-        let z = g.op("Relu", &[y]);
-        g.output(y);
-        let name = g.network.producer(y).unwrap().1.name.clone();
-        let result = g.network.outputs()[0].name.clone();
-        let reads = [(name.clone(), 1, w), (name.clone(), 2, b)];
-        g.network.rewire(&reads, &[(result, z)]).unwrap();
-        let inputs = &g.network.producer(y).unwrap().1.inputs;
+        let mut network = Network::new("");
+        let shape = ["n", "4", "6", "6"].map(|d| d.parse().unwrap()).to_vec();
+        let x = network.add_input("x", DType::Float32, shape).unwrap();
+        let mut constant = |name: &str, shape: &[usize]| {
+            let ones = vec![1.0; shape.iter().product()];
+            network.add_constant(name, Array::from_f64(DType::Float32, shape.to_vec(), &ones).unwrap())
+        };
+        let (v, w, b) = (
+            constant("v", &[4, 4, 1, 1]),
+            constant("w", &[4, 4, 1, 1]),
+            constant("b", &[4]),
+        );
+        let mut layer = |op: &str, inputs: &[TensorId]| {
+            let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+            network
+                .add_layer(op, ops::find(op).unwrap(), Attrs::new(), &inputs)
+                .unwrap()[0]
+        };
+        let y = layer("Conv", &[x, v]);
+        let z = layer("Relu", &[y]);
+        network.mark_output(y, "y").unwrap();
+        let read = |at: usize, tensor: TensorId| ("Conv".to_string(), at, tensor);
+        network.rewire(&[read(1, w), read(2, b)], &[("y".into(), z)]).unwrap();
+        let inputs = &network.producer(y).unwrap().1.inputs;
         assert_eq!(inputs.as_slice(), [Some(x), Some(w), Some(b)]);
-        assert!(g.network.is_output(z) && g.network[v].users.is_empty());
+        assert!(network.is_output(z) && network[v].users.is_empty());
         // A bias of another length.
-        let refused = g.network.rewire(&[(name, 2, w)], &[]);
-        assert!(refused.is_err());
-        assert!(g.network.rewire(&[("nothing".into(), 0, w)], &[]).is_err());
+        assert!(network.rewire(&[read(2, w)], &[]).is_err());
+        assert!(network.rewire(&[("nothing".into(), 0, w)], &[]).is_err());
     }
 }

@@ -6,7 +6,7 @@ use super::fused;
 use super::library::Steps;
 use super::{CHOICES, Way, own};
 use crate::network::array::Array;
-use crate::network::attr::Attrs;
+use crate::network::attr::{Attr, Attrs, attrs};
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId, ops};
 use crate::providers::common::scope::{Orders, Scope};
@@ -116,8 +116,35 @@ fn operands_are_read_where_their_places_say() {
     assert_eq!(places, [Indexing::Column, Indexing::Element, Indexing::Scalar]);
     let call = "element(y, widen(x1[column]), sum, widen(x2[at]), widen(x3[0]));";
     assert!(behind.text.contains(call), "{}", behind.text);
-    let call = "element(y, widen(p1.item[k]), sums[k], widen(p2.item[k]), widen(x3[0]));";
+    let call = "element(y, widen(read.p1.item[k]), sums[k], widen(read.p2.item[k]), widen(x3[0]));";
     assert!(behind.text.contains(call), "{}", behind.text);
+}
+
+#[test]
+fn layers_that_differ_in_numbers_share_their_code() {
+    let of = |scale: f64, half: f64| {
+        let mut g = Graph::new();
+        let x = g.input("x", "b 4 8");
+        let w = g.weights(&[8, 6]);
+        let mut scalar = |value: f64| g.network.add_constant("", Array::scalar(DType::Float32, value));
+        let (scale, half) = (scalar(scale), scalar(half));
+        let product = g.op("MatMul", &[x, w]);
+        let y = g.op("Mul", &[product, half]);
+        let to = attrs([("to", Attr::Type(DType::UInt8))]);
+        let quantize = ops::find("QuantizeLinear").unwrap();
+        let y = g.network.add_layer("", quantize, to, &[Some(y), Some(scale)]).unwrap()[0];
+        g.output(y);
+        let layers: Vec<_> = g.network.order().unwrap().into_iter().skip(1).collect();
+        Behind::numbered(&g.network, product, &layers, 2)
+    };
+    let (one, other) = (of(0.25, 0.5), of(0.125, 3.0));
+    assert_eq!((one.numbers, other.numbers), (vec![0.5, 4.0], vec![3.0, 8.0]));
+    assert!(
+        one.text.contains("f_code(f_product(v0, n.at[1]), 0, 0, 255)"),
+        "{}",
+        one.text
+    );
+    assert_eq!(one.text, other.text);
 }
 
 #[test]

@@ -27,9 +27,15 @@ use tiled::TILES;
 /// The most spatial axes.
 const AXES: usize = 3;
 
-/// Whether a Dequantize layer had better be left to the product behind it.
+/// Whether a Dequantize layer had better be left to the product behind it, whose weights are constants.
 pub fn claims(network: &Network, layer: &Layer) -> bool {
-    quantized::claims(network, layer, &["Conv", "MatMul"])
+    let held = || {
+        let product = network.sole_user(layer.outputs[0])?;
+        let weights = network[product].inputs.get(1).copied().flatten()?;
+        let (_, weights) = network.producer(weights)?;
+        network[weights.inputs[0]?].constant()
+    };
+    quantized::claims(network, layer, &["Conv", "MatMul"]) && held().is_some()
 }
 
 /// Conv and MatMul of a tensor of 8 bits and constant weights, with what follows, the most first.
