@@ -45,6 +45,9 @@ use crate::providers::common::{self, Answer, Offers, Why};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+/// The first generation whose tensor cores read tf32, and integers of 8 bits in steps of 32.
+const AMPERE: (i32, i32) = (8, 0);
+
 /// What kernels need of the GPU that they run on.
 pub struct Gpu {
     /// The GPU.
@@ -91,15 +94,11 @@ impl Gpu {
 
     /// Whether its tensor cores read tf32.
     pub fn has_tf32(&self) -> bool {
-        /// The first generation that does.
-        const AMPERE: (i32, i32) = (8, 0);
         self.device.capability >= AMPERE
     }
 
     /// Whether its tensor cores multiply integers of 8 bits in steps of 32.
     pub fn has_int8(&self) -> bool {
-        /// The first generation that does.
-        const AMPERE: (i32, i32) = (8, 0);
         self.device.capability >= AMPERE
     }
 

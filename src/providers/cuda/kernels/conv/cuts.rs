@@ -158,13 +158,8 @@ impl Tile {
         let (threads, sums) = (self.threads(), self.size[0] * self.size[1] / self.threads());
         match (self.groups, sums) {
             (true, ..=32) => 512 / threads,
-            (true, ..=64) => {
-                if threads > 128 {
-                    2
-                } else {
-                    3
-                }
-            }
+            (true, ..=64) if threads > 128 => 2,
+            (true, ..=64) => 3,
             _ => 1,
         }
     }

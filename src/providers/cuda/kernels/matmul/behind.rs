@@ -32,9 +32,8 @@ impl Behind {
     }
 
     /// For each operand, whether it has a number for each element of the result.
-    pub fn elements(&self) -> Vec<bool> {
-        let places = self.operands.iter().map(|(_, indexing)| *indexing);
-        places.map(|indexing| indexing == Indexing::Element).collect()
+    pub fn elements(&self) -> impl Iterator<Item = bool> {
+        self.operands.iter().map(|(_, indexing)| *indexing == Indexing::Element)
     }
 
     fn of(network: &Network, product: TensorId, layers: &[LayerId], code: Code, axis: usize) -> Self {

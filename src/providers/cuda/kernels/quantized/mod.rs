@@ -147,7 +147,6 @@ impl Found {
             operation: self.operation.clone(),
             scheme: self.left.scheme,
             constants: constants.clone(),
-            elements: behind.elements(),
             behind,
             gpu: gpu.clone(),
         };
@@ -173,8 +172,6 @@ struct Quantized {
     scheme: Scheme,
     constants: Arc<Constants>,
     behind: Behind,
-    /// For each operand of what follows, whether it has a number for each element of the result.
-    elements: Vec<bool>,
     gpu: Arc<Gpu>,
 }
 
@@ -315,10 +312,8 @@ impl Kernel for Quantized {
     fn forms(&self) -> Vec<Form> {
         let layout = self.layout();
         let form = |way: Way| {
-            let others = self
-                .elements
-                .iter()
-                .map(|&element| if element { layout } else { Layout::Plain });
+            let others = self.behind.elements();
+            let others = others.map(|element| if element { layout } else { Layout::Plain });
             Form {
                 tactic: way.tactic(),
                 inputs: std::iter::once(layout).chain(others).collect(),
@@ -331,7 +326,7 @@ impl Kernel for Quantized {
     fn takes_slices(&self, _form: &Form) -> (bool, bool) {
         let images = matches!(self.operation, Operation::Conv(_));
         // Other operands are read at the places of the result.
-        (images && !self.elements.contains(&true), images)
+        (images && !self.behind.elements().any(|element| element), images)
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {
