@@ -23,7 +23,7 @@ impl Tally {
         let rounds = providers.any(|provider| provider.has_tf32());
         let small = in_8_bits(part);
         for (id, layer) in network.layers() {
-            let label = match small.contains(&id) && tf32::applies(layer) {
+            let label = match small.contains(&id) && layer.op.multiplications.is_some() {
                 true => "int8".into(),
                 false => label(network, layer, rounds),
             };

@@ -116,4 +116,3 @@ def test_16_bits(precision: str) -> None:
     model, _, weights = contrib()
     # What is rounded are the activations, and in bf16 the results.
     check(engine(model, precision, verify=False), weights, allowed=0.02)
-
