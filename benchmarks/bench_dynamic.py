@@ -4,8 +4,8 @@
 
 Models are those of `benchmarks.networks` and `benchmarks.zoo`, `lstm_512` (one layer in both directions, 512 inputs
 and states, 40 steps, as text recognition has it), or files, whose open dimensions are --open. Each is run in several
-processes, each of which times both peers in turns, and ours twice for the band of A against A. Writes
-benchmarks/results/dynamic.json.
+processes, each of which times both peers in turns, and ours twice for the band of A against A; `--clock` is that of
+`bench_weights`. Writes benchmarks/results/dynamic.json.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.bench_int8 import Arrays, floating, plain, quantized
+from benchmarks.bench_weights import processor_time
 
 
 def lstm(folder: Path) -> tuple[Arrays, Path]:
@@ -67,7 +68,8 @@ def once(name: str, options: Any) -> dict[str, Any]:
             "onnxruntime": measure.onnxruntime(path, given, threads),
             "neurenix again": lambda: models[1](given),
         }
-        times = measure.interleaved(runs, options.rounds)
+        timed = processor_time if options.clock == "processor" else measure.interleaved
+        times = timed(runs, options.rounds)
     middle = {peer: statistics.median(each) for peer, each in times.items()}
     noise = max(float(np.mean((got - want) ** 2)), 1e-30)
     return {
@@ -95,13 +97,16 @@ def main() -> None:
     parser.add_argument("--open", type=int, default=160, help="extent of open dimensions of files")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--clock", choices=["wall", "processor"], default="wall")
     parser.add_argument("--alone", help="runs one model in this process, and prints JSON")
     options = parser.parse_args()
+    if options.clock == "processor":
+        options.threads = 1
     if options.alone:
         print(json.dumps(once(options.alone, options)))
         return
     results = {}
-    shared = [f"--{name}={getattr(options, name)}" for name in ("open", "rounds", "threads")]
+    shared = [f"--{name}={getattr(options, name)}" for name in ("open", "rounds", "threads", "clock")]
     for name in options.models:
         command = [sys.executable, "-m", "benchmarks.bench_dynamic", "--alone", name, *shared]
         runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(options.processes)]

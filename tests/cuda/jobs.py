@@ -65,7 +65,7 @@ def stopover() -> nx.Network:
 def packed() -> nx.Network:
     """Weights of 4 bits, and an LSTM of 8, for which a GPU has no kernels."""
     made = nx.Network("packed")
-    x = made.add_input("x", "float32", [3, "batch", 64])
+    x = made.add_input("x", "float32", ["batch", 3, 64])
     held = {"b": np.zeros((32, 2, 16), np.uint8), "scales": np.ones((32, 2), np.float32)}
     attrs = {"K": 64, "N": 32, "block_size": 32}
     y = made.add_layer("MatMulNBits", [x, *(made.add_constant(*pair) for pair in held.items())], attrs)[0]
