@@ -224,7 +224,7 @@ mod tests {
         let along = if transposed { 1 } else { 0 };
         let mut grid = shape.clone();
         let parameter = |g: &mut Graph, name: &str, dtype, step: f64| {
-            let numbers = |count: usize| -> Vec<f64> { (0..count).map(|i| step * (1 + i % 5) as f64).collect() };
+            let numbers = |count: usize| -> Vec<f64> { (0..count).map(|i| step * (1 + i % 7) as f64).collect() };
             if block == 0 {
                 return g
                     .network
