@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::ops::reduce;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Kernel, Prepared, Request};
+use crate::plan::{Form, Kernel, Prepared, Request, Tactic};
 use fold::Fold;
 
 /// What is done with the folded number.
@@ -78,7 +78,7 @@ impl Kernel for Reduce {
 
     fn forms(&self) -> Vec<Form> {
         let form = |from, to| Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![from],
             outputs: vec![to],
         };
