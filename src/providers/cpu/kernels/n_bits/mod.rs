@@ -18,7 +18,7 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::matmul_n_bits::Geometry;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Prepared, Request};
+use crate::plan::{Form, Instance, Kernel, Prepared, Request, Tactic};
 use crate::providers::cpu::simd::Isa;
 use launch::Product;
 use pack::{Packed, Units};
@@ -95,7 +95,7 @@ impl Kernel for NBits {
 
     fn forms(&self) -> Vec<Form> {
         vec![Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![Layout::Plain],
             outputs: vec![Layout::Plain],
         }]

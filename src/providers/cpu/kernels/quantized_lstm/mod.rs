@@ -10,7 +10,7 @@ use super::{Answer, Why};
 use crate::error::Result;
 use crate::network::ops::recurrent::{Kind, Spec};
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Prepared, Request};
+use crate::plan::{Form, Instance, Kernel, Prepared, Request, Tactic};
 use crate::providers::cpu::simd::Isa;
 use instance::Lstm;
 use product::Columns;
@@ -78,7 +78,7 @@ impl Kernel for Cells {
 
     fn forms(&self) -> Vec<Form> {
         vec![Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![Layout::Plain; self.inputs.len()],
             outputs: vec![Layout::Plain; self.outputs],
         }]
