@@ -14,7 +14,7 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::reduce;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Kernel, Prepared, Request};
+use crate::plan::{Form, Kernel, Prepared, Request, Tactic};
 use fold::Fold;
 
 /// What is done with the folded number.
@@ -83,7 +83,7 @@ impl Kernel for Reduce {
 
     fn forms(&self) -> Vec<Form> {
         let form = |from, to| Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![from],
             outputs: vec![to],
         };

@@ -9,7 +9,7 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::reduce;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Prepared, Request};
+use crate::plan::{Form, Prepared, Request, Tactic};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::Grid;
@@ -77,7 +77,7 @@ fn forms(rank: usize, same_rank: bool) -> Vec<Form> {
     let pairs = [(Layout::Plain, Layout::Plain), (last, last), (last, Layout::Plain)];
     let fits = |(from, to): &(Layout, Layout)| from.fits(rank) && (*to == Layout::Plain || same_rank);
     let form = |(from, to)| Form {
-        tactic: 0,
+        tactic: Tactic::ONLY,
         inputs: vec![from],
         outputs: vec![to],
     };
