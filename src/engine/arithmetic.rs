@@ -1,9 +1,10 @@
 //! What layers compute in, and how much: the shares per dtype that reports give.
 
 use crate::engine::{Engine, Plan};
+use crate::network::attr::Read;
 use crate::network::dim::Binding;
 use crate::network::op::Sizes;
-use crate::network::ops::tf32;
+use crate::network::ops::{matmul_n_bits, tf32};
 use crate::network::{Layer, LayerId, Network, Source, TensorId};
 use std::collections::{BTreeMap, HashSet};
 
@@ -22,7 +23,7 @@ impl Tally {
         let rounds = providers.any(|provider| provider.has_tf32());
         let small = in_8_bits(part);
         for (id, layer) in network.layers() {
-            let label = match small.contains(&id) && tf32::applies(layer) {
+            let label = match small.contains(&id) && layer.op.multiplications.is_some() {
                 true => "int8".into(),
                 false => label(network, layer, rounds),
             };
@@ -65,6 +66,9 @@ fn label(network: &Network, layer: &Layer, rounds: bool) -> String {
 
 /// In what the weights of a product are stored, where they alone are quantized.
 fn quantized_weights(network: &Network, layer: &Layer) -> Option<String> {
+    if *layer.op == matmul_n_bits::DEF {
+        return Some(format!("int{}", layer.attrs.int("bits")));
+    }
     let quantized = |tensor: TensorId| match network[tensor].source {
         Source::Layer(id, _) if network[id].op.name == "DequantizeLinear" => network[id].inputs[0],
         _ => None,

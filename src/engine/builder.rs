@@ -199,6 +199,7 @@ pub(super) fn pass_settings(
         quantized: providers
             .iter()
             .all(|provider| is_on_host(provider) || provider.has_int8()),
+        packed_weights: providers.iter().all(|provider| provider.has_packed_weights()),
         refittable: false,
         ..Default::default()
     }

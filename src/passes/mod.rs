@@ -40,6 +40,7 @@ pub mod fold_shapes;
 pub mod merge_reshapes;
 pub mod merge_transposes;
 pub mod move_quantization;
+pub mod pack_weights;
 pub mod recognise_activations;
 pub mod recognise_attention;
 pub mod recognise_group_norm;
@@ -98,6 +99,8 @@ pub struct Settings {
     pub unsupported: Vec<DType>,
     /// Whether the providers at hand have kernels for products of 8 bits between Quantize and Dequantize layers.
     pub quantized: bool,
+    /// Whether the providers at hand have kernels for products of floats with weights of few bits.
+    pub packed_weights: bool,
     /// Whether weights may get new values later by their own names: those of distinct names are then never merged.
     pub refittable: bool,
     /// A folded constant may be this many bytes larger than what it was computed from.
@@ -121,6 +124,7 @@ impl Default for Settings {
             lifted: HashSet::new(),
             unsupported: vec![],
             quantized: false,
+            packed_weights: false,
             refittable: true,
             fold_bytes: 64 << 20,
             fold_work: 1 << 28,
@@ -172,7 +176,7 @@ pub static PIPELINE: &[PipelineEntry] = &[
 ];
 
 /// The passes behind [`PIPELINE`] that ask what the providers at hand can do; [`lower`] runs them.
-pub static LOWERING: &[&Pass] = &[&widen::PASS, &move_quantization::PASS];
+pub static LOWERING: &[&Pass] = &[&widen::PASS, &move_quantization::PASS, &pack_weights::PASS];
 
 /// The passes behind [`LOWERING`] that leave what those in front of it would undo.
 pub static LAST: &[&Pass] = &[&separate_dequantize::PASS];

@@ -142,6 +142,11 @@ pub trait Provider: Send + Sync {
         false
     }
 
+    /// Whether it has kernels for products of floats with weights that stay in few bits.
+    fn has_packed_weights(&self) -> bool {
+        false
+    }
+
     /// The kernels that run this layer, fused with others where that pays; the last one must run it alone.
     ///
     /// # Errors

@@ -59,6 +59,20 @@ def stopover() -> nx.Network:
     return made
 
 
+def packed() -> nx.Network:
+    """Weights of 4 bits, and an LSTM of 8, for which a GPU has no kernels."""
+    made = nx.Network("packed")
+    x = made.add_input("x", "float32", ["batch", 3, 64])
+    held = {"b": np.zeros((32, 2, 16), np.uint8), "scales": np.ones((32, 2), np.float32)}
+    attrs = {"K": 64, "N": 32, "block_size": 32}
+    y = made.add_layer("MatMulNBits", [x, *(made.add_constant(*pair) for pair in held.items())], attrs)[0]
+    weights = [made.add_constant(f"w{i}", np.zeros((1, 32, 128), np.int8)) for i in range(2)]
+    scale, zero = made.add_constant("scale", np.ones(1, np.float32)), made.add_constant("zero", np.zeros(1, np.int8))
+    y = made.add_layer("DynamicQuantizeLSTM", [y, *weights, scale, zero, scale, zero], {})[0]
+    made.mark_output(y, "y")
+    return made
+
+
 def expansion(batch: int | str = 128) -> nx.Network:
     """A product with a bias and a Gelu by erf, which no epilogue of cuBLASLt knows."""
     made = nx.Network("expansion")

@@ -79,6 +79,10 @@ def test_without_fallback_each_layer_runs_on_the_gpu_or_is_named(process: Proces
     assert raised.value.layer == "between"
 
 
+def test_packed_weights_are_written_out_where_the_gpu_has_no_kernel(process: Process) -> None:
+    assert process.run(jobs.alone, jobs.packed) == [("cuda", "MatMul"), ("cuda", "LSTM")]
+
+
 def test_products_of_one_shape_are_graphs_too(process: Process) -> None:
     # The second engine that is proposed finds that it can't; a shape that may change has none.
     assert process.run(jobs.graphs, 128) == [f"cudnnBackendExecute 3 operations, engine {n}" for n in (0, 3)]

@@ -336,6 +336,56 @@ def test_matmul_n_bits(bits: int, zeros: str) -> None:
     contrib("MatMulNBits", inputs, constants=held, K=k, N=n, bits=bits, block_size=block)
 
 
+@pytest.mark.parametrize("level", [0, 4])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_matmul_n_bits_at_an_accuracy_level(level: int, rows: int) -> None:
+    k, n, block = 256, 64, 32
+    inputs = {
+        "a": normal(rows, k),
+        "b": whole("uint8", n, k // block, block // 2),
+        "scales": RNG.uniform(0.01, 0.1, n * k // block).astype(np.float32),
+    }
+    # Sums of 256 products of numbers around 4, whose activations both round alike.
+    contrib("MatMulNBits", inputs, constants=["b", "scales"], K=k, N=n, bits=4, block_size=block, accuracy_level=level)
+
+
+def quantized_lstm(weights: str, columns: bool, directions: int, hidden: int, width: int) -> dict[str, Array | None]:
+    """Weights of 8 bits with their scales and zero points."""
+    count = (directions, 4 * hidden) if columns else (directions,)
+    middle = 0 if weights == "int8" else 128
+    step = (RNG.uniform(0.5, 1.0, count) * 0.4 / 128).astype(np.float32)
+    return {
+        "w": whole(weights, directions, width, 4 * hidden),
+        "r": whole(weights, directions, hidden, 4 * hidden),
+        "b": normal(directions, 8 * hidden),
+        "lengths": None,
+        "h": None,
+        "c": None,
+        "p": None,
+        "w_scale": step,
+        "w_zero": np.full(count, middle, weights),
+        "r_scale": step[::-1].copy(),
+        "r_zero": np.full(count, middle, weights),
+    }
+
+
+@pytest.mark.parametrize("weights", ["int8", "uint8"])
+@pytest.mark.parametrize("columns", [True, False])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_dynamic_quantize_lstm(weights: str, columns: bool, direction: str) -> None:
+    directions = 2 if direction == "bidirectional" else 1
+    inputs = {"x": normal(9, 1, 13), **quantized_lstm(weights, columns, directions, 24, 13)}
+    held = [name for name, array in inputs.items() if array is not None and name != "x"]
+    attrs = {"hidden_size": 24, "direction": direction}
+    model = model_of("DynamicQuantizeLSTM", inputs, ("y", "yh", "yc"), domain="com.microsoft", constants=held, **attrs)
+    given = feeds(model, inputs)
+    got, want = ours(model, given), theirs(model, given)
+    for name, expected in want.items():
+        # A state that lies between two of its 255 steps may go to either.
+        np.testing.assert_allclose(got[name], expected, atol=0.02 * np.abs(expected).max(), err_msg=name)
+        assert np.abs(got[name] - expected).mean() < 2e-3 * np.abs(expected).max()
+
+
 @pytest.mark.parametrize("columns", [True, False])
 @pytest.mark.parametrize("masked", [True, False])
 def test_quantized_attention(columns: bool, masked: bool) -> None:

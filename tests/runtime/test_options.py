@@ -92,7 +92,8 @@ def test_the_report_says_the_share_of_arithmetic() -> None:
     net = nx.Network("weights alone")
     x = net.add_input("x", "float32", [1, 64])
     stored = net.add_constant("w", np.ones((64, 32), np.int8))
-    scale = net.add_constant("scale", np.float32(0.5))
+    # Scales of rows, which no kernel of packed weights takes.
+    scale = net.add_constant("scale", np.linspace(0.5, 1, 64, dtype=np.float32)[:, None])
     (weights,) = net.add_layer("DequantizeLinear", [stored, scale], {}, "dequantize")
     (product,) = net.add_layer("MatMul", [x, weights], {}, "product")
     net.mark_output(product, "y")

@@ -74,9 +74,13 @@ def float_network(model: Any, input_shapes: Any, threads: int | None) -> tuple[N
     return network, options
 
 
+#: Layers that are there where a model says itself what is quantized.
+EXPLICIT = ("QuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM")
+
+
 def is_explicit(network: Network) -> bool:
     """Whether a network says itself what is quantized."""
-    return any(layer.op in ("QuantizeLinear", "MatMulInteger", "ConvInteger") for layer in network.layers)
+    return any(layer.op in EXPLICIT for layer in network.layers)
 
 
 def quantize_weights(

@@ -65,6 +65,7 @@ pub mod dequantize_linear;
 pub mod det;
 pub mod div;
 pub mod dynamic_quantize_linear;
+pub mod dynamic_quantize_lstm;
 pub mod einsum;
 pub mod elu;
 pub mod equal;
@@ -107,6 +108,7 @@ pub mod lrn;
 pub mod lstm;
 pub mod matmul;
 pub mod matmul_integer;
+pub mod matmul_n_bits;
 pub mod max;
 pub mod max_pool;
 pub mod max_pool_indices;
@@ -224,6 +226,7 @@ pub static OPS: &[&OpDef] = &[
     &deform_conv::DEF,
     &depth_to_space::DEF,
     &dynamic_quantize_linear::DEF,
+    &dynamic_quantize_lstm::DEF,
     &dequantize_linear::DEF,
     &det::DEF,
     &div::DEF,
@@ -269,6 +272,7 @@ pub static OPS: &[&OpDef] = &[
     &lstm::DEF,
     &matmul::DEF,
     &matmul_integer::DEF,
+    &matmul_n_bits::DEF,
     &max::DEF,
     &max_pool::DEF,
     &max_pool_indices::DEF,

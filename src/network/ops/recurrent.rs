@@ -307,9 +307,13 @@ pub fn infer(infer: &Infer, kind: Kind) -> Result<Vec<TensorType>> {
     Ok(outputs)
 }
 
+/// What becomes of a state before it meets its weights.
+pub(super) type Round = fn(&mut [f64]);
+
 /// The weights and the state of one direction, in double precision.
 struct Direction<'a> {
     spec: &'a Spec,
+    round: Round,
     activations: &'a [Activation],
     w: &'a [f64],
     r: &'a [f64],
@@ -364,6 +368,8 @@ impl Direction<'_> {
             }
             Kind::Lstm => {
                 let hidden = self.h.len();
+                // Nothing but its product reads the state.
+                (self.round)(&mut self.h);
                 let peephole = |gate: usize, j: usize| self.peepholes[gate * hidden + j];
                 let cell = |j: usize| {
                     let take = self.apply(0, self.sum(0, j, x) + peephole(0, j) * self.c[j]);
@@ -388,6 +394,11 @@ impl Direction<'_> {
 
 /// The reference.
 pub fn evaluate(e: &Evaluate, kind: Kind) -> Result<Vec<Array>> {
+    evaluate_rounding(e, kind, |_| ())
+}
+
+/// The reference, where each state of an LSTM is rounded before it meets its weights.
+pub(super) fn evaluate_rounding(e: &Evaluate, kind: Kind, round: Round) -> Result<Vec<Array>> {
     let spec = Spec::read(kind, e.attrs)?;
     let (x, r) = (e.input(0)?, e.input(2)?);
     let at = Extents::new(&spec, x.shape(), r.shape());
@@ -408,6 +419,7 @@ pub fn evaluate(e: &Evaluate, kind: Kind) -> Result<Vec<Array>> {
             let state = at.state_row(d, n) * hidden;
             let mut direction = Direction {
                 spec: &spec,
+                round,
                 activations: &spec.activations[d],
                 w: &ws[d * rows * at.input..][..rows * at.input],
                 r: &rs[d * rows * hidden..][..rows * hidden],

@@ -30,6 +30,10 @@ impl Provider for Cpu {
         kernels::quantized::sums_exactly()
     }
 
+    fn has_packed_weights(&self) -> bool {
+        simd::Isa::here() == simd::Isa::Avx512
+    }
+
     fn conditions(&self, settings: &Settings) -> Vec<(String, String)> {
         vec![
             ("neurenix".into(), env!("CARGO_PKG_VERSION").into()),

@@ -141,28 +141,37 @@ def reduce_mean(node: Node) -> Tensor:
 
 
 def matmul_n_bits(node: Node) -> Tensor:
-    """MatMulNBits: the weights, some bits each, are written out as numbers."""
-    bits, columns, rows = node.attr("bits", 4), node.need("N"), node.need("K")
+    """MatMulNBits: the weights, some bits each, stay as they are."""
+    bits = node.attr("bits", 4)
     node.refuse("weight_prepacked", 0)
-    packed, scales, zeros = (node.array(i) for i in (1, 2, 3))
-    if bits not in (2, 4, 8) or packed is None or scales is None or (node.has(3) and zeros is None) or node.has(4):
+    held = [i for i in (1, 2, 3) if node.has(i)]
+    if bits not in (2, 4, 8) or any(node.array(i) is None for i in held) or node.has(4):
         raise UnsupportedError(
             "MatMulNBits is not supported in this form",
             expected="2, 4 or 8 bits, constant weights, scales and zero points, no g_idx",
             got=f"{bits} bits",
         )
-    scales = scales.astype(np.float32).reshape(columns, -1, 1)
-    blocks, size = scales.shape[1], node.need("block_size")
-    values = unpacked(packed.reshape(columns, blocks, -1), bits)[:, :, :size].astype(np.float32)
-    if zeros is None:
-        zero = np.full((columns, blocks), float(1 << (bits - 1)), np.float32)
-    elif zeros.dtype == np.uint8:
-        zero = unpacked(zeros.reshape(columns, -1), bits)[:, :blocks].astype(np.float32)
-    else:
-        zero = zeros.astype(np.float32).reshape(columns, blocks)
-    weights = ((values - zero[:, :, None]) * scales).reshape(columns, -1)[:, :rows]
-    y = node.add("MatMul", node[0], node.constant(weights, node[0].dtype), transB=1)
+    sizes = {name: node.need(name) for name in ("K", "N", "block_size")}
+    level = node.attr("accuracy_level", 0)
+    y = node.add("MatMulNBits", node[0], node[1], node[2], node.get(3), bits=bits, accuracy_level=level, **sizes)
     return node.add("Add", y, node[5]) if node.has(5) else y
+
+
+def dynamic_lstm(node: Node) -> list[Tensor]:
+    """DynamicQuantizeLSTM: what an LSTM has too stands in front of the scales, and the zero points may be left out."""
+    parameters = []
+    for weights, scale, zero in ((1, 8, 9), (2, 10, 11)):
+        held = node.get(zero)
+        if held is None:
+            shape = node[scale].shape
+            held = node.constant(np.zeros([int(d) for d in shape], node[weights].dtype))
+        parameters += [node[scale], held]
+    attrs = dict(node.attrs)
+    if "activations" in attrs:
+        attrs["activations"] = ",".join(attrs["activations"])
+    rest = [node.get(i) for i in range(3, 8)]
+    inputs = [node[0], node[1], node[2], *parameters, *rest]
+    return list(node.add_all("DynamicQuantizeLSTM", inputs, **attrs))[: len(node.outputs)]
 
 
 def unpacked(packed: Array, bits: int) -> Array:
@@ -174,6 +183,7 @@ def unpacked(packed: Array, bits: int) -> Array:
 
 RULES: dict[str, Rule] = {
     "DequantizeLinear": quantized.dequantize_linear,
+    "DynamicQuantizeLSTM": dynamic_lstm,
     "DynamicQuantizeMatMul": dynamic_matmul,
     "MatMulIntegerToFloat": matmul_to_float,
     "MatMulNBits": matmul_n_bits,

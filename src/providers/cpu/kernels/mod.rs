@@ -14,6 +14,7 @@ mod linear_attention;
 mod lines;
 mod lrn;
 mod matmul;
+mod n_bits;
 mod n_grams;
 mod norm;
 mod one_hot;
@@ -22,6 +23,7 @@ mod pointwise;
 mod pool;
 mod primitive;
 pub mod quantized;
+mod quantized_lstm;
 mod range;
 mod recurrent;
 mod reduce;
@@ -66,6 +68,7 @@ pub static FAMILIES: &[Family] = &[
     family("quantized", quantized::offer),
     family("conv", conv::offer),
     family("matmul", matmul::offer),
+    family("n_bits", n_bits::offer),
     family("attention", attention::offer),
     family("pool", pool::offer),
     family("softmax", softmax::offer),
@@ -73,6 +76,7 @@ pub static FAMILIES: &[Family] = &[
     family("group_norm", group_norm::offer),
     family("lrn", lrn::offer),
     family("recurrent", recurrent::offer),
+    family("quantized_lstm", quantized_lstm::offer),
     family("linear_attention", linear_attention::offer),
     family("pointwise", pointwise::offer),
     family("reshape", reshape::offer),

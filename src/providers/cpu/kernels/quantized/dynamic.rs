@@ -85,18 +85,23 @@ impl Launcher for Quantizing {
                     std::slice::from_raw_parts_mut(y, range.len()),
                 )
             };
-            if is_x86_feature_detected!("avx2") {
-                // SAFETY: the processor has the instructions.
-                unsafe { codes_avx2(x, scale, zero, y) };
-            } else {
-                codes(x, scale, zero, y);
-            }
+            quantize(x, (scale, zero), y);
         })
     }
 }
 
+/// Numbers as integers of this scale and zero point.
+pub fn quantize(x: &[f32], (scale, zero): (f32, f32), y: &mut [u8]) {
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has the instructions.
+        unsafe { codes_avx2(x, scale, zero, y) };
+    } else {
+        codes(x, scale, zero, y);
+    }
+}
+
 /// The least and the greatest number, or 0.
-fn range_of(x: &[f32]) -> (f32, f32) {
+pub fn range_of(x: &[f32]) -> (f32, f32) {
     const LANES: usize = 16;
     let (mut low, mut high) = ([0f32; LANES], [0f32; LANES]);
     let (packs, rest) = x.as_chunks::<LANES>();

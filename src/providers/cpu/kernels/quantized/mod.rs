@@ -1,7 +1,7 @@
 //! Convolutions and matrix products of 8 bits: `Dequantize -> product -> ... -> Quantize` as one primitive of oneDNN, which sums
 //! integers and scales the sums.
 
-mod dynamic;
+pub mod dynamic;
 mod integer;
 mod product;
 mod stages;

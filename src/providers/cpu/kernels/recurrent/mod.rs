@@ -3,7 +3,7 @@
 mod instance;
 mod memory;
 mod product;
-mod step;
+pub mod step;
 #[cfg(test)]
 mod tests;
 
