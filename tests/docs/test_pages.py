@@ -29,6 +29,7 @@ MARKED = {
     ],
     "docs/guides/backends.md": ["what it prints is that of a machine without a GPU"] * 2,
     "docs/guides/serving-clusters.md": ["it needs a cluster"] * 3,
+    "docs/guides/serving-envoy.md": ["tests/serve/test_envoy.py does", "it needs a server", "it needs Envoy"],
     "docs/guides/serving.md": ["it serves until it is ended", "it is a list of files", "it needs a server"],
     "docs/plugins.md": ["the body of a method, which tests/plugins/ runs"],
     "docs/tensorrt.md": ["it needs a GPU that TensorRT supports"],
@@ -41,6 +42,7 @@ UNTRIED = {
         'pip install ".[test]" && pytest',
         "0.929  a face from (182, 58) to (270, 178)",
     ],
+    "docs/guides/serving-envoy.md": ["tests/serve/test_envoy.py does", "it needs a server", "it needs Envoy"],
     "docs/guides/serving.md": [
         'pip install "grpcio>=1.60" "httptools>=0.6" "protobuf>=5.26" "uvicorn>=0.30" "uvloop>=0.19"',
     ],
