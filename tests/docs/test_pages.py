@@ -42,7 +42,6 @@ UNTRIED = {
         'pip install ".[test]" && pytest',
         "0.929  a face from (182, 58) to (270, 178)",
     ],
-    "docs/guides/serving-envoy.md": ["tests/serve/test_envoy.py does", "it needs a server", "it needs Envoy"],
     "docs/guides/serving.md": [
         'pip install "grpcio>=1.60" "httptools>=0.6" "protobuf>=5.26" "uvicorn>=0.30" "uvloop>=0.19"',
     ],
