@@ -28,7 +28,7 @@ MARKED = {
         "tests/errors/ sees the message",
     ],
     "docs/guides/backends.md": ["what it prints is that of a machine without a GPU"] * 2,
-    "docs/guides/serving-clusters.md": ["it needs a cluster"] * 3,
+    "docs/guides/serving-clusters.md": ["it needs a cluster"] * 4,
     "docs/guides/serving-envoy.md": ["tests/serve/test_envoy.py does", "it needs a server", "it needs Envoy"],
     "docs/guides/serving.md": ["it serves until it is ended", "it is a list of files", "it needs a server"],
     "docs/plugins.md": ["the body of a method, which tests/plugins/ runs"],
