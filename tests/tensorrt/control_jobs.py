@@ -124,6 +124,18 @@ MODELS: dict[str, tuple[str, list[Arrays]]] = {
         }""",
         [{"x": normal(4)}, {"x": -normal(4)}],
     ),
+    "rows_that_are_appended": (
+        """append (float[1, 3] x) => (float[n, 3] y) {
+            trips = Constant <value_int = 3> ()
+            y = Loop (trips, , x) <body = step (int64 i, bool before, float[m, 3] v) => (bool after, float[k, 3] w) {
+                after = Identity (before)
+                number = Cast <to = 1> (i)
+                row = Sub (x, number)
+                w = Concat <axis = 0> (v, row)
+            }>
+        }""",
+        [{"x": normal(1, 3)}],
+    ),
     "columns_from_the_last_on": (
         """scan (float[3] s, float[3, n] x) => (float[3] t, float[3, n] y, float[n, 3] z) {
             t, y, z = Scan (s, x) <num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1],
@@ -187,6 +199,10 @@ def choice(x: Array) -> list[Array]:
     return [v]
 
 
+def append(x: Array) -> list[Array]:
+    return [np.concatenate([x, *(x - i for i in range(3))])]
+
+
 def scan(s: Array, x: Array) -> list[Array]:
     sums = s[:, None] + np.cumsum(x[:, ::-1], 1)
     return [sums[:, -1], np.tanh(sums), np.sin(sums).T[::-1]]
@@ -201,6 +217,7 @@ REFERENCES: dict[str, Callable[..., list[Array]]] = {
     "one_of_two": branches,
     "something_or_nothing": something,
     "a_choice_in_a_loop": choice,
+    "rows_that_are_appended": append,
     "columns_from_the_last_on": scan,
 }
 #: Models that TensorRT does not take, and the reason.
@@ -235,7 +252,7 @@ REFUSED: dict[str, tuple[str, str]] = {
             trips = Constant <value_int = 3> ()
             y = Loop (trips, , x) <body = step (int64 i, bool before, float[m, 3] v) => (bool after, float[k, 3] w) {
                 after = Identity (before)
-                w = Concat <axis = 0> (v, x)
+                w = Concat <axis = 0> (v, v)
             }>
         }""",
         "loops carry tensors of one shape, and here FLOAT\\[1, 3\\] becomes FLOAT",

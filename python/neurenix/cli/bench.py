@@ -24,7 +24,7 @@ from neurenix.cli.common import (
     write_json,
 )
 from neurenix.cli.measure import PERCENTILES, Runners, Times, measure
-from neurenix.cli.models import is_engine, load_model
+from neurenix.cli.models import is_engine, load_given
 from neurenix.cli.peers import Peer, relative_error
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware.optimized import OptimizedModel, Profile, describe_memory
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     if arguments.url:
         return remote.run(arguments, percentiles)
-    source = load_model(arguments.model, arguments.ckpt, arguments.config)
+    source = load_given(arguments)
     begin = time.perf_counter()
     model = optimize(arguments, source)
     built = time.perf_counter() - begin

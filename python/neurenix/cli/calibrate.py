@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neurenix.cli.common import add_accuracy, add_json, count, given_shapes, write_json
-from neurenix.cli.models import add_model, load_model
+from neurenix.cli.models import add_model, load_given
 from neurenix.errors import InvalidArgumentError
 from neurenix.quantization import CalibrationCache, calibrate, to_onnx
 from neurenix.quantization.accuracy import OF_WEIGHTS, read
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.onnx is not None:
         check_writable(arguments.onnx, "the quantized model")
-    source = load_model(arguments.model, arguments.ckpt, arguments.config)
+    source = load_given(arguments)
     calibrator = Keeping(arguments.data, limit=arguments.samples)
     calibrator.method = arguments.method
     shapes, threads = given_shapes(arguments), arguments.threads

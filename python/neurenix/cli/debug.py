@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurenix.cli import progress
 from neurenix.cli.common import BUDGETS, add_model_arguments, amount, write_json
-from neurenix.cli.models import is_engine, load_model, no_original
+from neurenix.cli.models import is_engine, load_given, no_original
 from neurenix.cli.peers import STATISTICS
 from neurenix.hardware.options import check
 from neurenix.packages import need
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     from neurenix.cli import layers
 
     with progress.step("running the reference"):
-        subject = layers.subject_of(load_model(arguments.model, arguments.ckpt, arguments.config), arguments)
+        subject = layers.subject_of(load_given(arguments), arguments)
     return _reduce(subject, arguments) if arguments.action == "reduce" else _layers(subject, arguments)
 
 

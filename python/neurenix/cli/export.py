@@ -28,7 +28,7 @@ from neurenix.cli.common import (
 )
 from neurenix.cli.common import options as build_options
 from neurenix.cli.measure import Times, measure
-from neurenix.cli.models import add_model, input_ports, is_engine, load_model, load_weights
+from neurenix.cli.models import add_model, input_ports, is_engine, load_given, load_weights
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
@@ -180,7 +180,7 @@ def _source(arguments: argparse.Namespace) -> Any:
         )
     if described is None:
         _check(arguments)
-        return load_model(arguments.model, arguments.ckpt, arguments.config)
+        return load_given(arguments)
     if not hydra_config.is_config(described):
         raise InvalidArgumentError(
             "the arguments of a factory are of no use without it", expected="MODEL, or a config that ends with .yaml",

@@ -9,7 +9,7 @@ from typing import Any
 from neurenix import reports
 from neurenix.cli import progress
 from neurenix.cli.common import add_model_arguments, inputs_for, optimize, write_json
-from neurenix.cli.models import load_model
+from neurenix.cli.models import load_given
 from neurenix.hardware.optimized import Report, describe_memory
 
 #: Rows and columns of the memory map in text.
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Builds or opens the engine and shows it."""
-    source = load_model(arguments.model, arguments.ckpt, arguments.config)
+    source = load_given(arguments)
     model = optimize(arguments, source)
     profile = None
     if arguments.profile:

@@ -21,7 +21,7 @@ from neurenix import checkpoint, nn
 from neurenix.errors import Error, FileError, FormatError, InvalidArgumentError, UnsupportedError
 from neurenix.files import check as check_file
 from neurenix.files import read as read_file
-from neurenix.importers import files, from_onnx
+from neurenix.importers import files, from_onnx, from_tensorflow
 from neurenix.importers.tensorflow import kinds, network_of
 from neurenix.log import LOG
 from neurenix.packages import need
@@ -44,6 +44,12 @@ def add_model(parser: argparse.ArgumentParser, optional: bool = False) -> None:
         "--ckpt", metavar="FILE", help="weights of a factory's module: safetensors, or a state dict that torch saved"
     )
     parser.add_argument("--config", metavar="FILE", help="keyword arguments of the factory: .json or .toml")
+    parser.add_argument("--signature", metavar="NAME", help="which one of a SavedModel or a .tflite file with several")
+
+
+def load_given(arguments: argparse.Namespace) -> Any:
+    """The model that the arguments of `add_model` say, as `load_model` gives it."""
+    return load_model(arguments.model, arguments.ckpt, arguments.config, arguments.signature)
 
 
 def is_engine(text: str) -> bool:
@@ -62,8 +68,9 @@ def no_original(path: str | os.PathLike[str]) -> InvalidArgumentError:
     )
 
 
-def load_model(text: str, ckpt: str | None = None, config: str | None = None) -> Any:
-    """What `optimize_model` takes: the path of a model, a torch.export program, or what a factory gives.
+def load_model(text: str, ckpt: str | None = None, config: str | None = None, signature: str | None = None) -> Any:
+    """What `optimize_model` takes: the path of a model, a torch.export program, a signature of a model of
+    TensorFlow's, or what a factory gives.
 
     Raises `UnsupportedError` for kinds of files that can't be imported, with the way out, `InvalidArgumentError` when
     there is no such factory or it fails, and as `checkpoint.load` for its weights.
@@ -74,11 +81,25 @@ def load_model(text: str, ckpt: str | None = None, config: str | None = None) ->
             raise InvalidArgumentError(
                 "--ckpt and --config belong to a factory", expected="package.module:factory", got=text
             )
-        return _file(path)
+        return _signature(path, signature) if signature else _file(path)
+    if signature:
+        raise _no_signatures(text)
     module = _made(text, _config(config) if config else {})
     if ckpt:
         load_weights(module, ckpt)
     return module
+
+
+def _signature(path: Path, name: str) -> Any:
+    if not kinds.has_signatures(path):
+        raise _no_signatures(str(path))
+    return from_tensorflow(str(path), signature=name)
+
+
+def _no_signatures(text: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "--signature belongs to models of TensorFlow's", expected="a SavedModel folder or a .tflite file", got=text
+    )
 
 
 def _file(path: Path) -> Any:

@@ -18,7 +18,7 @@ from neurenix.cli.common import (
     write_arrays,
     write_json,
 )
-from neurenix.cli.models import load_model
+from neurenix.cli.models import load_given
 from neurenix.errors import InvalidArgumentError
 
 
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the model; 1 when a comparison or validation fails."""
-    source = load_model(arguments.model, arguments.ckpt, arguments.config)
+    source = load_given(arguments)
     model = optimize(arguments, source)
     inputs = inputs_for(arguments, model)
     outputs: Arrays = model(inputs)

@@ -18,7 +18,7 @@ import numpy as np
 from neurenix import arrays
 from neurenix.cli import progress
 from neurenix.cli.common import add_model_arguments, amount, count, optimize, options, write_json
-from neurenix.cli.models import is_engine, load_model
+from neurenix.cli.models import is_engine, load_given
 from neurenix.errors import FormatError, InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.files import read
 from neurenix.hardware import get_backend
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _model(arguments: argparse.Namespace) -> OptimizedModel:
     if is_engine(arguments.model):
         return load_engine(get_backend(arguments.backend), Path(arguments.model), options(arguments))
-    return optimize(arguments, load_model(arguments.model, arguments.ckpt, arguments.config))
+    return optimize(arguments, load_given(arguments))
 
 
 def _spare(arguments: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import neurenix as nx
+from neurenix.cli import main
 from tests.importers.tensorflow.models import alive, keras, needs_tensorflow, tf
 
 pytestmark = [
@@ -112,3 +113,15 @@ def test_signatures(tmp_path: Path) -> None:
     assert list(nx.importers.from_tensorflow(path, signature="add").outputs) == ["sum"]
     with pytest.raises(nx.InvalidArgumentError, match="several signatures"):
         nx.importers.from_tensorflow(path)
+    for source in (path, tmp_path / "two"):
+        np.save(tmp_path / "z.npy", np.arange(4, dtype="float32"))
+        given = ["--load-inputs", f"z:{tmp_path / 'z.npy'}", "--save-outputs", str(tmp_path / "out.npz")]
+        assert main(["run", str(source), "--signature", "multiply", *given]) == 0
+        with np.load(tmp_path / "out.npz") as found:
+            assert np.array_equal(found["product"], np.arange(4) * 3)
+
+
+def test_a_signature_belongs_to_tensorflow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for model in (str(tmp_path / "a.onnx"), "torch.nn:Identity"):
+        assert main(["run", model, "--signature", "serve"]) == 1
+        assert "--signature belongs to models of TensorFlow's" in capsys.readouterr().err

@@ -41,6 +41,11 @@ def is_saved_model(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in SAVED_MODEL)
 
 
+def has_signatures(path: Path) -> bool:
+    """Whether a path is that of a model with signatures by name."""
+    return is_saved_model(path) or path.suffix.lower() == ".tflite"
+
+
 def is_function(model: Any) -> bool:
     """Whether this is a `tf.function`, or a concrete function."""
     return is_concrete(model) or is_instance(
