@@ -9,6 +9,7 @@ pub mod context;
 pub mod device;
 pub mod engine;
 pub mod error;
+pub mod fingerprint;
 pub mod interrupt;
 pub mod knobs;
 pub mod nearest;

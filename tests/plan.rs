@@ -213,7 +213,7 @@ fn a_tactic_that_does_not_serve_a_shape_is_replaced_and_noted() {
         check_batch(&mut context, &network, 8).unwrap();
         let notes = engine.replacements();
         let wanted =
-            "e runs as reference where its tactic 0 does not serve the shapes of a call: the batch is too large";
+            "e runs as reference where its tactic toy does not serve the shapes of a call: the batch is too large";
         assert!(notes.len() == 5 && notes.contains(&wanted.to_string()), "{notes:#?}");
     }
 }

@@ -1,6 +1,6 @@
 //! Faults that are planted in the kernels of a device: the build finds the kernel, takes another form, and says so.
 
-use neurenix::engine::{Engine, Saved, config::BuilderConfig};
+use neurenix::engine::{Engine, Saved, built::Built, config::BuilderConfig};
 use neurenix::error::Result;
 use neurenix::network::array::Array;
 use neurenix::network::attr::{Attr, attrs};
@@ -120,6 +120,20 @@ fn a_file_does_not_bring_back_what_was_excluded() {
         let worst = answers(opened.unwrap()).into_iter().fold(0.0, f64::max);
         assert!(worst < 1e-6, "{fault:?}: {worst}");
     }
+}
+
+#[test]
+fn where_a_file_has_a_number_for_a_tactic_none_of_its_kernel_runs() {
+    let engine = build(Some(("Tanh", Fault::Scaled))).unwrap();
+    let text = serde_json::to_string(&engine.built.excluded_forms).unwrap();
+    assert!(text.contains("\"tactic\":\"toy\""), "{text}");
+    let built = Built {
+        excluded_forms: serde_json::from_str(&text.replace("\"tactic\":\"toy\"", "\"tactic\":0")).unwrap(),
+        ..engine.built.clone()
+    };
+    let config = built.config();
+    assert!(config.excluded_forms.is_empty());
+    assert_eq!(config.exclude["toy"], ["bent"]);
 }
 
 #[test]

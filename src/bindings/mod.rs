@@ -59,6 +59,8 @@ mod _native {
     #[pymodule_export]
     use super::ops::ops;
     #[pymodule_export]
+    use super::placed::fingerprints;
+    #[pymodule_export]
     use super::plan::{TensorRTPlan, tensorrt_library};
     #[pymodule_export]
     use super::plugin::{

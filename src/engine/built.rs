@@ -4,7 +4,7 @@ use crate::engine::config::{BuilderConfig, Hint};
 use crate::engine::format::{Header, PRODUCER};
 use crate::error::{Error, Result};
 use crate::plan::timing::Times;
-use crate::plan::{ExcludedForm, Provider};
+use crate::plan::{ExcludedForm, Provider, Tactic};
 use crate::threads::default_threads;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,15 +62,25 @@ impl Built {
         })
     }
 
-    /// The options that hold unless the caller says otherwise. A call takes no more threads than this machine gives.
+    /// The options that hold unless the caller says otherwise. A call takes no more threads than this machine gives. A kernel of which
+    /// an older version excluded a form is excluded as a whole.
     pub fn config(&self) -> BuilderConfig {
+        let mut exclude = self.exclude.clone();
+        let (numbered, excluded_forms): (Vec<_>, Vec<_>) = self
+            .excluded_forms
+            .iter()
+            .cloned()
+            .partition(|excluded| excluded.form.tactic == Tactic::NUMBERED);
+        for ExcludedForm { provider, layers, .. } in numbered {
+            exclude.entry(provider).or_default().extend(layers);
+        }
         BuilderConfig {
             threads: self.threads.min(default_threads()),
             hint: self.hint,
             optimization_level: self.optimization_level,
-            exclude: self.exclude.clone(),
+            exclude,
             workspace: self.workspace,
-            excluded_forms: self.excluded_forms.clone(),
+            excluded_forms,
             ..BuilderConfig::default()
         }
     }

@@ -126,7 +126,7 @@ fn tried(
         name: "as planned",
         inputs: slices(&step.inputs),
         outputs: slices(&step.outputs),
-        shared: shared.next().filter(|_| step.kernel.alias() == Alias::None),
+        shared: shared.next().filter(|_| step.alias() == Alias::None),
     };
     let outcome = bench.outcome(&candidate, &step.form, &lie)?;
     let names: Vec<String> = step
@@ -143,10 +143,10 @@ fn tried(
     };
     Ok(departs.map(|how| Culprit {
         note: format!(
-            "the kernel {} ({}, tactic {}) of {} {how} from what the processor computes, and was excluded",
+            "the kernel {} ({}{}) of {} {how} from what the processor computes, and was excluded",
             outcome.kernel,
             outcome.implementation,
-            step.form.tactic,
+            step.form.tactic.suffix(),
             names.join(" + ")
         ),
         form: ExcludedForm {

@@ -22,8 +22,8 @@ pub struct Outcome {
     pub kernel: String,
     /// The form, as reports write it, and how its operands lay.
     pub form: String,
-    /// The number of the algorithm.
-    pub tactic: u32,
+    /// The algorithm.
+    pub tactic: String,
     /// Which implementation ran; empty where none did.
     pub implementation: String,
     /// Each output: its name, what the kernel gave, what the reference gives.
@@ -218,20 +218,20 @@ impl Bench<'_> {
     pub fn outcome(&self, candidate: &Candidate, form: &Form, lie: &Lie) -> Result<Outcome> {
         let mut inputs = self.operands(&candidate.inputs, &form.inputs, &lie.inputs)?;
         let outputs = self.operands(&candidate.outputs, &form.outputs, &lie.outputs)?;
-        if let (Some((input, _)), Alias::None) = (lie.shared, candidate.kernel.alias()) {
+        if let (Some((input, _)), Alias::None) = (lie.shared, candidate.kernel.alias(form)) {
             inputs[input].in_place = true;
         }
         let words = |operands: &[Operand]| operands.iter().map(Operand::describe).collect::<Vec<_>>().join(", ");
         let mut outcome = Outcome {
             kernel: candidate.kernel.name(),
             form: format!(
-                "{} -> {} #{}, {}",
+                "{} -> {}{}, {}",
                 words(&inputs),
                 words(&outputs),
-                form.tactic,
+                form.tactic.suffix(),
                 lie.name
             ),
-            tactic: form.tactic,
+            tactic: form.tactic.to_string(),
             implementation: String::new(),
             outputs: vec![],
             fault: None,

@@ -270,10 +270,10 @@ fn kernel_report(program: &Program, step: &Step, implementation: Option<&String>
             None => String::new(),
         },
         form: format!(
-            "{} -> {} #{}",
+            "{} -> {}{}",
             layouts(&step.form.inputs),
             layouts(&step.form.outputs),
-            step.form.tactic
+            step.form.tactic.suffix()
         ),
         tf32: provider.has_tf32() && step.layers.iter().any(|&id| tf32::is_allowed(&network[id])),
         implementation: implementation.cloned().unwrap_or_default(),

@@ -50,6 +50,7 @@ pub mod round_weights;
 pub mod scatter_rows;
 pub mod separate_dequantize;
 pub mod simplify;
+pub mod unflatten_products;
 pub mod widen;
 
 #[cfg(test)]
@@ -150,6 +151,7 @@ static CLEAN: &[&Pass] = &[
     &fold_pad::PASS,
     &merge_transposes::PASS,
     &merge_reshapes::PASS,
+    &unflatten_products::PASS,
     &clean_casts::PASS,
 ];
 

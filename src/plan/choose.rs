@@ -95,8 +95,103 @@ impl<'a> Web<'a> {
         self.choices.iter().map(pick).collect()
     }
 
-    /// Changes one kernel at a time while that lowers the total.
+    /// Changes kernels while that lowers the total: one at a time, then each with those beside it.
     fn settle(&self, mut forms: Vec<usize>) -> Vec<usize> {
+        /// Each round carries a layout past what two kernels had to agree on.
+        const MOST_ROUNDS: usize = 4;
+        for _ in 0..MOST_ROUNDS {
+            forms = self.settle_each(forms);
+            if !self.settle_beside(&mut forms) {
+                break;
+            }
+        }
+        forms
+    }
+
+    /// Changes one kernel with those beside it where that lowers the total; whether it did. A convolution between two Transposes
+    /// takes a layout that they undo only where all three change.
+    fn settle_beside(&self, forms: &mut [usize]) -> bool {
+        let mut changed = false;
+        for i in 0..forms.len() {
+            let group = self.beside(i);
+            for f in self.fastest_by_layouts(i) {
+                let before: Vec<usize> = group.iter().map(|&k| forms[k]).collect();
+                let cost = self.around(forms, &group);
+                forms[i] = f;
+                for &k in &group[1..] {
+                    forms[k] = least(self.choices[k].forms.len(), forms[k], |g| self.local(forms, k, g));
+                }
+                if self.around(forms, &group) < cost * CLEARLY {
+                    changed = true;
+                } else {
+                    group.iter().zip(before).for_each(|(&k, f)| forms[k] = f);
+                }
+            }
+        }
+        changed
+    }
+
+    /// A kernel, and those that give what it reads or read what it gives.
+    fn beside(&self, i: usize) -> Vec<usize> {
+        /// More do not agree on a layout by chance.
+        const MOST: usize = 8;
+        let choice = &self.choices[i];
+        let producers = choice.inputs.iter().filter_map(|edge| self.producer.get(edge));
+        let readers = choice
+            .outputs
+            .iter()
+            .filter_map(|edge| self.readers.get(edge))
+            .flatten();
+        let mut group = vec![i];
+        for &(k, _) in producers.chain(readers) {
+            if group.len() < MOST && !group.contains(&k) {
+                group.push(k);
+            }
+        }
+        group
+    }
+
+    /// The fastest form of a kernel for each choice of layouts.
+    fn fastest_by_layouts(&self, i: usize) -> Vec<usize> {
+        let Choice { forms, times, .. } = &self.choices[i];
+        let layouts = |f: usize| (&forms[f].inputs, &forms[f].outputs);
+        let mut found: Vec<usize> = vec![];
+        for f in 0..forms.len() {
+            match found.iter_mut().find(|g| layouts(**g) == layouts(f)) {
+                Some(g) if times[f] < times[*g] * CLEARLY => *g = f,
+                Some(_) => {}
+                None => found.push(f),
+            }
+        }
+        found
+    }
+
+    /// The time of some kernels, with the reorders of all that they read and give.
+    fn around(&self, forms: &[usize], group: &[usize]) -> f64 {
+        let times: f64 = group.iter().map(|&k| self.choices[k].times[forms[k]]).sum();
+        let mut edges: Vec<usize> = group
+            .iter()
+            .flat_map(|&k| self.choices[k].inputs.iter().chain(&self.choices[k].outputs))
+            .copied()
+            .collect();
+        edges.sort_unstable();
+        edges.dedup();
+        let reorders = edges
+            .into_iter()
+            .map(|edge| self.outgoing(forms, edge, self.given(forms, edge)));
+        times + reorders.sum::<f64>()
+    }
+
+    /// The layout in which an edge is given.
+    fn given(&self, forms: &[usize], edge: usize) -> Layout {
+        match self.producer.get(&edge) {
+            Some(&(p, at)) => self.choices[p].forms[forms[p]].outputs[at],
+            None => Layout::Plain,
+        }
+    }
+
+    /// Changes one kernel at a time while that lowers the total.
+    fn settle_each(&self, mut forms: Vec<usize>) -> Vec<usize> {
         /// Each sweep carries a layout past one more kernel that takes any; more sweeps than that never paid.
         const MOST_SWEEPS: usize = 12;
         for sweep in 0..MOST_SWEEPS {
@@ -120,11 +215,7 @@ impl<'a> Web<'a> {
         let form = &choice.forms[f];
         let mut cost = choice.times[f];
         for (&edge, &layout) in choice.inputs.iter().zip(&form.inputs) {
-            let from = match self.producer.get(&edge) {
-                Some(&(p, at)) => self.choices[p].forms[forms[p]].outputs[at],
-                None => Layout::Plain,
-            };
-            cost += self.reorder(edge, from, layout);
+            cost += self.reorder(edge, self.given(forms, edge), layout);
         }
         for (&edge, &layout) in choice.outputs.iter().zip(&form.outputs) {
             cost += self.outgoing(forms, edge, layout);
@@ -180,10 +271,11 @@ fn least(count: usize, current: usize, cost: impl Fn(usize) -> f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Tactic;
 
     fn uniform_form(layout: Layout) -> Form {
         Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![layout],
             outputs: vec![layout],
         }
@@ -215,6 +307,31 @@ mod tests {
         assert_eq!(choose(&choices, &edges), [1, 1, 1]);
         let (choices, edges) = chain(&[[100.0, 95.0, 99.0]; 3]);
         assert_eq!(choose(&choices, &edges), [0, 0, 0]);
+    }
+
+    #[test]
+    fn transposes_and_the_convolution_between_them_change_together() {
+        let (mut choices, mut edges) = chain(&[[50.0, 900.0, 900.0]; 5]);
+        choices[2].times = vec![100.0, 101.0, 900.0];
+        let pairs = Layout::ALL
+            .into_iter()
+            .flat_map(|from| Layout::ALL.map(|to| (from, to)));
+        for (i, free) in [
+            (1, (Layout::Plain, Layout::ChannelsLast)),
+            (3, (Layout::ChannelsLast, Layout::Plain)),
+        ] {
+            choices[i].times = pairs
+                .clone()
+                .map(|pair| if pair == free { 0.0 } else { 20.0 })
+                .collect();
+            let form = |(from, to)| Form {
+                outputs: vec![to],
+                ..uniform_form(from)
+            };
+            choices[i].forms = pairs.clone().map(form).collect();
+        }
+        edges.iter_mut().for_each(|edge| edge.reorder = 30.0);
+        assert_eq!(choose(&choices, &edges), [0, 1, 1, 3, 0]);
     }
 
     #[test]

@@ -54,12 +54,13 @@ pub(super) fn alike(key: &str) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Tactic;
     use crate::plan::layout::Layout;
 
     #[test]
     fn each_level_times_no_less_than_the_one_before() {
-        let form = |tactic, layout| Form {
-            tactic,
+        let form = |number, layout| Form {
+            tactic: Tactic::new("tile", number),
             inputs: vec![layout],
             outputs: vec![layout],
         };

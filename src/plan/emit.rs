@@ -6,7 +6,7 @@ use crate::network::{Source, TensorId};
 use crate::plan::cover::Group;
 use crate::plan::layout::Layout;
 use crate::plan::program::{Program, Slot, SlotId, Step};
-use crate::plan::{Form, Kernel};
+use crate::plan::{Form, Kernel, Tactic};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ impl<'a> Emit<'a> {
 
     fn copy(&mut self, kernel: Arc<dyn Kernel>, provider: usize, from: SlotId, to: SlotId) {
         let form = Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![self.program.slots[from].layout],
             outputs: vec![self.program.slots[to].layout],
         };

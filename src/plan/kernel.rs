@@ -4,14 +4,15 @@ use crate::error::Result;
 use crate::network::dim::{Binding, Dim};
 use crate::plan::build_jobs::BuildJob;
 use crate::plan::layout::{Layout, Operand};
+use crate::plan::tactic::Tactic;
 use serde::{Deserialize, Serialize};
 use std::ffi::c_void;
 
 /// One way to call a kernel: the layout of each operand, and which of the kernel's algorithms.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Form {
-    /// The number of the algorithm; ties in time go to the lower one.
-    pub tactic: u32,
+    /// The algorithm; ties in time go to the form that comes first.
+    pub tactic: Tactic,
     /// The layout of each input.
     pub inputs: Vec<Layout>,
     /// The layout of each output.
@@ -25,10 +26,25 @@ pub enum Alias {
     None,
     /// The bytes of output 0 are those of input 0 (both in the plain layout).
     Reshape,
+    /// So, in layouts that undo a Transpose: along axis i of the output lies this axis of the input.
+    Bitcast(Vec<usize>),
     /// Output 0 is the inputs, one after another along this axis.
     Concat(usize),
     /// The outputs are input 0 from this element along this axis on, one after another.
     Split(usize, Dim),
+}
+
+impl Alias {
+    /// That of a Transpose by these axes: the layouts of its operands may undo it.
+    pub fn of_transpose(perm: &[usize], form: &Form) -> Self {
+        let [from, to] = [form.inputs[0], form.outputs[0]].map(|layout| layout.order(perm.len()));
+        let moved = to.map(|to| to.into_iter().map(|axis| perm[axis]).collect::<Vec<_>>());
+        if moved.is_some() && moved == from {
+            Alias::Bitcast(perm.to_vec())
+        } else {
+            Alias::None
+        }
+    }
 }
 
 /// What a kernel is prepared for.
@@ -58,8 +74,8 @@ pub trait Kernel: Send + Sync {
     /// The forms in which it can be called, the first being the best guess without timing.
     fn forms(&self) -> Vec<Form>;
 
-    /// Whether it only moves data, so that the planner may save it.
-    fn alias(&self) -> Alias {
+    /// Whether it only moves data in this form, so that the planner may save it.
+    fn alias(&self, _form: &Form) -> Alias {
         Alias::None
     }
 

@@ -25,6 +25,15 @@ impl Layout {
         self == Layout::Plain || rank >= 3
     }
 
+    /// The axes of a tensor of this rank in the order of memory, the innermost last; `None` where blocks part one of them.
+    pub fn order(self, rank: usize) -> Option<Vec<usize>> {
+        match self {
+            Layout::Plain => Some((0..rank).collect()),
+            Layout::ChannelsLast if rank >= 3 => Some([0].into_iter().chain(2..rank).chain([1]).collect()),
+            _ => None,
+        }
+    }
+
     /// How many channels the memory holds for this many.
     pub fn padded_channels(self, channels: usize) -> usize {
         if self == Layout::Blocked16 {

@@ -81,15 +81,15 @@ pub fn place(program: &Program, operands: Vec<Operand>) -> Placement {
     };
     // Backwards, so that an outer Concat takes in an inner one before the inner one takes its inputs.
     for step in (0..program.steps.len()).rev() {
-        match program.steps[step].kernel.alias() {
+        match program.steps[step].alias() {
             Alias::Concat(axis) => placing.concat(step, axis),
-            Alias::Reshape => placing.reshape_into_output(step),
+            Alias::Reshape | Alias::Bitcast(_) => placing.reshape_into_output(step),
             _ => {}
         }
     }
     for step in 0..program.steps.len() {
-        match program.steps[step].kernel.alias() {
-            Alias::Reshape => placing.reshape(step),
+        match program.steps[step].alias() {
+            Alias::Reshape | Alias::Bitcast(_) => placing.reshape(step),
             Alias::Split(axis, ref first) => placing.split(step, axis, first.as_const()),
             _ => placing.in_place(step),
         }
@@ -345,7 +345,7 @@ pub fn is_free(alias: &Alias, inputs: &[Operand], outputs: &[Operand]) -> bool {
     };
     match alias {
         Alias::None => false,
-        Alias::Reshape => true,
+        Alias::Reshape | Alias::Bitcast(_) => true,
         Alias::Concat(axis) => runs(inputs, &outputs[0], *axis),
         Alias::Split(axis, _) => runs(outputs, &inputs[0], *axis),
     }

@@ -14,7 +14,7 @@ use crate::plan::region_benchmark::unfit;
 use crate::plan::regions::ExcludedLayers;
 use crate::plan::timing::{self, Times, TimingCache};
 use crate::plan::tuning::Tuner;
-use crate::plan::{Candidate, ExcludedForm, Form, Kernel, Provider, Refusal, Settings};
+use crate::plan::{Alias, Candidate, ExcludedForm, Form, Kernel, Provider, Refusal, Settings};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -48,6 +48,13 @@ pub struct Step {
     pub layers: Vec<LayerId>,
     /// Nanoseconds that it took at the shapes to optimise for; 0 where it was not timed.
     pub time: f64,
+}
+
+impl Step {
+    /// Whether its kernel only moves data.
+    pub fn alias(&self) -> Alias {
+        self.kernel.alias(&self.form)
+    }
 }
 
 /// Kernels in order, with everything that running them at some shapes needs.

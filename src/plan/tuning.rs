@@ -250,7 +250,7 @@ impl Tuner<'_> {
 
     /// Whether a group only moves data between operands that can lie in one another.
     fn needs_no_copy(&self, group: &Group, form: &Form) -> Result<bool> {
-        let alias = group.candidate.kernel.alias();
+        let alias = group.candidate.kernel.alias(form);
         if alias == Alias::None {
             return Ok(false);
         }

@@ -81,11 +81,15 @@ enum Region {
 impl Memory<'_> {
     /// Says of the outputs of a step that only moves data what they hold.
     fn derive(&mut self, step: &Step) {
-        let same = step.layers.is_empty() || step.kernel.alias() == Alias::Reshape;
-        match step.kernel.alias() {
+        let same = step.layers.is_empty() || step.alias() == Alias::Reshape;
+        match step.alias() {
             _ if same => {
                 let origins = self.origins_of(step.inputs[0]);
                 self.origins.insert(step.outputs[0], origins);
+            }
+            Alias::Bitcast(ref perm) => {
+                let moved = self.transposed(step.inputs[0], perm);
+                self.origins.insert(step.outputs[0], moved);
             }
             Alias::Concat(axis) => {
                 let parts: Vec<_> = step.inputs.iter().map(|&slot| (slot, self.origins_of(slot))).collect();
@@ -125,6 +129,18 @@ impl Memory<'_> {
             shape[axis],
             shape[axis + 1..].iter().product(),
         ]
+    }
+
+    /// The elements of a slot in the order of a Transpose's result.
+    fn transposed(&self, slot: SlotId, perm: &[usize]) -> Vec<Element> {
+        let shape = &self.places.operands[slot].shape;
+        let (origins, mut order) = (self.origins_of(slot), vec![0]);
+        for &axis in perm {
+            let stride: usize = shape[axis + 1..].iter().product();
+            let along = |start: &usize| (0..shape[axis]).map(|at| start + at * stride).collect::<Vec<_>>();
+            order = order.iter().flat_map(along).collect();
+        }
+        order.into_iter().map(|element| origins[element]).collect()
     }
 
     fn join(&self, axis: usize, parts: &[(SlotId, Vec<Element>)]) -> Vec<Element> {

@@ -70,7 +70,7 @@ fn threads_for(program: &Program, operands: &[Operand]) -> usize {
     /// Elements that a kernel goes through in about the time of a hand-over.
     const FEW: usize = 4096;
     // Reorders and what only moves data are not timed; the sizes of their operands tell enough.
-    let timed = |step: &Step| step.time > 0.0 || step.layers.is_empty() || step.kernel.alias() != Alias::None;
+    let timed = |step: &Step| step.time > 0.0 || step.layers.is_empty() || step.alias() != Alias::None;
     let timed = program.steps.iter().all(timed);
     let short = timed && time < SMALL && operands.iter().all(|o| o.elements() <= FEW);
     if short { 1 } else { program.threads }
@@ -108,8 +108,8 @@ fn with_request<T>(
     if outputs.iter().all(Operand::is_empty) {
         return None;
     }
-    match step.kernel.alias() {
-        Alias::Reshape if places.shares(step.inputs[0], step.outputs[0]) => return None,
+    match step.alias() {
+        Alias::Reshape | Alias::Bitcast(_) if places.shares(step.inputs[0], step.outputs[0]) => return None,
         Alias::Concat(_) => {
             for (operand, &slot) in inputs.iter_mut().zip(&step.inputs) {
                 operand.in_place = places.shares(slot, step.outputs[0]);

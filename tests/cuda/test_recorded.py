@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import neurenix as nx
-from tests.cuda import jobs, stand_in
+from tests.cuda import failure_jobs, jobs, stand_in
 from tests.cuda.stand_in import OUT_OF_MEMORY, Process
 
 SOURCES = Path(__file__).parents[2] / "src/providers/cuda/library"
@@ -175,7 +175,7 @@ def test_memory_is_flat_over_many_calls_and_free_in_the_end(process: Process, ca
 
 @pytest.mark.parametrize(("elapsed_us", "captured"), [(160, True), (1000, False)])
 def test_what_takes_long_is_timed_without_a_graph(fresh: Process, elapsed_us: int, captured: bool) -> None:
-    assert (fresh.run(jobs.graphs_of_a_build, elapsed_us) > 0) == captured
+    assert (fresh.run(failure_jobs.graphs_of_a_build, elapsed_us) > 0) == captured
 
 
 def test_many_threads_call_at_once(process: Process) -> None:
@@ -191,7 +191,7 @@ def test_many_threads_build_at_once(fresh: Process, libraries: Path) -> None:
 
 
 def test_too_little_memory_is_an_error_with_both_numbers(process: Process) -> None:
-    for error in process.run(jobs.scarce):
+    for error in process.run(failure_jobs.scarce):
         assert isinstance(error, nx.OutOfMemoryError) and isinstance(error, MemoryError)
         assert re.fullmatch(r"\d+ bytes on GPU 0", str(error.expected)), error
         assert re.fullmatch(r"\d+ bytes free", str(error.got)), error
@@ -218,13 +218,13 @@ REFUSED = {
 @pytest.mark.parametrize("function", REFUSED)
 def test_one_refused_call_is_an_error_of_ours_and_leaves_nothing(process: Process, function: str, level: int) -> None:
     status, named = REFUSED[function]
-    ends = process.run(jobs.refused_once, function, status, level, 12)
+    ends = process.run(failure_jobs.refused_once, function, status, level, 12)
     # A form that can't be timed is passed over; what a build or a call can't do without is named.
     assert set(ends) <= {named, "NoneType"}, ends
 
 
 def test_a_recording_that_fails_is_given_up_and_reported(process: Process) -> None:
-    tried, logged, notes = process.run(jobs.unrecorded, "cuGraphInstantiateWithFlags", 8)
+    tried, logged, notes = process.run(failure_jobs.unrecorded, "cuGraphInstantiateWithFlags", 8)
     # What lies between the copies is recorded by itself in the second call.
     assert tried == [0, 2, 1, 1, 0, 0, 0, 0]
     assert len(logged) == len(notes) == 1
@@ -242,29 +242,29 @@ def test_a_recording_that_fails_is_given_up_and_reported(process: Process) -> No
 )
 def test_what_could_not_be_opened_is_tried_again(fresh: Process, function: str, status: int) -> None:
     # What fails while kernels are built in parallel is built again by the kernel that needs it.
-    assert fresh.run(jobs.refused_once, function, status, 0, 1) == ["NoneType"]
+    assert fresh.run(failure_jobs.refused_once, function, status, 0, 1) == ["NoneType"]
 
 
 @pytest.mark.parametrize("function", ["cuGraphLaunch", "cuStreamSynchronize"])
 def test_a_lost_context_is_named_by_every_later_call(fresh: Process, function: str) -> None:
-    for error in fresh.run(jobs.lost, function):
+    for error in fresh.run(failure_jobs.lost, function):
         assert isinstance(error, nx.DeviceError)
         assert "CUDA_ERROR_ILLEGAL_ADDRESS" in error.message or "EXECUTION_FAILED" in error.message
         assert "start the process anew" in str(error.hint)
 
 
 def test_a_context_that_is_lost_while_kernels_are_timed_is_named(fresh: Process) -> None:
-    for error in fresh.run(jobs.lost_in_build):
+    for error in fresh.run(failure_jobs.lost_in_build):
         assert isinstance(error, nx.DeviceError) and "start the process anew" in str(error.hint)
 
 
 def test_a_forked_child_is_told(fresh: Process) -> None:
-    assert "CUDA does not survive a fork" in fresh.run(jobs.forked)
+    assert "CUDA does not survive a fork" in fresh.run(failure_jobs.forked)
 
 
 def check_absence(process: Process, reason: str) -> None:
     """The CPU runs all, with the reason wherever it belongs."""
-    state, kernels, report, fallback, error = process.run(jobs.without)
+    state, kernels, report, fallback, error = process.run(failure_jobs.without)
     assert state is not None and reason in state
     assert {provider for provider, _ in kernels} == {"cpu"}
     assert fallback is not None and reason in fallback
@@ -302,7 +302,7 @@ def test_a_library_that_is_broken_is_named_with_all_places(tmp_path: Path) -> No
     if ctypes.util.find_library("cudnn"):
         pytest.skip("this machine has cuDNN")
     with Process(libraries, [str(site)]) as process:
-        state = str(process.run(jobs.without)[0])
+        state = str(process.run(failure_jobs.without)[0])
     assert "none of libcudnn.so.9 found" in state
     assert f"{folder / 'libcudnn.so.9'}: " in state
     assert f"looked in {libraries}, {site}/nvidia/*/lib, the system's folders" in state

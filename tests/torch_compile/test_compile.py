@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
-from tests.torch_compile import cases, shared
+from tests.torch_compile import cases, process_cases, shared, weight_cases
 from tests.torch_compile.processes import run
 
 ROOT = Path(__file__).parents[2]
@@ -34,12 +34,13 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (cases.gradient_modes, ()),
     (cases.results_without_gradients, ()),
     (cases.training, ()),
-    (cases.live_parameters, ()),
-    (cases.lora, ()),
-    (cases.weights_that_always_change, ()),
-    (cases.tied_weights, ()),
-    (cases.weights_of_inference_mode, ()),
-    (cases.frozen, ()),
+    (weight_cases.live_parameters, ()),
+    (weight_cases.lora, ()),
+    (weight_cases.written_through_data, ()),
+    (weight_cases.weights_that_always_change, ()),
+    (weight_cases.tied_weights, ()),
+    (weight_cases.weights_of_inference_mode, ()),
+    (weight_cases.frozen, ()),
     (cases.sizes_that_depend_on_data, ()),
     (cases.numbers_among_the_arguments, ()),
     (cases.sizes_as_values, ()),
@@ -49,8 +50,8 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (cases.dropout_in_train_mode, ()),
     (cases.recurrent, ()),
     (cases.wrong_index, ()),
-    (cases.beside_the_build, ()),
-    (cases.threads, ()),
+    (process_cases.beside_the_build, ()),
+    (process_cases.threads, ()),
     (shared.frozen_modules_of_a_class, ()),
     (shared.frozen_blocks_of_a_model, ()),
     (shared.modules_of_a_class_in_threads, ()),
@@ -58,8 +59,8 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (shared.strides_of_an_intermediate, ()),
     (shared.gradients_of_autocast, ()),
     (shared.norms_in_train_mode, ()),
-    (cases.profiled, ()),
-    (cases.many_shapes_and_recompiles, ()),
+    (process_cases.profiled, ()),
+    (process_cases.many_shapes_and_recompiles, ()),
 ]
 
 
@@ -69,19 +70,19 @@ def test_case(case: Any, args: tuple[Any, ...]) -> None:
 
 
 def test_a_build_that_fails_is_told_once() -> None:
-    written = run(cases.forced_failure)
+    written = run(process_cases.forced_failure)
     assert written.count("runs in torch: it can't be built") == 1
 
 
 def test_a_dry_run_writes_its_table(tmp_path: Path) -> None:
-    run(cases.dry_run, str(tmp_path / "table.txt"))
+    run(process_cases.dry_run, str(tmp_path / "table.txt"))
 
 
 def test_engines_are_found_by_other_processes(tmp_path: Path) -> None:
     folder = str(tmp_path / "engines")
-    run(cases.another_process, folder, "engines_built")
-    run(cases.another_process, folder, "engines_from_cache")
-    run(cases.cache_of_other_weights, folder)
+    run(process_cases.another_process, folder, "engines_built")
+    run(process_cases.another_process, folder, "engines_from_cache")
+    run(process_cases.cache_of_other_weights, folder)
 
 
 def test_the_entry_point_names_the_backend() -> None:

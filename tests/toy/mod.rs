@@ -15,7 +15,9 @@ use neurenix::network::dtype::DType;
 use neurenix::network::op::{OpDef, TensorType};
 use neurenix::network::{LayerId, Network, TensorId, reference};
 use neurenix::plan::layout::{Layout, Operand};
-use neurenix::plan::{Alias, Call, Candidate, Form, Instance, Job, Kernel, Launcher, Offer, Prepared, Provider};
+use neurenix::plan::{
+    Alias, Call, Candidate, Form, Instance, Job, Kernel, Launcher, Offer, Prepared, Provider, Tactic,
+};
 use neurenix::plan::{Refusal, Request, Settings};
 use neurenix::runtime::bindings::ArrayAddress;
 use neurenix::runtime::streams::CallerStream;
@@ -314,6 +316,16 @@ impl Toy {
     }
 }
 
+impl ToyKernel {
+    fn moves(&self) -> Alias {
+        match self.op.map(|op| op.name) {
+            Some("Concat") => Alias::Concat(1),
+            Some("Reshape") => Alias::Reshape,
+            _ => Alias::None,
+        }
+    }
+}
+
 impl Kernel for ToyKernel {
     fn name(&self) -> String {
         self.op.map_or("copy", |op| op.name).into()
@@ -322,8 +334,8 @@ impl Kernel for ToyKernel {
         self.name()
     }
     fn forms(&self) -> Vec<Form> {
-        let form = |tactic| Form {
-            tactic,
+        let form = |number| Form {
+            tactic: Tactic::new("toy", number),
             inputs: vec![Layout::Plain; self.inputs],
             outputs: vec![Layout::Plain],
         };
@@ -331,26 +343,22 @@ impl Kernel for ToyKernel {
         let count = if faulty || self.largest_batch.is_some() { 2 } else { 1 };
         (0..count).map(form).collect()
     }
-    fn alias(&self) -> Alias {
-        match self.op.map(|op| op.name) {
-            Some("Concat") => Alias::Concat(1),
-            Some("Reshape") => Alias::Reshape,
-            _ => Alias::None,
-        }
+    fn alias(&self, _: &Form) -> Alias {
+        self.moves()
     }
     fn in_place(&self) -> Vec<(usize, usize)> {
-        if self.alias() == Alias::None && !self.transfers {
+        if self.moves() == Alias::None && !self.transfers {
             (0..self.inputs).map(|i| (i, 0)).collect()
         } else {
             vec![]
         }
     }
     fn takes_slices(&self, _: &Form) -> (bool, bool) {
-        let takes = self.alias() != Alias::Reshape && !self.transfers;
+        let takes = self.moves() != Alias::Reshape && !self.transfers;
         (takes, takes)
     }
     fn prepare(&self, request: &Request) -> Result<Prepared> {
-        let too_large = |&most: &usize| request.form.tactic == 0 && request.outputs[0].shape[0] > most;
+        let too_large = |&most: &usize| request.form.tactic.number() == 0 && request.outputs[0].shape[0] > most;
         if let Some(most) = self.largest_batch.filter(too_large) {
             let error = Error::unsupported("the batch is too large").expected(format!("at most {most}"));
             // What a far device takes is seen when a kernel is compiled for it.
@@ -361,7 +369,7 @@ impl Kernel for ToyKernel {
         }
         let launcher = ToyInstance {
             kernel: Self {
-                fault: self.fault.filter(|_| request.form.tactic == 0),
+                fault: self.fault.filter(|_| request.form.tactic.number() == 0),
                 ..self.clone()
             },
             inputs: request.inputs.to_vec(),

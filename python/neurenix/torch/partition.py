@@ -17,7 +17,7 @@ from neurenix.log import LOG
 from neurenix.torch import conversion, stats
 from neurenix.torch.runner import Runner
 from neurenix.torch.settings import Settings
-from neurenix.torch.weights import stamps
+from neurenix.torch.weights import Stamp, stamps
 
 _is_profiled: Callable[[], bool] = torch._C._autograd._profiler_enabled
 
@@ -76,7 +76,7 @@ class Partition(torch.nn.Module):
         self._lock = threading.Lock()
         self._runner: Runner | None = None
         #: Frozen engines by what their constants are.
-        self._frozen: dict[tuple[tuple[int, int], ...], Runner] = {}
+        self._frozen: dict[tuple[Stamp, ...], Runner] = {}
         self._in_torch = False
         self._building = False
         self._warned = False

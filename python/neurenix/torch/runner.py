@@ -12,7 +12,7 @@ from neurenix.errors import UnsupportedError
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.torch.calls import EngineCall, laid_out
 from neurenix.torch.conversion import Built
-from neurenix.torch.weights import picker, stamps
+from neurenix.torch.weights import Stamp, picker, stamps
 
 if TYPE_CHECKING:
     from neurenix.torch.partition import Arguments
@@ -26,7 +26,7 @@ class Runner:
         built: Built,
         arguments: Arguments,
         args: Sequence[Any],
-        before: Mapping[int, tuple[int, int]],
+        before: Mapping[int, Stamp],
         device: torch.device,
     ) -> None:
         """`before`: the stamps of the constants from before the engine was built, by their places."""
@@ -42,7 +42,7 @@ class Runner:
         self._model = model
         self._call = EngineCall(model, self._device)
 
-    def _remember(self, args: Sequence[Any], stamped: Sequence[tuple[int, int]]) -> None:
+    def _remember(self, args: Sequence[Any], stamped: Sequence[Stamp]) -> None:
         self.calls = 0
         #: The state of the graph's constants that the engine is known to be for.
         self.state: object = None
@@ -55,7 +55,7 @@ class Runner:
         pairs = zip(self._built.weights, self.stamps(args), self._stamps, strict=True)
         return [place for (place, _), new, old in pairs if new != old]
 
-    def stamps(self, args: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    def stamps(self, args: Sequence[Any]) -> tuple[Stamp, ...]:
         """Which tensors the constants are, and, unless they are frozen, how often they were written to."""
         return tuple(stamps(self._weights(args), self._built.frozen))
 

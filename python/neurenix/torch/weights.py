@@ -9,13 +9,31 @@ from typing import Any
 
 import torch
 
+from neurenix import _native
+
 _pointer: Callable[[torch.Tensor], int] = torch.Tensor.data_ptr
 _version: Callable[[torch.Tensor], int] = operator.attrgetter("_version")
 
+#: A tensor's address, how often something was written into it, and what a few of its elements come to: what is written
+#: through `.data` counts nowhere (PEFT merges LoRA so), and shows there.
+Stamp = tuple[int, int, int]
 
-def stamps(weights: Sequence[torch.Tensor], frozen: bool = False) -> list[tuple[int, int]]:
-    """For each tensor its address, and how often something was written into it; 0 where that does not count."""
-    return [(_pointer(weight), 0 if frozen else _version(weight)) for weight in weights]
+
+def stamps(weights: Sequence[torch.Tensor], frozen: bool = False) -> list[Stamp]:
+    """The stamp of each tensor; its address alone where it is frozen."""
+    pointers = list(map(_pointer, weights))
+    if frozen:
+        return [(pointer, 0, 0) for pointer in pointers]
+    samples = _native.fingerprints(pointers, list(map(_readable, weights)))
+    return list(zip(pointers, map(_version, weights), samples, strict=True))
+
+
+def _readable(weight: torch.Tensor) -> int:
+    """The bytes at the address of a tensor that are its own; none on a GPU, whose memory no processor reads."""
+    if weight.device.type != "cpu" or weight.layout != torch.strided or weight.numel() == 0:
+        return 0
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(weight.shape, weight.stride(), strict=True))
+    return min(reach, weight.numel()) * weight.element_size()
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +42,8 @@ class State:
 
     pointers: list[int]
     versions: list[int]
+    samples: list[int]
+    sizes: list[int]
 
 
 class Weights:
@@ -37,17 +57,23 @@ class Weights:
         self._places = tuple(places)
         self._frozen = frozen
         self._pick: Callable[[Sequence[Any]], Sequence[Any]] | None = None
-        self._last = State([], [])
+        self._last = State([], [], [], [])
 
     def look(self, args: Sequence[Any]) -> State:
         """The constants among the arguments of a call; the same object as long as nothing changes."""
         pick = self._pick or self._start(args)
         weights = pick(args)
-        versions = [] if self._frozen else list(map(_version, weights))
-        pointers = list(map(_pointer, weights))
-        last = self._last
-        if versions != last.versions or pointers != last.pointers:
-            last = self._last = State(pointers, versions)
+        pointers, last = list(map(_pointer, weights)), self._last
+        same = pointers == last.pointers
+        if self._frozen:
+            if not same:
+                last = self._last = State(pointers, [], [], [])
+            return last
+        versions = list(map(_version, weights))
+        sizes = last.sizes if same else list(map(_readable, weights))
+        samples = _native.fingerprints(pointers, sizes)
+        if not same or versions != last.versions or samples != last.samples:
+            last = self._last = State(pointers, versions, samples, sizes)
         return last
 
     def _start(self, args: Sequence[Any]) -> Callable[[Sequence[Any]], Sequence[Any]]:

@@ -6,7 +6,7 @@ use crate::network::dim::Dim;
 use crate::network::op::TensorType;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Candidate, Form, Kernel};
+use crate::plan::{Candidate, Form, Kernel, Tactic};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -148,7 +148,7 @@ impl<'a> Scope<'a> {
 /// Forms in which all operands lie in one layout, for each of `layouts`.
 pub fn uniform_forms(layouts: &[Layout], inputs: usize, outputs: usize) -> Vec<Form> {
     let form = |&layout: &Layout| Form {
-        tactic: 0,
+        tactic: Tactic::ONLY,
         inputs: vec![layout; inputs],
         outputs: vec![layout; outputs],
     };

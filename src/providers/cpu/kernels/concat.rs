@@ -45,7 +45,7 @@ impl Kernel for Concat {
         uniform_forms(&layouts, self.inputs, 1)
     }
 
-    fn alias(&self) -> Alias {
+    fn alias(&self, _form: &Form) -> Alias {
         Alias::Concat(self.axis)
     }
 

@@ -7,7 +7,7 @@ use super::scratch::Scratch;
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request, Tactic};
 use crate::providers::cpu::simd::{convert, map1, map2, math, multiversion};
 use std::ops::Range;
 
@@ -58,7 +58,7 @@ impl Kernel for Lrn {
 
     fn forms(&self) -> Vec<Form> {
         vec![Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![Layout::Plain],
             outputs: vec![Layout::Plain],
         }]

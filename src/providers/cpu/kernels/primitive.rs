@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Instance, Launcher, Prepared, Tier};
+use crate::plan::{Call, Form, Instance, Launcher, Prepared, Tactic, Tier};
 use crate::providers::cpu::handle::{Primitive, WeightFormat};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -243,7 +243,7 @@ pub fn form(from: Layout, first: usize, behind: impl IntoIterator<Item = Layout>
     inputs.resize(first, Layout::Plain);
     inputs.extend(behind);
     Form {
-        tactic: 0,
+        tactic: Tactic::ONLY,
         inputs,
         outputs: vec![to],
     }

@@ -10,7 +10,7 @@ use crate::network::dtype::DType;
 use crate::network::op::{Evaluate, OpDef};
 use crate::network::ops::plugin;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Candidate, Form, Kernel, Launcher, Prepared, Request, Tier};
+use crate::plan::{Call, Candidate, Form, Kernel, Launcher, Prepared, Request, Tactic, Tier};
 use crate::providers::cpu::decomposes;
 
 /// What reports show for a layer that nothing faster runs.
@@ -61,7 +61,7 @@ impl Kernel for Reference {
 
     fn forms(&self) -> Vec<Form> {
         vec![Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![Layout::Plain; self.present.iter().filter(|p| **p).count()],
             outputs: vec![Layout::Plain; self.outputs],
         }]

@@ -4,7 +4,7 @@ use super::copy::{Mover, Origin};
 use super::region::{Span, copy_box, zero_padding};
 use crate::error::Result;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Kernel, Prepared, Request};
+use crate::plan::{Form, Kernel, Prepared, Request, Tactic};
 
 /// A kernel that brings a tensor from one layout to another.
 pub struct Reorder {
@@ -25,7 +25,7 @@ impl Kernel for Reorder {
 
     fn forms(&self) -> Vec<Form> {
         vec![Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![self.from],
             outputs: vec![self.to],
         }]

@@ -10,7 +10,7 @@ use crate::network::ops::grid_sample::Sampler;
 use crate::network::ops::indexing;
 use crate::network::ops::roi_align::Align;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request};
+use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request, Tactic};
 use crate::providers::cpu::simd::{map1, map2, multiversion};
 use half::{bf16, f16};
 
@@ -71,7 +71,7 @@ impl Kernel for Sampled {
             Rule::Rois(_) => 3,
         };
         let form = |layout: Layout| Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: [vec![layout], vec![Layout::Plain; inputs - 1]].concat(),
             outputs: vec![Layout::Plain],
         };

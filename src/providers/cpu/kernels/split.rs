@@ -46,7 +46,7 @@ impl Kernel for Split {
         uniform_forms(&layouts, 1, self.outputs)
     }
 
-    fn alias(&self) -> Alias {
+    fn alias(&self, _form: &Form) -> Alias {
         Alias::Split(self.axis, 0i64.into())
     }
 

@@ -7,7 +7,7 @@ use super::scope::Scope;
 use crate::error::Result;
 use crate::network::ops::transpose::permutation;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Kernel, Prepared, Request};
+use crate::plan::{Alias, Form, Kernel, Prepared, Request, Tactic};
 
 /// Transpose between any two layouts: where they cancel the permutation, it is one run of bytes.
 pub fn offer(scope: &Scope) -> Answer {
@@ -38,7 +38,7 @@ impl Kernel for Transpose {
         let fits = |l: &Layout| l.fits(self.perm.len()) && (*l != Layout::Blocked16 || self.perm[1] == 1);
         let layouts: Vec<Layout> = Layout::ALL.into_iter().filter(fits).collect();
         let form = |&from: &Layout, &to: &Layout| Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![from],
             outputs: vec![to],
         };
@@ -46,6 +46,10 @@ impl Kernel for Transpose {
             .iter()
             .flat_map(|from| layouts.iter().map(|to| form(from, to)))
             .collect()
+    }
+
+    fn alias(&self, form: &Form) -> Alias {
+        Alias::of_transpose(&self.perm, form)
     }
 
     fn takes_slices(&self, _form: &Form) -> (bool, bool) {

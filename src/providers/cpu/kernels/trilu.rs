@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request};
+use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request, Tactic};
 use crate::providers::cpu::simd::convert;
 
 /// Bytes that a thread should at least write.
@@ -42,7 +42,7 @@ impl Kernel for Trilu {
 
     fn forms(&self) -> Vec<Form> {
         vec![Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![Layout::Plain; 1 + self.moved as usize],
             outputs: vec![Layout::Plain],
         }]

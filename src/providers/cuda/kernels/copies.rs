@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::ops::transpose;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Kernel, Prepared, Request};
+use crate::plan::{Alias, Form, Kernel, Prepared, Request, Tactic};
 use crate::providers::common::Why;
 use crate::providers::common::operand_strides::{axes, space, strides};
 use crate::providers::common::scope::{Scope, uniform_forms};
@@ -70,7 +70,7 @@ impl Kernel for Copies {
             return uniform_forms(&self.layouts, 1, 1);
         };
         let form = |&from: &Layout, &to: &Layout| Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![from],
             outputs: vec![to],
         };
@@ -79,6 +79,13 @@ impl Kernel for Copies {
             .iter()
             .map(|from| self.layouts.iter().map(move |to| form(from, to)));
         pairs.flatten().collect()
+    }
+
+    fn alias(&self, form: &Form) -> Alias {
+        match &self.rule {
+            Rule::Transpose(perm) => Alias::of_transpose(perm, form),
+            Rule::Expand => Alias::None,
+        }
     }
 
     fn takes_slices(&self, _form: &Form) -> (bool, bool) {
@@ -134,7 +141,7 @@ impl Kernel for Reorder {
 
     fn forms(&self) -> Vec<Form> {
         vec![Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![self.from],
             outputs: vec![self.to],
         }]

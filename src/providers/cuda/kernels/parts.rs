@@ -73,7 +73,7 @@ impl Kernel for Joint {
         uniform_forms(&self.layouts, inputs, outputs)
     }
 
-    fn alias(&self) -> Alias {
+    fn alias(&self, _form: &Form) -> Alias {
         if self.split {
             Alias::Split(self.axis, Dim::default())
         } else {

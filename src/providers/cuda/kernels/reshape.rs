@@ -33,7 +33,7 @@ impl Kernel for Reshape {
         uniform_forms(&[Layout::Plain], 1, 1)
     }
 
-    fn alias(&self) -> Alias {
+    fn alias(&self, _form: &Form) -> Alias {
         Alias::Reshape
     }
 

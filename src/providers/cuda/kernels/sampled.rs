@@ -11,7 +11,7 @@ use crate::network::ops::grid_sample::Sampler;
 use crate::network::ops::indexing;
 use crate::network::ops::roi_align::Align;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Request};
+use crate::plan::{Form, Request, Tactic};
 use crate::providers::common::Why;
 use crate::providers::common::operand_strides::axes;
 use crate::providers::common::scope::Scope;
@@ -42,7 +42,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     }
     let count = scope.layer().inputs.len();
     let form = |layout: Layout| Form {
-        tactic: 0,
+        tactic: Tactic::ONLY,
         inputs: [vec![layout], vec![Layout::Plain; count - 1]].concat(),
         outputs: vec![layout],
     };

@@ -9,8 +9,8 @@ mod tests;
 use super::Answer;
 use super::scope::Scope;
 use crate::network::attr::Read;
-use crate::plan::Form;
 use crate::plan::layout::Layout;
+use crate::plan::{Form, Tactic};
 use crate::providers::common::indexed::Rule;
 
 /// Gather, GatherElements, GatherND, ScatterElements and ScatterND.
@@ -30,7 +30,7 @@ pub fn offer(scope: &Scope) -> Answer {
 /// The only form: everything row-major.
 fn plain(inputs: usize) -> Vec<Form> {
     vec![Form {
-        tactic: 0,
+        tactic: Tactic::ONLY,
         inputs: vec![Layout::Plain; inputs],
         outputs: vec![Layout::Plain],
     }]

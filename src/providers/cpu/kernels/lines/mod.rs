@@ -14,7 +14,7 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::arg::compare;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request, Tactic};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::kernels::scratch::Scratch;
 use cumulative::{How, Totals};
@@ -51,7 +51,7 @@ pub fn offer(scope: &Scope) -> Answer {
     let Some(ty) = scope.input_type(0) else {
         return Ok(vec![]);
     };
-    if ty.dtype == DType::UInt64 && name == "TopK" {
+    if ty.dtype == DType::UInt64 && !matches!(rule, Rule::Cumulative(_)) {
         return Err(Why::new("lines of uint64 are ordered as if they were int64"));
     }
     let axis = match name {
@@ -92,7 +92,7 @@ impl Kernel for Lines {
     fn forms(&self) -> Vec<Form> {
         let outputs = if matches!(self.rule, Rule::TopK { .. }) { 2 } else { 1 };
         let form = |from| Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![from],
             outputs: vec![Layout::Plain; outputs],
         };

@@ -1,6 +1,7 @@
 use super::*;
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Attrs, attrs};
+use crate::plan::Tactic;
 use crate::plan::layout::Operand;
 use crate::providers::cpu::kernels::testing::Case;
 
@@ -173,7 +174,7 @@ fn nan_is_the_best_wherever_it_is_loaded() {
 fn lines_of_any_length_take_little_memory() {
     let request = |shape: Vec<usize>, kept: usize, run: &dyn Fn(&Request)| {
         let form = Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![Layout::Plain],
             outputs: vec![Layout::Plain; 2],
         };

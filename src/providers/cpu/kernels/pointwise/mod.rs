@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::network::dim::Dim;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
+use crate::plan::{Candidate, Form, Kernel, Prepared, Request, Tactic};
 use crate::providers::common::group;
 use program::{Feed, Program, Value};
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl Kernel for Pointwise {
         let mut forms = uniform_forms(&self.layouts, self.inputs.len(), self.outputs);
         if self.transposes {
             forms.push(Form {
-                tactic: 0,
+                tactic: Tactic::ONLY,
                 inputs: vec![Layout::Plain],
                 outputs: vec![Layout::ChannelsLast],
             });

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Launcher, Request};
+use crate::plan::{Call, Form, Launcher, Request, Tactic};
 use crate::providers::common::group;
 use crate::providers::cpu::kernels::parallel;
 use crate::providers::cpu::simd::lookup::lookup;
@@ -52,7 +52,7 @@ fn fill(program: &Arc<Program>, from: DType, to: DType, request: &Request) -> Re
     let codes: [u8; CODES] = std::array::from_fn(|code| code as u8);
     let mut values = [0; CODES];
     let form = Form {
-        tactic: 0,
+        tactic: Tactic::ONLY,
         inputs: vec![Layout::Plain],
         outputs: vec![Layout::Plain],
     };

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::ops::dynamic_quantize_linear::parameters;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request};
+use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request, Tactic};
 use crate::providers::cpu::kernels::Answer;
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::kernels::scope::Scope;
@@ -35,7 +35,7 @@ impl Kernel for Dynamic {
 
     fn forms(&self) -> Vec<Form> {
         vec![Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![Layout::Plain],
             outputs: vec![Layout::Plain; 3],
         }]

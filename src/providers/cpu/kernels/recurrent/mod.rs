@@ -14,7 +14,7 @@ use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::ops::recurrent::{Kind, Spec};
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Prepared, Request};
+use crate::plan::{Form, Instance, Kernel, Prepared, Request, Tactic};
 use instance::Recurrent;
 use product::Matrix;
 
@@ -113,7 +113,7 @@ impl Kernel for Cells {
 
     fn forms(&self) -> Vec<Form> {
         vec![Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![Layout::Plain; self.slots.iter().flatten().count()],
             outputs: vec![Layout::Plain; self.outputs],
         }]

@@ -16,7 +16,7 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::attention;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request};
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request, Tactic};
 use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::common::strided_view::{ConcreteView, StridedView};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
@@ -26,7 +26,8 @@ use code::{Code, Mask};
 use share::{Operands, Way};
 use std::sync::Arc;
 
-/// Ways to cut the work that are timed.
+/// The tactic of a way to cut the work, by its rank among those that look best; so many are timed.
+const CUT: &str = "cut";
 const TACTICS: u32 = 4;
 
 /// Attention with the layers around it that only move elements, and alone; LinearAttention.
@@ -127,8 +128,13 @@ impl Kernel for Attention {
     fn forms(&self) -> Vec<Form> {
         let form = uniform_forms(&[Layout::Plain], self.inputs, 1);
         let tactics = if self.tiled { TACTICS } else { 1 };
-        let numbered = |tactic| form.iter().cloned().map(move |form| Form { tactic, ..form });
-        (0..tactics).flat_map(numbered).collect()
+        let cut = |(number, form): (u32, &Form)| Form {
+            tactic: Tactic::new(CUT, number),
+            ..form.clone()
+        };
+        (0..tactics)
+            .flat_map(|number| form.iter().map(move |form| cut((number, form))))
+            .collect()
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {
@@ -148,7 +154,7 @@ impl Kernel for Attention {
         let scale = attention::scale(self.rule.scale, operands.sizes()[0] as i64);
         let mut ways = Way::all(dtype, operands.sizes(), device.capability, device.shared_bytes);
         ways.retain(|way| scale >= 0.0 || !way.is_grouped());
-        let number = (request.form.tactic as usize).min(ways.len() - 1);
+        let number = (request.form.tactic.number() as usize).min(ways.len() - 1);
         let way = operands.ranked(ways, causal, multiprocessors)[number];
         let code = Code {
             way,

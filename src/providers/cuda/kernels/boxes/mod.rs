@@ -11,7 +11,7 @@ use crate::network::attr::Read;
 use crate::network::dim::{Binding, Dim};
 use crate::network::ops::pad;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Kernel, Prepared, Request};
+use crate::plan::{Form, Kernel, Prepared, Request, Tactic};
 use crate::providers::common::Why;
 use crate::providers::common::operand_strides::axes;
 use crate::providers::common::scope::Scope;
@@ -116,7 +116,7 @@ impl Kernel for Boxes {
 
     fn forms(&self) -> Vec<Form> {
         let form = |&layout: &Layout| Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: [vec![layout], vec![Layout::Plain; self.filler.into()]].concat(),
             outputs: vec![layout],
         };

@@ -19,6 +19,7 @@ use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, TensorId};
 use crate::plan::layout::{Layout, Operand};
+use crate::plan::tactic::tactics;
 use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
@@ -115,61 +116,33 @@ fn activation(layer: &Layer) -> Option<Activation> {
     })
 }
 
-/// A way to compute a convolution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// In one of cuDNN's engines.
-    Engine(u32),
-    /// As a matrix product, in one of cuBLASLt's algorithms; from an input in this layout.
-    Product(Layout, u32),
-    /// On the kernel for channels that are convolved each by itself.
-    Depthwise,
-    /// On the kernel for few channels, from an input in this layout.
-    Stem(Layout),
-    /// On the kernel for small convolutions, with one of the tiles that look best.
-    Tiled(u32),
+tactics! {
+    /// A way to compute a convolution.
+    enum Way {
+        /// In one of cuDNN's engines.
+        Engine(number: u32) = "cudnn",
+        /// As a matrix product, in one of cuBLASLt's algorithms.
+        Product(number: u32) = "cublasLt",
+        /// So, from an input that lies channel by channel.
+        PlainProduct(number: u32) = "cublasLt of planes",
+        /// On the kernel for channels that are convolved each by itself.
+        Depthwise = "depthwise",
+        /// On the kernel for few channels.
+        Stem = "stem",
+        /// So, from an input that lies channel by channel.
+        PlainStem = "stem of planes",
+        /// On the kernel for small convolutions, with one of the tiles that look best.
+        Tiled(number: u32) = "tile",
+    }
 }
 
 impl Way {
-    /// The first number of each sort; there are fewer of each than lie between.
-    const PRODUCTS: u32 = 16;
-    const PLAIN_PRODUCTS: u32 = 32;
-    const DEPTHWISE: u32 = 48;
-    const STEM: u32 = 49;
-    const PLAIN_STEM: u32 = 50;
-    const TILED: u32 = 64;
-
-    /// The number that a form bears.
-    fn tactic(self) -> u32 {
-        match self {
-            Way::Engine(number) => number,
-            Way::Product(Layout::Plain, number) => Self::PLAIN_PRODUCTS + number,
-            Way::Product(_, number) => Self::PRODUCTS + number,
-            Way::Depthwise => Self::DEPTHWISE,
-            Way::Stem(Layout::Plain) => Self::PLAIN_STEM,
-            Way::Stem(_) => Self::STEM,
-            Way::Tiled(number) => Self::TILED + number,
-        }
-    }
-
-    fn of(tactic: u32) -> Self {
-        match tactic {
-            Self::DEPTHWISE => Way::Depthwise,
-            Self::STEM => Way::Stem(Layout::ChannelsLast),
-            Self::PLAIN_STEM => Way::Stem(Layout::Plain),
-            Self::TILED.. => Way::Tiled(tactic - Self::TILED),
-            Self::PLAIN_PRODUCTS.. => Way::Product(Layout::Plain, tactic - Self::PLAIN_PRODUCTS),
-            Self::PRODUCTS.. => Way::Product(Layout::ChannelsLast, tactic - Self::PRODUCTS),
-            number => Way::Engine(number),
-        }
-    }
-
     /// The layouts of input and weights.
     fn layouts(self) -> [Layout; 2] {
         match self {
-            Way::Product(layout, _) => [layout; 2],
-            Way::Stem(layout) => [layout, Layout::ChannelsLast],
-            Way::Engine(_) | Way::Depthwise | Way::Tiled(_) => [Layout::ChannelsLast; 2],
+            Way::PlainProduct(_) => [Layout::Plain; 2],
+            Way::PlainStem => [Layout::Plain, Layout::ChannelsLast],
+            _ => [Layout::ChannelsLast; 2],
         }
     }
 }
@@ -202,23 +175,23 @@ impl Conv {
             stem,
             tiled,
         } = self.traits;
-        let stems = [Layout::Plain, Layout::ChannelsLast].map(Way::Stem);
+        let stems = [Way::PlainStem, Way::Stem];
         if self.cast {
             return stems.to_vec();
         }
         let mut ways = vec![];
         ways.extend(depthwise.then_some(Way::Depthwise));
-        let products = |layout| (0..ALGORITHMS).map(move |number| Way::Product(layout, number));
+        let products = || (0..ALGORITHMS).map(Way::Product);
         let follows = products::follows(self.activation);
         if follows && (product || patches) {
-            ways.extend(products(Layout::ChannelsLast));
+            ways.extend(products());
         }
         if follows && patches {
-            ways.extend(products(Layout::Plain));
+            ways.extend((0..ALGORITHMS).map(Way::PlainProduct));
         }
         ways.extend((0..ENGINES).map(Way::Engine));
         if follows && sparse {
-            ways.extend(products(Layout::ChannelsLast));
+            ways.extend(products());
         }
         if tiled {
             ways.extend((0..TILES).map(Way::Tiled));
@@ -269,7 +242,7 @@ impl Conv {
             convolution,
             tuned: self.tuned(request)?,
             from: request.inputs[0].dtype,
-            direct: self.cast || Way::of(request.form.tactic).layouts()[0] == Layout::Plain,
+            direct: self.cast || request.form.inputs[0] == Layout::Plain,
         })
     }
 }
@@ -313,12 +286,13 @@ impl Kernel for Conv {
     }
 
     fn takes_slices(&self, form: &Form) -> (bool, bool) {
-        let takes = matches!(Way::of(form.tactic), Way::Engine(_) | Way::Depthwise | Way::Tiled(_));
+        let way = Way::of(&form.tactic);
+        let takes = matches!(way, Ok(Way::Engine(_) | Way::Depthwise | Way::Tiled(_)));
         (takes, takes)
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {
-        let (gpu, convolution, way) = (&self.gpu, self.convolution(request)?, Way::of(request.form.tactic));
+        let (gpu, convolution, way) = (&self.gpu, self.convolution(request)?, Way::of(&request.form.tactic)?);
         let made = match way {
             Way::Engine(number) => {
                 let tuned = self.tuned(request)?;
@@ -331,18 +305,15 @@ impl Kernel for Conv {
                     None => InEngine::prepared(gpu, convolution, self.tuned(request)?, usize::MAX),
                 });
             }
-            Way::Product(layout, number) => {
-                let (gpu, stand_in, plain) = (
-                    gpu.clone(),
-                    self.stand_in(request, convolution)?,
-                    layout == Layout::Plain,
-                );
+            Way::Product(number) | Way::PlainProduct(number) => {
+                let plain = matches!(way, Way::PlainProduct(_));
+                let (gpu, stand_in) = (gpu.clone(), self.stand_in(request, convolution)?);
                 return Ok(Prepared::deferred(vec![], move || {
                     let made = Multiplied::new(&gpu, &stand_in.convolution, plain, number as usize);
                     stand_in.unless(made.map(Multiplied::prepared))?.finish()
                 }));
             }
-            Way::Stem(_) => Stem::new(gpu, &convolution, request.inputs[0].dtype).map(Stem::prepared),
+            Way::Stem | Way::PlainStem => Stem::new(gpu, &convolution, request.inputs[0].dtype).map(Stem::prepared),
             Way::Depthwise => Depthwise::new(gpu, &convolution).map(Depthwise::prepared),
         };
         self.stand_in(request, convolution)?.unless(made)
@@ -369,30 +340,5 @@ impl StandIn {
             return Direct::new(&self.gpu, &self.convolution, self.from).map(Direct::prepared);
         }
         Ok(InEngine::prepared(&self.gpu, self.convolution, self.tuned, 0))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_way_has_a_number_of_its_own() {
-        let products = |layout| (0..ALGORITHMS).map(move |number| Way::Product(layout, number));
-        let ways: Vec<Way> = (0..ENGINES)
-            .map(Way::Engine)
-            .chain(products(Layout::Plain))
-            .chain(products(Layout::ChannelsLast))
-            .chain([
-                Way::Depthwise,
-                Way::Stem(Layout::Plain),
-                Way::Stem(Layout::ChannelsLast),
-            ])
-            .chain((0..TILES).map(Way::Tiled))
-            .collect();
-        for (i, &way) in ways.iter().enumerate() {
-            assert_eq!(Way::of(way.tactic()), way);
-            assert!(ways[..i].iter().all(|other| other.tactic() != way.tactic()));
-        }
     }
 }

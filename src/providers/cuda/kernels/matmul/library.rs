@@ -6,7 +6,7 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Launcher, Prepared, Request};
+use crate::plan::{Call, Form, Instance, Launcher, Prepared, Request, Tactic};
 use crate::providers::cuda::compile::compiled;
 use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::pointwise::{self, code};
@@ -306,7 +306,7 @@ impl Multiplying {
             let operand = |input: &Option<usize>| input.map_or(product.clone(), |input| request.inputs[input].clone());
             let read: Vec<Operand> = inputs.iter().map(operand).collect();
             let form = Form {
-                tactic: 0,
+                tactic: Tactic::ONLY,
                 inputs: vec![Layout::Plain; read.len()],
                 outputs: vec![Layout::Plain],
             };

@@ -21,6 +21,7 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
+use crate::plan::tactic::tactics;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request, Tier};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
@@ -161,47 +162,19 @@ struct MatMul {
     gpu: Arc<Gpu>,
 }
 
-/// A way to multiply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// In one of cuBLASLt's algorithms.
-    Library(usize),
-    /// In one of our tiles.
-    Tile(u32),
-    /// In one of cuDNN's engines.
-    Engine(usize),
-    /// By warpgroups, in one of their shapes.
-    Group(u32),
-    /// On plain arithmetic.
-    Plain,
-}
-
-impl Way {
-    /// The first number of each sort.
-    const TILES: u32 = CHOICES as u32;
-    const ENGINES: u32 = Self::TILES + own::TILES;
-    const GROUPS: u32 = Self::ENGINES + fused::ENGINES as u32;
-    const PLAIN: u32 = Self::GROUPS + warpgroup::SHAPES;
-
-    fn of(tactic: u32) -> Self {
-        match tactic {
-            Self::PLAIN.. => Way::Plain,
-            Self::GROUPS.. => Way::Group(tactic - Self::GROUPS),
-            Self::ENGINES.. => Way::Engine((tactic - Self::ENGINES) as usize),
-            Self::TILES.. => Way::Tile(tactic - Self::TILES),
-            number => Way::Library(number as usize),
-        }
-    }
-
-    /// The number that a form bears.
-    fn tactic(self) -> u32 {
-        match self {
-            Way::Library(number) => number as u32,
-            Way::Tile(number) => Self::TILES + number,
-            Way::Engine(number) => Self::ENGINES + number as u32,
-            Way::Group(number) => Self::GROUPS + number,
-            Way::Plain => Self::PLAIN,
-        }
+tactics! {
+    /// A way to multiply.
+    enum Way {
+        /// In one of cuBLASLt's algorithms.
+        Library(number: usize) = "cublasLt",
+        /// In one of our tiles.
+        Tile(number: u32) = "tile",
+        /// In one of cuDNN's engines.
+        Engine(number: usize) = "cudnn",
+        /// By warpgroups, in one of their shapes.
+        Group(number: u32) = "warpgroup",
+        /// On plain arithmetic.
+        Plain = "plain",
     }
 }
 
@@ -305,7 +278,7 @@ impl Kernel for MatMul {
         if problem.k == 0 {
             return plain();
         }
-        match Way::of(request.form.tactic) {
+        match Way::of(&request.form.tactic)? {
             // For shapes that no other tactic serves.
             Way::Plain if self.dtype.is_float() => Ok(plain()?.with_tier(Tier::Reference)),
             Way::Plain => plain(),

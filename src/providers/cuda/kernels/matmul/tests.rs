@@ -4,7 +4,6 @@ use super::behind::Behind;
 use super::follow::{Indexing, groups};
 use super::fused;
 use super::library::Steps;
-use super::{CHOICES, Way, own};
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Attrs, attrs};
 use crate::network::dtype::DType;
@@ -253,15 +252,4 @@ fn a_graph_is_of_one_shape_and_even_and_worth_its_while() {
     let batch = product("8 128 128", &[8, 128, 256], "Tanh").unwrap();
     assert_eq!(batch[1].strides, [128 * 256, 256, 1]);
     assert_eq!(batch[1].sizes, [8, 128, 256]);
-}
-
-#[test]
-fn every_way_has_a_number_of_its_own() {
-    let ways = (0..CHOICES).map(Way::Library).chain((0..own::TILES).map(Way::Tile));
-    let ways = ways
-        .chain((0..fused::ENGINES).map(Way::Engine))
-        .chain((0..super::warpgroup::SHAPES).map(Way::Group));
-    for (number, way) in ways.chain([Way::Plain]).enumerate() {
-        assert_eq!((way.tactic(), Way::of(number as u32)), (number as u32, way));
-    }
 }

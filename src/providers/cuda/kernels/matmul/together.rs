@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request, Tier};
+use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request, Tactic, Tier};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::kernels::Gpu;
 use std::sync::Arc;
@@ -108,34 +108,36 @@ struct Ways {
 }
 
 /// How products are run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Manner {
     /// At once, in one of our tiles.
     Tile(u32),
     /// At once, by warpgroups in one of their shapes.
     Group(u32),
-    /// One after another, each in the form of this number.
-    InTurn(u32),
+    /// One after another, each in this tactic of a product alone.
+    InTurn(Tactic),
 }
 
 impl Manner {
-    const GROUPS: u32 = own::TILES;
-    const IN_TURN: u32 = Self::GROUPS + warpgroup::SHAPES;
+    const IN_TURN: &str = "in turn";
 
-    fn of(tactic: u32) -> Self {
-        match tactic {
-            Self::IN_TURN.. => Manner::InTurn(tactic - Self::IN_TURN),
-            Self::GROUPS.. => Manner::Group(tactic - Self::GROUPS),
-            number => Manner::Tile(number),
+    fn of(tactic: &Tactic) -> Result<Self> {
+        if let Some(inner) = tactic.inner(Self::IN_TURN) {
+            return Ok(Manner::InTurn(inner));
+        }
+        match Way::of(tactic)? {
+            Way::Tile(number) => Ok(Manner::Tile(number)),
+            Way::Group(number) => Ok(Manner::Group(number)),
+            _ => Err(tactic.unknown()),
         }
     }
 
-    /// The number that a form bears.
-    fn tactic(self) -> u32 {
+    /// The name that a form bears.
+    fn tactic(self) -> Tactic {
         match self {
-            Manner::Tile(number) => number,
-            Manner::Group(number) => Self::GROUPS + number,
-            Manner::InTurn(number) => Self::IN_TURN + number,
+            Manner::Tile(number) => Way::Tile(number).tactic(),
+            Manner::Group(number) => Way::Group(number).tactic(),
+            Manner::InTurn(inner) => inner.within(Self::IN_TURN),
         }
     }
 }
@@ -213,12 +215,12 @@ impl Together {
         }
     }
 
-    /// Each in the form of this number.
-    fn in_turn(&self, request: &Request, tactic: u32) -> Result<Prepared> {
+    /// Each in this tactic.
+    fn in_turn(&self, request: &Request, tactic: &Tactic) -> Result<Prepared> {
         let part = |((kernel, slots), output): (&(MatMul, Vec<usize>), usize)| {
             let inputs: Vec<_> = slots.iter().map(|&slot| request.inputs[slot].clone()).collect();
             let form = Form {
-                tactic,
+                tactic: tactic.clone(),
                 inputs: vec![Layout::Plain; inputs.len()],
                 outputs: vec![Layout::Plain],
             };
@@ -263,7 +265,7 @@ impl Kernel for Together {
             outputs: vec![Layout::Plain; self.singles.len()],
         };
         let each = self.singles[0].0.forms().into_iter().map(|form| form.tactic);
-        let library = each.filter(|&tactic| !matches!(Way::of(tactic), Way::Tile(_) | Way::Group(_)));
+        let library = each.filter(|tactic| !matches!(Way::of(tactic), Ok(Way::Tile(_) | Way::Group(_))));
         let tiles = if self.ways.tiles { own::TILES } else { 0 };
         let groups = if self.ways.groups { warpgroup::SHAPES } else { 0 };
         let own = (0..tiles).map(Manner::Tile).chain((0..groups).map(Manner::Group));
@@ -272,10 +274,11 @@ impl Kernel for Together {
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {
         let problem = self.singles[0].0.problem(request);
-        match Manner::of(request.form.tactic) {
-            Manner::InTurn(tactic) => self.in_turn(request, tactic),
-            _ if problem.k == 0 => self.in_turn(request, 0),
-            Manner::Tile(_) if !self.leaves_processors_idle(&problem) => self.in_turn(request, 0),
+        let first = || Way::Library(0).tactic();
+        match Manner::of(&request.form.tactic)? {
+            Manner::InTurn(tactic) => self.in_turn(request, &tactic),
+            _ if problem.k == 0 => self.in_turn(request, &first()),
+            Manner::Tile(_) if !self.leaves_processors_idle(&problem) => self.in_turn(request, &first()),
             manner => self.at_once(&problem, manner),
         }
     }

@@ -15,6 +15,7 @@ use crate::network::dtype::DType;
 use crate::network::quantization::Scheme;
 use crate::network::{Layer, LayerId, Network};
 use crate::plan::layout::{Layout, Operand};
+use crate::plan::tactic::tactics;
 use crate::plan::{Candidate, Form, Instance, Kernel, Prepared, Request, Tier};
 use crate::providers::common::Why;
 use crate::providers::common::quantized::{self, Dequantized, Weights, constant};
@@ -175,37 +176,15 @@ struct Quantized {
     gpu: Arc<Gpu>,
 }
 
-/// A way to compute it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// In one of the tiles that look best.
-    Tile(u32),
-    /// So, from patches that are laid out before.
-    Patches(u32),
-    /// On plain arithmetic.
-    Plain,
-}
-
-impl Way {
-    /// The first number of each sort.
-    const PATCHES: u32 = TILES;
-    const PLAIN: u32 = Self::PATCHES + TILES;
-
-    /// The number that a form bears.
-    fn tactic(self) -> u32 {
-        match self {
-            Way::Tile(number) => number,
-            Way::Patches(number) => Self::PATCHES + number,
-            Way::Plain => Self::PLAIN,
-        }
-    }
-
-    fn of(tactic: u32) -> Self {
-        match tactic {
-            Self::PLAIN.. => Way::Plain,
-            Self::PATCHES.. => Way::Patches(tactic - Self::PATCHES),
-            number => Way::Tile(number),
-        }
+tactics! {
+    /// A way to compute it.
+    enum Way {
+        /// In one of the tiles that look best.
+        Tile(number: u32) = "tile",
+        /// So, from patches that are laid out before.
+        Patches(number: u32) = "tile of patches",
+        /// On plain arithmetic.
+        Plain = "plain",
     }
 }
 
@@ -338,12 +317,13 @@ impl Kernel for Quantized {
                 .hint("give inputs with at least one element in each dimension"));
         }
         let c = self.convolution(request)?;
-        let made = match Way::of(request.form.tactic) {
+        let way = Way::of(&request.form.tactic)?;
+        let made = match way {
             Way::Tile(number) => tiled::prepared(self, &c, number as usize),
             Way::Patches(number) => tiled::prepared_from_patches(self, &c, number as usize),
             Way::Plain => None,
         };
-        match (made, Way::of(request.form.tactic)) {
+        match (made, way) {
             (Some(made), _) => made,
             (None, Way::Plain) if !plain::is_depthwise(&c) && self.groups() == 1 => {
                 Ok(plain::prepared(self, &c)?.with_tier(Tier::Reference))
@@ -351,19 +331,6 @@ impl Kernel for Quantized {
             (None, Way::Plain) => plain::prepared(self, &c),
             // There is no such tile: it is the same kernel as another form, so it is not timed.
             (None, _) => Ok(plain::prepared(self, &c)?.with_tier(Tier::Reference)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_way_has_a_number_of_its_own() {
-        let tiles = (0..TILES).map(Way::Tile).chain((0..TILES).map(Way::Patches));
-        for way in tiles.chain([Way::Plain]) {
-            assert_eq!(Way::of(way.tactic()), way);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{Answer, Gpu};
 use crate::error::{Error, Result};
 use crate::network::ops::recurrent::{Extents, Kind, Spec};
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request, Tactic};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::compile::{EntryPoint, compiled};
@@ -68,7 +68,7 @@ impl Kernel for Cells {
 
     fn forms(&self) -> Vec<Form> {
         vec![Form {
-            tactic: 0,
+            tactic: Tactic::ONLY,
             inputs: vec![Layout::Plain; self.slots.iter().flatten().count()],
             outputs: vec![Layout::Plain; self.outputs],
         }]

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::network::attr::Read;
 use crate::network::{Layer, LayerId, TensorId};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Candidate, Form, Prepared, Request};
+use crate::plan::{Candidate, Form, Prepared, Request, Tactic};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::Grid;
@@ -73,7 +73,7 @@ fn candidate(
         epsilon: scope.layer().attrs.float("epsilon"),
     };
     let form = |&layout: &Layout| Form {
-        tactic: 0,
+        tactic: Tactic::ONLY,
         inputs: vec![layout, Layout::Plain, Layout::Plain],
         outputs: vec![layout],
     };

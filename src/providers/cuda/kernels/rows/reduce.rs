@@ -9,7 +9,7 @@ use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::reduce;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Prepared, Request};
+use crate::plan::{Form, Prepared, Request, Tactic};
 use crate::providers::common::Why;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::Grid;
@@ -45,6 +45,9 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let Some(ty) = element(x.dtype) else {
         return Err(Why::new(format!("there is no reduction of {}", x.dtype)));
     };
+    if x.dtype == DType::UInt64 && name == "ReduceMean" {
+        return Err(Why::new("sums of uint64 wrap"));
+    }
     let axes = match arg {
         true => x.axis(attrs.int("axis")).map(|axis| vec![axis]),
         false => reduce::axes(attrs, x),
@@ -74,7 +77,7 @@ fn forms(rank: usize, same_rank: bool) -> Vec<Form> {
     let pairs = [(Layout::Plain, Layout::Plain), (last, last), (last, Layout::Plain)];
     let fits = |(from, to): &(Layout, Layout)| from.fits(rank) && (*to == Layout::Plain || same_rank);
     let form = |(from, to)| Form {
-        tactic: 0,
+        tactic: Tactic::ONLY,
         inputs: vec![from],
         outputs: vec![to],
     };
