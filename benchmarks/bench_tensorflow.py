@@ -54,13 +54,13 @@ def error(found: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def moved(report: Any) -> list[str]:
-    """The layers that only move data between convolutions; those around the first and the last are left out."""
-    rows = [line.split("[")[0].split()[2:] for line in str(report).splitlines() if " us " in line]
-    kinds = [row[0] for row in rows if row]
-    convolutions = [i for i, kind in enumerate(kinds) if kind.startswith("Conv")]
+    """The layers that move data between the first convolution and the last one."""
+    kernels = report["kernels"]
+    convolutions = [i for i, kernel in enumerate(kernels) if kernel["kernel"].startswith("Conv")]
     if not convolutions:
         return []
-    return [kind for kind in kinds[convolutions[0] : convolutions[-1]] if kind == "Transpose"]
+    between = kernels[convolutions[0] : convolutions[-1]]
+    return [kernel["kernel"] for kernel in between if kernel["kernel"] == "Transpose" and kernel["implementation"]]
 
 
 def worker(name: str, times: bool, threads: int) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def worker(name: str, times: bool, threads: int) -> dict[str, Any]:
         raise ValueError(f"the output spreads {spread:.2e} only")
     row: dict[str, Any] = {"std": round(spread, 3), "error": {}}
     shapes = [array.shape for array in inputs.values()]
-    options = {"threads": threads, **({} if times else {"optimization_level": 1})}
+    options = {"threads": threads}
     with tempfile.TemporaryDirectory() as folder:
         for kind, path in files(model, Path(folder)).items():
             began = time.perf_counter()

@@ -1,5 +1,4 @@
-"""The tables of docs/cuda-results.md and docs/guides/int8-accuracy.md, written from benchmarks/results:
-`python -m benchmarks.tables [--check]`."""
+"""The tables of the pages in PAGES, written from benchmarks/results: `python -m benchmarks.tables [--check]`."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = (DOCS / "cuda-results.md", DOCS / "guides" / "int8-accuracy.md")
+PAGES = (DOCS / "cuda-results.md", DOCS / "triton.md", DOCS / "guides" / "int8-accuracy.md")
 #: Names of models as people write them.
 NAMES = {
     "resnet50": "ResNet-50",
@@ -155,6 +154,54 @@ def accuracy_layers() -> str:
         for layer, (plain, better) in found.get("layers", {}).items():
             rows.append([name, f"`{layer}`", f"{plain:.1f}", f"{better:.1f}"])
     return table(["network", "layer", "none", "all"], rows)
+
+
+def triton_resnet() -> str:
+    """Images a second of ResNet-50 in Triton, by each number of clients."""
+
+    def row(clients: str, found: dict[str, Any]) -> list[str]:
+        sides = [found[side] for side in ("neurenix", "onnxruntime", "openvino")]
+        rates = [f"{statistics.median(side['rounds']):.1f} ({statistics.median(side['rows']):.1f})" for side in sides]
+        least, most = found["of one with itself"]
+        return [clients, *rates, f"{found['neurenix / the better']:.2f}", f"{least:.2f} to {most:.2f}"]
+
+    head = "clients|Neurenix|ONNX Runtime|OpenVINO|ours / the better|ours / ours"
+    return table(head.split("|"), [row(*each) for each in record("triton_resnet")["results"].items()])
+
+
+def decisions_ocr() -> str:
+    """What RapidOCR decides in 8 bits as in float32."""
+
+    def share(found: dict[str, Any]) -> str:
+        extra = f", {found['extra']} more" if found["extra"] else ""
+        return f"{found['same']} of {found['boxes']}{extra}; {found['lines']}"
+
+    def row(setting: str, found: dict[str, Any]) -> list[str]:
+        parts = [share(found[key]) for key in ("detector alone", "classifier alone", "reader alone", "all")]
+        counts = ["{} of {}".format(*found[key]) for key in ("classes", "texts")]
+        shares = " / ".join(f"{100 * part.get('int8', 0):.0f}" for part in found["arithmetic"].values())
+        return [setting, *parts, *counts, shares]
+
+    head = "setting|detector|classifier|reader|all three|classes|texts|arithmetic in int8, %"
+    return table(head.split("|"), [row(*each) for each in record("decisions_int8")["results"]["rapidocr"].items()])
+
+
+def decisions_layers() -> str:
+    """The layers of RapidOCR's models that lose most."""
+    results = record("decisions_int8")["results"]["layers"]
+    rows = [[part, ", ".join(f"`{name}` {db:.1f}" for name, db in losses.items())] for part, losses in results.items()]
+    return table(["model", "dB of a layer alone"], rows)
+
+
+def decisions_minilm() -> str:
+    """How well similarities in 8 bits keep their order."""
+
+    def row(setting: str, found: dict[str, Any]) -> list[str]:
+        share = f"{100 * found['arithmetic'].get('int8', 0):.0f} %"
+        return [setting, f"{found['spearman']:.4f}", f"{found['furthest']:.3f}", share]
+
+    head = "setting|Spearman|furthest similarity|arithmetic in int8"
+    return table(head.split("|"), [row(*each) for each in record("decisions_int8")["results"]["minilm"].items()])
 
 
 def page(path: Path) -> str:

@@ -260,9 +260,9 @@ FUNCTION i_shift_right(W a, W b) {
 }
 // A negative exponent gives the truncated quotient.
 __device__ __forceinline__ int64 i_power(int64 base, int64 exponent) {
-    if (exponent < 0 || exponent > 0xffffffffll) return (int64)pow((double)base, (double)exponent);
+    if (exponent < 0) return (int64)pow((double)base, (double)exponent);
     uint64 result = 1, square = (uint64)base;
-    for (uint32 rest = (uint32)exponent; rest; rest >>= 1) {
+    for (uint64 rest = (uint64)exponent; rest; rest >>= 1) {
         if (rest & 1u) result *= square;
         square *= square;
     }

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::network::array::Array;
+use crate::network::array::{Array, require};
 use crate::network::attr::Read;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
@@ -75,7 +75,7 @@ pub fn first_finite<T>(
 /// Whether all floats are finite.
 pub fn are_finite(arrays: &[Array]) -> bool {
     let mut floats = arrays.iter().filter(|array| array.dtype().is_float());
-    floats.all(|array| array.to_f64().iter().all(|v| v.is_finite()))
+    floats.all(|array| array.f64s().all(f64::is_finite))
 }
 
 /// One array per input.
@@ -91,6 +91,7 @@ pub fn sample(network: &Network, binding: &Binding, way: Way) -> Result<Vec<Arra
             (_, Way::Zeros) if !operand.dtype.is_float() => Role::Unknown,
             (role, _) => role,
         };
+        require(operand.elements().saturating_mul(size_of::<f64>()))?;
         let values = values(role, &operand.shape, &mut random);
         Array::from_f64(operand.dtype, operand.shape, &values)
     };

@@ -3,7 +3,7 @@
 use crate::engine::config::Precision;
 use crate::engine::parts::parts;
 use crate::error::Result;
-use crate::network::array::{Array, Buffer};
+use crate::network::array::{Array, Buffer, require};
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::network::{Network, TensorId};
@@ -61,6 +61,7 @@ pub fn departure(want: &Want<'_>, got: &[Array], precision: Precision, rounding:
             true => MOST_DECIDED_OTHERWISE,
             false => (BUDGET * rounding).max(least),
         };
+        require(array.len().saturating_mul(2 * size_of::<f64>()))?;
         let (got, array, shape) = (got.to_f64(), array.to_f64(), array.shape());
         let parts = parts(want.network, output.tensor, want.binding)?;
         for part in &parts {
@@ -153,7 +154,7 @@ pub fn kernel_departs(got: &Array, want: &Array, rounding: f64) -> Option<String
 /// Whether numbers were too large for a tensor of float16. What a kernel makes of infinity depends on the order of its sums, and on
 /// what it multiplies by the zeros around its input. The infinity of a mask is negative, and is no such number.
 pub fn overflowed(array: &Array) -> bool {
-    array.dtype() == DType::Float16 && array.to_f64().iter().any(|&v| v.is_nan() || v == f64::INFINITY)
+    array.dtype() == DType::Float16 && array.f64s().any(|v| v.is_nan() || v == f64::INFINITY)
 }
 
 /// Whether a tensor is what a Sigmoid gives, however it is moved or cast behind it.

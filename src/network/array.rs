@@ -1,7 +1,7 @@
 //! Constant arrays: weights and folded values, shared and never changed.
 
 use crate::error::{Error, Result};
-pub use crate::network::buffer::{ALIGNMENT, Buffer, require};
+pub use crate::network::buffer::{ALIGNMENT, Buffer, require, try_vec};
 use crate::network::dtype::DType;
 use crate::network::narrow::{self, Narrow, PLAIN, Rounding};
 use half::{bf16, f16};
@@ -134,6 +134,18 @@ impl Array {
         Self::new(dtype, shape, Arc::new(buffer), 0)
     }
 
+    /// An array with one value everywhere.
+    ///
+    /// # Errors
+    /// If there is not so much memory.
+    pub fn full(dtype: DType, shape: Vec<usize>, value: f64) -> Result<Self> {
+        let one = Self::scalar(dtype, value);
+        Self::filled(dtype, shape, |_, bytes| {
+            let elements = bytes.chunks_exact_mut(dtype.size());
+            elements.for_each(|element| element.copy_from_slice(one.bytes()));
+        })
+    }
+
     /// A rank-0 array.
     pub fn scalar(dtype: DType, value: f64) -> Self {
         Self::from_f64(dtype, vec![], &[value]).expect("one value fills a scalar")
@@ -191,6 +203,25 @@ impl Array {
         let mut values = vec![0; self.len()];
         self.load_i64s(0, &mut values);
         values
+    }
+
+    /// The elements, as [`Array::to_f64`] gives them, without memory for all of them.
+    pub fn f64s(&self) -> impl Iterator<Item = f64> + '_ {
+        self.blocks(Self::load_f64s)
+    }
+
+    /// The elements, as [`Array::to_i64`] gives them, without memory for all of them.
+    pub fn i64s(&self) -> impl Iterator<Item = i64> + '_ {
+        self.blocks(Self::load_i64s)
+    }
+
+    fn blocks<T: Copy + Default + 'static>(&self, load: fn(&Self, usize, &mut [T])) -> impl Iterator<Item = T> + '_ {
+        let count = self.len();
+        (0..count).step_by(BLOCK).flat_map(move |first| {
+            let (mut block, length) = ([T::default(); BLOCK], BLOCK.min(count - first));
+            load(self, first, &mut block[..length]);
+            block.into_iter().take(length)
+        })
     }
 
     /// The elements from `first` on, as [`Array::to_f64`] gives them.
@@ -364,6 +395,14 @@ mod tests {
             assert_eq!(array.to_f64(), values, "{dtype}");
             assert_eq!(array.cast(DType::Int64).to_i64(), values.map(|v| v as i64), "{dtype}");
         }
+    }
+
+    #[test]
+    fn elements_come_in_blocks_too() {
+        let values: Vec<_> = (0..2 * BLOCK as i64 + 3).collect();
+        let array = Array::ints(&values);
+        assert!(array.i64s().eq(values) && array.f64s().eq(array.to_f64()));
+        assert_eq!(Array::ints(&[]).i64s().next(), None);
     }
 
     #[test]

@@ -29,6 +29,24 @@ pub fn require(bytes: usize) -> Result<()> {
     }
 }
 
+/// A vector of as many equal elements, for counts that follow from a model or a call: `vec![value; count]` ends the
+/// process where there is not so much memory.
+///
+/// # Errors
+/// If there is not so much memory.
+pub fn try_vec<T: Clone>(count: usize, value: T) -> Result<Vec<T>> {
+    let bytes = count.saturating_mul(size_of::<T>());
+    require(bytes)?;
+    let mut elements = Vec::new();
+    elements.try_reserve_exact(count).map_err(|_| missing(bytes))?;
+    elements.resize(count, value);
+    Ok(elements)
+}
+
+fn missing(bytes: usize) -> Error {
+    Error::memory("there is not enough memory").expected(format!("{bytes} bytes more"))
+}
+
 /// Owned bytes, aligned to [`ALIGNMENT`], zero at first.
 pub struct Buffer {
     pointer: NonNull<u8>,
@@ -61,7 +79,7 @@ impl Buffer {
     /// # Errors
     /// If there is not so much memory.
     pub fn try_zeroed(bytes: usize) -> Result<Self> {
-        let refuse = || Error::memory("there is not enough memory").expected(format!("{bytes} bytes more"));
+        let refuse = || missing(bytes);
         if bytes > isize::MAX as usize - 2 * ALIGNMENT {
             return Err(refuse());
         }
@@ -128,5 +146,20 @@ impl Drop for Buffer {
             // SAFETY: allocated in `try_zeroed` with this very layout.
             unsafe { dealloc(block.as_ptr(), Self::layout(self.bytes)) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn what_no_memory_holds_is_refused() {
+        for count in [1 << 45, usize::MAX] {
+            assert_eq!(try_vec(count, 0u64).unwrap_err().kind(), ErrorKind::Memory);
+            assert_eq!(Buffer::try_zeroed(count).err().unwrap().kind(), ErrorKind::Memory);
+        }
+        assert_eq!(try_vec(3, 7).unwrap(), [7; 3]);
     }
 }

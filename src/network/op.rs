@@ -147,11 +147,23 @@ impl Guard {
         if left == right || (self.or_one && left == 1) {
             return Ok(());
         }
-        Err(
-            Error::shape(format!("the shapes of the inputs do not go together ({})", self.reason))
-                .expected(format!("{} = {}", self.left, self.right))
-                .got(format!("{left} and {right}")),
-        )
+        let error = Error::shape(format!("the shapes of the inputs do not go together ({})", self.reason));
+        let operands = self.right.operands();
+        if operands.len() == 1 {
+            let expected = format!("{} = {}", self.left, self.right);
+            return Err(error.expected(expected).got(format!("{left} and {right}")));
+        }
+        let sizes = operands
+            .iter()
+            .map(|dim| dim.eval(binding))
+            .collect::<Result<Vec<_>>>()?;
+        let joined = |words: Vec<String>| words.join(" and ");
+        Err(error
+            .expected(format!(
+                "{} that are equal or 1",
+                joined(operands.iter().map(Dim::to_string).collect())
+            ))
+            .got(joined(sizes.iter().map(i64::to_string).collect())))
     }
 }
 
@@ -448,9 +460,12 @@ impl OpDef {
     /// As the op; or if there is not so much memory as the doubles take that it works in.
     pub fn evaluated(&self, e: &Evaluate) -> Result<Vec<Array>> {
         if self.pointwise.is_none() {
-            let given = e.inputs.iter().flatten().map(Array::len);
-            let made = e.outputs.iter().map(|(_, shape)| shape.iter().product());
-            require(given.chain(made).sum::<usize>().saturating_mul(size_of::<f64>()))?;
+            let given = e.inputs.iter().flatten().map(Array::len).sum::<usize>();
+            let made = e.outputs.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+            // Doubles and places of all elements, twice where they are reordered, and a list of those that go together.
+            let all = given.saturating_add(made).saturating_mul(2);
+            let together = given.max(made).saturating_mul(3);
+            require(all.saturating_add(together).saturating_mul(size_of::<f64>()))?;
         }
         (self.evaluate)(e)
     }

@@ -23,10 +23,16 @@ pub fn rule(op: &OpDef) -> Option<IntegerRule> {
 /// Integers that have the order of an array's elements.
 pub fn ranks(array: &Array) -> Vec<i64> {
     let mut ranks = array.to_i64();
-    if array.dtype() == DType::UInt64 {
-        ranks.iter_mut().for_each(|rank| *rank ^= i64::MIN);
-    }
+    ranks.iter_mut().for_each(|rank| *rank = swapped(array.dtype(), *rank));
     ranks
+}
+
+/// The rank of an element of a dtype, or the element of a rank.
+pub fn swapped(dtype: DType, number: i64) -> i64 {
+    match dtype {
+        DType::UInt64 => number ^ i64::MIN,
+        _ => number,
+    }
 }
 
 /// Checks that an op gives for uint64 what it should.

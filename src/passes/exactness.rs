@@ -160,23 +160,14 @@ impl Analysis<'_> {
     fn vanishes(&self, tensor: TensorId) -> bool {
         let single = self.network[tensor].constant().filter(|array| array.len() == 1);
         let least = f64::from(half::f16::MIN_POSITIVE_SUBNORMAL.to_f32());
-        self.low == DType::Float16 && single.is_some_and(|a| a.to_f64().iter().any(|&v| v != 0.0 && v.abs() < least))
+        self.low == DType::Float16 && single.is_some_and(|a| a.f64s().any(|v| v != 0.0 && v.abs() < least))
     }
 }
 
 /// Whether a constant holds finite floats of a greater magnitude than this.
 fn has_beyond(array: &Array, most: f64) -> bool {
     let beyond = |v: f64| v.is_finite() && v.abs() > most;
-    match array.dtype() {
-        // Weights are long: they are not copied for this.
-        DType::Float32 => {
-            let chunks = array.bytes().chunks_exact(4);
-            let mut values = chunks.map(|c| f32::from_ne_bytes([c[0], c[1], c[2], c[3]]));
-            values.any(|v| beyond(f64::from(v)))
-        }
-        dtype if dtype.is_float() => array.to_f64().into_iter().any(beyond),
-        _ => false,
-    }
+    array.dtype().is_float() && array.f64s().any(beyond)
 }
 
 /// The floats that a layer computes with; the rest (scales of a Resize, a mask) say how.
@@ -253,7 +244,7 @@ fn magnitude(network: &Network, tensor: TensorId, deepest: usize) -> Option<i64>
     };
     let by_constant = || {
         let array = network[tensor].constant().filter(|array| array.dtype().is_int())?;
-        array.to_i64().into_iter().map(i64::saturating_abs).max()
+        array.i64s().map(i64::saturating_abs).max()
     };
     by_dtype.or(by_value).or_else(by_constant).or_else(by_layer)
 }

@@ -53,18 +53,17 @@ pub fn either_order(layer: &Layer) -> Vec<(TensorId, TensorId)> {
 pub fn is_bias(network: &Network, constant: TensorId) -> bool {
     let array = network[constant].constant();
     let least = |array: &Array| 2f64.powi(array.dtype().significant_bits() as i32 - 2);
-    array.is_some_and(|array| array.to_f64().into_iter().all(|v| v.abs() < least(array)))
+    array.is_some_and(|array| array.f64s().all(|v| v.abs() < least(array)))
 }
 
 /// Whether weights that are multiplied or divided (`op`) by a constant stay within the range of their dtype, the greatest of
 /// them with all their digits.
 pub fn scales_within_range(network: &Network, weights: TensorId, op: &str, constant: TensorId) -> bool {
-    let values = |t: TensorId| network[t].constant().map(|array| (array.dtype(), array.to_f64()));
-    let Some(((dtype, weights), (_, factors))) = values(weights).zip(values(constant)) else {
+    let Some((weights, factors)) = network[weights].constant().zip(network[constant].constant()) else {
         return false;
     };
-    let greatest = weights.iter().fold(0.0, |greatest: f64, w| greatest.max(w.abs()));
-    let (least, most) = dtype.normal_range();
+    let greatest = weights.f64s().fold(0.0, |greatest: f64, w| greatest.max(w.abs()));
+    let (least, most) = weights.dtype().normal_range();
     let scaled = |factor: f64| {
         if op == "Div" {
             greatest / factor
@@ -76,7 +75,7 @@ pub fn scales_within_range(network: &Network, weights: TensorId, op: &str, const
         0.0 => greatest == 0.0 || factor == 0.0,
         scaled => (2.0 * least..=most).contains(&scaled),
     };
-    weights.iter().all(|w| w.is_finite()) && factors.into_iter().all(fits)
+    weights.f64s().all(f64::is_finite) && factors.f64s().all(fits)
 }
 
 /// A layer that multiplies by one number: `x * c`, `c * x` or `x / c`. Gives x and the factor.

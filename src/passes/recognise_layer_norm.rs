@@ -5,7 +5,7 @@ use super::matching::{either_order, given_by, input, is_constant, only_given_by,
 use super::simplify::replace;
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::error::Result;
-use crate::network::array::Array;
+use crate::network::array::{Array, bytes_of};
 use crate::network::attr::{Attr, Read, attrs};
 use crate::network::patch::Patch;
 use crate::network::{Layer, LayerId, Network, TensorId};
@@ -55,6 +55,9 @@ fn normalisation<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     with_scale_one(network, layer, "LayerNormalization", x, axis, epsilon)
 }
 
+/// A scale of ones with more bytes than this costs more than the kernel of the normalisation saves.
+const LARGEST_SCALE: usize = 16 << 20;
+
 /// A normalisation of x over its axes from `axis` on, in the place of a layer; their extents must be numbers.
 pub(super) fn with_scale_one<'n>(
     network: &'n Network,
@@ -68,9 +71,9 @@ pub(super) fn with_scale_one<'n>(
     let extents = ty.shape[axis..].iter().map(|d| d.as_const().map(|v| v as usize));
     rule_if_some!(shape = extents.collect::<Option<Vec<_>>>());
     let dtype = ty.dtype;
+    rule_if!(bytes_of(dtype, &shape).is_ok_and(|bytes| bytes <= LARGEST_SCALE));
     replace(network, layer, |patch| {
-        let ones = vec![1.0; shape.iter().product()];
-        let scale = patch.constant(Array::from_f64(dtype, shape, &ones)?);
+        let scale = patch.constant(Array::full(dtype, shape, 1.0)?);
         let given = attrs([("axis", Attr::Int(axis as i64)), ("epsilon", Attr::Float(epsilon))]);
         patch.op_with(op, given, &[x, scale]).map(Some)
     })

@@ -11,7 +11,7 @@
 use super::matching::{given_by, input, is_constant, output_type};
 use super::{Pass, rewrite_with, rule_if, rule_if_some};
 use crate::error::Result;
-use crate::network::array::Array;
+use crate::network::array::{Array, require};
 use crate::network::dtype::DType;
 use crate::network::ops::{cast, tf32};
 use crate::network::patch::{Change, Patch};
@@ -88,6 +88,7 @@ fn all(network: &Network, jobs: BTreeSet<Job>) -> Result<BTreeMap<Job, Array>> {
 fn rounded(weights: &Array, dtype: DType) -> Result<Array> {
     let window: usize = weights.shape()[2..].iter().product();
     let together = if window > 1 { window } else { weights.shape()[1] };
+    require(weights.len().saturating_mul(size_of::<f64>()))?;
     let mut values = weights.to_f64();
     let (steps, mut others) = (Steps::of(dtype), vec![]);
     for group in values.chunks_mut(together.max(1)) {

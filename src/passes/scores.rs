@@ -240,7 +240,7 @@ fn only_hides(patch: &Patch, mask: &Mask) -> bool {
         patch
             .tensor(t)
             .constant()
-            .is_some_and(|a| a.len() <= LARGEST && a.to_f64().into_iter().all(hides))
+            .is_some_and(|a| a.len() <= LARGEST && a.f64s().all(hides))
     };
     match mask.what {
         What::Kept(_) => true,
@@ -263,11 +263,7 @@ fn hides_by_layer(patch: &Patch, layer: &Layer) -> bool {
 /// Whether the numbers of a mask are such that scores keep their digits beside them: biases, and the -100 of windows.
 fn is_harmless(mask: &Array) -> bool {
     const LIMIT: f64 = 1e4;
-    mask.len() <= LARGEST
-        && mask
-            .to_f64()
-            .into_iter()
-            .all(|v| v.abs() <= LIMIT || v == f64::NEG_INFINITY)
+    mask.len() <= LARGEST && mask.f64s().all(|v| v.abs() <= LIMIT || v == f64::NEG_INFINITY)
 }
 
 /// The truth values of which these are the conjunction.
@@ -307,7 +303,7 @@ fn is_causal(mask: Option<&Array>, scores: &[Dim]) -> bool {
         _ => (0.0, f64::NEG_INFINITY),
     };
     let want = |i: usize| if i % keys <= i / keys { seen } else { hidden };
-    mask.to_f64().into_iter().enumerate().all(|(i, v)| v == want(i))
+    mask.f64s().enumerate().all(|(i, v)| v == want(i))
 }
 
 /// A mask of scores of one shape for the same scores with other leading dimensions.

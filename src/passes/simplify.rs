@@ -133,7 +133,7 @@ fn division<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     rule_if_some!(divisor = network[c].constant());
     let dtype = divisor.dtype();
     let exact = |v: f64| has_exact_inverse(v, dtype);
-    rule_if!(dtype.is_float() && divisor.to_f64().into_iter().all(exact));
+    rule_if!(dtype.is_float() && divisor.f64s().all(exact));
     replace(network, layer, |patch| {
         let one = patch.scalar(dtype, 1.0);
         let inverse = patch.op("Div", &[one, c])?;

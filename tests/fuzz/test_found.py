@@ -128,6 +128,10 @@ def test_the_spacing_of_one_element_does_not_matter(op: str) -> None:
     np.testing.assert_allclose(model.run({"x": x})["y"], x, rtol=1e-6)
 
 
+LAST = "int64[1] a = {-1}, float e = {0.00001}"
+RMS_NORM = "q = Mul(x, x) v = ReduceMean(q, a) w = Add(v, e) r = Sqrt(w) y = Div(x, r)"
+
+
 @pytest.mark.parametrize(
     ("signature", "body"),
     [
@@ -137,6 +141,15 @@ def test_the_spacing_of_one_element_does_not_matter(op: str) -> None:
         ("(float[1,1,4,4] x) => (float[] y)", "y = MaxPool<kernel_shape = [2,9223372036854775807]>(x)"),
         ("(float[2,3] x, int64[127] s) => (float[] y)", "y = Reshape(x, s)"),
         ("(float[1,3,4,5] x) => (float[] y) <int64[8] p = {0,9223372036854775807,0,0,0,0,-4,0}>", "y = Pad(x, p)"),
+        (f"(float[3,4,2147483648] x) => (float[] y) <{LAST}>", RMS_NORM),
+        (f"(float[3,4,2147483648] x) => (float[] y) <{LAST}>", f"m = ReduceMean(x, a) d = Sub(x, m) {RMS_NORM}"),
+        ("(float[1,1,1,2147483648] x) => (float[] y) <float[4] s = {1.0,1.0,1.0,2.0}>", "y = Resize(x, , s)"),
+        (
+            "(float[1,1,1,2147483648] x) => (float[] y) <float[4] s = {1.0,1.0,1.0,0.000000001}>",
+            'y = Resize<mode = "linear", antialias = 1>(x, , s)',
+        ),
+        ("(float[1,4398046511104,0] x, float[1,0,0] w) => (float[] y)", "y = RNN<hidden_size = 0>(x, w, w)"),
+        ("() => (float[] y) <int64[2] s = {2147483648, 64}>", "y = ConstantOfShape(s)"),
     ],
 )
 def test_enormous_numbers_are_refused_or_imported_and_never_crash(signature: str, body: str) -> None:

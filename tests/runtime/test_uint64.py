@@ -23,6 +23,22 @@ def network_of(body: str, result: str) -> nx.Network:
     return from_onnx(parser.parse_model(text))
 
 
+#: Bounds of a Clip.
+LOW, HIGH = np.uint64(5), np.uint64(2**63 + 2)
+BOUNDS = (
+    f"low = Constant<value = uint64 {{{LOW}}}>() high = Constant<value = uint64 {{{HIGH}}}>() "
+    f"middle = Constant<value = uint64 {{{2**63}}}>()"
+)
+
+
+def scattered(function: Any) -> Any:
+    """X, each update of Y combined with it at a place."""
+    want = X.copy()
+    for at, update in zip([7, 6, 5, 4, 3, 2, 1, 1], Y, strict=True):
+        want[at] = function(want[at], update)
+    return want
+
+
 EXACT: dict[str, tuple[str, str, Any]] = {
     "Add": ("z = Add(x, y)", "uint64", X + Y),
     "Sub": ("z = Sub(x, y)", "uint64", X - Y),
@@ -56,6 +72,44 @@ EXACT: dict[str, tuple[str, str, Any]] = {
         "float",
         (np.maximum(X + Y, X) // Y).astype(np.float32),
     ),
+    "Abs": ("z = Abs(x)", "uint64", X),
+    "Sign": ("z = Sign(x)", "uint64", np.sign(X)),
+    "PRelu": ("z = PRelu(x, y)", "uint64", X),
+    "Clip": (f"{BOUNDS} z = Clip(x, low, high)", "uint64", np.clip(X, LOW, HIGH)),
+    "Clip from below": (f"{BOUNDS} z = Clip(x, low)", "uint64", np.maximum(X, LOW)),
+    "Clip from above": (f"{BOUNDS} z = Clip(x, , high)", "uint64", np.minimum(X, HIGH)),
+    "Clip at 2^63": (f"{BOUNDS} z = Clip(x, , middle)", "uint64", np.minimum(X, np.uint64(2**63))),
+    "a chain that clips": (f"{BOUNDS} a = Add(x, y) z = Clip(a, low, high)", "uint64", np.clip(X + Y, LOW, HIGH)),
+    "Pow": ("z = Pow(x, y)", "uint64", X**Y),
+    "Pow by 2": ("two = Constant<value = int64 {2}>() z = Pow(x, two)", "uint64", X * X),
+    "Pow by less than 0": (
+        "e = Constant<value = int64 {-1}>() one = Constant<value = uint64 {1}>() a = Max(x, one) z = Pow(a, e)",
+        "uint64",
+        (X < 2).astype(np.uint64),
+    ),
+    "Pow of int64": ("a = Cast<to = 7>(x) z = Pow(a, y)", "int64", (X**Y).astype(np.int64)),
+    "Unique": ("j = Concat<axis = 0>(x, y) z, i, k, c = Unique(j)", "uint64", np.unique([*X, *Y])),
+    "ArgMax": ("z = ArgMax<keepdims = 0>(x)", "int64", np.argmax(X)),
+    "ArgMin": ("z = ArgMin<keepdims = 0>(y)", "int64", np.argmin(Y)),
+    "ReduceMax": ("z = ReduceMax<keepdims = 0>(x)", "uint64", X.max()),
+    "ReduceMin": ("z = ReduceMin<keepdims = 0>(y)", "uint64", Y.min()),
+    "ReduceMin of great ones": (f"{BOUNDS} g = Max(x, high) z = ReduceMin<keepdims = 0>(g)", "uint64", HIGH),
+    "ReduceMean": ("z = ReduceMean<keepdims = 0>(x)", "uint64", np.uint64(sum(map(int, X)) // len(X))),
+    "ReduceL1": ("z = ReduceL1<keepdims = 0>(x)", "uint64", X.sum()),
+    **{
+        f"ScatterElements by {how}": (
+            f"i = Constant<value = int64[8] {{7, 6, 5, 4, 3, 2, 1, 1}}>() "
+            f'z = ScatterElements<reduction = "{how}">(x, i, y)',
+            "uint64",
+            scattered(function),
+        )
+        for how, function in (("max", np.maximum), ("min", np.minimum), ("add", np.add), ("mul", np.multiply))
+    },
+    "ScatterND by max": (
+        'i = Constant<value = int64[8,1] {7, 6, 5, 4, 3, 2, 1, 1}>() z = ScatterND<reduction = "max">(x, i, y)',
+        "uint64",
+        scattered(np.maximum),
+    ),
     "through int64": ("a = Cast<to = 7>(x) b = Neg(a) z = Cast<to = 13>(b)", "uint64", np.uint64(0) - X),
 }
 
@@ -75,15 +129,9 @@ def test_bits_are_kept(name: str) -> None:
 
 
 REFUSED = {
-    "Clip": "z = Clip(x)",
-    "Pow": "z = Pow(x, y)",
-    "ReduceMax": "z = ReduceMax(x)",
-    "ReduceMean": "z = ReduceMean(x)",
-    "ArgMax": "z = ArgMax(x)",
-    "Unique": "z = Unique(x)",
-    "ScatterElements": "i = Constant<value = int64[1] {1}>() u = Gather(y, i) "
-    'z = ScatterElements<reduction = "max">(x, i, u)',
-}  # fmt: skip
+    "Gemm": "a = Constant<value_ints = [-1, 1]>() p = Reshape(x, a) z = Gemm<transA = 1>(p, p)",
+    "Resize": "s = Constant<value_floats = [2.0]>() z = Resize(x, , s)",
+}
 
 
 @pytest.mark.parametrize("op", REFUSED)

@@ -9,13 +9,16 @@ import socket
 import subprocess
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 
 class Server:
-    """`tritonserver` on a repository, on free ports of this machine."""
+    """`tritonserver` on a repository, on free ports of this machine, with environment variables of one's own."""
 
-    def __init__(self, environment: Path, backends: Path, repository: Path, log: Path) -> None:
+    def __init__(
+        self, environment: Path, backends: Path, repository: Path, log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
         packages = next(environment.glob("lib/python3*/site-packages"))
         self.log = log
         options: dict[str, object] = {
@@ -34,7 +37,9 @@ class Server:
         libraries = str(packages / "nvidia_pytriton.libs")
         paths = {"LD_LIBRARY_PATH": libraries, "OMP_NUM_THREADS": "2", "MALLOC_ARENA_MAX": "2"}
         with log.open("wb") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | paths)
+            self.process = subprocess.Popen(
+                command, stdout=file, stderr=file, env=os.environ | paths | dict(variables or {})
+            )
         self._wait()
 
     def _wait(self) -> None:

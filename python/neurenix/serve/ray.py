@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,27 +39,37 @@ class Replica:
     async def __call__(self, request: Any) -> Any:
         """A request of HTTP, as Ray gives it: /v2/models/NAME/infer, /v2/models/NAME/ready and /v2/health/..."""
         responses = need("starlette.responses", "serving by Ray")
-        try:
-            headers, body = await self._answer(request)
-        except Exception as error:
-            found = refusal(error)
-            more = {} if found.retry_after is None else {"retry-after": str(found.retry_after)}
-            return responses.JSONResponse({"error": str(found)}, found.status.http, more)
-        return responses.Response(body, 200, {key.decode(): value.decode() for key, value in headers})
+        status, headers, body = await self.answer(request.url.path, dict(request.headers), await request.body())
+        return responses.Response(body, status, headers)
 
-    async def _answer(self, request: Any) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        words = request.url.path.strip("/").split("/")
+    async def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body for a request of HTTP, whose headers have small letters.
+
+        For deployments in front of this one, which pass on what they were asked: `handle.answer.remote(...)`. What is
+        refused is a status and JSON as by HTTP, and raises nothing.
+        """
+        try:
+            found, content = await self._answer(path, headers, body)
+        except Exception as error:
+            refused = refusal(error)
+            more = {} if refused.retry_after is None else {"retry-after": str(refused.retry_after)}
+            text = json.dumps({"error": str(refused)}).encode()
+            return refused.status.http, {"content-type": "application/json"} | more, text
+        return 200, {key.decode(): value.decode() for key, value in found}, content
+
+    async def _answer(
+        self, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        words = path.strip("/").split("/")
         words = words[words.index("v2") :] if "v2" in words else words
         if words[:2] == ["v2", "health"]:
             return [], b""
         if len(words) != 4 or words[:2] != ["v2", "models"] or words[3] not in ("infer", "ready"):
-            raise Refused(Status.NOT_FOUND, "there is nothing at this path", got=request.url.path[:200])
+            raise Refused(Status.NOT_FOUND, "there is nothing at this path", got=path[:200])
         served = await self._served(words[2])
         if words[3] == "ready":
             return [], b""
-        decoded = http_format.decode(
-            served, await request.body(), request.headers.get("inference-header-content-length")
-        )
+        decoded = http_format.decode(served, body, headers.get(http_format.LENGTH_HEADER.decode()))
         return http_format.encode(served, decoded, await served.infer(decoded))
 
     async def infer(self, inputs: Mapping[str, Array], model: str = "") -> dict[str, Array]:

@@ -62,7 +62,7 @@ class Client:
         while True:
             status, found, reply = self._once(path, body, headers, end)
             if status == 200:
-                return _decoded(found, reply)
+                return decoded(found, reply)
             wait = max(pause * random.uniform(0.5, 1.0), _after(found))
             if status is not None and status not in AGAIN:
                 raise InvalidArgumentError(f"the server refuses the request: {_message(reply)}", got=str(status))
@@ -112,7 +112,7 @@ def _encoded(inputs: Mapping[str, Array]) -> tuple[int, bytes]:
     return len(head), b"".join([head, *(np.ascontiguousarray(array).tobytes() for array in inputs.values())])
 
 
-def _decoded(headers: Mapping[str, str], body: bytes) -> dict[str, Array]:
+def decoded(headers: Mapping[str, str], body: bytes) -> dict[str, Array]:
     """The outputs of a response; raises `FormatError` for one that is none."""
     try:
         begin = int(headers.get(LENGTH_HEADER.decode(), len(body)))

@@ -1,6 +1,6 @@
 //! Abs.
 
-use crate::network::op::{Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise, Uint64};
 use crate::network::ops::pointwise;
 
 /// `|x|`; integers wrap (ONNX Abs).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| v[0].wrapping_abs()),
     }),
     lowering: Lowering::COMPUTES,
+    uint64: Uint64::Rule(|_, v| v[0]),
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -6,6 +6,7 @@ use crate::network::attr::{AttrDef, Preset, Read, attr};
 use crate::network::dtype::DType;
 use crate::network::op::{Evaluate, Infer, TensorType};
 use crate::network::ops::reduce::{self, Groups};
+use crate::network::unsigned;
 use std::cmp::Ordering;
 
 /// The attributes of ArgMax and ArgMin.
@@ -67,7 +68,7 @@ pub fn evaluate(e: &Evaluate, greatest: bool) -> Result<Vec<Array>> {
     let indices = if x.dtype().is_float() {
         best(&x.to_f64(), &groups, greatest, last)
     } else {
-        best(&x.to_i64(), &groups, greatest, last)
+        best(&unsigned::ranks(x), &groups, greatest, last)
     };
     let (dtype, shape) = &e.outputs[0];
     Ok(vec![Array::from_i64(*dtype, shape.clone(), &indices)?])

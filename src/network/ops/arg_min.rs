@@ -1,6 +1,6 @@
 //! ArgMin.
 
-use crate::network::op::{Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef, Uint64};
 use crate::network::ops::arg;
 
 /// The index of the least element along an axis (ONNX ArgMin).
@@ -12,5 +12,6 @@ pub static DEF: OpDef = OpDef {
     infer: arg::infer,
     evaluate: |e| arg::evaluate(e, false),
     lowering: Lowering::WIDE,
+    uint64: Uint64::Exact,
     ..OpDef::PLAIN
 };

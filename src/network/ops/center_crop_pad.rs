@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
-use crate::network::ops::{gather, indexing, reduce, strides, values};
+use crate::network::ops::{gather, indexing, reduce, values};
 
 /// The middle of the input, or the input in the middle of zeros (ONNX CenterCropPad).
 pub static DEF: OpDef = OpDef {
@@ -62,7 +62,6 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     }
     let (from, to) = (indexing::grid(x.shape(), &from), indexing::grid(shape, &to));
     let kept = indexing::pick(x, vec![from.len()], &from)?;
-    let count = strides(shape).first().map_or(1, |s| s * shape[0]);
-    let zeros = Array::from_bytes(x.dtype(), shape.clone(), &vec![0; count * x.dtype().size()])?;
+    let zeros = Array::full(x.dtype(), shape.clone(), 0.0)?;
     Ok(vec![indexing::put(&zeros, &to, &kept)?])
 }

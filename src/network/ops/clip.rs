@@ -1,8 +1,12 @@
 //! Clip.
 
 use crate::error::{Error, Result};
-use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType};
+use crate::network::array::Array;
+use crate::network::attr::Attrs;
+use crate::network::dtype::DType;
+use crate::network::op::{Evaluate, Infer, IntegerRule, Lowering, OpDef, Pointwise, TensorType, Uint64};
 use crate::network::ops::pointwise::{self, greater, lesser};
+use crate::network::unsigned::bits;
 
 /// `min(max(x, min), max)`; a bound that is left out is none (ONNX Clip).
 pub static DEF: OpDef = OpDef {
@@ -23,9 +27,24 @@ pub static DEF: OpDef = OpDef {
         }),
     }),
     lowering: Lowering::COMPUTES,
+    uint64: Uint64::Exact,
     ..OpDef::PLAIN
 };
-pointwise::pointwise_evaluate!();
+
+fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
+    if e.input(0)?.dtype() != DType::UInt64 {
+        return pointwise::evaluate(&DEF, e);
+    }
+    // No number of 64 bits stands for a bound that is left out.
+    let int: IntegerRule = match [1, 2].map(|bound| e.optional(bound).is_some()) {
+        [false, false] => |_, v| v[0],
+        [true, false] => |_, v| bits(v)[0].max(bits(v)[1]) as i64,
+        [false, true] => |_, v| (v[0] as u64).min(v[2] as u64) as i64,
+        [true, true] => |_, v| bits(v)[0].max(bits(v)[1]).min(v[2] as u64) as i64,
+    };
+    let float = |_: &Attrs, v: &[f64]| v[0];
+    pointwise::evaluate_rule(Pointwise { float, int: Some(int) }, DEF.inputs.len(), e)
+}
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     for bound in (1..=2).filter_map(|i| infer.optional(i)) {

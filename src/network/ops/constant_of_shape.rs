@@ -42,8 +42,8 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
 }
 
 fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
-    let count = e.outputs[0].1.iter().product();
-    e.output(&vec![e.attrs.float("value"); count])
+    let (dtype, shape) = &e.outputs[0];
+    Ok(vec![Array::full(*dtype, shape.clone(), e.attrs.float("value"))?])
 }
 
 /// ConstantOfShape => Expand of a scalar.

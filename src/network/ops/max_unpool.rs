@@ -89,7 +89,6 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         })
     });
     let places = places.collect::<Result<Vec<_>>>()?;
-    let bytes = shape.iter().product::<usize>() * x.dtype().size();
-    let zeros = Array::from_bytes(x.dtype(), shape.clone(), &vec![0; bytes])?;
+    let zeros = Array::full(x.dtype(), shape.clone(), 0.0)?;
     Ok(vec![indexing::put(&zeros, &places, x)?])
 }

@@ -1,8 +1,10 @@
 //! Pow.
 
 use crate::error::{Error, Result};
+use crate::network::array::Array;
+use crate::network::attr::Attrs;
 use crate::network::dtype::DType;
-use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType, Uint64};
+use crate::network::op::{Evaluate, Infer, IntegerRule, Lowering, OpDef, Pointwise, TensorType, Uint64};
 use crate::network::ops::pointwise;
 
 /// `x` to the power of `y`, with broadcasting; the dtype is that of `x` (ONNX Pow).
@@ -18,11 +20,23 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| power(v[0], v[1])),
     }),
     lowering: Lowering::WIDE.exact(&[1]),
-    // Exponents of floats are taken in double precision.
-    uint64: Uint64::When(|_, base| base.is_float()),
+    uint64: Uint64::Exact,
     ..OpDef::PLAIN
 };
-pointwise::pointwise_evaluate!();
+
+fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
+    let [base, exponent] = [e.input(0)?, e.input(1)?].map(|a| a.dtype() == DType::UInt64);
+    let int: IntegerRule = match (base, exponent) {
+        (_, true) => |_, v| wrapping(v[0], v[1] as u64),
+        (true, false) => |_, v| match u64::try_from(v[1]) {
+            Ok(exponent) => wrapping(v[0], exponent),
+            Err(_) => (v[0] as u64 as f64).powf(v[1] as f64) as u64 as i64,
+        },
+        (false, false) => return pointwise::evaluate(&DEF, e),
+    };
+    let float = |_: &Attrs, v: &[f64]| v[0].powf(v[1]);
+    pointwise::evaluate_rule(Pointwise { float, int: Some(int) }, DEF.inputs.len(), e)
+}
 
 fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let (x, y) = (infer.input(0)?, infer.input(1)?);
@@ -35,10 +49,23 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
 
 /// A negative exponent gives the truncated quotient: 0 unless the base is 1 or -1.
 fn power(base: i64, exponent: i64) -> i64 {
-    match u32::try_from(exponent) {
-        Ok(exponent) => base.wrapping_pow(exponent),
+    match u64::try_from(exponent) {
+        Ok(exponent) => wrapping(base, exponent),
         Err(_) => (base as f64).powf(exponent as f64) as i64,
     }
+}
+
+/// The lowest 64 bits of a power, which are the same with a sign and without.
+fn wrapping(mut base: i64, mut exponent: u64) -> i64 {
+    let mut power = 1i64;
+    while exponent > 0 {
+        if exponent % 2 == 1 {
+            power = power.wrapping_mul(base);
+        }
+        base = base.wrapping_mul(base);
+        exponent /= 2;
+    }
+    power
 }
 
 #[cfg(test)]
@@ -48,6 +75,10 @@ mod tests {
     #[test]
     fn integer_powers_are_exact() {
         assert_eq!(power(3, 39), 4_052_555_153_018_976_267);
+        assert_eq!(
+            [power(3, 1 << 40), power(2, 1 << 40)],
+            [3i64.wrapping_pow(1 << 20).wrapping_pow(1 << 20), 0]
+        );
         assert_eq!([power(2, -1), power(-1, -3), power(0, 0)], [0, -1, 1]);
     }
 }

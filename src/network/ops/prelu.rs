@@ -1,6 +1,6 @@
 //! PRelu.
 
-use crate::network::op::{Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise, Uint64};
 use crate::network::ops::pointwise;
 
 /// `x` above 0, `slope * x` below (ONNX PRelu).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| if v[0] < 0 { v[1].wrapping_mul(v[0]) } else { v[0] }),
     }),
     lowering: Lowering::COMPUTES,
+    uint64: Uint64::Rule(|_, v| v[0]),
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -1,7 +1,7 @@
 //! What LSTM, GRU and RNN share: attributes, the shape rule, where rows lie, and the reference.
 
 use crate::error::{Error, Result};
-use crate::network::array::Array;
+use crate::network::array::{Array, try_vec};
 use crate::network::attr::{AttrDef, Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
@@ -405,7 +405,7 @@ pub(super) fn evaluate_rounding(e: &Evaluate, kind: Kind, round: Round) -> Resul
     let (hidden, rows) = (at.hidden, kind.gates() * at.hidden);
     let lengths = match e.optional(4) {
         Some(lengths) => at.lengths(&lengths.to_i64())?,
-        None => vec![at.steps; at.batch],
+        None => try_vec(at.batch, at.steps)?,
     };
     let numbers = |index: usize, count: usize| e.optional(index).map_or(vec![0.0; count], Array::to_f64);
     let states = at.directions * at.batch * hidden;

@@ -7,6 +7,7 @@ use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::{Evaluate, Infer, TensorType};
 use crate::network::ops::{places, strides, values};
+use crate::network::unsigned;
 
 /// The sum of numbers; that of none is 0, where Rust's is -0.
 pub fn sum(numbers: impl Iterator<Item = f64>) -> f64 {
@@ -142,8 +143,13 @@ impl Groups {
 }
 
 fn gathered<T: Copy, R>(data: &[T], groups: &Groups, function: impl Fn(&[T]) -> R) -> Vec<R> {
-    let group = |places: Vec<usize>| function(&places.iter().map(|&at| data[at]).collect::<Vec<_>>());
-    groups.iter().map(group).collect()
+    let mut elements = vec![];
+    let mut group = |start: &usize| {
+        elements.clear();
+        elements.extend(groups.offsets.iter().map(|offset| data[start + offset]));
+        function(&elements)
+    };
+    groups.starts.iter().map(&mut group).collect()
 }
 
 /// The reference of a reduction: integers exactly where `int` is given.
@@ -172,7 +178,10 @@ pub fn evaluate_extreme(
         return evaluate(e, float, None);
     }
     let groups = Groups::new(x.shape(), &axes(e.attrs, &crate::network::constant_type(x))?);
-    let reduced = gathered(&x.to_i64(), &groups, |v| int(v).unwrap_or(limit(x.dtype())));
+    let element = |rank| unsigned::swapped(x.dtype(), rank);
+    let reduced = gathered(&unsigned::ranks(x), &groups, |v| {
+        int(v).map_or(limit(x.dtype()), element)
+    });
     let (dtype, shape) = &e.outputs[0];
     Ok(vec![Array::from_i64(*dtype, shape.clone(), &reduced)?])
 }

@@ -1,7 +1,8 @@
 //! ReduceL1.
 
 use crate::error::Result;
-use crate::network::op::{Decomposition, Lowering, OpDef};
+use crate::network::dtype::DType;
+use crate::network::op::{Decomposition, Lowering, OpDef, Uint64};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{abs, reduce, reduce_sum};
 use crate::network::patch::Patch;
@@ -15,13 +16,14 @@ pub static DEF: OpDef = OpDef {
     attrs: reduce::ATTRS,
     infer: reduce::infer,
     evaluate: |e| {
-        reduce::evaluate(
-            e,
-            |v| reduce::sum(v.iter().map(|v| v.abs())),
-            Some(|v| v.iter().fold(0, |sum, &v| sum.wrapping_add(v.wrapping_abs()))),
-        )
+        let int: fn(&[i64]) -> i64 = match e.input(0)?.dtype() {
+            DType::UInt64 => |v| v.iter().fold(0, |sum, &v| sum.wrapping_add(v)),
+            _ => |v| v.iter().fold(0, |sum, &v| sum.wrapping_add(v.wrapping_abs())),
+        };
+        reduce::evaluate(e, |v| reduce::sum(v.iter().map(|v| v.abs())), Some(int))
     },
     lowering: Lowering::WIDE,
+    uint64: Uint64::Exact,
     decomposition: Decomposition::WithoutKernel(decompose),
     ..OpDef::PLAIN
 };

@@ -1,6 +1,6 @@
 //! ReduceMax.
 
-use crate::network::op::{Lowering, OpDef};
+use crate::network::op::{Lowering, OpDef, Uint64};
 use crate::network::ops::{pointwise, reduce, values};
 
 /// The greatest element over axes, NaN if one is (ONNX ReduceMax).
@@ -15,5 +15,6 @@ pub static DEF: OpDef = OpDef {
         reduce::evaluate_extreme(e, float, |v| v.iter().copied().max(), values::lowest)
     },
     lowering: Lowering::COMPUTES,
+    uint64: Uint64::Exact,
     ..OpDef::PLAIN
 };

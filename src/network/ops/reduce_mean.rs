@@ -1,6 +1,7 @@
 //! ReduceMean.
 
-use crate::network::op::{Lowering, OpDef};
+use crate::network::dtype::DType;
+use crate::network::op::{Lowering, OpDef, Uint64};
 use crate::network::ops::reduce;
 
 /// The mean over axes (ONNX ReduceMean).
@@ -10,7 +11,19 @@ pub static DEF: OpDef = OpDef {
     inputs: &["x"],
     attrs: reduce::ATTRS,
     infer: reduce::infer,
-    evaluate: |e| reduce::evaluate(e, |v| reduce::sum(v.iter().copied()) / v.len() as f64, None),
+    evaluate: |e| {
+        // Doubles don't hold every sum of uint64, nor do 64 bits.
+        let unsigned = e.input(0)?.dtype() == DType::UInt64;
+        let float = |v: &[f64]| reduce::sum(v.iter().copied()) / v.len() as f64;
+        reduce::evaluate(e, float, unsigned.then_some(mean as fn(&[i64]) -> i64))
+    },
     lowering: Lowering::COMPUTES,
+    uint64: Uint64::Exact,
     ..OpDef::PLAIN
 };
+
+/// The mean of numbers without a sign, given by their bits, rounded down; of none it is 0.
+fn mean(bits: &[i64]) -> i64 {
+    let sum: u128 = bits.iter().map(|&v| u128::from(v as u64)).sum();
+    sum.checked_div(bits.len() as u128).unwrap_or(0) as i64
+}

@@ -1,7 +1,7 @@
 //! Resize.
 
 use crate::error::{Error, Result};
-use crate::network::array::Array;
+use crate::network::array::{Array, require};
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
@@ -224,16 +224,29 @@ impl Mode {
         }
     }
 
+    /// How far neighbours are on either side.
+    fn reach(&self) -> f64 {
+        match self {
+            Mode::Nearest(_) => 0.5,
+            Mode::Linear => 1.0,
+            Mode::Cubic(_) => 2.0,
+        }
+    }
+
+    /// The bytes of the neighbours of one element, here and in the tables that kernels make of them.
+    fn bytes(&self, narrow: f64) -> usize {
+        let neighbours = 2.0 * self.reach() / narrow + 2.0;
+        (neighbours as usize).saturating_mul(2 * size_of::<(usize, f64)>())
+    }
+
     /// The neighbours of a place and their weights; `narrow` is below 1 where a wider filter is wanted.
     fn taps(&self, place: f64, narrow: f64) -> Vec<(i64, f64)> {
         let base = place.floor();
         let (first, t) = (base as i64, place - base);
-        let reach = match *self {
-            Mode::Nearest(round) => return vec![(round(place) as i64, 1.0)],
-            Mode::Linear => 1.0,
-            Mode::Cubic(_) => 2.0,
-        };
-        let start = (-reach / narrow).floor() as i64 + 1;
+        if let Mode::Nearest(round) = *self {
+            return vec![(round(place) as i64, 1.0)];
+        }
+        let start = (-self.reach() / narrow).floor() as i64 + 1;
         let mut taps: Vec<_> = (start..=1 - start)
             .map(|i| (first + i, self.weight((i as f64 - t) * narrow)))
             .collect();
@@ -342,6 +355,7 @@ impl Axis {
         } else {
             1.0
         };
+        require(self.out.saturating_mul(interpolation.bytes(narrow)))?;
         let element = |i: usize| {
             let place = self.place(mode, i as f64)?;
             if mode == "tf_crop_and_resize" && !(0.0..=last as f64).contains(&place) {

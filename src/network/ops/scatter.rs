@@ -16,11 +16,14 @@ pub const REDUCTION: AttrDef = attr(
 
 type Combine = (fn(f64, f64) -> f64, fn(i64, i64) -> i64);
 
-fn combine(attrs: &Attrs) -> Result<Option<Combine>> {
+fn combine(attrs: &Attrs, dtype: DType) -> Result<Option<Combine>> {
+    let unsigned = dtype == DType::UInt64;
     Ok(Some(match attrs.text("reduction") {
         "none" => return Ok(None),
         "add" => (|a, b| a + b, i64::wrapping_add),
         "mul" => (|a, b| a * b, i64::wrapping_mul),
+        "max" if unsigned => (pointwise::greater, |a, b| (a as u64).max(b as u64) as i64),
+        "min" if unsigned => (pointwise::lesser, |a, b| (a as u64).min(b as u64) as i64),
         "max" => (pointwise::greater, i64::max),
         "min" => (pointwise::lesser, i64::min),
         other => {
@@ -31,14 +34,9 @@ fn combine(attrs: &Attrs) -> Result<Option<Combine>> {
     }))
 }
 
-/// Whether uint64 comes out right: the order of two numbers is that of int64.
-pub fn takes_uint64(attrs: &Attrs, _: DType) -> bool {
-    !matches!(attrs.text("reduction"), "max" | "min")
-}
-
 /// Checks the reduction, and that updates (input 2) have the dtype of the input.
 pub fn check(infer: &Infer) -> Result<()> {
-    combine(infer.attrs)?;
+    combine(infer.attrs, infer.input(0)?.dtype)?;
     pointwise::same_dtype(&[infer.input(0)?, infer.input(2)?])
 }
 
@@ -51,7 +49,7 @@ pub fn scatter(attrs: &Attrs, x: &Array, places: &[usize], updates: &Array) -> R
         data
     }
     let shape = x.shape().to_vec();
-    match combine(attrs)? {
+    match combine(attrs, x.dtype())? {
         None => indexing::put(x, places, updates),
         Some((float, _)) if x.dtype().is_float() => {
             Array::from_f64(x.dtype(), shape, &all(x.to_f64(), places, updates.to_f64(), float))

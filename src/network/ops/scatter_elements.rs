@@ -19,7 +19,7 @@ pub static DEF: OpDef = OpDef {
     evaluate,
     lowering: Lowering::COMPUTES,
     movement: Movement::Fill,
-    uint64: Uint64::When(scatter::takes_uint64),
+    uint64: Uint64::Exact,
     ..OpDef::PLAIN
 };
 

@@ -1,6 +1,6 @@
 //! Sign.
 
-use crate::network::op::{Lowering, OpDef, Pointwise};
+use crate::network::op::{Lowering, OpDef, Pointwise, Uint64};
 use crate::network::ops::pointwise;
 
 /// -1, 0 or 1 as x is below, at or above 0; NaN stays (ONNX Sign).
@@ -16,6 +16,7 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| v[0].signum()),
     }),
     lowering: Lowering::BEARS,
+    uint64: Uint64::Rule(|_, v| (v[0] != 0).into()),
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -54,7 +54,10 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     let (x, shape) = (e.input(0)?, &e.outputs[0].1);
     let axis = crate::network::constant_type(x).axis(e.attrs.int("axis"))?;
     let (largest, k) = (e.attrs.flag("largest"), shape[axis]);
-    let (floats, ints) = (x.to_f64(), unsigned::ranks(x));
+    let (floats, ints) = match x.dtype().is_float() {
+        true => (x.to_f64(), vec![]),
+        false => (vec![], unsigned::ranks(x)),
+    };
     let mut places = vec![0; shape.iter().product()];
     let mut indices = vec![0; places.len()];
     let results = Groups::new(shape, &[axis]);

@@ -44,7 +44,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         if upper { column - row >= k } else { column - row <= k }
     };
     let places: Vec<_> = (0..x.len()).filter(kept).collect();
-    let zero = Array::from_f64(x.dtype(), x.shape().to_vec(), &vec![0.0; x.len()])?;
+    let zero = Array::full(x.dtype(), x.shape().to_vec(), 0.0)?;
     let part = indexing::pick(x, vec![places.len()], &places)?;
     Ok(vec![indexing::put(&zero, &places, &part)?])
 }

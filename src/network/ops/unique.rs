@@ -1,11 +1,12 @@
 //! Unique.
 
 use crate::error::Result;
-use crate::network::array::Array;
+use crate::network::array::{Array, require};
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::dtype::DType;
-use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
 use crate::network::ops::indexing;
+use crate::network::unsigned;
 use std::cmp::Ordering;
 
 /// The different slices of a tensor (ONNX Unique).
@@ -26,6 +27,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     lowering: Lowering::WIDE,
+    uint64: Uint64::Exact,
     ..OpDef::PLAIN
 };
 
@@ -52,10 +54,12 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         true => 0,
         false => crate::network::constant_type(x).axis(e.attrs.int("axis"))?,
     };
+    // What lists of so many slices take besides their places.
+    require(shape[axis].saturating_mul(3 * size_of::<Vec<usize>>()))?;
     let slices: Vec<Vec<usize>> = (0..shape[axis])
         .map(|i| indexing::along_axis(&shape, axis, vec![i]))
         .collect();
-    let (floats, ints) = (x.to_f64(), x.to_i64());
+    let (floats, ints) = (x.to_f64(), unsigned::ranks(x));
     let element = |a: usize, b: usize| match x.dtype().is_float() {
         true => order(floats[a], floats[b]),
         false => ints[a].cmp(&ints[b]),

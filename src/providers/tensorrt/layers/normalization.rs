@@ -49,8 +49,7 @@ fn normalize(w: &mut Writer, layer: &Layer, x: Tensor, axes: &[usize], shape: &[
         None => {
             let ty = w.ty(layer, 1)?;
             let extents = ty.concrete().unwrap_or_default();
-            let zeros = vec![0.0; extents.iter().product()];
-            w.constant(&Array::from_f64(ty.dtype, extents, &zeros)?)?
+            w.constant(&Array::full(ty.dtype, extents, 0.0)?)?
         }
     };
     let bias = w.reshape(bias, shape)?;

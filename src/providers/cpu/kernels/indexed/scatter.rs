@@ -24,6 +24,9 @@ pub fn fold(reduction: &str, dtype: DType) -> std::result::Result<Option<Fold>, 
     };
     match dtype {
         DType::Float64 => Err(Why::new("float64 is combined in float32 here")),
+        DType::UInt64 if matches!(fold, Fold::Max | Fold::Min) => {
+            Err(Why::new("numbers of uint64 are compared as if they were int64"))
+        }
         _ => Ok(Some(fold)),
     }
 }

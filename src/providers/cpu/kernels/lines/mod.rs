@@ -51,7 +51,7 @@ pub fn offer(scope: &Scope) -> Answer {
     let Some(ty) = scope.input_type(0) else {
         return Ok(vec![]);
     };
-    if ty.dtype == DType::UInt64 && name == "TopK" {
+    if ty.dtype == DType::UInt64 && !matches!(rule, Rule::Cumulative(_)) {
         return Err(Why::new("lines of uint64 are ordered as if they were int64"));
     }
     let axis = match name {

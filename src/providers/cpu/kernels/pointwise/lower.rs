@@ -6,7 +6,7 @@ use crate::network::array::Array;
 use crate::network::attr::{Attrs, Read};
 use crate::network::dtype::DType;
 use crate::network::narrow::{Narrow, PLAIN};
-use crate::network::ops::{cast, quantize_linear};
+use crate::network::ops::{cast, max, min, quantize_linear};
 use crate::network::{Layer, LayerId, Network, TensorId, unsigned};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,17 +19,18 @@ pub fn is_pointwise(network: &Network, layer: &Layer) -> bool {
     let known = layer.op.pointwise.is_some() || matches!(layer.op.name, "Cast" | "Where");
     let classed = |&t: &TensorId| Class::of(network[t].ty.dtype).is_some();
     let dtype = |t: Option<&TensorId>| t.map(|&t| network[t].ty.dtype);
+    let [x, y] = [0, 1].map(|i| dtype(layer.inputs.get(i).and_then(Option::as_ref)));
     // f32 does not tell whether a large integer lies above a power of two.
-    let rounds_twice = dtype(layer.inputs.first().and_then(Option::as_ref)).is_some_and(DType::is_int)
-        && dtype(layer.outputs.first()) == Some(DType::Float8E8M0);
-    // A register holds the bits of 64 without a sign: their sign bit would move in from the left.
+    let rounds_twice = x.is_some_and(DType::is_int) && dtype(layer.outputs.first()) == Some(DType::Float8E8M0);
+    // A register holds all 64 bits: the highest would move in from the left.
     let shifts_a_sign = layer.op.name == "BitShift" && dtype(layer.outputs.first()) == Some(DType::UInt64);
     // f32 does not hold every integer of more bits, nor an integer register a float: what mixes them is in `power_of`.
     let mixes_wide = layer.op.name == "Pow" && {
-        let [x, y] = [0, 1].map(|i| dtype(layer.inputs.get(i).and_then(Option::as_ref)));
         let wide = |dtype: Option<DType>| dtype.is_some_and(|dtype| dtype.is_int() && dtype.size() >= 4);
         let mixed = x.map(DType::is_int) != y.map(DType::is_int);
-        mixed && (x.is_some_and(DType::is_int) || wide(y)) && scalar(network, layer, 1).is_none()
+        // The rule of integers takes the bits of both for int64.
+        let unsigned = x.is_some_and(DType::is_int) && [x, y].contains(&Some(DType::UInt64));
+        unsigned || mixed && (x.is_some_and(DType::is_int) || wide(y)) && scalar(network, layer, 1).is_none()
     };
     known
         && !rounds_twice
@@ -203,7 +204,7 @@ impl Lowering<'_> {
     /// An integer to the power of a float that is the same everywhere (`is_pointwise` lets no other in): in double
     /// precision, as the reference does.
     fn power_of(&mut self, layer: &Layer, to: DType, x: Value) -> Value {
-        let exponent = self.exponent(layer).unwrap_or(f64::NAN);
+        let exponent = scalar(self.network, layer, 1).unwrap_or(f64::NAN);
         let bits = self.feed(Feed::Constant(Array::ints(&[exponent.to_bits() as i64])), Class::Int);
         let rule = |_: &Attrs, v: &[i64]| (v[0] as f64).powf(f64::from_bits(v[1] as u64)) as i64;
         self.push(Op::Int(rule, Arc::new(layer.attrs.clone()), to), &[x, bits])
@@ -342,6 +343,9 @@ impl Lowering<'_> {
         };
         let first = layer.inputs.first().copied().flatten();
         let unsigned = first.is_some_and(|t| self.network[t].ty.dtype == DType::UInt64);
+        if unsigned && layer.op.name == "Clip" {
+            return self.unsigned_clip(layer, to, args, present[0]);
+        }
         if let Some(rule) = unsigned::rule(layer.op).filter(|_| unsigned) {
             return self.push(Op::Int(rule, Arc::new(layer.attrs.clone()), to), present);
         }
@@ -365,12 +369,19 @@ impl Lowering<'_> {
         }
     }
 
+    /// No number of 64 bits stands for a bound that is left out: there is no step for it.
+    fn unsigned_clip(&mut self, layer: &Layer, to: DType, args: &[Option<Value>], x: Value) -> Value {
+        let bounds = [&max::DEF, &min::DEF].into_iter().zip(&args[1..]);
+        bounds.fold(x, |value, (op, bound)| match (bound, unsigned::rule(op)) {
+            (Some(bound), Some(rule)) => self.push(Op::Int(rule, Arc::new(layer.attrs.clone()), to), &[value, *bound]),
+            _ => value,
+        })
+    }
+
     /// All arguments, those that are left out as a constant.
     fn complete(&mut self, args: &[Option<Value>], missing: Array, class: Class) -> Vec<Value> {
-        let fill = args
-            .iter()
-            .any(Option::is_none)
-            .then(|| self.feed(Feed::Constant(missing), class));
+        let lacks = args.iter().any(Option::is_none);
+        let fill = lacks.then(|| self.feed(Feed::Constant(missing), class));
         args.iter().filter_map(|arg| arg.or(fill)).collect()
     }
 
@@ -388,7 +399,7 @@ impl Lowering<'_> {
             return self.push(Op::Binary(op), &order);
         }
         match (layer.op.name, layer.op.pointwise) {
-            ("Pow", _) if self.exponent(layer) == Some(3.0) => {
+            ("Pow", _) if scalar(self.network, layer, 1) == Some(3.0) => {
                 let square = self.push(Op::Unary(Unary::Square), &present[..1]);
                 self.push(Op::Binary(Binary::Mul), &[square, present[0]])
             }
@@ -401,10 +412,6 @@ impl Lowering<'_> {
             // `is_pointwise` lets nothing else in.
             (_, None) => self.push(Op::Unary(Unary::Copy), &present[..1]),
         }
-    }
-
-    fn exponent(&self, layer: &Layer) -> Option<f64> {
-        scalar(self.network, layer, 1)
     }
 }
 

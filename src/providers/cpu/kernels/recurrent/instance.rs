@@ -5,7 +5,7 @@ use super::product::Product;
 use super::step::{Cell, Row};
 use super::{B, C, Cells, H, LENGTHS, P, R, W, X, plain_gates};
 use crate::error::Result;
-use crate::network::array::Array;
+use crate::network::array::{Array, try_vec};
 use crate::network::dtype::DType;
 use crate::network::ops::recurrent::{Extents, Spec};
 use crate::plan::layout::Operand;
@@ -84,7 +84,7 @@ impl Recurrent {
             slots: kernel.slots,
             inputs: request.inputs.to_vec(),
             outputs: request.outputs.len(),
-            lengths: vec![at.steps; at.batch],
+            lengths: try_vec(at.batch, at.steps)?,
             spec,
             dtype,
             sizes,

@@ -7,10 +7,11 @@ mod instance;
 mod tests;
 pub mod wide;
 
-use super::Answer;
 use super::scope::Scope;
+use super::{Answer, Why};
 use crate::error::Result;
 use crate::network::attr::Read;
+use crate::network::dtype::DType;
 use crate::network::ops::reduce;
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Kernel, Prepared, Request, Tactic};
@@ -43,6 +44,10 @@ pub fn offer(scope: &Scope) -> Answer {
     let Some(ty) = scope.input_type(0) else {
         return Ok(vec![]);
     };
+    let wraps = matches!(fold, Fold::Sum | Fold::Square | Fold::Prod) && finish == Finish::Nothing;
+    if ty.dtype == DType::UInt64 && !wraps {
+        return Err(Why::new("numbers of uint64 are folded as if they were int64"));
+    }
     let attrs = &scope.layer().attrs;
     let Ok(axes) = reduce::axes(attrs, ty) else {
         return Ok(vec![]);

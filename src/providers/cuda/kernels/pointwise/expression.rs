@@ -193,6 +193,8 @@ impl Terms<'_> {
         Some(match self.exponent() {
             Some(1.0) => x.clone(),
             Some(2.0) => format!("({ty})((uint64){x} * (uint64){x})"),
+            // It takes the bits of either for int64.
+            _ if [self.input, self.dtype(1)?].contains(&DType::UInt64) => return None,
             _ => format!("({ty})i_power((int64){x}, (int64){exponent})"),
         })
     }

@@ -45,6 +45,9 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let Some(ty) = element(x.dtype) else {
         return Err(Why::new(format!("there is no reduction of {}", x.dtype)));
     };
+    if x.dtype == DType::UInt64 && name == "ReduceMean" {
+        return Err(Why::new("sums of uint64 wrap"));
+    }
     let axes = match arg {
         true => x.axis(attrs.int("axis")).map(|axis| vec![axis]),
         false => reduce::axes(attrs, x),
