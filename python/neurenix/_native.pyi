@@ -760,8 +760,8 @@ def end() -> None:
 
 def fingerprints(addresses: Sequence[SupportsIndex], sizes: Sequence[SupportsIndex]) -> list[int]:
     """
-    What a few words of each array in the processor's memory come to, by address and bytes that Python's side vouches for: another
-    number where somebody wrote to it.
+    What a few words of each array in the processor's memory come to, by address and bytes that Python's side vouches
+    for: another number where somebody wrote to it.
     """
 
 def gpu_count() -> int:

@@ -21,8 +21,8 @@ fn array_address(&(address, device): &Location) -> ArrayAddress {
     }
 }
 
-/// What a few words of each array in the processor's memory come to, by address and bytes that Python's side vouches for: another
-/// number where somebody wrote to it.
+/// What a few words of each array in the processor's memory come to, by address and bytes that Python's side vouches
+/// for: another number where somebody wrote to it.
 #[pyfunction]
 pub fn fingerprints(addresses: Vec<usize>, sizes: Vec<usize>) -> Vec<u64> {
     let arrays = addresses.into_iter().zip(sizes);
