@@ -97,9 +97,9 @@ mod tests {
         dense("n 5 7 8", &[-1, 8], &[-1, 5, 7, 16]).becomes(
             &PASS,
             "
-            %MatMul: float32[n, 5, 7, 16] = MatMul(%x, %w)
-            %Add: float32[n, 5, 7, 16] = Add(%b, %MatMul)
-            %Reshape~1: float32[n, 5, 7, 16] = Relu(%Add)",
+            %Reshape: float32[n, 5, 7, 16] = MatMul(%x, %w) {transA=0, transB=0}
+            %Reshape~1: float32[n, 5, 7, 16] = Add(%b, %Reshape)
+            %Reshape~2: float32[n, 5, 7, 16] = Relu(%Reshape~1)",
         );
     }
 
