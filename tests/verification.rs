@@ -133,7 +133,7 @@ fn where_a_file_has_a_number_for_a_tactic_none_of_its_kernel_runs() {
     };
     let config = built.config();
     assert!(config.excluded_forms.is_empty());
-    assert_eq!(config.exclude["toy"], ["bent"]);
+    assert_eq!(config.exclude["far"], ["bent"]);
 }
 
 #[test]
