@@ -114,14 +114,18 @@ impl<'a> Web<'a> {
         let mut changed = false;
         for i in 0..forms.len() {
             let group = self.beside(i);
+            let edges = self.edges_of(&group);
+            if edges.iter().any(|edge| self.is_read_by_many(*edge)) {
+                continue;
+            }
             for f in self.fastest_by_layouts(i) {
                 let before: Vec<usize> = group.iter().map(|&k| forms[k]).collect();
-                let cost = self.around(forms, &group);
+                let cost = self.around(forms, &group, &edges);
                 forms[i] = f;
                 for &k in &group[1..] {
                     forms[k] = least(self.choices[k].forms.len(), forms[k], |g| self.local(forms, k, g));
                 }
-                if self.around(forms, &group) < cost * CLEARLY {
+                if self.around(forms, &group, &edges) < cost * CLEARLY {
                     changed = true;
                 } else {
                     group.iter().zip(before).for_each(|(&k, f)| forms[k] = f);
@@ -166,9 +170,14 @@ impl<'a> Web<'a> {
         found
     }
 
-    /// The time of some kernels, with the reorders of all that they read and give.
-    fn around(&self, forms: &[usize], group: &[usize]) -> f64 {
-        let times: f64 = group.iter().map(|&k| self.choices[k].times[forms[k]]).sum();
+    /// Whether so many kernels read an edge that its cost, which each of them changes, takes long to add up.
+    fn is_read_by_many(&self, edge: usize) -> bool {
+        const MANY: usize = 32;
+        self.readers.get(&edge).is_some_and(|readers| readers.len() > MANY)
+    }
+
+    /// What some kernels read and give.
+    fn edges_of(&self, group: &[usize]) -> Vec<usize> {
         let mut edges: Vec<usize> = group
             .iter()
             .flat_map(|&k| self.choices[k].inputs.iter().chain(&self.choices[k].outputs))
@@ -176,9 +185,15 @@ impl<'a> Web<'a> {
             .collect();
         edges.sort_unstable();
         edges.dedup();
+        edges
+    }
+
+    /// The time of some kernels, with the reorders of all that they read and give.
+    fn around(&self, forms: &[usize], group: &[usize], edges: &[usize]) -> f64 {
+        let times: f64 = group.iter().map(|&k| self.choices[k].times[forms[k]]).sum();
         let reorders = edges
-            .into_iter()
-            .map(|edge| self.outgoing(forms, edge, self.given(forms, edge)));
+            .iter()
+            .map(|&edge| self.outgoing(forms, edge, self.given(forms, edge)));
         times + reorders.sum::<f64>()
     }
 
