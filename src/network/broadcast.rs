@@ -5,8 +5,8 @@ use crate::network::dim::Dim;
 use crate::network::op::Infer;
 
 impl Infer<'_> {
-    /// The dimension that two broadcast dimensions give (numpy's rule). Either of two symbols may turn out to be 1, of up to eight
-    /// that meet; other expressions that differ are taken to be equal, as sizes are that a network computes from one another.
+    /// The dimension that two broadcast dimensions give (numpy's rule). Either of two symbols may turn out to be 1; other
+    /// expressions that differ are taken to be equal, as sizes are that a network computes from one another.
     pub fn broadcast_dim(&self, a: &Dim, b: &Dim) -> Result<Dim> {
         if a == b || b.is(1) {
             return Ok(a.clone());
@@ -26,7 +26,7 @@ impl Infer<'_> {
                 self.guard(a, b, true, "broadcast");
                 Ok(b.clone())
             }
-            (None, None) if may_be_ones(a, b) => Ok(self.either(a, b)),
+            (None, None) if may_be_one(a) && may_be_one(b) => Ok(self.either(a, b)),
             (None, None) => {
                 self.guard(a, b, false, "broadcast of two symbolic dimensions, taken to be equal");
                 Ok(a.min_of(b).clone())
@@ -87,11 +87,9 @@ impl Infer<'_> {
     }
 }
 
-/// Whether two dimensions are symbols, or broadcast from symbols, and there are few of these: expressions stay short.
-fn may_be_ones(a: &Dim, b: &Dim) -> bool {
-    const MOST: usize = 8;
-    let symbols = a.broadcast_with(b).operands();
-    symbols.len() <= MOST && symbols.iter().all(|dim| dim.as_symbol().is_some())
+/// Whether a dimension is a symbol, or broadcast from symbols.
+fn may_be_one(dim: &Dim) -> bool {
+    dim.operands().iter().all(|dim| dim.as_symbol().is_some())
 }
 
 fn grown(to: &[Dim], side: &[Dim]) -> Error {
