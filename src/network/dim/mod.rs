@@ -1,7 +1,7 @@
 //! Symbolic dimensions: integer expressions over named symbols, kept in a normal form.
 //!
 //! A [`Dim`] is a polynomial with integer coefficients over atoms; an atom is a symbol or one of
-//! floordiv, ceildiv, min, max, broadcast of two dims. `a mod b` is `a - b * floordiv(a, b)`, and a ceildiv by a
+//! floordiv, ceildiv, min, max of two dims. `a mod b` is `a - b * floordiv(a, b)`, and a ceildiv by a
 //! constant is a floordiv, so equal expressions meet in one form more often.
 
 mod arithmetic;
@@ -57,17 +57,14 @@ enum Function {
     CeilDiv,
     Min,
     Max,
-    /// The second where the first is 1, else the first.
-    Broadcast,
 }
 
 impl Function {
-    const ALL: [(Function, &'static str); 5] = [
+    const ALL: [(Function, &'static str); 4] = [
         (Function::FloorDiv, "floordiv"),
         (Function::CeilDiv, "ceildiv"),
         (Function::Min, "min"),
         (Function::Max, "max"),
-        (Function::Broadcast, "broadcast"),
     ];
 
     fn name(self) -> &'static str {
@@ -80,7 +77,6 @@ impl Function {
             Function::CeilDiv if b > 0 => a.checked_neg()?.div_euclid(b).checked_neg(),
             Function::Min => Some(a.min(b)),
             Function::Max => Some(a.max(b)),
-            Function::Broadcast => Some(if a == 1 { b } else { a }),
             _ => None,
         }
     }
@@ -352,7 +348,6 @@ impl Atom {
                     Function::CeilDiv => a.ceildiv(&b),
                     Function::Min => a.least(&b),
                     Function::Max => a.greatest(&b),
-                    Function::Broadcast => a.broadcast_with(&b),
                 }
             }
         }
@@ -384,7 +379,6 @@ fn call_bounds(function: Function, a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
     match function {
         Function::Min => (a.0.min(b.0), a.1.min(b.1)),
         Function::Max => (a.0.max(b.0), a.1.max(b.1)),
-        Function::Broadcast => (a.0.min(b.0), a.1.max(b.1)),
         Function::FloorDiv | Function::CeilDiv => {
             let divisors = [b.0.max(1), b.1.max(1)];
             let ends = divisors.map(|d| [a.0, a.1].map(|x| function.apply(x, d).unwrap_or(x)));
