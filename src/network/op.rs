@@ -147,23 +147,11 @@ impl Guard {
         if left == right || (self.or_one && left == 1) {
             return Ok(());
         }
-        let error = Error::shape(format!("the shapes of the inputs do not go together ({})", self.reason));
-        let operands = self.right.operands();
-        if operands.len() == 1 {
-            let expected = format!("{} = {}", self.left, self.right);
-            return Err(error.expected(expected).got(format!("{left} and {right}")));
-        }
-        let sizes = operands
-            .iter()
-            .map(|dim| dim.eval(binding))
-            .collect::<Result<Vec<_>>>()?;
-        let joined = |words: Vec<String>| words.join(" and ");
-        Err(error
-            .expected(format!(
-                "{} that are equal or 1",
-                joined(operands.iter().map(Dim::to_string).collect())
-            ))
-            .got(joined(sizes.iter().map(i64::to_string).collect())))
+        Err(
+            Error::shape(format!("the shapes of the inputs do not go together ({})", self.reason))
+                .expected(format!("{} = {}", self.left, self.right))
+                .got(format!("{left} and {right}")),
+        )
     }
 }
 
