@@ -62,8 +62,8 @@ def cases(name: str, stored: str, d: int, columns: bool, *rest: Given | None, **
     zero = constant(exact(np.full(count, 0 if stored == "int8" else 128), stored))
     given = [normal(4, 3, 7), of(stored, d, 7, gates), of(stored, d, 20, gates), step, zero, step, zero]
     options: dict[str, Any] = {"dtypes": F32, "opset": 0, "outputs": 3, "sums": True, "dynamic": False}
-    # A state between two of its 255 steps may go to either, and layers of float that stand for the op (TensorRT) round none:
-    # a fiftieth of the greatest result.
+    # A state between two of its 255 steps may go to either; layers of float that stand for the op round none.
+    # So much is a fiftieth of the greatest result.
     return case(name, *given, *rest, reference=by_numpy, slack=2.0**14, **options, **attrs)
 
 
