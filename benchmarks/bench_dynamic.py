@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.bench_int8 import Arrays, floating, plain, quantized
-from benchmarks.bench_weights import processor_time
 
 
 def lstm(folder: Path) -> tuple[Arrays, Path]:
@@ -68,8 +65,7 @@ def once(name: str, options: Any) -> dict[str, Any]:
             "onnxruntime": measure.onnxruntime(path, given, threads),
             "neurenix again": lambda: models[1](given),
         }
-        timed = processor_time if options.clock == "processor" else measure.interleaved
-        times = timed(runs, options.rounds)
+        times = measure.CLOCKS[options.clock](runs, options.rounds)
     middle = {peer: statistics.median(each) for peer, each in times.items()}
     noise = max(float(np.mean((got - want) ** 2)), 1e-30)
     return {
@@ -96,9 +92,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["lstm_tagger", "lstm_512", "bert"])
     parser.add_argument("--open", type=int, default=160, help="extent of open dimensions of files")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--processes", type=int, default=3)
-    parser.add_argument("--clock", choices=["wall", "processor"], default="wall")
-    parser.add_argument("--alone", help="runs one model in this process, and prints JSON")
+    measure.add_processes(parser)
     options = parser.parse_args()
     if options.clock == "processor":
         options.threads = 1
@@ -106,11 +100,8 @@ def main() -> None:
         print(json.dumps(once(options.alone, options)))
         return
     results = {}
-    shared = [f"--{name}={getattr(options, name)}" for name in ("open", "rounds", "threads", "clock")]
     for name in options.models:
-        command = [sys.executable, "-m", "benchmarks.bench_dynamic", "--alone", name, *shared]
-        runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(options.processes)]
-        results[Path(name).name] = together([json.loads(run.stdout.splitlines()[-1]) for run in runs])
+        results[Path(name).name] = together(measure.in_processes("benchmarks.bench_dynamic", name, options, ["open"]))
         print(name, json.dumps(results[Path(name).name], indent=2))
     print(measure.write("dynamic", results, {key: value for key, value in vars(options).items() if key != "alone"}))
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -139,19 +137,6 @@ def bandwidth(threads: int) -> float:
     return 2 * source.nbytes / min(times)
 
 
-def processor_time(runs: dict[str, measure.Run], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of the processor, of all in turns."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        run()
-    for _ in range(rounds):
-        for name, run in runs.items():
-            start = time.process_time_ns()
-            run()
-            times[name].append((time.process_time_ns() - start) / 1e6)
-    return times
-
-
 def once(form: str, options: Any) -> dict[str, Any]:
     """Both peers on one file, in this process."""
     from neurenix.hardware.tensorrt import TensorRTBackend
@@ -170,8 +155,7 @@ def once(form: str, options: Any) -> dict[str, Any]:
                 "onnxruntime": theirs,
                 "neurenix again": lambda m=models[1], x=x: m({"x": x}),
             }
-            timed = processor_time if options.clock == "processor" else measure.interleaved
-            times = timed(runs, options.rounds if tokens > 1 else 4 * options.rounds)
+            times = measure.CLOCKS[options.clock](runs, options.rounds if tokens > 1 else 4 * options.rounds)
             middle = {peer: statistics.median(each) for peer, each in times.items()}
             row: dict[str, Any] = {f"{peer}, ms": round(each, 3) for peer, each in middle.items()}
             least = {peer: min(each) for peer, each in times.items()}
@@ -210,9 +194,7 @@ def main() -> None:
     parser.add_argument("--inner", type=int, default=5632)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--processes", type=int, default=3)
-    parser.add_argument("--clock", choices=["wall", "processor"], default="wall")
-    parser.add_argument("--alone", help="runs one form in this process, and prints JSON")
+    measure.add_processes(parser)
     options = parser.parse_args()
     if options.clock == "processor":
         options.threads = 1
@@ -220,13 +202,9 @@ def main() -> None:
         print(json.dumps(once(options.alone, options)))
         return
     results = {}
-    shared = [
-        f"--{name}={getattr(options, name)}" for name in ("hidden", "inner", "layers", "rounds", "threads", "clock")
-    ]
     for form in options.forms:
-        command = [sys.executable, "-m", "benchmarks.bench_weights", "--alone", form, *shared]
-        runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(options.processes)]
-        results[form] = together([json.loads(run.stdout.splitlines()[-1]) for run in runs])
+        found = measure.in_processes("benchmarks.bench_weights", form, options, ("hidden", "inner", "layers"))
+        results[form] = together(found)
         print(form, json.dumps(results[form], indent=2))
     print(measure.write("weights", results, {key: value for key, value in vars(options).items() if key != "alone"}))
 

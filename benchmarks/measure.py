@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,23 @@ def interleaved(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
     return times
 
 
+def processor_time(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of the processor, of all in turns."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    for _ in range(rounds):
+        for name, run in runs.items():
+            start = time.process_time_ns()
+            run()
+            times[name].append((time.process_time_ns() - start) / 1e6)
+    return times
+
+
+#: How times are taken, by the option --clock.
+CLOCKS = {"wall": interleaved, "processor": processor_time}
+
+
 def machine() -> dict[str, Any]:
     """The processor and the versions of everything that takes part."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -167,6 +184,21 @@ def in_process(command: list[str], threads: int, limit: float, **environment: st
         return dict(json.loads(last))
     reason = (done.stderr.strip().splitlines() or [""])[-1][:300]
     return {"failed": f"the process ended with {done.returncode}: {reason}"}
+
+
+def add_processes(parser: argparse.ArgumentParser) -> None:
+    """The options of a benchmark that runs each case in several processes."""
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--alone", help="runs one case in this process, and prints JSON")
+
+
+def in_processes(module: str, case: str, options: argparse.Namespace, shared: Sequence[str]) -> list[dict[str, Any]]:
+    """What `module --alone CASE` prints last, in each of several processes that get the `shared` options too."""
+    given = [f"--{name}={getattr(options, name)}" for name in (*shared, "rounds", "threads", "clock")]
+    command = [sys.executable, "-m", module, "--alone", case, *given]
+    runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(options.processes)]
+    return [json.loads(run.stdout.splitlines()[-1]) for run in runs]
 
 
 def summary(times: list[float]) -> dict[str, float]:

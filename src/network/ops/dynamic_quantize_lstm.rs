@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result};
 use crate::network::array::Array;
-use crate::network::attr::{Preset, attr};
 use crate::network::dtype::DType;
 use crate::network::op::{Decomposition, Evaluate, Infer, Lowering, OpDef, Sizes, TensorType};
 use crate::network::ops::dynamic_quantize_linear::parameters;
@@ -41,11 +40,7 @@ pub static DEF: OpDef = OpDef {
         recurrent::CLIP,
         recurrent::DIRECTION,
         recurrent::HIDDEN_SIZE,
-        attr(
-            "input_forget",
-            Preset::Int(0),
-            "what is not taken in is what is forgotten",
-        ),
+        recurrent::INPUT_FORGET,
         recurrent::LAYOUT,
     ],
     infer,
@@ -59,8 +54,8 @@ pub static DEF: OpDef = OpDef {
     ..OpDef::PLAIN
 };
 
-/// Weights, scales and zero points of the input, and of the states.
-const STORED: [[usize; 3]; 2] = [[1, 3, 4], [2, 5, 6]];
+/// The inputs that are weights, scales and zero points of the input, and of the states.
+pub const STORED: [[usize; 3]; 2] = [[1, 3, 4], [2, 5, 6]];
 /// The first of the inputs that an LSTM has too, behind its weights.
 const BIAS: usize = 7;
 

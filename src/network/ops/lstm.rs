@@ -1,6 +1,5 @@
 //! LSTM.
 
-use crate::network::attr::{Preset, attr};
 use crate::network::op::{Lowering, OpDef};
 use crate::network::ops::recurrent::{self, Kind};
 use crate::network::ops::tf32;
@@ -18,11 +17,7 @@ pub static DEF: OpDef = OpDef {
         recurrent::CLIP,
         recurrent::DIRECTION,
         recurrent::HIDDEN_SIZE,
-        attr(
-            "input_forget",
-            Preset::Int(0),
-            "what is not taken in is what is forgotten",
-        ),
+        recurrent::INPUT_FORGET,
         recurrent::LAYOUT,
         tf32::TF32,
     ],

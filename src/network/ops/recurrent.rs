@@ -45,6 +45,12 @@ pub const HIDDEN_SIZE: AttrDef = attr(
     Preset::Int(0),
     "extent of the state; 0: as the weights have it",
 );
+/// `input_forget`.
+pub const INPUT_FORGET: AttrDef = attr(
+    "input_forget",
+    Preset::Int(0),
+    "what is not taken in is what is forgotten",
+);
 /// `layout`.
 pub const LAYOUT: AttrDef = attr("layout", Preset::Int(0), "0: steps come first; 1: the batch does");
 

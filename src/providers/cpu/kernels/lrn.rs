@@ -2,12 +2,12 @@
 
 use super::Answer;
 use super::parallel::{self, Shared};
-use super::scope::Scope;
+use super::scope::{Scope, uniform_forms};
 use super::scratch::Scratch;
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request, Tactic};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::{convert, map1, map2, math, multiversion};
 use std::ops::Range;
 
@@ -57,11 +57,7 @@ impl Kernel for Lrn {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![Form {
-            tactic: Tactic::ONLY,
-            inputs: vec![Layout::Plain],
-            outputs: vec![Layout::Plain],
-        }]
+        uniform_forms(&[Layout::Plain], 1, 1)
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {

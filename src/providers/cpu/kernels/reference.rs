@@ -1,7 +1,7 @@
 //! The last resort: an op's own reference evaluation, slow and exact. Reports name it.
 
 use super::Why;
-use super::scope::Scope;
+use super::scope::{Scope, uniform_forms};
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Attrs};
@@ -10,7 +10,7 @@ use crate::network::dtype::DType;
 use crate::network::op::{Evaluate, OpDef};
 use crate::network::ops::plugin;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Candidate, Form, Kernel, Launcher, Prepared, Request, Tactic, Tier};
+use crate::plan::{Call, Candidate, Form, Kernel, Launcher, Prepared, Request, Tier};
 use crate::providers::cpu::decomposes;
 
 /// What reports show for a layer that nothing faster runs.
@@ -60,11 +60,11 @@ impl Kernel for Reference {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![Form {
-            tactic: Tactic::ONLY,
-            inputs: vec![Layout::Plain; self.present.iter().filter(|p| **p).count()],
-            outputs: vec![Layout::Plain; self.outputs],
-        }]
+        uniform_forms(
+            &[Layout::Plain],
+            self.present.iter().filter(|p| **p).count(),
+            self.outputs,
+        )
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {

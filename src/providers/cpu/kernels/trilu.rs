@@ -2,12 +2,12 @@
 
 use super::Answer;
 use super::parallel::{self, Shared};
-use super::scope::Scope;
+use super::scope::{Scope, uniform_forms};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request, Tactic};
+use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::convert;
 
 /// Bytes that a thread should at least write.
@@ -41,11 +41,7 @@ impl Kernel for Trilu {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![Form {
-            tactic: Tactic::ONLY,
-            inputs: vec![Layout::Plain; 1 + self.moved as usize],
-            outputs: vec![Layout::Plain],
-        }]
+        uniform_forms(&[Layout::Plain], 1 + self.moved as usize, 1)
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {

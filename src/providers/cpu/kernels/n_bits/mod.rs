@@ -11,14 +11,14 @@ mod tests;
 
 use super::Answer;
 use super::primitive::nothing;
-use super::scope::Scope;
+use super::scope::{Scope, uniform_forms};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::ops::matmul_n_bits::Geometry;
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Prepared, Request, Tactic};
+use crate::plan::{Form, Instance, Kernel, Prepared, Request};
 use crate::providers::cpu::simd::Isa;
 use launch::Product;
 use pack::{Packed, Units};
@@ -94,11 +94,7 @@ impl Kernel for NBits {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![Form {
-            tactic: Tactic::ONLY,
-            inputs: vec![Layout::Plain],
-            outputs: vec![Layout::Plain],
-        }]
+        uniform_forms(&[Layout::Plain], 1, 1)
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {

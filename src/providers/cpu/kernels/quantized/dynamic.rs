@@ -4,10 +4,10 @@ use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::ops::dynamic_quantize_linear::parameters;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request, Tactic};
+use crate::plan::{Call, Form, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::kernels::Answer;
 use crate::providers::cpu::kernels::parallel::{self, Shared};
-use crate::providers::cpu::kernels::scope::Scope;
+use crate::providers::cpu::kernels::scope::{Scope, uniform_forms};
 use std::sync::Mutex;
 
 /// Elements that a thread should at least look at.
@@ -34,11 +34,7 @@ impl Kernel for Dynamic {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![Form {
-            tactic: Tactic::ONLY,
-            inputs: vec![Layout::Plain],
-            outputs: vec![Layout::Plain; 3],
-        }]
+        uniform_forms(&[Layout::Plain], 1, 3)
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {

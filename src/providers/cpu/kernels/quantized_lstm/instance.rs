@@ -137,7 +137,7 @@ impl Lstm {
                 unsafe {
                     let to = self.part::<u8>(call, self.memory.codes, each * stride);
                     let codes = std::slice::from_raw_parts_mut(to, at.input);
-                    // All directions have zero points, or none: sums that nobody asks for do no harm.
+                    // The rows serve all directions: where the weights of one have zero points, the sums are taken.
                     let wanting = self.weights[0].iter().find(|columns| columns.is_shifted());
                     let number = wanting
                         .unwrap_or(&self.weights[0][0])

@@ -5,12 +5,13 @@ mod product;
 #[cfg(test)]
 mod tests;
 
-use super::scope::Scope;
+use super::scope::{Scope, uniform_forms};
 use super::{Answer, Why};
 use crate::error::Result;
+use crate::network::ops::dynamic_quantize_lstm::STORED;
 use crate::network::ops::recurrent::{Kind, Spec};
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Prepared, Request, Tactic};
+use crate::plan::{Form, Instance, Kernel, Prepared, Request};
 use crate::providers::cpu::simd::Isa;
 use instance::Lstm;
 use product::Columns;
@@ -38,7 +39,7 @@ pub fn offer(scope: &Scope) -> Answer {
             .map(|d| Columns::new(weights, scale, zero, d).ok())
             .collect()
     };
-    let (Some(w), Some(r)) = (columns([1, 3, 4]), columns([2, 5, 6])) else {
+    let [Some(w), Some(r)] = STORED.map(columns) else {
         return Ok(vec![]);
     };
     let inputs: Vec<usize> = [X, B, LENGTHS, H, C, P]
@@ -77,11 +78,7 @@ impl Kernel for Cells {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![Form {
-            tactic: Tactic::ONLY,
-            inputs: vec![Layout::Plain; self.inputs.len()],
-            outputs: vec![Layout::Plain; self.outputs],
-        }]
+        uniform_forms(&[Layout::Plain], self.inputs.len(), self.outputs)
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {

@@ -7,14 +7,14 @@ pub mod step;
 #[cfg(test)]
 mod tests;
 
-use super::scope::Scope;
+use super::scope::{Scope, uniform_forms};
 use super::{Answer, Why};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::ops::recurrent::{Kind, Spec};
 use crate::plan::layout::Layout;
-use crate::plan::{Form, Instance, Kernel, Prepared, Request, Tactic};
+use crate::plan::{Form, Instance, Kernel, Prepared, Request};
 use instance::Recurrent;
 use product::Matrix;
 
@@ -112,11 +112,7 @@ impl Kernel for Cells {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![Form {
-            tactic: Tactic::ONLY,
-            inputs: vec![Layout::Plain; self.slots.iter().flatten().count()],
-            outputs: vec![Layout::Plain; self.outputs],
-        }]
+        uniform_forms(&[Layout::Plain], self.slots.iter().flatten().count(), self.outputs)
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {

@@ -8,9 +8,9 @@ use super::{Answer, Gpu};
 use crate::error::{Error, Result};
 use crate::network::ops::recurrent::{Extents, Kind, Spec};
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request, Tactic};
+use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::common::Why;
-use crate::providers::common::scope::Scope;
+use crate::providers::common::scope::{Scope, uniform_forms};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
 use crate::providers::cuda::device::{Arguments, Flag, Grid};
 use std::sync::Arc;
@@ -67,11 +67,7 @@ impl Kernel for Cells {
     }
 
     fn forms(&self) -> Vec<Form> {
-        vec![Form {
-            tactic: Tactic::ONLY,
-            inputs: vec![Layout::Plain; self.slots.iter().flatten().count()],
-            outputs: vec![Layout::Plain; self.outputs],
-        }]
+        uniform_forms(&[Layout::Plain], self.slots.iter().flatten().count(), self.outputs)
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {
