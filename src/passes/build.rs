@@ -1,5 +1,6 @@
 //! How rules write layers: one word for each op that they often need.
 
+use super::matching::Chain;
 use crate::error::Result;
 use crate::network::TensorId;
 use crate::network::attr::{Attr, Attrs, attrs};
@@ -24,6 +25,8 @@ pub trait Build {
     fn reshape(&mut self, x: TensorId, shape: &[Dim]) -> Result<TensorId>;
     /// The tensor with its axes in another order.
     fn transpose(&mut self, x: TensorId, perm: &[usize]) -> Result<TensorId>;
+    /// The layers of a chain once more, on another tensor.
+    fn again(&mut self, chain: &Chain<'_>, x: TensorId) -> Result<TensorId>;
     /// An int64 vector that holds these dimensions.
     fn dims(&mut self, dims: &[Dim]) -> TensorId;
     /// Clip to these bounds, or Relu; a bound that bounds nothing is left out.
@@ -71,6 +74,15 @@ impl Build for Patch<'_> {
         }
         let perm = perm.iter().map(|&axis| axis as i64).collect();
         self.op_with("Transpose", attrs([("perm", Attr::Ints(perm))]), &[x])
+    }
+
+    fn again(&mut self, chain: &Chain<'_>, mut x: TensorId) -> Result<TensorId> {
+        for &(layer, main) in chain.iter().rev() {
+            let mut inputs = layer.inputs.clone();
+            inputs[main] = Some(x);
+            x = self.add_named("", layer.op, layer.attrs.clone(), &inputs)?[0];
+        }
+        Ok(x)
     }
 
     fn dims(&mut self, dims: &[Dim]) -> TensorId {

@@ -30,6 +30,30 @@ pub fn only_given_by<'n>(network: &'n Network, tensor: TensorId, op: &str) -> Op
     given_by(network, tensor, op)
 }
 
+/// Layers in a row, the last one first, each with the place of the input that comes from the one before.
+pub type Chain<'n> = Vec<(&'n Layer, usize)>;
+
+/// The layers above a tensor up to one of an op, and that one: `through` says which input of a layer leads on. None where something
+/// between is read by others.
+pub fn chain_up_to<'n>(
+    network: &'n Network,
+    mut x: TensorId,
+    op: &str,
+    through: impl Fn(&Network, &Layer) -> Option<usize>,
+) -> Option<(Chain<'n>, &'n Layer)> {
+    let mut chain = vec![];
+    loop {
+        network.sole_user(x)?;
+        let (_, layer) = network.producer(x)?;
+        if layer.op.name == op {
+            return Some((chain, layer));
+        }
+        let main = through(network, layer)?;
+        chain.push((layer, main));
+        x = input(layer, main)?;
+    }
+}
+
 /// Whether the tensor is a constant.
 pub fn is_constant(network: &Network, tensor: TensorId) -> bool {
     network[tensor].constant().is_some()

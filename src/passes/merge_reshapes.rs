@@ -1,7 +1,7 @@
 //! Lets reshapes meet and cancel.
 
 use super::build::Build;
-use super::matching::{input, is_pointwise, permutation};
+use super::matching::{chain_up_to, input, is_pointwise, permutation};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::network::dim::Dim;
 use crate::network::patch::Patch;
@@ -70,26 +70,12 @@ fn merge<'n>(network: &'n Network, outer: &Layer, inner: &Layer, target: TensorI
 }
 
 /// Reshape -> pointwise ... -> Reshape back => pointwise ....
-fn cancel<'n>(network: &'n Network, outer: &Layer, mut x: TensorId) -> Found<'n> {
-    let mut between = vec![];
-    let source = loop {
-        rule_if_some!((_, layer) = network.sole_user(x).and_then(|_| network.producer(x)));
-        if layer.op.name == "Reshape" {
-            break input(layer, 0);
-        }
-        rule_if_some!(main = main_input(network, layer));
-        between.push((layer, main));
-        rule_if_some!(inner = layer.inputs[main]);
-        x = inner;
-    };
-    rule_if_some!(mut new = source);
-    rule_if!(network[new].ty.shape == network[outer.outputs[0]].ty.shape);
+fn cancel<'n>(network: &'n Network, outer: &Layer, x: TensorId) -> Found<'n> {
+    rule_if_some!((between, inner) = chain_up_to(network, x, "Reshape", main_input));
+    rule_if_some!(source = input(inner, 0));
+    rule_if!(network[source].ty.shape == network[outer.outputs[0]].ty.shape);
     let mut patch = Patch::new(network);
-    for (layer, main) in between.into_iter().rev() {
-        let mut inputs = layer.inputs.clone();
-        inputs[main] = Some(new);
-        new = patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?[0];
-    }
+    let new = patch.again(&between, source)?;
     patch.shunt(outer.outputs[0], new)?;
     Ok(Some(patch))
 }

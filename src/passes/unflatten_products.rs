@@ -1,6 +1,7 @@
 //! Lets products of rows be products of the tensor that the rows were made of.
 
-use super::matching::{input, is_pointwise, only_given_by};
+use super::build::Build;
+use super::matching::{chain_up_to, input, is_pointwise, only_given_by};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::network::attr::Read;
 use crate::network::patch::Patch;
@@ -17,18 +18,8 @@ pub static PASS: Pass = Pass {
 fn rule(network: &Network, id: LayerId) -> Found<'_> {
     let outer = &network[id];
     rule_if!(outer.op.name == "Reshape");
-    rule_if_some!(mut x = input(outer, 0));
-    let mut between = vec![];
-    let product = loop {
-        rule_if_some!((_, layer) = network.sole_user(x).and_then(|_| network.producer(x)));
-        if layer.op.name == "MatMul" {
-            break layer;
-        }
-        rule_if_some!(main = along_rows(network, layer));
-        between.push((layer, main));
-        rule_if_some!(inner = layer.inputs[main]);
-        x = inner;
-    };
+    rule_if_some!(x = input(outer, 0));
+    rule_if_some!((between, product) = chain_up_to(network, x, "MatMul", along_rows));
     rule_if_some!((rows, matrix) = input(product, 0).zip(input(product, 1)));
     rule_if!(network[matrix].ty.rank() == 2 && network[rows].ty.rank() >= 2 && !product.attrs.flag("transA"));
     rule_if_some!(source = only_given_by(network, rows, "Reshape").and_then(|inner| input(inner, 0)));
@@ -41,12 +32,8 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     ));
     let mut patch = Patch::new(network);
     let operands = [Some(source), Some(matrix)];
-    let mut new = patch.add_named("", product.op, product.attrs.clone(), &operands)?[0];
-    for (layer, main) in between.into_iter().rev() {
-        let mut inputs = layer.inputs.clone();
-        inputs[main] = Some(new);
-        new = patch.add_named("", layer.op, layer.attrs.clone(), &inputs)?[0];
-    }
+    let new = patch.add_named("", product.op, product.attrs.clone(), &operands)?[0];
+    let new = patch.again(&between, new)?;
     rule_if!(patch.ty(new).shape == network[outer.outputs[0]].ty.shape);
     patch.shunt(outer.outputs[0], new)?;
     Ok(Some(patch))
