@@ -21,7 +21,6 @@ from neurenix.serve import Client
 from neurenix.serve.ray import application
 
 
-@serve.deployment(ray_actor_options={"num_cpus": 0.1})
 class Split:
     """Passes requests on to the application that stands for the user in the header `x-user`, or for the address."""
 
@@ -44,6 +43,9 @@ class Split:
         return Response(body, status, {**headers, "x-version": name})
 
 
+DEPLOYMENT = serve.deployment(Split, ray_actor_options={"num_cpus": 0.1})
+
+
 def deploy(folder: str) -> dict[str, np.ndarray]:
     """Serves two networks of different weights under one name; gives what each makes of ones."""
     answers = {}
@@ -61,8 +63,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         answers = deploy(folder)
         for weights in ({"first": 0.9, "second": 0.1}, {"first": 0.5, "second": 0.5}):
-            serve.run(Split.bind(weights), name="split")
-            seen = Counter()
+            serve.run(DEPLOYMENT.bind(weights), name="split")
+            seen: Counter[str] = Counter()
             for user in range(200):
                 client = Client("http://127.0.0.1:18766", headers={"x-user": str(user)})
                 found = client.infer("net", {"input": np.ones((1, 16), np.float32)})["output"]

@@ -274,7 +274,8 @@ def model_of(
         if port.name in values:
             port.CopyFrom(info(port.name, None))
     graph = helper.make_graph(nodes, "fuzz", inputs, outputs, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    versions = {"": opset, **{node.domain: 1 for node in nodes if node.domain}}
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(*v) for v in versions.items()], ir_version=10)
 
 
 def symbolic(rng: random.Random, values: dict[str, Value], names: Sequence[str]) -> dict[str, Sequence[int | str]]:

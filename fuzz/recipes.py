@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fuzz.contrib import CONTRIB
 from fuzz.generate import FLOATS, INTS, Network, Rejected, Value, dtype_of
 from fuzz.moving import MOVED, MOVING, NUMBERS, Recipe
 from tests.conformance.test_conformance import MODULES
@@ -383,6 +384,7 @@ EXACT_CASES = {"NonZero", "Compress", "Unique", "CenterCropPad", "BitCast", "Rev
 
 RECIPES: dict[str, Recipe] = {
     **MOVING,
+    **CONTRIB,
     **{op: unary(op) for op in SMOOTH},
     **{op: unary(op, exact=True) for op in (*SENSITIVE, *JUMPING)},
     **{op: unary(op) for op in ("Relu", "Abs", "Neg", "Identity")},

@@ -14,7 +14,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
 CONFIGURATION = """
 [mypy]
 strict = True
-[mypy-PIL.*,onnx.*,onnxruntime.*,rapidocr_onnxruntime.*,skimage.*,torch.*,torchvision.*]
+[mypy-PIL.*,onnx.*,onnxruntime.*,ray.*,rapidocr_onnxruntime.*,skimage.*,starlette.*,torch.*,torchvision.*]
 follow_imports = skip
 ignore_missing_imports = True
 """
