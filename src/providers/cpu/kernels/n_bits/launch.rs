@@ -183,10 +183,11 @@ impl Product {
         }
     }
 
-    fn groups(&self, groups: Range<usize>, at: Addresses) {
-        match (self.tiles.integers, self.tiles.count()) {
+    /// `direct`: with weights that are unpacked in registers.
+    fn groups(&self, groups: Range<usize>, at: Addresses, direct: bool) {
+        match (self.tiles.integers, direct) {
             (true, _) => groups.for_each(|group| self.integer_group(group, at)),
-            (false, 1) => groups.for_each(|group| self.float_group(group, at)),
+            (false, true) => groups.for_each(|group| self.float_group(group, at)),
             _ => {
                 let unit = self.packed.units.unit;
                 let bytes = 4 * PANEL * LANES * unit * (SLAB / unit).max(1);
@@ -197,6 +198,13 @@ impl Product {
                 });
             }
         }
+    }
+
+    /// Whether few rows meet weights that are unpacked in registers. There a zero point is taken off behind the products, times the sum
+    /// of a unit, which for an infinite number would be NaN where the definition gives infinity.
+    fn is_direct(&self, at: Addresses) -> bool {
+        // SAFETY: the tile was packed.
+        !self.tiles.integers && self.tiles.count() == 1 && unsafe { self.tiles.has_finite_sums(0, at.tiles) }
     }
 
     /// Packs all rows.
@@ -232,8 +240,9 @@ impl Launcher for Product {
             unsafe { convert::to_f32(self.dtype, call.inputs[0], at.x.cast_mut(), elements) };
         }
         self.pack(at)?;
+        let direct = self.is_direct(at);
         parallel::over(self.packed.units.groups(), self.grain, |groups| {
-            self.groups(groups, at.get())
+            self.groups(groups, at.get(), direct)
         })?;
         if wide {
             let (rows, to) = (self.tiles.rows, parallel::Shared(call));

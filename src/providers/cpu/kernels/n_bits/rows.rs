@@ -72,6 +72,18 @@ impl Tiles {
             }
         }
     }
+
+    /// Whether the sums of each unit, where the products ask for them, are finite in a tile of float32.
+    ///
+    /// # Safety
+    /// `tile` must hold the tile, packed.
+    pub unsafe fn has_finite_sums(&self, tile: usize, at: *const u8) -> bool {
+        let (units, rows) = (&self.units, self.rows_of(tile));
+        // SAFETY: the caller's promise.
+        let sums =
+            unsafe { std::slice::from_raw_parts(at.cast::<f32>().add(units.terms() * rows), units.count() * rows) };
+        !units.shifted || sums.iter().all(|sum| sum.is_finite())
+    }
 }
 
 /// Where the parts of a tile of integers lie.
