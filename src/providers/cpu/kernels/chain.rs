@@ -40,6 +40,13 @@ pub enum LinkOp {
     Channel(Binary, TensorId),
 }
 
+impl LinkOp {
+    /// Whether it reads another tensor.
+    pub fn reads_operand(&self) -> bool {
+        !matches!(self, Self::Eltwise(_))
+    }
+}
+
 /// A fused operation, with the layers that it stands for and the tensor that it gives.
 #[derive(Debug, Clone)]
 pub struct Link {
@@ -238,6 +245,11 @@ impl Chain {
             links: links.to_vec(),
             channels,
         }
+    }
+
+    /// The links.
+    pub fn links(&self) -> &[Link] {
+        &self.links
     }
 
     /// The tensors that the links read, in order.

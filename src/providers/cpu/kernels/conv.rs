@@ -1,18 +1,22 @@
 //! Convolutions and transposed convolutions with bias, residual and activations, on oneDNN.
 
 use super::chain::{self, Channels};
-use super::primitive::nothing;
+use super::primitive::{Source, nothing};
 use super::scope::Scope;
 use super::weighted::{Weighted, lengthened};
+use super::winograd::{self, Transformed};
 use super::{Answer, Why};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::ops::{conv, conv_transpose};
-use crate::plan::layout::{Layout, Operand};
+use crate::plan::layout::{BLOCK, Layout, Operand};
+use crate::plan::tactic::tactics;
 use crate::plan::{Form, Kernel, Prepared, Request};
 use crate::providers::cpu::handle::{self, Desc};
+use crate::providers::cpu::simd::Isa;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Conv and ConvTranspose with as much of what follows as the primitive can do, longest first.
 pub fn offer(scope: &Scope) -> Answer {
@@ -41,6 +45,7 @@ pub fn offer(scope: &Scope) -> Answer {
         attrs: scope.layer().attrs.clone(),
         few_channels: channels.is_some_and(|c| c <= 4),
         transposed,
+        transformed: Mutex::default(),
     }))
 }
 
@@ -54,12 +59,27 @@ pub fn begins_within(scope: &Scope) -> bool {
     geometry.is_ok_and(|(_, _, cuts)| cuts.iter().all(|cut| cut.as_const().is_some_and(|c| c >= 0)))
 }
 
+/// Of fewer channels the transforms take longer than tiles save.
+const FEWEST_CHANNELS: usize = 32;
+
 struct Conv {
     weighted: Weighted,
     weights_shape: Vec<Dim>,
     attrs: Attrs,
     few_channels: bool,
     transposed: bool,
+    /// The weights that are in use in another form than oneDNN's.
+    transformed: Mutex<Weak<Transformed>>,
+}
+
+tactics! {
+    /// How a convolution is computed.
+    enum Way {
+        /// By a primitive of oneDNN.
+        Primitive = "only",
+        /// By Winograd's tiles.
+        Winograd = "winograd",
+    }
 }
 
 /// The shape of the weights, and into how many groups they fall.
@@ -105,6 +125,47 @@ impl Conv {
             &src.shape,
             &dst.shape,
         )
+    }
+
+    /// Whether Winograd's tiles serve the layer: 3x3 over many channels, in steps of 1.
+    fn has_tiles(&self) -> bool {
+        let Source::Constant(weights) = &self.weighted.weights else {
+            return false;
+        };
+        let source = weights.source();
+        let &[k, c, 3, 3] = source.shape() else { return false };
+        let ones = |name: &str| self.attrs.ints(name).iter().all(|&step| step == 1);
+        let plain = !self.transposed && self.attrs.int("group") == 1 && ones("strides") && ones("dilations");
+        let deep = c >= FEWEST_CHANNELS && c % BLOCK == 0 && k % BLOCK == 0;
+        let bias = self.weighted.bias.dtype().is_none_or(|dtype| dtype == DType::Float32);
+        let single = source.dtype() == DType::Float32 && bias;
+        plain && deep && single && Isa::here() == Isa::Avx512 && winograd::is_supported(self.weighted.chain.links())
+    }
+
+    /// The weights for tiles, transformed once for all who use them.
+    fn transformed(&self) -> Result<Arc<Transformed>> {
+        let Source::Constant(weights) = &self.weighted.weights else {
+            return Err(Error::internal("the weights of tiles are constant"));
+        };
+        let mut held = self.transformed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = held.upgrade() {
+            return Ok(found);
+        }
+        let made = Arc::new(Transformed::new(weights.source())?);
+        *held = Arc::downgrade(&made);
+        Ok(made)
+    }
+
+    fn by_tiles(&self, request: &Request) -> Result<Prepared> {
+        let geometry = self.geometry(&request.inputs[0], &request.outputs[0])?;
+        let spec = winograd::Spec {
+            weights: self.transformed()?,
+            begin: [0, 1].map(|axis| geometry.begin[axis] as usize),
+            bias: &self.weighted.bias,
+            links: self.weighted.chain.links(),
+            first: self.weighted.first,
+        };
+        Ok(winograd::prepare(spec, request))
     }
 
     /// The instance for an input without elements: bias, operands and activations are all that there is.
@@ -174,10 +235,17 @@ impl Kernel for Conv {
         if self.few_channels && !self.transposed {
             pairs.splice(0..0, [(Plain, Blocked16), (Plain, ChannelsLast)]);
         }
-        pairs
+        let mut forms: Vec<Form> = pairs
             .into_iter()
             .map(|(from, to)| self.weighted.form(from, to))
-            .collect()
+            .collect();
+        if self.has_tiles() {
+            forms.extend([ChannelsLast, Blocked16].map(|layout| Form {
+                tactic: Way::Winograd.tactic(),
+                ..self.weighted.form(layout, layout)
+            }));
+        }
+        forms
     }
 
     fn in_place(&self) -> Vec<(usize, usize)> {
@@ -191,6 +259,9 @@ impl Kernel for Conv {
         }
         if src.is_empty() {
             return self.of_zeros(request);
+        }
+        if Way::of(&request.form.tactic)? == Way::Winograd {
+            return self.by_tiles(request);
         }
         let options = self.weighted.options(request, &dst.shape)?;
         let weights = Weights {

@@ -44,6 +44,7 @@ mod transpose;
 mod transpose_tile;
 mod trilu;
 mod weighted;
+mod winograd;
 
 use crate::network::plugin::Device;
 use crate::plan::Candidate;

@@ -41,6 +41,28 @@ fn pointwise() {
 
 #[test]
 #[ignore = "prints speeds"]
+fn tiles() {
+    for (n, c, size) in [
+        (1, 64, 56),
+        (1, 128, 28),
+        (1, 256, 14),
+        (1, 512, 7),
+        (8, 64, 56),
+        (8, 128, 28),
+        (8, 256, 14),
+        (8, 512, 7),
+    ] {
+        let mut case = Case::new(DType::Float32);
+        let x = case.input(&format!("{n} {c} {size} {size}"));
+        let (w, b) = (case.weights(&[c, c, 3, 3]), case.weights(&[c]));
+        let a = attrs([("pads", Attr::Ints(vec![1; 4]))]);
+        let y = case.layer("Conv", a, &[x, w, b]);
+        case.output(y).report_speed(&format!("{n}x{c}x{size}x{size}"));
+    }
+}
+
+#[test]
+#[ignore = "prints speeds"]
 fn moves() {
     for perm in [[0, 2, 3, 1], [0, 3, 1, 2], [0, 2, 1, 3], [0, 1, 3, 2]] {
         let mut case = Case::new(DType::Float32);

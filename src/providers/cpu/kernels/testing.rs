@@ -153,7 +153,7 @@ impl Case {
                 let layouts: Vec<String> = layouts.iter().map(Layout::to_string).collect();
                 println!(
                     "{what:45} {:35} 1: {} 2: {}",
-                    layouts.join(" "),
+                    layouts.join(" ") + &form.tactic.suffix(),
                     speed(time(1)),
                     speed(time(2))
                 );

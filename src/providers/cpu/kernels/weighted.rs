@@ -20,9 +20,10 @@ pub struct Weighted {
     pub weights: Source,
     /// The bias: input 2, or a constant that is added first.
     pub bias: Side,
-    chain: Chain,
+    /// What follows.
+    pub chain: Chain,
     /// The first of the kernel's inputs that is an operand of the chain.
-    first: usize,
+    pub first: usize,
 }
 
 impl Weighted {

@@ -1,0 +1,69 @@
+//! What follows the sums: bias, operands and activations, one vector of channels at a time.
+
+use crate::providers::cpu::handle::{Binary, Eltwise};
+use crate::providers::cpu::kernels::chain::{Link, LinkOp};
+use crate::providers::cpu::simd::{Portable, Vector, math};
+
+/// An operation on the result.
+#[derive(Debug, Clone, Copy)]
+pub enum Step {
+    /// A function of one number.
+    Eltwise(Eltwise),
+    /// Combined with the element of the operand with this number that lies where the result does.
+    Full(Binary, usize),
+    /// Combined with the channel's number in that operand.
+    Channel(Binary, usize),
+}
+
+/// Whether a vector is put through all of these links.
+pub fn is_supported(links: &[Link]) -> bool {
+    links.iter().all(|link| match link.op {
+        LinkOp::Eltwise(function) => eltwise(function, Portable::splat(0.0)).is_some(),
+        LinkOp::Full(..) | LinkOp::Channel(..) => true,
+    })
+}
+
+/// The steps of links whose operands come in order.
+pub fn steps(links: &[Link]) -> Vec<Step> {
+    let mut operands = 0..;
+    let mut next = || operands.next().unwrap_or_default();
+    let step = |link: &Link| match link.op {
+        LinkOp::Eltwise(function) => Step::Eltwise(function),
+        LinkOp::Full(binary, _) => Step::Full(binary, next()),
+        LinkOp::Channel(binary, _) => Step::Channel(binary, next()),
+    };
+    links.iter().map(step).collect()
+}
+
+/// A function of a vector; `None` for one that is left to others.
+#[inline(always)]
+pub fn eltwise<V: Vector>(function: Eltwise, x: V) -> Option<V> {
+    let of = V::splat;
+    let clipped = |x: V, low: f32, high: f32| of(low).max(of(high).min(x));
+    let line = |alpha: f32, beta: f32| clipped(of(alpha).fma(x, of(beta)), 0.0, 1.0);
+    Some(match function {
+        Eltwise::Relu { slope: 0.0 } => of(0.0).max(x),
+        Eltwise::Relu { slope } => V::select(x.lt(of(0.0)), x * of(slope), x),
+        Eltwise::Clip { low, high } => clipped(x, low, high),
+        Eltwise::Swish { alpha: 1.0 } => math::silu(x),
+        Eltwise::Swish { alpha } => x * math::sigmoid(x * of(alpha)),
+        Eltwise::Sigmoid => math::sigmoid(x),
+        Eltwise::HardSwish { alpha, beta } => x * line(alpha, beta),
+        Eltwise::HardSigmoid { alpha, beta } => line(alpha, beta),
+        Eltwise::Linear { scale, shift } => x * of(scale) + of(shift),
+        Eltwise::Abs => x.abs(),
+        Eltwise::Square => x * x,
+        _ => return None,
+    })
+}
+
+/// Two vectors.
+#[inline(always)]
+pub fn binary<V: Vector>(binary: Binary, x: V, y: V) -> V {
+    match binary {
+        Binary::Add => x + y,
+        Binary::Sub => x - y,
+        Binary::Mul => x * y,
+        Binary::Div => x / y,
+    }
+}
