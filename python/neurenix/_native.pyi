@@ -120,6 +120,10 @@ class Dim:
         """
         The lesser of two.
         """
+    def operands(self, /) -> list[Any]:
+        """
+        The dimensions that are broadcast to give this one: more than one where each of them may be 1.
+        """
 
 @final
 class Engine:

@@ -106,6 +106,12 @@ impl Dim {
         write(py, &self.inner.greatest(&other.dim()))
     }
 
+    /// The dimensions that are broadcast to give this one: more than one where each of them may be 1.
+    fn operands<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let operands = self.inner.operands();
+        operands.iter().map(|dim| write_dim(py, dim)).collect()
+    }
+
     fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<bool> {
         let other = other.cast::<Dim>().ok();
         let same = other.is_some_and(|other| other.get().inner == self.inner);

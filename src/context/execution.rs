@@ -6,7 +6,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::network::Network;
 use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
-use crate::network::reference::bind;
 use crate::runtime::bindings::ArrayAddress;
 use crate::runtime::context_memory::ContextMemory;
 use crate::runtime::instance::{KernelTime, ProgramInstance, describe};
@@ -104,7 +103,11 @@ impl ExecutionContext {
         let types: Vec<_> = inputs.iter().map(|a| (a.dtype(), a.shape())).collect();
         if let Some(stages) = &mut self.stages {
             check_dtypes(&self.engine.network, &types)?;
-            return stages.run(&self.engine, inputs, times);
+            let (engine, _) = self.engine.taking(&|i| types[i].1.to_vec())?;
+            return match Arc::ptr_eq(&engine, &self.engine) {
+                true => stages.run(&engine, inputs, times),
+                false => StagedContext::new(&self.memory, &engine).run(&engine, inputs, times),
+            };
         }
         let specs = self.prepare(&types)?.to_vec();
         let bytes = |spec: &TensorSpec| spec.dtype.size() * spec.shape.iter().product::<usize>();
@@ -179,9 +182,9 @@ impl ExecutionContext {
     }
 
     fn instantiate(&self, inputs: &[(DType, &[usize])]) -> Result<Ready> {
-        let engine = &self.engine;
-        let binding = bind(&engine.network, &|i| inputs[i].1.to_vec())?;
-        engine.network.check_guards(&binding)?;
+        let (engine, binding) = self.engine.taking(&|i| inputs[i].1.to_vec())?;
+        // A plan of another engine is none of this one's profiles.
+        let own = Arc::ptr_eq(&engine, &self.engine);
         let (plan, inside) = engine.plan_for(&binding);
         let program = engine.program((plan, inside)).clone();
         let instance = ProgramInstance::new(program, &binding, &self.memory)?;
@@ -195,8 +198,8 @@ impl ExecutionContext {
             shapes,
             instance,
             outputs,
-            plan,
-            inside,
+            plan: if own { plan } else { 0 },
+            inside: own && inside,
         })
     }
 

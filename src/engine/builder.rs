@@ -5,6 +5,7 @@ use crate::engine::built::{Built, why_anew};
 use crate::engine::checks::Checks;
 use crate::engine::config::{BuilderConfig, Hint, Precision, check_profiles};
 use crate::engine::format::Header;
+use crate::engine::general::{General, assume_equal};
 use crate::engine::stages;
 use crate::engine::staging::staged;
 use crate::engine::trial::{Exact, layered};
@@ -55,17 +56,29 @@ pub fn build_with(
         .clone()
         .map_or_else(TimingCache::default, TimingCache::open);
     cache.put(times);
-    let original = config.refittable.then(|| Arc::new(network.clone()));
+    let refittable = config.refittable.then(|| network.clone());
+    let general = assume_equal(&mut network, &config.profiles)?;
+    let original = refittable.map(|own| general.clone().unwrap_or_else(|| Arc::new(own)));
     let misspelt = config.misspelt(&network);
     let mut engine = compile(network, config, providers, &cache)?;
     engine.notes.extend(misspelt);
     engine.notes.extend(assumed);
     engine.source = Some(source);
     engine.original = original;
+    engine.general = general.map(General::new);
     engine.config.samples.clear();
     engine.notes.extend(idle_hint(&engine));
     engine.build_seconds = start.elapsed().as_secs_f64();
     Ok(engine)
+}
+
+/// An engine for a network that a build prepared, with no sizes taken to be equal, and no times.
+pub(super) fn build_as_it_is(
+    network: Network,
+    config: BuilderConfig,
+    providers: &[Arc<dyn Provider>],
+) -> Result<Engine> {
+    compile(network, config, providers, &TimingCache::default())
 }
 
 /// What a hint does not change.
@@ -345,6 +358,7 @@ pub(super) fn plan(
         build_seconds: 0.0,
         source: None,
         original: None,
+        general: None,
     })
 }
 

@@ -184,13 +184,20 @@ fn agree(network: &mut Network) {
             network.symbols.get(name).is_some_and(is_free).then(|| name.clone())
         };
         let mended = network.guards.iter().find_map(|guard| {
-            guard.check(&opt).err()?;
-            [(&guard.left, &guard.right), (&guard.right, &guard.left)]
-                .into_iter()
-                .find_map(|(one, other)| {
-                    let size = other.eval(&opt).ok().filter(|&size| size > 0)?;
-                    Some((free(one)?, size))
-                })
+            let operands = guard.right.operands();
+            let sides = match operands.len() {
+                1 => {
+                    guard.check(&opt).err()?;
+                    vec![(&guard.left, &guard.right), (&guard.right, &guard.left)]
+                }
+                // Equal is what is likely, though it may be 1.
+                _ => operands.iter().map(|dim| (dim, &guard.right)).collect(),
+            };
+            sides.into_iter().find_map(|(one, other)| {
+                let size = other.eval(&opt).ok().filter(|&size| size > 0)?;
+                let name = free(one)?;
+                (opt.get(&name) != Some(&size)).then_some((name, size))
+            })
         });
         let Some((name, size)) = mended else { return };
         network.symbols.entry(name).or_default().opt = size;

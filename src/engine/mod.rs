@@ -11,6 +11,7 @@ pub mod every_form;
 mod flow;
 pub mod foreign;
 pub mod format;
+pub mod general;
 mod lifting;
 mod parts;
 mod refit;
@@ -33,6 +34,7 @@ use crate::plan::timing::Times;
 use crate::runtime::executable::Executable;
 use built::Built;
 use config::{BuilderConfig, FEWEST_CALLS};
+use general::General;
 pub use saved::Saved;
 use stages::Stage;
 use std::sync::Arc;
@@ -72,6 +74,8 @@ pub struct Engine {
     pub source: Option<Graph>,
     /// The network as it came, of an engine whose weights can be replaced.
     pub original: Option<Arc<Network>>,
+    /// What runs calls in which symbols are not equal that the network takes to be.
+    pub general: Option<General>,
 }
 
 /// A profile and the program that is best at its opt shapes.
@@ -126,6 +130,13 @@ impl Engine {
         }
     }
 
+    /// The providers that it was planned for.
+    fn providers(&self) -> &[Arc<dyn Provider>] {
+        let parts = self.parts();
+        let plan = parts.into_iter().find_map(|part| part.plans.first());
+        plan.map_or(&[], |plan| plan.program.providers.as_slice())
+    }
+
     /// Whether some of it runs outside of the processor.
     pub(crate) fn uses_devices(&self) -> bool {
         let parts = self.parts();
@@ -145,6 +156,7 @@ impl Engine {
     /// Why calls are slower than they could be, once one found that.
     pub fn degraded(&self) -> Option<&str> {
         let own = self.plans.iter().find_map(|plan| plan.program.degraded());
+        let own = own.or_else(|| self.general.as_ref()?.reason());
         let mut inner = self.stages.iter().flat_map(Stage::engines);
         own.or_else(|| inner.find_map(|engine| engine.degraded()))
     }

@@ -4,13 +4,16 @@ use crate::engine::built::{ANEW, Built};
 use crate::engine::config::BuilderConfig;
 use crate::engine::default_dims::ASSUMED;
 use crate::engine::format::{self, Header};
+use crate::engine::general::General;
 use crate::engine::{Engine, builder, config};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::network::array::{Array, Buffer};
 use crate::network::document::Document;
+use crate::network::dtype::DType;
 use crate::plan::Provider;
 use crate::threads::default_threads;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,33 +78,48 @@ impl Saved {
     pub fn plan(mut self, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
         let (network, source) = self.networks().map_err(|e| self.refused(e))?;
         let header = &self.header;
+        let original = source.clone().filter(|_| !header.fixed_weights);
+        let equal = network.takes_broadcasts_equal();
+        let general = source.filter(|source| equal && !source.takes_broadcasts_equal());
         let config = BuilderConfig {
             compute: header.compute,
             tf32: header.tf32,
             deterministic: header.deterministic || config.deterministic,
             profiles: header.profiles.clone(),
-            refittable: source.is_some(),
+            refittable: original.is_some(),
             ..config
         };
         let engine = builder::plan_again(network, config, providers, header).map_err(|e| self.refused(e))?;
         Ok(Engine {
-            original: source,
+            original,
+            general: general.map(General::new),
             ..engine
         })
     }
 
-    /// The network, and the one as it came where its weights can be replaced.
+    /// The network, and the one as it came where the file has it.
     fn networks(&mut self) -> Result<(Network, Option<Arc<Network>>)> {
         let network = std::mem::take(&mut self.header.network);
         let mut weights = std::mem::take(&mut self.weights);
-        let originals = weights.split_off(network.constant_count());
-        let source = self.header.source.take().map(|source| source.read(originals));
-        Ok((network.read(weights)?, source.transpose()?.map(Arc::new)))
+        let mut own = weights.split_off(network.constant_count()).into_iter();
+        let source = self.header.source.take().map(|source| {
+            let shared = |number| self.header.shared.get(&number);
+            let weight = |number| shared(number).map_or_else(|| own.next(), |&at| weights.get(at).cloned());
+            let originals: Option<Vec<_>> = (0..source.constant_count()).map(weight).collect();
+            source.read(originals.ok_or_else(|| Error::format("the weights of the network in the file are damaged"))?)
+        });
+        let source = source.transpose()?.map(Arc::new);
+        Ok((network.read(weights)?, source))
     }
 
     fn refused(&self, error: Error) -> Error {
         format::refused(&self.path, &format::of_another(error, &self.header.producer))
     }
+}
+
+/// What two arrays have in common that are one.
+fn place(array: &Array) -> (DType, &[usize], *const u8) {
+    (array.dtype(), array.shape(), array.bytes().as_ptr())
 }
 
 impl Engine {
@@ -111,9 +129,19 @@ impl Engine {
     /// If the file can't be written; an older one of this name stays as it was.
     pub fn save(&self, path: &Path) -> Result<()> {
         let (network, mut weights) = Document::write(self.portable.as_ref().unwrap_or(&self.network))?;
-        let source = self.original.as_deref().map(Document::write).transpose()?;
+        let general = self.general.as_ref().map(|general| &general.network);
+        let source = self.original.as_ref().or(general);
+        let source = source.map(|source| Document::write(source)).transpose()?;
+        let mut shared = BTreeMap::new();
         let source = source.map(|(document, originals)| {
-            weights.extend(originals);
+            let held = weights.clone();
+            let known: HashMap<_, usize> = held.iter().map(place).zip(0..).collect();
+            for (number, array) in originals.into_iter().enumerate() {
+                match known.get(&place(&array)) {
+                    Some(&at) => _ = shared.insert(number, at),
+                    None => weights.push(array),
+                }
+            }
             document
         });
         let passing = |note: &&String| note.starts_with(ANEW) || note.starts_with(ASSUMED);
@@ -121,7 +149,9 @@ impl Engine {
         let header = Header {
             producer: format::PRODUCER.into(),
             network,
+            fixed_weights: source.is_some() && self.original.is_none(),
             source,
+            shared,
             compute: self.config.compute,
             tf32: self.config.tf32,
             deterministic: self.config.deterministic,

@@ -124,6 +124,7 @@ pub(super) fn staged(
         build_seconds: 0.0,
         source: None,
         original: None,
+        general: None,
     })
 }
 

@@ -20,6 +20,9 @@ pub struct Document {
     name: String,
     symbols: Symbols,
     guards: Vec<Guard>,
+    /// Older files say nothing: there symbols were always taken to be equal.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    equal_broadcasts: bool,
     inputs: Vec<Input>,
     constants: Vec<String>,
     symbolic: Vec<Symbolic>,
@@ -99,6 +102,7 @@ impl Document {
             name: network.name.clone(),
             symbols: network.symbols.clone(),
             guards: network.guards.clone(),
+            equal_broadcasts: network.takes_broadcasts_equal(),
             inputs: network.inputs().iter().map(input).collect(),
             constants: writer.constants.iter().map(|(name, _)| name.clone()).collect(),
             symbolic: writer.symbolic,
@@ -113,6 +117,12 @@ impl Document {
     pub fn constant_count(&self) -> usize {
         let bodies = self.layers.iter().flat_map(|record| record.bodies.values());
         self.constants.len() + bodies.map(Self::constant_count).sum::<usize>()
+    }
+
+    /// Whether symbols that meet in a broadcast may each be 1 in it, or in the networks in its layers.
+    pub fn has_broadcasts(&self) -> bool {
+        let mut bodies = self.layers.iter().flat_map(|record| record.bodies.values());
+        !self.equal_broadcasts || bodies.any(Self::has_broadcasts)
     }
 
     /// The plugins that its layers, and those of the networks in them, need.
@@ -140,6 +150,7 @@ impl Document {
 
     fn read_from(self, constants: &mut dyn Iterator<Item = Array>) -> Result<Network> {
         let mut network = Network::new(self.name);
+        network.equal_broadcasts = self.equal_broadcasts;
         let mut tensors: Vec<TensorId> = vec![];
         for (symbol, range) in &self.symbols {
             network.set_range(symbol, *range)?;
@@ -190,6 +201,10 @@ impl Document {
         network.verify()?;
         Ok(network)
     }
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn damaged() -> Error {

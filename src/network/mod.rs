@@ -11,6 +11,7 @@ pub mod dtype;
 mod dump;
 mod edit;
 mod ends;
+mod equal;
 mod facts;
 mod free_memory;
 pub mod graph;
@@ -169,6 +170,8 @@ pub struct Network {
     pub symbols: Symbols,
     /// Relations between dimensions that are checked at run time.
     pub guards: Vec<Guard>,
+    /// Whether symbols that meet in a broadcast are taken to be equal, which a guard says, rather than that each may be 1.
+    equal_broadcasts: bool,
     tensors: Vec<Tensor>,
     layers: BTreeMap<LayerId, Layer>,
     next_layer: u32,
@@ -429,6 +432,7 @@ impl Network {
             inputs: &types,
             constants: &constants,
             symbols: &self.symbols,
+            equal_broadcasts: self.equal_broadcasts,
             guards: Default::default(),
         };
         let outputs = op.types(&context)?;

@@ -147,11 +147,23 @@ impl Guard {
         if left == right || (self.or_one && left == 1) {
             return Ok(());
         }
-        Err(
-            Error::shape(format!("the shapes of the inputs do not go together ({})", self.reason))
-                .expected(format!("{} = {}", self.left, self.right))
-                .got(format!("{left} and {right}")),
-        )
+        let error = Error::shape(format!("the shapes of the inputs do not go together ({})", self.reason));
+        let operands = self.right.operands();
+        if operands.len() == 1 {
+            let expected = format!("{} = {}", self.left, self.right);
+            return Err(error.expected(expected).got(format!("{left} and {right}")));
+        }
+        let sizes = operands
+            .iter()
+            .map(|dim| dim.eval(binding))
+            .collect::<Result<Vec<_>>>()?;
+        let joined = |words: Vec<String>| words.join(" and ");
+        Err(error
+            .expected(format!(
+                "{} that are equal or 1",
+                joined(operands.iter().map(Dim::to_string).collect())
+            ))
+            .got(joined(sizes.iter().map(i64::to_string).collect())))
     }
 }
 
@@ -167,6 +179,8 @@ pub struct Infer<'a> {
     pub constants: &'a [Option<Array>],
     /// The symbols and their ranges.
     pub symbols: &'a Symbols,
+    /// Whether symbols that meet in a broadcast are taken to be equal.
+    pub equal_broadcasts: bool,
     /// Relations that the rule had to assume.
     pub guards: RefCell<Vec<Guard>>,
 }

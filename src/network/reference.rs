@@ -32,6 +32,7 @@ fn evaluate_with(
         inputs: &given,
         constants: inputs,
         symbols: &Symbols::new(),
+        equal_broadcasts: false,
         guards: Default::default(),
     };
     let types = op.types(&infer)?;
@@ -226,6 +227,7 @@ impl<'n> State<'n> {
             inputs: &types,
             constants: &inputs,
             symbols: &Symbols::new(),
+            equal_broadcasts: false,
             guards: Default::default(),
         };
         let outputs = layer.op.types(&infer).map_err(|e| e.layer(&layer.name))?;

@@ -17,13 +17,14 @@ use crate::network::document::Document;
 use crate::network::dtype::DType;
 use crate::plan::timing::Times;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The first bytes of every engine file.
 pub const MAGIC: &[u8; 8] = b"NRNXENG\x1a";
 /// Which Neurenix writes files.
 pub const PRODUCER: &str = concat!("neurenix ", env!("CARGO_PKG_VERSION"));
 /// The newest format version that this code reads. It writes the oldest that has what the engine needs.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Weights start at multiples of this.
 pub const WEIGHT_ALIGNMENT: usize = 256;
 /// A longer header can't be ours.
@@ -44,10 +45,16 @@ pub struct Header {
     pub producer: String,
     /// The simplified network, before it is lowered for providers.
     pub network: Document,
-    /// The network as it came, where its weights can be replaced; their places stand behind those of the other. From
-    /// version 2 on.
+    /// The network as it came, where its weights can be replaced, or calls may have sizes that the other does not take. The
+    /// places of its weights stand behind those of the other. From version 2 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Document>,
+    /// Whether `source` stands there for sizes alone, and no weights can be replaced. From version 4 on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fixed_weights: bool,
+    /// Weights of `source`, by number, that are weights of `network`, by number, and have no places of their own. From version 4 on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shared: BTreeMap<usize, usize>,
     /// The precision that was asked for.
     pub compute: DType,
     /// Whether products of float32 might round what they multiply to tf32.
@@ -72,7 +79,10 @@ pub struct Header {
 impl Header {
     /// The oldest format version that has all its fields.
     fn version(&self) -> u32 {
+        let documents = [Some(&self.network), self.source.as_ref()];
+        let mut documents = documents.into_iter().flatten();
         match self {
+            _ if self.fixed_weights || !self.shared.is_empty() || documents.any(Document::has_broadcasts) => 4,
             Self { built: Some(_), .. } => 3,
             _ if self.source.is_some() || self.deterministic => 2,
             _ => 1,

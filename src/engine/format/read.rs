@@ -118,7 +118,8 @@ pub fn parse(bytes: Bytes) -> Result<(Header, Vec<Array>)> {
         return Err(damaged("the header has what its format version has not"));
     }
     let originals = header.source.as_ref().map_or(0, Document::constant_count);
-    if header.weights.len() != header.network.constant_count() + originals {
+    let count = (header.network.constant_count() + originals).checked_sub(header.shared.len());
+    if Some(header.weights.len()) != count {
         return Err(damaged("network and weights differ in number"));
     }
     let weights = read_weights(&header.weights, PREAMBLE + text.len(), &bytes)?;

@@ -25,6 +25,8 @@ fn sample() -> (Header, Vec<Array>) {
         producer: "test".into(),
         network,
         source: None,
+        fixed_weights: false,
+        shared: Default::default(),
         compute: DType::Float32,
         tf32: false,
         deterministic: false,

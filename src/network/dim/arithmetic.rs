@@ -79,6 +79,43 @@ impl Dim {
         }
     }
 
+    /// What broadcasting two dimensions gives of which either may be 1. They must be equal otherwise, which a guard says.
+    pub fn broadcast_with(&self, other: &Dim) -> Dim {
+        let mut operands = self.operands();
+        operands.extend(other.operands());
+        operands.retain(|dim| !dim.is(1));
+        if let Some(number) = operands.iter().find(|dim| dim.as_const().is_some()) {
+            return number.clone();
+        }
+        operands.sort();
+        operands.dedup();
+        let last = operands.pop().unwrap_or_else(|| 1i64.into());
+        let one_more = |rest, dim| Self::call(Function::Broadcast, dim, rest);
+        operands.into_iter().rev().fold(last, one_more)
+    }
+
+    /// The dimensions that are broadcast to give this one: itself alone, unless [`Dim::broadcast_with`] gave it.
+    pub fn operands(&self) -> Vec<Dim> {
+        let mut found = vec![];
+        let mut rest = self.clone();
+        while let Some((first, further)) = rest.broadcast_call() {
+            found.push(first);
+            rest = further;
+        }
+        found.push(rest);
+        found
+    }
+
+    fn broadcast_call(&self) -> Option<(Dim, Dim)> {
+        let (monomial, 1) = self.0.iter().next().filter(|_| self.0.len() == 1)? else {
+            return None;
+        };
+        match monomial.as_slice() {
+            [Atom::Call(call)] if call.function == Function::Broadcast => Some((call.a.clone(), call.b.clone())),
+            _ => None,
+        }
+    }
+
     /// The one of two that sorts first: a stable choice between equals.
     pub fn min_of<'a>(&'a self, other: &'a Dim) -> &'a Dim {
         if self <= other { self } else { other }

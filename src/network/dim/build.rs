@@ -1,6 +1,6 @@
 //! Computes an expression elsewhere, step by step.
 
-use super::{Atom, Dim, Function};
+use super::{Atom, Call, Dim, Function};
 use crate::error::Result;
 
 /// An operation on two values.
@@ -73,17 +73,29 @@ impl Atom {
             Atom::Symbol(name) => algebra.symbol(name),
             Atom::TooLong => Err(super::too_long()),
             Atom::Call(call) => {
-                let (a, b) = (call.a.build(algebra)?, call.b.build(algebra)?);
                 let op = match call.function {
                     Function::FloorDiv => BinaryOp::FloorDivide,
                     Function::CeilDiv => BinaryOp::CeilDivide,
                     Function::Min => BinaryOp::Min,
                     Function::Max => BinaryOp::Max,
+                    Function::Broadcast => return broadcast(algebra, call),
                 };
+                let (a, b) = (call.a.build(algebra)?, call.b.build(algebra)?);
                 algebra.binary(op, a, b)
             }
         }
     }
+}
+
+/// Of dims that are equal or 1: the greatest one, or 0 where one is 0.
+fn broadcast<A: Algebra>(algebra: &mut A, call: &Call) -> Result<A::Value> {
+    let (mut greatest, mut least) = (algebra.number(1)?, algebra.number(1)?);
+    for dim in [vec![call.a.clone()], call.b.operands()].concat() {
+        let (first, second) = (dim.build(algebra)?, dim.build(algebra)?);
+        greatest = algebra.binary(BinaryOp::Max, greatest, first)?;
+        least = algebra.binary(BinaryOp::Min, least, second)?;
+    }
+    algebra.binary(BinaryOp::Multiply, greatest, least)
 }
 
 #[cfg(test)]
@@ -119,7 +131,13 @@ mod tests {
 
     #[test]
     fn what_is_built_step_by_step_is_what_is_evaluated() {
-        let binding = Binding::from([("h".into(), 7), ("n".into(), 3)]);
+        let binding = Binding::from([
+            ("h".into(), 7),
+            ("n".into(), 3),
+            ("k".into(), 7),
+            ("one".into(), 1),
+            ("none".into(), 0),
+        ]);
         for text in [
             "0",
             "5",
@@ -128,6 +146,8 @@ mod tests {
             "floordiv(h + 1, 2)*n",
             "min(h, 4) + max(h, 6)",
             "ceildiv(20, h) - h*h",
+            "broadcast(h, broadcast(k, one))",
+            "broadcast(none, one)",
         ] {
             let dim: Dim = text.parse().unwrap();
             assert_eq!(

@@ -1,7 +1,7 @@
 //! Symbolic dimensions: integer expressions over named symbols, kept in a normal form.
 //!
 //! A [`Dim`] is a polynomial with integer coefficients over atoms; an atom is a symbol or one of
-//! floordiv, ceildiv, min, max of two dims. `a mod b` is `a - b * floordiv(a, b)`, and a ceildiv by a
+//! floordiv, ceildiv, min, max, broadcast of two dims. `a mod b` is `a - b * floordiv(a, b)`, and a ceildiv by a
 //! constant is a floordiv, so equal expressions meet in one form more often.
 
 mod arithmetic;
@@ -57,14 +57,17 @@ enum Function {
     CeilDiv,
     Min,
     Max,
+    /// The second where the first is 1, else the first.
+    Broadcast,
 }
 
 impl Function {
-    const ALL: [(Function, &'static str); 4] = [
+    const ALL: [(Function, &'static str); 5] = [
         (Function::FloorDiv, "floordiv"),
         (Function::CeilDiv, "ceildiv"),
         (Function::Min, "min"),
         (Function::Max, "max"),
+        (Function::Broadcast, "broadcast"),
     ];
 
     fn name(self) -> &'static str {
@@ -77,6 +80,7 @@ impl Function {
             Function::CeilDiv if b > 0 => a.checked_neg()?.div_euclid(b).checked_neg(),
             Function::Min => Some(a.min(b)),
             Function::Max => Some(a.max(b)),
+            Function::Broadcast => Some(if a == 1 { b } else { a }),
             _ => None,
         }
     }
@@ -300,10 +304,19 @@ impl Dim {
 
     /// The expression with symbols replaced wherever `replace` gives something else for a name.
     pub fn substitute(&self, replace: &dyn Fn(&str) -> Option<Dim>) -> Dim {
+        self.rebuilt(replace, &Dim::broadcast_with)
+    }
+
+    /// The expression where dimensions that meet in a broadcast are equal: one of them stands for all.
+    pub fn with_equal_broadcasts(&self) -> Dim {
+        self.rebuilt(&|_| None, &|a, b| a.min_of(b).clone())
+    }
+
+    fn rebuilt(&self, replace: &dyn Fn(&str) -> Option<Dim>, broadcast: &dyn Fn(&Dim, &Dim) -> Dim) -> Dim {
         self.0.iter().fold(Dim::default(), |sum, (monomial, &factor)| {
             let product = monomial
                 .iter()
-                .fold(Dim::from(factor), |p, atom| p * atom.substitute(replace));
+                .fold(Dim::from(factor), |p, atom| p * atom.rebuilt(replace, broadcast));
             sum + product
         })
     }
@@ -337,17 +350,18 @@ impl Atom {
         }
     }
 
-    fn substitute(&self, replace: &dyn Fn(&str) -> Option<Dim>) -> Dim {
+    fn rebuilt(&self, replace: &dyn Fn(&str) -> Option<Dim>, broadcast: &dyn Fn(&Dim, &Dim) -> Dim) -> Dim {
         match self {
             Atom::Symbol(name) => replace(name).unwrap_or_else(|| Dim::symbol(name.clone())),
             Atom::TooLong => Dim::too_long(),
             Atom::Call(call) => {
-                let (a, b) = (call.a.substitute(replace), call.b.substitute(replace));
+                let [a, b] = [&call.a, &call.b].map(|dim| dim.rebuilt(replace, broadcast));
                 match call.function {
                     Function::FloorDiv => a.floordiv(&b),
                     Function::CeilDiv => a.ceildiv(&b),
                     Function::Min => a.least(&b),
                     Function::Max => a.greatest(&b),
+                    Function::Broadcast => broadcast(&a, &b),
                 }
             }
         }
@@ -379,6 +393,7 @@ fn call_bounds(function: Function, a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
     match function {
         Function::Min => (a.0.min(b.0), a.1.min(b.1)),
         Function::Max => (a.0.max(b.0), a.1.max(b.1)),
+        Function::Broadcast => (a.0.min(b.0), a.1.max(b.1)),
         Function::FloorDiv | Function::CeilDiv => {
             let divisors = [b.0.max(1), b.1.max(1)];
             let ends = divisors.map(|d| [a.0, a.1].map(|x| function.apply(x, d).unwrap_or(x)));

@@ -14,6 +14,12 @@ fn equal_expressions_meet_in_one_form() {
         ("mod(4*n + 3, 4)", "3"),
         ("max(n, n + 1)", "n + 1"),
         ("min(a, b)", "min(b, a)"),
+        (
+            "broadcast(broadcast(c, a), broadcast(b, a))",
+            "broadcast(a, broadcast(b, c))",
+        ),
+        ("broadcast(a, 1)", "a"),
+        ("broadcast(a, 3)", "3"),
         ("floordiv(n*h, h)", "n"),
     ] {
         let (a, b) = (a.replace("(n)", "n"), b);
@@ -72,4 +78,23 @@ fn evaluation_and_bounds_agree() {
             );
         }
     }
+}
+
+#[test]
+fn what_broadcasting_gives_is_the_one_that_is_not_1() {
+    let both = dim("broadcast(a, broadcast(b, c))");
+    for (a, b, c, want) in [
+        (5, 5, 5, 5),
+        (1, 5, 1, 5),
+        (1, 1, 7, 7),
+        (4, 1, 4, 4),
+        (1, 1, 1, 1),
+        (0, 1, 1, 0),
+    ] {
+        let binding = Binding::from([("a".into(), a), ("b".into(), b), ("c".into(), c)]);
+        assert_eq!(both.eval(&binding).unwrap(), want, "{a} {b} {c}");
+    }
+    let one = |name: &str| (name == "a").then(|| Dim::from(1i64));
+    assert_eq!(both.substitute(&one), dim("broadcast(b, c)"));
+    assert_eq!(both.operands(), ["a", "b", "c"].map(dim));
 }

@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for Dim {
 
 impl std::str::FromStr for Dim {
     type Err = Error;
-    /// Reads what `Display` writes: sums and products of integers, symbols and the four functions.
+    /// Reads what `Display` writes: sums and products of integers, symbols and the functions.
     fn from_str(text: &str) -> Result<Self> {
         let mut parser = Parser { text, at: 0, depth: 0 };
         let dim = parser.sum()?;
@@ -208,7 +208,8 @@ impl<'a> Parser<'a> {
             "mod" => a.modulo(&b),
             "min" => a.least(&b),
             "max" => a.greatest(&b),
-            _ => return Err(self.error("floordiv, ceildiv, mod, min or max")),
+            "broadcast" => a.broadcast_with(&b),
+            _ => return Err(self.error("floordiv, ceildiv, mod, min, max or broadcast")),
         };
         self.require_short(called)
     }
@@ -232,6 +233,7 @@ mod tests {
             "floordiv(h - 1, 2) + 1",
             "max(a, 'p2o.Dim 0')",
             "floordiv(a, b)",
+            "broadcast(a, broadcast(b, c)) + 1",
         ] {
             assert_eq!(dim(text), dim(&dim(text).to_string()), "{text}");
         }

@@ -70,6 +70,26 @@ impl<'a> Inside<'a> {
         (*dtype, shape.iter().map(dim).collect())
     }
 
+    /// Requires what a step gives to have the shape that it takes, where that is known outside.
+    ///
+    /// # Errors
+    /// If it can't have; names the result.
+    pub fn require_kept(&self, inputs: std::ops::Range<usize>, first_result: usize) -> Result<()> {
+        for (at, input) in inputs.enumerate() {
+            let (taken, result) = (
+                self.network.inputs()[input],
+                self.network.outputs()[first_result + at].tensor,
+            );
+            let pairs = self.known(taken).1.into_iter().zip(self.known(result).1);
+            for (have, given) in pairs.filter_map(|(have, given)| Some((have?, given?))) {
+                self.infer
+                    .require_equal(&have, &given, "what goes from step to step keeps its shape")
+                    .map_err(|e| e.tensor(&self.network[result].name))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The results of the body in the words of the network around.
     pub fn results(&self) -> Vec<Known> {
         self.network.outputs().iter().map(|o| self.known(o.tensor)).collect()

@@ -89,6 +89,7 @@ fn inside(infer: &Infer, values: Attr) -> Result<Vec<TensorType>> {
         inputs: &infer.inputs[1..],
         constants: &infer.constants[1..],
         symbols: infer.symbols,
+        equal_broadcasts: infer.equal_broadcasts,
         guards: Default::default(),
     };
     (op.infer)(&rule)

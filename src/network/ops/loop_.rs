@@ -39,6 +39,7 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
         }
     }
     (2..inner).try_for_each(|at| inside.check(at, at, false))?;
+    inside.require_kept(2..2 + carried, 1)?;
     let results = inside.results();
     // Shapes that change from step to step have symbols of their own in the inputs of the body.
     let kept = (2..2 + carried).map(|at| inside.known(inside.network.inputs()[at]));

@@ -52,6 +52,7 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     }
     let scanned = |at: usize| (states..states + axes.len()).contains(&at);
     (0..end - 1).try_for_each(|at| inside.check(at, at, scanned(at)))?;
+    inside.require_kept(0..states, 0)?;
     let mut steps = None;
     for (at, &axis) in axes.iter().enumerate() {
         let ty = infer.input(states + at)?;

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neurenix._native import Tensor
+from neurenix._native import Dim, Tensor
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx import check, control
 from neurenix.importers.onnx.control import Shape
@@ -179,7 +179,7 @@ class Carried:
                 got=f"{len(given)} dimensions",
             )
         own = [f"'{self.node.name}.{name}.{axis}'" for axis in range(len(have))]
-        return tuple(h if h in (g, o) else o for h, g, o in zip(have, given, own, strict=True))
+        return tuple(h if h in (g, o) or _is_of(h, g) else o for h, g, o in zip(have, given, own, strict=True))
 
     def _carry(self) -> None:
         """Carries a whole tensor from now on, which each step copies."""
@@ -222,6 +222,11 @@ class Carried:
             first = stack(node.graph, before, node.proto.input[2 + self.index])
             new = node.add("Concat", first, new, axis=0)
         return StackedSequence(new)
+
+
+def _is_of(have: int | str, given: int | str) -> bool:
+    """Whether an extent is broadcast from one that a loop carries: taken to be that one, as a state keeps its shape."""
+    return isinstance(given, str) and have in Dim(given).operands()
 
 
 #: The number of the step, and the condition.
