@@ -85,12 +85,14 @@ impl Network {
         }
         made.guards = self.guards.iter().filter_map(equal_guard).collect();
         made.infer_again()?;
+        made.take_guards_of_bodies();
         made.changed();
         Ok(made)
     }
 
     /// Types what layers give by their rules.
     fn infer_again(&mut self) -> Result<()> {
+        let mut known: HashSet<_> = self.guards.iter().map(Guard::relation).collect();
         for id in self.order()? {
             let layer = &self.layers[&id];
             let inputs: Vec<_> = layer.inputs.iter().map(|t| t.map(|t| &self[t])).collect();
@@ -99,13 +101,23 @@ impl Network {
             for (tensor, ty) in layer.outputs.clone().into_iter().zip(types) {
                 self[tensor].ty = ty;
             }
-            for guard in guards {
-                if !self.guards.iter().any(|known| known.relation() == guard.relation()) {
-                    self.guards.push(guard);
-                }
-            }
+            self.guards
+                .extend(guards.into_iter().filter(|guard| known.insert(guard.relation())));
         }
         Ok(())
+    }
+
+    /// What the networks in its layers take to be equal is known here before they run, where it is of sizes of inputs.
+    fn take_guards_of_bodies(&mut self) {
+        let bodies = self.layers.values().flat_map(|layer| layer.bodies());
+        let guards = bodies.flat_map(|(_, body)| &body.0.guards);
+        let assumed = guards.filter(|guard| guard.reason.ends_with(TAKEN_TO_BE_EQUAL));
+        let known = |dim: &Dim| dim.symbols().iter().all(|symbol| self.symbols.contains_key(symbol));
+        let known: Vec<_> = assumed
+            .filter(|guard| known(&guard.left) && known(&guard.right))
+            .cloned()
+            .collect();
+        self.guards.extend(known);
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,12 @@ def test_the_reference_and_the_rule_say_the_same() -> None:
 
 
 def test_what_is_planned_follows_the_sizes_to_optimise_for() -> None:
-    """Equal ones give a plan for equal ones, and a call of others is told to be slower; where they differ the plan is for both."""
-    for shapes, slower in ((None, True), ({"x": (7,), "y": (7,)}, True), ({"x": nx.Shape((1,), (32,), (64,)), "y": (1,)}, False)):
+    """Equal ones give a plan for equal ones, and a call of others is told to be slower; else the plan is for both."""
+    for shapes, slower in (
+        (None, True),
+        ({"x": (7,), "y": (7,)}, True),
+        ({"x": nx.Shape((1,), (32,), (64,)), "y": (1,)}, False),
+    ):
         model = built(network_of(*ADD), shapes)
         assert not [note for note in model.report()["notes"] if "nothing was timed" in note]
         for n, m in [(7, 7), (7, 1)] if slower else [(7, 1), (1, 1)]:
@@ -195,3 +200,44 @@ def test_any_graph_of_them() -> None:
             for name, want in (("v7", known[-1]), ("v3", known[8])):
                 assert got[name].shape == want.shape, (body, sizes)
                 np.testing.assert_allclose(got[name], want, rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_loop_carries_keeps_its_shape() -> None:
+    body = "b (int64 i, bool c, float[n,4] s) => (bool k, float[n,4] t) { k = Identity(c) t = Add(s, x) }"
+    text = f"steps = Constant<value = int64 {{3}}>() z = Loop<body = {body}>(steps, , h)"
+    network = network_of("(float[n,4] h, float[m,4] x) => (float[a,4] z)", text)
+    assert network.outputs["z"].shape == ("n", 4)
+    model = built(network)
+    for n, m in [(5, 5), (5, 1), (1, 1)]:
+        h, x = floats(n, 4), floats(m, 4)
+        np.testing.assert_allclose(model.run({"h": h, "x": x})["z"], h + 3 * x, rtol=1e-5, atol=1e-5)
+    with pytest.raises(nx.ShapeError, match="do not go together"):
+        model.run({"h": floats(1, 4), "x": floats(5, 4)})
+
+
+def test_branches_and_sizes_that_depend_on_data() -> None:
+    """Stages: If over both kinds of sizes, and a NonZero beside them."""
+    branches = (
+        "<then_branch = t () => (float[] p) { p = Add(x, y) }, else_branch = e () => (float[] q) { q = Mul(y, x) }>"
+    )
+    counted = "d = NonZero(s) r = Shape(d) k = Cast<to = 1>(r) j = ReduceSum<keepdims = 0>(k)"
+    body = f"s = If(c) {branches} {counted} z = Add(s, j)"
+    model = built(network_of("(bool c, float[n] x, float[m] y) => (float[] z)", body))
+    for flag in (True, False):
+        for n, m in TOGETHER[:4]:
+            x, y = floats(n), floats(m)
+            s = x + y if flag else x * y
+            got = model.run({"c": np.array(flag), "x": x, "y": y})["z"]
+            np.testing.assert_allclose(got, s + 1 + np.count_nonzero(s), rtol=1e-5)
+
+
+def test_threads_share_the_engine_for_other_sizes() -> None:
+    model = built(network_of(*ADD))
+    sizes = [(5, 5), (5, 1), (1, 5), (3, 3), (1, 3)] * 8
+
+    def call(pair: tuple[int, int]) -> bool:
+        x, y = floats(pair[0]), floats(pair[1])
+        return np.array_equal(model.run({"x": x, "y": y})["z"], x + y)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(call, sizes))

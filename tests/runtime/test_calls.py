@@ -203,7 +203,7 @@ def resident() -> int:
 
 
 def growth(call: Callable[[int], Any], times: int) -> int:
-    """Bytes by which the process grows in so many calls: the least of three rounds, as what other tests left runs too."""
+    """Bytes by which the process grows in so many calls: the least of three rounds, as other tests left threads."""
     rounds = []
     for _ in range(3):
         gc.collect()

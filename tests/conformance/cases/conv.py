@@ -53,6 +53,7 @@ CASES = [
     case("same_lower", normal(1, 3, 8, 7), weights(8, 3, 4, 4), **OPTIONS, auto_pad="SAME_LOWER", strides=[2, 2]),
     case("one_dimension", normal(2, 4, 15), weights(8, 4, 3), weights(8), **OPTIONS, pads=[1, 1]),
     case("three_dimensions", normal(1, 2, 5, 6, 7), weights(4, 2, 3, 3, 3), **OPTIONS, pads=[1] * 6, strides=[1, 2, 2]),
+    case("tiles", normal(2, 48, 9, 12), weights(80, 48, 3, 3), weights(80), **OPTIONS, pads=[1, 0, 1, 2]),
     case("the_whole_image", normal(2, 8, 5, 5), weights(4, 8, 5, 5), **OPTIONS),
     case("weights_at_run_time", normal(1, 3, 6, 6), normal(8, 3, 3, 3), normal(8), **OPTIONS, dynamic=False),
     case("no_images", normal(0, 3, 8, 8), weights(4, 3, 3, 3), **OPTIONS),
