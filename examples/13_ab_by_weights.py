@@ -2,8 +2,8 @@
 
     pip install ".[ray]" && python examples/13_ab_by_weights.py
 
-Versions and split are applications of their own, so that weights change while the versions go on. A user stays with a
-version; where the second one's weight grows, users of the first move to it and none moves back.
+Versions and split are applications of their own: weights change while versions go on. A user stays with a version;
+where the second one's weight grows, users of the first move to it and none moves back.
 """
 
 import hashlib
@@ -38,12 +38,9 @@ class Split:
 
     async def __call__(self, request: Request) -> Response:
         name = self.version_of(request.headers.get("x-user", request.client.host))
-        given = (request.url.path, dict(request.headers), await request.body())
-        status, headers, body = await self._versions[name].answer.remote(*given)
+        asked = (request.url.path, dict(request.headers), await request.body())
+        status, headers, body = await self._versions[name].answer.remote(*asked)
         return Response(body, status, {**headers, "x-version": name})
-
-
-DEPLOYMENT = serve.deployment(Split, ray_actor_options={"num_cpus": 0.1})
 
 
 def deploy(folder: str) -> dict[str, np.ndarray]:
@@ -63,7 +60,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         answers = deploy(folder)
         for weights in ({"first": 0.9, "second": 0.1}, {"first": 0.5, "second": 0.5}):
-            serve.run(DEPLOYMENT.bind(weights), name="split")
+            serve.run(serve.deployment(Split, ray_actor_options={"num_cpus": 0.1}).bind(weights), name="split")
             seen: Counter[str] = Counter()
             for user in range(200):
                 client = Client("http://127.0.0.1:18766", headers={"x-user": str(user)})

@@ -43,9 +43,6 @@ class Ensemble:
         return JSONResponse({"model_name": "ensemble", "outputs": entries})
 
 
-DEPLOYMENT = serve.deployment(Ensemble, ray_actor_options={"num_cpus": 0.1})
-
-
 def entry(name: str, array: np.ndarray) -> dict[str, Any]:
     """An output as the protocol writes it."""
     return {"name": name, "datatype": "FP64", "shape": list(array.shape), "data": array.ravel().tolist()}
@@ -62,7 +59,8 @@ def main() -> None:
             model.save(f"{folder}/{number}.engine")
             wanted.append(model(x).astype(np.float64))
             members.append(application(f"net={folder}/{number}.engine", cpus=0.5, name=f"member{number}"))
-        serve.run(DEPLOYMENT.bind(*members), name="ensemble")
+        ensemble = serve.deployment(Ensemble, ray_actor_options={"num_cpus": 0.1})
+        serve.run(ensemble.bind(*members), name="ensemble")
         client = Client("http://127.0.0.1:18767")
         found = client.infer("net", {"input": x})
         try:

@@ -297,9 +297,12 @@ impl Convolution {
                 // SAFETY: the caller's promise, and nothing is written outside of the result.
                 unsafe {
                     let from = sums.add((number * width + vector) * LANES);
-                    let p = std::array::from_fn(|i| {
-                        std::array::from_fn(|j| Avx512::load(from.add((i * SIDE + j) * stride)))
-                    });
+                    let mut p = [[Avx512::splat(0.0); SIDE]; SIDE];
+                    for (i, row) in p.iter_mut().enumerate() {
+                        for (j, point) in row.iter_mut().enumerate() {
+                            *point = Avx512::load(from.add((i * SIDE + j) * stride));
+                        }
+                    }
                     let first = image * place.to.image + channel / LANES * place.to.block;
                     for (i, values) in transform::results(p).into_iter().enumerate() {
                         for (j, value) in values.into_iter().enumerate() {

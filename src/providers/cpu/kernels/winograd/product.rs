@@ -29,7 +29,10 @@ unsafe fn product<const R: usize, const W: usize>(p: &Product) {
     // SAFETY: the caller's promise.
     unsafe {
         for term in 0..p.terms {
-            let weights: [Avx512; W] = std::array::from_fn(|w| Avx512::load(p.weights.add((term * W + w) * LANES)));
+            let mut weights = [Avx512::splat(0.0); W];
+            for (w, weight) in weights.iter_mut().enumerate() {
+                *weight = Avx512::load(p.weights.add((term * W + w) * LANES));
+            }
             for (row, sums) in sums.iter_mut().enumerate() {
                 let x = Avx512::splat(*p.rows.0.add(row * p.rows.1 + term));
                 for (sum, weight) in sums.iter_mut().zip(weights) {

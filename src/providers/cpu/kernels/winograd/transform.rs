@@ -1,4 +1,6 @@
 //! Tiles of the input as points, and points as tiles of the result, one vector of channels at a time.
+//!
+//! In loops rather than in closures: a closure is compiled without the vectors of the function that it stands in, unless it is inlined.
 
 use super::{SIDE, TILE};
 use crate::providers::cpu::simd::Vector;
@@ -17,17 +19,32 @@ fn backward<V: Vector>(p: [V; SIDE]) -> [V; TILE] {
 
 /// The points of a tile, `B' d B`.
 #[inline(always)]
-pub fn points<V: Vector>(d: [[V; SIDE]; SIDE]) -> [[V; SIDE]; SIDE] {
-    transposed(transposed(d.map(forward)).map(forward))
+pub fn points<V: Vector>(mut d: [[V; SIDE]; SIDE]) -> [[V; SIDE]; SIDE] {
+    for row in &mut d {
+        *row = forward(*row);
+    }
+    for column in 0..SIDE {
+        let points = forward([d[0][column], d[1][column], d[2][column], d[3][column]]);
+        for (row, point) in d.iter_mut().zip(points) {
+            row[column] = point;
+        }
+    }
+    d
 }
 
 /// The results of a tile's points, `A' p A`.
 #[inline(always)]
 pub fn results<V: Vector>(p: [[V; SIDE]; SIDE]) -> [[V; TILE]; TILE] {
-    transposed(transposed(p.map(backward)).map(backward))
-}
-
-#[inline(always)]
-fn transposed<V: Vector, const R: usize, const C: usize>(rows: [[V; C]; R]) -> [[V; R]; C] {
-    std::array::from_fn(|column| std::array::from_fn(|row| rows[row][column]))
+    let mut found = [[V::splat(0.0); TILE]; TILE];
+    let mut rows = [[V::splat(0.0); TILE]; SIDE];
+    for (row, points) in rows.iter_mut().zip(p) {
+        *row = backward(points);
+    }
+    for column in 0..TILE {
+        let results = backward([rows[0][column], rows[1][column], rows[2][column], rows[3][column]]);
+        for (row, result) in found.iter_mut().zip(results) {
+            row[column] = result;
+        }
+    }
+    found
 }
