@@ -69,10 +69,9 @@ impl Engine {
     /// # Errors
     /// If neither takes these shapes.
     pub fn taking(self: &Arc<Self>, shape_of: &dyn Fn(usize) -> Vec<usize>) -> Result<(Arc<Self>, Binding)> {
-        let refusal = match (sizes(&self.network, shape_of), &self.general) {
-            (Ok(binding), _) => return Ok((self.clone(), binding)),
-            (Err(e), None) => return Err(e),
-            (Err(e), Some(_)) => e,
+        let refusal = match sizes(&self.network, shape_of) {
+            Ok(binding) => return Ok((self.clone(), binding)),
+            Err(e) => e,
         };
         let Some(general) = &self.general else {
             return Err(refusal);

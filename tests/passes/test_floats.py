@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from neurenix import Network
+from neurenix import Network, _native
 from neurenix.hardware.tensorrt import TensorRTBackend
 from neurenix.importers import from_onnx
 
@@ -155,6 +155,29 @@ def test_infinity_stays_behind_a_convolution(layer: str) -> None:
     got = run(made, x)
     want = CHAINS[layer]
     assert (got[0, :, 3, 3] == want[0]).all() and (got[0, :, 7, 7] == want[1]).all(), got[0, :2, [3, 7], [3, 7]]
+
+
+def test_every_form_of_a_convolution_keeps_what_is_not_finite() -> None:
+    """Infinities, NaN and a number near the greatest one: kernels that transform what they read subtract them."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 32, 9, 10)).astype(F32)
+    x[0, 3, 2, 2], x[0, 5, 7, 7], x[0, 1, 6, 0], x[0, 9, 4, 9] = np.inf, np.nan, 3e38, -np.inf
+    w = (rng.standard_normal((48, 32, 3, 3)) / 8).astype(F32)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    with np.errstate(invalid="ignore"):
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+        want = np.einsum("nchwij,kcij->nkhw", windows, w.astype(np.float64))
+    made = Network("")
+    given = made.add_input("x", F32, x.shape)
+    made.mark_output(made.add_layer("Conv", [given, made.add_constant("w", w)], {"pads": [1] * 4})[0], "y")
+    outcomes = _native.run_every_form(made, "cpu", {"x": x})
+    assert len(outcomes) > 2
+    for outcome in outcomes:
+        [(_, got, _)] = outcome["outputs"]
+        assert np.array_equal(np.isnan(got), np.isnan(want)), outcome["form"]
+        assert np.array_equal(got[np.isinf(want)], want[np.isinf(want)]), outcome["form"]
+        small = np.abs(want) < 1e3
+        np.testing.assert_allclose(got[small], want[small], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("op", ["Max", "Min"])

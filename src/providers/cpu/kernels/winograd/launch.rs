@@ -282,6 +282,36 @@ impl Convolution {
         }
     }
 
+    /// 16 channels of a result in the plain order. Of an infinity, and of a number near the greatest one, tiles make NaN.
+    ///
+    /// # Safety
+    /// As [`Convolution::task`].
+    #[cold]
+    #[inline(never)]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+    unsafe fn plainly(&self, at: &Addresses, [image, row, column]: [usize; 3], channel: usize) -> Avx512 {
+        let (place, [c, _]) = (&self.place, self.weights.channels);
+        let mut sums = [0.0f32; LANES];
+        for tap in 0..9 {
+            let y = (row + tap / 3).wrapping_sub(place.begin[0]);
+            let x = (column + tap % 3).wrapping_sub(place.begin[1]);
+            if y >= place.input[0] || x >= place.input[1] {
+                continue;
+            }
+            let start = image * place.from.image + y * place.from.row + x * place.from.pixel;
+            for input in 0..c {
+                let from = start + input / LANES * place.from.block + input % LANES;
+                for (lane, sum) in sums.iter_mut().enumerate() {
+                    let weight = self.weights.plain(channel + lane).wrapping_add(input * 9 + tap);
+                    // SAFETY: the caller's promise, and the place lies in the input.
+                    *sum += unsafe { *at.x.add(from) * weight.read_unaligned() };
+                }
+            }
+        }
+        // SAFETY: there are as many sums as lanes.
+        unsafe { Avx512::load(sums.as_ptr()) }
+    }
+
     /// The results of some tiles in a block of channels.
     ///
     /// # Safety
@@ -309,6 +339,12 @@ impl Convolution {
                             let (y, x) = (row * TILE + i, column * TILE + j);
                             if y < place.output[0] && x < place.output[1] {
                                 let to = first + y * place.to.row + x * place.to.pixel;
+                                let is_finite = value.abs().lt(Avx512::splat(f32::INFINITY)) == u16::MAX;
+                                let value = if is_finite {
+                                    value
+                                } else {
+                                    self.plainly(at, [image, y, x], channel)
+                                };
                                 self.finished(value, at, channel, to).store(at.y.add(to));
                             }
                         }

@@ -17,6 +17,8 @@ pub struct Transformed {
     /// Channels of the input, and of the result.
     pub channels: [usize; 2],
     held: Buffer,
+    /// As the model has them.
+    source: Array,
 }
 
 impl Transformed {
@@ -29,6 +31,7 @@ impl Transformed {
         let made = Self {
             channels: [c, k],
             held: Buffer::try_zeroed(bytes_of(DType::Float32, &[POINTS, c, k])?)?,
+            source: weights.clone(),
         };
         let to = Address(made.held.as_ptr().cast::<f32>());
         parallel::over(k / LANES, 1, |blocks| {
@@ -44,6 +47,12 @@ impl Transformed {
             }
         })?;
         Ok(made)
+    }
+
+    /// Where the kernels [C, 3, 3] of a channel of the result begin, as the model has them.
+    pub fn plain(&self, out: usize) -> *const f32 {
+        let start = out * self.channels[0] * 9;
+        self.source.bytes().as_ptr().cast::<f32>().wrapping_add(start)
     }
 
     /// Bytes.
