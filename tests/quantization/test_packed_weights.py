@@ -75,6 +75,31 @@ def check(model: Any, weights: Array, allowed: float = 2e-6) -> None:
         np.testing.assert_allclose(np.asarray(model(x)), want, rtol=0, atol=allowed * np.abs(want).max())
 
 
+def test_an_infinite_number_stays_one() -> None:
+    """Weights with zero points: these are taken off behind the products, times sums of what is infinite."""
+    rng, blocks = np.random.default_rng(0), K // BLOCK
+    held = {
+        "b": rng.integers(0, 256, (N, blocks, BLOCK // 2)).astype(np.uint8),
+        "scales": np.full((N, blocks), 0.25, np.float32),
+        "zeros": np.full((N, blocks // 2), 0x55, np.uint8),
+    }
+    node = helper.make_node(
+        "MatMulNBits", ["x", *held], ["y"], domain="com.microsoft", K=K, N=N, bits=4, block_size=BLOCK
+    )
+    constants = [numpy_helper.from_array(array, name) for name, array in held.items()]
+    graph = helper.make_graph([node], "zeros", [value("x", "m", K)], [value("y", "m", N)], constants)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    built = engine(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    codes = np.stack([held["b"] & 15, held["b"] >> 4], -1).reshape(N, K).astype(np.float64) - 5
+    met = codes[:, 7] != 0
+    for rows in (1, 5, 40):
+        x = rng.normal(size=(rows, K)).astype(np.float32)
+        x[0, 7] = np.inf
+        got = np.asarray(built(x))
+        np.testing.assert_array_equal(got[0, met], np.sign(codes[met, 7]) * np.inf)
+        np.testing.assert_allclose(got[1:], x[1:].astype(np.float64) @ codes.T / 4, rtol=1e-4, atol=1e-4)
+
+
 def is_packed(model: Any) -> bool:
     """Whether the weights stay in 4 bits; on processors without AVX-512 they don't."""
     kernels = [kernel["kernel"] for kernel in model.report()["kernels"]]
