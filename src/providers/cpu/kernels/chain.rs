@@ -40,13 +40,6 @@ pub enum LinkOp {
     Channel(Binary, TensorId),
 }
 
-impl LinkOp {
-    /// Whether it reads another tensor.
-    pub fn reads_operand(&self) -> bool {
-        !matches!(self, Self::Eltwise(_))
-    }
-}
-
 /// A fused operation, with the layers that it stands for and the tensor that it gives.
 #[derive(Debug, Clone)]
 pub struct Link {

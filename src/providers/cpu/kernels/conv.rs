@@ -143,7 +143,7 @@ impl Conv {
     }
 
     /// The weights for tiles, transformed once for all who use them.
-    fn transformed(&self) -> Result<Arc<Transformed>> {
+    fn transformed(&self, threads: usize) -> Result<Arc<Transformed>> {
         let Source::Constant(weights) = &self.weighted.weights else {
             return Err(Error::internal("the weights of tiles are constant"));
         };
@@ -151,7 +151,7 @@ impl Conv {
         if let Some(found) = held.upgrade() {
             return Ok(found);
         }
-        let made = Arc::new(Transformed::new(weights.source())?);
+        let made = Arc::new(Transformed::new(weights.source(), threads)?);
         *held = Arc::downgrade(&made);
         Ok(made)
     }
@@ -159,7 +159,7 @@ impl Conv {
     fn by_tiles(&self, request: &Request) -> Result<Prepared> {
         let geometry = self.geometry(&request.inputs[0], &request.outputs[0])?;
         let spec = winograd::Spec {
-            weights: self.transformed()?,
+            weights: self.transformed(request.threads)?,
             begin: [0, 1].map(|axis| geometry.begin[axis] as usize),
             bias: &self.weighted.bias,
             links: self.weighted.chain.links(),

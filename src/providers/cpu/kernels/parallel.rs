@@ -21,6 +21,22 @@ impl<'a> Shared<'a> {
     }
 }
 
+/// An address that crosses to other threads.
+#[derive(Clone, Copy)]
+pub struct Address<T>(pub *mut T);
+
+// SAFETY: kernels write disjoint places behind it from different threads.
+unsafe impl<T> Send for Address<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Address<T> {}
+
+impl<T> Address<T> {
+    /// The address.
+    pub fn get(&self) -> *mut T {
+        self.0
+    }
+}
+
 /// Splits `0..n` over the team; `grain` units are the least that is worth a thread.
 ///
 /// # Errors

@@ -112,7 +112,11 @@ pub enum Argument {
 }
 
 impl Argument {
-    fn address(&mut self, call: &Call) -> Result<*const u8> {
+    /// Where it is in a call.
+    ///
+    /// # Errors
+    /// If oneDNN fails to pack.
+    pub fn address(&mut self, call: &Call) -> Result<*const u8> {
         Ok(match self {
             Argument::Input(i) => call.inputs[*i],
             Argument::Packed(buffer) => buffer.as_ptr().cast_const(),

@@ -159,6 +159,12 @@ pub fn sigmoid<V: Vector>(x: V) -> V {
     is_nan_or(x, y)
 }
 
+/// min(max(alpha * x + beta, 0), 1); NaN of NaN.
+#[inline(always)]
+pub fn hard_sigmoid<V: Vector>(x: V, alpha: V, beta: V) -> V {
+    V::splat(1.0).min(V::splat(0.0).max(x.fma(alpha, beta)))
+}
+
 /// x / (1 + e^-x).
 #[inline(always)]
 pub fn silu<V: Vector>(x: V) -> V {

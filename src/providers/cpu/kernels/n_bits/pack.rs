@@ -96,7 +96,7 @@ impl Packed {
             scales: scales.to_f64(),
             zeros: units.geometry.zeros(zeros),
         };
-        let to = Groups(bytes.as_ptr());
+        let to = parallel::Address(bytes.as_ptr());
         team::run(threads, || {
             parallel::over(units.groups(), 1, |groups| {
                 let mut codes = vec![0; units.terms()];
@@ -121,20 +121,6 @@ impl Packed {
     /// Bytes of all groups.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
-    }
-}
-
-/// An address that crosses to other threads.
-struct Groups(*mut u8);
-
-// SAFETY: each thread writes groups of its own.
-unsafe impl Send for Groups {}
-// SAFETY: as above.
-unsafe impl Sync for Groups {}
-
-impl Groups {
-    fn get(&self) -> *mut u8 {
-        self.0
     }
 }
 

@@ -144,10 +144,10 @@ multiversion! {
             Unary::Relu => map1!(V, n, a, out, |x| s(0.0).max(x)),
             Unary::Silu => map1!(V, n, a, out, |x| math::silu(x)),
             Unary::HardSwish => map1!(V, n, a, out, |x| {
-                x * s(1.0).min(s(0.0).max(x.fma(s(1.0 / 6.0), s(0.5))))
+                x * math::hard_sigmoid(x, s(1.0 / 6.0), s(0.5))
             }),
             Unary::HardSigmoid(alpha, beta) => map1!(V, n, a, out, |x| {
-                s(1.0).min(s(0.0).max(x.fma(s(alpha), s(beta))))
+                math::hard_sigmoid(x, s(alpha), s(beta))
             }),
             Unary::LeakyRelu(alpha) => map1!(V, n, a, out, |x| V::select(x.lt(s(0.0)), x * s(alpha), x)),
             Unary::Elu { alpha, gamma, inner } => map1!(V, n, a, out, |x| {

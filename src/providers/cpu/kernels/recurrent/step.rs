@@ -261,7 +261,7 @@ multiversion! {
             Function::ThresholdedRelu => map1!(V, n, x, x, |v| V::select(v.lt(alpha), zero, v)),
             Function::ScaledTanh => map1!(V, n, x, x, |v| alpha * math::tanh(beta * v)),
             Function::HardSigmoid => {
-                map1!(V, n, x, x, |v| V::splat(1.0).min(zero.max(v.fma(alpha, beta))));
+                map1!(V, n, x, x, |v| math::hard_sigmoid(v, alpha, beta));
             }
             Function::Elu => map1!(V, n, x, x, |v| V::select(v.lt(zero), alpha * math::expm1(v), v)),
         }

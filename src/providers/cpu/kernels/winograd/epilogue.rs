@@ -6,7 +6,7 @@ use crate::providers::cpu::simd::{Portable, Vector, math};
 
 /// An operation on the result.
 #[derive(Debug, Clone, Copy)]
-pub enum Step {
+pub enum EpilogueOp {
     /// A function of one number.
     Eltwise(Eltwise),
     /// Combined with the element of the operand with this number that lies where the result does.
@@ -23,33 +23,31 @@ pub fn is_supported(links: &[Link]) -> bool {
     })
 }
 
-/// The steps of links whose operands come in order.
-pub fn steps(links: &[Link]) -> Vec<Step> {
+/// The operations of links whose operands come in order.
+pub fn operations(links: &[Link]) -> Vec<EpilogueOp> {
     let mut operands = 0..;
     let mut next = || operands.next().unwrap_or_default();
-    let step = |link: &Link| match link.op {
-        LinkOp::Eltwise(function) => Step::Eltwise(function),
-        LinkOp::Full(binary, _) => Step::Full(binary, next()),
-        LinkOp::Channel(binary, _) => Step::Channel(binary, next()),
+    let operation = |link: &Link| match link.op {
+        LinkOp::Eltwise(function) => EpilogueOp::Eltwise(function),
+        LinkOp::Full(binary, _) => EpilogueOp::Full(binary, next()),
+        LinkOp::Channel(binary, _) => EpilogueOp::Channel(binary, next()),
     };
-    links.iter().map(step).collect()
+    links.iter().map(operation).collect()
 }
 
 /// A function of a vector; `None` for one that is left to others.
 #[inline(always)]
 pub fn eltwise<V: Vector>(function: Eltwise, x: V) -> Option<V> {
     let of = V::splat;
-    let clipped = |x: V, low: f32, high: f32| of(low).max(of(high).min(x));
-    let line = |alpha: f32, beta: f32| clipped(of(alpha).fma(x, of(beta)), 0.0, 1.0);
     Some(match function {
         Eltwise::Relu { slope: 0.0 } => of(0.0).max(x),
         Eltwise::Relu { slope } => V::select(x.lt(of(0.0)), x * of(slope), x),
-        Eltwise::Clip { low, high } => clipped(x, low, high),
+        Eltwise::Clip { low, high } => of(low).max(of(high).min(x)),
         Eltwise::Swish { alpha: 1.0 } => math::silu(x),
         Eltwise::Swish { alpha } => x * math::sigmoid(x * of(alpha)),
         Eltwise::Sigmoid => math::sigmoid(x),
-        Eltwise::HardSwish { alpha, beta } => x * line(alpha, beta),
-        Eltwise::HardSigmoid { alpha, beta } => line(alpha, beta),
+        Eltwise::HardSwish { alpha, beta } => x * math::hard_sigmoid(x, of(alpha), of(beta)),
+        Eltwise::HardSigmoid { alpha, beta } => math::hard_sigmoid(x, of(alpha), of(beta)),
         Eltwise::Linear { scale, shift } => x * of(scale) + of(shift),
         Eltwise::Abs => x.abs(),
         Eltwise::Square => x * x,

@@ -1,16 +1,15 @@
 //! A convolution at concrete extents: tiles are shared among the threads, in chunks whose points stay in the second-level cache.
 
-use super::epilogue::{self, Step};
+use super::epilogue::{self, EpilogueOp};
 use super::product::{self, Product, ROWS};
 use super::weights::{Transformed, WIDTH};
 use super::{LANES, POINTS, SIDE, TILE, transform};
 use crate::error::Result;
-use crate::network::array::Array;
-use crate::plan::layout::{Layout, Operand};
+use crate::plan::layout::{Axes, axes};
 use crate::plan::{Call, Instance, Launcher, Prepared, Request};
 use crate::providers::cpu::kernels::chain::Link;
 use crate::providers::cpu::kernels::parallel;
-use crate::providers::cpu::kernels::primitive::Side;
+use crate::providers::cpu::kernels::primitive::{Argument, Side};
 use crate::providers::cpu::kernels::scratch::Scratch;
 use crate::providers::cpu::simd::{Avx512, Vector};
 use std::ops::Range;
@@ -57,31 +56,24 @@ pub fn prepare(spec: Spec, request: &Request) -> Prepared {
     // Points a power of two apart would share their places in the caches.
     let stride = chunk * c + LANES;
     let floats = POINTS * (stride + chunk * WIDTH * LANES);
-    let operand = |number: usize| match request.inputs[spec.first + number].in_place {
-        true => None,
-        false => Some(spec.first + number),
-    };
     let size = spec.weights.bytes() as f64 / f64::from(1 << 20);
     let name = format!("Winograd F(2x2, 3x3), {size:.1} MiB of transformed weights");
     let scratch = Scratch::new(floats * size_of::<f32>(), threads, chunks * splits);
     let workspace = scratch.workspace();
-    let operands = spec.links.iter().filter(|link| link.op.reads_operand()).count();
+    let operands = request.inputs.iter().enumerate().skip(spec.first);
+    let operands = operands.map(|(at, operand)| (!operand.in_place).then_some(at));
     let convolution = Convolution {
-        place: Place {
-            from: Strides::of(src),
-            to: Strides::of(dst),
+        grid: TileGrid {
+            from: axes(src),
+            to: axes(dst),
             input: [src.shape[2], src.shape[3]],
             output: [dst.shape[2], dst.shape[3]],
             begin: spec.begin,
             tiles,
         },
-        bias: match spec.bias {
-            Side::None => Bias::None,
-            Side::Input(at, _) => Bias::Input(*at),
-            Side::Kept(array) => Bias::Kept(array.clone()),
-        },
-        steps: epilogue::steps(spec.links),
-        operands: (0..operands).map(operand).collect(),
+        bias: spec.bias.argument(),
+        operations: epilogue::operations(spec.links),
+        operands: operands.collect(),
         weights: spec.weights,
         all,
         chunk,
@@ -93,44 +85,17 @@ pub fn prepare(spec: Spec, request: &Request) -> Prepared {
     Instance::new(name, convolution).with_workspace(workspace).into()
 }
 
-/// Floats between neighbours of a tensor.
-#[derive(Clone, Copy)]
-struct Strides {
-    image: usize,
-    block: usize,
-    row: usize,
-    pixel: usize,
-}
-
-impl Strides {
-    fn of(operand: &Operand) -> Self {
-        let &[_, c, h, w] = operand.shape.as_slice() else {
-            unreachable!("the kernel is offered for four axes")
-        };
-        let (block, pixel) = match operand.layout {
-            Layout::Blocked16 => (h * w * LANES, LANES),
-            _ => (LANES, c),
-        };
-        Self {
-            image: c * h * w,
-            block,
-            row: w * pixel,
-            pixel,
-        }
-    }
-}
-
 /// Where tiles lie.
-struct Place {
-    from: Strides,
-    to: Strides,
+struct TileGrid {
+    from: Axes,
+    to: Axes,
     input: [usize; 2],
     output: [usize; 2],
     begin: [usize; 2],
     tiles: [usize; 2],
 }
 
-impl Place {
+impl TileGrid {
     /// Image, row and column of a tile.
     fn tile(&self, tile: usize) -> [usize; 3] {
         let [rows, columns] = self.tiles;
@@ -138,18 +103,12 @@ impl Place {
     }
 }
 
-enum Bias {
-    None,
-    Input(usize),
-    Kept(Array),
-}
-
 struct Convolution {
-    place: Place,
+    grid: TileGrid,
     weights: Arc<Transformed>,
-    bias: Bias,
-    steps: Vec<Step>,
-    /// The input that each operand of the steps is; none for what stands where the result goes.
+    bias: Option<Argument>,
+    operations: Vec<EpilogueOp>,
+    /// The input that each operand of these is; none for what stands where the result goes.
     operands: Vec<Option<usize>>,
     all: usize,
     chunk: usize,
@@ -168,24 +127,24 @@ struct Addresses {
     operands: [*const f32; 8],
 }
 
+// SAFETY: what is written through them, each thread writes in other places.
+unsafe impl Sync for Addresses {}
+
 impl Convolution {
-    fn addresses(&self, call: &Call) -> Addresses {
+    fn addresses(&mut self, call: &Call) -> Result<Addresses> {
         let input = |at: usize| call.inputs[at].cast::<f32>();
         let y = call.outputs[0].cast::<f32>();
         let mut operands = [std::ptr::null(); 8];
         for (to, operand) in operands.iter_mut().zip(&self.operands) {
             *to = operand.map_or(y.cast_const(), input);
         }
-        Addresses {
+        let bias = self.bias.as_mut().map(|bias| bias.address(call)).transpose()?;
+        Ok(Addresses {
             x: input(0),
             y,
-            bias: match &self.bias {
-                Bias::None => std::ptr::null(),
-                Bias::Input(at) => input(*at),
-                Bias::Kept(array) => array.bytes().as_ptr().cast(),
-            },
+            bias: bias.map_or(std::ptr::null(), <*const u8>::cast),
             operands,
-        }
+        })
     }
 
     /// Some tiles and some blocks of channels of the result.
@@ -230,13 +189,13 @@ impl Convolution {
             if !at.bias.is_null() {
                 x = x + V::load(at.bias.add(channel));
             }
-            for step in &self.steps {
-                x = match *step {
-                    Step::Eltwise(function) => epilogue::eltwise(function, x).unwrap_or(x),
-                    Step::Full(binary, operand) => {
+            for operation in &self.operations {
+                x = match *operation {
+                    EpilogueOp::Eltwise(function) => epilogue::eltwise(function, x).unwrap_or(x),
+                    EpilogueOp::Full(binary, operand) => {
                         epilogue::binary(binary, x, V::load(at.operands[operand].add(place)))
                     }
-                    Step::Channel(binary, operand) => {
+                    EpilogueOp::Channel(binary, operand) => {
                         epilogue::binary(binary, x, V::load(at.operands[operand].add(channel)))
                     }
                 };
@@ -253,21 +212,21 @@ impl Convolution {
     /// As [`Convolution::task`].
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
     unsafe fn gather(&self, tiles: Range<usize>, at: &Addresses, to: *mut f32) {
-        let (place, [c, _]) = (&self.place, self.weights.channels);
+        let (grid, [c, _]) = (&self.grid, self.weights.channels);
         for (number, tile) in tiles.enumerate() {
-            let [image, row, column] = place.tile(tile);
+            let [image, row, column] = grid.tile(tile);
             // Of negative ones there is nothing to read.
-            let rows: [usize; SIDE] = std::array::from_fn(|i| (row * TILE + i).wrapping_sub(place.begin[0]));
-            let columns: [usize; SIDE] = std::array::from_fn(|i| (column * TILE + i).wrapping_sub(place.begin[1]));
+            let rows: [usize; SIDE] = std::array::from_fn(|i| (row * TILE + i).wrapping_sub(grid.begin[0]));
+            let columns: [usize; SIDE] = std::array::from_fn(|i| (column * TILE + i).wrapping_sub(grid.begin[1]));
             for block in 0..c / LANES {
                 // SAFETY: the caller's promise, and what lies outside of the input is not read.
                 unsafe {
-                    let from = at.x.add(image * place.from.image + block * place.from.block);
+                    let from = at.x.add(image * grid.from.strides[0] + block * grid.from.block);
                     let mut d = [[Avx512::splat(0.0); SIDE]; SIDE];
                     for (values, &y) in d.iter_mut().zip(&rows) {
                         for (value, &x) in values.iter_mut().zip(&columns) {
-                            if y < place.input[0] && x < place.input[1] {
-                                *value = Avx512::load(from.add(y * place.from.row + x * place.from.pixel));
+                            if y < grid.input[0] && x < grid.input[1] {
+                                *value = Avx512::load(from.add(y * grid.from.strides[2] + x * grid.from.strides[3]));
                             }
                         }
                     }
@@ -290,17 +249,17 @@ impl Convolution {
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
     unsafe fn plainly(&self, at: &Addresses, [image, row, column]: [usize; 3], channel: usize) -> Avx512 {
-        let (place, [c, _]) = (&self.place, self.weights.channels);
+        let (grid, [c, _]) = (&self.grid, self.weights.channels);
         let mut sums = [0.0f32; LANES];
         for tap in 0..9 {
-            let y = (row + tap / 3).wrapping_sub(place.begin[0]);
-            let x = (column + tap % 3).wrapping_sub(place.begin[1]);
-            if y >= place.input[0] || x >= place.input[1] {
+            let y = (row + tap / 3).wrapping_sub(grid.begin[0]);
+            let x = (column + tap % 3).wrapping_sub(grid.begin[1]);
+            if y >= grid.input[0] || x >= grid.input[1] {
                 continue;
             }
-            let start = image * place.from.image + y * place.from.row + x * place.from.pixel;
+            let start = image * grid.from.strides[0] + y * grid.from.strides[2] + x * grid.from.strides[3];
             for input in 0..c {
-                let from = start + input / LANES * place.from.block + input % LANES;
+                let from = start + input / LANES * grid.from.block + input % LANES;
                 for (lane, sum) in sums.iter_mut().enumerate() {
                     let weight = self.weights.plain(channel + lane).wrapping_add(input * 9 + tap);
                     // SAFETY: the caller's promise, and the place lies in the input.
@@ -318,10 +277,10 @@ impl Convolution {
     /// As [`Convolution::task`].
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
     unsafe fn scatter(&self, tiles: Range<usize>, block: usize, at: &Addresses, sums: *const f32) {
-        let (place, width) = (&self.place, self.weights.width(block));
+        let (grid, width) = (&self.grid, self.weights.width(block));
         let stride = self.chunk * width * LANES;
         for (number, tile) in tiles.enumerate() {
-            let [image, row, column] = place.tile(tile);
+            let [image, row, column] = grid.tile(tile);
             for vector in 0..width {
                 let channel = (block * WIDTH + vector) * LANES;
                 // SAFETY: the caller's promise, and nothing is written outside of the result.
@@ -333,12 +292,12 @@ impl Convolution {
                             *point = Avx512::load(from.add((i * SIDE + j) * stride));
                         }
                     }
-                    let first = image * place.to.image + channel / LANES * place.to.block;
+                    let first = image * grid.to.strides[0] + channel / LANES * grid.to.block;
                     for (i, values) in transform::results(p).into_iter().enumerate() {
                         for (j, value) in values.into_iter().enumerate() {
                             let (y, x) = (row * TILE + i, column * TILE + j);
-                            if y < place.output[0] && x < place.output[1] {
-                                let to = first + y * place.to.row + x * place.to.pixel;
+                            if y < grid.output[0] && x < grid.output[1] {
+                                let to = first + y * grid.to.strides[2] + x * grid.to.strides[3];
                                 let is_finite = value.abs().lt(Avx512::splat(f32::INFINITY)) == u16::MAX;
                                 let value = if is_finite {
                                     value
@@ -357,19 +316,17 @@ impl Convolution {
 
 impl Launcher for Convolution {
     fn launch(&mut self, call: &Call) -> Result<()> {
-        let shared = parallel::Shared(call);
-        let blocks = self.weights.blocks();
-        parallel::over(self.chunks * self.splits, 1, |tasks| {
-            let call = shared.get();
-            let at = self.addresses(call);
-            self.scratch.with(call.workspace, |scratch| {
+        let (at, workspace) = (self.addresses(call)?, parallel::Address(call.workspace));
+        let (this, blocks) = (&*self, self.weights.blocks());
+        parallel::over(this.chunks * this.splits, 1, |tasks| {
+            this.scratch.with(workspace.get(), |scratch| {
                 for task in tasks {
-                    let (chunk, split) = (task / self.splits, task % self.splits);
-                    let tiles = chunk * self.chunk..((chunk + 1) * self.chunk).min(self.all);
-                    let part = split * blocks / self.splits..(split + 1) * blocks / self.splits;
+                    let (chunk, split) = (task / this.splits, task % this.splits);
+                    let tiles = chunk * this.chunk..((chunk + 1) * this.chunk).min(this.all);
+                    let part = split * blocks / this.splits..(split + 1) * blocks / this.splits;
                     // SAFETY: the kernel is offered where AVX-512 is there; addresses are those of the operands, and tasks write
                     // different places.
-                    unsafe { self.task(tiles, part, &at, scratch.cast()) };
+                    unsafe { this.task(tiles, part, &at, scratch.cast()) };
                 }
             });
         })

@@ -12,6 +12,7 @@ mod tests;
 mod transform;
 mod weights;
 
+use crate::providers::cpu::simd::{Avx512, Vector};
 pub use epilogue::is_supported;
 pub use launch::{Spec, prepare};
 pub use weights::Transformed;
@@ -23,4 +24,4 @@ const SIDE: usize = TILE + 2;
 /// Products of a tile.
 const POINTS: usize = SIDE * SIDE;
 /// Channels of a vector.
-const LANES: usize = 16;
+const LANES: usize = Avx512::LANES;

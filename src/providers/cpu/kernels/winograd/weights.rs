@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::network::array::{Array, Buffer, bytes_of};
 use crate::network::dtype::DType;
 use crate::providers::cpu::kernels::parallel;
+use crate::providers::cpu::team;
 
 /// Vectors of channels of the result that are computed side by side.
 pub const WIDTH: usize = 4;
@@ -26,25 +27,25 @@ impl Transformed {
     ///
     /// # Errors
     /// If there is not enough memory.
-    pub fn new(weights: &Array) -> Result<Self> {
+    pub fn new(weights: &Array, threads: usize) -> Result<Self> {
         let (k, c) = (weights.shape()[0], weights.shape()[1]);
         let made = Self {
             channels: [c, k],
             held: Buffer::try_zeroed(bytes_of(DType::Float32, &[POINTS, c, k])?)?,
             source: weights.clone(),
         };
-        let to = Address(made.held.as_ptr().cast::<f32>());
-        parallel::over(k / LANES, 1, |blocks| {
-            let mut kernel = [0.0; 9];
-            for out in blocks.start * LANES..blocks.end * LANES {
-                for input in 0..c {
-                    weights.load_f64s((out * c + input) * 9, &mut kernel);
+        let to = parallel::Address(made.held.as_ptr().cast::<f32>());
+        team::run(threads, || {
+            parallel::over(k / LANES, 1, |blocks| {
+                let mut kernel = [0.0; 9];
+                for pair in blocks.start * LANES * c..blocks.end * LANES * c {
+                    weights.load_f64s(pair * 9, &mut kernel);
                     for (point, value) in transformed(&kernel).into_iter().enumerate() {
                         // SAFETY: the place lies in the buffer, and is that of this pair of channels alone.
-                        unsafe { *to.get().add(made.place(point, out, input)) = value as f32 };
+                        unsafe { *to.get().add(made.place(point, pair / c, pair % c)) = value as f32 };
                     }
                 }
-            }
+            })
         })?;
         Ok(made)
     }
@@ -97,18 +98,3 @@ fn transformed(kernel: &[f64; 9]) -> [f64; POINTS] {
     }
     result
 }
-
-/// An address that crosses to other threads, which write different places.
-#[derive(Clone, Copy)]
-struct Address(*mut f32);
-
-impl Address {
-    fn get(self) -> *mut f32 {
-        self.0
-    }
-}
-
-// SAFETY: each place is written by one thread.
-unsafe impl Send for Address {}
-// SAFETY: as above.
-unsafe impl Sync for Address {}
