@@ -5,7 +5,7 @@ use super::product::{self, Product, ROWS};
 use super::weights::{Transformed, WIDTH};
 use super::{LANES, POINTS, SIDE, TILE, transform};
 use crate::error::Result;
-use crate::plan::layout::{Axes, axes};
+use crate::plan::layout::{Axes, Operand, axes};
 use crate::plan::{Call, Instance, Launcher, Prepared, Request};
 use crate::providers::cpu::kernels::chain::Link;
 use crate::providers::cpu::kernels::parallel;
@@ -64,8 +64,8 @@ pub fn prepare(spec: Spec, request: &Request) -> Prepared {
     let operands = operands.map(|(at, operand)| (!operand.in_place).then_some(at));
     let convolution = Convolution {
         grid: TileGrid {
-            from: axes(src),
-            to: axes(dst),
+            from: Steps::of(src),
+            to: Steps::of(dst),
             input: [src.shape[2], src.shape[3]],
             output: [dst.shape[2], dst.shape[3]],
             begin: spec.begin,
@@ -85,10 +85,31 @@ pub fn prepare(spec: Spec, request: &Request) -> Prepared {
     Instance::new(name, convolution).with_workspace(workspace).into()
 }
 
+/// Floats from an image, row, pixel or block of channels to the next one.
+#[derive(Clone, Copy)]
+struct Steps {
+    image: usize,
+    row: usize,
+    pixel: usize,
+    block: usize,
+}
+
+impl Steps {
+    fn of(operand: &Operand) -> Self {
+        let Axes { strides, block } = axes(operand);
+        Self {
+            image: strides[0],
+            row: strides[2],
+            pixel: strides[3],
+            block,
+        }
+    }
+}
+
 /// Where tiles lie.
 struct TileGrid {
-    from: Axes,
-    to: Axes,
+    from: Steps,
+    to: Steps,
     input: [usize; 2],
     output: [usize; 2],
     begin: [usize; 2],
@@ -221,12 +242,12 @@ impl Convolution {
             for block in 0..c / LANES {
                 // SAFETY: the caller's promise, and what lies outside of the input is not read.
                 unsafe {
-                    let from = at.x.add(image * grid.from.strides[0] + block * grid.from.block);
+                    let from = at.x.add(image * grid.from.image + block * grid.from.block);
                     let mut d = [[Avx512::splat(0.0); SIDE]; SIDE];
                     for (values, &y) in d.iter_mut().zip(&rows) {
                         for (value, &x) in values.iter_mut().zip(&columns) {
                             if y < grid.input[0] && x < grid.input[1] {
-                                *value = Avx512::load(from.add(y * grid.from.strides[2] + x * grid.from.strides[3]));
+                                *value = Avx512::load(from.add(y * grid.from.row + x * grid.from.pixel));
                             }
                         }
                     }
@@ -241,14 +262,15 @@ impl Convolution {
         }
     }
 
-    /// 16 channels of a result in the plain order. Of an infinity, and of a number near the greatest one, tiles make NaN.
+    /// Writes 16 channels of a result that are summed in the plain order. Of an infinity, and of a number near the greatest one, tiles
+    /// make NaN.
     ///
     /// # Safety
     /// As [`Convolution::task`].
     #[cold]
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-    unsafe fn plainly(&self, at: &Addresses, [image, row, column]: [usize; 3], channel: usize) -> Avx512 {
+    unsafe fn store_plainly(&self, at: &Addresses, [image, row, column]: [usize; 3], channel: usize, to: usize) {
         let (grid, [c, _]) = (&self.grid, self.weights.channels);
         let mut sums = [0.0f32; LANES];
         for tap in 0..9 {
@@ -257,7 +279,7 @@ impl Convolution {
             if y >= grid.input[0] || x >= grid.input[1] {
                 continue;
             }
-            let start = image * grid.from.strides[0] + y * grid.from.strides[2] + x * grid.from.strides[3];
+            let start = image * grid.from.image + y * grid.from.row + x * grid.from.pixel;
             for input in 0..c {
                 let from = start + input / LANES * grid.from.block + input % LANES;
                 for (lane, sum) in sums.iter_mut().enumerate() {
@@ -267,8 +289,11 @@ impl Convolution {
                 }
             }
         }
-        // SAFETY: there are as many sums as lanes.
-        unsafe { Avx512::load(sums.as_ptr()) }
+        // SAFETY: there are as many sums as lanes, and the place is that of the result.
+        unsafe {
+            let value = Avx512::load(sums.as_ptr());
+            self.finished(value, at, channel, to).store(at.y.add(to));
+        }
     }
 
     /// The results of some tiles in a block of channels.
@@ -292,19 +317,16 @@ impl Convolution {
                             *point = Avx512::load(from.add((i * SIDE + j) * stride));
                         }
                     }
-                    let first = image * grid.to.strides[0] + channel / LANES * grid.to.block;
+                    let first = image * grid.to.image + channel / LANES * grid.to.block;
                     for (i, values) in transform::results(p).into_iter().enumerate() {
                         for (j, value) in values.into_iter().enumerate() {
                             let (y, x) = (row * TILE + i, column * TILE + j);
                             if y < grid.output[0] && x < grid.output[1] {
-                                let to = first + y * grid.to.strides[2] + x * grid.to.strides[3];
-                                let is_finite = value.abs().lt(Avx512::splat(f32::INFINITY)) == u16::MAX;
-                                let value = if is_finite {
-                                    value
-                                } else {
-                                    self.plainly(at, [image, y, x], channel)
-                                };
-                                self.finished(value, at, channel, to).store(at.y.add(to));
+                                let to = first + y * grid.to.row + x * grid.to.pixel;
+                                match value.abs().lt(Avx512::splat(f32::INFINITY)) {
+                                    u16::MAX => self.finished(value, at, channel, to).store(at.y.add(to)),
+                                    _ => self.store_plainly(at, [image, y, x], channel, to),
+                                }
                             }
                         }
                     }
