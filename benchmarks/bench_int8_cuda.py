@@ -1,4 +1,4 @@
-"""The GPU in 8 bits: ours with `precision="int8"` beside our fp16 in the same process, with the error of each.
+"""The GPU in 8 bits: ours with `precision="int8"` or "fp8" beside our fp16 in the same process, with the error of each.
 
     python -m benchmarks.bench_int8_cuda --models resnet50:1 resnet50:32 resnet50:128
 
@@ -15,6 +15,7 @@ import io
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from benchmarks.bench_cuda import OPSET, entry_of, first, inputs_of, narrow, tim
 MODELS = "resnet50:1 resnet50:32 resnet50:128 yolov5s:32 unet:32 unet3d:1 bert:32".split()
 BATCHES = 4
 ROUNDS = 3
-PRECISIONS = ("fp16", "int8")
+PRECISIONS = ("fp16", "int8", "fp8")
 
 
 def decibels(got: Any, exact: Any) -> float:
@@ -34,7 +35,7 @@ def decibels(got: Any, exact: Any) -> float:
     return round(10 * float(np.log10(float((exact**2).mean()) / max(noise, 1e-30))), 2)
 
 
-def one(name: str, batch: int, rounds: int) -> dict[str, Any]:
+def one(name: str, batch: int, rounds: int, precisions: Sequence[str]) -> dict[str, Any]:
     """Everything about one model."""
     import torch
 
@@ -53,10 +54,10 @@ def one(name: str, batch: int, rounds: int) -> dict[str, Any]:
     shapes = {key: tuple(array.shape) for key, array in arrays.items()}
     calibration = [inputs_of(entry, name, batch, 100 + seed) for seed in range(BATCHES)]
     backend = nx.hardware.get_backend("cuda")
-    found: dict[str, Any] = {precision: {} for precision in PRECISIONS}
+    found: dict[str, Any] = {precision: {} for precision in precisions}
     models = {}
-    for precision in PRECISIONS:
-        given: dict[str, Any] = {"calibration": calibration} if precision == "int8" else {}
+    for precision in precisions:
+        given: dict[str, Any] = {"calibration": calibration} if precision != "fp16" else {}
         start = time.perf_counter()
         models[precision] = backend.optimize_model(
             file.getvalue(), shapes, precision=precision, io_dtype="fp16", **given
@@ -86,20 +87,22 @@ def one(name: str, batch: int, rounds: int) -> dict[str, Any]:
             f"{kernel['tuned_nanoseconds'] / 1e3:.1f} us {kernel['kernel']} {kernel['implementation']}"
             for kernel in slow
         ]
-    found["int8 / fp16"] = round(found["int8"]["median_ms"] / found["fp16"]["median_ms"], 3)
+    for precision in precisions[1:]:
+        found[f"{precision} / fp16"] = round(found[precision]["median_ms"] / found["fp16"]["median_ms"], 3)
     return found
 
 
 def main() -> None:
     parser = measure.parser(__doc__ or "")
     parser.add_argument("--models", nargs="+", default=MODELS, help="name:batch")
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="fp16 comes first")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--timeout", type=float, default=240, help="seconds for each model")
     parser.add_argument("--alone", help="runs one model in this process, and prints JSON")
     options = parser.parse_args()
     if options.alone:
         name, _, batch = options.alone.partition(":")
-        print(json.dumps(one(name, int(batch), options.rounds)))
+        print(json.dumps(one(name, int(batch), options.rounds, options.precisions)))
         return
     import torch
 
@@ -114,8 +117,11 @@ def main() -> None:
             model,
             "--rounds",
             str(options.rounds),
+            "--precisions",
+            *options.precisions,
         ]
-        results[model] = found = measure.in_process(command, options.threads, options.timeout)
+        found = measure.in_process(command, options.threads, options.timeout)
+        results[model] = (results.get(model, {}) | found) if "failed" not in found else found
         print(model, shown(found), flush=True)
         measure.write("int8_cuda", results, {"rounds": options.rounds, "device": torch.cuda.get_device_name()})
 
@@ -125,8 +131,10 @@ def shown(found: dict[str, Any]) -> str:
     if "failed" in found:
         return str(found["failed"])
     figures = ("median_ms", "kernels_ms", "sqnr_db", "build_s")
-    each = "; ".join(f"{p} " + " ".join(str(found[p][figure]) for figure in figures) for p in PRECISIONS)
-    return f"ms, kernels ms, dB, build s: {each}; ratio {found['int8 / fp16']}; {found['int8']['arithmetic']}"
+    there = [p for p in PRECISIONS if p in found]
+    each = "; ".join(f"{p} " + " ".join(str(found[p][figure]) for figure in figures) for p in there)
+    ratios = {p: (found[f"{p} / fp16"], found[p]["arithmetic"]) for p in there[1:]}
+    return f"ms, kernels ms, dB, build s: {each}; of fp16's time, and arithmetic: {ratios}"
 
 
 if __name__ == "__main__":

@@ -25,6 +25,13 @@ __device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint
 #define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
 #define SUMS_96(i) SUMS_64(i), SUMS_32(i + 64)
 #define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
+#define INTEGERS_8(i)                                                                                                  \
+    "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]), "+r"(d[i + 6]),         \
+        "+r"(d[i + 7])
+#define INTEGERS_32(i) INTEGERS_8(i), INTEGERS_8(i + 8), INTEGERS_8(i + 16), INTEGERS_8(i + 24)
+#define INTEGERS_64(i) INTEGERS_32(i), INTEGERS_32(i + 32)
+#define INTEGERS_96(i) INTEGERS_64(i), INTEGERS_32(i + 64)
+#define INTEGERS_128(i) INTEGERS_64(i), INTEGERS_64(i + 64)
 
 // 64 x 16 by 16 x COLUMNS, added to the sums if `add`; both out of shared memory. TURNED is for right operands with a row for
 // each column of the result. `a`, `b`, `p` and `t` name the last operands.

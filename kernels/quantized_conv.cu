@@ -35,40 +35,45 @@ __device__ __forceinline__ void each_tap(const Window& s, uint64 place, const Ta
 }
 
 // One result a thread, any convolution.
-template <typename X>
-__device__ __forceinline__ void convolve(Y0* y, const X* x, const int8* w, const Channels& channels, const Tail& tail,
+template <typename X, typename W>
+__device__ __forceinline__ void convolve(Y0* y, const X* x, const W* w, const Channels& channels, const Tail& tail,
                                          const Window& s, uint64 items) {
+    typedef typename SumOf<X>::type Sum;
     after_previous();
     const uint64 at = (uint64)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= items) return;
     const int32 channel = at % s.results, inputs = s.channels / s.groups;
     const uint64 place = at / s.results;
-    const int8* row = w + (int64)channel * s.pitch;
+    const W* row = w + (int64)channel * s.pitch;
     const X* const from = x + channel / (s.results / s.groups) * inputs;
-    int32 sum = 0;
+    Sum sum = 0;
     each_tap(s, place, [&](uint64 pixel, bool inside) {
         const X* seen = from + pixel * s.x_step;
-        for (int32 n = 0; n < inputs; n++) sum += (inside ? (int32)seen[n] : s.zero) * row[n];
+        for (int32 n = 0; n < inputs; n++) sum += (inside ? (Sum)widen(seen[n]) : (Sum)s.zero) * (Sum)widen(row[n]);
         row += inputs;
     });
     y[place * s.y_step + channel] = tail.one(channels.scaled(sum, channel), at, channel);
 }
 
 // Each channel by itself, four neighbours a thread.
-template <typename X>
-__device__ __forceinline__ void convolve_depthwise(Y0* y, const X* x, const int8* w, const Channels& channels,
+template <typename X, typename W>
+__device__ __forceinline__ void convolve_depthwise(Y0* y, const X* x, const W* w, const Channels& channels,
                                                    const Tail& tail, const Window& s, uint64 items) {
     after_previous();
     const uint64 number = (uint64)blockIdx.x * blockDim.x + threadIdx.x;
     if (number >= items) return;
     const int32 fours = s.results / 4, channel = (int32)(number % fours) * 4;
     const uint64 place = number / fours;
-    int32 sums[4] = {}, tap = 0;
+    typedef typename SumOf<X>::type Sum;
+    Sum sums[4] = {};
+    int32 tap = 0;
     each_tap(s, place, [&](uint64 pixel, bool inside) {
         Pack<X, 4> four;
         if (inside) four = *(const Pack<X, 4>*)(x + pixel * s.x_step + channel);
         #pragma unroll
-        for (int32 k = 0; k < 4; k++) sums[k] += (inside ? (int32)four.item[k] : s.zero) * w[(channel + k) * s.pitch + tap];
+        for (int32 k = 0; k < 4; k++) {
+            sums[k] += (inside ? (Sum)widen(four.item[k]) : (Sum)s.zero) * (Sum)widen(w[(channel + k) * s.pitch + tap]);
+        }
         tap++;
     });
     const uint64 at = place * s.results + channel;
@@ -105,9 +110,11 @@ __device__ __forceinline__ void lay_patches(X* patches, const X* x, const Window
     };
     look();
     Pack<X, 16> pack;
+    const uint8 zero = (uint8)s.zero;
+    const X beyond = *(const X*)&zero;
     #pragma unroll
     for (int32 n = 0; n < 16; n++) {
-        pack.item[n] = first + n >= terms ? (X)0 : seen ? seen[channel] : (X)s.zero;
+        pack.item[n] = first + n >= terms ? X{} : seen ? seen[channel] : beyond;
         if (++channel < s.channels) continue;
         channel = 0;
         if (++c == width) {

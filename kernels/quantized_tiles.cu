@@ -1,13 +1,6 @@
-// Convolutions and products of 8 bits on tensor cores: integers are multiplied and summed exactly, and what follows is done to
-// scaled sums. Behind `pixels.cuh`, `quantized.cuh` and a `Tail`; where warpgroups multiply, behind `groups.cuh` too.
-
-// Two neighbouring integers of the left operand, of either kind; the right ones are signed.
-struct TwoSigned {
-    uint16 bits;
-};
-struct TwoUnsigned {
-    uint16 bits;
-};
+// Convolutions and products of 8 bits on tensor cores: integers are multiplied and summed exactly, floats as tensor cores do it, and
+// what follows is done to scaled sums. Behind `pixels.cuh`, `quantized.cuh`, `pairs.cuh` and a `Tail`; where warpgroups multiply,
+// behind `groups.cuh` too.
 
 // 16 x 32 by 32 x 8, added to the sums.
 #define MULTIPLY_8_BITS(TYPE, PTX)                                                                                     \
@@ -19,29 +12,29 @@ struct TwoUnsigned {
     }
 MULTIPLY_8_BITS(TwoSigned, "s8")
 MULTIPLY_8_BITS(TwoUnsigned, "u8")
+__device__ __forceinline__ void multiply_add(TwoFloats, float (&d)[4], const uint32 (&a)[4], uint32 b0, uint32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 
 #ifdef WARPGROUPS
-#define INTEGERS_8(i)                                                                                                  \
-    "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]), "+r"(d[i + 6]),         \
-        "+r"(d[i + 7])
-#define INTEGERS_32(i) INTEGERS_8(i), INTEGERS_8(i + 8), INTEGERS_8(i + 16), INTEGERS_8(i + 24)
-#define INTEGERS_64(i) INTEGERS_32(i), INTEGERS_32(i + 32)
-#define INTEGERS_128(i) INTEGERS_64(i), INTEGERS_64(i + 64)
-
 // 64 x 32 by 32 x COLUMNS, added to the sums: 16 rows in the registers of each warp, which lie as `mma.m16n8k32` has them.
-#define GROUP_8_BITS(TYPE, PTX, COLUMNS, COUNT, a0, a1, a2, a3, b)                                                     \
-    __device__ __forceinline__ void group_add(TYPE, int32(&d)[COUNT], const uint32(&a)[4], uint64 right) {             \
-        asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k32.s32." PTX ".s8 {" NAMES_##COUNT "}, {" a0       \
-                     ", " a1 ", " a2 ", " a3 "}, " b ", 1;"                                                            \
-                     : INTEGERS_##COUNT(0)                                                                             \
+#define GROUP_8_BITS(TYPE, SUM, SUMS, PTX, SIGNS, COLUMNS, COUNT, a0, a1, a2, a3, b)                                    \
+    __device__ __forceinline__ void group_add(TYPE, SUM(&d)[COUNT], const uint32(&a)[4], uint64 right) {               \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k32." PTX " {" NAMES_##COUNT "}, {" a0 ", " a1      \
+                     ", " a2 ", " a3 "}, " b ", 1" SIGNS ";"                                                           \
+                     : SUMS##_##COUNT(0)                                                                               \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));                                        \
     }
-#define GROUPS_8_BITS(TYPE, PTX)                                                                                       \
-    GROUP_8_BITS(TYPE, PTX, 64, 32, "%32", "%33", "%34", "%35", "%36")                                                 \
-    GROUP_8_BITS(TYPE, PTX, 128, 64, "%64", "%65", "%66", "%67", "%68")                                                \
-    GROUP_8_BITS(TYPE, PTX, 256, 128, "%128", "%129", "%130", "%131", "%132")
-GROUPS_8_BITS(TwoSigned, "s8")
-GROUPS_8_BITS(TwoUnsigned, "u8")
+#define GROUPS_8_BITS(TYPE, SUM, SUMS, PTX, SIGNS)                                                                     \
+    GROUP_8_BITS(TYPE, SUM, SUMS, PTX, SIGNS, 64, 32, "%32", "%33", "%34", "%35", "%36")                               \
+    GROUP_8_BITS(TYPE, SUM, SUMS, PTX, SIGNS, 128, 64, "%64", "%65", "%66", "%67", "%68")                              \
+    GROUP_8_BITS(TYPE, SUM, SUMS, PTX, SIGNS, 256, 128, "%128", "%129", "%130", "%131", "%132")
+GROUPS_8_BITS(TwoSigned, int32, INTEGERS, "s32.s8.s8", "")
+GROUPS_8_BITS(TwoUnsigned, int32, INTEGERS, "s32.u8.s8", "")
+GROUPS_8_BITS(TwoFloats, float, SUMS, "f32.e4m3.e4m3", ", 1, 1")
 
 // What a warp of a group brings of a step; the right operand is read where it lies.
 template <typename L>
@@ -71,11 +64,11 @@ __device__ __forceinline__ uint64 described_rows(uint32 address) {
 // Takes one step after another: what the next one needs comes while the products of this one go on, and takes the place of a step
 // whose products are done. Registers of the left operand are read for as long as products go on, which the compiler does not
 // know: the next ones are brought behind them.
-template <typename L, typename T, typename Load, typename Into>
-__device__ __forceinline__ void take_group_steps(int32 (&sums)[L::WM / 16][L::WN / 8][4], int32 steps, const Load& load,
+template <typename L, typename T, typename Sum, typename Load, typename Into>
+__device__ __forceinline__ void take_group_steps(Sum (&sums)[L::WM / 16][L::WN / 8][4], int32 steps, const Load& load,
                                                  const Into& read, uint32 stages) {
     static_assert(L::STAGES >= 3 && L::WARPS_K == 1, "two steps are in use while others come");
-    typedef int32 Columns[L::WN / 2];
+    typedef Sum Columns[L::WN / 2];
     // Weights come by plain copies, which products see behind a fence alone.
     const auto meet = [] {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -113,8 +106,8 @@ template <typename L, typename T>
 struct Multiplier {
     typedef LeftFragments<L> Read;
 
-    template <typename Load, typename Into>
-    static __device__ __forceinline__ void take(int32 (&sums)[L::WM / 16][L::WN / 8][4], int32 steps, const Load& load,
+    template <typename Sum, typename Load, typename Into>
+    static __device__ __forceinline__ void take(Sum (&sums)[L::WM / 16][L::WN / 8][4], int32 steps, const Load& load,
                                                 const Into& read, uint32 stages) {
         take_group_steps<L, T>(sums, steps, load, read, stages);
     }
@@ -129,7 +122,8 @@ __device__ __forceinline__ void convolve(Y0* y, const T* x, const T* w, const Ch
                                          const Shape& s, uint32 outside) {
     extern __shared__ __align__(1024) uint8 memory[];
     const Place place = Place::of_block<L>(s);
-    int32 sums[L::WM / 16][L::WN / 8][4] = {};
+    typedef typename SumOf<T>::type Sum;
+    Sum sums[L::WM / 16][L::WN / 8][4] = {};
     const bool wide = s.results % 8 == 0 && s.y_step % 8 == 0 && (uint64)y % sizeof(Pack<Y0, 8>) == 0 && tail.wide();
     // Other operands come while sums are taken, where they need few registers.
     constexpr int32 EACH = L::EACH <= 8 ? L::EACH : 1;
@@ -154,15 +148,15 @@ __device__ __forceinline__ void convolve(Y0* y, const T* x, const T* w, const Ch
         shift = *(const Pack<float, 8>*)(channels.shifts() + own);
         first = *(const Pack<int32, 8>*)(channels.starts() + own);
     }
-    finish<L, EACH>((int32*)memory, sums, [&](int32 number, int32 row, int32 column, const int32* laid) {
+    finish<L, EACH>((Sum*)memory, sums, [&](int32 number, int32 row, int32 column, const Sum* laid) {
         const int64 pixel = place.pixel(row, s);
         const int32 channel = place.first + column;
         if (pixel < 0 || channel >= s.results) return;
-        int32 whole[8];
+        Sum whole[8];
         collect<L>(whole, laid);
         float eight[8];
         #pragma unroll
-        for (int32 k = 0; k < 8; k++) eight[k] = scaled(whole[k] + first.item[k], scale.item[k], shift.item[k]);
+        for (int32 k = 0; k < 8; k++) eight[k] = scaled(whole[k], first.item[k], scale.item[k], shift.item[k]);
         const uint64 at = (uint64)pixel * s.results + channel;
         Y0* const to = y + pixel * s.y_step + channel;
         if (wide) {

@@ -1,5 +1,5 @@
-// Matrix products of 16-bit floats on Hopper: the copy engine brings tiles to shared memory (PTX ISA, "cp.async.bulk.tensor"),
-// warpgroups multiply them from there. Summed in float. Behind `groups.cuh`.
+// Matrix products on Hopper: the copy engine brings tiles to shared memory (PTX ISA, "cp.async.bulk.tensor"), warpgroups multiply
+// them from there. Terms have 16 bits: floats, summed in float, or pairs of neighbours of 8 bits. Behind `groups.cuh`.
 
 // What cuTensorMapEncodeTiled writes.
 struct alignas(64) TensorMap {
@@ -12,12 +12,14 @@ struct Share {
     int32 left_moves, right_moves;
     // How many products share the left operand.
     int32 products;
+    // Results from one row to the next.
+    int32 pitch;
 };
 
 // A block has two warpgroups, each with the sums of 64 rows and COLUMNS columns: of the same tile, or, where they ALTERNATE, of
 // a tile each, so that one multiplies while the other one writes its results. TURNED is for right operands with a row for each
-// column of the result.
-template <int COLUMNS_, int STAGES_, bool ALTERNATE_, bool TURNED_>
+// column of the result. WIDTH is how many bytes a number has of what is laid out as rows: a result, or what the tail reads.
+template <int COLUMNS_, int STAGES_, bool ALTERNATE_, bool TURNED_, int WIDTH_>
 struct Shape {
     static constexpr int COLUMNS = COLUMNS_, DEPTH = 64, STAGES = STAGES_;
     static constexpr bool ALTERNATE = ALTERNATE_, TURNED = TURNED_;
@@ -31,10 +33,18 @@ struct Shape {
     // Of a right operand that is not turned, 64 columns lie beside each other, in as many rows as there are sums.
     static constexpr int STRIP = 64, STRIP_BYTES = DEPTH * LINE;
     // Results of a warp on their way to memory: 16 rows, so far apart that eight of them lie in all banks.
-    static constexpr int PITCH = COLUMNS * 2 + 16, LAID_BYTES = 16 * PITCH;
-    // Behind them what the tail reads for each column, of so many operands.
-    static constexpr int MOST_COLUMNS = 2, WARP_BYTES = LAID_BYTES + MOST_COLUMNS * COLUMNS * 2;
+    static constexpr int PITCH = COLUMNS * WIDTH_ + 16, LAID_BYTES = 16 * PITCH;
+    // Behind them what the tail reads for each column, of so many operands. Sums take that place one part after another.
+    static constexpr int MOST_COLUMNS = 2, USED_BYTES = LAID_BYTES + MOST_COLUMNS * COLUMNS * 2;
+    static constexpr int PART = 32, PART_PITCH = PART + 8, PART_BYTES = 16 * PART_PITCH * 4;
+    static constexpr int WARP_BYTES = USED_BYTES > PART_BYTES ? USED_BYTES : PART_BYTES;
 };
+
+// Sums in the unit of the result, one or two neighbours: those of floats are in it.
+template <typename Tail, typename Sums>
+__device__ __forceinline__ Sums in_unit(const Tail&, const Sums& sums, int32) {
+    return sums;
+}
 
 __device__ __forceinline__ uint32 shared_address(const void* pointer) {
     return (uint32)__cvta_generic_to_shared(pointer);
@@ -161,8 +171,8 @@ __device__ __forceinline__ void fetch_all(const Share& s, const TensorMap* left,
 }
 
 // The sums of a tile for 64 rows. What is called halfway has the time of the other half.
-template <typename L, typename T, typename Halfway>
-__device__ __forceinline__ void sum_up(float (&sums)[L::COLUMNS / 2], int32 terms, uint32 memory, uint32 full, uint32 empty,
+template <typename L, typename T, typename Sum, typename Halfway>
+__device__ __forceinline__ void sum_up(Sum (&sums)[L::COLUMNS / 2], int32 terms, uint32 memory, uint32 full, uint32 empty,
                                        Turn<L::STAGES>& turn, const Halfway& halfway) {
     const uint32 group = threadIdx.x / 128, rows = group % L::SHARERS * L::GROUP_ROWS * L::LINE;
     const int32 middle = terms / L::DEPTH / 2 * L::DEPTH;
@@ -213,7 +223,8 @@ __device__ __forceinline__ void bring_row(uint32 to, const void* from, uint32 by
 template <typename L>
 struct Rows {
     int32 row, column, rows, columns;
-    uint64 first;
+    // Where the first number lies of results, and of operands that lie without gaps.
+    uint64 first, dense;
     uint8* laid;
     uint32 shared, arrived;
 
@@ -223,7 +234,8 @@ struct Rows {
         column = tile.column;
         rows = min(s.m - row, 16);
         columns = min(s.n - column, L::COLUMNS);
-        first = ((uint64)tile.batch * s.m + row) * s.n + column;
+        first = ((uint64)tile.batch * s.m + row) * s.pitch + column;
+        dense = ((uint64)tile.batch * s.m + row) * s.n + column;
     }
 };
 
@@ -231,13 +243,14 @@ struct Rows {
 // column behind.
 template <typename L, typename Tail>
 __device__ __forceinline__ void bring_operands(const Rows<L>& rows, const Tail& tail, int32 n) {
-    const int32 lane = threadIdx.x % 32, bytes = rows.columns * 2;
+    const int32 lane = threadIdx.x % 32, bytes = rows.columns * 2, staged = rows.columns * Tail::STAGED;
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncwarp();
-    if (lane == 0) barrier_expect(rows.arrived, (max(rows.rows, 0) * Tail::STAGED + Tail::COLUMNS) * bytes);
+    if (lane == 0) barrier_expect(rows.arrived, max(rows.rows, 0) * staged + Tail::COLUMNS * bytes);
     __syncwarp();
     if (Tail::STAGED && lane < rows.rows) {
-        bring_row(rows.shared + lane * L::PITCH, tail.staged() + rows.first + (uint64)lane * n, bytes, rows.arrived);
+        const uint8* const from = tail.staged() + (rows.dense + (uint64)lane * n) * Tail::STAGED;
+        bring_row(rows.shared + lane * L::PITCH, from, staged, rows.arrived);
     }
     if (lane < Tail::COLUMNS) {
         const uint32 to = rows.shared + L::LAID_BYTES + lane * L::COLUMNS * 2;
@@ -248,13 +261,14 @@ __device__ __forceinline__ void bring_operands(const Rows<L>& rows, const Tail& 
 // Rows of results to where they belong: a row at once, or several.
 template <typename L, typename Y>
 __device__ __forceinline__ void copy_rows(Y* y, const Share& s, const Rows<L>& rows) {
-    constexpr int PACKS = L::COLUMNS / 8;
+    constexpr int EACH = 16 / sizeof(Y), PACKS = L::COLUMNS / EACH;
+    typedef Pack<Y, EACH> Several;
     const int32 lane = threadIdx.x % 32;
     #pragma unroll 4
     for (int32 i = 0; i < 16 * PACKS / 32; i++) {
-        const int32 row = (i * 32 + lane) / PACKS, column = (i * 32 + lane) % PACKS * 8;
-        const Pack<Y, 8> pack = *(const Pack<Y, 8>*)(rows.laid + row * L::PITCH + column * 2);
-        if (row < rows.rows && column < rows.columns) *(Pack<Y, 8>*)(y + rows.first + (uint64)row * s.n + column) = pack;
+        const int32 row = (i * 32 + lane) / PACKS, column = (i * 32 + lane) % PACKS * EACH;
+        const Several pack = *(const Several*)(rows.laid + row * L::PITCH + column * sizeof(Y));
+        if (row < rows.rows && column < rows.columns) *(Several*)(y + rows.first + (uint64)row * s.pitch + column) = pack;
     }
 }
 
@@ -264,7 +278,7 @@ __device__ __forceinline__ void copy_uneven_rows(Y* y, const Share& s, const Row
     const int32 lane = threadIdx.x % 32;
     #pragma unroll 2
     for (int32 row = 0; row < rows.rows; row++) {
-        Y* const to = y + rows.first + (uint64)row * s.n;
+        Y* const to = y + rows.first + (uint64)row * s.pitch;
         const uint8* const from = rows.laid + row * L::PITCH;
         const int32 head = min((int32)(0u - (uint32)((uint64)to / 2) & 7), rows.columns), eights = (rows.columns - head) / 8;
         const int32 column = head + lane * 8, edge = lane < head ? lane : eights * 8 + lane;
@@ -283,63 +297,75 @@ __device__ __forceinline__ void copy_uneven_rows(Y* y, const Share& s, const Row
     }
 }
 
-// The sums of a warp to results of 16 bits: done while each lane has two neighbours of every eight in a row and in the one
+// The sums of a warp to results of 16 or 8 bits: done while each lane has two neighbours of every eight in a row and in the one
 // eight rows below, then laid out as rows.
-template <typename L, typename Tail>
-__device__ __forceinline__ void lay_rows(const float (&sums)[L::COLUMNS / 2], const Tail& tail, const Rows<L>& rows) {
-    const int32 lane = threadIdx.x % 32, own = lane / 4 * L::PITCH + lane % 4 * 4;
+template <typename L, typename Y, typename Sum, typename Tail>
+__device__ __forceinline__ void lay_rows(const Sum (&sums)[L::COLUMNS / 2], const Tail& tail, const Rows<L>& rows) {
+    const int32 lane = threadIdx.x % 32;
+    uint8* const own = rows.laid + lane / 4 * L::PITCH;
     const uint32 to = rows.shared + lane % 16 * L::PITCH + lane / 16 * 16;
     #pragma unroll
     for (int32 j = 0; j < L::COLUMNS; j += 16) {
         uint32 results[4];
         #pragma unroll
         for (int32 i = 0; i < 4; i++) {
-            const int32 column = j + i / 2 * 8, below = i % 2 * 8, at = column / 2 + i % 2 * 2;
+            const int32 column = j + i / 2 * 8, below = i % 2 * 8, at = column / 2 + i % 2 * 2, pair = column + lane % 4 * 2;
             uint32 read[Tail::COLUMNS + 1];
             #pragma unroll
             for (int32 c = 0; c < Tail::COLUMNS; c++) {
                 read[c] = *(const uint32*)(rows.laid + L::LAID_BYTES + (c * L::COLUMNS + column) * 2 + lane % 4 * 4);
             }
-            if (Tail::STAGED) read[Tail::COLUMNS] = *(const uint32*)(rows.laid + own + below * L::PITCH + column * 2);
-            const float pair[2] = {sums[at], sums[at + 1]};
-            const auto two = tail.two(pair, read);
-            results[i] = *(const uint32*)&two;
+            const uint8* const staged = own + below * L::PITCH + pair * Tail::STAGED;
+            if (Tail::STAGED == 2) read[Tail::COLUMNS] = *(const uint32*)staged;
+            if (Tail::STAGED == 1) read[Tail::COLUMNS] = *(const uint16*)staged;
+            const Pack<float, 2> numbers = in_unit(tail, Pack<Sum, 2>{{sums[at], sums[at + 1]}}, rows.column + pair);
+            const Pack<Y, 2> two = tail.two(numbers.item, read);
+            if constexpr (sizeof(Y) == 2) results[i] = *(const uint32*)&two;
+            else results[i] = *(const uint16*)&two;
         }
         if (Tail::STAGED) __syncwarp();
-        store_matrices(to + j * 2, results);
+        if constexpr (sizeof(Y) == 2) {
+            store_matrices(to + j * 2, results);
+        } else {
+            #pragma unroll
+            for (int32 i = 0; i < 4; i++) {
+                *(uint16*)(own + i % 2 * 8 * L::PITCH + j + i / 2 * 8 + lane % 4 * 2) = (uint16)results[i];
+            }
+        }
     }
     __syncwarp();
 }
 
 // The sums of a warp to results of any type, wherever they lie: one by one, neighbours at once.
-template <typename L, typename Y, typename Tail>
-__device__ __forceinline__ void put_each(Y* y, const float (&sums)[L::COLUMNS / 2], const Tail& tail, const Share& s,
+template <typename L, typename Y, typename Sum, typename Tail>
+__device__ __forceinline__ void put_each(Y* y, const Sum (&sums)[L::COLUMNS / 2], const Tail& tail, const Share& s,
                                          const Rows<L>& rows) {
-    constexpr int PART = 32, PITCH = PART + 8;
-    float* const laid = (float*)rows.laid;
+    constexpr int PART = L::PART, PITCH = L::PART_PITCH;
+    Sum* const laid = (Sum*)rows.laid;
     const int32 lane = threadIdx.x % 32;
     #pragma unroll
     for (int32 part = 0; part < L::COLUMNS; part += PART) {
         __syncwarp();
         #pragma unroll
         for (int32 i = 0; i < PART / 4; i++) {
-            Pack<float, 2> pair;
+            Pack<Sum, 2> pair;
             pair.item[0] = sums[part / 2 + i * 2];
             pair.item[1] = sums[part / 2 + i * 2 + 1];
-            *(Pack<float, 2>*)(laid + (lane / 4 + i % 2 * 8) * PITCH + i / 2 * 8 + lane % 4 * 2) = pair;
+            *(Pack<Sum, 2>*)(laid + (lane / 4 + i % 2 * 8) * PITCH + i / 2 * 8 + lane % 4 * 2) = pair;
         }
         __syncwarp();
         if (part + lane >= rows.columns) continue;
         #pragma unroll 4
         for (int32 r = 0; r < rows.rows; r++) {
-            const uint64 at = rows.first + (uint64)r * s.n + part + lane;
-            y[at] = tail.one(laid[r * PITCH + lane], at, rows.column + part + lane);
+            const uint64 own = (uint64)part + lane, at = rows.dense + (uint64)r * s.n + own;
+            const int32 column = rows.column + part + lane;
+            y[rows.first + (uint64)r * s.pitch + own] = tail.one(in_unit(tail, laid[r * PITCH + lane], column), at, column);
         }
     }
 }
 
 // What two warpgroups do: each tile's sums, and then its results.
-template <typename L, typename T, typename Y, typename Tail, typename Result, typename Tails>
+template <typename L, typename T, typename Sum, typename Y, typename Tail, typename Result, typename Tails>
 __device__ __forceinline__ void multiply_all(const Share& s, const Result& result, const Tails& tails, uint8* laid, uint32 arrived,
                                              uint32 memory, uint32 full, uint32 empty) {
     const uint32 tiles = Tile<L>::count(s), group = threadIdx.x / 128;
@@ -355,23 +381,23 @@ __device__ __forceinline__ void multiply_all(const Share& s, const Result& resul
         const Rows<L> rows(s, tile, laid, arrived);
         const Tail tail = tails(tile.product);
         Y* const y = result(tile.product);
-        const bool even = Tail::EVEN && s.n % 8 == 0 && (uint64)y % 16 == 0 && tail.even();
+        const bool even = Tail::EVEN && s.n % Tail::GRAIN == 0 && s.pitch % Tail::GRAIN == 0 && (uint64)y % 16 == 0 && tail.even();
         const auto halfway = [&]() {
             if (even) bring_operands<L>(rows, tail, s.n);
         };
-        float sums[L::COLUMNS / 2] = {};
+        Sum sums[L::COLUMNS / 2] = {};
         sum_up<L, T>(sums, s.k, memory, full, empty, turn, halfway);
         if constexpr (Tail::EVEN) {
             if (even) {
                 barrier_wait(arrived, parity);
                 parity ^= 1;
-                lay_rows<L>(sums, tail, rows);
+                lay_rows<L, Y>(sums, tail, rows);
                 copy_rows<L>(y, s, rows);
                 __syncwarp();
                 continue;
             }
-            if constexpr (Tail::COLUMNS == 0 && !Tail::STAGED) {
-                lay_rows<L>(sums, tail, rows);
+            if constexpr (Tail::COLUMNS == 0 && !Tail::STAGED && sizeof(Y) == 2) {
+                lay_rows<L, Y>(sums, tail, rows);
                 copy_uneven_rows<L>(y, s, rows);
                 __syncwarp();
                 continue;
@@ -382,7 +408,8 @@ __device__ __forceinline__ void multiply_all(const Share& s, const Result& resul
 }
 
 // `result`, `right` and `tails` give those of a product by its number.
-template <typename L, bool HELD, typename T, typename Y, typename Tail, typename Result, typename Right, typename Tails>
+template <typename L, bool HELD, typename T, typename Sum, typename Y, typename Tail, typename Result, typename Right,
+          typename Tails>
 __device__ __forceinline__ void warpgroups(const Result& result, const TensorMap* left, const Right& right, const Tails& tails,
                                            const Share& s) {
     extern __shared__ uint8 dynamic[];
@@ -407,6 +434,6 @@ __device__ __forceinline__ void warpgroups(const Result& result, const TensorMap
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         after_previous();
         uint8* const laid = dynamic + skipped + L::STAGES * L::STAGE_BYTES + threadIdx.x / 32 * L::WARP_BYTES;
-        multiply_all<L, T, Y, Tail>(s, result, tails, laid, shared_address(arrived + threadIdx.x / 32), memory, filled, emptied);
+        multiply_all<L, T, Sum, Y, Tail>(s, result, tails, laid, shared_address(arrived + threadIdx.x / 32), memory, filled, emptied);
     }
 }

@@ -114,5 +114,8 @@ pub fn computes(provider: &str, dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
     if dtype == DType::Int8 {
         return Ok(provider.has_int8());
     }
+    if dtype == DType::Float8E4M3FN {
+        return Ok(provider.has_fp8());
+    }
     Ok(provider.compute_dtype(dtype) == dtype)
 }

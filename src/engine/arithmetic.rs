@@ -3,10 +3,11 @@
 use crate::engine::{Engine, Plan};
 use crate::network::attr::Read;
 use crate::network::dim::Binding;
+use crate::network::dtype::DType;
 use crate::network::op::Sizes;
 use crate::network::ops::{matmul_n_bits, tf32};
 use crate::network::{Layer, LayerId, Network, Source, TensorId};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// Shares of layers or operations by what they compute in.
 pub type Shares = BTreeMap<String, f64>;
@@ -23,9 +24,9 @@ impl Tally {
         let rounds = providers.any(|provider| provider.has_tf32());
         let small = in_8_bits(part);
         for (id, layer) in network.layers() {
-            let label = match small.contains(&id) && layer.op.multiplications.is_some() {
-                true => "int8".into(),
-                false => label(network, layer, rounds),
+            let label = match small.get(&id).filter(|_| layer.op.multiplications.is_some()) {
+                Some(dtype) => dtype.to_string(),
+                None => label(network, layer, rounds),
             };
             *self.0.entry(label).or_insert(0.0) += weight(network, layer);
         }
@@ -40,15 +41,21 @@ impl Tally {
     }
 }
 
-/// The layers that run in kernels which multiply integers of 8 bits, in each of its plans.
-fn in_8_bits(part: &Engine) -> HashSet<LayerId> {
-    let of = |plan: &Plan| -> HashSet<LayerId> {
-        let steps = plan.program.steps.iter().filter(|step| step.kernel.multiplies_8_bits());
-        steps.flat_map(|step| step.layers.iter().copied()).collect()
+/// The layers that run in kernels which multiply 8 bits, in each of its plans, and what these are.
+fn in_8_bits(part: &Engine) -> HashMap<LayerId, DType> {
+    let of = |plan: &Plan| -> HashMap<LayerId, DType> {
+        let steps = plan.program.steps.iter();
+        let small = steps.filter_map(|step| Some((step, step.kernel.products_of_8_bits()?)));
+        small
+            .flat_map(|(step, dtype)| step.layers.iter().map(move |&layer| (layer, dtype)))
+            .collect()
     };
     let all = part.plans.iter().map(of);
-    all.reduce(|a, b| a.intersection(&b).copied().collect())
-        .unwrap_or_default()
+    all.reduce(|mut a, b| {
+        a.retain(|layer, dtype| b.get(layer) == Some(dtype));
+        a
+    })
+    .unwrap_or_default()
 }
 
 /// What a layer computes in. Products of float32 that may round what they multiply are tf32, and those whose weights alone
@@ -106,7 +113,6 @@ pub fn operations(network: &Network, layer: &Layer, binding: &Binding) -> f64 {
 mod tests {
     use super::*;
     use crate::network::attr::{Attr, Attrs};
-    use crate::network::dtype::DType;
     use crate::network::ops;
 
     fn operations_of(op: &str, shapes: &[&[i64]], attrs: &[(&str, i64)]) -> f64 {

@@ -1,5 +1,6 @@
 //! How a tensor of 8 bits as a whole stands for numbers.
 
+use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::{Layer, Network};
 
@@ -10,7 +11,7 @@ pub struct Scheme {
     pub scale: f32,
     /// The zero point.
     pub zero: i32,
-    /// int8 or uint8.
+    /// int8, uint8, or float8_e4m3fn, whose zero point is 0.
     pub dtype: DType,
 }
 
@@ -24,22 +25,50 @@ impl Scheme {
             _ => return None,
         };
         let dtype = network[quantized].ty.dtype;
-        let plain = matches!(dtype, DType::Int8 | DType::UInt8)
-            && network[float].ty.dtype == DType::Float32
-            && network[x].ty.shape == network[y].ty.shape;
+        // Out of range is the nearest end, as integers have it.
+        let saturates = || layer.op.name != "QuantizeLinear" || layer.attrs.flag("saturate");
+        let has_8_bits = match dtype {
+            DType::Int8 | DType::UInt8 => true,
+            DType::Float8E4M3FN => saturates(),
+            _ => false,
+        };
+        let plain =
+            has_8_bits && network[float].ty.dtype == DType::Float32 && network[x].ty.shape == network[y].ty.shape;
         let number = |at: usize| network[layer.inputs.get(at).copied().flatten()?].constant()?.uniform();
         let scale = number(1)? as f32;
         let zero = match layer.inputs.get(2).copied().flatten() {
-            Some(_) => number(2)? as i32,
-            None => 0,
+            Some(_) => number(2)?,
+            None => 0.0,
         };
-        (plain && scale.is_normal() && scale > 0.0).then_some(Self { scale, zero, dtype })
+        let scheme = Self {
+            scale,
+            zero: zero as i32,
+            dtype,
+        };
+        let centred = scheme.is_int() || zero == 0.0;
+        (plain && centred && scale.is_normal() && scale > 0.0).then_some(scheme)
+    }
+
+    /// What products of such tensors are called in reports: those of integers count as int8, whatever their signs.
+    pub fn products(&self) -> DType {
+        if self.is_int() { DType::Int8 } else { self.dtype }
+    }
+
+    /// The word for it in the names of kernels.
+    pub fn word(&self) -> &'static str {
+        if self.is_int() { "int8" } else { "fp8" }
+    }
+
+    /// Whether the 8 bits are an integer.
+    pub fn is_int(&self) -> bool {
+        self.dtype.is_int()
     }
 
     /// The least and the greatest number that 8 bits stand for, in scales.
     pub fn ends(&self) -> (f32, f32) {
         let (low, high) = match self.dtype {
             DType::UInt8 => (0, 255),
+            DType::Float8E4M3FN => (-448, 448),
             _ => (-128, 127),
         };
         ((low - self.zero) as f32, (high - self.zero) as f32)

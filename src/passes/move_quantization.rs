@@ -67,7 +67,8 @@ fn again(patch: &mut Patch, network: &Network, layer: &Layer, x: TensorId) -> Re
 fn down<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     rule_if_some!(x = input(layer, 0));
     rule_if_some!(inner = given_by(network, x, "DequantizeLinear"));
-    rule_if!(Scheme::of(network, inner).is_some());
+    rule_if_some!(scheme = Scheme::of(network, inner));
+    rule_if!(scheme.is_int() || layer.op.moves());
     let mut patch = Patch::new(network);
     let mut inputs = layer.inputs.clone();
     inputs[0] = inner.inputs[0];
@@ -105,6 +106,7 @@ fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
         return Ok(Some(patch));
     }
     rule_if!(network.sole_user(x).is_some() && (keeps(inner) || inner.op.name == "Concat"));
+    rule_if!(scheme.is_int() || inner.op.moves());
     let quantized = if inner.op.name == "Concat" {
         inner.inputs.len()
     } else {

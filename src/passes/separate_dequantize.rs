@@ -47,7 +47,10 @@ fn shared(network: &Network, tensor: TensorId) -> Option<(String, &crate::networ
     let (_, layer) = network.producer(tensor)?;
     let quantized = network[input(layer, 0)?].ty.dtype;
     // Biases have 32 bits, and exporters write those that are equal once.
-    let narrow = matches!(quantized, DType::Int8 | DType::UInt8 | DType::Int32);
+    let narrow = matches!(
+        quantized,
+        DType::Int8 | DType::UInt8 | DType::Float8E4M3FN | DType::Int32
+    );
     let several = network.sole_user(tensor).is_none();
     (layer.op.name == "DequantizeLinear" && narrow && several).then(|| (layer.name.clone(), layer))
 }

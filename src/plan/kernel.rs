@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::network::dim::{Binding, Dim};
+use crate::network::dtype::DType;
 use crate::plan::build_jobs::BuildJob;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::tactic::Tactic;
@@ -100,9 +101,9 @@ pub trait Kernel: Send + Sync {
         false
     }
 
-    /// Whether its products are of integers of 8 bits, whatever its layers say.
-    fn multiplies_8_bits(&self) -> bool {
-        false
+    /// What its products are of, where that has 8 bits, whatever its layers say: int8, or a float.
+    fn products_of_8_bits(&self) -> Option<DType> {
+        None
     }
 
     /// What the addresses of its operands must be multiples of, where those of their elements are not enough.

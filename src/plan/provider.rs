@@ -142,6 +142,11 @@ pub trait Provider: Send + Sync {
         false
     }
 
+    /// Whether it has kernels that multiply float8_e4m3fn.
+    fn has_fp8(&self) -> bool {
+        false
+    }
+
     /// Whether it has kernels for products of floats with weights that stay in few bits.
     fn has_packed_weights(&self) -> bool {
         false

@@ -17,18 +17,20 @@ pub type Ranges = BTreeMap<String, f32>;
 /// Where a tensor has only zeros, any scale will do.
 const LEAST_RANGE: f32 = 1e-12;
 
-/// The greatest number of a dtype for weights: int8 or float8_e4m3fn.
-fn most(weights: DType) -> Option<f64> {
-    match weights {
+/// The greatest number of a dtype of 8 bits, whose least is no nearer to 0 in symmetric quantization.
+fn most(dtype: DType) -> Option<f64> {
+    match dtype {
         DType::Int8 => Some(127.0),
+        DType::UInt8 => Some(255.0),
         DType::Float8E4M3FN => Some(448.0),
         _ => None,
     }
 }
 
-/// Quantizes the weights of products to a dtype of 8 bits, symmetric, a scale for each channel; and, with `ranges` and int8, the
-/// tensors that [`points`] finds: one scale each, symmetric as int8, or as uint8 where they are never negative. Layers that `keep`
-/// names stay as they are.
+/// Quantizes the weights of products to a dtype of 8 bits, symmetric, a scale for each channel; and, with `ranges`, the tensors that
+/// [`points`] finds: one scale each, symmetric as int8, or as uint8 where they are never negative; for float8_e4m3fn as that, and what
+/// products read alone: three digits are too few for sums that are handed on from layer to layer. Layers that `keep` names stay as
+/// they are.
 ///
 /// The network is one that the passes in front of those that lower the precision have left. Scales of weights are computed by layers
 /// that fold, so that other weights get others.
@@ -36,12 +38,17 @@ fn most(weights: DType) -> Option<f64> {
 /// # Errors
 /// If a tensor has no range, or one that is not finite; if weights can't have the dtype.
 pub fn place(network: &mut Network, ranges: Option<&Ranges>, weights: DType, keep: &HashSet<String>) -> Result<()> {
-    if most(weights).is_none() || (ranges.is_some() && weights != DType::Int8) {
+    if !matches!(weights, DType::Int8 | DType::Float8E4M3FN) {
         return Err(Error::unsupported("weights can't be quantized so")
-            .expected("int8, or float8_e4m3fn without ranges")
+            .expected("int8 or float8_e4m3fn")
             .got(weights.name()));
     }
-    let found = points(network, keep)?;
+    let mut found = points(network, keep)?;
+    if weights == DType::Float8E4M3FN {
+        let reads = |&(id, at): &(LayerId, usize)| at == 0 && channel_axis(network, &network[id]).is_some();
+        found.iter_mut().for_each(|point| point.readers.retain(reads));
+        found.retain(|point| !point.readers.is_empty());
+    }
     let mut quantized: HashMap<(LayerId, usize), (TensorId, f64)> = HashMap::new();
     let mut readers: Vec<LayerId> = vec![];
     for point in &found {
@@ -62,8 +69,11 @@ pub fn place(network: &mut Network, ranges: Option<&Ranges>, weights: DType, kee
                 .got(format!("{} ranges", ranges.len()))
                 .hint("calibrate this network again: the cache is that of another one")
         })?;
-        let scale = f64::from((range / point.levels() as f32).max(LEAST_RANGE));
-        let dtype = if point.unsigned { DType::UInt8 } else { DType::Int8 };
+        let dtype = match weights {
+            DType::Int8 => point.integers(),
+            float => float,
+        };
+        let scale = f64::from((range / most(dtype).unwrap_or(1.0) as f32).max(LEAST_RANGE));
         let tensor = around(network, point.tensor, &point.name, scale, dtype)?;
         for &(id, at) in &point.readers {
             quantized.insert((id, at), (tensor, scale));
@@ -114,7 +124,9 @@ fn rewritten(
                 .is_some_and(|array| array.dtype() == DType::Float32)
         };
         let bias = inputs.get(2).copied().flatten().filter(float);
-        let bias = bias.filter(|_| layer.op.name == "Conv").zip(quantized.get(&(id, 0)));
+        // Beside floats of 8 bits biases stay as they are.
+        let whole = layer.op.name == "Conv" && dtype == DType::Int8;
+        let bias = bias.filter(|_| whole).zip(quantized.get(&(id, 0)));
         let bias = bias.map(|(bias, (_, x))| (bias, *x));
         let (weights, scale) = in_8_bits(&mut patch, &layer.name, inputs[1], axis, dtype, bias)?;
         inputs[1] = Some(weights);
@@ -293,14 +305,32 @@ mod tests {
     #[test]
     fn dtypes_that_weights_can_not_have_are_refused() {
         let (mut g, _) = graph();
-        assert!(place(&mut g.network, None, DType::Int16, &HashSet::new()).is_err());
-        let refused = place(
-            &mut g.network,
-            Some(&Ranges::new()),
-            DType::Float8E4M3FN,
-            &HashSet::new(),
-        );
-        assert!(refused.unwrap_err().to_string().contains("without ranges"));
+        let refused = place(&mut g.network, None, DType::Int16, &HashSet::new());
+        assert!(refused.unwrap_err().to_string().contains("float8_e4m3fn"));
+    }
+
+    #[test]
+    fn floats_of_8_bits_are_what_products_read_alone() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4 6 6");
+        let (v, w, b) = (g.weights(&[4, 4, 1, 1]), g.weights(&[4, 4, 1, 1]), g.weights(&[4]));
+        let y = g.op("Conv", &[x, v, b]);
+        let y = g.op("Relu", &[y]);
+        let y = g.op("Conv", &[y, w]);
+        let y = g.op("Add", &[y, x]);
+        g.output(y);
+        let before = g.network.clone();
+        let found = points(&g.network, &HashSet::new()).unwrap();
+        let ranges: Ranges = found.iter().map(|p| (p.name.clone(), 4.0)).collect();
+        place(&mut g.network, Some(&ranges), DType::Float8E4M3FN, &HashSet::new()).unwrap();
+        let quantized = |op: &str, at: usize| -> Vec<DType> {
+            let layers = g.network.layers().filter(|(_, layer)| layer.op.name == op);
+            let tensors = layers.map(|(_, layer)| [layer.inputs[0].unwrap(), layer.outputs[0]][at]);
+            tensors.map(|tensor| g.network[tensor].ty.dtype).collect()
+        };
+        assert_eq!(quantized("QuantizeLinear", 1), [DType::Float8E4M3FN; 2]);
+        assert_eq!(quantized("DequantizeLinear", 0), [DType::Float8E4M3FN; 4]);
+        assert_same_within(&before, &g.network, 0.15);
     }
 
     #[test]

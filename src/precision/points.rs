@@ -18,9 +18,9 @@ pub struct Point {
 }
 
 impl Point {
-    /// The greatest number that the outermost of its 8 bits stands for, in scales.
-    pub fn levels(&self) -> usize {
-        if self.unsigned { 255 } else { 127 }
+    /// What its 8 bits are where they are integers.
+    pub fn integers(&self) -> DType {
+        if self.unsigned { DType::UInt8 } else { DType::Int8 }
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
         let y = g.op("Conv", &[z, w]);
         g.output(y);
         let found = points(&g.network, &HashSet::new()).unwrap();
-        let told: Vec<_> = found.iter().map(|p| (p.tensor, p.levels())).collect();
-        assert_eq!(told, [(pooled, 255), (z, 127)]);
+        let told: Vec<_> = found.iter().map(|p| (p.tensor, p.integers())).collect();
+        assert_eq!(told, [(pooled, DType::UInt8), (z, DType::Int8)]);
     }
 }

@@ -17,6 +17,7 @@ from tests.conformance.chains import Builder, Chain
 
 #: dtype and zero point of an activation.
 SCHEMES = (("int8", 0), ("uint8", 0), ("uint8", 121), ("int8", -9))
+FP8 = (("float8_e4m3fn", 0),)
 #: Scales of activations and of results: what saturates, and what falls between two integers, are both there.
 X_SCALE, Y_SCALE = 2.0**-5, 2.0**-3
 
@@ -46,16 +47,19 @@ class Quantizing(Builder):
         """A tensor that has 8 bits on its way."""
         return self.dequantize(self.quantize(x, scale, scheme), scale, scheme)
 
-    def weights(self, *shape: int, axis: int) -> nx.Tensor:
+    def weights(self, *shape: int, axis: int, scheme: tuple[str, int] = SCHEMES[0]) -> nx.Tensor:
         """Dequantized weights of any 8 bits, with a scale for each place along an axis."""
-        stored = self.given(self.rng.integers(-128, 128, shape), "int8")
+        dtype = "int8" if scheme not in FP8 else scheme[0]
+        stored = self.given(self.rng.integers(-128, 128, shape), dtype)
         along = [1] * len(shape)
         along[axis] = shape[axis]
         scales = 2.0 ** -self.rng.integers(6, 10, along)
         return self.op("DequantizeLinear", stored, self.given(scales, "float32"))
 
-    def bias(self, count: int) -> nx.Tensor:
-        """Numbers of 32 bits, dequantized."""
+    def bias(self, count: int, scheme: tuple[str, int] = SCHEMES[0]) -> nx.Tensor:
+        """Numbers of 32 bits, dequantized; beside floats of 8 bits as they are."""
+        if scheme in FP8:
+            return self.given(self.rng.standard_normal(count), "float32")
         stored = self.given(self.rng.integers(-3000, 3000, count), "int32")
         return self.op("DequantizeLinear", stored, self.given(2.0**-11, "float32"))
 
@@ -69,6 +73,8 @@ class Quantizing(Builder):
                     y = self.op("Add", self.inputs[1], y)
                 case "rounded":
                     y = self.activation(y, scheme, Y_SCALE / 2)
+                case "16":
+                    y = self.op("Cast", y, to="float16")
                 case "half":
                     y = self.op("Mul", y, self.given(0.5, "float32"))
                 case "quantize":
@@ -89,7 +95,13 @@ TAILS = (
 
 
 def convolution(
-    name: str, shape: tuple[int, ...], out: int, kernel: int, tails: tuple[str, ...] = TAILS, **attrs: Any
+    name: str,
+    shape: tuple[int, ...],
+    out: int,
+    kernel: int,
+    tails: tuple[str, ...] = TAILS,
+    schemes: Any = SCHEMES,
+    **attrs: Any,
 ) -> list[Chain]:
     """A convolution of 8 bits in each scheme, with each tail."""
     stride, dilation = attrs.get("strides", [1])[0], attrs.get("dilations", [1])[0]
@@ -98,12 +110,12 @@ def convolution(
     seen = dilation * (kernel - 1) + 1
     extents = [(n + pads[i] + pads[i + rank] - seen) // stride + 1 for i, n in enumerate(shape[2:])]
     made = []
-    for number, (scheme, tail) in enumerate(product(SCHEMES, tails)):
+    for number, (scheme, tail) in enumerate(product(schemes, tails)):
 
         def make(b: Builder, number: int = number, scheme: Any = scheme, tail: str = tail) -> list[nx.Tensor]:
             q = Quantizing(b)
-            weights = q.weights(out, shape[1] // group, *[kernel] * rank, axis=0)
-            given = [q.activation(b.inputs[0], scheme), weights, *([q.bias(out)] if number % 3 else [])]
+            weights = q.weights(out, shape[1] // group, *[kernel] * rank, axis=0, scheme=scheme)
+            given = [q.activation(b.inputs[0], scheme), weights, *([q.bias(out, scheme)] if number % 3 else [])]
             y = q.op("Conv", *given, pads=pads, **attrs)
             return [q.behind(y, tail, scheme)]
 
@@ -114,21 +126,28 @@ def convolution(
 
 def chain(name: str, scheme: tuple[str, int], tail: str, shapes: Any, make: Any) -> Chain:
     """A chain with a name that says what is in it."""
-    parts = ["int8", name, f"{scheme[0]}z{scheme[1]}", *tail.split()]
+    parts = ["fp8" if scheme in FP8 else "int8", name, f"{scheme[0]}z{scheme[1]}", *tail.split()]
     return Chain("_".join(parts), shapes, make, ("float32",))
 
 
-def matrices(name: str, left: tuple[int, ...], columns: int, turned: bool = False) -> list[Chain]:
+def matrices(
+    name: str,
+    left: tuple[int, ...],
+    columns: int,
+    turned: bool = False,
+    tails: tuple[str, ...] = TAILS,
+    schemes: Any = SCHEMES,
+) -> list[Chain]:
     """A matrix product of 8 bits in each scheme, with each tail."""
     made = []
-    for number, (scheme, tail) in enumerate(product(SCHEMES, TAILS)):
+    for number, (scheme, tail) in enumerate(product(schemes, tails)):
 
         def make(b: Builder, number: int = number, scheme: Any = scheme, tail: str = tail) -> list[nx.Tensor]:
             q = Quantizing(b)
             shape = (columns, left[-1]) if turned else (left[-1], columns)
-            weights = q.weights(*shape, axis=0 if turned else 1)
+            weights = q.weights(*shape, axis=0 if turned else 1, scheme=scheme)
             y = q.op("MatMul", q.activation(b.inputs[0], scheme), weights, transB=int(turned))
-            y = q.op("Add", y, q.bias(columns)) if number % 3 else y
+            y = q.op("Add", y, q.bias(columns, scheme)) if number % 3 else y
             return [q.behind(y, tail, scheme)]
 
         shapes = (left, (*left[:-1], columns)) if "residual" in tail or "floats" in tail else (left,)
@@ -137,6 +156,8 @@ def matrices(name: str, left: tuple[int, ...], columns: int, turned: bool = Fals
 
 
 FEW = ("quantize", "residual Relu quantize")
+#: Behind floats of 8 bits.
+FLOATING = ("", "16", "quantize", "floats Relu", "residual Relu quantize", "Gelu quantize")
 
 QUANTIZED: list[Chain] = [
     *convolution("conv3x3", (2, 32, 9, 7), 64, 3),
@@ -161,4 +182,20 @@ QUANTIZED: list[Chain] = [
     *matrices("matmul_turned", (5, 160), 72, turned=True),
     *matrices("matmul_odd", (2, 9, 37), 19),
     *matrices("matmul_row", (1, 64), 96),
+    *matrices("matmul_tall", (300, 192), 272, tails=("residual Relu quantize", "rounded residual Relu quantize")),
+]
+
+#: The same of floats of 8 bits, whose sums tensor cores round.
+FLOATS_OF_8_BITS: list[Chain] = [
+    *convolution("conv3x3", (2, 32, 9, 7), 64, 3, FLOATING, FP8),
+    *convolution("conv1x1", (2, 64, 9, 7), 80, 1, FLOATING, FP8),
+    *convolution("conv1x1_large", (1, 64, 40, 40), 256, 1, ("quantize",), FP8),
+    *convolution("stem", (2, 3, 19, 17), 16, 7, ("quantize",), FP8, strides=[2, 2]),
+    *convolution("depthwise", (2, 32, 9, 7), 32, 3, ("quantize",), FP8, group=32),
+    *convolution("grouped", (2, 32, 9, 7), 64, 3, ("quantize",), FP8, group=4),
+    *convolution("conv3d", (1, 16, 5, 6, 7), 32, 3, ("quantize",), FP8),
+    *matrices("matmul", (2, 33, 64), 48, False, FLOATING, FP8),
+    *matrices("matmul_turned", (5, 160), 72, True, ("quantize",), FP8),
+    *matrices("matmul_tall", (300, 192), 272, False, FLOATING, FP8),
+    *matrices("matmul_odd", (2, 9, 37), 19, False, ("quantize",), FP8),
 ]

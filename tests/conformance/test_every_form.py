@@ -18,7 +18,7 @@ from neurenix.hardware import options
 from tests.conformance.case import Array, Case, dtype_of
 from tests.conformance.chains import CHAINS, Chain
 from tests.conformance.providers import PROVIDERS, excepted, exceptions
-from tests.conformance.quantized_chains import QUANTIZED
+from tests.conformance.quantized_chains import FLOATS_OF_8_BITS, QUANTIZED
 from tests.conformance.reference import is_float
 from tests.conformance.test_conformance import MODULES, UNITS, arrays_of, network_of, unit
 
@@ -91,6 +91,32 @@ def test_each_chain_of_8_bits(provider: str, chain: Chain) -> None:
     assert whole or not options.has_int8(provider)
     hold(whole, 0.0, sums=False)
     # Kernels of floats, by themselves, may add in another order.
+    hold([outcome for outcome in outcomes if outcome not in whole], 16.0, sums=True)
+
+
+@pytest.mark.parametrize(
+    ("provider", "chain"),
+    [pytest.param(p, c, id=f"{p}-{c.name}", marks=marks(p)) for p in HELD for c in FLOATS_OF_8_BITS],
+)
+def test_each_chain_of_floats_of_8_bits(provider: str, chain: Chain) -> None:
+    """Tensor cores keep some 13 digits of a sum, which may bring a number to the next one of 8 bits."""
+    outcomes = _native.run_every_form(chain.network("float32"), provider, chain.feeds("float32"), False)
+    whole = [outcome for outcome in outcomes if outcome["kernel"].startswith("fp8 ")]
+    assert whole or not _native.computes(provider, "float8_e4m3fn")
+    wrong = []
+    for outcome in whole:
+        if outcome["fault"] is not None:
+            wrong.append(f"{outcome['kernel']} {outcome['form']}: {outcome['fault']}")
+            continue
+        for name, got, want in outcome["outputs"]:
+            exact, found = want.astype(np.float64), got.astype(np.float64)
+            off = np.abs(found - exact)
+            sums = 2.0**-11 * (np.abs(exact).max() + np.abs(exact))
+            step = sums if want.dtype.itemsize > 1 else 2.0**-3 * np.abs(exact) + 2.0**-9
+            if (off > np.maximum(step, sums)).any() or (want.dtype.itemsize == 1 and (off > 0).mean() > 0.02):
+                worst = f"off by {off.max()} of {np.abs(exact).max()}, {(off > 0).mean():.4f} of all"
+                wrong.append(f"{outcome['kernel']} {outcome['form']}, {outcome['implementation']}, {name}: {worst}")
+    assert not wrong, "\n".join(wrong)
     hold([outcome for outcome in outcomes if outcome not in whole], 16.0, sums=True)
 
 

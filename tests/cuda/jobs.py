@@ -16,7 +16,7 @@ import numpy as np
 
 import neurenix as nx
 from neurenix.hardware import get_backend
-from tests.conformance.quantized_chains import QUANTIZED
+from tests.conformance.quantized_chains import FLOATS_OF_8_BITS, QUANTIZED
 from tests.cuda.stand_in import Recorded, warm_up
 
 #: What must be gone when engines are. Machine code and cuDNN's plans are kept for the process.
@@ -470,8 +470,19 @@ def refusals(path: Path, shapes: Shapes, precision: str = "fp32") -> list[str]:
 def products_of_8_bits() -> list[str]:
     """The kernels for conformance networks of 8 bits, all of whose forms were compiled to be timed."""
     found = set()
-    for chain in (chain for chain in QUANTIZED if chain.name.endswith("uint8z121_residual_Relu_quantize")):
+    ends = ("uint8z121_residual_Relu_quantize", "e4m3fnz0_residual_Relu_quantize", "e4m3fnz0_Gelu_quantize")
+    for chain in (chain for chain in QUANTIZED + FLOATS_OF_8_BITS if chain.name.endswith(ends)):
         backend = get_backend("cuda", timing_cache=False, threads=2, optimization_level=3, verify=False)
         model = backend.optimize_model(chain.network("float32"), {})
         found |= {str(row["kernel"]) for row in model.report()["kernels"] if row["provider"] == "cuda"}
     return sorted(found)
+
+
+@leaves_nothing
+def in_fp8() -> tuple[set[str], dict[str, float]]:
+    """The kernels for a small network with `precision="fp8"` and a calibration, and what its products are of."""
+    batch = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
+    backend = get_backend("cuda", timing_cache=False, threads=2, optimization_level=0, verify=False)
+    model = backend.optimize_model(classifier(16), {"x": batch.shape}, precision="fp8", calibration=[batch])
+    report = model.report()
+    return {str(row["kernel"]) for row in report["kernels"]}, report["arithmetic_per_dtype"]

@@ -119,14 +119,22 @@ def test_the_kernels_of_networks_compile(
     assert_compile(nvrtc, tmp_path, 20)
 
 
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", [80, 89, 90])
 def test_the_kernels_of_8_bits_compile(capability: int, libraries: Path, tmp_path: Path) -> None:
     nvrtc = compiler()
     device = {"RECORDED_SET": f"capability={capability}", "RECORDED_SOURCES": str(tmp_path)}
     with Process(libraries, NEURENIX_CACHE="0", **device) as process:
         kernels = process.run(jobs.products_of_8_bits)
+        kernels_of_fp8, shares = process.run(jobs.in_fp8)
     behind = "DequantizeLinear+Add+Relu+QuantizeLinear"
     assert {f"int8 Conv+{behind}", f"int8 MatMul+{behind}"} <= set(kernels)
+    # Ada and later GPUs multiply floats of 8 bits; a product adds its bias itself.
+    has_fp8 = capability >= 89
+    assert (
+        {f"fp8 Conv+{behind}", f"fp8 MatMul+Add+{behind}", "fp8 Conv+Gelu+QuantizeLinear"} <= set(kernels)
+    ) == has_fp8
+    assert ({"fp8 Conv+Relu", "fp8 MatMul"} <= kernels_of_fp8) == has_fp8
+    assert (shares.get("float8_e4m3fn", 0) > 0.8) == has_fp8
     assert_compile(nvrtc, tmp_path, 50)
 
 

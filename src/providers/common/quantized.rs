@@ -19,6 +19,11 @@ pub struct Dequantized {
 }
 
 impl Dequantized {
+    /// What a tensor is made of, if these are integers.
+    pub fn integers(network: &Network, tensor: TensorId) -> Option<Self> {
+        Self::of(network, tensor).filter(|found| found.scheme.is_int())
+    }
+
     /// What a tensor is made of.
     pub fn of(network: &Network, tensor: TensorId) -> Option<Self> {
         let (id, layer) = network
@@ -34,27 +39,31 @@ impl Dequantized {
 }
 
 /// Constant weights of 8 bits, with a scale for each place along one axis, or one for all.
+#[derive(Clone)]
 pub struct Weights {
     /// The Dequantize layer.
     pub layer: LayerId,
-    /// The weights less their zero points, as int8.
+    /// Integers less their zero points, as int8; or float8_e4m3fn.
     pub array: Array,
     /// One scale, or one for each place along the axis.
     pub scales: Vec<f32>,
 }
 
 impl Weights {
-    /// The weights that a tensor is made of, if int8 holds them; `axis` counts the channels of the output.
-    pub fn of(network: &Network, tensor: TensorId, axis: usize) -> Option<Self> {
+    /// The weights that a tensor is made of, of the kind that they are multiplied with: integers that int8 holds, or float8_e4m3fn.
+    /// `axis` counts the channels of the output.
+    pub fn of(network: &Network, tensor: TensorId, axis: usize, left: Scheme) -> Option<Self> {
         let (id, layer) = network
             .producer(tensor)
             .filter(|(_, l)| l.op.name == "DequantizeLinear")?;
         network.sole_user(tensor)?;
         let constant = |at: usize| network[layer.inputs.get(at).copied().flatten()?].constant();
         let (stored, scale) = (constant(0)?, constant(1)?);
-        let fits = matches!(stored.dtype(), DType::Int8 | DType::UInt8 | DType::Int4 | DType::UInt4)
-            && scale.dtype() == DType::Float32
-            && !stored.is_empty();
+        let alike = match stored.dtype() {
+            DType::Int8 | DType::UInt8 | DType::Int4 | DType::UInt4 => left.is_int(),
+            dtype => dtype == left.dtype,
+        };
+        let fits = alike && scale.dtype() == DType::Float32 && !stored.is_empty();
         if !fits {
             return None;
         }
@@ -65,25 +74,29 @@ impl Weights {
         };
         Some(Self {
             layer: id,
-            array: signed(stored, zero)?,
+            array: match left.is_int() {
+                true => signed(stored, zero)?,
+                false => zero.f64s().all(|zero| zero == 0.0).then(|| stored.clone())?,
+            },
             scales: scales(scale, stored.shape(), axis)?,
         })
     }
 }
 
-/// Whether a Dequantize layer had better be left to one of these products, which alone reads it.
-pub fn claims(network: &Network, layer: &Layer, products: &[&str]) -> bool {
+/// Whether a Dequantize layer of such a scheme had better be left to one of these products, which alone reads it.
+pub fn claims(network: &Network, layer: &Layer, products: &[&str], takes: impl Fn(&Scheme) -> bool) -> bool {
     let reader = || network.sole_user(layer.outputs[0]).map(|id| network[id].op.name);
     layer.op.name == "DequantizeLinear"
         && reader().is_some_and(|reader| products.contains(&reader))
-        && Scheme::of(network, layer).is_some()
+        && Scheme::of(network, layer).as_ref().is_some_and(takes)
 }
 
-/// The Quantize layer that alone reads a tensor.
+/// The Quantize layer to integers that alone reads a tensor.
 pub fn end(network: &Network, tensor: TensorId) -> Option<(LayerId, Scheme)> {
     let id = network.sole_user(tensor)?;
     let layer = &network[id];
-    let scheme = Scheme::of(network, layer).filter(|_| layer.op.name == "QuantizeLinear")?;
+    let to_integers = |scheme: &Scheme| layer.op.name == "QuantizeLinear" && scheme.is_int();
+    let scheme = Scheme::of(network, layer).filter(to_integers)?;
     (layer.inputs[0] == Some(tensor)).then_some((id, scheme))
 }
 

@@ -182,6 +182,10 @@ impl Provider for Cuda {
         self.gpu.has_int8()
     }
 
+    fn has_fp8(&self) -> bool {
+        self.gpu.has_fp8()
+    }
+
     fn candidates(&self, network: &Network, layer: LayerId, _settings: &Settings) -> Offer {
         let scope = Scope {
             network,

@@ -47,6 +47,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The first generation whose tensor cores read tf32, and integers of 8 bits in steps of 32.
 const AMPERE: (i32, i32) = (8, 0);
+/// The first GPUs whose tensor cores multiply float8_e4m3fn.
+const ADA: (i32, i32) = (8, 9);
 
 /// What kernels need of the GPU that they run on.
 pub struct Gpu {
@@ -100,6 +102,11 @@ impl Gpu {
     /// Whether its tensor cores multiply integers of 8 bits in steps of 32.
     pub fn has_int8(&self) -> bool {
         self.device.capability >= AMPERE
+    }
+
+    /// Whether its tensor cores multiply float8_e4m3fn.
+    pub fn has_fp8(&self) -> bool {
+        self.device.capability >= ADA
     }
 
     /// Whether a layer may round what it multiplies to tf32 here.

@@ -89,8 +89,8 @@ impl Kernel for NBits {
         format!("MatMulNBits {:?} {}", self.units, self.integers)
     }
 
-    fn multiplies_8_bits(&self) -> bool {
-        self.integers
+    fn products_of_8_bits(&self) -> Option<DType> {
+        self.integers.then_some(DType::Int8)
     }
 
     fn forms(&self) -> Vec<Form> {

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::network::attr::{Attrs, Read};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
+use crate::network::quantization::Scheme;
 use crate::network::{Layer, Network};
 use crate::plan::layout::Layout;
 use crate::plan::{Form, Kernel, Prepared, Request};
@@ -43,7 +44,7 @@ pub fn sums_exactly() -> bool {
 
 /// Whether a Dequantize layer had better be left to the product behind it.
 pub fn claims(network: &Network, layer: &Layer) -> bool {
-    sums_exactly() && quantized::claims(network, layer, &["Conv", "ConvTranspose", "MatMul"])
+    sums_exactly() && quantized::claims(network, layer, &["Conv", "ConvTranspose", "MatMul"], Scheme::is_int)
 }
 
 /// The operands, or why a product between Dequantize layers is not one of 8 bits.
@@ -142,8 +143,8 @@ impl Kernel for Conv {
         format!("int8 {kind} {:?} {}", self.attrs, self.product.identity())
     }
 
-    fn multiplies_8_bits(&self) -> bool {
-        true
+    fn products_of_8_bits(&self) -> Option<DType> {
+        Some(DType::Int8)
     }
 
     fn forms(&self) -> Vec<Form> {
@@ -201,8 +202,8 @@ impl Kernel for MatMul {
         format!("int8 MatMul {:?} {}", self.transposed, self.product.identity())
     }
 
-    fn multiplies_8_bits(&self) -> bool {
-        true
+    fn products_of_8_bits(&self) -> Option<DType> {
+        Some(DType::Int8)
     }
 
     fn forms(&self) -> Vec<Form> {

@@ -37,10 +37,10 @@ impl Found {
     /// The operands of the scope's layer, where both have 8 bits; `axis` of the weights counts the channels of the result.
     pub fn of(scope: &Scope, axis: usize) -> Option<Self> {
         let network = scope.network;
-        let left = Dequantized::of(network, scope.input(0)?)?;
-        let right = match Stored::of(network, scope.input(1)?, axis) {
+        let left = Dequantized::integers(network, scope.input(0)?)?;
+        let right = match Stored::of(network, scope.input(1)?, axis, left.scheme) {
             Some(weights) => Right::Constant(weights),
-            None => Right::Given(Dequantized::of(network, scope.input(1)?).filter(|right| {
+            None => Right::Given(Dequantized::integers(network, scope.input(1)?).filter(|right| {
                 let scheme = right.scheme;
                 scheme.dtype == DType::Int8 && scheme.zero == 0
             })?),

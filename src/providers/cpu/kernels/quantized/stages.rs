@@ -85,7 +85,7 @@ fn next(network: &Network, tensor: TensorId, channels: Channels, rank: usize, fi
             Stage::Bias(array)
         }
         LinkOp::Channel(binary, operand) => Stage::Channel(binary, operand),
-        LinkOp::Full(Binary::Add, operand) => match Dequantized::of(network, operand) {
+        LinkOp::Full(Binary::Add, operand) => match Dequantized::integers(network, operand) {
             Some(residual) => {
                 layers.push(residual.layer);
                 Stage::Residual(residual.tensor, residual.scheme)

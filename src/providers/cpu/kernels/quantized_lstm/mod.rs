@@ -8,6 +8,7 @@ mod tests;
 use super::scope::{Scope, uniform_forms};
 use super::{Answer, Why};
 use crate::error::Result;
+use crate::network::dtype::DType;
 use crate::network::ops::dynamic_quantize_lstm::STORED;
 use crate::network::ops::recurrent::{Kind, Spec};
 use crate::plan::layout::Layout;
@@ -73,8 +74,8 @@ impl Kernel for Cells {
         format!("int8 LSTM {:?} {:?}", self.spec, self.inputs)
     }
 
-    fn multiplies_8_bits(&self) -> bool {
-        true
+    fn products_of_8_bits(&self) -> Option<DType> {
+        Some(DType::Int8)
     }
 
     fn forms(&self) -> Vec<Form> {

@@ -17,6 +17,8 @@ pub struct Behind {
     pub text: String,
     /// The constants that `Numbers` holds.
     pub numbers: Vec<f32>,
+    /// Bytes of the widest number that `warpgroup.cu` lays out for a result.
+    pub width: usize,
 }
 
 impl Behind {
@@ -76,17 +78,16 @@ impl Behind {
                 .map(|tensor| operands.iter().position(|(t, _)| t == tensor))
                 .collect(),
         };
-        let laid = operands.iter().filter(|(_, indexing)| *indexing != Indexing::Scalar);
-        let halves = laid
-            .map(|&(t, _)| t)
-            .chain([product, output])
-            .all(|t| dtype(t).size() == 2);
-        text += &structure(&operands, &names, halves, !numbers.is_empty());
+        let sizes: Vec<usize> = operands.iter().map(|&(t, _)| dtype(t).size()).collect();
+        let laid = Laid::new(&operands, &sizes, dtype(output).size());
+        let width = laid.as_ref().map_or(2, Laid::width);
+        text += &structure(&operands, &names, laid, !numbers.is_empty());
         Self {
             operands,
             output,
             text,
             numbers,
+            width,
         }
     }
 }
@@ -95,9 +96,13 @@ fn typedef(name: &str, dtype: DType) -> String {
     format!("typedef {} {name};\n", element(dtype).unwrap_or("float"))
 }
 
-/// `Tail`; `arguments` are those of `element`: the number of an operand, or the sum. `halves` says that all of what is laid out
-/// has 16 bits, `numbered` that there are `Numbers`.
-fn structure(operands: &[(TensorId, Indexing)], arguments: &[Option<usize>], halves: bool, numbered: bool) -> String {
+/// `Tail`; `arguments` are those of `element`: the number of an operand, or the sum. `numbered` says that there are `Numbers`.
+fn structure(
+    operands: &[(TensorId, Indexing)],
+    arguments: &[Option<usize>],
+    laid: Option<Laid>,
+    numbered: bool,
+) -> String {
     let mut text = String::from("struct Tail {\n");
     for number in 1..=operands.len() {
         _ = writeln!(text, "    const X{number}* x{number};");
@@ -161,29 +166,70 @@ fn structure(operands: &[(TensorId, Indexing)], arguments: &[Option<usize>], hal
         fields.collect::<String>(),
         reads.collect::<String>(),
     );
-    text + &neighbours(operands, halves, &call) + "};\n"
+    text + &neighbours(laid, &call) + "};\n"
 }
 
 /// So many operands with a number for each column have room in `warpgroup.cu`.
 pub const MOST_COLUMNS: usize = 2;
 
+/// What `warpgroup.cu` lays out in shared memory for a `Tail`.
+struct Laid {
+    /// The operands with a number for each column, which have 16 bits.
+    columns: Vec<usize>,
+    /// The operand with a number for each result, and its bytes.
+    element: Option<(usize, usize)>,
+    /// The bytes of a result.
+    result: usize,
+}
+
+impl Laid {
+    /// For operands of these sizes; none where they have no room, or results would take the place of what is not read yet.
+    fn new(operands: &[(TensorId, Indexing)], sizes: &[usize], result: usize) -> Option<Self> {
+        let of = |wanted: Indexing| {
+            let numbered = (1..).zip(operands.iter().zip(sizes));
+            let found = numbered.filter(move |(_, ((_, indexing), _))| *indexing == wanted);
+            found.map(|(number, (_, &size))| (number, size)).collect::<Vec<_>>()
+        };
+        let (columns, elements) = (of(Indexing::Column), of(Indexing::Element));
+        let fits = (1..=2).contains(&result)
+            && columns.len() <= MOST_COLUMNS
+            && columns.iter().all(|&(_, size)| size == 2)
+            && elements.len() <= 1
+            && elements.iter().all(|&(_, size)| (result..=2).contains(&size));
+        fits.then(|| Self {
+            columns: columns.into_iter().map(|(number, _)| number).collect(),
+            element: elements.first().copied(),
+            result,
+        })
+    }
+
+    /// Bytes of the widest number.
+    fn width(&self) -> usize {
+        self.element.map_or(self.result, |(_, size)| size.max(self.result))
+    }
+}
+
 /// What `warpgroup.cu` asks of a `Tail`: results two at a time, from operands that it laid out before.
-fn neighbours(operands: &[(TensorId, Indexing)], halves: bool, call: Written) -> String {
-    let of = |wanted: Indexing| {
-        let numbered = (1..)
-            .zip(operands)
-            .filter(move |(_, (_, indexing))| *indexing == wanted);
-        numbered.map(|(number, _)| number).collect::<Vec<usize>>()
+fn neighbours(laid: Option<Laid>, call: Written) -> String {
+    let Some(Laid {
+        columns,
+        element,
+        result,
+    }) = laid
+    else {
+        return "    static constexpr bool EVEN = false;\n    static constexpr int STAGED = 0, COLUMNS = 0, GRAIN = 1;\n    \
+                __device__ __forceinline__ bool even() const { return false; }\n    \
+                __device__ __forceinline__ const uint8* staged() const { return nullptr; }\n    \
+                __device__ __forceinline__ const uint16* column(int32) const { return nullptr; }\n"
+            .into();
     };
-    let (columns, elements) = (of(Indexing::Column), of(Indexing::Element));
-    let fits = halves && columns.len() <= MOST_COLUMNS && elements.len() <= 1;
-    let (columns, elements) = if fits { (columns, elements) } else { (vec![], vec![]) };
-    let laid = columns.iter().chain(&elements);
-    let even = laid.map(|number| format!("(uint64)x{number} % 16 == 0"));
-    let even: Vec<String> = std::iter::once(fits.to_string()).chain(even).collect();
-    let own = elements
-        .first()
-        .map_or("nullptr".into(), |number| format!("(const uint16*)x{number}"));
+    let (staged, own) = match element {
+        Some((number, size)) => (size, format!("(const uint8*)x{number}")),
+        None => (0, "nullptr".into()),
+    };
+    let even = columns.iter().chain(element.iter().map(|(number, _)| number));
+    let even = even.map(|number| format!("(uint64)x{number} % 16 == 0"));
+    let even: Vec<String> = std::iter::once("true".into()).chain(even).collect();
     let chosen = columns.iter().enumerate().skip(1);
     let chosen: String = chosen
         .map(|(at, number)| format!("number == {at} ? (const uint16*)x{number} : "))
@@ -191,33 +237,28 @@ fn neighbours(operands: &[(TensorId, Indexing)], halves: bool, call: Written) ->
     let first = columns
         .first()
         .map_or("nullptr".into(), |number| format!("(const uint16*)x{number}"));
-    let mut text = format!(
-        "    // Whether results and operands are 16 bits wide, there are few enough, and they may be read 16 bytes at a time.\n    \
-         static constexpr bool EVEN = {fits}, STAGED = {};\n    static constexpr int COLUMNS = {};\n    \
-         __device__ __forceinline__ bool even() const {{ return {}; }}\n    \
-         __device__ __forceinline__ const uint16* staged() const {{ return {own}; }}\n    \
-         __device__ __forceinline__ const uint16* column(int32 number) const {{ return {chosen}{first}; }}\n",
-        !elements.is_empty(),
-        columns.len(),
-        even.join(" && "),
-    );
-    if !fits {
-        return text;
-    }
     let read = |number: usize, indexing: Indexing| match columns.iter().position(|&column| column == number) {
         Some(at) => format!("((const Pack<X{number}, 2>*)&read[{at}])->item[k]"),
         None if indexing == Indexing::Scalar => format!("x{number}[0]"),
         None => format!("((const Pack<X{number}, 2>*)&read[COLUMNS])->item[k]"),
     };
-    _ = writeln!(
-        text,
-        "    __device__ __forceinline__ Pack<Y0, 2> two(const float (&sums)[2], const uint32* read) const {{\n        \
+    format!(
+        "    // Whether results and operands are laid out: these have so many bytes for each result, and so many numbers for each\n    \
+         // column; as many numbers as GRAIN are moved at once.\n    \
+         static constexpr bool EVEN = true;\n    \
+         static constexpr int STAGED = {staged}, COLUMNS = {}, GRAIN = {};\n    \
+         __device__ __forceinline__ bool even() const {{ return {}; }}\n    \
+         __device__ __forceinline__ const uint8* staged() const {{ return {own}; }}\n    \
+         __device__ __forceinline__ const uint16* column(int32 number) const {{ return {chosen}{first}; }}\n    \
+         __device__ __forceinline__ Pack<Y0, 2> two(const float (&sums)[2], const uint32* read) const {{\n        \
          Pack<Y0, 2> results;\n        #pragma unroll\n        for (int32 k = 0; k < 2; k++) {{\n            \
          Wide<Y0>::type y;\n            {}\n            results.item[k] = Narrow<Y0>::from(y);\n        }}\n        \
-         return results;\n    }}",
+         return results;\n    }}\n",
+        columns.len(),
+        16 / result,
+        even.join(" && "),
         call("sums[k]", &read),
-    );
-    text
+    )
 }
 
 /// Writes a call of `element` with a sum and what reads the operand of a number.

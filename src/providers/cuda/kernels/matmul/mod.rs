@@ -7,11 +7,11 @@ pub mod follow;
 mod fused;
 mod library;
 mod own;
-mod problem;
+pub mod problem;
 #[cfg(test)]
 mod tests;
 mod together;
-mod warpgroup;
+pub mod warpgroup;
 
 pub use bare::Bare;
 

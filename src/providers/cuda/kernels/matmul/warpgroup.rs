@@ -1,4 +1,4 @@
-//! Products of 16-bit floats on Hopper, by warpgroups: the kernel of `warpgroup.cu`.
+//! Products of 16-bit floats on Hopper, by warpgroups: the kernel of `warpgroup.cu`, and what its other users need.
 
 use super::behind::MOST_COLUMNS;
 use super::own::{self, Written};
@@ -13,25 +13,33 @@ use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, fields};
 use crate::providers::cuda::kernels::spare::Spare;
 use std::sync::Arc;
 
-const PRODUCTS: &str = include_str!("../../../../../kernels/groups.cuh");
-const SOURCE: &str = include_str!("../../../../../kernels/warpgroup.cu");
+/// The kernel.
+pub const SOURCE: &str = concat!(
+    include_str!("../../../../../kernels/groups.cuh"),
+    include_str!("../../../../../kernels/warpgroup.cu")
+);
 /// So many shapes of tiles are tried for one product.
 pub const SHAPES: u32 = 3;
 /// What extents of rows are multiples of, in elements.
 const EVEN: usize = Boxes::EVEN / 2;
 /// Terms of a sum at a time: 128 bytes.
-const DEPTH: usize = 64;
+pub const DEPTH: usize = 64;
+/// A product of few rows reads its weights and little else: tiles of fewer rows do that.
+pub const FEWEST_ROWS: usize = 32;
 /// Rows of a warpgroup, and of a warp.
 const GROUP_ROWS: usize = 64;
 const WARP_ROWS: usize = 16;
 /// Warps that multiply, and the threads of a block.
 const WARPS: usize = 8;
-const THREADS: u32 = 384;
+/// Bytes of a result of 16 bits.
+const WIDTH: usize = 2;
+pub const THREADS: u32 = 384;
 
 /// `Shape` of `warpgroup.cu`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
-    columns: usize,
+pub struct Shape {
+    /// Columns of a tile.
+    pub columns: usize,
     stages: usize,
     /// Whether both warpgroups of a block have tiles of their own.
     alternate: bool,
@@ -54,19 +62,40 @@ const fn shape(columns: usize, stages: usize, alternate: bool) -> Shape {
 }
 
 impl Shape {
-    fn rows(&self) -> usize {
+    /// Rows of a tile.
+    pub fn rows(&self) -> usize {
         if self.alternate { GROUP_ROWS } else { 2 * GROUP_ROWS }
     }
 
-    /// Bytes of shared memory: tiles, results on their way, operands of columns, and what may be skipped in front.
-    fn shared_bytes(&self) -> usize {
+    /// Bytes of shared memory: tiles, results on their way, operands of columns, and what may be skipped in front. So many bytes has
+    /// the widest number that is laid out for a result.
+    pub fn shared_bytes(&self, width: usize) -> usize {
         const PATTERN: usize = 1024;
+        /// Sums on their way, some columns at a time.
+        const PART: usize = WARP_ROWS * 40 * 4;
         let tiles = self.stages * (self.rows() + self.columns) * DEPTH * 2;
-        let results = WARP_ROWS * (self.columns * 2 + 16) + MOST_COLUMNS * self.columns * 2;
-        tiles + WARPS * results + PATTERN
+        let results = WARP_ROWS * (self.columns * width + 16) + MOST_COLUMNS * self.columns * 2;
+        tiles + WARPS * results.max(PART) + PATTERN
     }
 
-    fn tiles(&self, problem: &Problem, products: usize) -> usize {
+    /// It as a type of the kernel; `turned` says that the right operand has a row for each column of the result.
+    pub fn text(&self, turned: bool, width: usize) -> String {
+        let Self {
+            columns,
+            stages,
+            alternate,
+        } = self;
+        format!("Shape<{columns}, {stages}, {alternate}, {turned}, {width}>")
+    }
+
+    /// For reports.
+    pub fn describe(&self, many: &str) -> String {
+        let turns = if self.alternate { ", by turns" } else { "" };
+        format!("warpgroups, {many}tiles of {} x {}{turns}", self.rows(), self.columns)
+    }
+
+    /// How many tiles there are.
+    pub fn tiles(&self, problem: &Problem, products: usize) -> usize {
         products * problem.batches() * problem.m.div_ceil(self.rows()) * problem.n.div_ceil(self.columns)
     }
 
@@ -100,7 +129,7 @@ impl Shape {
 }
 
 /// Shapes, what looks best first.
-fn ranked(problem: &Problem, products: usize, processors: usize) -> Vec<Shape> {
+pub fn ranked(problem: &Problem, products: usize, processors: usize) -> Vec<Shape> {
     let mut shapes = ALL.to_vec();
     let guess = |shape: &Shape| shape.guess(problem, products, processors);
     shapes.sort_by(|a, b| guess(a).total_cmp(&guess(b)));
@@ -117,8 +146,6 @@ pub fn fits(device: &Device, dtype: DType, problem: &Problem) -> bool {
         .chain(steps.iter().flatten())
         .all(|extent| extent % EVEN == 0);
     let flat = problem.batch.len() <= 1 && !problem.transposed[0];
-    // A product of few rows reads its weights and little else: tiles of fewer rows do that.
-    const FEWEST_ROWS: usize = 32;
     device.capability == HOPPER && half && even && flat && m >= FEWEST_ROWS && n > 0 && k > 0
 }
 
@@ -141,8 +168,8 @@ impl Grouped {
         }
         let (products, processors) = (written.products, gpu.device.multiprocessors as usize);
         let shape = ranked(problem, products, processors)[number as usize % ALL.len()];
-        let source = format!("{PRODUCTS}{SOURCE}{}", entry(written, &shape, problem.transposed[1]));
-        let function = gpu.compiler.entry(&source, "product", shape.shared_bytes());
+        let source = format!("{SOURCE}{}", entry(written, &shape, problem.transposed[1]));
+        let function = gpu.compiler.entry(&source, "product", shape.shared_bytes(WIDTH));
         let blocks = shape.tiles(problem, products).min(processors);
         let mut launch = KernelLaunch::new(
             function,
@@ -150,14 +177,12 @@ impl Grouped {
             words(problem, products)?,
         );
         launch.boxes = boxes(dtype, problem, &shape, products);
-        let Shape { columns, alternate, .. } = shape;
-        let turns = if alternate { ", by turns" } else { "" };
         let many = if products > 1 {
             format!("{products} products at once, ")
         } else {
             String::new()
         };
-        let how = format!("warpgroups, {many}tiles of {} x {columns}{turns}", shape.rows());
+        let how = shape.describe(&many);
         let (of, spared, wanted) = (gpu.clone(), problem.clone(), written.clone());
         let spare = move || own::any(&of, &spared, &wanted, 0).map(Prepared::from);
         Ok(Self {
@@ -204,18 +229,13 @@ fn entry(written: &Written, shape: &Shape, turned: bool) -> String {
     parameters.push("const Share s".into());
     parameters.push("const __grid_constant__ TensorMap left".into());
     parameters.extend(products().map(|product| format!("const __grid_constant__ TensorMap right{product}")));
-    let Shape {
-        columns,
-        stages,
-        alternate,
-    } = shape;
-    let held = written.held;
+    let (shape, held) = (shape.text(turned, WIDTH), written.held);
     format!(
         "{}extern \"C\" __global__ void __launch_bounds__({THREADS}) product({}) {{\n    \
          const auto result = [&](int32 product) {{ return {}; }};\n    \
          const auto right = [&](int32 product) {{ return {}; }};\n    \
          const auto tails = [&](int32 product) {{ return {}; }};\n    \
-         warpgroups<Shape<{columns}, {stages}, {alternate}, {turned}>, {held}, T0, Y0, Tail>(result, &left, right, tails, s);\n}}\n",
+         warpgroups<{shape}, {held}, T0, float, Y0, Tail>(result, &left, right, tails, s);\n}}\n",
         written.text,
         parameters.join(", "),
         choice(&|product| format!("y{product}")),
@@ -240,6 +260,7 @@ fn words(problem: &Problem, products: usize) -> Result<Vec<i32>> {
         moves[0],
         moves[1],
         products,
+        problem.n,
     ];
     fields(words.map(|word| word as i64))
 }
@@ -276,7 +297,7 @@ mod tests {
     #[test]
     fn every_shape_has_room_and_boxes_that_the_copy_engine_takes() {
         for shape in ALL {
-            assert!(shape.shared_bytes() <= 227 << 10, "{shape:?}");
+            assert!(shape.shared_bytes(WIDTH) <= 227 << 10, "{shape:?}");
             let problem = Problem::new([false, true], &[3, 100, 72], &[3, 40, 72]);
             for (_, boxes) in boxes(DType::Float16, &problem, &shape, 1) {
                 assert!(boxes.size.iter().all(|&size| size <= 256), "{boxes:?}");
@@ -299,9 +320,9 @@ mod tests {
     #[test]
     fn an_operand_for_all_batches_stands_still() {
         let problem = Problem::new([false; 2], &[5, 64, 32], &[1, 32, 48]);
-        assert_eq!(words(&problem, 2).unwrap(), [320, 48, 32, 1, 0, 0, 2]);
+        assert_eq!(words(&problem, 2).unwrap(), [320, 48, 32, 1, 0, 0, 2, 48]);
         let problem = Problem::new([false; 2], &[32, 64], &[5, 64, 48]);
-        assert_eq!(words(&problem, 1).unwrap(), [32, 48, 64, 5, 0, 1, 1]);
+        assert_eq!(words(&problem, 1).unwrap(), [32, 48, 64, 5, 0, 1, 1, 48]);
     }
 
     #[test]

@@ -129,7 +129,12 @@ impl Code {
         let zero = scheme.zero;
         if layer.op.name == "DequantizeLinear" {
             let scale = self.number(scheme.scale);
-            return Some(format!("f_product((float)({x} - {zero}), {scale})"));
+            let centred = if scheme.is_int() { format!("({x} - {zero})") } else { x };
+            return Some(format!("f_product((float){centred}, {scale})"));
+        }
+        if !scheme.is_int() {
+            let (inverse, ty) = (self.number(1.0 / scheme.scale), name(scheme.dtype));
+            return Some(format!("{ty}::of(f_product({x}, {inverse}), true).number()"));
         }
         let [low, high] = [scheme.ends().0, scheme.ends().1].map(|end| end as i32 + zero);
         let inverse = self.number(1.0 / scheme.scale);

@@ -52,7 +52,8 @@ impl Constants {
         };
         /// The greatest magnitude of a product, and as much of one with the zero point.
         const MOST: usize = 128 * 255 * 2;
-        (terms <= i32::MAX as usize / MOST).then(|| Self {
+        let fits = terms <= i32::MAX as usize / MOST || !left.is_int();
+        fits.then(|| Self {
             terms,
             results,
             pitch: terms.next_multiple_of(EVEN),
@@ -65,9 +66,9 @@ impl Constants {
         })
     }
 
-    /// The weights of each channel: elements of the kernel, and in each of those channels of the input.
-    fn rows(&self) -> Vec<Vec<i8>> {
-        let values: Vec<i8> = self.weights.to_i64().iter().map(|&value| value as i8).collect();
+    /// The weights of each channel, as bytes: elements of the kernel, and in each of those channels of the input.
+    fn rows(&self) -> Vec<Vec<u8>> {
+        let values = self.weights.bytes();
         let (terms, results) = (self.terms, self.results);
         let row = |at: usize| match self.lie {
             Lie::Turned => values[at * terms..][..terms].to_vec(),
@@ -87,7 +88,7 @@ impl Constants {
         let (rows, listed) = (self.rows(), self.results.next_multiple_of(EVEN));
         let mut bytes = Vec::with_capacity(self.results * self.pitch + 3 * 4 * listed);
         for row in &rows {
-            bytes.extend(row.iter().map(|&w| w as u8));
+            bytes.extend(row);
             bytes.resize(bytes.len() + self.pitch - self.terms, 0);
         }
         let scale = |row: usize| {
@@ -96,7 +97,8 @@ impl Constants {
         };
         let bias = self.bias.as_deref().unwrap_or_default();
         let shift = |row: usize| bias.get(row).or(bias.first()).map_or(0.0, |&b| b as f32);
-        let start = |row: usize| -self.left.zero * rows[row].iter().map(|&w| i32::from(w)).sum::<i32>();
+        // Floats have no zero point.
+        let start = |row: usize| -self.left.zero * rows[row].iter().map(|&w| i32::from(w as i8)).sum::<i32>();
         let mut list = |number: &dyn Fn(usize) -> [u8; 4]| {
             let own = (0..listed).map(|row| if row < self.results { number(row) } else { [0; 4] });
             bytes.extend(own.flatten());

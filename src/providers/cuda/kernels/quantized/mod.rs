@@ -3,6 +3,7 @@
 
 mod constants;
 mod plain;
+mod rows;
 mod tiled;
 
 use super::conv::geometry::Geometry;
@@ -20,6 +21,8 @@ use crate::plan::{Candidate, Form, Instance, Kernel, Prepared, Request, Tier};
 use crate::providers::common::Why;
 use crate::providers::common::quantized::{self, Dequantized, Weights, constant};
 use crate::providers::common::scope::Scope;
+use crate::providers::cuda::device::HOPPER;
+use crate::providers::cuda::kernels::matmul::warpgroup::SHAPES;
 use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
 use constants::{Constants, Lie};
 use std::sync::Arc;
@@ -36,7 +39,7 @@ pub fn claims(network: &Network, layer: &Layer) -> bool {
         let (_, weights) = network.producer(weights)?;
         network[weights.inputs[0]?].constant()
     };
-    quantized::claims(network, layer, &["Conv", "MatMul"]) && held().is_some()
+    quantized::claims(network, layer, &["Conv", "MatMul"], |_| true) && held().is_some()
 }
 
 /// Conv and MatMul of a tensor of 8 bits and constant weights, with what follows, the most first.
@@ -52,18 +55,27 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let Some(found) = Found::of(scope) else {
         return Ok(vec![]);
     };
-    if !gpu.has_int8() {
-        return Err(Why::new(
-            "GPUs below compute capability 8.0 multiply 8 bits in floating point",
-        ));
+    if let Some(why) = found.refused(gpu) {
+        return Err(Why::new(why));
     }
-    let constants = Arc::new(found.constants()?);
     let groups = follow::groups_of_8_bits(scope, axis).into_iter();
-    let candidate = |behind: Vec<LayerId>| found.candidate(scope, gpu, &constants, axis, behind);
+    let bare = Arc::new(found.constants()?);
+    let added = found.added(scope, axis);
+    let with_added = match &added {
+        Some((_, found)) => Some(Arc::new(found.constants()?)),
+        None => None,
+    };
+    let candidate = |behind: Vec<LayerId>| match (&added, &with_added) {
+        (Some((add, found)), Some(constants)) if behind.contains(add) => {
+            found.candidate(scope, gpu, constants, axis, Some(*add), behind)
+        }
+        _ => found.candidate(scope, gpu, &bare, axis, None, behind),
+    };
     Ok(groups.map(candidate).collect())
 }
 
 /// A product between Dequantize layers.
+#[derive(Clone)]
 struct Found {
     left: Dequantized,
     weights: Weights,
@@ -110,10 +122,38 @@ impl Found {
         };
         Some(Self {
             left,
-            weights: Weights::of(network, scope.input(1)?, axis)?,
+            weights: Weights::of(network, scope.input(1)?, axis, left.scheme)?,
             bias,
             operation,
         })
+    }
+
+    /// Why a GPU does not multiply so.
+    fn refused(&self, gpu: &Gpu) -> Option<&'static str> {
+        match self.left.scheme.is_int() {
+            true if !gpu.has_int8() => Some("GPUs below compute capability 8.0 multiply 8 bits in floating point"),
+            false if !gpu.has_fp8() => Some("GPUs below compute capability 8.9 multiply float8_e4m3fn in wider floats"),
+            _ => None,
+        }
+    }
+
+    /// It with the constant that an Add behind it adds to each channel for its bias, and that Add.
+    fn added(&self, scope: &Scope, axis: usize) -> Option<(LayerId, Self)> {
+        let (network, product) = (scope.network, scope.layer().outputs[0]);
+        let add = network.sole_user(product).filter(|_| self.bias.is_none())?;
+        let layer = &network[add];
+        let &[Some(a), Some(b)] = layer.inputs.as_slice() else {
+            return None;
+        };
+        let other = if a == product { b } else { a };
+        let each = follow::indexing_along(network, other, product, axis)?;
+        let fits = layer.op.name == "Add" && other != product && each != follow::Indexing::Element;
+        let (array, dequantize) = constant(network, other).filter(|_| fits)?;
+        let found = Self {
+            bias: Some((array.to_f64(), dequantize)),
+            ..self.clone()
+        };
+        Some((add, found))
     }
 
     fn constants(&self) -> std::result::Result<Constants, Why> {
@@ -127,24 +167,32 @@ impl Found {
             .ok_or_else(|| Why::new("sums of so many products of 8 bits may not fit into 32 bits"))
     }
 
+    /// With these layers behind it, one of which may be the Add of its bias.
     fn candidate(
         &self,
         scope: &Scope,
         gpu: &Arc<Gpu>,
         constants: &Arc<Constants>,
         axis: usize,
+        add: Option<LayerId>,
         layers: Vec<LayerId>,
     ) -> Candidate {
         let network = scope.network;
-        let behind = Behind::numbered(network, scope.layer().outputs[0], &layers, axis);
+        let sums = network[add.unwrap_or(scope.layer)].outputs[0];
+        let bias = self.bias.as_ref().and_then(|(_, layer)| *layer);
+        let others: Vec<LayerId> = layers
+            .iter()
+            .copied()
+            .filter(|&id| Some(id) != add && Some(id) != bias)
+            .collect();
+        let behind = Behind::numbered(network, sums, &others, axis);
         let names = std::iter::once(scope.op()).chain(layers.iter().map(|&id| network[id].op.name));
         let mut inputs = vec![self.left.tensor];
         inputs.extend(behind.operands.iter().map(|(tensor, _)| *tensor));
         let in_front = [self.left.layer, self.weights.layer];
-        let bias = self.bias.as_ref().and_then(|(_, layer)| *layer);
         let output = behind.output;
         let kernel = Quantized {
-            name: format!("int8 {}", names.collect::<Vec<_>>().join("+")),
+            name: format!("{} {}", self.left.scheme.word(), names.collect::<Vec<_>>().join("+")),
             operation: self.operation.clone(),
             scheme: self.left.scheme,
             constants: constants.clone(),
@@ -155,9 +203,9 @@ impl Found {
             kernel: Arc::new(kernel),
             layers: in_front
                 .into_iter()
-                .chain(bias)
+                .chain(bias.filter(|id| !layers.contains(id)))
                 .chain([scope.layer])
-                .chain(layers)
+                .chain(layers.iter().copied())
                 .collect(),
             inputs,
             outputs: vec![output],
@@ -179,6 +227,8 @@ struct Quantized {
 tactics! {
     /// A way to compute it.
     enum Way {
+        /// By warpgroups that the copy engine brings rows to, in one of the shapes that look best.
+        Rows(number: u32) = "warpgroups on rows",
         /// In one of the tiles that look best.
         Tile(number: u32) = "tile",
         /// So, from patches that are laid out before.
@@ -208,13 +258,26 @@ impl Quantized {
         flat && channels % 16 == 0
     }
 
+    /// Whether the left operand is rows of a matrix, which warpgroups of this GPU multiply.
+    fn reads_rows(&self) -> bool {
+        let product = match &self.operation {
+            Operation::Conv(geometry) => geometry.traits(DType::Int8).product,
+            Operation::MatMul(_) => true,
+        };
+        product && self.groups() == 1 && self.reads_pixels() && self.gpu.device.capability == HOPPER
+    }
+
     fn ways(&self) -> Vec<Way> {
-        let tensor: Vec<Way> = match self.groups() {
+        let rows = match self.reads_rows() {
+            true => 0..SHAPES,
+            false => 0..0,
+        };
+        let tiles: Vec<Way> = match self.groups() {
             1 if self.reads_pixels() => (0..TILES).map(Way::Tile).collect(),
             1 => (0..TILES).map(Way::Patches).collect(),
             _ => vec![],
         };
-        tensor.into_iter().chain([Way::Plain]).collect()
+        rows.map(Way::Rows).chain(tiles).chain([Way::Plain]).collect()
     }
 
     fn layout(&self) -> Layout {
@@ -284,8 +347,8 @@ impl Kernel for Quantized {
         format!("{} {operation} zero {padded} {}", self.name, self.behind.text)
     }
 
-    fn multiplies_8_bits(&self) -> bool {
-        true
+    fn products_of_8_bits(&self) -> Option<DType> {
+        Some(self.scheme.products())
     }
 
     fn forms(&self) -> Vec<Form> {
@@ -319,6 +382,7 @@ impl Kernel for Quantized {
         let c = self.convolution(request)?;
         let way = Way::of(&request.form.tactic)?;
         let made = match way {
+            Way::Rows(number) => rows::prepared(self, &c, number as usize),
             Way::Tile(number) => tiled::prepared(self, &c, number as usize),
             Way::Patches(number) => tiled::prepared_from_patches(self, &c, number as usize),
             Way::Plain => None,

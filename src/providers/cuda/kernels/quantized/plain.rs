@@ -3,6 +3,7 @@
 use super::Quantized;
 use super::constants::OnDevice;
 use crate::error::Result;
+use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
 use crate::providers::cuda::device::{Arguments, Grid};
@@ -80,12 +81,26 @@ fn from(of: &Quantized) -> &'static str {
     element(of.scheme.dtype).unwrap_or("int8")
 }
 
+/// The type of weights.
+fn by(of: &Quantized) -> &'static str {
+    if of.scheme.is_int() { "int8" } else { from(of) }
+}
+
+/// The type of two neighbours of the left operand in `pairs.cuh`.
+pub fn pair(of: &Quantized) -> &'static str {
+    match of.scheme.dtype {
+        DType::UInt8 => "TwoUnsigned",
+        DType::Float8E4M3FN => "TwoFloats",
+        _ => "TwoSigned",
+    }
+}
+
 /// The kernel that lays out patches.
 pub fn patches_entry(of: &Quantized) -> EntryPoint {
     // It needs no tail, and a source without one is the same for all layers.
     let x = from(of);
     let source = format!(
-        "typedef {x} Y0;\nstruct Tail {{\n    __device__ {x} one(float, uint64, int32) const {{ return 0; }}\n}};\n\
+        "typedef {x} Y0;\nstruct Tail {{\n    __device__ {x} one(float, uint64, int32) const {{ return {x}{{}}; }}\n}};\n\
          {QUANTIZED}{SOURCE}\nextern \"C\" __global__ void patches_of_8_bits({x}* patches, const {x}* x, const Window s, \
          const int64 items) {{\n    lay_patches(patches, x, s, items);\n}}\n"
     );
@@ -111,9 +126,9 @@ impl Plain {
         } else {
             ("convolve", 1)
         };
-        let (x, declared, tail) = (from(of), declared(of), tail(of));
+        let (x, w, declared, tail) = (from(of), by(of), declared(of), tail(of));
         let source = format!(
-            "{QUANTIZED}{}{SOURCE}\nextern \"C\" __global__ void plain_product_of_8_bits(Y0* y, const {x}* x, const int8* w, \
+            "{QUANTIZED}{}{SOURCE}\nextern \"C\" __global__ void plain_product_of_8_bits(Y0* y, const {x}* x, const {w}* w, \
              const float* scales{declared}, const Window s, const int64 pitch, const int64 items) {{\n    \
              {body}(y, x, w, Channels{{scales, (int32)pitch}}, {tail}, s, items);\n}}\n",
             of.behind.text

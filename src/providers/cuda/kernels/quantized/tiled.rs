@@ -4,7 +4,6 @@ use super::Quantized;
 use super::constants::OnDevice;
 use super::plain::{self, Window};
 use crate::error::Result;
-use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
 use crate::providers::cuda::device::{Arguments, Device, Grid};
@@ -14,13 +13,16 @@ use crate::providers::cuda::kernels::launch::fields;
 use crate::providers::cuda::kernels::spare::Spare;
 use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
 
-const SOURCE: &str = include_str!("../../../../../kernels/quantized_tiles.cu");
+const SOURCE: &str = concat!(
+    include_str!("../../../../../kernels/pairs.cuh"),
+    include_str!("../../../../../kernels/quantized_tiles.cu")
+);
 const GROUPS: &str = include_str!("../../../../../kernels/groups.cuh");
 /// So many tiles are timed, half of them for warpgroups where there are such.
 pub const TILES: u32 = 10;
 
 /// A convolution of integers of 8 bits as one of pairs of them, which are as wide as halves.
-fn in_pairs(c: &Convolution) -> Option<Convolution> {
+pub fn in_pairs(c: &Convolution) -> Option<Convolution> {
     let halved = |tensor: &Tensor| {
         let mut half = tensor.clone();
         half.sizes[1] /= 2;
@@ -86,10 +88,7 @@ impl Plan {
 
     fn source(&self, of: &Quantized) -> String {
         let groups = self.tile.groups;
-        let pair = match of.scheme.dtype {
-            DType::UInt8 => "TwoUnsigned",
-            _ => "TwoSigned",
-        };
+        let pair = plain::pair(of);
         let (declared, tail) = (plain::declared(of), plain::tail(of));
         format!(
             "{}{}{PARTS}{}{}{SOURCE}\nextern \"C\" __global__ void {} product_of_8_bits(Y0* y, const {pair}* x, const {pair}* w, \
@@ -237,6 +236,7 @@ impl Launcher for OnPatches {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::dtype::DType;
 
     #[test]
     fn pairs_are_half_as_many_and_lie_half_as_far() {
