@@ -148,7 +148,7 @@ class Backend:
         `neurenix.nn.Module` or `neurenix.Network`. `input_shapes`: `{"input": (1, 3, 224, 224)}`, for a range a
         `Shape(min=, opt=, max=)` or three tuples per input, a list of such dicts for several profiles; a model with
         one input takes a shape alone; models that know their shapes need none. `precision`: "fp32" (strict), "tf32",
-        "bf16", "fp16", "int8" (by `calibration=`), "fp8" (of the weights), "mixed". `input_values`: what is always
+        "bf16", "fp16", "int8" (by `calibration=`), "fp8" (likewise), "mixed". `input_values`: what is always
         given for some inputs of an ONNX model, such as axes and sizes; they become constants, and are no inputs any
         more. `dry_run=True` gives a table in place of a model, as the method `dry_run` does. `options`: see
         `neurenix.hardware.options.Options`.

@@ -64,12 +64,12 @@ class Options:
 
     - `precision`: "fp32" (strict), "tf32" (products of float32 round what they multiply to 11 bits, on GPUs whose
       tensor cores read that), "bf16", "fp16", "int8" (products of 8 bits, by `calibration`; without it the weights
-      alone have 8 bits, which saves memory in files and no time), "fp8" (the weights alone are float8_e4m3fn, which
-      saves the same: nothing computes in it yet), "mixed" (the fastest of int8 with the most sensitive products in
-      float32, of bf16 and fp16, and of float32 that is within `accuracy_budget`).
-    - `calibration`: for "int8" and "mixed" (and "fp8", which is only verified on it), a
-      `neurenix.quantization.Calibrator`, or batches on which tensors' ranges are found: a batch as for `sample`, an
-      iterable of such (a DataLoader), a folder of images, .npy or .npz.
+      alone have 8 bits, which saves memory in files and no time), "fp8" (products of float8_e4m3fn by `calibration` on
+      GPUs from compute capability 8.9 on; elsewhere, and without it, the weights alone have 8 bits), "mixed" (the
+      fastest of int8 with the most sensitive products in float32, of bf16 and fp16, and of float32 that is within
+      `accuracy_budget`).
+    - `calibration`: for "int8", "fp8" and "mixed", a `neurenix.quantization.Calibrator`, or batches on which tensors'
+      ranges are found: a batch as for `sample`, an iterable of such (a DataLoader), a folder of images, .npy or .npz.
     - `accuracy`: for "int8" and "mixed" with `calibration`, tools that lower the error of 8 bits: of "equalisation",
       "smooth", "gptq" and "bias_correction" those to use, or a dict from names to settings
       (`{"smooth": {"alpha": 0.5}}`); see `neurenix.quantization.accuracy`.
@@ -224,12 +224,18 @@ def names() -> list[str]:
 def computed(provider: str) -> list[str]:
     """The precisions that a provider has arithmetic for on this machine."""
     floats = [p for p, dtype in PRECISIONS.items() if _native.computes(provider, p if p == "tf32" else dtype)]
-    return [*floats, "int8"] if has_int8(provider) else floats
+    narrow = [("int8", has_int8), ("fp8", has_fp8)]
+    return floats + [word for word, has in narrow if has(provider)]
 
 
 def has_int8(provider: str) -> bool:
     """Whether a provider has kernels for products of integers of 8 bits on this machine."""
     return provider in BUILT_IN and _native.computes(provider, "int8")
+
+
+def has_fp8(provider: str) -> bool:
+    """Whether a provider has kernels for products of float8_e4m3fn on this machine."""
+    return provider in BUILT_IN and _native.computes(provider, "float8_e4m3fn")
 
 
 def check(name: str, value: Any) -> Any:

@@ -22,15 +22,12 @@ WITHOUT = (
     'precision="int8" without calibration: the weights alone have 8 bits, and products compute in floating point; '
     "calibration= (batches of inputs) would make them faster"
 )
-FLOATS = (
-    'precision="fp8": nothing here computes in floats of 8 bits: the weights alone are float8_e4m3fn, and products '
-    "compute in float32"
-)
-
+FLOATS = 'precision="fp8": the weights alone are float8_e4m3fn, and products compute in floating point: {reason}'
 EXPLICIT = (
-    'precision="fp8": the model is quantized already, and stays as it is; nothing here computes in floats of 8 bits: '
-    "between roundings to such, products compute in float32"
+    'precision="fp8": the model is quantized already, and stays as it is; products of its tensors in float8_e4m3fn '
+    "compute between the roundings in float32: {reason}"
 )
+NO_RANGES, NO_ARITHMETIC = "there is no calibration=", "nothing here computes in floats of 8 bits"
 
 
 def in_8_bits(
@@ -39,22 +36,15 @@ def in_8_bits(
     """The network with Quantize and Dequantize layers, batches that verification may look at, and what the report says
     of the tools of `accuracy`.
 
-    One that has such layers stays as it is, with a warning where there is `calibration`; without that, and with "fp8",
-    the weights alone are quantized, with a warning. Raises `UnsupportedError` with `strict` where the provider has no
-    kernels for the precision.
+    One that has such layers stays as it is, with a warning where there is `calibration`; without that, and with "fp8"
+    where nothing multiplies in it, the weights alone are quantized, with a warning. Raises `UnsupportedError` with
+    `strict` where the provider has no kernels for the precision.
     """
     from neurenix.hardware.options import has_int8
 
     first = options["providers"][0]
-    if precision == "fp8" and is_explicit(network):
-        _fall_back(EXPLICIT, 'take precision="int8", or "bf16"', options)
-        return network, [], []
     if precision == "fp8":
-        _fall_back(FLOATS, 'take precision="int8" with calibration=, or "bf16"', options)
-        given = None if calibration is None else calibrator(calibration)
-        inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
-        seen = [] if given is None else [as_called(batch, options) for batch in islice(given.read(inputs), COMPARED)]
-        return quantize_weights(network, dtype="float8_e4m3fn", refittable=options["refittable"]), seen, []
+        return _in_fp8(network, calibration, options, accuracy)
     if first != "tensorrt" and not has_int8(first):
         text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
         _fall_back(text, 'take precision="fp16", or the cpu provider', options)
@@ -71,6 +61,32 @@ def in_8_bits(
     found = found_ranges(network, given, options, accuracy=accuracy)
     made = found.quantized(refittable=bool(options["refittable"]))
     return made, [as_called(batch, options) for batch in given.seen], found.notes
+
+
+def _in_fp8(
+    network: Network, calibration: Any, options: Mapping[str, Any], accuracy: Accuracy
+) -> tuple[Network, list[dict[str, Array]], list[str]]:
+    """As `in_8_bits`, for floats of 8 bits."""
+    from neurenix.hardware.options import has_fp8
+
+    first = options["providers"][0]
+    multiplies = first == "tensorrt" or has_fp8(first)
+    reason = NO_RANGES if multiplies else NO_ARITHMETIC
+    if is_explicit(network):
+        if not multiplies:
+            _fall_back(EXPLICIT.format(reason=reason), 'take precision="int8", or "bf16"', options)
+        return network, [], []
+    # Floats of 8 bits reach far: the greatest magnitude costs no digits.
+    given = None if calibration is None else calibrator(calibration, "minmax")
+    if given is not None and multiplies:
+        found = found_ranges(network, given, options, accuracy=accuracy)
+        made = found.quantized(refittable=bool(options["refittable"]), dtype="float8_e4m3fn")
+        return made, [as_called(batch, options) for batch in given.seen], found.notes
+    hint = "give calibration=" if multiplies else 'take precision="int8" with calibration=, or "bf16"'
+    _fall_back(FLOATS.format(reason=reason), hint, options)
+    inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
+    seen = [] if given is None else [as_called(batch, options) for batch in islice(given.read(inputs), COMPARED)]
+    return quantize_weights(network, dtype="float8_e4m3fn", refittable=options["refittable"]), seen, []
 
 
 def _fall_back(text: str, hint: str, options: Mapping[str, Any]) -> None:

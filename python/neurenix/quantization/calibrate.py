@@ -105,12 +105,14 @@ class Calibrated(NamedTuple):
     #: Tools that lower the error; None where nobody asked for any.
     tools: Tools | None
 
-    def quantized(self, keep: Sequence[str] = (), refittable: bool = False, rough: bool = False) -> Network:
+    def quantized(
+        self, keep: Sequence[str] = (), refittable: bool = False, rough: bool = False, dtype: str = "int8"
+    ) -> Network:
         """The network in 8 bits, but for products that `keep` names. `rough`: biases are not corrected, which takes
-        several engines."""
+        several engines. `dtype`: "int8", or "float8_e4m3fn"."""
         if not self.ranges:
             return self.full
-        made = self.full.quantized(self.ranges, list(keep), "int8", refittable)
+        made = self.full.quantized(self.ranges, list(keep), dtype, refittable)
         return made if self.tools is None else self.tools.corrected(made, rough)
 
     @property
