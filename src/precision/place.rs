@@ -321,7 +321,7 @@ mod tests {
         g.output(y);
         let before = g.network.clone();
         let found = points(&g.network, &HashSet::new()).unwrap();
-        let ranges: Ranges = found.iter().map(|p| (p.name.clone(), 4.0)).collect();
+        let ranges: Ranges = found.iter().map(|p| (p.name.clone(), 40.0)).collect();
         place(&mut g.network, Some(&ranges), DType::Float8E4M3FN, &HashSet::new()).unwrap();
         let quantized = |op: &str, at: usize| -> Vec<DType> {
             let layers = g.network.layers().filter(|(_, layer)| layer.op.name == op);
