@@ -7,31 +7,27 @@ __device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint
 }
 
 #define NAMES_32                                                                                                       \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "    \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "   \
     "%24, %25, %26, %27, %28, %29, %30, %31"
 #define NAMES_64                                                                                                       \
-    NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "   \
+    NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "  \
              "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define NAMES_96                                                                                                       \
-    NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, "   \
+    NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, "  \
              "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define NAMES_128                                                                                                      \
-    NAMES_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, "     \
+    NAMES_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, "    \
              "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define SUMS_8(i)                                                                                                      \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),         \
-        "+f"(d[i + 7])
-#define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
-#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
-#define SUMS_96(i) SUMS_64(i), SUMS_32(i + 64)
-#define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
-#define INTEGERS_8(i)                                                                                                  \
-    "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]), "+r"(d[i + 6]),         \
-        "+r"(d[i + 7])
-#define INTEGERS_32(i) INTEGERS_8(i), INTEGERS_8(i + 8), INTEGERS_8(i + 16), INTEGERS_8(i + 24)
-#define INTEGERS_64(i) INTEGERS_32(i), INTEGERS_32(i + 32)
-#define INTEGERS_96(i) INTEGERS_64(i), INTEGERS_32(i + 64)
-#define INTEGERS_128(i) INTEGERS_64(i), INTEGERS_64(i + 64)
+// The registers of sums, as operands of an instruction: FLOAT_SUM or INTEGER_SUM.
+#define FLOAT_SUM(x) "+f"(x)
+#define INTEGER_SUM(x) "+r"(x)
+#define SUMS_8(KIND, i)                                                                                                \
+    KIND(d[i]), KIND(d[i + 1]), KIND(d[i + 2]), KIND(d[i + 3]), KIND(d[i + 4]), KIND(d[i + 5]), KIND(d[i + 6]),        \
+        KIND(d[i + 7])
+#define SUMS_32(KIND, i) SUMS_8(KIND, i), SUMS_8(KIND, i + 8), SUMS_8(KIND, i + 16), SUMS_8(KIND, i + 24)
+#define SUMS_64(KIND, i) SUMS_32(KIND, i), SUMS_32(KIND, i + 32)
+#define SUMS_96(KIND, i) SUMS_64(KIND, i), SUMS_32(KIND, i + 64)
+#define SUMS_128(KIND, i) SUMS_64(KIND, i), SUMS_64(KIND, i + 64)
 
 // 64 x 16 by 16 x COLUMNS, added to the sums if `add`; both out of shared memory. TURNED is for right operands with a row for
 // each column of the result. `a`, `b`, `p` and `t` name the last operands.
@@ -41,7 +37,7 @@ __device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint
         asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " p ", 0;\n"                                                \
                      "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." PTX "." PTX " {" NAMES_##COUNT "}, " a    \
                      ", " b ", add, 1, 1, 0, " t ";\n}"                                                                \
-                     : SUMS_##COUNT(0)                                                                                 \
+                     : SUMS_##COUNT(FLOAT_SUM, 0)                                                                      \
                      : "l"(left), "l"(right), "r"(add), "n"(TURNED ? 0 : 1));                                          \
     }
 #define MULTIPLIES(TYPE, PTX)                                                                                          \
@@ -58,7 +54,7 @@ MULTIPLIES(bfloat16, "bf16")
     __device__ __forceinline__ void multiply_add(TYPE, float(&d)[32], const uint32(&a)[4], uint64 right) {             \
         asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." PTX "." PTX " {" NAMES_32                           \
                      "}, {%32, %33, %34, %35}, %36, 1, 1, 1, %37;"                                                     \
-                     : SUMS_32(0)                                                                                      \
+                     : SUMS_32(FLOAT_SUM, 0)                                                                           \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "n"(TURNED ? 0 : 1));                   \
     }
 MULTIPLY_HELD(float16, "f16")

@@ -3,23 +3,23 @@
 
 // 64 x 32 by 32 x COLUMNS, added to the sums if `add`; both out of shared memory, where the right one has a row for each column of
 // the result. `a`, `b` and `p` name the last operands.
-#define MULTIPLY_PAIRS(TYPE, SUM, SUMS, PTX, SIGNS, COLUMNS, COUNT, a, b, p)                                             \
+#define MULTIPLY_PAIRS(TYPE, SUM, KIND, PTX, SIGNS, COLUMNS, COUNT, a, b, p)                                           \
     template <bool TURNED>                                                                                             \
     __device__ __forceinline__ void multiply_add(TYPE, SUM(&d)[COUNT], uint64 left, uint64 right, int32 add) {         \
         asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " p ", 0;\n"                                                \
                      "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k32." PTX " {" NAMES_##COUNT "}, " a ", " b         \
                      ", add" SIGNS ";\n}"                                                                              \
-                     : SUMS##_##COUNT(0)                                                                               \
+                     : SUMS_##COUNT(KIND, 0)                                                                           \
                      : "l"(left), "l"(right), "r"(add));                                                               \
     }
-#define MULTIPLIES_PAIRS(TYPE, SUM, SUMS, PTX, SIGNS)                                                                  \
-    MULTIPLY_PAIRS(TYPE, SUM, SUMS, PTX, SIGNS, 64, 32, "%32", "%33", "%34")                                           \
-    MULTIPLY_PAIRS(TYPE, SUM, SUMS, PTX, SIGNS, 128, 64, "%64", "%65", "%66")                                          \
-    MULTIPLY_PAIRS(TYPE, SUM, SUMS, PTX, SIGNS, 192, 96, "%96", "%97", "%98")                                          \
-    MULTIPLY_PAIRS(TYPE, SUM, SUMS, PTX, SIGNS, 256, 128, "%128", "%129", "%130")
-MULTIPLIES_PAIRS(TwoSigned, int32, INTEGERS, "s32.s8.s8", "")
-MULTIPLIES_PAIRS(TwoUnsigned, int32, INTEGERS, "s32.u8.s8", "")
-MULTIPLIES_PAIRS(TwoFloats, float, SUMS, "f32.e4m3.e4m3", ", 1, 1")
+#define MULTIPLIES_PAIRS(TYPE, SUM, KIND, PTX, SIGNS)                                                                  \
+    MULTIPLY_PAIRS(TYPE, SUM, KIND, PTX, SIGNS, 64, 32, "%32", "%33", "%34")                                           \
+    MULTIPLY_PAIRS(TYPE, SUM, KIND, PTX, SIGNS, 128, 64, "%64", "%65", "%66")                                          \
+    MULTIPLY_PAIRS(TYPE, SUM, KIND, PTX, SIGNS, 192, 96, "%96", "%97", "%98")                                          \
+    MULTIPLY_PAIRS(TYPE, SUM, KIND, PTX, SIGNS, 256, 128, "%128", "%129", "%130")
+MULTIPLIES_PAIRS(TwoSigned, int32, INTEGER_SUM, "s32.s8.s8", "")
+MULTIPLIES_PAIRS(TwoUnsigned, int32, INTEGER_SUM, "s32.u8.s8", "")
+MULTIPLIES_PAIRS(TwoFloats, float, FLOAT_SUM, "f32.e4m3.e4m3", ", 1, 1")
 
 // What follows, of sums whose unit differs from channel to channel. STARTS says whether integers begin with other numbers than 0.
 template <bool STARTS>

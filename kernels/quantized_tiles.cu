@@ -21,20 +21,20 @@ __device__ __forceinline__ void multiply_add(TwoFloats, float (&d)[4], const uin
 
 #ifdef WARPGROUPS
 // 64 x 32 by 32 x COLUMNS, added to the sums: 16 rows in the registers of each warp, which lie as `mma.m16n8k32` has them.
-#define GROUP_8_BITS(TYPE, SUM, SUMS, PTX, SIGNS, COLUMNS, COUNT, a0, a1, a2, a3, b)                                    \
+#define GROUP_8_BITS(TYPE, SUM, KIND, PTX, SIGNS, COLUMNS, COUNT, a0, a1, a2, a3, b)                                   \
     __device__ __forceinline__ void group_add(TYPE, SUM(&d)[COUNT], const uint32(&a)[4], uint64 right) {               \
         asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k32." PTX " {" NAMES_##COUNT "}, {" a0 ", " a1      \
                      ", " a2 ", " a3 "}, " b ", 1" SIGNS ";"                                                           \
-                     : SUMS##_##COUNT(0)                                                                               \
+                     : SUMS_##COUNT(KIND, 0)                                                                           \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));                                        \
     }
-#define GROUPS_8_BITS(TYPE, SUM, SUMS, PTX, SIGNS)                                                                     \
-    GROUP_8_BITS(TYPE, SUM, SUMS, PTX, SIGNS, 64, 32, "%32", "%33", "%34", "%35", "%36")                               \
-    GROUP_8_BITS(TYPE, SUM, SUMS, PTX, SIGNS, 128, 64, "%64", "%65", "%66", "%67", "%68")                              \
-    GROUP_8_BITS(TYPE, SUM, SUMS, PTX, SIGNS, 256, 128, "%128", "%129", "%130", "%131", "%132")
-GROUPS_8_BITS(TwoSigned, int32, INTEGERS, "s32.s8.s8", "")
-GROUPS_8_BITS(TwoUnsigned, int32, INTEGERS, "s32.u8.s8", "")
-GROUPS_8_BITS(TwoFloats, float, SUMS, "f32.e4m3.e4m3", ", 1, 1")
+#define GROUPS_8_BITS(TYPE, SUM, KIND, PTX, SIGNS)                                                                     \
+    GROUP_8_BITS(TYPE, SUM, KIND, PTX, SIGNS, 64, 32, "%32", "%33", "%34", "%35", "%36")                               \
+    GROUP_8_BITS(TYPE, SUM, KIND, PTX, SIGNS, 128, 64, "%64", "%65", "%66", "%67", "%68")                              \
+    GROUP_8_BITS(TYPE, SUM, KIND, PTX, SIGNS, 256, 128, "%128", "%129", "%130", "%131", "%132")
+GROUPS_8_BITS(TwoSigned, int32, INTEGER_SUM, "s32.s8.s8", "")
+GROUPS_8_BITS(TwoUnsigned, int32, INTEGER_SUM, "s32.u8.s8", "")
+GROUPS_8_BITS(TwoFloats, float, FLOAT_SUM, "f32.e4m3.e4m3", ", 1, 1")
 
 // What a warp of a group brings of a step; the right operand is read where it lies.
 template <typename L>

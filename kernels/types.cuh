@@ -313,7 +313,7 @@ struct small_float {
 
     static __device__ __forceinline__ small_float of(float x, bool saturate) {
 #if __CUDA_ARCH__ >= 890
-        // One instruction, which saturates: half a step beyond the greatest number the carry would go on.
+        // One instruction, which saturates. Without that, what would round to more than 448 is no number.
         if constexpr (BITS == 8 && MANTISSA == 3 && SPECIAL == LAST) {
             uint16 pair;
             asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));

@@ -73,8 +73,10 @@ class Quantizing(Builder):
                     y = self.op("Add", self.inputs[1], y)
                 case "rounded":
                     y = self.activation(y, scheme, Y_SCALE / 2)
-                case "16":
-                    y = self.op("Cast", y, to="float16")
+                case "16" | "32":
+                    y = self.op("Cast", y, to=f"float{word}")
+                case "halves":
+                    y = self.op("Add", y, self.op("Cast", self.inputs[1], to="float16"))
                 case "half":
                     y = self.op("Mul", y, self.given(0.5, "float32"))
                 case "quantize":
@@ -150,7 +152,8 @@ def matrices(
             y = q.op("Add", y, q.bias(columns, scheme)) if number % 3 else y
             return [q.behind(y, tail, scheme)]
 
-        shapes = (left, (*left[:-1], columns)) if "residual" in tail or "floats" in tail else (left,)
+        added = any(word in tail for word in ("residual", "floats", "halves"))
+        shapes = (left, (*left[:-1], columns)) if added else (left,)
         made.append(chain(name, scheme, tail, shapes, make))
     return made
 
@@ -196,6 +199,6 @@ FLOATS_OF_8_BITS: list[Chain] = [
     *convolution("conv3d", (1, 16, 5, 6, 7), 32, 3, ("quantize",), FP8),
     *matrices("matmul", (2, 33, 64), 48, False, FLOATING, FP8),
     *matrices("matmul_turned", (5, 160), 72, True, ("quantize",), FP8),
-    *matrices("matmul_tall", (300, 192), 272, False, FLOATING, FP8),
+    *matrices("matmul_tall", (300, 192), 272, False, (*FLOATING, "16 halves 32 quantize", "16 halves"), FP8),
     *matrices("matmul_odd", (2, 9, 37), 19, False, ("quantize",), FP8),
 ]

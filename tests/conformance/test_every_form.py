@@ -80,10 +80,12 @@ def test_each_chain(provider: str, chain: Chain, dtype: str) -> None:
     hold(outcomes, 2.0**12 if tf32 else 16.0, sums=True)
 
 
-@pytest.mark.parametrize(
-    ("provider", "chain"),
-    [pytest.param(p, c, id=f"{p}-{c.name}", marks=marks(p)) for p in HELD for c in QUANTIZED],
-)
+def of_8_bits(chains: list[Chain]) -> list[Any]:
+    """Provider x chain, whose dtypes are its own."""
+    return [pytest.param(p, c, id=f"{p}-{c.name}", marks=marks(p)) for p in HELD for c in chains]
+
+
+@pytest.mark.parametrize(("provider", "chain"), of_8_bits(QUANTIZED))
 def test_each_chain_of_8_bits(provider: str, chain: Chain) -> None:
     """Kernels that multiply integers give the bits of the layers one by one."""
     outcomes = _native.run_every_form(chain.network("float32"), provider, chain.feeds("float32"), False)
@@ -94,12 +96,9 @@ def test_each_chain_of_8_bits(provider: str, chain: Chain) -> None:
     hold([outcome for outcome in outcomes if outcome not in whole], 16.0, sums=True)
 
 
-@pytest.mark.parametrize(
-    ("provider", "chain"),
-    [pytest.param(p, c, id=f"{p}-{c.name}", marks=marks(p)) for p in HELD for c in FLOATS_OF_8_BITS],
-)
+@pytest.mark.parametrize(("provider", "chain"), of_8_bits(FLOATS_OF_8_BITS))
 def test_each_chain_of_floats_of_8_bits(provider: str, chain: Chain) -> None:
-    """Tensor cores keep some 13 digits of a sum, which may bring a number to the next one of 8 bits."""
+    """Tensor cores keep some 13 binary digits of a sum, which may bring a number to the next one of 8 bits."""
     outcomes = _native.run_every_form(chain.network("float32"), provider, chain.feeds("float32"), False)
     whole = [outcome for outcome in outcomes if outcome["kernel"].startswith("fp8 ")]
     assert whole or not _native.computes(provider, "float8_e4m3fn")

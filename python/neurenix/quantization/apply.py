@@ -12,7 +12,7 @@ from neurenix.errors import UnsupportedError
 from neurenix.log import LOG
 from neurenix.quantization.accuracy import Accuracy
 from neurenix.quantization.calibrate import NO_TOOLS, found_ranges, is_explicit, quantize_weights
-from neurenix.quantization.calibrators import calibrator
+from neurenix.quantization.calibrators import Calibrator, calibrator
 from neurenix.quantization.compare import COMPARED, as_called
 
 #: Below this signal-to-noise ratio, in dB, results have little to do with those of float32.
@@ -44,7 +44,7 @@ def in_8_bits(
 
     first = options["providers"][0]
     if precision == "fp8":
-        return _in_fp8(network, calibration, options, accuracy)
+        return _in_fp8(network, calibration, options)
     if first != "tensorrt" and not has_int8(first):
         text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
         _fall_back(text, 'take precision="fp16", or the cpu provider', options)
@@ -57,20 +57,25 @@ def in_8_bits(
     if calibration is None:
         _fall_back(WITHOUT, "give calibration=", options)
         return quantize_weights(network, refittable=options["refittable"]), [], []
-    given = calibrator(calibration)
+    return _calibrated(network, calibrator(calibration), options, "int8", accuracy)
+
+
+def _calibrated(
+    network: Network, given: Calibrator, options: Mapping[str, Any], dtype: str, accuracy: Accuracy = NO_TOOLS
+) -> tuple[Network, list[dict[str, Array]], list[str]]:
+    """As `in_8_bits`, by the ranges that a calibrator finds."""
     found = found_ranges(network, given, options, accuracy=accuracy)
-    made = found.quantized(refittable=bool(options["refittable"]))
+    made = found.quantized(refittable=bool(options["refittable"]), dtype=dtype)
     return made, [as_called(batch, options) for batch in given.seen], found.notes
 
 
 def _in_fp8(
-    network: Network, calibration: Any, options: Mapping[str, Any], accuracy: Accuracy
+    network: Network, calibration: Any, options: Mapping[str, Any]
 ) -> tuple[Network, list[dict[str, Array]], list[str]]:
     """As `in_8_bits`, for floats of 8 bits."""
     from neurenix.hardware.options import has_fp8
 
-    first = options["providers"][0]
-    multiplies = first == "tensorrt" or has_fp8(first)
+    multiplies = has_fp8(options["providers"][0])
     reason = NO_RANGES if multiplies else NO_ARITHMETIC
     if is_explicit(network):
         if not multiplies:
@@ -79,9 +84,7 @@ def _in_fp8(
     # Floats of 8 bits reach far: the greatest magnitude costs no digits.
     given = None if calibration is None else calibrator(calibration, "minmax")
     if given is not None and multiplies:
-        found = found_ranges(network, given, options, accuracy=accuracy)
-        made = found.quantized(refittable=bool(options["refittable"]), dtype="float8_e4m3fn")
-        return made, [as_called(batch, options) for batch in given.seen], found.notes
+        return _calibrated(network, given, options, "float8_e4m3fn")
     hint = "give calibration=" if multiplies else 'take precision="int8" with calibration=, or "bf16"'
     _fall_back(FLOATS.format(reason=reason), hint, options)
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]

@@ -79,7 +79,9 @@ impl Behind {
                 .collect(),
         };
         let sizes: Vec<usize> = operands.iter().map(|&(t, _)| dtype(t).size()).collect();
-        let laid = Laid::new(&operands, &sizes, dtype(output).size());
+        // Tiles of products of 16 bits have the shape for results of as many.
+        let alike = dtype(product) == DType::Float32 || dtype(output).size() == 2;
+        let laid = Laid::new(&operands, &sizes, dtype(output).size()).filter(|_| alike);
         let width = laid.as_ref().map_or(2, Laid::width);
         text += &structure(&operands, &names, laid, !numbers.is_empty());
         Self {

@@ -29,11 +29,12 @@ pub const FEWEST_ROWS: usize = 32;
 /// Rows of a warpgroup, and of a warp.
 const GROUP_ROWS: usize = 64;
 const WARP_ROWS: usize = 16;
-/// Warps that multiply, and the threads of a block.
+/// Warps that multiply.
 const WARPS: usize = 8;
+/// Threads of a block.
+pub const THREADS: u32 = 384;
 /// Bytes of a result of 16 bits.
 const WIDTH: usize = 2;
-pub const THREADS: u32 = 384;
 
 /// `Shape` of `warpgroup.cu`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

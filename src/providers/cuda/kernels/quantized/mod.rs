@@ -60,14 +60,13 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     }
     let groups = follow::groups_of_8_bits(scope, axis).into_iter();
     let bare = Arc::new(found.constants()?);
-    let added = found.added(scope, axis);
-    let with_added = match &added {
-        Some((_, found)) => Some(Arc::new(found.constants()?)),
+    let added = match found.added(scope, axis) {
+        Some((add, with)) => Some((add, Arc::new(with.constants()?), with)),
         None => None,
     };
-    let candidate = |behind: Vec<LayerId>| match (&added, &with_added) {
-        (Some((add, found)), Some(constants)) if behind.contains(add) => {
-            found.candidate(scope, gpu, constants, axis, Some(*add), behind)
+    let candidate = |behind: Vec<LayerId>| match &added {
+        Some((add, constants, with)) if behind.contains(add) => {
+            with.candidate(scope, gpu, constants, axis, Some(*add), behind)
         }
         _ => found.candidate(scope, gpu, &bare, axis, None, behind),
     };

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
-use crate::providers::cuda::device::{Arguments, Boxes, Grid, HOPPER};
+use crate::providers::cuda::device::{Arguments, Boxes, Grid};
 use crate::providers::cuda::kernels::conv::tiled::problem;
 use crate::providers::cuda::kernels::launch::fields;
 use crate::providers::cuda::kernels::matmul::problem::Problem;
@@ -20,18 +20,17 @@ const PAIRS: &str = include_str!("../../../../../kernels/pairs.cuh");
 const SOURCE: &str = include_str!("../../../../../kernels/quantized_rows.cu");
 
 /// The rows that a convolution multiplies, in pairs, if it looks at each pixel by itself.
-fn rows(of: &Quantized, c: &Convolution) -> Option<Problem> {
+fn rows(c: &Convolution) -> Option<Problem> {
     let pairs = in_pairs(c)?;
     let found = problem(&pairs)?;
     let flat = found.images == 1 && found.taps() == 1 && found.input == found.output && found.input[0] == 1;
     let rows = found.input[1];
-    let fits = of.gpu.device.capability == HOPPER && flat && rows >= FEWEST_ROWS;
-    fits.then(|| Problem::new([false, true], &[rows, found.channels], &[found.results, found.channels]))
+    (flat && rows >= FEWEST_ROWS)
+        .then(|| Problem::new([false, true], &[rows, found.channels], &[found.results, found.channels]))
 }
 
 fn source(of: &Quantized, shape: &Shape) -> String {
     let (pair, declared, tail) = (plain::pair(of), plain::declared(of), plain::tail(of));
-    let sum = if of.scheme.is_int() { "int32" } else { "float" };
     let starts = of.scheme.zero != 0;
     format!(
         "{}{PAIRS}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) rows_of_8_bits(Y0* y, \
@@ -40,7 +39,7 @@ fn source(of: &Quantized, shape: &Shape) -> String {
          const auto result = [&](int32) {{ return y; }};\n    \
          const auto rights = [&](int32) {{ return &right; }};\n    \
          const auto tails = [&](int32) {{ return Scaled<{starts}>({tail}, Channels{{scales, (int32)pitch}}); }};\n    \
-         warpgroups<{}, true, {pair}, {sum}, Y0, Scaled<{starts}>>(result, &left, rights, tails, s);\n}}\n",
+         warpgroups<{}, true, {pair}, SumOf<{pair}>::type, Y0, Scaled<{starts}>>(result, &left, rights, tails, s);\n}}\n",
         plain::QUANTIZED,
         of.behind.text,
         warpgroup::SOURCE,
@@ -61,7 +60,7 @@ fn boxes(rows: usize, pairs: usize, step: usize, lines: usize) -> Boxes {
 
 /// The kernel in the `number`th of the shapes that look best, if it multiplies so.
 pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result<Prepared>> {
-    let problem = rows(of, c)?;
+    let problem = rows(c)?;
     let processors = of.gpu.device.multiprocessors as usize;
     let shape = ranked(&problem, 1, processors)[number];
     let make = || {
