@@ -101,8 +101,6 @@ def generate() -> str:
             "dev",
             "--out",
             folder,
-            "--target-dir",
-            str(ROOT / "target" / "stubs"),
         ]
         subprocess.run([*command, "-F", "python,pyo3/experimental-inspect"], cwd=ROOT, check=True)
         raw = next(Path(folder).rglob("*.pyi")).read_text()

@@ -35,8 +35,8 @@ def test_a_crash_costs_the_unit_that_it_happened_in() -> None:
 
 
 def test_a_unit_that_hangs_is_ended() -> None:
-    found = ran([Job("a", ["hangs", "1"])], timeout=12)
-    assert found["a", "hangs"] == {"failed": "more than 12 s"} and "process" in found["a", "1"]
+    found = ran([Job("a", ["hangs", "1"])], timeout=6)
+    assert found["a", "hangs"] == {"failed": "more than 6 s"} and "process" in found["a", "1"]
 
 
 def test_a_job_that_can_not_be_prepared_fails_whole() -> None:
@@ -53,7 +53,7 @@ def test_a_broken_process_gives_the_rest_to_another() -> None:
 
 def test_what_is_not_there_at_the_end_is_left() -> None:
     given = [Job("a", ["1", "hangs"]), Job("b", ["1"])]
-    found = ran(given, budget=12)
+    found = ran(given, budget=6)
     assert "process" in found["a", "1"] and ("b", "1") not in found
     assert [job.units for job in given] == [["hangs"], ["1"]]
 

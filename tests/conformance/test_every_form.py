@@ -18,7 +18,7 @@ from neurenix.hardware import options
 from tests.conformance.case import Array, Case, dtype_of
 from tests.conformance.chains import CHAINS, Chain
 from tests.conformance.providers import PROVIDERS, excepted, exceptions
-from tests.conformance.quantized_chains import FLOATS_OF_8_BITS, QUANTIZED
+from tests.conformance.quantized_chains import FLOATS_OF_8_BITS, QUANTIZED, TILED
 from tests.conformance.reference import is_float
 from tests.conformance.test_conformance import MODULES, UNITS, arrays_of, network_of, unit
 
@@ -80,12 +80,13 @@ def test_each_chain(provider: str, chain: Chain, dtype: str) -> None:
     hold(outcomes, 2.0**12 if tf32 else 16.0, sums=True)
 
 
-def of_8_bits(chains: list[Chain]) -> list[Any]:
-    """Provider x chain, whose dtypes are its own."""
-    return [pytest.param(p, c, id=f"{p}-{c.name}", marks=marks(p)) for p in HELD for c in chains]
+def of_8_bits(chains: list[Chain], on_gpus: list[Chain]) -> list[Any]:
+    """Provider x chain, whose dtypes are its own; some are for GPUs alone."""
+    of = {provider: [*chains, *(on_gpus if provider == "cuda" else [])] for provider in HELD}
+    return [pytest.param(p, c, id=f"{p}-{c.name}", marks=marks(p)) for p in HELD for c in of[p]]
 
 
-@pytest.mark.parametrize(("provider", "chain"), of_8_bits(QUANTIZED))
+@pytest.mark.parametrize(("provider", "chain"), of_8_bits(QUANTIZED, TILED))
 def test_each_chain_of_8_bits(provider: str, chain: Chain) -> None:
     """Kernels that multiply integers give the bits of the layers one by one."""
     outcomes = _native.run_every_form(chain.network("float32"), provider, chain.feeds("float32"), False)
@@ -96,7 +97,7 @@ def test_each_chain_of_8_bits(provider: str, chain: Chain) -> None:
     hold([outcome for outcome in outcomes if outcome not in whole], 16.0, sums=True)
 
 
-@pytest.mark.parametrize(("provider", "chain"), of_8_bits(FLOATS_OF_8_BITS))
+@pytest.mark.parametrize(("provider", "chain"), of_8_bits(FLOATS_OF_8_BITS, []))
 def test_each_chain_of_floats_of_8_bits(provider: str, chain: Chain) -> None:
     """Tensor cores keep some 13 binary digits of a sum, which may bring a number to the next one of 8 bits."""
     outcomes = _native.run_every_form(chain.network("float32"), provider, chain.feeds("float32"), False)

@@ -16,7 +16,7 @@ import numpy as np
 
 import neurenix as nx
 from neurenix.hardware import get_backend
-from tests.conformance.quantized_chains import FLOATS_OF_8_BITS, QUANTIZED
+from tests.conformance.quantized_chains import FLOATS_OF_8_BITS, QUANTIZED, TILED
 from tests.cuda.stand_in import Recorded, warm_up
 
 #: What must be gone when engines are. Machine code and cuDNN's plans are kept for the process.
@@ -471,7 +471,7 @@ def products_of_8_bits() -> list[str]:
     """The kernels for conformance networks of 8 bits, all of whose forms were compiled to be timed."""
     found = set()
     ends = ("uint8z121_residual_Relu_quantize", "e4m3fnz0_residual_Relu_quantize", "e4m3fnz0_Gelu_quantize")
-    for chain in (chain for chain in QUANTIZED + FLOATS_OF_8_BITS if chain.name.endswith(ends)):
+    for chain in (chain for chain in QUANTIZED + TILED + FLOATS_OF_8_BITS if chain.name.endswith(ends)):
         backend = get_backend("cuda", timing_cache=False, threads=2, optimization_level=3, verify=False)
         model = backend.optimize_model(chain.network("float32"), {})
         found |= {str(row["kernel"]) for row in model.report()["kernels"] if row["provider"] == "cuda"}

@@ -17,11 +17,11 @@ from neurenix.importers import from_onnx
 onnx = pytest.importorskip("onnx")
 from onnx import parser  # noqa: E402
 
-#: Elements of an input: 32 MB of float32, and twice that as doubles.
-COUNT = 1 << 23
+#: Elements of an input: 8 MB of float32, and twice that as doubles.
+COUNT = 1 << 21
 MEGABYTE = 1 << 20
 #: What a process may take besides what it has.
-LIMITS = (100, 200, 300, 400, 600)
+LIMITS = (25, 50, 100, 150, 250)
 
 #: Ops that the reference evaluates, each in another way.
 CASES = {
