@@ -212,10 +212,22 @@ pub(super) fn pass_settings(
         quantized: providers
             .iter()
             .all(|provider| is_on_host(provider) || provider.has_int8()),
+        eight_bits: providers.first().map_or(vec![], multiplied),
         packed_weights: providers.iter().all(|provider| provider.has_packed_weights()),
         refittable: false,
         ..Default::default()
     }
+}
+
+/// The dtypes of 8 bits that a provider multiplies. One that compiles whole regions of the network knows itself what it takes.
+fn multiplied(provider: &Arc<dyn Provider>) -> Vec<DType> {
+    let compiles = layered(std::slice::from_ref(provider)).is_empty();
+    let takes = |dtype: &DType| match dtype {
+        DType::Float8E4M3FN => provider.has_fp8(),
+        _ => provider.has_int8(),
+    };
+    let found = passes::EIGHT_BITS.into_iter();
+    found.filter(|dtype| compiles || takes(dtype)).collect()
 }
 
 fn is_on_host(provider: &Arc<dyn Provider>) -> bool {

@@ -31,6 +31,7 @@ fn simplify(
     let settings = passes::Settings {
         compute: config.compute,
         tf32: config.tf32,
+        eight_bits: passes::EIGHT_BITS.to_vec(),
         refittable: false,
         ..Default::default()
     };

@@ -128,7 +128,7 @@ impl Exact {
     fn departs(&self, program: &Arc<Executable>, precision: Precision, least: f64) -> Result<Departure> {
         let others = program.foreign().next().is_some() || program.spaces() != self.program.spaces();
         let least = if others { least } else { 0.0 };
-        let rounding = verify::rounding(&program.network, precision);
+        let rounding = verify::rounding_with_8_bits(&program.network, precision);
         let mut worst = Departure::default();
         for batch in &self.batches {
             let got = verify::run_once(program, &batch.inputs, &batch.binding)?;

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::network::array::{Array, Buffer, require};
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
-use crate::network::{Network, TensorId};
+use crate::network::{Layer, Network, TensorId};
 use crate::runtime::bindings::ArrayAddress;
 use crate::runtime::context_memory::ContextMemory;
 use crate::runtime::executable::Executable;
@@ -130,6 +130,23 @@ pub fn rounding(network: &Network, precision: Precision) -> f64 {
     floats.map(of_dtype).fold(precision.rounding(), f64::max)
 }
 
+/// As [`rounding`], for results of a network as a whole. Where tensors are quantized to 8 bits, a number that is rounded past the
+/// middle of two steps becomes another step: next to these the roundings of float16 are small, and so are those of a GPU that sums
+/// products of float8, with some 13 bits, next to its steps.
+pub fn rounding_with_8_bits(network: &Network, precision: Precision) -> f64 {
+    /// Half a step of integers of 8 bits beside the greatest number, and of float8_e4m3fn beside each.
+    const INT8: f64 = 1.0 / 256.0;
+    const FLOAT8: f64 = 1.0 / 16.0;
+    let half_a_step = |layer: &Layer| match network[layer.outputs[0]].ty.dtype {
+        _ if layer.op.name != "QuantizeLinear" => 0.0,
+        DType::Int8 | DType::UInt8 if precision != Precision::FLOAT32 => INT8,
+        DType::Float8E4M3FN => FLOAT8,
+        _ => 0.0,
+    };
+    let steps = network.layers().map(|(_, layer)| half_a_step(layer));
+    steps.fold(rounding(network, precision), f64::max)
+}
+
 /// By how much what a kernel gives departs from the same by a kernel of another family, if that is more than the precision of
 /// its network explains, given what the numbers of its network are rounded to. Infinity is no fault next to where numbers end.
 pub fn kernel_departs(got: &Array, want: &Array, rounding: f64) -> Option<String> {
@@ -211,6 +228,7 @@ pub fn run_once(program: &Arc<Executable>, inputs: &[Array], binding: &Binding) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::attr::{Attr, attrs};
     use crate::passes::testing::Graph;
 
     const HALF: Precision = Precision {
@@ -251,5 +269,20 @@ mod tests {
         let sum = g.op("Add", &[moved, moved]);
         let found = [x, chances, moved, sum].map(|tensor| gives_chances(&g.network, tensor));
         assert_eq!(found, [false, true, true, false]);
+    }
+
+    #[test]
+    fn steps_of_8_bits_count_where_sums_differ() {
+        let of = |dtype, precision| {
+            let mut g = Graph::new();
+            let (x, scale) = (g.input("x", "2 3"), g.scalar(0.5));
+            g.op_with("QuantizeLinear", attrs([("to", Attr::Type(dtype))]), &[x, scale]);
+            rounding_with_8_bits(&g.network, precision)
+        };
+        let exact = Precision::FLOAT32.rounding();
+        assert_eq!(of(DType::Int8, Precision::FLOAT32), exact);
+        assert_eq!(of(DType::UInt8, HALF), 1.0 / 256.0);
+        assert_eq!(of(DType::Float8E4M3FN, Precision::FLOAT32), 1.0 / 16.0);
+        assert_eq!(of(DType::Int16, HALF), HALF.rounding());
     }
 }

@@ -16,14 +16,14 @@ use std::collections::BTreeMap;
 pub static PASS: Pass = Pass {
     name: "assign_precision",
     doc: "float32 layer that is lowerable to Settings::compute => Casts -> layer -> Cast; inputs and outputs of the network keep \
-          their dtypes; precision-sensitive layers stay float32, and with them the exact numbers that they read (positions, times, \
+          their dtypes; precision-sensitive layers and, with Settings::eight_bits, products of 8 bits stay float32, and with them the exact numbers that they read (positions, times, \
           masks out of range) and the bias of a Conv that gives an output",
     apply: |network, settings| {
         let low = settings.compute;
         if !matches!(low, DType::Float16 | DType::BFloat16) {
             return Ok(0);
         }
-        let lowered = exactness::lowered(network, low)?;
+        let lowered = exactness::lowered(network, settings)?;
         rewrite_with(network, |network, id| {
             rule_if!(lowered.layers.contains(&id) && !settings.keeps(&network[id]));
             let found = match lowered.masks.contains(&id) {
@@ -43,7 +43,7 @@ pub static PASS: Pass = Pass {
 /// If the network has a cycle.
 pub fn emulate(network: &mut Network, settings: &Settings) -> Result<usize> {
     let low = settings.compute;
-    let lowered = exactness::lowered(network, low)?;
+    let lowered = exactness::lowered(network, settings)?;
     rewrite_with(network, |network, id| {
         rule_if!(lowered.layers.contains(&id) && !settings.keeps(&network[id]));
         let kept = match lowered.masks.contains(&id) {

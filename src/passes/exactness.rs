@@ -7,6 +7,7 @@
 //! the Softmax that it is for. The facts stand with the ops: [`Lowering`](crate::network::op::Lowering).
 
 use super::matching::{clip_bounds, input};
+use super::{Settings, eight_bits};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
@@ -44,15 +45,20 @@ pub struct Lowered {
     pub masks: HashSet<LayerId>,
 }
 
-/// Finds the float32 layers that may compute in this float of 16 bits.
+/// Finds the float32 layers that may compute in the float of 16 bits that the settings name. What belongs to products of 8 bits
+/// (see [`eight_bits`]) of the dtypes in [`Settings::eight_bits`] is none of them.
 ///
 /// # Errors
 /// If the network has a cycle.
-pub fn lowered(network: &Network, low: DType) -> Result<Lowered> {
+pub fn lowered(network: &Network, settings: &Settings) -> Result<Lowered> {
     let order = network.order()?;
     let analysis = Analysis {
         network,
-        low,
+        low: settings.compute,
+        kept: match settings.eight_bits.is_empty() {
+            true => HashSet::new(),
+            false => eight_bits::kept(network, &order, &settings.eight_bits),
+        },
         wanted: wanted_exact(network, &order),
         facts: HashMap::new(),
     };
@@ -62,6 +68,7 @@ pub fn lowered(network: &Network, low: DType) -> Result<Lowered> {
 struct Analysis<'n> {
     network: &'n Network,
     low: DType,
+    kept: HashSet<LayerId>,
     wanted: HashSet<TensorId>,
     facts: HashMap<TensorId, Fact>,
 }
@@ -75,7 +82,7 @@ impl Analysis<'_> {
                 self.look_at(tensor);
             }
             let fact = self.given_by(layer);
-            if self.may_lower(layer, fact) {
+            if !self.kept.contains(&id) && self.may_lower(layer, fact) {
                 found.layers.insert(id);
                 let mask = layer.op.lowering.mask.and_then(|at| input(layer, at));
                 if mask.is_some_and(|mask| self.fact(mask).beyond) {
@@ -261,7 +268,11 @@ mod tests {
 
     /// The ops that are lowered, in order.
     fn ops(g: &Graph, low: DType) -> Vec<&'static str> {
-        let found = lowered(&g.network, low).unwrap();
+        let settings = Settings {
+            compute: low,
+            ..Settings::default()
+        };
+        let found = lowered(&g.network, &settings).unwrap();
         let order = g.network.order().unwrap();
         let layers = order.into_iter().filter(|id| found.layers.contains(id));
         layers.map(|id| g.network[id].op.name).collect()

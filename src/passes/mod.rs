@@ -19,6 +19,7 @@
 //!   model itself has rounds always; those that passes place bear a mark ([`cast::elidable`](crate::network::ops::cast)).
 
 mod build;
+mod eight_bits;
 mod exactness;
 mod matching;
 mod rules;
@@ -62,6 +63,7 @@ pub(crate) mod testing;
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, Network};
+pub use eight_bits::EIGHT_BITS;
 pub use rules::{Found, rewrite, rewrite_with};
 pub(crate) use rules::{rule_if, rule_if_some};
 use runner::Runner;
@@ -99,6 +101,8 @@ pub struct Settings {
     pub unsupported: Vec<DType>,
     /// Whether the providers at hand have kernels for products of 8 bits between Quantize and Dequantize layers.
     pub quantized: bool,
+    /// The dtypes of 8 bits that the preferred provider multiplies: products of such tensors stay float32 whatever `compute` says.
+    pub eight_bits: Vec<DType>,
     /// Whether the providers at hand have kernels for products of floats with weights of few bits.
     pub packed_weights: bool,
     /// Whether weights may get new values later by their own names: those of distinct names are then never merged.
@@ -124,6 +128,7 @@ impl Default for Settings {
             lifted: HashSet::new(),
             unsupported: vec![],
             quantized: false,
+            eight_bits: vec![],
             packed_weights: false,
             refittable: true,
             fold_bytes: 64 << 20,
@@ -262,7 +267,7 @@ pub fn emulate(
 pub fn lowered(network: &Network, settings: &Settings) -> Result<Vec<LayerId>> {
     let short = match settings.compute {
         DType::Float32 => HashSet::new(),
-        low => exactness::lowered(network, low)?.layers,
+        _ => exactness::lowered(network, settings)?.layers,
     };
     let rounds = |id: LayerId| settings.tf32 && allow_tf32::may_round(network, &network[id]);
     let mut order = network.order()?;

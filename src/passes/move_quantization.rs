@@ -1,10 +1,12 @@
 //! Moves Quantize layers up and Dequantize layers down past what only moves or picks elements, so that 8 bits are what it moves.
 //! Every rule keeps each bit of each result.
 
-use super::matching::{given_by, input};
+use super::build::Build;
+use super::eight_bits::{moves, picks};
+use super::matching::{given_by, input, only_given_by};
 use super::{Found, Pass, Settings, rewrite_with, rule_if, rule_if_some};
 use crate::error::Result;
-use crate::network::op::Movement;
+use crate::network::ops::cast;
 use crate::network::patch::Patch;
 use crate::network::quantization::Scheme;
 use crate::network::{Layer, LayerId, Network, TensorId};
@@ -14,7 +16,7 @@ pub static PASS: Pass = Pass {
     name: "move_quantization",
     doc: "with Settings::quantized: Quantize(Dequantize(x)) by the same numbers => x; Dequantize -> what moves or picks elements, MaxPool => \
           that -> Dequantize; Concat of Dequantize by the same numbers => Concat -> Dequantize; what moves elements, MaxPool, Concat -> \
-          Quantize => Quantize -> that",
+          Quantize => Quantize -> that, past a Cast that the precision brought",
     apply,
 };
 
@@ -30,20 +32,9 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     match layer.op.name {
         "QuantizeLinear" => up(network, layer),
         "Concat" => joined(network, layer),
-        _ if keeps(layer) || picks(layer) => down(network, layer),
+        _ if moves(layer) || picks(layer) => down(network, layer),
         _ => Ok(None),
     }
-}
-
-/// Whether a layer gives elements of its first input at places that no data decides, or the greatest ones of windows: quantizing
-/// before or behind it is the same.
-fn keeps(layer: &Layer) -> bool {
-    layer.outputs.len() == 1 && (layer.op.movement.keeps_all() || layer.op.name == "MaxPool")
-}
-
-/// Whether a layer gives some elements of its first input alone: fewer are to be dequantized behind it, or a table stays small.
-fn picks(layer: &Layer) -> bool {
-    layer.outputs.len() == 1 && matches!(layer.op.movement, Movement::Slice | Movement::Pick)
 }
 
 /// A Quantize or Dequantize layer like this one on another tensor.
@@ -93,10 +84,14 @@ fn joined<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     Ok(Some(patch))
 }
 
-/// Layer -> Quantize => Quantize -> layer; of Dequantize by the same numbers nothing is left.
+/// Layer -> Quantize => Quantize -> layer, past a Cast between them that the precision brought; of Dequantize by the same numbers
+/// nothing is left.
 fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     rule_if_some!(x = input(layer, 0));
     rule_if_some!(scheme = Scheme::of(network, layer));
+    let cast = only_given_by(network, x, "Cast").filter(|cast| !cast::rounds(&cast.attrs));
+    let wide = network[x].ty.dtype;
+    let x = cast.and_then(|cast| input(cast, 0)).unwrap_or(x);
     rule_if_some!((producer, inner) = network.producer(x));
     let mut patch = Patch::new(network);
     if inner.op.name == "DequantizeLinear" {
@@ -105,7 +100,7 @@ fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
         patch.shunt(layer.outputs[0], source)?;
         return Ok(Some(patch));
     }
-    rule_if!(network.sole_user(x).is_some() && (keeps(inner) || inner.op.name == "Concat"));
+    rule_if!(network.sole_user(x).is_some() && moves(inner));
     rule_if!(scheme.is_int() || inner.op.moves());
     let quantized = if inner.op.name == "Concat" {
         inner.inputs.len()
@@ -115,6 +110,7 @@ fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     let mut inputs = inner.inputs.clone();
     for slot in &mut inputs[..quantized] {
         rule_if_some!(source = *slot);
+        let source = patch.placed_cast(source, wide)?;
         *slot = Some(again(&mut patch, network, layer, source)?);
     }
     let new = patch.add_named("", inner.op, inner.attrs.clone(), &inputs)?[0];

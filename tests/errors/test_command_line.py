@@ -24,8 +24,8 @@ CASES = {
         "package.module:factory\n  got: text.txt\n"
     ),
     "export model.onnx --precision fp12": (
-        "export: the option 'precision' can't have this value\n  expected: fp32, tf32, bf16, fp16, int8, fp8, mixed\n"
-        "  got: 'fp12'\n  hint: the nearest name is 'fp32'\n"
+        "export: the option 'precision' can't have this value\n  expected: fp32, tf32, bf16, fp16, int8, fp8, mixed, "
+        "int8+fp16, int8+bf16, fp8+fp16, fp8+bf16\n  got: 'fp12'\n  hint: the nearest name is 'fp32'\n"
     ),
     "export model.onnx --output other.onnx": (
         "export: an engine file is no .onnx file, and would be taken for one\n"

@@ -51,7 +51,7 @@ def test_flags_are_bits_and_what_is_not_there_is_refused() -> None:
     assert config.get_flag(trt.BuilderFlag.FP16) and config.flags == 1 | 1 << 3
     config.clear_flag(trt.BuilderFlag.FP16)
     assert not config.get_flag(trt.BuilderFlag.FP16)
-    for flag in (trt.BuilderFlag.FP8, trt.BuilderFlag.STRIP_PLAN, trt.BuilderFlag.WEIGHT_STREAMING):
+    for flag in (trt.BuilderFlag.FP4, trt.BuilderFlag.STRIP_PLAN, trt.BuilderFlag.WEIGHT_STREAMING):
         with pytest.raises(nx.UnsupportedError, match=f"{flag} can't be set: "):
             config.set_flag(flag)
     with pytest.raises(nx.InvalidArgumentError, match="this is no BuilderFlag"):

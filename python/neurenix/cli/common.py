@@ -17,7 +17,7 @@ from neurenix.cli.models import add_model, is_engine, look_here
 from neurenix.errors import FileError, InvalidArgumentError, OutOfMemoryError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel, Port
-from neurenix.hardware.options import HINTS, PRECISIONS, QUANTIZED, check, no_arithmetic
+from neurenix.hardware.options import HINTS, WORDS, check, eight_bits_of, no_arithmetic
 from neurenix.quantization.accuracy import TOOLS
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
@@ -32,6 +32,11 @@ ANY_SIZE = 2**31 - 1
 
 #: How far outputs may be from the original's, relative to their greatest value.
 BUDGETS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 1e-1, "int8": 2e-1, "fp8": 2e-1, "mixed": 2e-1}
+
+
+def budget(precision: str) -> float:
+    """How far outputs may be from the original's in a precision, relative to their greatest value."""
+    return max(BUDGETS[word] for word in precision.split("+"))
 
 
 def count(text: str) -> int:
@@ -66,7 +71,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, precision: str | None =
         "--precision",
         default=precision,
         metavar="NAME",
-        help=f"of float32 layers: {', '.join([*PRECISIONS, *QUANTIZED])} (fp32)",
+        help=f"of float32 layers: {', '.join(WORDS)} (fp32)",
     )
     add_build_arguments(parser)
     add_json(parser)
@@ -195,8 +200,7 @@ def optimize(arguments: argparse.Namespace, model: Any, **more: Any) -> Optimize
 
 def _of_precision(model: OptimizedModel, asked: str) -> OptimizedModel:
     """The engine, if it was built for the precision that was asked for; fp32 is what stands there where nobody asks."""
-    built = model.report()["precision"]
-    check("precision", asked)
+    built, asked = model.report()["precision"], check("precision", asked)
     if asked not in ("fp32", built):
         lacking = no_arithmetic(asked)
         raise InvalidArgumentError(
@@ -211,12 +215,12 @@ def _of_precision(model: OptimizedModel, asked: str) -> OptimizedModel:
 
 
 def attained(model: OptimizedModel, precision: str) -> bool:
-    """Whether some layer computes in what was asked for, or has such weights."""
+    """Whether some layer computes in what was asked for, or has such weights: in 8 bits where these and 16 were."""
     # A mix of precisions may be float32 alone.
     if precision in ("fp32", "mixed"):
         return True
     shares = model.report()["layers_per_dtype"]
-    wanted = ATTAINED[precision]
+    wanted = ATTAINED[eight_bits_of(precision) or precision]
     stored = any(name.endswith(f" with {wanted} weights") for name in shares)
     return stored or shares.get(wanted, 0) > 0
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from neurenix.cli import progress
-from neurenix.cli.common import BUDGETS, add_model_arguments, amount, write_json
+from neurenix.cli.common import add_model_arguments, amount, budget, write_json
 from neurenix.cli.models import is_engine, load_given, no_original
 from neurenix.cli.peers import STATISTICS
 from neurenix.hardware.options import check
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise no_original(arguments.model)
     arguments.precision = check("precision", arguments.precision)
     if arguments.tolerance is None:
-        arguments.tolerance = BUDGETS[arguments.precision]
+        arguments.tolerance = budget(arguments.precision)
     need("onnx", "looking into a model layer by layer")
     from neurenix.cli import layers
 

@@ -13,13 +13,13 @@ from neurenix import shapes
 from neurenix.cli import hydra_config, impact, peers, progress, triton
 from neurenix.cli.common import (
     ANY_SIZE,
-    BUDGETS,
     Arrays,
     add_accuracy,
     add_build_arguments,
     add_json,
     amount,
     attained,
+    budget,
     count,
     given_shapes,
     optimize,
@@ -32,7 +32,7 @@ from neurenix.cli.models import add_model, input_ports, is_engine, load_given, l
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import ANYWHERE, PRECISIONS, QUANTIZED, check, computed
+from neurenix.hardware.options import PRECISIONS, WORDS, check, computed, eight_bits_of, is_among
 from neurenix.importers.files import check_engine_name
 from neurenix.shapes import Shape
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision", metavar="NAME",
-        help=f"of float32 layers: {', '.join([*PRECISIONS, *QUANTIZED])}. Without it {PRECISION}, or "
+        help=f"of float32 layers: {', '.join(WORDS)}. Without it {PRECISION}, or "
         "float32 where this machine has no such arithmetic; what is asked for and can't be had is an error",
     )  # fmt: skip
     parser.add_argument("--workspace-size", type=float, default=4.0, metavar="GB", help="of a GPU's kernels (4)")
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration-data",
         metavar="DIR",
-        help="for int8 and mixed: a folder of images, .npy or .npz (DIR may be one such file)",
+        help="for 8 bits and mixed: a folder of images, .npy or .npz (DIR may be one such file)",
     )
     parser.add_argument(
         "--num-calibration-samples", type=count, metavar="N", help="how many files of it are read at most"
@@ -200,7 +200,7 @@ def _precision(arguments: argparse.Namespace) -> str:
     providers = get_backend(arguments.backend).native_options(**build_options(arguments))["providers"]
     found = {precision for provider in providers for precision in computed(provider)}
     asked = arguments.precision
-    if asked and asked not in {*found, *ANYWHERE}:
+    if asked and not is_among(asked, found):
         raise _unattained(asked, f"{', '.join(providers)} has no arithmetic for it here", found)
     return asked or (PRECISION if PRECISION in found else "fp32")
 
@@ -232,9 +232,9 @@ def _check(arguments: argparse.Namespace) -> None:
     if is_engine(arguments.model):
         raise InvalidArgumentError("the model is an engine file already", got=arguments.model)
     if arguments.precision:
-        check("precision", arguments.precision)
+        arguments.precision = check("precision", arguments.precision)
     for name in ("calibration_data", "num_calibration_samples"):
-        if getattr(arguments, name) is not None and arguments.precision not in QUANTIZED:
+        if getattr(arguments, name) is not None and eight_bits_of(arguments.precision or "fp32") is None:
             raise InvalidArgumentError(
                 f"--{name.replace('_', '-')} is for a precision of 8 bits", hint="add --precision int8"
             )
@@ -330,9 +330,9 @@ def _verify(arguments: argparse.Namespace, source: Any, target: Path, inputs: Ar
             name: peers.relative_error(array, other)
             for (name, array), other in zip(outputs.items(), peer.outputs(), strict=True)
         }
-    budget = BUDGETS[precision] if arguments.tolerance is None else arguments.tolerance
-    passed = all(error <= budget for error in errors.values())
-    return {"reference": f"{peer.name} {peer.version}", "errors": errors, "tolerance": budget, "passed": passed}
+    most = budget(precision) if arguments.tolerance is None else arguments.tolerance
+    passed = all(error <= most for error in errors.values())
+    return {"reference": f"{peer.name} {peer.version}", "errors": errors, "tolerance": most, "passed": passed}
 
 
 def _measure(arguments: argparse.Namespace, model: OptimizedModel, inputs: Arrays) -> Times:

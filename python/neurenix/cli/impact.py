@@ -19,7 +19,7 @@ from neurenix.cli.peers import relative_error
 from neurenix.errors import Error
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import PRECISIONS, QUANTIZED, computed
+from neurenix.hardware.options import PRECISIONS, computed
 
 #: What the rows are compared with.
 BASELINE = "PyTorch (FP32)"
@@ -95,7 +95,7 @@ def measured(
 def _precisions(arguments: argparse.Namespace, exported: str) -> list[str]:
     providers = get_backend(arguments.backend).native_options(**options(arguments))["providers"]
     able = {precision for provider in providers for precision in computed(provider)} | {exported}
-    return [name for name in (*PRECISIONS, *QUANTIZED) if name in able and (name in PRECISIONS or name == exported)]
+    return [name for name in PRECISIONS if name in able] + [exported] * (exported not in PRECISIONS)
 
 
 def _built(

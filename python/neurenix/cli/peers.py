@@ -13,6 +13,7 @@ from neurenix import __version__, _native, arrays, names, nn
 from neurenix.cli.common import Arrays
 from neurenix.cli.models import is_engine, load_model, no_original
 from neurenix.errors import InvalidArgumentError, MissingPackageError, UnsupportedError
+from neurenix.hardware.options import check, rest_of
 from neurenix.importers.dispatch import to_network
 from neurenix.importers.tensorflow import kinds
 from neurenix.packages import need
@@ -135,7 +136,7 @@ def _openvino(model: Any, inputs: Arrays, threads: int, arguments: argparse.Name
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": "bf16" if arguments.precision == "bf16" else "f32",
+        "INFERENCE_PRECISION_HINT": "bf16" if rest_of(check("precision", arguments.precision)) == "bf16" else "f32",
     }
     request = core.compile_model(read, "CPU", settings).create_infer_request()
     return Peer("openvino", ov.__version__.partition("-")[0], lambda: list(request.infer(inputs).values()))

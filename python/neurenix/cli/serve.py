@@ -10,7 +10,7 @@ from pathlib import Path
 from neurenix import files
 from neurenix.cli.common import add_build_arguments, amount, count
 from neurenix.cli.common import options as build_options
-from neurenix.hardware.options import PRECISIONS, QUANTIZED, check
+from neurenix.hardware.options import WORDS, check
 from neurenix.log import LOG
 from neurenix.serve import ServeOptions, Server, Settings
 from neurenix.serve.settings import CONTROLS
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cuda, cuda:1 or cpu (auto)")
     parser.add_argument(
         "--precision", default="fp32", metavar="NAME",
-        help=f"of models that are no engines yet: {', '.join([*PRECISIONS, *QUANTIZED])} (fp32)",
+        help=f"of models that are no engines yet: {', '.join(WORDS)} (fp32)",
     )  # fmt: skip
     add_build_arguments(parser)
 

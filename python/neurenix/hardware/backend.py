@@ -6,7 +6,7 @@ import os
 import platform
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from neurenix.errors import DeviceError, Error, InvalidArgumentError, ShapeError
 from neurenix.hardware import probe, samples
 from neurenix.hardware.dry_run import DryRun
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import BUILT_IN, QUANTIZED, Options, computed
+from neurenix.hardware.options import BUILT_IN, QUANTIZED, Options, computed, eight_bits_of
 from neurenix.importers.dispatch import takes_shapes, to_network, with_shapes
 from neurenix.importers.files import WITH_ENGINES
 from neurenix.log import LOG
@@ -135,7 +135,7 @@ class Backend:
         self,
         model: Any,
         input_shapes: Any = None,
-        precision: str | None = None,
+        precision: str | Collection[str] | None = None,
         workspace_size: int | None = None,
         *,
         input_values: Mapping[str, Any] | None = None,
@@ -148,7 +148,8 @@ class Backend:
         `neurenix.nn.Module` or `neurenix.Network`. `input_shapes`: `{"input": (1, 3, 224, 224)}`, for a range a
         `Shape(min=, opt=, max=)` or three tuples per input, a list of such dicts for several profiles; a model with
         one input takes a shape alone; models that know their shapes need none. `precision`: "fp32" (strict), "tf32",
-        "bf16", "fp16", "int8" (by `calibration=`), "fp8" (likewise), "mixed". `input_values`: what is always
+        "bf16", "fp16", "int8" (by `calibration=`), "fp8" (likewise), "mixed", or 8 bits with the rest in 16, as
+        "int8+fp16" or {"int8", "fp16"}. `input_values`: what is always
         given for some inputs of an ONNX model, such as axes and sizes; they become constants, and are no inputs any
         more. `dry_run=True` gives a table in place of a model, as the method `dry_run` does. `options`: see
         `neurenix.hardware.options.Options`.
@@ -172,7 +173,7 @@ class Backend:
         self,
         model: Any,
         input_shapes: Any = None,
-        precision: str | None = None,
+        precision: str | Collection[str] | None = None,
         workspace_size: int | None = None,
         *,
         input_values: Mapping[str, Any] | None = None,
@@ -187,7 +188,9 @@ class Backend:
         quick = replace(wanted, optimization_level=min(wanted.optimization_level, 1), verify=False)
         return DryRun.of(self._optimized(model, input_shapes, quick, input_values).report())
 
-    def _wanted(self, precision: str | None, workspace_size: int | None, options: Mapping[str, Any]) -> Options:
+    def _wanted(
+        self, precision: str | Collection[str] | None, workspace_size: int | None, options: Mapping[str, Any]
+    ) -> Options:
         given = dict(self._options) | dict(options)
         if precision is not None:
             given["precision"] = precision
@@ -298,13 +301,14 @@ def _build(
 
 def _check_precision(wanted: Options) -> None:
     """Raises `InvalidArgumentError` for options of a precision that is not asked for."""
+    quantized = eight_bits_of(wanted.precision)
     for name, value, able in (
         ("calibration", wanted.calibration, QUANTIZED),
         ("accuracy", wanted.accuracy or None, ("int8", "mixed")),
         ("accuracy_budget", wanted.accuracy_budget, ("mixed",)),
         ("metric", wanted.metric, ("mixed",)),
     ):
-        if value is not None and wanted.precision not in able:
+        if value is not None and quantized not in able:
             raise InvalidArgumentError(
                 f"`{name}` is for other precisions",
                 expected=" or ".join(f'precision="{word}"' for word in able),
@@ -322,17 +326,18 @@ def _build_network(
     given = shapes.profiles(input_shapes, names)
     profiles = [{name: (s.min, s.opt, s.max) for name, s in profile.items()} for profile in given]
     sample = samples.in_order(wanted.sample, names)
-    if wanted.precision not in QUANTIZED:
+    eight_bits = eight_bits_of(wanted.precision)
+    if eight_bits is None:
         return _native.Engine.build(network, profiles, options | {"samples": sample}), []
     from neurenix.quantization import apply
     from neurenix.quantization.compare import Reference
 
-    if wanted.precision == "mixed":
+    if eight_bits == "mixed":
         from neurenix.quantization.mixed import mixed
 
         given_batches = [dict(zip(names, batch, strict=True)) for batch in sample]
         return mixed(network, wanted, given_batches, profiles, options)
-    made, seen, notes = apply.in_8_bits(network, wanted.precision, wanted.calibration, options, wanted.accuracy)
+    made, seen, notes = apply.in_8_bits(network, eight_bits, wanted.calibration, options, wanted.accuracy)
     sample = sample or samples.in_order(seen, names)
     engine = _native.Engine.build(made, profiles, options | {"samples": sample})
     if wanted.verify is False or not sample:

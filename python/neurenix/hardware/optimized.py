@@ -15,6 +15,7 @@ import numpy as np
 from neurenix import _native, arrays, checkpoint, reports
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware import placed
+from neurenix.hardware.options import COMBINED
 from neurenix.hardware.probe import State
 from neurenix.importers import files
 from neurenix.log import LOG
@@ -387,5 +388,5 @@ def _precision_of(floats: str, report: Mapping[str, Any]) -> str:
     for precision, dtype in (("int8", "int8"), ("fp8", "float8_e4m3fn")):
         # A tensor of 8 bits alone makes no such engine.
         if shares.get(dtype, 0) > 0.5 or any(name.endswith(f" with {dtype} weights") for name in shares):
-            return precision
+            return f"{precision}+{floats}" if f"{precision}+{floats}" in COMBINED else precision
     return floats

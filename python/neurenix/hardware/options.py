@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +23,10 @@ from neurenix.quantization.accuracy import read as read_accuracy
 PRECISIONS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 #: Precisions that are layers of the network: Quantize and Dequantize around products.
 QUANTIZED = ("int8", "fp8", "mixed")
+#: Precisions of products in 8 bits with the other layers in 16, as options keep them.
+COMBINED = tuple(f"{eight}+{sixteen}" for eight in ("int8", "fp8") for sixteen in ("fp16", "bf16"))
+#: All that `precision` may be.
+WORDS = (*PRECISIONS, *QUANTIZED, *COMBINED)
 
 #: The options that an engine file keeps, and what the native module calls them.
 KEPT = {
@@ -66,12 +70,13 @@ class Options:
       tensor cores read that), "bf16", "fp16", "int8" (products of 8 bits, by `calibration`; without it the weights
       alone have 8 bits, which saves memory in files and no time), "fp8" (products of float8_e4m3fn by `calibration` on
       GPUs from compute capability 8.9 on; elsewhere, and without it, the weights alone have 8 bits), "mixed" (the
-      fastest of int8 with the most sensitive products in float32, of bf16 and fp16, and of float32 that is within
-      `accuracy_budget`).
-    - `calibration`: for "int8", "fp8" and "mixed", a `neurenix.quantization.Calibrator`, or batches on which tensors'
+      fastest of int8 with the most sensitive products in float32 or 16 bits, of bf16 and fp16, and of float32 that is
+      within `accuracy_budget`). "int8" or "fp8" with "fp16" or "bf16", as the text "int8+fp16" or as a set of words:
+      layers other than the products of 8 bits, and what kernels do with their sums, compute in 16 bits.
+    - `calibration`: for 8 bits and "mixed", a `neurenix.quantization.Calibrator`, or batches on which tensors'
       ranges are found: a batch as for `sample`, an iterable of such (a DataLoader), a folder of images, .npy or .npz.
-    - `accuracy`: for "int8" and "mixed" with `calibration`, tools that lower the error of 8 bits: of "equalisation",
-      "smooth", "gptq" and "bias_correction" those to use, or a dict from names to settings
+    - `accuracy`: for "int8", alone or with 16 bits, and "mixed", with `calibration`, tools that lower the error of 8
+      bits: of "equalisation", "smooth", "gptq" and "bias_correction" those to use, or a dict from names to settings
       (`{"smooth": {"alpha": 0.5}}`); see `neurenix.quantization.accuracy`.
     - `accuracy_budget`: for "mixed", the least signal-to-noise ratio of an output against float32 in dB, on `sample` or
       the first batches of `calibration`; None for 30. With `metric`, how much less than float32's that may be.
@@ -153,7 +158,7 @@ class Options:
 
     def compute(self) -> str:
         """The dtype of float32 layers."""
-        return PRECISIONS.get(self.precision, "float32")
+        return PRECISIONS[rest_of(self.precision)]
 
     def native(self, providers: Sequence[str], device: int = 0) -> dict[str, Any]:
         """The options as the native module takes them."""
@@ -214,6 +219,23 @@ class Listener:
     def step(self, phase: str, done: int, steps: int) -> bool:
         """Takes a step, and says whether to go on."""
         return self._progress is None or self._progress(phase, done, steps) is not False
+
+
+def eight_bits_of(precision: str) -> str | None:
+    """The word of a precision that is about 8 bits: "int8", "fp8" or "mixed"; None where it is of floats alone."""
+    word = precision.partition("+")[0]
+    return word if word in QUANTIZED else None
+
+
+def rest_of(precision: str) -> str:
+    """The word of a precision that says what float32 layers compute in."""
+    word = precision.rpartition("+")[2]
+    return "fp32" if word in QUANTIZED else word
+
+
+def is_among(precision: str, found: Collection[str]) -> bool:
+    """Whether each word of a precision is one of these, or one that any provider takes."""
+    return all(word in found or word in ANYWHERE for word in precision.split("+"))
 
 
 def names() -> list[str]:
@@ -277,14 +299,33 @@ def _word(value: Any) -> str:
 
 
 def _precision(value: Any) -> str:
+    if isinstance(value, (set, frozenset, list, tuple)):
+        return _combined(value, value)
+    if isinstance(value, str) and "+" in value:
+        return _combined(value.split("+"), value)
     word = _word(value).lower()
     return word if word in QUANTIZED else str(_one_of(*PRECISIONS)(value))
+
+
+def _combined(given: Iterable[Any], value: Any) -> str:
+    """Several precisions as one. `value`: all of them, as they were given."""
+    words = {check("precision", one.strip().lower() if isinstance(one, str) else one) for one in given}
+    # What is wider than another one is allowed anyway.
+    words = words - {"fp32"} or words
+    found = [word for word in (*words, *COMBINED) if words == set(word.split("+"))]
+    if not found:
+        raise InvalidArgumentError(
+            "these precisions can't be combined",
+            expected="int8 or fp8 with fp16 or bf16, as int8+fp16",
+            got=repr(sorted(words) if isinstance(value, (set, frozenset)) else value),
+        )
+    return str(found[0])
 
 
 def no_arithmetic(precision: str) -> str | None:
     """Why a precision is of no use on this machine; None where it is of use."""
     able = [set(computed(name)) for name in BUILT_IN if probe.state(name).available]
-    here = [p for p in (*PRECISIONS, *QUANTIZED) if p in ANYWHERE or any(p in found for found in able)]
+    here = [p for p in WORDS if any(is_among(p, found) for found in (*able, ()))]
     return None if precision in here else f"this machine has arithmetic for {', '.join(here)} alone"
 
 
@@ -384,14 +425,14 @@ def _callable(value: Any) -> Any:
 
 #: The words that an option may have, and why one of them is of no use.
 _WORDS: dict[str, tuple[Sequence[str], Callable[[str], str | None]]] = {
-    "precision": ((*PRECISIONS, *QUANTIZED), lambda near: (lacking := no_arithmetic(near)) and f"but {lacking}"),
+    "precision": (WORDS, lambda near: (lacking := no_arithmetic(near)) and f"but {lacking}"),
     "io_dtype": (tuple(IO_DTYPES), lambda _: None),
     "hint": (HINTS, lambda _: None),
 }
 _flag = _one_of(True, False)
 #: For each option: what may be given, and how it is checked.
 _CHECKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "precision": (", ".join([*PRECISIONS, *QUANTIZED]), _precision),
+    "precision": (", ".join(WORDS), _precision),
     "calibration": ("a Calibrator, batches, or a path to such", lambda value: value),
     "accuracy": ("names of tools, or a dict from such to settings", read_accuracy),
     "accuracy_budget": ("a number that is not negative, or None", _or_none(_number)),

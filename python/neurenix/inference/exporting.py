@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from neurenix import shapes
 from neurenix.errors import InvalidArgumentError, UnsupportedError
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import ANYWHERE, PRECISIONS, QUANTIZED, check
+from neurenix.hardware.options import WORDS, check, eight_bits_of, is_among
 from neurenix.importers.files import check_engine_name
 from neurenix.inference.opening import Device
 from neurenix.log import LOG
@@ -24,7 +24,7 @@ def export_to_tensorrt(
     model: Any,
     output: str | os.PathLike[str] | None = None,
     input_shape: Any = None,
-    precision: str | None = None,
+    precision: str | Collection[str] | None = None,
     *,
     device: Any = "cuda",
     workspace_size: float = 4,
@@ -42,12 +42,13 @@ def export_to_tensorrt(
     with the engine in it.
 
     - `model`: as `optimize_model` takes it; `input_shape` too.
-    - `precision`: "fp32", "tf32", "bf16", "fp16", "int8", "fp8" or "mixed"; None for fp16, or float32 where the device
-      has no arithmetic for it. What is asked for and can't be had is an error.
+    - `precision`: "fp32", "tf32", "bf16", "fp16", "int8", "fp8" or "mixed", or 8 bits with the rest in 16
+      ("int8+fp16"); None for fp16, or float32 where the device has no arithmetic for it. What is asked for and can't
+      be had is an error.
     - `device`: "cuda", "cuda:1", "cpu", "auto"; without a GPU that can be used the processor, with a warning.
     - `workspace_size`: of a GPU's kernels, in GB.
     - `dynamic_shapes`: the batch may vary from `min_batch` to `max_batch`, and is fastest at `opt_batch`.
-    - `calibration_data`, `num_calibration_samples`: for int8 and mixed, as `calibration` of `optimize_model`, and how
+    - `calibration_data`, `num_calibration_samples`: for 8 bits and mixed, as `calibration` of `optimize_model`, and how
       many batches of it are read at most.
     - `benchmark`: print trtexec's summary of so many calls, `benchmark_iterations`.
     - `options`: the others of `optimize_model`.
@@ -73,11 +74,11 @@ def export_to_tensorrt(
     return built
 
 
-def _calibration(precision: str | None, data: Any, count: int | None) -> dict[str, Any]:
+def _calibration(precision: str | Collection[str] | None, data: Any, count: int | None) -> dict[str, Any]:
     """The option `calibration`."""
     if data is None and count is None:
         return {}
-    if precision is None or check("precision", precision) not in QUANTIZED:
+    if precision is None or eight_bits_of(check("precision", precision)) is None:
         raise InvalidArgumentError(
             "calibration_data is for a precision of 8 bits", got=repr(precision), hint='add precision="int8"'
         )
@@ -90,9 +91,9 @@ def _calibration(precision: str | None, data: Any, count: int | None) -> dict[st
     return {"calibration": EntropyCalibrator(data, limit=count)}
 
 
-def _precision(asked: str | None, place: Device) -> str:
+def _precision(asked: str | Collection[str] | None, place: Device) -> str:
     found = place.backend.get_device_info(_index(place)).precisions
-    able = [word for word in (*PRECISIONS, *QUANTIZED) if word in found or word in ANYWHERE]
+    able = [word for word in WORDS if is_among(word, found)]
     if asked is None:
         if PRECISION not in able:
             LOG.warning("%s has no arithmetic for %s: float32 is built", place.name, PRECISION)

@@ -17,7 +17,7 @@ from neurenix.errors import FileError, FormatError, InvalidArgumentError, ShapeE
 from neurenix.hardware import get_backend, probe
 from neurenix.hardware.backend import Backend
 from neurenix.hardware.optimized import OptimizedModel
-from neurenix.hardware.options import KEPT
+from neurenix.hardware.options import KEPT, check
 from neurenix.importers.files import ENGINES, WITH_ENGINES
 from neurenix.inference.layers import Around
 from neurenix.log import LOG
@@ -144,7 +144,7 @@ def _precision(half_precision: bool | None, options: Mapping[str, Any]) -> str:
     asked = options.get("precision")
     if asked is not None and half_precision is not None:
         raise InvalidArgumentError("the precision is given twice", expected="half_precision= or precision=, not both")
-    return str(asked) if asked is not None else "fp16" if half_precision else "fp32"
+    return str(check("precision", asked)) if asked is not None else "fp16" if half_precision else "fp32"
 
 
 def with_batches(input_shape: Any) -> Any:

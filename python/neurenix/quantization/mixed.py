@@ -1,4 +1,4 @@
-"""precision="mixed": the fastest within a budget of int8 with some products in float32, bf16, fp16 and float32."""
+"""precision="mixed": the fastest within a budget of int8 with some products in floats, bf16, fp16 and float32."""
 
 from __future__ import annotations
 
@@ -119,19 +119,21 @@ def mixed(
     ]
 
 
-def _floats(network: Network, options: Mapping[str, Any]) -> list[Form]:
-    forms = [Form("float32", network, {"compute": "float32", "tf32": False})]
+def _dtypes(options: Mapping[str, Any]) -> list[str]:
+    """What the preferred provider computes in; float32 first."""
     first = options["providers"][0]
-    for dtype in ("bfloat16", "float16"):
-        if _native.computes(first, dtype):
-            forms.append(Form(dtype, network, {"compute": dtype, "tf32": False}))
-    return forms
+    return ["float32", *(dtype for dtype in ("bfloat16", "float16") if _native.computes(first, dtype))]
+
+
+def _floats(network: Network, options: Mapping[str, Any]) -> list[Form]:
+    return [Form(dtype, network, {"compute": dtype, "tf32": False}) for dtype in _dtypes(options)]
 
 
 def _with_8_bits(
     calibrated: Calibrated, judge: Judge, profiles: Sequence[Any], options: Mapping[str, Any]
 ) -> list[Form]:
-    """int8 with as few of the most sensitive products in float32 as the budget asks for; none where it asks for all."""
+    """int8 with as few of the most sensitive products in float32 as the budget asks for, and the same with all that
+    is not 8 bits in 16; none where it asks for all."""
     if not calibrated.ranges:
         return []
     reference = judge.reference
@@ -146,12 +148,15 @@ def _with_8_bits(
             low = kept + 1
     if high == len(order):
         return []
-    name = f"int8 with {high} of {len(order)} products in float32" if high else "int8"
-    if high:
-        name += f" ({', '.join(order[:high][:4])}{', ...' if high > 4 else ''})"
-    refittable = bool(options["refittable"])
-    made = calibrated.quantized(order[:high], refittable)
-    return [Form(name, made, {"compute": "float32", "tf32": False})]
+    made = calibrated.quantized(order[:high], bool(options["refittable"]))
+    forms = []
+    for dtype in _dtypes(options):
+        name = "int8" if dtype == "float32" else f"int8 + {dtype}"
+        if high:
+            shown = ", ".join(order[:high][:4]) + ", ..." * (high > 4)
+            name += f" with {high} of {len(order)} products in {dtype} ({shown})"
+        forms.append(Form(name, made, {"compute": dtype, "tf32": False}))
+    return forms
 
 
 def _fastest_first(

@@ -163,19 +163,20 @@ _DTYPES = (("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32", torch.flo
 
 
 def precision_of(dtypes: Any) -> str:
-    """The precision that Torch-TensorRT's `enabled_precisions` asks for: the narrowest of them.
+    """The precision that Torch-TensorRT's `enabled_precisions` asks for: the narrowest of them, 8 bits with 16 for the
+    rest where both are there.
 
     Raises as `optimize_model` for int8 and fp8, `InvalidArgumentError` for what is no dtype.
     """
     given = {dtypes} if isinstance(dtypes, (str, torch.dtype)) or not isinstance(dtypes, Iterable) else set(dtypes)
     wanted = {_dtype(one) for one in given}
+    floats = [word for word, dtype in _DTYPES if dtype in wanted]
     if wanted & {torch.int8, torch.uint8}:
-        return str(build.check("precision", "int8"))
+        return str(build.check("precision", ["int8", *floats[:1]]))
     if any(str(one).startswith("torch.float8") for one in wanted):
-        return str(build.check("precision", "fp8"))
-    for word, dtype in _DTYPES:
-        if dtype in wanted:
-            return word
+        return str(build.check("precision", ["fp8", *floats[:1]]))
+    if floats:
+        return floats[0]
     raise InvalidArgumentError(
         "enabled_precisions names no precision that is computed in",
         expected="torch.float32, torch.float16, torch.bfloat16",

@@ -9,7 +9,7 @@ class BuilderFlag(Word):
     """Switches of a build; `IBuilderConfig.set_flag` says what each means here."""
 
     FP16 = 0, "fp16"
-    INT8 = 1
+    INT8 = 1, "int8"
     DEBUG = 2
     GPU_FALLBACK = 3
     REFIT = 4
@@ -23,7 +23,7 @@ class BuilderFlag(Word):
     REJECT_EMPTY_ALGORITHMS = 12
     VERSION_COMPATIBLE = 13
     EXCLUDE_LEAN_RUNTIME = 14
-    FP8 = 15
+    FP8 = 15, "fp8"
     ERROR_ON_TIMING_CACHE_MISS = 16
     BF16 = 17, "bf16"
     DISABLE_COMPILATION_CACHE = 18

@@ -19,7 +19,6 @@ from neurenix.quantization.calibrators import Calibrator
 #: Switches that ask for what is not there, and why.
 REFUSED = {
     BuilderFlag.SAFETY_SCOPE: "there is no restricted runtime",
-    BuilderFlag.FP8: "nothing computes in it yet; networks with Quantize and Dequantize layers need no flag",
     BuilderFlag.INT4: "nothing computes in it yet; networks with Quantize and Dequantize layers need no flag",
     BuilderFlag.FP4: "nothing computes in it yet; networks with Quantize and Dequantize layers need no flag",
     BuilderFlag.STRIP_PLAN: "an engine file holds its weights",
@@ -272,10 +271,12 @@ class IBuilderConfig(Scoped):
         for flag in (BuilderFlag.FP16, BuilderFlag.BF16, BuilderFlag.TF32):
             if flag in self._flags and "precision" not in chosen:
                 chosen["precision"] = flag.op
-        if BuilderFlag.INT8 in self._flags:
-            chosen["precision"] = "int8"
-            if self.int8_calibrator is not None:
-                chosen["calibration"] = self.int8_calibrator
+        for flag in (BuilderFlag.FP8, BuilderFlag.INT8):
+            if flag in self._flags:
+                rest = [one.op for one in (BuilderFlag.FP16, BuilderFlag.BF16) if one in self._flags]
+                chosen["precision"] = "+".join([flag.op, *rest[:1]])
+        if BuilderFlag.INT8 in self._flags and self.int8_calibrator is not None:
+            chosen["calibration"] = self.int8_calibrator
         refit = {BuilderFlag.REFIT, BuilderFlag.REFIT_IDENTICAL, BuilderFlag.REFIT_INDIVIDUAL}
         if self._flags & refit:
             chosen["refittable"] = True

@@ -163,7 +163,7 @@ def build_plan(
     with what it said; `UnsupportedError` with the layers that TensorRT does not take, or a flag that its version has
     not; and as the importers do.
     """
-    check("precision", precision)
+    precision = str(check("precision", precision))
     if precision not in PRECISIONS:
         raise UnsupportedError(
             "TensorRT's plans are quantized by layers of the network alone",
