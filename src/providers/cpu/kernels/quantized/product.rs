@@ -1,14 +1,13 @@
 //! What convolutions and matrix products of 8 bits share: the operands, the weights, and how they become a candidate.
 
-use super::stages::{self, Link, Stages};
+use super::stages::{self, End, Link, Stages};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
-use crate::network::quantization::Scheme;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::{self, Layout};
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
-use crate::providers::common::quantized::{self, Dequantized, Weights as Stored, constant};
+use crate::providers::common::quantized::{Dequantized, Weights as Stored, constant};
 use crate::providers::cpu::handle::{Options, Primitive, Quantization};
 use crate::providers::cpu::kernels::chain::Channels;
 use crate::providers::cpu::kernels::primitive::{self, Argument, PrimitiveLauncher, Source, Weights};
@@ -92,7 +91,7 @@ pub enum Operand {
 }
 
 impl Product {
-    /// Candidates for every number of links, with and without a Quantize layer behind them, the longest first. `scales` says over
+    /// Candidates for every number of links, with and without a Quantize layer or a Cast behind them, the longest first. `scales` says over
     /// which axes of the primitive's weights scales lie, and how often they are repeated.
     pub fn candidates<K: Kernel + 'static>(
         scope: &Scope,
@@ -114,7 +113,7 @@ impl Product {
                 continue;
             }
             let last = links.last().map_or(scope.layer().outputs[0], |link| link.output);
-            for end in [quantized::end(network, last), None] {
+            for end in [End::behind(network, last), None] {
                 let Some((product, inputs)) = Self::new(scope, found, links, channels, end.map(|e| e.1), scales) else {
                     continue;
                 };
@@ -141,7 +140,7 @@ impl Product {
         found: &Found,
         links: &[Link],
         channels: Channels,
-        end: Option<Scheme>,
+        end: Option<End>,
         (mask, repeats): (u16, usize),
     ) -> Option<(Self, Vec<TensorId>)> {
         let stages = Stages::new(links, channels, end);
@@ -270,10 +269,15 @@ fn bias(found: &Found, links: &[Link]) -> Option<Array> {
     own.or_else(|| stages::bias(links)).cloned()
 }
 
-fn name(network: &Network, id: LayerId, before: &[LayerId], links: &[Link], end: Option<Scheme>) -> String {
+fn name(network: &Network, id: LayerId, before: &[LayerId], links: &[Link], end: Option<End>) -> String {
     let behind = links.iter().flat_map(|link| &link.layers);
     let behind = behind.filter(|id| !before.contains(id)).map(|&id| network[id].op.name);
     let all = std::iter::once(network[id].op.name).chain(behind);
-    let names: Vec<&str> = all.chain(end.map(|_| "QuantizeLinear")).collect();
+    let names: Vec<&str> = all
+        .chain(end.map(|end| match end {
+            End::Quantized(_) => "QuantizeLinear",
+            End::Cast(_) => "Cast",
+        }))
+        .collect();
     format!("int8 {}", names.join("+"))
 }

@@ -2,13 +2,15 @@
 
 use crate::error::Result;
 use crate::network::array::Array;
+use crate::network::dtype::DType;
 use crate::network::quantization::Scheme;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::layout::{Layout, Operand};
-use crate::providers::common::quantized::{Dequantized, constant, end};
-use crate::providers::cpu::handle::{Binary, Desc, Eltwise, PostOp};
+use crate::providers::common::quantized::{self, Dequantized, constant};
+use crate::providers::cpu::handle::{Binary, Desc, Eltwise, Matmul, Options, PostOp};
 use crate::providers::cpu::kernels::chain::{self, Channels, LinkOp};
 use crate::providers::cpu::kernels::scope::Scope;
+use std::sync::OnceLock;
 
 /// One operation on the sums.
 #[derive(Debug, Clone)]
@@ -38,6 +40,48 @@ pub struct Link {
     pub output: TensorId,
 }
 
+/// How the result is stored where it is not float32.
+#[derive(Debug, Clone, Copy)]
+pub enum End {
+    /// As integers of 8 bits.
+    Quantized(Scheme),
+    /// As floats of 16 bits.
+    Cast(DType),
+}
+
+impl End {
+    /// The layer that alone reads a tensor, if it is an end.
+    pub fn behind(network: &Network, tensor: TensorId) -> Option<(LayerId, Self)> {
+        if let Some((id, scheme)) = quantized::end(network, tensor) {
+            return Some((id, Self::Quantized(scheme)));
+        }
+        let id = network.sole_user(tensor)?;
+        let layer = &network[id];
+        let to = network[layer.outputs[0]].ty.dtype;
+        let stored = layer.op.name == "Cast" && matches!(to, DType::Float16 | DType::BFloat16);
+        (stored && stores(to)).then_some((id, Self::Cast(to)))
+    }
+}
+
+/// Whether oneDNN stores sums of integers in a dtype on this processor: it is asked once, for a small product.
+fn stores(dtype: DType) -> bool {
+    static HALF: OnceLock<bool> = OnceLock::new();
+    static BRAIN: OnceLock<bool> = OnceLock::new();
+    let small = || {
+        let matrix = |dtype| Desc::plain(dtype, &[64, 64]);
+        let spec = Matmul {
+            a: matrix(DType::UInt8)?,
+            b: matrix(DType::Int8)?,
+            bias: None,
+            dst: matrix(dtype)?,
+            pack_b: true,
+        };
+        spec.create(None, &Options::threads(1))
+    };
+    let asked = if dtype == DType::Float16 { &HALF } else { &BRAIN };
+    *asked.get_or_init(|| small().is_ok_and(|made| made.implementation().contains("brg")))
+}
+
 /// More than this never paid.
 const LONGEST: usize = 8;
 
@@ -63,7 +107,7 @@ pub fn follow_from(network: &Network, mut tensor: TensorId, channels: Channels, 
 
 /// Quantize -> Dequantize by the same numbers.
 fn rounded(network: &Network, tensor: TensorId) -> Option<Link> {
-    let (quantize, scheme) = end(network, tensor)?;
+    let (quantize, scheme) = quantized::end(network, tensor)?;
     let dequantize = network.sole_user(network[quantize].outputs[0])?;
     let layer = &network[dequantize];
     let same = layer.op.name == "DequantizeLinear" && Scheme::of(network, layer) == Some(scheme);
@@ -109,19 +153,19 @@ pub fn bias(links: &[Link]) -> Option<&Array> {
     }
 }
 
-/// Stages, and how the result is quantized where it is.
+/// Stages, and how the result is stored.
 #[derive(Clone)]
 pub struct Stages {
     stages: Vec<Stage>,
     channels: Channels,
-    end: Option<Scheme>,
+    end: Option<End>,
     /// The sums are counted in this: the scale of the result where nothing on the way depends on the unit.
     pub unit: f32,
 }
 
 impl Stages {
     /// Stages in order.
-    pub fn new(links: &[Link], channels: Channels, end: Option<Scheme>) -> Self {
+    pub fn new(links: &[Link], channels: Channels, end: Option<End>) -> Self {
         let stages = links.iter().map(|link| link.stage.clone());
         let stages: Vec<Stage> = stages.filter(|stage| !matches!(stage, Stage::Bias(_))).collect();
         let scales = |stage: &Stage| {
@@ -131,7 +175,7 @@ impl Stages {
             )
         };
         let unit = match end {
-            Some(scheme) if stages.iter().all(scales) => scheme.scale,
+            Some(End::Quantized(scheme)) if stages.iter().all(scales) => scheme.scale,
             _ => 1.0,
         };
         Self {
@@ -164,7 +208,7 @@ impl Stages {
     /// The input, the operands starting with number `first`, in whose memory the result may lie.
     pub fn in_place(&self, first: usize) -> Vec<(usize, usize)> {
         match (self.stages.first(), self.end) {
-            (Some(Stage::Residual(..)), Some(_)) => vec![(first, 0)],
+            (Some(Stage::Residual(..)), Some(End::Quantized(_))) => vec![(first, 0)],
             _ => vec![],
         }
     }
@@ -179,9 +223,10 @@ impl Stages {
             Stage::Rounded(_) => " rounded".into(),
             Stage::Bias(_) => " bias".into(),
         };
-        let end = self
-            .end
-            .map(|scheme| format!(" to {} {}", scheme.dtype, scheme.zero % 2));
+        let end = self.end.map(|end| match end {
+            End::Quantized(scheme) => format!(" to {} {}", scheme.dtype, scheme.zero % 2),
+            End::Cast(dtype) => format!(" to {dtype}"),
+        });
         self.stages.iter().map(describe).chain(end).collect()
     }
 
@@ -196,7 +241,7 @@ impl Stages {
             operands
                 .next()
                 .cloned()
-                .unwrap_or_else(|| Operand::dense(crate::network::dtype::DType::Float32, vec![], Layout::Plain))
+                .unwrap_or_else(|| Operand::dense(DType::Float32, vec![], Layout::Plain))
         };
         // A result that is seen under another shape (batches as rows) has operands seen so too.
         let seen = |operand: Operand| {
@@ -241,7 +286,7 @@ impl Stages {
                 Stage::Bias(_) => {}
             }
         }
-        if let Some(scheme) = self.end {
+        if let Some(End::Quantized(scheme)) = self.end {
             post.finish(scheme, self.unit);
         }
         Ok(post.ops)
