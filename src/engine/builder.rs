@@ -3,9 +3,10 @@
 use crate::device::Space;
 use crate::engine::built::{Built, why_anew};
 use crate::engine::checks::Checks;
-use crate::engine::config::{BuilderConfig, Hint, Precision, check_profiles};
+use crate::engine::config::{BuilderConfig, Precision, check_profiles};
 use crate::engine::format::Header;
 use crate::engine::general::{General, assume_equal};
+use crate::engine::hints;
 use crate::engine::stages;
 use crate::engine::staging::staged;
 use crate::engine::trial::{Exact, layered};
@@ -67,7 +68,11 @@ pub fn build_with(
     engine.original = original;
     engine.general = general.map(General::new);
     engine.config.samples.clear();
-    engine.notes.extend(idle_hint(&engine));
+    engine.notes.extend(hints::idle_hint(&engine));
+    let slow = providers
+        .first()
+        .and_then(|first| hints::slow_precision(&engine, &**first));
+    engine.notes.extend(slow);
     engine.build_seconds = start.elapsed().as_secs_f64();
     Ok(engine)
 }
@@ -79,14 +84,6 @@ pub(super) fn build_as_it_is(
     providers: &[Arc<dyn Provider>],
 ) -> Result<Engine> {
     compile(network, config, providers, &TimingCache::default())
-}
-
-/// What a hint does not change.
-fn idle_hint(engine: &Engine) -> Option<String> {
-    let asked = engine.config.hint == Hint::Throughput;
-    (asked && engine.uses_devices()).then(|| {
-        "hint=\"throughput\" shares the processor's threads among calls; what runs on a GPU is the same with \"latency\"".into()
-    })
 }
 
 /// An engine in stages, or one in the precision that was asked for.

@@ -12,6 +12,7 @@ mod flow;
 pub mod foreign;
 pub mod format;
 pub mod general;
+mod hints;
 mod lifting;
 mod parts;
 mod refit;

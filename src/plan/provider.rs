@@ -129,6 +129,12 @@ pub trait Provider: Send + Sync {
     /// The narrowest dtype it computes `dtype` in: itself, or a wider one where it has no arithmetic for it.
     fn compute_dtype(&self, dtype: DType) -> DType;
 
+    /// How many times float32's time its products take in a dtype that it computes in; `None` where that is known to be less, or
+    /// was never measured.
+    fn slowdown(&self, _dtype: DType) -> Option<f64> {
+        None
+    }
+
     /// Sets up what it sets up once a process, so that a build need not wait for it. What goes wrong is found again by a build.
     fn warm_up(&self) {}
 

@@ -75,6 +75,8 @@ class Quantizing(Builder):
                     y = self.activation(y, scheme, Y_SCALE / 2)
                 case "16" | "32":
                     y = self.op("Cast", y, to=f"float{word}")
+                case "brain":
+                    y = self.op("Cast", y, to="bfloat16")
                 case "halves":
                     y = self.op("Add", y, self.op("Cast", self.inputs[1], to="float16"))
                 case "half":
@@ -159,12 +161,15 @@ def matrices(
 
 
 FEW = ("quantize", "residual Relu quantize")
+#: What is stored in 16 bits.
+SHORT = ("16", "brain", "residual Relu brain", "floats Relu 16", "half brain")
 #: Behind floats of 8 bits.
 FLOATING = ("", "16", "quantize", "floats Relu", "residual Relu quantize", "Gelu quantize")
 
 QUANTIZED: list[Chain] = [
     *convolution("conv3x3", (2, 32, 9, 7), 64, 3),
     *convolution("conv1x1", (2, 64, 9, 7), 80, 1),
+    *convolution("conv3x3_short", (2, 32, 9, 7), 64, 3, SHORT, SCHEMES[::2]),
     *convolution("conv1x1_wide", (2, 208, 5, 7), 40, 1, FEW),
     *convolution("conv3x3_stride", (2, 32, 10, 8), 33, 3, FEW, strides=[2, 2]),
     *convolution("conv3x3_dilated", (2, 16, 13, 11), 24, 3, FEW, dilations=[2, 2]),
@@ -180,6 +185,7 @@ QUANTIZED: list[Chain] = [
     *matrices("matmul", (2, 33, 64), 48),
     *matrices("matmul_turned", (5, 160), 72, turned=True),
     *matrices("matmul_odd", (2, 9, 37), 19),
+    *matrices("matmul_short", (2, 33, 64), 48, False, SHORT, SCHEMES[::2]),
     *matrices("matmul_row", (1, 64), 96),
     *matrices("matmul_tall", (300, 192), 272, tails=("residual Relu quantize", "rounded residual Relu quantize")),
 ]

@@ -2,6 +2,7 @@
 mod bridge;
 pub mod handle;
 mod kernels;
+mod pace;
 mod simd;
 pub mod team;
 
@@ -54,6 +55,10 @@ impl Provider for Cpu {
             DType::BFloat16 if !is_x86_feature_detected!("avx512bf16") => DType::Float32,
             other => other,
         }
+    }
+
+    fn slowdown(&self, dtype: DType) -> Option<f64> {
+        (dtype == DType::BFloat16).then(pace::of_bfloat16).flatten()
     }
 
     fn candidates(&self, network: &Network, layer: LayerId, _settings: &Settings) -> Offer {
