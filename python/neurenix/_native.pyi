@@ -454,11 +454,13 @@ class Network:
         keep: Sequence[str] = ...,
         weights: str = "int8",
         refittable: bool = False,
+        symmetric: bool = False,
     ) -> Network:
         """
         A copy of a network of `in_full` with Quantize and Dequantize layers: weights as `weights` ("int8" or
         "float8_e4m3fn") with a scale for each channel; and, with `ranges` (by name, the greatest magnitude), what
-        `quantization_points` finds. With `refittable`, scales of weights stay layers on the original weights.
+        `quantization_points` finds. With `refittable`, scales of weights stay layers on the original weights;
+        with `symmetric` there are no zero points, and biases stay floats, as TensorRT wants it.
         """
     def rewired(
         self, /, inputs: Sequence[tuple[str, SupportsIndex, Tensor]], outputs: Sequence[tuple[str, Tensor]] = ...

@@ -335,14 +335,15 @@ impl Network {
     #[pyo3(signature = (keep = vec![]))]
     fn quantization_points(slf: &Bound<'_, Self>, keep: Vec<String>) -> PyResult<Vec<(Py<Tensor>, String, bool)>> {
         let points = precision::points(&slf.try_borrow()?.inner, &keep.into_iter().collect())?;
-        let wrap = |point: precision::Point| Ok((Self::wrap(slf, point.tensor)?, point.name, point.unsigned));
+        let wrap = |point: precision::Point| Ok((Self::wrap(slf, point.tensor)?, point.name, point.least == Some(0.0)));
         points.into_iter().map(wrap).collect()
     }
 
     /// A copy of a network of `in_full` with Quantize and Dequantize layers: weights as `weights` ("int8" or
     /// "float8_e4m3fn") with a scale for each channel; and, with `ranges` (by name, the greatest magnitude), what
-    /// `quantization_points` finds. With `refittable`, scales of weights stay layers on the original weights.
-    #[pyo3(signature = (ranges = None, keep = vec![], weights = "int8", refittable = false))]
+    /// `quantization_points` finds. With `refittable`, scales of weights stay layers on the original weights;
+    /// with `symmetric` there are no zero points, and biases stay floats, as TensorRT wants it.
+    #[pyo3(signature = (ranges = None, keep = vec![], weights = "int8", refittable = false, symmetric = false))]
     fn quantized(
         &self,
         py: Python<'_>,
@@ -350,12 +351,16 @@ impl Network {
         keep: Vec<String>,
         weights: &str,
         refittable: bool,
+        symmetric: bool,
     ) -> PyResult<Self> {
         let mut inner = self.inner.clone();
         let keep = keep.into_iter().collect();
-        let weights = DType::parse(weights)?;
+        let dtypes = precision::Dtypes {
+            weights: DType::parse(weights)?,
+            symmetric,
+        };
         calls::interruptible(py, || {
-            precision::place(&mut inner, ranges.as_ref(), weights, &keep)?;
+            precision::place(&mut inner, ranges.as_ref(), dtypes, &keep)?;
             if refittable {
                 precision::unfold(&mut inner)?;
             }

@@ -16,6 +16,7 @@ mod facts;
 mod free_memory;
 pub mod graph;
 pub mod guard_pages;
+pub mod least;
 pub mod narrow;
 pub mod op;
 pub mod ops;

@@ -6,6 +6,7 @@ use crate::network::array::{Array, bytes_of, require};
 use crate::network::attr::{AttrDef, Attrs, Read};
 use crate::network::dim::{self, Binding, Dim, Symbols};
 use crate::network::dtype::DType;
+use crate::network::least::Least;
 use crate::network::patch::Patch;
 use crate::network::{LayerId, Network, reference, unsigned};
 use serde::{Deserialize, Serialize};
@@ -361,6 +362,8 @@ pub struct OpDef {
     pub narrow: bool,
     /// Whether the axes of its first input behind batch and channels are those of an image, a sound or a volume.
     pub spatial: bool,
+    /// The least number that it gives.
+    pub least: Least,
     /// How many multiplications it takes, if it sums products; else it works once on each element that it gives.
     pub multiplications: Option<Multiplications>,
     /// Whether and how it is given by smaller ops.
@@ -409,6 +412,7 @@ impl OpDef {
         uint64: Uint64::Moved,
         narrow: false,
         spatial: false,
+        least: Least::Unknown,
         multiplications: None,
         decomposition: Decomposition::None,
     };

@@ -14,30 +14,38 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// By the name of a tensor, the greatest magnitude that its 8 bits hold.
 pub type Ranges = BTreeMap<String, f32>;
 
+/// What has 8 bits, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Dtypes {
+    /// The dtype of weights: int8 or float8_e4m3fn.
+    pub weights: DType,
+    /// Whether tensors have no zero points and biases stay floats, which is all that TensorRT takes.
+    pub symmetric: bool,
+}
+
 /// Where a tensor has only zeros, any scale will do.
 const LEAST_RANGE: f32 = 1e-12;
 
-/// The greatest number of a dtype of 8 bits, whose least is no nearer to 0 in symmetric quantization.
-fn most(dtype: DType) -> Option<f64> {
+/// The greatest number of a dtype of weights, whose least is no nearer to 0 in symmetric quantization.
+fn most(dtype: DType) -> f64 {
     match dtype {
-        DType::Int8 => Some(127.0),
-        DType::UInt8 => Some(255.0),
-        DType::Float8E4M3FN => Some(448.0),
-        _ => None,
+        DType::Float8E4M3FN => 448.0,
+        _ => 127.0,
     }
 }
 
 /// Quantizes the weights of products to a dtype of 8 bits, symmetric, a scale for each channel; and, with `ranges`, the tensors that
-/// [`points`] finds: one scale each, symmetric as int8, or as uint8 where they are never negative; for float8_e4m3fn as that, and what
-/// products read alone: three digits are too few for sums that are handed on from layer to layer. Layers that `keep` names stay as
-/// they are.
+/// [`points`] finds: one scale each, symmetric as int8, or as uint8 where they reach less far below zero; for float8_e4m3fn as that, and what
+/// products read alone: three digits are too few for sums that are handed on from layer to layer. Symmetric ones are all int8, and leave
+/// biases. Layers that `keep` names stay as they are.
 ///
 /// The network is one that the passes in front of those that lower the precision have left. Scales of weights are computed by layers
 /// that fold, so that other weights get others.
 ///
 /// # Errors
 /// If a tensor has no range, or one that is not finite; if weights can't have the dtype.
-pub fn place(network: &mut Network, ranges: Option<&Ranges>, weights: DType, keep: &HashSet<String>) -> Result<()> {
+pub fn place(network: &mut Network, ranges: Option<&Ranges>, dtypes: Dtypes, keep: &HashSet<String>) -> Result<()> {
+    let weights = dtypes.weights;
     if !matches!(weights, DType::Int8 | DType::Float8E4M3FN) {
         return Err(Error::unsupported("weights can't be quantized so")
             .expected("int8 or float8_e4m3fn")
@@ -69,12 +77,18 @@ pub fn place(network: &mut Network, ranges: Option<&Ranges>, weights: DType, kee
                 .got(format!("{} ranges", ranges.len()))
                 .hint("calibrate this network again: the cache is that of another one")
         })?;
-        let dtype = match weights {
-            DType::Int8 => point.integers(),
-            float => float,
+        let (scale, zero, dtype) = match weights {
+            DType::Int8 if !dtypes.symmetric => point.integers(f64::from(range)),
+            symmetric => (f64::from(range) / most(symmetric), 0, symmetric),
         };
-        let scale = f64::from((range / most(dtype).unwrap_or(1.0) as f32).max(LEAST_RANGE));
-        let tensor = around(network, point.tensor, &point.name, scale, dtype)?;
+        let scale = f64::from((scale as f32).max(LEAST_RANGE));
+        let tensor = around(
+            network,
+            point.tensor,
+            &point.name,
+            scale,
+            Array::from_i64(dtype, vec![], &[zero])?,
+        )?;
         for &(id, at) in &point.readers {
             quantized.insert((id, at), (tensor, scale));
             if !readers.contains(&id) {
@@ -83,7 +97,7 @@ pub fn place(network: &mut Network, ranges: Option<&Ranges>, weights: DType, kee
         }
     }
     for id in readers {
-        let change = rewritten(network, id, weights, &quantized)?;
+        let change = rewritten(network, id, dtypes, &quantized)?;
         change.apply(network);
     }
     (fold_constants::PASS.apply)(network, &Settings::default())?;
@@ -91,9 +105,10 @@ pub fn place(network: &mut Network, ranges: Option<&Ranges>, weights: DType, kee
 }
 
 /// Quantize -> Dequantize behind a tensor.
-fn around(network: &mut Network, x: TensorId, name: &str, scale: f64, dtype: DType) -> Result<TensorId> {
+fn around(network: &mut Network, x: TensorId, name: &str, scale: f64, zero: Array) -> Result<TensorId> {
+    let dtype = zero.dtype();
     let scale = network.add_constant(&format!("{name}.scale"), Array::scalar(DType::Float32, scale));
-    let zero = network.add_constant(&format!("{name}.zero_point"), Array::scalar(dtype, 0.0));
+    let zero = network.add_constant(&format!("{name}.zero_point"), zero);
     let to = attrs([("to", Attr::Type(dtype))]);
     let inputs = [Some(x), Some(scale), Some(zero)];
     let (quantize, dequantize) = (ops::find("QuantizeLinear")?, ops::find("DequantizeLinear")?);
@@ -106,7 +121,7 @@ fn around(network: &mut Network, x: TensorId, name: &str, scale: f64, dtype: DTy
 fn rewritten(
     network: &Network,
     id: LayerId,
-    dtype: DType,
+    dtypes: Dtypes,
     quantized: &HashMap<(LayerId, usize), (TensorId, f64)>,
 ) -> Result<Change> {
     let layer = &network[id];
@@ -125,10 +140,10 @@ fn rewritten(
         };
         let bias = inputs.get(2).copied().flatten().filter(float);
         // Beside floats of 8 bits biases stay as they are.
-        let whole = layer.op.name == "Conv" && dtype == DType::Int8;
+        let whole = layer.op.name == "Conv" && dtypes.weights == DType::Int8 && !dtypes.symmetric;
         let bias = bias.filter(|_| whole).zip(quantized.get(&(id, 0)));
         let bias = bias.map(|(bias, (_, x))| (bias, *x));
-        let (weights, scale) = in_8_bits(&mut patch, &layer.name, inputs[1], axis, dtype, bias)?;
+        let (weights, scale) = in_8_bits(&mut patch, &layer.name, inputs[1], axis, dtypes.weights, bias)?;
         inputs[1] = Some(weights);
         if let Some((bias, x)) = bias {
             inputs[2] = Some(in_32_bits(&mut patch, &layer.name, bias, scale, x)?);
@@ -166,7 +181,7 @@ fn in_8_bits(
         .filter(|&other| other != axis)
         .map(|other| other as i64);
     let over = attrs([("axes", Attr::Ints(others.collect())), ("keepdims", Attr::Int(1))]);
-    let most = patch.scalar(DType::Float32, most(dtype).unwrap_or(1.0));
+    let most = patch.scalar(DType::Float32, most(dtype));
     let least = patch.scalar(DType::Float32, f64::from(LEAST_RANGE));
     let magnitude = add(patch, &name, "Abs", Attrs::new(), &[weights])?;
     let greatest = add(patch, &name, "ReduceMax", over, &[magnitude])?;
@@ -248,6 +263,13 @@ mod tests {
     use crate::network::Source;
     use crate::passes::testing::{Graph, assert_same_within};
 
+    fn asymmetric(weights: DType) -> Dtypes {
+        Dtypes {
+            weights,
+            symmetric: false,
+        }
+    }
+
     fn graph() -> (Graph, Network) {
         let mut g = Graph::new();
         let x = g.input("x", "n 4 6 6");
@@ -267,10 +289,10 @@ mod tests {
         let found = points(&g.network, &HashSet::new()).unwrap();
         let ranges: Ranges = found
             .iter()
-            .map(|p| (p.name.clone(), if p.unsigned { 40.0 } else { 2.0 }))
+            .map(|p| (p.name.clone(), if p.least == Some(0.0) { 40.0 } else { 2.0 }))
             .collect();
         assert_eq!(ranges.len(), 2);
-        place(&mut g.network, Some(&ranges), DType::Int8, &HashSet::new()).unwrap();
+        place(&mut g.network, Some(&ranges), asymmetric(DType::Int8), &HashSet::new()).unwrap();
         let dtypes = |op: &str| -> Vec<DType> {
             let layers = g.network.layers().filter(|(_, layer)| layer.op.name == op);
             layers
@@ -285,10 +307,32 @@ mod tests {
     }
 
     #[test]
+    fn symmetric_ones_are_int8_and_leave_biases() {
+        let (mut g, before) = graph();
+        let found = points(&g.network, &HashSet::new()).unwrap();
+        let ranges: Ranges = found
+            .iter()
+            .map(|p| (p.name.clone(), if p.least == Some(0.0) { 40.0 } else { 2.0 }))
+            .collect();
+        let dtypes = Dtypes {
+            weights: DType::Int8,
+            symmetric: true,
+        };
+        place(&mut g.network, Some(&ranges), dtypes, &HashSet::new()).unwrap();
+        let stored = g
+            .network
+            .layers()
+            .filter(|(_, layer)| layer.op.name == "DequantizeLinear");
+        let stored: Vec<DType> = stored.map(|(_, l)| g.network[l.inputs[0].unwrap()].ty.dtype).collect();
+        assert_eq!(stored, [DType::Int8; 4]);
+        assert_same_within(&before, &g.network, 0.05);
+    }
+
+    #[test]
     fn weights_alone_keep_how_they_were_made() {
         for (dtype, within) in [(DType::Int8, 0.02), (DType::Float8E4M3FN, 0.1)] {
             let (mut g, before) = graph();
-            place(&mut g.network, None, dtype, &HashSet::new()).unwrap();
+            place(&mut g.network, None, asymmetric(dtype), &HashSet::new()).unwrap();
             assert!(g.network.layers().all(|(_, layer)| layer.op.name != "QuantizeLinear"));
             assert_same_within(&before, &g.network, within);
             let conv = g.network.layers().find(|(_, layer)| layer.op.name == "Conv").unwrap().1;
@@ -305,7 +349,7 @@ mod tests {
     #[test]
     fn dtypes_that_weights_can_not_have_are_refused() {
         let (mut g, _) = graph();
-        let refused = place(&mut g.network, None, DType::Int16, &HashSet::new());
+        let refused = place(&mut g.network, None, asymmetric(DType::Int16), &HashSet::new());
         assert!(refused.unwrap_err().to_string().contains("float8_e4m3fn"));
     }
 
@@ -322,7 +366,13 @@ mod tests {
         let before = g.network.clone();
         let found = points(&g.network, &HashSet::new()).unwrap();
         let ranges: Ranges = found.iter().map(|p| (p.name.clone(), 40.0)).collect();
-        place(&mut g.network, Some(&ranges), DType::Float8E4M3FN, &HashSet::new()).unwrap();
+        place(
+            &mut g.network,
+            Some(&ranges),
+            asymmetric(DType::Float8E4M3FN),
+            &HashSet::new(),
+        )
+        .unwrap();
         let quantized = |op: &str, at: usize| -> Vec<DType> {
             let layers = g.network.layers().filter(|(_, layer)| layer.op.name == op);
             let tensors = layers.map(|(_, layer)| [layer.inputs[0].unwrap(), layer.outputs[0]][at]);
@@ -336,7 +386,12 @@ mod tests {
     #[test]
     fn a_cache_of_another_network_is_refused() {
         let (mut g, _) = graph();
-        let refused = place(&mut g.network, Some(&Ranges::new()), DType::Int8, &HashSet::new());
+        let refused = place(
+            &mut g.network,
+            Some(&Ranges::new()),
+            asymmetric(DType::Int8),
+            &HashSet::new(),
+        );
         assert!(refused.unwrap_err().to_string().contains("another"));
     }
 }

@@ -1,5 +1,6 @@
 //! Which tensors are quantized: what products read, and what is added to the result of one.
 
+use super::least::least;
 use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::{BTreeMap, HashSet};
@@ -11,16 +12,27 @@ pub struct Point {
     pub tensor: TensorId,
     /// Its name in calibration caches: that of the layer that gives it, or of the input.
     pub name: String,
-    /// Whether it is never negative, whatever the inputs are: 8 bits then need no sign.
-    pub unsigned: bool,
+    /// The least number that it can have, whatever the inputs are, where that is known: 8 bits reach no further.
+    pub least: Option<f64>,
     /// The layers that read it in 8 bits, each with the number of its input.
     pub readers: Vec<(LayerId, usize)>,
 }
 
+/// A part of what 8 bits would reach as integers with a sign: tensors that reach less far below zero get a zero point. It makes their
+/// steps a quarter smaller, or more.
+const PART_BELOW: f64 = 0.5;
+
 impl Point {
-    /// What its 8 bits are where they are integers.
-    pub fn integers(&self) -> DType {
-        if self.unsigned { DType::UInt8 } else { DType::Int8 }
+    /// The scale, zero point and dtype of its integers, where they hold numbers up to this magnitude: symmetric int8, or uint8 where
+    /// next to nothing is below zero.
+    pub fn integers(&self, most: f64) -> (f64, i64, DType) {
+        match self.least {
+            Some(least) if -least <= PART_BELOW * most => {
+                let scale = (most - least) / 255.0;
+                (scale, (-least / scale).round() as i64, DType::UInt8)
+            }
+            _ => (most / 127.0, 0, DType::Int8),
+        }
     }
 }
 
@@ -69,7 +81,7 @@ pub fn points(network: &Network, keep: &HashSet<String>) -> crate::error::Result
     let point = |(tensor, readers): (TensorId, Vec<(LayerId, usize)>)| Point {
         tensor,
         name: name(network, tensor),
-        unsigned: is_never_negative(network, tensor, DEEPEST),
+        least: least(network, tensor),
         readers,
     };
     let mut points: Vec<Point> = found.into_iter().map(point).collect();
@@ -116,38 +128,6 @@ fn name(network: &Network, tensor: TensorId) -> String {
     name.strip_suffix(":out").unwrap_or(name).to_string()
 }
 
-/// So many layers are looked through.
-const DEEPEST: usize = 8;
-
-fn is_never_negative(network: &Network, tensor: TensorId, depth: usize) -> bool {
-    let Some((_, layer)) = network.producer(tensor).filter(|_| depth > 0) else {
-        return false;
-    };
-    let inputs = || layer.inputs.iter().flatten();
-    let all = || inputs().all(|&x| is_never_negative(network, x, depth - 1));
-    let first = || {
-        inputs()
-            .next()
-            .is_some_and(|&x| is_never_negative(network, x, depth - 1))
-    };
-    match layer.op.name {
-        "Relu" | "Sigmoid" | "HardSigmoid" | "Softmax" | "Abs" | "Exp" | "Softplus" => true,
-        "Clip" => {
-            let low = layer
-                .inputs
-                .get(1)
-                .copied()
-                .flatten()
-                .and_then(|x| network[x].constant()?.uniform());
-            low.is_some_and(|low| low >= 0.0)
-        }
-        "Concat" | "Add" | "Mul" => all(),
-        "MaxPool" | "AveragePool" | "ReduceMean" | "ReduceMax" | "Resize" => first(),
-        _ if layer.op.movement.keeps_all() => first(),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,8 +147,8 @@ mod tests {
         let other = g.op("Add", &[sum, x]);
         g.output(other);
         let found = points(&g.network, &HashSet::new()).unwrap();
-        let told: Vec<_> = found.iter().map(|p| (p.tensor, p.unsigned, p.readers.len())).collect();
-        assert_eq!(told, [(a, true, 2), (c, true, 1)]);
+        let told: Vec<_> = found.iter().map(|p| (p.tensor, p.least, p.readers.len())).collect();
+        assert_eq!(told, [(a, Some(0.0), 2), (c, Some(0.0), 1)]);
         let first = g.network.producer(b).unwrap().1.name.clone();
         let found = points(&g.network, &HashSet::from([first])).unwrap();
         assert_eq!(found.iter().map(|p| p.tensor).collect::<Vec<_>>(), [a, c]);
@@ -176,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_are_followed_through_what_only_moves() {
+    fn what_reaches_less_far_below_zero_has_a_zero_point() {
         let mut g = Graph::new();
         let x = g.input("x", "n 4 6 6");
         let w = g.weights(&[4, 4, 1, 1]);
@@ -185,9 +165,16 @@ mod tests {
         let y = g.op("Conv", &[pooled, w]);
         let z = g.op("Silu", &[y]);
         let y = g.op("Conv", &[z, w]);
+        let y = g.op("Conv", &[y, w]);
         g.output(y);
         let found = points(&g.network, &HashSet::new()).unwrap();
-        let told: Vec<_> = found.iter().map(|p| (p.tensor, p.integers())).collect();
-        assert_eq!(told, [(pooled, DType::UInt8), (z, DType::Int8)]);
+        let told = |most: f64| -> Vec<_> { found.iter().map(|p| p.integers(most)).collect() };
+        let plain = (2.55 / 127.0, 0, DType::Int8);
+        let steps = (2.55 + 0.2785) / 255.0;
+        assert_eq!(
+            told(2.55),
+            [(2.55 / 255.0, 0, DType::UInt8), (steps, 25, DType::UInt8), plain]
+        );
+        assert_eq!(told(0.5)[1].2, DType::Int8);
     }
 }

@@ -66,7 +66,7 @@ mod tests {
     use crate::network::dtype::DType;
     use crate::passes::testing::{Graph, assert_same_within};
     use crate::passes::{Settings, fold_constants};
-    use crate::precision::place;
+    use crate::precision::{Dtypes, place};
     use std::collections::HashSet;
 
     #[test]
@@ -77,7 +77,11 @@ mod tests {
         let name = g.network[w].name.clone();
         let y = g.op("Conv", &[x, w]);
         g.output(y);
-        place(&mut g.network, None, DType::Int8, &HashSet::new()).unwrap();
+        let dtypes = Dtypes {
+            weights: DType::Int8,
+            symmetric: false,
+        };
+        place(&mut g.network, None, dtypes, &HashSet::new()).unwrap();
         let folded = g.network.clone();
         unfold(&mut g.network).unwrap();
         let uses = |network: &Network| -> usize {

@@ -104,6 +104,8 @@ class Calibrated(NamedTuple):
     ranges: dict[str, float]
     #: Tools that lower the error; None where nobody asked for any.
     tools: Tools | None
+    #: Whether there are no zero points, and biases stay floats: TensorRT takes nothing else.
+    symmetric: bool
 
     def quantized(
         self, keep: Sequence[str] = (), refittable: bool = False, rough: bool = False, dtype: str = "int8"
@@ -112,7 +114,7 @@ class Calibrated(NamedTuple):
         several engines. `dtype`: "int8", or "float8_e4m3fn"."""
         if not self.ranges:
             return self.full
-        made = self.full.quantized(self.ranges, list(keep), dtype, refittable)
+        made = self.full.quantized(self.ranges, list(keep), dtype, refittable, self.symmetric)
         return made if self.tools is None else self.tools.corrected(made, rough)
 
     @property
@@ -136,23 +138,25 @@ def found_ranges(
     accuracy_tools.check(accuracy, bool(options["refittable"]))
     full = network.in_full(bool(options["refittable"]))
     _check_kept(full, keep)
+    symmetric = options["providers"][0] == "tensorrt"
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
     if not _points(full, keep):
         if options["strict"]:
             raise UnsupportedError(UNQUANTIZED, hint=HINT)
         LOG.warning("%s; %s", UNQUANTIZED, HINT)
         given.seen = list(islice(given.read(inputs), KEPT)) if given.reads_twice else []
-        return Calibrated(full, {}, None)
+        return Calibrated(full, {}, None, symmetric)
     tools = _tools(full, given, options, accuracy) if accuracy else None
     full = full if tools is None else tools.prepared(full)
     suffix = "" if tools is None else tools.suffix
     points = [(tensor, name + suffix, unsigned) for tensor, name, unsigned in _points(full, keep)]
     needed = {name + suffix for _, name, _ in full.quantization_points(list(keep))}
     run, jobs = _probe(full, points, options)
-    levels = {name: STEPS[unsigned] for _, name, unsigned in points}
+    levels = {name: STEPS[unsigned and not symmetric] for _, name, unsigned in points}
     spare = set() if search else set(levels) - needed
     ranges = given.ranges(levels, inputs, _checked(run, full), jobs, spare=spare)
-    return Calibrated(full, {name.removesuffix(suffix): most or NOTHING for name, most in ranges.items()}, tools)
+    magnitudes = {name.removesuffix(suffix): most or NOTHING for name, most in ranges.items()}
+    return Calibrated(full, magnitudes, tools, symmetric)
 
 
 def _tools(full: Network, given: Calibrator, options: Mapping[str, Any], accuracy: Accuracy) -> Tools:

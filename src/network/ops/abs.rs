@@ -1,5 +1,6 @@
 //! Abs.
 
+use crate::network::least::Least;
 use crate::network::op::{Lowering, OpDef, Pointwise, Uint64};
 use crate::network::ops::pointwise;
 
@@ -17,6 +18,7 @@ pub static DEF: OpDef = OpDef {
     }),
     lowering: Lowering::COMPUTES,
     uint64: Uint64::Rule(|_, v| v[0]),
+    least: Least::At(0.0),
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

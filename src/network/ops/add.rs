@@ -1,6 +1,7 @@
 //! Add.
 
 use crate::error::Result;
+use crate::network::least::Least;
 use crate::network::op::{Infer, Lowering, OpDef, Pointwise, TensorType, Uint64};
 use crate::network::ops::pointwise;
 
@@ -18,6 +19,7 @@ pub static DEF: OpDef = OpDef {
     }),
     lowering: Lowering::COMPUTES,
     uint64: Uint64::Exact,
+    least: Least::Sum,
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

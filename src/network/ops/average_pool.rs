@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::attr::{Preset, Read, attr};
+use crate::network::least::Least;
 use crate::network::op::{Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{pool, spatial};
 
@@ -36,6 +37,7 @@ pub static DEF: OpDef = OpDef {
     },
     lowering: Lowering::BEARS,
     spatial: true,
+    least: Least::First,
     ..OpDef::PLAIN
 };
 

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::Attrs;
 use crate::network::dtype::DType;
+use crate::network::least::Least;
 use crate::network::op::{Evaluate, Infer, IntegerRule, Lowering, OpDef, Pointwise, TensorType, Uint64};
 use crate::network::ops::pointwise::{self, greater, lesser};
 use crate::network::unsigned::bits;
@@ -28,6 +29,7 @@ pub static DEF: OpDef = OpDef {
     }),
     lowering: Lowering::COMPUTES,
     uint64: Uint64::Exact,
+    least: Least::Second,
     ..OpDef::PLAIN
 };
 

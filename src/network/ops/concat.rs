@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
+use crate::network::least::Least;
 use crate::network::op::{Evaluate, Infer, Lowering, Movement, OpDef, TensorType};
 use crate::network::ops::{pointwise, values};
 
@@ -20,6 +21,7 @@ pub static DEF: OpDef = OpDef {
     evaluate,
     lowering: Lowering::COMPUTES,
     movement: Movement::Concat,
+    least: Least::OfAll,
     ..OpDef::PLAIN
 };
 

@@ -1,6 +1,7 @@
 //! Elu.
 
 use crate::network::attr::{Preset, Read, attr};
+use crate::network::least::Least;
 use crate::network::op::{Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
@@ -23,6 +24,7 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::BEARS,
+    least: Least::Negative("alpha"),
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -1,5 +1,6 @@
 //! Exp.
 
+use crate::network::least::Least;
 use crate::network::op::Lowering;
 use crate::network::ops::pointwise::unary_float;
 
@@ -7,5 +8,6 @@ unary_float!(
     "Exp",
     "e to the power of x (ONNX Exp)",
     f64::exp,
-    Lowering::WIDE.exact(&[0])
+    Lowering::WIDE.exact(&[0]),
+    Least::At(0.0)
 );

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::network::attr::{Attrs, Preset, Read, attr};
+use crate::network::least::Least;
 use crate::network::op::{Decomposition, Infer, Lowering, OpDef, Pointwise, TensorType};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{add, erf, mul, pointwise, tanh};
@@ -35,6 +36,7 @@ pub static DEF: OpDef = OpDef {
     }),
     lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
+    least: Least::At(-0.1701),
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -1,5 +1,6 @@
 //! GlobalAveragePool.
 
+use crate::network::least::Least;
 use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::{pool, reduce_mean};
 
@@ -14,5 +15,6 @@ pub static DEF: OpDef = OpDef {
     lowering: Lowering::BEARS,
     spatial: true,
     decomposition: Decomposition::Always(|network, id| pool::decompose_global(&reduce_mean::DEF, network, id)),
+    least: Least::First,
     ..OpDef::PLAIN
 };

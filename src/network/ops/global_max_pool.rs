@@ -1,5 +1,6 @@
 //! GlobalMaxPool.
 
+use crate::network::least::Least;
 use crate::network::op::{Decomposition, Lowering, OpDef};
 use crate::network::ops::{pool, reduce_max};
 
@@ -14,5 +15,6 @@ pub static DEF: OpDef = OpDef {
     lowering: Lowering::COMPUTES,
     spatial: true,
     decomposition: Decomposition::Always(|network, id| pool::decompose_global(&reduce_max::DEF, network, id)),
+    least: Least::First,
     ..OpDef::PLAIN
 };

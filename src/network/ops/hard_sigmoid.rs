@@ -1,6 +1,7 @@
 //! HardSigmoid.
 
 use crate::network::attr::{Preset, Read, attr};
+use crate::network::least::Least;
 use crate::network::op::{Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
@@ -20,6 +21,7 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::BEARS,
+    least: Least::At(0.0),
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

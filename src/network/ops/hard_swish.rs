@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::network::attr::Attr;
+use crate::network::least::Least;
 use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{hard_sigmoid, mul, pointwise};
@@ -22,6 +23,7 @@ pub static DEF: OpDef = OpDef {
     }),
     lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
+    least: Least::At(-0.375),
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -1,5 +1,6 @@
 //! MaxPool.
 
+use crate::network::least::Least;
 use crate::network::op::{Lowering, OpDef};
 use crate::network::ops::{pointwise, pool, spatial};
 
@@ -25,6 +26,7 @@ pub static DEF: OpDef = OpDef {
     },
     lowering: Lowering::COMPUTES,
     spatial: true,
+    least: Least::First,
     ..OpDef::PLAIN
 };
 

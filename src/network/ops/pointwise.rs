@@ -320,6 +320,15 @@ macro_rules! unary_float {
         $crate::network::ops::pointwise::unary_float!($name, $doc, $float, $crate::network::op::Lowering::BEARS);
     };
     ($name:literal, $doc:literal, $float:expr, $lowering:expr) => {
+        $crate::network::ops::pointwise::unary_float!(
+            $name,
+            $doc,
+            $float,
+            $lowering,
+            $crate::network::least::Least::Unknown
+        );
+    };
+    ($name:literal, $doc:literal, $float:expr, $lowering:expr, $least:expr) => {
         #[doc = $doc]
         pub static DEF: $crate::network::op::OpDef = $crate::network::op::OpDef {
             name: $name,
@@ -336,6 +345,7 @@ macro_rules! unary_float {
                 int: None,
             }),
             lowering: $lowering,
+            least: $least,
             ..$crate::network::op::OpDef::PLAIN
         };
         $crate::network::ops::pointwise::pointwise_evaluate!();

@@ -1,6 +1,7 @@
 //! ReduceMean.
 
 use crate::network::dtype::DType;
+use crate::network::least::Least;
 use crate::network::op::{Lowering, OpDef, Uint64};
 use crate::network::ops::reduce;
 
@@ -19,6 +20,7 @@ pub static DEF: OpDef = OpDef {
     },
     lowering: Lowering::COMPUTES,
     uint64: Uint64::Exact,
+    least: Least::First,
     ..OpDef::PLAIN
 };
 

@@ -1,5 +1,6 @@
 //! ReduceMin.
 
+use crate::network::least::Least;
 use crate::network::op::{Lowering, OpDef, Uint64};
 use crate::network::ops::{pointwise, reduce, values};
 
@@ -16,5 +17,6 @@ pub static DEF: OpDef = OpDef {
     },
     lowering: Lowering::COMPUTES,
     uint64: Uint64::Exact,
+    least: Least::First,
     ..OpDef::PLAIN
 };

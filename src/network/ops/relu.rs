@@ -1,5 +1,6 @@
 //! Relu.
 
+use crate::network::least::Least;
 use crate::network::op::{Lowering, OpDef, Pointwise};
 use crate::network::ops::pointwise;
 
@@ -17,6 +18,7 @@ pub static DEF: OpDef = OpDef {
         int: Some(|_, v| v[0].max(0)),
     }),
     lowering: Lowering::COMPUTES,
+    least: Least::At(0.0),
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -5,6 +5,7 @@ use crate::network::array::{Array, require};
 use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
+use crate::network::least::Least;
 use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{strides, values};
 
@@ -56,6 +57,7 @@ pub static DEF: OpDef = OpDef {
     evaluate,
     lowering: Lowering::BEARS.operands(1),
     spatial: true,
+    least: Least::First,
     ..OpDef::PLAIN
 };
 

@@ -1,6 +1,7 @@
 //! Silu.
 
 use crate::error::Result;
+use crate::network::least::Least;
 use crate::network::op::{Decomposition, Lowering, OpDef, Pointwise};
 use crate::network::ops::rewrite::Rewrite;
 use crate::network::ops::{mul, pointwise, sigmoid};
@@ -21,6 +22,7 @@ pub static DEF: OpDef = OpDef {
     }),
     lowering: Lowering::BEARS,
     decomposition: Decomposition::WithoutKernel(decompose),
+    least: Least::At(-0.2785),
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::{AttrDef, Preset, Read, attr};
+use crate::network::least::Least;
 use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
 use crate::network::ops::{normalization, pointwise, reduce};
 
@@ -22,6 +23,7 @@ pub static DEF: OpDef = OpDef {
         })
     },
     lowering: Lowering::BEARS,
+    least: Least::At(0.0),
     ..OpDef::PLAIN
 };
 

@@ -1,0 +1,22 @@
+//! The least numbers that ops give, whatever their inputs are.
+
+/// What an op says of the least number that it gives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Least {
+    /// Nothing.
+    Unknown,
+    /// It is this, or more.
+    At(f64),
+    /// It is the negative of an attribute, or more.
+    Negative(&'static str),
+    /// It is a constant second input, or more.
+    Second,
+    /// It is that of the first input, or zero.
+    First,
+    /// It is the least of those of all inputs.
+    OfAll,
+    /// It is the sum of those of all inputs.
+    Sum,
+    /// Zero, where no input is negative.
+    Product,
+}
