@@ -141,7 +141,8 @@ fn root() -> PathBuf {
     PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default())
 }
 
-/// Replaces `to` by a rename, because a running process may have the old file mapped.
+/// Replaces `to` by a rename, because a running process may have the old file mapped. It keeps its time: Cargo takes what is younger
+/// than the start of this script for a change, and would run it again in the next build.
 fn copy_if_newer(from: &Path, to: &Path) -> std::io::Result<()> {
     let stamp = |path: &Path| fs::metadata(path).map(|meta| (meta.len(), meta.modified().ok()));
     if let (Ok((length, Some(new))), Ok((carried, Some(old)))) = (stamp(from), stamp(to))
@@ -152,6 +153,9 @@ fn copy_if_newer(from: &Path, to: &Path) -> std::io::Result<()> {
     }
     let part = to.with_extension(format!("{}.part", std::process::id()));
     fs::copy(from, &part)?;
+    if let Ok((_, Some(time))) = stamp(from) {
+        fs::File::options().write(true).open(&part)?.set_modified(time)?;
+    }
     fs::rename(part, to)
 }
 
