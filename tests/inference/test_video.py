@@ -115,13 +115,14 @@ def test_ctrl_c_leaves_a_film_that_plays(finder: Path, tmp_path: Path) -> None:
     end = time.monotonic() + 60
     while not out.exists() and time.monotonic() < end:
         time.sleep(0.02)
-    time.sleep(1)
+    # All of it takes little more than a second on a machine that does nothing else.
+    time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     printed, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     frames = list(Video(out))
     # The last one may have been on its way.
-    assert 5 < len(frames) < 1000 and 0 <= int(printed.split()[0]) - len(frames) <= 1
+    assert 0 < len(frames) < 1000 and 0 <= int(printed.split()[0]) - len(frames) <= 1
 
 
 def test_bad_frames_are_counted(film: Path, finder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
