@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 pub static PASS: Pass = Pass {
     name: "assign_precision",
     doc: "float32 layer that is lowerable to Settings::compute => Casts -> layer -> Cast; inputs and outputs of the network keep \
-          their dtypes; precision-sensitive layers and, with Settings::eight_bits, products of 8 bits stay float32, and with them the exact numbers that they read (positions, times, \
-          masks out of range) and the bias of a Conv that gives an output",
+          their dtypes; precision-sensitive layers and, with Settings::eight_bits, products of 8 bits stay float32, and with them the \
+          exact numbers that they read (positions, times, masks out of range) and the bias of a Conv that gives an output",
     apply: |network, settings| {
         let low = settings.compute;
         if !matches!(low, DType::Float16 | DType::BFloat16) {

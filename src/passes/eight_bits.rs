@@ -1,9 +1,10 @@
 //! Which float32 layers belong to products of 8 bits, and so stay float32 where the others compute in floats of 16 bits: kernels of
 //! 8 bits read `Dequantize -> product -> ... -> Quantize` as it is written, and compute in 8 bits what stands there in float32.
 
-use super::matching::{input, is_constant, uniform};
+use super::matching::{input, is_constant};
 use crate::network::dtype::DType;
 use crate::network::op::Movement;
+use crate::network::quantization::Scheme;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::{HashMap, HashSet};
 
@@ -12,20 +13,18 @@ const PRODUCTS: [&str; 4] = ["Conv", "ConvTranspose", "MatMul", "Gemm"];
 /// The dtypes of 8 bits that some provider multiplies.
 pub const EIGHT_BITS: [DType; 3] = [DType::Int8, DType::UInt8, DType::Float8E4M3FN];
 
-/// How all elements of a tensor of few bits stand for numbers: the scale, the zero point, and the dtype.
-type Meaning = (f64, f64, DType);
-
 /// Where a float32 tensor that belongs to products of 8 bits comes from.
 #[derive(Debug, Clone, Copy)]
 enum Origin {
     /// A Dequantize layer of 8 bits, perhaps through what moves or picks elements; of one scale, if that is known.
-    Stored(Option<Meaning>),
+    Stored(Option<Scheme>),
     /// A product of such tensors, perhaps through pointwise layers.
     Product,
 }
 
-/// The layers that stay float32 where tensors of these dtypes are multiplied: products of dequantized operands; pointwise layers all of whose operands come from such products,
-/// from Dequantize layers or from constants; and what moves elements between these and Quantize layers.
+/// The layers that stay float32 where tensors of these dtypes are multiplied: products of dequantized operands; pointwise layers all of
+/// whose operands come from such products, from Dequantize layers or from constants; and what moves elements between these and Quantize
+/// layers.
 pub fn kept(network: &Network, order: &[LayerId], dtypes: &[DType]) -> HashSet<LayerId> {
     let found = Search {
         network,
@@ -62,7 +61,7 @@ impl Search<'_> {
         let network = self.network;
         if layer.op.name == "DequantizeLinear" {
             let stored = self.dtypes.contains(&network[input(layer, 0)?].ty.dtype);
-            return stored.then(|| Origin::Stored(meaning(network, layer)));
+            return stored.then(|| Origin::Stored(Scheme::of(network, layer)));
         }
         if PRODUCTS.contains(&layer.op.name) {
             let known = |at: usize| matches!(input(layer, at).and_then(|t| self.of(t)), Some(Origin::Stored(Some(_))));
@@ -97,12 +96,12 @@ impl Search<'_> {
     fn joined(&self, layer: &Layer) -> Option<Origin> {
         let parts = layer.inputs.iter().map(|part| self.of((*part)?));
         let parts: Vec<Origin> = parts.collect::<Option<_>>()?;
-        let meanings = parts.iter().map(|part| match part {
-            Origin::Stored(meaning) => *meaning,
+        let schemes = parts.iter().map(|part| match part {
+            Origin::Stored(scheme) => *scheme,
             Origin::Product => None,
         });
-        let meanings: Option<Vec<Meaning>> = meanings.collect();
-        match meanings.as_deref() {
+        let schemes: Option<Vec<Scheme>> = schemes.collect();
+        match schemes.as_deref() {
             Some([first, rest @ ..]) if rest.iter().all(|other| other == first) => Some(Origin::Stored(Some(*first))),
             _ => self.is_quantized(layer).then_some(Origin::Product),
         }
@@ -115,16 +114,6 @@ impl Search<'_> {
         let mut floats = floats.filter(|&tensor| !is_numbers(self.network, tensor)).peekable();
         is_float(&layer.outputs[0]) && floats.peek().is_some() && floats.all(|tensor| self.of(tensor).is_some())
     }
-}
-
-/// What a Dequantize layer with one constant scale and zero point makes of a tensor.
-fn meaning(network: &Network, dequantize: &Layer) -> Option<Meaning> {
-    let zero = match input(dequantize, 2) {
-        Some(zero) => uniform(network, zero)?,
-        None => 0.0,
-    };
-    let stored = input(dequantize, 0)?;
-    Some((uniform(network, input(dequantize, 1)?)?, zero, network[stored].ty.dtype))
 }
 
 /// Whether a tensor is a constant, or a Dequantize layer makes it of constants, as of a bias.

@@ -55,10 +55,7 @@ pub fn lowered(network: &Network, settings: &Settings) -> Result<Lowered> {
     let analysis = Analysis {
         network,
         low: settings.compute,
-        kept: match settings.eight_bits.is_empty() {
-            true => HashSet::new(),
-            false => eight_bits::kept(network, &order, &settings.eight_bits),
-        },
+        kept: eight_bits::kept(network, &order, &settings.eight_bits),
         wanted: wanted_exact(network, &order),
         facts: HashMap::new(),
     };

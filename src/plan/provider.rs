@@ -129,8 +129,7 @@ pub trait Provider: Send + Sync {
     /// The narrowest dtype it computes `dtype` in: itself, or a wider one where it has no arithmetic for it.
     fn compute_dtype(&self, dtype: DType) -> DType;
 
-    /// How many times float32's time its products take in a dtype that it computes in; `None` where that is known to be less, or
-    /// was never measured.
+    /// How many times float32's time its products take in a dtype that it computes in; `None` where it measures that of none.
     fn slowdown(&self, _dtype: DType) -> Option<f64> {
         None
     }

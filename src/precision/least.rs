@@ -19,8 +19,7 @@ fn within(network: &Network, tensor: TensorId, depth: usize) -> Option<f64> {
     let first = || layer.inputs.first().and_then(of);
     let all = || layer.inputs.iter().map(of).collect::<Option<Vec<f64>>>();
     let found = match layer.op.least {
-        _ if layer.op.movement.keeps_all() && layer.inputs.len() == 1 => first(),
-        Least::Unknown => None,
+        Least::Unknown => first().filter(|_| layer.op.movement.keeps_all()),
         Least::At(least) => Some(least),
         Least::Negative(name) => Some(-layer.attrs.float(name)),
         Least::Second => second(network, layer),
@@ -47,6 +46,7 @@ fn overshoots(layer: &Layer) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::array::Array;
     use crate::network::attr::{Attr, attrs};
     use crate::passes::testing::Graph;
 
@@ -58,16 +58,22 @@ mod tests {
         let elu = g.op_with("Elu", attrs([("alpha", Attr::Float(0.5))]), &[x]);
         let pooled = g.op_with("MaxPool", attrs([("kernel_shape", Attr::Ints(vec![2, 2]))]), &[silu]);
         let turned = g.op_with("Transpose", attrs([("perm", Attr::Ints(vec![0, 2, 3, 1]))]), &[relu]);
+        let flat = g.network.add_constant("flat", Array::ints(&[0, -1]));
+        let flat = g.op("Reshape", &[turned, flat]);
         let joined = g.op_with("Concat", attrs([("axis", Attr::Int(1))]), &[relu, elu]);
         let sum = g.op("Add", &[elu, elu]);
         let (squares, other) = (g.op("Mul", &[relu, relu]), g.op("Mul", &[relu, silu]));
         let (low, high) = (g.scalar(-0.25), g.scalar(3.0));
         let clipped = g.op("Clip", &[x, low, high]);
         let unknown = g.op("Add", &[relu, x]);
-        let found = [relu, elu, turned, joined, sum, squares, other, clipped, unknown, x].map(|t| least(&g.network, t));
+        let found = [
+            relu, elu, turned, flat, joined, sum, squares, other, clipped, unknown, x,
+        ]
+        .map(|t| least(&g.network, t));
         let want = [
             Some(0.0),
             Some(-0.5),
+            Some(0.0),
             Some(0.0),
             Some(-0.5),
             Some(-1.0),

@@ -35,9 +35,9 @@ fn most(dtype: DType) -> f64 {
 }
 
 /// Quantizes the weights of products to a dtype of 8 bits, symmetric, a scale for each channel; and, with `ranges`, the tensors that
-/// [`points`] finds: one scale each, symmetric as int8, or as uint8 where they reach less far below zero; for float8_e4m3fn as that, and what
-/// products read alone: three digits are too few for sums that are handed on from layer to layer. Symmetric ones are all int8, and leave
-/// biases. Layers that `keep` names stay as they are.
+/// [`points`] finds: one scale each, symmetric as int8, or as uint8 where they reach less far below zero; for float8_e4m3fn as that,
+/// and what products read alone: three digits are too few for sums that are handed on from layer to layer. Symmetric ones are all int8,
+/// and leave biases. Layers that `keep` names stay as they are.
 ///
 /// The network is one that the passes in front of those that lower the precision have left. Scales of weights are computed by layers
 /// that fold, so that other weights get others.
@@ -270,6 +270,13 @@ mod tests {
         }
     }
 
+    /// Of inputs that are about 1, and of what they become.
+    fn ranges(network: &Network) -> Ranges {
+        let found = points(network, &HashSet::new()).unwrap();
+        let most = |least| if least == Some(0.0) { 40.0 } else { 2.0 };
+        found.into_iter().map(|p| (p.name, most(p.least))).collect()
+    }
+
     fn graph() -> (Graph, Network) {
         let mut g = Graph::new();
         let x = g.input("x", "n 4 6 6");
@@ -286,11 +293,7 @@ mod tests {
     #[test]
     fn products_get_8_bits_and_give_about_the_same() {
         let (mut g, before) = graph();
-        let found = points(&g.network, &HashSet::new()).unwrap();
-        let ranges: Ranges = found
-            .iter()
-            .map(|p| (p.name.clone(), if p.least == Some(0.0) { 40.0 } else { 2.0 }))
-            .collect();
+        let ranges = ranges(&g.network);
         assert_eq!(ranges.len(), 2);
         place(&mut g.network, Some(&ranges), asymmetric(DType::Int8), &HashSet::new()).unwrap();
         let dtypes = |op: &str| -> Vec<DType> {
@@ -309,11 +312,7 @@ mod tests {
     #[test]
     fn symmetric_ones_are_int8_and_leave_biases() {
         let (mut g, before) = graph();
-        let found = points(&g.network, &HashSet::new()).unwrap();
-        let ranges: Ranges = found
-            .iter()
-            .map(|p| (p.name.clone(), if p.least == Some(0.0) { 40.0 } else { 2.0 }))
-            .collect();
+        let ranges = ranges(&g.network);
         let dtypes = Dtypes {
             weights: DType::Int8,
             symmetric: true,

@@ -91,8 +91,8 @@ pub enum Operand {
 }
 
 impl Product {
-    /// Candidates for every number of links, with and without a Quantize layer or a Cast behind them, the longest first. `scales` says over
-    /// which axes of the primitive's weights scales lie, and how often they are repeated.
+    /// Candidates for every number of links, with and without a Quantize layer or a Cast behind them, the longest first. `scales`
+    /// says over which axes of the primitive's weights scales lie, and how often they are repeated.
     pub fn candidates<K: Kernel + 'static>(
         scope: &Scope,
         found: &Found,
@@ -114,7 +114,7 @@ impl Product {
             }
             let last = links.last().map_or(scope.layer().outputs[0], |link| link.output);
             for end in [End::behind(network, last), None] {
-                let Some((product, inputs)) = Self::new(scope, found, links, channels, end.map(|e| e.1), scales) else {
+                let Some((product, inputs)) = Self::new(scope, found, links, channels, end, scales) else {
                     continue;
                 };
                 let mut layers = found.layers();
@@ -140,10 +140,10 @@ impl Product {
         found: &Found,
         links: &[Link],
         channels: Channels,
-        end: Option<End>,
+        end: Option<(LayerId, End)>,
         (mask, repeats): (u16, usize),
     ) -> Option<(Self, Vec<TensorId>)> {
-        let stages = Stages::new(links, channels, end);
+        let stages = Stages::new(links, channels, end.map(|(_, end)| end));
         let mut inputs = vec![found.left.tensor];
         let (weights, scales) = match &found.right {
             Right::Constant(stored) => (
@@ -180,7 +180,13 @@ impl Product {
         let first = inputs.len();
         inputs.extend(stages.operands());
         let product = Self {
-            name: name(scope.network, scope.layer, &found.layers(), links, end),
+            name: name(
+                scope.network,
+                scope.layer,
+                &found.layers(),
+                links,
+                end.map(|(id, _)| id),
+            ),
             weights,
             quantization: Quantization {
                 weight_scales: Some(if one { 0 } else { mask }),
@@ -269,15 +275,10 @@ fn bias(found: &Found, links: &[Link]) -> Option<Array> {
     own.or_else(|| stages::bias(links)).cloned()
 }
 
-fn name(network: &Network, id: LayerId, before: &[LayerId], links: &[Link], end: Option<End>) -> String {
+fn name(network: &Network, id: LayerId, before: &[LayerId], links: &[Link], end: Option<LayerId>) -> String {
     let behind = links.iter().flat_map(|link| &link.layers);
     let behind = behind.filter(|id| !before.contains(id)).map(|&id| network[id].op.name);
     let all = std::iter::once(network[id].op.name).chain(behind);
-    let names: Vec<&str> = all
-        .chain(end.map(|end| match end {
-            End::Quantized(_) => "QuantizeLinear",
-            End::Cast(_) => "Cast",
-        }))
-        .collect();
+    let names: Vec<&str> = all.chain(end.map(|id| network[id].op.name)).collect();
     format!("int8 {}", names.join("+"))
 }
