@@ -18,6 +18,30 @@ struct Attend {
     Divisor shared, queries, tiles, splits;
     // Whether 16 bytes of a row can be moved at once.
     int32 even;
+    QuantizeParams params;
+};
+
+// A result as Y, which is T or a code of 8 bits.
+template <typename T, typename Y>
+struct Result {
+    template <typename W>
+    static __device__ __forceinline__ Y of(W x, const Attend& s) {
+        return Quantizer<Y>::of((float)x, s.params);
+    }
+    static __device__ __forceinline__ Pack<Y, 8> all(const Pack<T, 8>& elements, const Attend& s) {
+        Pack<Y, 8> results;
+        #pragma unroll
+        for (int32 c = 0; c < 8; c++) results.item[c] = of(widen(elements.item[c]), s);
+        return results;
+    }
+};
+template <typename T>
+struct Result<T, T> {
+    template <typename W>
+    static __device__ __forceinline__ T of(W x, const Attend&) {
+        return Narrow<T>::from(x);
+    }
+    static __device__ __forceinline__ const Pack<T, 8>& all(const Pack<T, 8>& elements, const Attend&) { return elements; }
 };
 
 #define NO_MASK 0
@@ -100,8 +124,8 @@ __device__ __forceinline__ W* statistics(W* partial, const Attend& s, int32 spli
 }
 
 // Joins what the parts of the keys gave, a warp a row. Scores are exponents of e, or of two.
-template <typename T, bool OF_TWO>
-__device__ void combine(T* y, typename Wide<T>::type* partial, const Attend& s) {
+template <typename T, bool OF_TWO, typename Y>
+__device__ void combine(Y* y, typename Wide<T>::type* partial, const Attend& s) {
     typedef typename Wide<T>::type W;
     const int64 number = (int64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (number >= s.rows) return;
@@ -122,14 +146,14 @@ __device__ void combine(T* y, typename Wide<T>::type* partial, const Attend& s) 
             sum += own[1] * weight;
             value += gathered(partial, s, i, number)[column] * weight;
         }
-        y[(int64)column * s.y[3]] = Narrow<T>::from(sum == (W)0 ? (W)s.blind : value / sum);
+        y[(int64)column * s.y[3]] = Result<T, Y>::of(sum == (W)0 ? (W)s.blind : value / sum, s);
     }
 }
 
 // Any size and any dtype, on the ordinary cores: 128 threads for 32 rows, of which each has four, and COLUMNS columns of
 // the values. Tiles of 32 keys, 32 numbers of a key at a time.
-template <typename T, int COLUMNS, bool CAUSAL, int MASK, bool CAPPED>
-__device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const typename MaskOf<T, MASK>::type* mask,
+template <typename T, int COLUMNS, bool CAUSAL, int MASK, bool CAPPED, typename Y>
+__device__ void attend_plainly(Y* y, const T* q, const T* k, const T* v, const typename MaskOf<T, MASK>::type* mask,
                                typename Wide<T>::type* partial, const Attend& s) {
     typedef typename Wide<T>::type W;
     // A row of shared memory is a few numbers longer, so that neighbouring rows do not want the same banks.
@@ -261,7 +285,7 @@ __device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const t
         const int32 r = share.first + down + i;
         if (r > last) continue;
         const int64 number = share.number(s, r);
-        T* to = y + share.row(s, s.y, r);
+        Y* to = y + share.row(s, s.y, r);
         if (s.splits.size > 1 && across == 0 && share.chunk == 0) {
             W* own = statistics(partial, s, share.split, number);
             own[0] = greatest[i];
@@ -275,7 +299,7 @@ __device__ void attend_plainly(T* y, const T* q, const T* k, const T* v, const t
                 const W value = values[i][j].item[e];
                 if (column >= s.v_size) continue;
                 if (s.splits.size > 1) gathered(partial, s, share.split, number)[column] = value;
-                else to[(int64)column * s.y[3]] = Narrow<T>::from(sum[i] == (W)0 ? (W)s.blind : value / sum[i]);
+                else to[(int64)column * s.y[3]] = Result<T, Y>::of(sum[i] == (W)0 ? (W)s.blind : value / sum[i], s);
             }
         }
     }

@@ -39,8 +39,8 @@ __device__ __forceinline__ void bring_lines(uint8* to, const T* from, int32 firs
 }
 
 // GROUPS warpgroups of 64 rows each. Scales are not negative.
-template <typename T, int GROUPS, bool CAUSAL, int MASK, bool CAPPED>
-__device__ void attend_in_groups(T* y, const T* q, const T* k, const T* v, const typename MaskOf<T, MASK>::type* mask,
+template <typename T, int GROUPS, bool CAUSAL, int MASK, bool CAPPED, typename Y>
+__device__ void attend_in_groups(Y* y, const T* q, const T* k, const T* v, const typename MaskOf<T, MASK>::type* mask,
                                  float* partial, const Attend& s) {
     constexpr int32 SIZE = 64, KEYS = 64, GROUP_ROWS = 64, ROWS = GROUPS * GROUP_ROWS, THREADS = GROUPS * 128;
     constexpr int32 TILE_BYTES = KEYS * Lines::LINE, Y_ROW = SIZE + 8;

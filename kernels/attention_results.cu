@@ -3,25 +3,24 @@
 constexpr float LOG2_E = 1.4426950408889634f;
 
 // Eight neighbours of a row of the result.
-template <typename T>
-__device__ __forceinline__ void put(T* y, const Pack<uint32, 4>& pack, int32 row, int32 column, const Share& share,
+template <typename T, typename Y>
+__device__ __forceinline__ void put(Y* y, const Pack<uint32, 4>& pack, int32 row, int32 column, const Share& share,
                                     const Attend& s) {
-    T* to = y + share.row(s, s.y, share.first + row) + (int64)column * s.y[3];
+    Y* to = y + share.row(s, s.y, share.first + row) + (int64)column * s.y[3];
+    const Pack<Y, 8> results = Result<T, Y>::all(*(const Pack<T, 8>*)&pack, s);
     if (s.even) {
-        *(Pack<uint32, 4>*)to = pack;
+        *(Pack<Y, 8>*)to = results;
         return;
     }
     #pragma unroll
     for (int32 c = 0; c < 8; c++) {
-        T element;
-        element.bits = (uint16)(pack.item[c / 2] >> (c % 2 * 16));
-        if (column + c < s.v_size) to[(int64)c * s.y[3]] = element;
+        if (column + c < s.v_size) to[(int64)c * s.y[3]] = results.item[c];
     }
 }
 
 // The results of a warp's rows: through the shared memory that held its queries, so that 16 bytes are written at once.
-template <typename T, int DV, int ROW>
-__device__ __forceinline__ void give(T* y, T* own, const float (&value)[DV / 8][4], const float (&sum)[2], int32 first,
+template <typename T, int DV, int ROW, typename Y>
+__device__ __forceinline__ void give(Y* y, T* own, const float (&value)[DV / 8][4], const float (&sum)[2], int32 first,
                                      const Share& share, const Attend& s) {
     const int32 lane = threadIdx.x % 32;
     // Other lanes have read queries where this one writes.
@@ -41,7 +40,7 @@ __device__ __forceinline__ void give(T* y, T* own, const float (&value)[DV / 8][
     for (int32 i = lane; i < 16 * (DV / 8); i += 32) {
         const int32 row = i / (DV / 8), column = i % (DV / 8) * 8;
         if (share.first + first + row >= share.rows || column >= s.v_size) continue;
-        put(y, *(const Pack<uint32, 4>*)(own + row * ROW + column), first + row, column, share, s);
+        put<T>(y, *(const Pack<uint32, 4>*)(own + row * ROW + column), first + row, column, share, s);
     }
 }
 
@@ -73,8 +72,8 @@ __device__ __forceinline__ void keep(float* partial, const float (&value)[DV / 8
 }
 
 // Joins what the warps gathered that have the same rows and other keys, and gives or keeps it.
-template <typename T, int DV, int ROW_WARPS, int KEY_WARPS, int MASK>
-__device__ __forceinline__ void join(T* y, float* partial, float* memory, const float (&value)[DV / 8][4],
+template <typename T, int DV, int ROW_WARPS, int KEY_WARPS, int MASK, typename Y>
+__device__ __forceinline__ void join(Y* y, float* partial, float* memory, const float (&value)[DV / 8][4],
                                      const float (&greatest)[2], const float (&sum)[2], const Share& share, const Attend& s) {
     // Of so many floats, rows of pairs that are written at once want other banks.
     constexpr int32 ROWS = ROW_WARPS * 16, THREADS = ROW_WARPS * KEY_WARPS * 32, ROW = DV + 8;
@@ -132,6 +131,6 @@ __device__ __forceinline__ void join(T* y, float* partial, float* memory, const 
         for (int32 c = 0; c < 8; c++) item[c] = total == 0.0f ? s.blind : item[c] * over;
         #pragma unroll
         for (int32 c = 0; c < 4; c++) pack.item[c] = Two<T>::from(item[c * 2], item[c * 2 + 1]);
-        put(y, pack, row, column, share, s);
+        put<T>(y, pack, row, column, share, s);
     }
 }

@@ -234,8 +234,9 @@ __device__ __forceinline__ void sum_lanes(float (&greatest)[2], float (&sum)[2],
 
 // Sizes of keys up to D and of values up to DV, both multiples of 16. ROW_WARPS times KEY_WARPS warps: those of the same
 // rows have KEYS keys each of a tile.
-template <typename T, int D, int DV, int KEYS, int ROW_WARPS, int KEY_WARPS, bool CAUSAL, int MASK, bool CAPPED>
-__device__ void attend(T* y, const T* q, const T* k, const T* v, const typename MaskOf<T, MASK>::type* mask,
+template <typename T, int D, int DV, int KEYS, int ROW_WARPS, int KEY_WARPS, bool CAUSAL, int MASK, bool CAPPED,
+          typename Y>
+__device__ void attend(Y* y, const T* q, const T* k, const T* v, const typename MaskOf<T, MASK>::type* mask,
                        float* partial, const Attend& s) {
     // Rows are 16 bytes longer than a multiple of 32: no two of eight rows that are read at once want the same banks.
     constexpr int32 Q_ROW = (D > DV ? D : DV) + 8, K_ROW = D + 8, V_ROW = DV + 8;

@@ -7,6 +7,7 @@ struct Rows {
     // Where scale and shift have a number per channel: the length of a channel in a row, the channels of a row, and after
     // how many rows they begin again.
     int32 places, channels, groups;
+    QuantizeParams params;
 };
 
 // What is done with the result.
@@ -18,15 +19,16 @@ __device__ __forceinline__ W activated(W x) {
 }
 
 // X: elements; S: scale and shift. Each is there or not; a row is a + b where ADDED, which `kept` gets where KEPT.
-// CHANNELS: scale and shift have a number per channel.
+// CHANNELS: scale and shift have a number per channel. `y` may be missing where `codes` is there.
 template <
     typename X, typename S, int N, bool CENTRED, bool ADDED, bool KEPT, bool SCALED, bool SHIFTED, bool CHANNELS,
-    int ACTIVATION>
+    int ACTIVATION, typename Q>
 struct Normalize {
     typedef typename Wide<X>::type W;
     X *y, *kept;
     const X *a, *b;
     const S *scale, *shift;
+    Q* codes;
 
     __device__ __forceinline__ void read(W (&x)[N], uint64 at) const {
         load<X, N>(x, a + at);
@@ -61,7 +63,13 @@ struct Normalize {
             if constexpr (SHIFTED) x[k] += (W)widen(CHANNELS ? shift[channel] : sides.shift.item[k]);
             x[k] = activated<ACTIVATION>(x[k]);
         }
-        store<X, N>(y + start + at, x);
+        if (!Quantizer<Q>::THERE || y) store<X, N>(y + start + at, x);
+        if constexpr (Quantizer<Q>::THERE) {
+            Pack<Q, N> pack;
+            #pragma unroll
+            for (int k = 0; k < N; k++) pack.item[k] = Quantizer<Q>::of(x[k], s.params);
+            *(Pack<Q, N>*)(codes + start + at) = pack;
+        }
     }
 
     // Each thread holds PACKS packs.

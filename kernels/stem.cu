@@ -1,5 +1,7 @@
 // The first convolution of a network, of images with few channels: on tensor cores, from the pixels as they lie.
 //
+// Numbers of 8 bits are numbers of 16 bits here, whose products and sums are exact as long as these have 24 bits.
+//
 // A block computes tiles of 16 by 16 places, for 32 or 64 channels. It keeps what a tile sees in shared memory, channels
 // innermost; there a row of the kernel is one run of elements for each place, and so the products need no gathering: two
 // neighbours of a run are one register of a fragment.
@@ -63,9 +65,20 @@ __device__ __forceinline__ int32 channel_of(int32 column_tile, int32 column) {
     return column_tile / 4 * 32 + column / 2 * 8 + column_tile % 4 * 2 + column % 2;
 }
 
-// The weights of the block's channels as fragments: a pair of registers for each step, column tile and lane.
-template <int KH, int KW, int C, int STRIDE, int CHUNKS>
-__device__ __forceinline__ void bring_weights(uint32* kept, const uint16* w, int32 first, int32 results) {
+// A number as one of T: what is of T is only moved.
+template <typename T, typename X>
+__device__ __forceinline__ uint16 bits(X x) {
+    return Narrow<T>::from((float)widen(x)).bits;
+}
+template <typename T>
+__device__ __forceinline__ uint16 bits(uint16 x) {
+    return x;
+}
+
+// The weights of the block's channels as fragments: a pair of registers for each step, column tile and lane. Those of a channel
+// begin `pitch` behind those of the one before.
+template <typename T, typename W, int KH, int KW, int C, int STRIDE, int CHUNKS>
+__device__ __forceinline__ void bring_weights(uint32* kept, const W* w, int32 pitch, int32 first, int32 results) {
     typedef Stem<KH, KW, C, STRIDE, CHUNKS> S;
     // Loads that wait for nothing, so that several are under way at once.
 #pragma unroll 4
@@ -79,21 +92,21 @@ __device__ __forceinline__ void bring_weights(uint32* kept, const uint16* w, int
         for (int32 i = 0; i < 2; i++) {
             const int32 element = pair % S::PAIRS * 2 + i, column = element / S::CHANNELS, c = element % S::CHANNELS;
             const bool there = row < KH && column < KW && c < C && channel < results;
-            const uint32 weight = w[there ? ((channel * KH + row) * KW + column) * C + c : 0];
+            const uint32 weight = bits<T>(w[there ? channel * pitch + (row * KW + column) * C + c : 0]);
             both |= (there ? weight : 0) << 16 * i;
         }
         kept[at] = both;
     }
 }
 
-// The pixels that a thread brings of what a tile sees, zeros beyond the image: they are fetched while the tile before is
-// computed. X is float, or uint16 for what is of the weights' type.
+// The pixels that a thread brings of what a tile sees, and `outside` beyond the image: they are fetched while the tile before is
+// computed. X is uint16 for what is of the type that is multiplied.
 template <typename X, int KH, int KW, int C, int STRIDE, int CHUNKS>
 struct Pixels {
     typedef Stem<KH, KW, C, STRIDE, CHUNKS> S;
     X item[C][S::PASSES];
 
-    __device__ __forceinline__ void fetch(const X* x, int32 tile, const Shape& s) {
+    __device__ __forceinline__ void fetch(const X* x, int32 tile, const Shape& s, X outside) {
         const int32 v = tile % s.across * (S::TILE * STRIDE) - s.begin_width + (int32)threadIdx.x % S::COLUMNS;
         const int32 line = (int32)threadIdx.x / S::COLUMNS;
         const int32 top = tile / s.across % s.down * (S::TILE * STRIDE) - s.begin_height;
@@ -106,19 +119,10 @@ struct Pixels {
             const X* from = x + (int64)h * s.x_stride[2] + (int64)v * s.x_stride[3];
 #pragma unroll
             for (int32 c = 0; c < C; c++) {
-                item[c][pass] = (X)0;
+                item[c][pass] = outside;
                 if (there) item[c][pass] = from[(int64)c * s.x_stride[1]];
             }
         }
-    }
-
-    template <typename T>
-    static __device__ __forceinline__ uint16 bits(float x) {
-        return Narrow<T>::from(x).bits;
-    }
-    template <typename T>
-    static __device__ __forceinline__ uint16 bits(uint16 x) {
-        return x;
     }
 
     template <typename T>
@@ -135,29 +139,51 @@ struct Pixels {
     }
 };
 
-template <typename T, typename X, int KH, int KW, int C, int STRIDE, int CHUNKS, int ACTIVATION>
-__device__ void stem(T* y, const X* x, const T* w, const T* bias, const Shape& s) {
+// Writes eight neighbours at a place, with a bias and an activation.
+template <typename T, int ACTIVATION>
+struct ActivatedWriter {
+    // How many numbers it wants for each channel.
+    static constexpr int LISTS = 1;
+    T* y;
+    const T* bias;
+
+    __device__ __forceinline__ float list(int32, int32 channel) const { return bias ? widen(bias[channel]) : 0; }
+    __device__ __forceinline__ void write(const float (&sums)[8], const Pack<float, 8> (&lists)[1], uint64 place, int32 channel,
+                                          const Shape& s) const {
+        Pack<T, 8> result;
+#pragma unroll
+        for (int32 k = 0; k < 8; k++) result.item[k] = Narrow<T>::from(activated(sums[k] + lists[0].item[k], ACTIVATION, s.slope));
+        *(Pack<T, 8>*)(y + place * s.y_step + channel) = result;
+    }
+};
+
+// T is multiplied, of pixels X and weights W.
+template <typename T, typename X, typename W, int KH, int KW, int C, int STRIDE, int CHUNKS, typename Writer>
+__device__ void stem(const X* x, const W* w, int32 pitch, X outside, const Writer& writer, const Shape& s) {
     typedef Stem<KH, KW, C, STRIDE, CHUNKS> S;
     __shared__ alignas(16) uint32 weights[S::STEPS * S::COLUMN_TILES * 64];
     __shared__ alignas(16) uint16 pixels[S::KEPT];
-    __shared__ alignas(16) float shifts[CHUNKS * 32];
+    __shared__ alignas(32) float lists[Writer::LISTS][CHUNKS * 32];
     const int32 first = blockIdx.y * CHUNKS * 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int32 quad = lane / 4, within = lane % 4;
     Pixels<X, KH, KW, C, STRIDE, CHUNKS> seen_next;
-    seen_next.fetch(x, blockIdx.x, s);
+    seen_next.fetch(x, blockIdx.x, s, outside);
     // What lies between the channels and behind the rows stays zero.
     for (int32 at = threadIdx.x; at < S::KEPT; at += S::THREADS) pixels[at] = 0;
     for (int32 at = threadIdx.x; at < CHUNKS * 32; at += S::THREADS) {
-        shifts[at] = bias && first + at < s.results ? widen(bias[first + at]) : 0;
+#pragma unroll
+        for (int32 list = 0; list < Writer::LISTS; list++) {
+            lists[list][at] = first + at < s.results ? writer.list(list, first + at) : 0;
+        }
     }
-    bring_weights<KH, KW, C, STRIDE, CHUNKS>(weights, (const uint16*)w, first, s.results);
+    bring_weights<T, W, KH, KW, C, STRIDE, CHUNKS>(weights, w, pitch, first, s.results);
     for (int32 tile = blockIdx.x; tile < s.tiles; tile += gridDim.x) {
         const int32 left = tile % s.across * S::TILE, top = tile / s.across % s.down * S::TILE;
         const int32 image = tile / s.across / s.down;
         __syncthreads();
         seen_next.template keep<T>(pixels);
         __syncthreads();
-        if (tile + (int32)gridDim.x < s.tiles) seen_next.fetch(x, tile + gridDim.x, s);
+        if (tile + (int32)gridDim.x < s.tiles) seen_next.fetch(x, tile + gridDim.x, s, outside);
         // Two rows of the tile for each warp.
         float sum[2][S::COLUMN_TILES][4];
 #pragma unroll
@@ -203,19 +229,17 @@ __device__ void stem(T* y, const X* x, const T* w, const T* bias, const Shape& s
         for (int32 chunk = 0; chunk < CHUNKS; chunk++) {
             const int32 channel = first + chunk * 32 + within * 8;
             if (channel >= s.results) continue;
-            const Pack<float, 4> low = *(const Pack<float, 4>*)(shifts + chunk * 32 + within * 8);
-            const Pack<float, 4> high = *(const Pack<float, 4>*)(shifts + chunk * 32 + within * 8 + 4);
+            Pack<float, 8> own[Writer::LISTS];
+#pragma unroll
+            for (int32 list = 0; list < Writer::LISTS; list++) own[list] = *(const Pack<float, 8>*)(lists[list] + chunk * 32 + within * 8);
 #pragma unroll
             for (int32 i = 0; i < 4; i++) {
                 const int32 h = top + warp * 2 + i / 2, v = left + quad + i % 2 * 8;
                 if (h >= s.out_height || v >= s.out_width) continue;
-                Pack<T, 8> result;
+                float sums[8];
 #pragma unroll
-                for (int32 k = 0; k < 8; k++) {
-                    const float value = sum[i / 2][chunk * 4 + k / 2][i % 2 * 2 + k % 2] + (k < 4 ? low.item[k % 4] : high.item[k % 4]);
-                    result.item[k] = Narrow<T>::from(activated(value, ACTIVATION, s.slope));
-                }
-                *(Pack<T, 8>*)(y + (((uint64)image * s.out_height + h) * s.out_width + v) * s.y_step + channel) = result;
+                for (int32 k = 0; k < 8; k++) sums[k] = sum[i / 2][chunk * 4 + k / 2][i % 2 * 2 + k % 2];
+                writer.write(sums, own, ((uint64)image * s.out_height + h) * s.out_width + v, channel, s);
             }
         }
     }

@@ -258,9 +258,9 @@ FUNCTION i_shift_right(W a, W b) {
     if ((W)-1 < (W)0) return (W)((int64)a >> (within ? (int64)b : 63));
     return within ? (W)((uint64)a >> (uint64)b) : (W)0;
 }
-// A negative exponent gives the truncated quotient.
+// A negative exponent gives the truncated quotient, and 0 of 0.
 __device__ __forceinline__ int64 i_power(int64 base, int64 exponent) {
-    if (exponent < 0) return (int64)pow((double)base, (double)exponent);
+    if (exponent < 0) return base == 1 || (base == -1 && exponent % 2 == 0) ? 1 : base == -1 ? -1 : 0;
     uint64 result = 1, square = (uint64)base;
     for (uint64 rest = (uint64)exponent; rest; rest >>= 1) {
         if (rest & 1u) result *= square;
@@ -317,8 +317,11 @@ struct small_float {
         if constexpr (BITS == 8 && MANTISSA == 3 && SPECIAL == LAST) {
             uint16 pair;
             asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
-            const bool lost = saturate ? x != x : !(fabsf(x) <= 464.0f);
             small_float narrow;
+            narrow.bits = (uint8)pair;
+            // NaN becomes NaN by itself, without a sign.
+            if (saturate) return narrow;
+            const bool lost = !(fabsf(x) <= 464.0f);
             narrow.bits = lost ? (uint8)(NOT_A_NUMBER | (__float_as_uint(x) >> 24 & HALF)) : (uint8)pair;
             return narrow;
         }
@@ -366,6 +369,32 @@ typedef small_float<8, 3, 8, NEGATIVE_ZERO> float8e4m3fnuz;
 typedef small_float<8, 2, 15, INFINITIES> float8e5m2;
 typedef small_float<8, 2, 16, NEGATIVE_ZERO> float8e5m2fnuz;
 typedef small_float<4, 1, 1, NONE> float4e2m1;
+
+// How results become codes of 8 bits: what they are multiplied by, the zero point, and the least and the greatest code.
+struct QuantizeParams {
+    float inverse;
+    int32 zero, low, high;
+};
+
+// The code of a result. Q is void where none is written.
+template <typename Q>
+struct Quantizer {
+    static constexpr bool THERE = true;
+    static __device__ __forceinline__ Q of(float x, const QuantizeParams& c) {
+        return (Q)f_code(f_product(x, c.inverse), c.zero, c.low, c.high);
+    }
+};
+template <>
+struct Quantizer<float8e4m3fn> {
+    static constexpr bool THERE = true;
+    static __device__ __forceinline__ float8e4m3fn of(float x, const QuantizeParams& c) {
+        return float8e4m3fn::of(f_product(x, c.inverse), true);
+    }
+};
+template <>
+struct Quantizer<void> {
+    static constexpr bool THERE = false;
+};
 
 // A power of two from 2^-127 to 2^127, without a sign and without 0; the last code is NaN.
 struct float8e8m0 {
@@ -429,6 +458,7 @@ struct Narrow<small_float<B, M, E, S>> {
     static __device__ __forceinline__ small_float<B, M, E, S> from(W x) {
         return small_float<B, M, E, S>::of((float)x, false);
     }
+    static __device__ __forceinline__ small_float<B, M, E, S> from(small_float<B, M, E, S> code) { return code; }
 };
 template <>
 struct Narrow<float8e8m0> {

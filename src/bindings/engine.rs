@@ -72,7 +72,7 @@ impl Engine {
 }
 
 /// Options over those of `config`.
-fn config(
+pub(super) fn config(
     options: &Bound<'_, PyDict>,
     mut config: BuilderConfig,
     scope: &Scope,

@@ -22,6 +22,7 @@ mod plugin;
 mod provider;
 mod tensor;
 mod tensorrt;
+mod timings;
 
 /// The extension module `neurenix._native`; users meet its contents through `neurenix`.
 #[pyo3::pymodule]
@@ -72,6 +73,8 @@ mod _native {
     use super::tensor::Tensor;
     #[pymodule_export]
     use super::tensorrt::{TensorRTContext, TensorRTEngine};
+    #[pymodule_export]
+    use super::timings::TimingCache;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -52,10 +52,7 @@ pub fn build_with(
     samples::check(&network, &config.samples)?;
     widen_ranges(&mut network, &config.profiles)?;
     let assumed = default_dims::assign(&mut network)?;
-    let cache = config
-        .timing_cache
-        .clone()
-        .map_or_else(TimingCache::default, TimingCache::open);
+    let cache = config.times();
     cache.put(times);
     let refittable = config.refittable.then(|| network.clone());
     let general = assume_equal(&mut network, &config.profiles)?;
@@ -266,10 +263,7 @@ pub fn plan_again(
     header: &Header,
 ) -> Result<Engine> {
     let start = Instant::now();
-    let cache = config
-        .timing_cache
-        .clone()
-        .map_or_else(TimingCache::default, TimingCache::open);
+    let cache = config.times();
     cache.put(&header.times);
     let mut engine = match stages::cut(&network)? {
         Some(cuts) => staged(network, cuts, config, providers, &cache)?,

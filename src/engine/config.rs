@@ -8,6 +8,7 @@ use crate::network::dim::{Dim, Range};
 use crate::network::dtype::DType;
 use crate::network::{Network, ops};
 use crate::plan::regions::Watch;
+use crate::plan::timing::TimingCache;
 use crate::plan::{ExcludedForm, Settings};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
@@ -135,6 +136,13 @@ impl BuilderConfig {
             optimization_level: 0,
             ..self.clone()
         }
+    }
+
+    /// The times that are known in its timing cache; in memory alone where it has none.
+    pub(crate) fn times(&self) -> TimingCache {
+        self.timing_cache
+            .clone()
+            .map_or_else(TimingCache::default, TimingCache::open)
     }
 
     /// What the planner asks of the providers.

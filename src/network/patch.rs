@@ -226,7 +226,7 @@ impl<'n> Patch<'n> {
     }
 
     /// Whether the guards make two shapes the same.
-    fn assumed_equal(&self, left: &[Dim], right: &[Dim]) -> bool {
+    pub fn assumed_equal(&self, left: &[Dim], right: &[Dim]) -> bool {
         let guards = self.network.guards.iter().chain(&self.change.guards);
         let mut equal: HashMap<&str, &Dim> = HashMap::new();
         for guard in guards.filter(|g| !g.or_one) {
@@ -245,11 +245,20 @@ impl<'n> Patch<'n> {
                 dim.substitute(&|symbol| equal.get(symbol).map(|&d| d.clone()))
             })
         };
-        let said = |l: &Dim, r: &Dim| {
-            let mut guards = self.network.guards.iter().chain(&self.change.guards);
-            guards.any(|g| !g.or_one && [(&g.left, &g.right), (&g.right, &g.left)].contains(&(l, r)))
+        let any = |holds: &dyn Fn(&Dim, &Dim) -> bool| {
+            let guards = self.network.guards.iter().chain(&self.change.guards);
+            let mut equalities = guards.filter(|g| !g.or_one).map(|g| (&g.left, &g.right));
+            equalities.any(|(left, right)| holds(left, right) || holds(right, left))
         };
-        let equal = |(l, r): (&Dim, &Dim)| l == r || said(l, r) || resolved(l) == resolved(r);
+        let said = |l: &Dim, r: &Dim| any(&|left, right| (left, right) == (l, r));
+        let said_of = |one: &Dim, dim: &Dim| any(&|left, right| left == one && right.operands().contains(dim));
+        // One that is broadcast with dimensions, each of which is broadcast to it, stays as it is.
+        let covers = |one: &Dim, whole: &Dim| {
+            let operands = whole.operands();
+            operands.contains(one) && operands.iter().all(|dim| dim == one || said_of(one, dim))
+        };
+        let equal =
+            |(l, r): (&Dim, &Dim)| l == r || said(l, r) || resolved(l) == resolved(r) || covers(l, r) || covers(r, l);
         left.len() == right.len() && left.iter().zip(right).all(equal)
     }
 

@@ -64,13 +64,18 @@ impl Scheme {
         self.dtype.is_int()
     }
 
+    /// The least and the greatest number of the dtype.
+    pub fn limits(&self) -> [i32; 2] {
+        match self.dtype {
+            DType::UInt8 => [0, 255],
+            DType::Float8E4M3FN => [-448, 448],
+            _ => [-128, 127],
+        }
+    }
+
     /// The least and the greatest number that 8 bits stand for, in scales.
     pub fn ends(&self) -> (f32, f32) {
-        let (low, high) = match self.dtype {
-            DType::UInt8 => (0, 255),
-            DType::Float8E4M3FN => (-448, 448),
-            _ => (-128, 127),
-        };
+        let [low, high] = self.limits();
         ((low - self.zero) as f32, (high - self.zero) as f32)
     }
 }

@@ -101,6 +101,7 @@ fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
         return Ok(Some(patch));
     }
     rule_if!(network.sole_user(x).is_some() && moves(inner));
+    rule_if!(!is_of_attention(network, inner));
     rule_if!(scheme.is_int() || inner.op.moves());
     let quantized = if inner.op.name == "Concat" {
         inner.inputs.len()
@@ -117,6 +118,17 @@ fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     patch.absorb(producer);
     patch.shunt(layer.outputs[0], new)?;
     Ok(Some(patch))
+}
+
+/// Whether a layer moves what Attention gives, which writes its result where that leaves it.
+fn is_of_attention<'n>(network: &'n Network, mut layer: &'n Layer) -> bool {
+    while matches!(layer.op.name, "Transpose" | "Reshape") {
+        let Some((_, above)) = layer.inputs[0].and_then(|x| network.producer(x)) else {
+            return false;
+        };
+        layer = above;
+    }
+    layer.op.name == "Attention"
 }
 
 #[cfg(test)]
@@ -197,6 +209,22 @@ mod tests {
             assert_eq!(count, (scales[0] != scales[1]) as usize);
             crate::passes::testing::assert_same_within(&before, &g.network, 0.0);
         }
+    }
+
+    /// Its kernel writes the result where the Reshape behind it leaves it.
+    #[test]
+    fn what_moves_the_result_of_attention_stays_behind_it() {
+        let mut g = Graph::new();
+        let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, "n 4 8 16"));
+        let y = g.op("Attention", &[q, k, v]);
+        let y = g.op_with("Transpose", attrs([("perm", Attr::Ints(vec![0, 2, 1, 3]))]), &[y]);
+        let shape = g
+            .network
+            .add_constant("shape", Array::from_i64(DType::Int64, vec![3], &[0, 8, 64]).unwrap());
+        let y = g.op("Reshape", &[y, shape]);
+        let y = quantize(&mut g, y, 0.01, 10.0);
+        g.output(y);
+        assert_eq!((PASS.apply)(&mut g.network, &settings()).unwrap(), 0);
     }
 
     /// The whole table would be written as float32 in each call.

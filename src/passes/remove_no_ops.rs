@@ -12,7 +12,7 @@ use crate::network::{Layer, LayerId, Network, TensorId};
 pub static PASS: Pass = Pass {
     name: "remove_no_ops",
     doc: "Reshape, Expand, Slice, Pad, Tile, Resize, Split that change nothing, Transpose in the same order, Concat of \
-          one => their input; Expand -> pointwise that broadcasts anyway => pointwise",
+          one => their input, or a view of it; Expand -> pointwise that broadcasts anyway => pointwise",
     apply: |network, _| rewrite(network, rule),
 };
 
@@ -23,7 +23,18 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     }
     rule_if_some!(x = input(layer, 0));
     rule_if!(layer.outputs.len() == 1 && gives_its_input(network, layer, x));
+    if layer.op.name == "Expand" && network[x].ty.shape != network[layer.outputs[0]].ty.shape {
+        return view(network, layer, x);
+    }
     replace(network, layer, |_| Ok(Some(x)))
+}
+
+/// Expand => Reshape, where the extents are equal that are written differently.
+fn view<'n>(network: &'n Network, layer: &Layer, x: TensorId) -> Found<'n> {
+    let mut patch = Patch::new(network);
+    rule_if!(patch.assumed_equal(&network[x].ty.shape, &network[layer.outputs[0]].ty.shape));
+    patch.shunt(layer.outputs[0], x)?;
+    Ok(Some(patch))
 }
 
 /// Whether a layer that keeps the type of its input also keeps the elements. The shapes are compared by `replace`.

@@ -9,14 +9,14 @@ use crate::interrupt;
 use crate::network::array::{Buffer, require};
 use crate::plan::effort;
 use crate::plan::layout::Operand;
-use crate::plan::{Call, Form, Instance, Kernel, Prepared, Provider, Request, Tier};
+use crate::plan::{Call, Form, Instance, Kernel, Prepared, Provider, Request, Settings, Tier};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -177,14 +177,19 @@ impl Drop for FileLock<'_> {
 /// The key of a kernel in a form at these operands, on a device.
 pub fn key(signature: &str, kernel: &dyn Kernel, form: &Form, inputs: &[Operand], outputs: &[Operand]) -> String {
     let all = |operands: &[Operand]| operands.iter().map(Operand::describe).collect::<Vec<_>>().join(",");
-    format!(
-        "{signature}|{}|{}|{}>{}",
-        kernel.identity(),
-        form.tactic,
-        all(inputs),
-        all(outputs)
-    )
-    .replace(['\n', '\t'], " ")
+    let name = format!("{}|{}|{}>{}", kernel.identity(), form.tactic, all(inputs), all(outputs));
+    named(signature, &name)
+}
+
+/// The key of anything that was timed, on devices of this signature.
+pub fn named(signature: &str, name: &str) -> String {
+    format!("{signature}|{name}").replace(['\n', '\t'], " ")
+}
+
+/// The signatures of providers that one time depends on.
+pub fn signatures(providers: &[Arc<dyn Provider>], settings: &Settings) -> String {
+    let all: Vec<_> = providers.iter().map(|p| p.signature(settings)).collect();
+    all.join(" and ")
 }
 
 /// The time that stands for a reference implementation, in nanoseconds: longer than any kernel takes. These are not timed.

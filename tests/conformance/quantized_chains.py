@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import neurenix as nx
-from tests.conformance.chains import Builder, Chain
+from tests.conformance.chains import FLOATS, Builder, Chain
 
 #: dtype and zero point of an activation.
 SCHEMES = (("int8", 0), ("uint8", 0), ("uint8", 121), ("int8", -9))
@@ -211,4 +211,81 @@ FLOATS_OF_8_BITS: list[Chain] = [
     *matrices("matmul_turned", (5, 160), 72, True, ("quantize",), FP8),
     *matrices("matmul_tall", (300, 192), 272, False, (*FLOATING, "16 halves 32 quantize", "16 halves"), FP8),
     *matrices("matmul_odd", (2, 9, 37), 19, False, ("quantize",), FP8),
+]
+
+
+def normalization(name: str, length: int, dtypes: tuple[str, ...], scheme: tuple[str, int]) -> list[Chain]:
+    """A normalization whose result is quantized: alone, or behind a sum, each read by others too or not."""
+    made = []
+    for added, kept in product((False, True), (False, True)):
+
+        def make(b: Builder, added: bool = added, kept: bool = kept) -> list[nx.Tensor]:
+            q = Quantizing(b)
+            x = q.op("Add", *b.inputs[:2]) if added else b.inputs[0]
+            sides = [b.constant(length) for _ in range(2 if name == "LayerNormalization" else 1)]
+            y = q.op(name, x, *sides, axis=-1)
+            wide = y if y.dtype == "float32" else q.op("Cast", y, to="float32", elidable=1)
+            code = q.quantize(wide, 2.0**-4, scheme)
+            return [code, y, x] if kept and added else [code, y] if kept else [code]
+
+        parts = [name, str(length), f"{scheme[0]}z{scheme[1]}", *["added"] * added, *["kept"] * kept]
+        made.append(Chain("_".join(parts), ((5, 7, length),) * (1 + added), make, dtypes))
+    return made
+
+
+#: Rows that are normalized and quantized, in registers and read again.
+NORMALIZED: list[Chain] = [
+    *normalization("LayerNormalization", 768, ("float32", "float16", "bfloat16"), SCHEMES[0]),
+    *normalization("LayerNormalization", 37, ("float16",), SCHEMES[2]),
+    *normalization("RMSNormalization", 256, ("float32", "float16"), SCHEMES[3]),
+    *normalization("LayerNormalization", 768, ("float32", "float16"), FP8[0]),
+    *normalization("LayerNormalization", 40_000, ("float16",), SCHEMES[0]),
+]
+
+
+def attention(name: str, size: int, queries: int, dtypes: tuple[str, ...], scheme: tuple[str, int]) -> list[Chain]:
+    """Attention whose result is quantized, behind what moves it or not."""
+    made = []
+    for moved in (False, True):
+
+        def make(b: Builder, moved: bool = moved) -> list[nx.Tensor]:
+            q = Quantizing(b)
+            y = q.op("Attention", *b.inputs)
+            if moved:
+                turned = q.op("Transpose", y, perm=[0, 2, 1, 3])
+                y = q.op("Reshape", turned, q.given([2, queries, -1], "int64"))
+            wide = y if y.dtype == "float32" else q.op("Cast", y, to="float32", elidable=1)
+            return [q.quantize(wide, 2.0**-6, scheme)]
+
+        heads = ((2, 4, queries, size), (2, 4, 96, size), (2, 4, 96, size))
+        parts = ["Attention", name, f"{scheme[0]}z{scheme[1]}", *["moved"] * moved]
+        made.append(Chain("_".join(parts), heads, make, dtypes))
+    return made
+
+
+#: Attention on warpgroups, in tiles, in parts of the keys that are joined, and plainly.
+ATTENDED: list[Chain] = [
+    *attention("64", 64, 70, FLOATS, SCHEMES[0]),
+    *attention("64", 64, 70, FLOATS[1:2], FP8[0]),
+    *attention("32", 32, 33, FLOATS[1:], SCHEMES[2]),
+    *attention("odd", 37, 9, FLOATS[:2], SCHEMES[3]),
+    *attention("row", 64, 1, FLOATS[1:2], SCHEMES[0]),
+]
+
+
+def activation(op: str, scheme: tuple[str, int]) -> Chain:
+    """An activation of floats of 32 bits whose result is quantized."""
+
+    def make(b: Builder) -> list[nx.Tensor]:
+        q = Quantizing(b)
+        return [q.quantize(q.op(op, b.inputs[0]), X_SCALE, scheme)]
+
+    return Chain(f"{op}_{scheme[0]}z{scheme[1]}", ((300, 272),), make, ("float32",))
+
+
+#: What a GPU computes in fewer steps where it is quantized next.
+ACTIVATED: list[Chain] = [
+    activation(op, scheme)
+    for op in ("Exp", "Gelu", "Mish", "Sigmoid", "Silu", "Softplus", "Tanh")
+    for scheme in (SCHEMES[0], FP8[0])
 ]

@@ -35,6 +35,15 @@ def two(backend: TensorRTBackend) -> Any:
 A, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
 
 
+def test_an_example_of_a_model_whose_sizes_depend_on_data(backend: TensorRTBackend) -> None:
+    made = nx.Network("sizes")
+    x = made.add_input("x", np.float32, ("n", 3))
+    made.mark_output(made.add_layer("NonZero", [x], {}, name="where")[0], "where")
+    model = backend.optimize_model(made)
+    assert model.example()["x"].shape == (1, 3)
+    assert model(np.ones((2, 3), np.float32)).shape == (2, 6)
+
+
 def test_every_way_to_call(backend: TensorRTBackend) -> None:
     model = two(backend)
     want = {"output": A + B, "output_1": A - B}

@@ -14,7 +14,7 @@ from neurenix.hardware.tensorrt import TensorRTBackend
 from neurenix.importers import from_onnx
 
 onnx = pytest.importorskip("onnx")
-from onnx import parser  # noqa: E402
+from onnx import parser, reference  # noqa: E402
 
 RNG = np.random.default_rng(0)
 ADD = ("(float[n] x, float[m] y) => (float[] z)", "z = Add(x, y)")
@@ -241,3 +241,60 @@ def test_threads_share_the_engine_for_other_sizes() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(call, sizes))
+
+
+ATTENTION = "(float[b, 2, s, 8] q, float[b, 2, t, 8] k, float[b, 2, t, 8] v, float[p, 1, r, t] m) => (float[] z)"
+#: Inputs that are broadcast to another one: signature, body, and shapes of calls, the first of equal symbols.
+ONE_WAY: dict[str, tuple[str, str, list[list[tuple[int, ...]]]]] = {
+    "PRelu": ("(float[n, c] x, float[k] s) => (float[] z)", "z = PRelu(x, s)", [[(3, 4), (4,)], [(3, 4), (1,)]]),
+    "LayerNormalization": (
+        "(float[n, c] x, float[k] s, float[j] b) => (float[] z)",
+        "z = LayerNormalization(x, s, b)",
+        [[(3, 4), (4,), (4,)], [(3, 4), (1,), (4,)], [(3, 4), (4,), (1,)], [(3, 1), (1,), (1,)]],
+    ),
+    "RMSNormalization": (
+        "(float[n, c] x, float[k] s) => (float[] z)",
+        "z = RMSNormalization(x, s)",
+        [[(3, 4), (4,)], [(3, 4), (1,)]],
+    ),
+    "Gemm": (
+        "(float[n, c] x, float[d, c] y, float[m, k] b) => (float[] z)",
+        "z = Gemm<transB = 1>(x, y, b)",
+        [[(3, 4), (5, 4), (3, 5)], [(3, 4), (5, 4), (1, 5)], [(3, 4), (5, 4), (3, 1)], [(3, 4), (5, 4), (1, 1)]],
+    ),
+    "Attention": (
+        ATTENTION,
+        "z = Attention(q, k, v, m)",
+        [
+            [(2, 2, 3, 8), (2, 2, 5, 8), (2, 2, 5, 8), mask]
+            for mask in ((2, 1, 3, 5), (1, 1, 3, 5), (2, 1, 1, 5), (1, 1, 1, 5))
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("name", ONE_WAY)
+def test_what_is_broadcast_to_another_input_may_be_1_too(name: str, level: int) -> None:
+    signature, body, calls = ONE_WAY[name]
+    text = f'<ir_version: 10, opset_import: ["" : 23]> m {signature} {{ {body} }}'
+    model_proto = parser.parse_model(text)
+    model = built(from_onnx(model_proto), level=level)
+    for shapes in calls:
+        given = {port.name: floats(*shape) for port, shape in zip(model_proto.graph.input, shapes, strict=True)}
+        want = reference.ReferenceEvaluator(model_proto).run(None, given)[0]
+        np.testing.assert_allclose(model.run(given)["z"], want, rtol=1e-5, atol=1e-5, err_msg=str(shapes))
+    # Of equal symbols nothing is copied.
+    assert not [kernel for kernel in model.report()["kernels"] if kernel["kernel"] == "Expand"]
+
+
+@pytest.mark.parametrize("name", ["PRelu", "LayerNormalization", "RMSNormalization"])
+def test_the_input_that_others_are_broadcast_to_does_not_grow(name: str) -> None:
+    signature, body, calls = ONE_WAY[name]
+    text = f'<ir_version: 10, opset_import: ["" : 23]> m {signature} {{ {body} }}'
+    model = built(from_onnx(parser.parse_model(text)))
+    for columns, others in ((1, 5), (4, 5)):
+        shapes = [(3, columns), *((others,) for _ in calls[0][1:])]
+        given = {port.name: floats(*shape) for port, shape in zip(model.inputs, shapes, strict=True)}
+        with pytest.raises(nx.ShapeError, match=f"(?s){name}.*{columns} and {others}"):
+            model.run(given)

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Attrs};
 use crate::network::dim::Dim;
-use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
 use crate::network::ops::spatial::{self, Window};
 use crate::network::ops::{gather, indexing, strides, values};
 
@@ -17,6 +17,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     lowering: Lowering::WIDE,
+    uint64: Uint64::Exact,
     ..OpDef::PLAIN
 };
 
@@ -78,23 +79,29 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
             .expected(format!("[N, {}, {}]", shape[1] * taps.len(), places.len()))
             .got(format!("{:?}", x.shape())));
     }
-    let data = x.to_f64();
-    let mut out = vec![0.0; shape.iter().product()];
-    let mut columns = data.chunks(places.len().max(1));
-    for plane in 0..shape[0] * shape[1] {
-        for tap in &taps {
-            let Some(column) = columns.next() else { break };
-            for (value, place) in column.iter().zip(&places) {
+    let each = |add: &mut dyn FnMut(usize, usize)| {
+        let from = (0..x.len()).step_by(places.len().max(1));
+        let taps = (0..shape[0] * shape[1]).flat_map(|plane| taps.iter().map(move |tap| (plane, tap)));
+        for (from, (plane, tap)) in from.zip(taps) {
+            for (column, place) in places.iter().enumerate() {
                 let at = (0..image.len()).try_fold(plane * steps[1], |at, a| {
                     let i = place[a] as i64 * window.strides[a] - window.begin[a] + tap[a] as i64 * window.dilations[a];
                     let i = usize::try_from(i).ok().filter(|&i| i < image[a])?;
                     Some(at + i * steps[a + 2])
                 });
                 if let Some(at) = at {
-                    out[at] += value;
+                    add(at, from + column);
                 }
             }
         }
+    };
+    let count = shape.iter().product();
+    if x.dtype().is_int() {
+        let (data, mut out) = (x.to_i64(), vec![0i64; count]);
+        each(&mut |to, from| out[to] = out[to].wrapping_add(data[from]));
+        return Ok(vec![Array::from_i64(x.dtype(), shape.clone(), &out)?]);
     }
+    let (data, mut out) = (x.to_f64(), vec![0.0; count]);
+    each(&mut |to, from| out[to] += data[from]);
     e.output(&out)
 }

@@ -153,7 +153,6 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         .copied()
         .filter(|l| !equation.output.contains(l))
         .collect();
-    // For each input where its element lies for each element of the output, and for each term of the sum.
     let mut walks = vec![];
     for (array, term) in inputs.iter().zip(&equation.terms) {
         let strides = strides(array.shape());
@@ -165,21 +164,40 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
             let (sizes, steps): (Vec<_>, Vec<_>) = labels.iter().map(|l| (extents[l], step(l))).unzip();
             places(&sizes, &steps)
         };
-        walks.push((array.to_f64(), walk(&equation.output), walk(&summed)));
+        walks.push((walk(&equation.output), walk(&summed)));
     }
-    let elements: usize = e.outputs[0].1.iter().product();
-    let terms: usize = summed.iter().map(|l| extents[l]).product();
-    let product = |i: usize, j: usize| {
-        walks
-            .iter()
-            .map(|(data, outer, inner)| data[outer[i] + inner[j]])
-            .product::<f64>()
+    let sums = Sums {
+        elements: e.outputs[0].1.iter().product(),
+        terms: summed.iter().map(|l| extents[l]).product(),
+        walks,
     };
-    e.output(
-        &(0..elements)
-            .map(|i| (0..terms).map(|j| product(i, j)).sum())
-            .collect::<Vec<_>>(),
-    )
+    let (dtype, shape) = &e.outputs[0];
+    if dtype.is_int() {
+        let data: Vec<_> = inputs.iter().map(|x| x.to_i64()).collect();
+        let out = sums.run(&data, [0, 1], i64::wrapping_add, i64::wrapping_mul);
+        return Ok(vec![Array::from_i64(*dtype, shape.clone(), &out)?]);
+    }
+    let data: Vec<_> = inputs.iter().map(|x| x.to_f64()).collect();
+    e.output(&sums.run(&data, [0.0, 1.0], |a, b| a + b, |a, b| a * b))
+}
+
+/// Sums of products of elements, one of each input.
+struct Sums {
+    elements: usize,
+    terms: usize,
+    /// For each input where it is read: a place for each element of the output, and an offset for each term.
+    walks: Vec<(Vec<usize>, Vec<usize>)>,
+}
+
+impl Sums {
+    fn run<T: Copy>(&self, data: &[Vec<T>], [zero, one]: [T; 2], add: fn(T, T) -> T, mul: fn(T, T) -> T) -> Vec<T> {
+        let product = |i: usize, j: usize| {
+            let factors = data.iter().zip(&self.walks).map(|(x, (at, by))| x[at[i] + by[j]]);
+            factors.fold(one, mul)
+        };
+        let sum = |i| (0..self.terms).map(|j| product(i, j)).fold(zero, add);
+        (0..self.elements).map(sum).collect()
+    }
 }
 
 /// A tensor with the labels of its dimensions.

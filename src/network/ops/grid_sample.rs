@@ -3,14 +3,14 @@
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attrs, Preset, Read, attr};
-use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
-use crate::network::ops::strides;
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
+use crate::network::ops::{indexing, strides};
 
 /// Images read at the places of a grid (ONNX GridSample).
 pub static DEF: OpDef = OpDef {
     name: "GridSample",
     doc: "x [N, C, spatial...] read at places [N, out..., axes] whose sides run from -1 to 1, the last axis first, for 1 \
-          to 3 spatial axes (ONNX GridSample)",
+          to 3 spatial axes; integers are interpolated in float64 and truncated (ONNX GridSample)",
     inputs: &["x", "grid"],
     attrs: &[
         attr(
@@ -37,6 +37,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     lowering: Lowering::BEARS,
+    uint64: Uint64::Exact,
     ..OpDef::PLAIN
 };
 
@@ -214,21 +215,28 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
 fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     let (x, grid, shape) = (e.input(0)?, e.input(1)?.to_f64(), &e.outputs[0].1);
     let (sampler, sizes) = (Sampler::read(e.attrs)?, &x.shape()[2..]);
-    let planes = strides(x.shape());
-    let (data, places): (_, usize) = (x.to_f64(), shape[2..].iter().product());
-    let mut out = vec![0.0; shape.iter().product()];
-    if data.is_empty() && !out.is_empty() {
+    let (planes, places): (_, usize) = (strides(x.shape()), shape[2..].iter().product());
+    let count = shape.iter().product();
+    if x.is_empty() && count > 0 {
         return Err(Error::shape("there is nothing to read in an image without elements").got(format!("{sizes:?}")));
     }
-    for (i, place) in grid.chunks(sizes.len()).enumerate() {
-        let (n, at) = (i / places, i % places);
-        for c in 0..shape[1] {
-            let plane = &data[n * planes[0] + c * planes[1]..];
-            let mut sum = 0.0;
-            sampler.taps(sizes, place, |tap, weight| sum += weight * plane[tap]);
-            out[(n * shape[1] + c) * places + at] = sum;
+    let each = |read: &mut dyn FnMut(usize, usize, f64)| {
+        for (i, place) in grid.chunks(sizes.len()).enumerate() {
+            let (n, at) = (i / places, i % places);
+            for c in 0..shape[1] {
+                let (plane, to) = (n * planes[0] + c * planes[1], (n * shape[1] + c) * places + at);
+                sampler.taps(sizes, place, |tap, weight| read(to, plane + tap, weight));
+            }
         }
+    };
+    if sampler.mode == Mode::Nearest {
+        // Elements that are not interpolated keep their bits.
+        let mut found = vec![None; count];
+        each(&mut |to, from, _| found[to] = Some(from));
+        return Ok(vec![indexing::pick_or(x, shape.clone(), &found, 0.0)?]);
     }
+    let (data, mut out) = (x.to_f64(), vec![0.0; count]);
+    each(&mut |to, from, weight| out[to] += weight * data[from]);
     e.output(&out)
 }
 

@@ -14,6 +14,17 @@ pub fn pick(x: &Array, shape: Vec<usize>, places: &[usize]) -> Result<Array> {
     })
 }
 
+/// As [`pick`], and `other` where there is no place.
+pub fn pick_or(x: &Array, shape: Vec<usize>, places: &[Option<usize>], other: f64) -> Result<Array> {
+    let size = x.dtype().size();
+    let other = Array::scalar(x.dtype(), other);
+    Array::filled(x.dtype(), shape, |first, into| {
+        for (slot, place) in into.chunks_exact_mut(size).zip(&places[first..]) {
+            slot.copy_from_slice(place.map_or(other.bytes(), |at| &x.bytes()[at * size..][..size]));
+        }
+    })
+}
+
 fn pick_each<const N: usize>(x: &Array, places: &[usize], into: &mut [u8]) {
     let (elements, _) = x.bytes().as_chunks::<N>();
     let (slots, _) = into.as_chunks_mut::<N>();

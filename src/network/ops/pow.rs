@@ -30,7 +30,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         (_, true) => |_, v| wrapping(v[0], v[1] as u64),
         (true, false) => |_, v| match u64::try_from(v[1]) {
             Ok(exponent) => wrapping(v[0], exponent),
-            Err(_) => (v[0] as u64 as f64).powf(v[1] as f64) as u64 as i64,
+            Err(_) => (v[0] == 1).into(),
         },
         (false, false) => return pointwise::evaluate(&DEF, e),
     };
@@ -47,11 +47,12 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     Ok(vec![TensorType::new(x.dtype, shape)])
 }
 
-/// A negative exponent gives the truncated quotient: 0 unless the base is 1 or -1.
+/// A negative exponent gives the truncated quotient: 0 unless the base is 1 or -1, of 0 too, as PyTorch has it.
 fn power(base: i64, exponent: i64) -> i64 {
-    match u64::try_from(exponent) {
-        Ok(exponent) => wrapping(base, exponent),
-        Err(_) => (base as f64).powf(exponent as f64) as i64,
+    match (u64::try_from(exponent), base) {
+        (Ok(exponent), _) => wrapping(base, exponent),
+        (Err(_), -1 | 1) => wrapping(base, exponent.unsigned_abs()),
+        (Err(_), _) => 0,
     }
 }
 
@@ -79,6 +80,6 @@ mod tests {
             [power(3, 1 << 40), power(2, 1 << 40)],
             [3i64.wrapping_pow(1 << 20).wrapping_pow(1 << 20), 0]
         );
-        assert_eq!([power(2, -1), power(-1, -3), power(0, 0)], [0, -1, 1]);
+        assert_eq!([power(2, -1), power(-1, -3), power(0, 0), power(0, -2)], [0, -1, 1, 0]);
     }
 }

@@ -6,13 +6,14 @@ use crate::network::attr::{Attrs, Preset, Read, attr};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::least::Least;
-use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType};
-use crate::network::ops::{strides, values};
+use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64};
+use crate::network::ops::{indexing, strides, values};
 
 /// Resampling to another extent along some axes (ONNX Resize).
 pub static DEF: OpDef = OpDef {
     name: "Resize",
-    doc: "Resampling by factors (scales) or to extents (sizes): nearest, linear or cubic (ONNX Resize)",
+    doc: "Resampling by factors (scales) or to extents (sizes): nearest, linear or cubic; integers are interpolated in \
+          float64 and truncated (ONNX Resize)",
     inputs: &["x", "roi?", "scales?", "sizes?"],
     attrs: &[
         attr("mode", Preset::Text("nearest"), "nearest, linear or cubic"),
@@ -56,6 +57,7 @@ pub static DEF: OpDef = OpDef {
     infer,
     evaluate,
     lowering: Lowering::BEARS.operands(1),
+    uint64: Uint64::Exact,
     spatial: true,
     least: Least::First,
     ..OpDef::PLAIN
@@ -391,7 +393,12 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         sizes: list(3),
     };
     let mut shape = x.shape().to_vec();
-    let mut data = x.to_f64();
+    // What is not interpolated keeps its bits: places of elements go through the sums in their stead.
+    let nearest = e.attrs.text("mode") == "nearest";
+    let mut data = match nearest {
+        true => (0..x.len()).map(|place| place as f64).collect(),
+        false => x.to_f64(),
+    };
     let mut outside = vec![false; data.len()];
     for (axis, taps) in resampling.taps()? {
         let size = shape[axis];
@@ -416,10 +423,12 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         (data, outside) = (next, next_outside);
     }
     let extrapolated = e.attrs.float("extrapolation_value");
-    data.iter_mut()
-        .zip(outside)
-        .filter(|(_, o)| *o)
-        .for_each(|(v, _)| *v = extrapolated);
+    let found = data.iter().zip(outside);
+    if nearest {
+        let places: Vec<_> = found.map(|(&place, o)| (!o).then_some(place as usize)).collect();
+        return Ok(vec![indexing::pick_or(x, shape, &places, extrapolated)?]);
+    }
+    let data: Vec<_> = found.map(|(&v, o)| if o { extrapolated } else { v }).collect();
     e.output(&data)
 }
 

@@ -38,6 +38,24 @@ impl Dequantized {
     }
 }
 
+/// Whether what a Dequantize layer gives is added to another product of 8 bits. That one reads it in 8 bits and does the sum; done
+/// with the product that was quantized, the sum would read the other one in floats.
+pub fn is_added_to_product(network: &Network, dequantize: LayerId) -> bool {
+    let given = network[dequantize].outputs[0];
+    let other = || {
+        let add = &network[network.sole_user(given)?];
+        let mut others = add.inputs.iter().flatten().filter(|&&t| t != given);
+        others.next().copied().filter(|_| add.op.name == "Add")
+    };
+    let product = |tensor: TensorId| {
+        network.sole_user(tensor)?;
+        let (_, layer) = network.producer(tensor)?;
+        let multiplies = matches!(layer.op.name, "Conv" | "MatMul");
+        multiplies.then(|| Dequantized::of(network, layer.inputs[0]?)).flatten()
+    };
+    other().and_then(product).is_some()
+}
+
 /// Constant weights of 8 bits, with a scale for each place along one axis, or one for all.
 #[derive(Clone)]
 pub struct Weights {

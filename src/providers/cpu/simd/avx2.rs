@@ -64,6 +64,11 @@ impl Vector for Avx2 {
         unsafe { _mm256_maskstore_ps(p, first(n), self.0) }
     }
     #[inline(always)]
+    unsafe fn store_whole(self, p: *mut i32) {
+        // SAFETY: see above, and the caller's promise.
+        unsafe { _mm256_storeu_si256(p.cast(), _mm256_cvttps_epi32(self.0)) }
+    }
+    #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
         // SAFETY: see above.
         Self(unsafe { _mm256_fmadd_ps(self.0, b.0, c.0) })

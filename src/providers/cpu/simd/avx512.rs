@@ -56,6 +56,11 @@ impl Vector for Avx512 {
         unsafe { _mm512_mask_storeu_ps(p, (1u16 << n) - 1, self.0) }
     }
     #[inline(always)]
+    unsafe fn store_whole(self, p: *mut i32) {
+        // SAFETY: see above, and the caller's promise.
+        unsafe { _mm512_storeu_si512(p.cast(), _mm512_cvttps_epi32(self.0)) }
+    }
+    #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
         // SAFETY: see above.
         Self(unsafe { _mm512_fmadd_ps(self.0, b.0, c.0) })

@@ -62,7 +62,7 @@ pub unsafe fn from_f32(dtype: DType, from: *const f32, to: *mut u8, n: usize) {
             ),
             DType::Int64 => each(from, to.cast(), n, |v| v as i64),
             DType::Int32 | DType::UInt32 => each(from, to.cast(), n, |v| v as i64 as i32),
-            DType::Int16 | DType::UInt16 if fits_32_bits(from, n) => cut_to_16(from, to.cast(), n),
+            DType::Int16 | DType::UInt16 if fits_32_bits(from, n) => cut_to_16(u16::MAX, from, to.cast(), n),
             DType::Int16 | DType::UInt16 => each(from, to.cast(), n, |v| v as i64 as i16),
             DType::Int8 | DType::UInt8 if fits_32_bits(from, n) => cut(u8::MAX, from, to, n),
             DType::Int8 | DType::UInt8 => each(from, to.cast(), n, |v| v as i64 as i8),
@@ -174,13 +174,36 @@ multiversion! {
     }
 }
 
-multiversion! {
-    /// The low 16 bits of what is before the point.
-    unsafe fn cut_to_16<V>(from: *const f32, to: *mut i16, n: usize) {
-        let _ = V::LANES;
-        each(from, to, n, |v| v as i32 as i16)
-    }
+/// Narrows floats that 32 bits hold, or NaN, to the low bits of what is before the point, by the vectors of this processor. The
+/// compiler's own conversion, which saturates, is made one by one.
+macro_rules! cut {
+    ($($(#[$meta:meta])* $name:ident $to:ty),*) => {$(
+        multiversion! {
+            $(#[$meta])*
+            unsafe fn $name<V>(mask: $to, from: *const f32, to: *mut $to, n: usize) {
+                let mut whole = [0i32; 64];
+                for start in (0..n).step_by(whole.len()) {
+                    let count = whole.len().min(n - start);
+                    let mut i = 0;
+                    while i + V::LANES <= count {
+                        V::load(from.add(start + i)).store_whole(whole.as_mut_ptr().add(i));
+                        i += V::LANES;
+                    }
+                    if i < count {
+                        V::load_part(from.add(start + i), count - i).store_whole(whole.as_mut_ptr().add(i));
+                    }
+                    each(whole.as_ptr(), to.add(start), count, |v| v as $to & mask);
+                }
+            }
+        }
+    )*};
 }
+cut!(
+    /// The low bits of integers; of others, what is before the point.
+    cut u8,
+    /// The low 16 bits of what is before the point.
+    cut_to_16 u16
+);
 
 unsafe fn encode(dtype: DType, from: *const f32, to: *mut u8, n: usize) {
     if let Some(narrow) = dtype.narrow() {
@@ -194,7 +217,8 @@ unsafe fn encode_by(narrow: Narrow, rounding: Rounding, from: *const f32, to: *m
     unsafe {
         match narrow.encoder(rounding.saturate) {
             Some(encoder) => encode_floats(encoder, from, to, n),
-            None if narrow.is_int() => cut(narrow.mask(), from, to, n),
+            None if narrow.is_int() && fits_32_bits(from, n) => cut(narrow.mask(), from, to, n),
+            None if narrow.is_int() => each(from, to, n, |v| (v as i32) as u8 & narrow.mask()),
             None => each(from, to, n, |v| narrow.encode(f64::from(v), rounding)),
         }
     }
@@ -204,14 +228,6 @@ multiversion! {
     unsafe fn encode_floats<V>(encoder: Encoder, from: *const f32, to: *mut u8, n: usize) {
         let _ = V::LANES;
         each(from, to, n, |v| encoder.encode(v))
-    }
-}
-
-multiversion! {
-    /// The low bits of integers; of others, what is before the point.
-    unsafe fn cut<V>(mask: u8, from: *const f32, to: *mut u8, n: usize) {
-        let _ = V::LANES;
-        each(from, to, n, |v| (v as i32) as u8 & mask)
     }
 }
 
@@ -247,6 +263,59 @@ pub unsafe fn round_to(dtype: DType, rounding: Rounding, n: usize, from: *const 
         unsafe {
             encode_by(narrow, rounding, from.add(start), codes.as_mut_ptr(), count);
             each(codes.as_ptr(), to.add(start), count, |code| numbers[usize::from(code)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::cpu::simd::{Avx2, Isa, Portable, Vector};
+
+    #[test]
+    fn integers_are_cut_to_their_low_bits() {
+        let mut x: Vec<f32> = (-400..400).map(|i| i as f32 * 0.75).collect();
+        x.extend([f32::NAN, -0.0, 1e-40, 65_535.0, -65_536.5, 2e9, -2_147_483_520.0]);
+        let all = x.clone();
+        x.extend([2_147_483_648.0, -3e9, 1e30, f32::INFINITY, f32::NEG_INFINITY]);
+        for n in [0, 1, 7, 63, 64, 65, all.len(), x.len()] {
+            let from = &x[x.len() - n..];
+            let (mut bytes, mut shorts) = (vec![0u8; n], vec![0u16; n]);
+            // SAFETY: each has `n` elements.
+            unsafe {
+                from_f32(DType::Int8, from.as_ptr(), bytes.as_mut_ptr(), n);
+                from_f32(DType::UInt16, from.as_ptr(), shorts.as_mut_ptr().cast(), n);
+            }
+            assert_eq!(bytes, from.iter().map(|&v| v as i64 as u8).collect::<Vec<_>>());
+            assert_eq!(shorts, from.iter().map(|&v| v as i64 as u16).collect::<Vec<_>>());
+        }
+        let (mut nibbles, mut bytes) = (vec![0u8; x.len()], vec![0u8; all.len()]);
+        // SAFETY: as above.
+        unsafe {
+            from_f32(DType::Int4, x.as_ptr(), nibbles.as_mut_ptr(), x.len());
+            from_f32(DType::UInt8, all.as_ptr(), bytes.as_mut_ptr(), all.len());
+        }
+        assert_eq!(nibbles, x.iter().map(|&v| (v as i32) as u8 & 15).collect::<Vec<_>>());
+        assert_eq!(bytes, all.iter().map(|&v| v as i32 as u8).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn each_instruction_set_writes_the_same_whole_numbers() {
+        fn check<V: Vector>() {
+            for x in [0.9, -0.9, 127.5, -128.5, 8_388_609.0, -2_147_483_520.0] {
+                let mut got = [0i32; 16];
+                // SAFETY: there is room for the elements of every instruction set, and the caller found this one.
+                unsafe { V::splat(x).store_whole(got.as_mut_ptr()) };
+                assert!(got[..V::LANES].iter().all(|&v| v == x as i32), "{x}");
+            }
+            let mut got = [1i32; 16];
+            // SAFETY: as above.
+            unsafe { V::splat(f32::NAN).store_whole(got.as_mut_ptr()) };
+            assert!(got[..V::LANES].iter().all(|v| v & 0xffff == 0));
+        }
+        check::<Portable>();
+        if Isa::here() != Isa::Portable {
+            check::<Avx2>();
         }
     }
 }

@@ -44,6 +44,11 @@ pub trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = 
     /// # Safety
     /// The first `n` elements must be writable.
     unsafe fn store_part(self, p: *mut f32, n: usize);
+    /// Writes what is before the point of LANES elements, which 32 bits hold; of NaN an integer whose low 16 bits are 0.
+    ///
+    /// # Safety
+    /// The integers must be writable.
+    unsafe fn store_whole(self, p: *mut i32);
     /// `self * b + c`, with one rounding where the processor can.
     fn fma(self, b: Self, c: Self) -> Self;
     /// `self * b + c` with one rounding, also where that takes long.

@@ -65,6 +65,14 @@ impl Vector for Portable {
         (0..n).for_each(|i| unsafe { *p.add(i) = self.0[i] });
     }
     #[inline(always)]
+    unsafe fn store_whole(self, p: *mut i32) {
+        // SAFETY: the caller's promise.
+        self.0
+            .iter()
+            .enumerate()
+            .for_each(|(i, &v)| unsafe { p.add(i).write(v as i32) });
+    }
+    #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
         self * b + c
     }

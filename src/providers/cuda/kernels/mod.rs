@@ -15,6 +15,7 @@ mod places;
 pub mod plugin;
 mod pointwise;
 mod pool;
+mod quantize_behind;
 mod quantized;
 mod recurrent;
 mod reshape;

@@ -111,7 +111,7 @@ fn rounded(network: &Network, tensor: TensorId) -> Option<Link> {
     let dequantize = network.sole_user(network[quantize].outputs[0])?;
     let layer = &network[dequantize];
     let same = layer.op.name == "DequantizeLinear" && Scheme::of(network, layer) == Some(scheme);
-    same.then(|| Link {
+    (same && !quantized::is_added_to_product(network, dequantize)).then(|| Link {
         stage: Stage::Rounded(scheme),
         layers: vec![quantize, dequantize],
         output: layer.outputs[0],

@@ -162,6 +162,33 @@ fn what_is_quantized_on_the_way_is_rounded_there() {
 }
 
 #[test]
+fn of_two_products_the_one_in_floats_adds_the_other_in_8_bits() {
+    if !has_vnni() {
+        return;
+    }
+    let mut case = Case::new(DType::Float32);
+    let x = activation(&mut case, "n 16 h 8", DType::UInt8, (0.0157, 127));
+    let z = activation(&mut case, "n 12 h 8", DType::UInt8, (0.0161, 0));
+    let w = weights(&mut case, &[20, 16, 1, 1], 0);
+    let v = weights(&mut case, &[20, 12, 1, 1], 0);
+    let y = case.layer("Conv", Attrs::new(), &[x, w]);
+    let y = quantize(&mut case, y, DType::UInt8, (0.21, 117));
+    let y = dequantize(&mut case, y, DType::UInt8, (0.21, 117));
+    let skip = case.layer("Conv", Attrs::new(), &[z, v]);
+    let y = case.op("Add", &[y, skip]);
+    let y = case.op("Relu", &[y]);
+    let y = quantize(&mut case, y, DType::UInt8, (0.19, 0));
+    case.output(y);
+    let names = case.check_fast(&[("n", 1), ("h", 5)]);
+    for want in [
+        "int8 Conv+QuantizeLinear",
+        "int8 Conv+Add+DequantizeLinear+Relu+QuantizeLinear",
+    ] {
+        assert!(names.contains(&want.into()), "{names:?}");
+    }
+}
+
+#[test]
 fn transposed_convolutions_and_other_numbers_of_axes() {
     if !has_vnni() {
         return;

@@ -13,6 +13,7 @@ use crate::plan::{Call, Launcher, Request};
 use crate::providers::cpu::kernels::parallel::{self, Shared};
 use crate::providers::cpu::simd::convert;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 /// Gates that a thread should at least compute in a step.
 const GRAIN: usize = 16 << 10;
@@ -21,15 +22,38 @@ const GRAIN: usize = 16 << 10;
 pub struct Products {
     input: Product,
     /// By direction.
-    state: Vec<Product>,
-    reset: Vec<Product>,
+    steps: Vec<Mutex<Steps>>,
+    /// Bytes of scratch memory that each may use.
+    pub workspace: usize,
+    /// Whether the steps of a direction are the work of one thread, so that directions run beside each other.
+    beside: bool,
+}
+
+/// The products of each step of one direction.
+struct Steps {
+    state: Product,
+    /// With the reset state.
+    reset: Option<Product>,
 }
 
 impl Products {
-    /// Bytes of scratch memory that each may use.
-    pub fn workspace(&self) -> usize {
-        let all = self.state.iter().chain(&self.reset).chain([&self.input]);
-        all.map(Product::workspace).max().unwrap_or(0)
+    fn new(input: Product, state: Vec<Product>, reset: Vec<Product>) -> Self {
+        let all = || state.iter().chain(&reset);
+        let workspace = all().chain([&input]).map(Product::workspace).max().unwrap_or(0);
+        let beside = all().all(Product::is_of_one_thread);
+        let mut reset = reset.into_iter();
+        let steps = state.into_iter().map(|state| {
+            Mutex::new(Steps {
+                state,
+                reset: reset.next(),
+            })
+        });
+        Self {
+            input,
+            steps: steps.collect(),
+            workspace,
+            beside,
+        }
     }
 }
 
@@ -71,11 +95,11 @@ impl Recurrent {
             let product = |m: &super::Matrix| m.product([at.batch, hidden, columns], threads);
             matrices.iter().map(product).collect::<Result<Vec<_>>>()
         };
-        let products = Products {
-            input: kernel.w.product(inputs, threads)?,
-            state: by_direction(&kernel.r.state, sizes.plain)?,
-            reset: by_direction(&kernel.r.reset, hidden)?,
-        };
+        let products = Products::new(
+            kernel.w.product(inputs, threads)?,
+            by_direction(&kernel.r.state, sizes.plain)?,
+            by_direction(&kernel.r.reset, hidden)?,
+        );
         let dtype = request.outputs[0].dtype;
         let wide = [X, W, R].map(|i| kernel.slots[i].is_some() && dtype != DType::Float32);
         Ok(Self {
@@ -188,7 +212,8 @@ impl Recurrent {
     /// The addresses of one sequence at one step.
     fn row(&self, call: &Call, direction: usize, n: usize, step: usize) -> Row {
         let (at, rows) = (&self.sizes.at, self.sizes.rows);
-        let state = n * at.hidden;
+        let sequence = direction * at.batch + n;
+        let state = sequence * at.hidden;
         let memory = &self.memory;
         // SAFETY: the rows stay within the parts of the workspace.
         unsafe {
@@ -198,7 +223,7 @@ impl Recurrent {
                     .add((at.x_row(step, n) * at.directions + direction) * rows),
                 bias: self.at(call, memory.bias).add(direction * rows),
                 late: self.at(call, memory.late).add(direction * at.hidden),
-                gates: self.at(call, memory.gates).add(n * self.sizes.plain),
+                gates: self.at(call, memory.gates).add(sequence * self.sizes.plain),
                 reset: self.at(call, memory.reset).add(state),
                 fresh: self.at(call, memory.fresh).add(state),
                 h: self.at(call, memory.h).add(state),
@@ -213,10 +238,12 @@ impl Recurrent {
 
     /// Calls `body` with each sequence that is still running, over the team.
     fn each(&self, count: usize, body: impl Fn(usize) + Sync) -> Result<()> {
-        let grain = GRAIN / self.sizes.rows.max(1);
-        parallel::over(self.sizes.at.batch, grain, |range: Range<usize>| {
-            range.filter(|&n| count < self.lengths[n]).for_each(&body);
-        })
+        let run = |range: Range<usize>| range.filter(|&n| count < self.lengths[n]).for_each(&body);
+        if self.products.beside {
+            run(0..self.sizes.at.batch);
+            return Ok(());
+        }
+        parallel::over(self.sizes.at.batch, GRAIN / self.sizes.rows.max(1), run)
     }
 
     /// Zeros in the first output behind the end of each sequence.
@@ -235,16 +262,17 @@ impl Recurrent {
     }
 
     /// The steps of one direction.
-    fn direction(&mut self, call: &Call, direction: usize, r: *const f32) -> Result<()> {
+    fn direction(&self, call: &Call, direction: usize, r: *const f32) -> Result<()> {
         let at = self.sizes.at;
-        let [h, c, gates, reset, fresh] = [
-            self.memory.h,
-            self.memory.c,
-            self.memory.gates,
-            self.memory.reset,
-            self.memory.fresh,
-        ]
-        .map(|offset| self.at(call, offset));
+        // SAFETY: each part of the workspace has room for every direction, or others behind it have.
+        let own = |offset: usize, row: usize| unsafe { self.at(call, offset).add(direction * at.batch * row) };
+        let memory = &self.memory;
+        let [h, c, reset, fresh] =
+            [memory.h, memory.c, memory.reset, memory.fresh].map(|at| own(at, self.sizes.at.hidden));
+        let gates = own(memory.gates, self.sizes.plain);
+        let mut steps = self.products.steps[direction]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the scratch of the products lies at the end of the workspace.
         let scratch = unsafe { call.workspace.add(self.memory.scratch) };
         self.load_state(call, H, direction, h);
@@ -252,18 +280,17 @@ impl Recurrent {
         self.clear(call, direction);
         let bytes = at.hidden * self.dtype.size();
         let shared = Shared(call);
-        let resets = self.cells[direction].resets();
         for count in 0..self.lengths.iter().copied().max().unwrap_or(0) {
             // SAFETY: all addresses are those of the operands and of the parts of the workspace.
-            unsafe { self.products.state[direction].run(h, r, gates, scratch)? };
-            if resets {
+            unsafe { steps.state.run(h, r, gates, scratch)? };
+            if let Some(product) = steps.reset.as_mut() {
                 self.each(count, |n| {
                     let step = at.step(self.spec.reverse[direction], self.lengths[n], count);
                     // SAFETY: as above.
                     unsafe { self.cells[direction].reset(self.row(shared.get(), direction, n, step)) }
                 })?;
                 // SAFETY: as above.
-                unsafe { self.products.reset[direction].run(reset, r, fresh, scratch)? };
+                unsafe { product.run(reset, r, fresh, scratch)? };
             }
             self.each(count, |n| {
                 let step = at.step(self.spec.reverse[direction], self.lengths[n], count);
@@ -302,7 +329,11 @@ impl Both {
 
 impl Recurrent {
     pub fn implementation(&self) -> String {
-        format!("oneDNN {}", self.products.input.implementation())
+        let steps = match self.products.beside {
+            true => ", steps by one thread for each direction",
+            false => "",
+        };
+        format!("{}{steps}", self.products.input.implementation())
     }
 
     pub fn workspace(&self) -> usize {
@@ -328,6 +359,22 @@ impl Launcher for Recurrent {
             let scratch = call.workspace.add(self.memory.scratch);
             self.products.input.run(x, w, input, scratch)?;
         }
-        (0..self.sizes.at.directions).try_for_each(|direction| self.direction(call, direction, r))
+        let (this, shared) = (&*self, Shared(call));
+        let directions = 0..this.sizes.at.directions;
+        if !this.products.beside {
+            return directions
+                .into_iter()
+                .try_for_each(|direction| this.direction(call, direction, r));
+        }
+        let done = Mutex::new(Ok(()));
+        parallel::over(directions.len(), 1, |range| {
+            for direction in range {
+                // The weights are constant.
+                if let Err(error) = this.direction(shared.get(), direction, std::ptr::null()) {
+                    *done.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+                }
+            }
+        })?;
+        done.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,9 +8,9 @@ use crate::network::ops::recurrent::{Extents, Kind, Spec};
 pub struct Memory {
     /// The product with the input: a row for each of its rows, with all gates of all directions.
     pub input: usize,
-    /// The product with the state: a row for each sequence.
+    /// By direction, the product with the state: a row for each sequence.
     pub gates: usize,
-    /// GRU: the reset state, and the product with it.
+    /// GRU: the reset state, and the product with it; by direction, as the states.
     pub reset: usize,
     pub fresh: usize,
     pub h: usize,
@@ -48,13 +48,13 @@ impl Memory {
             total += (elements * 4).next_multiple_of(64);
             start
         };
-        let states = at.batch * at.hidden;
+        let states = at.directions * at.batch * at.hidden;
         let gru = spec.kind == Kind::Gru;
         let all = at.directions * sizes.rows;
         let when = |yes: bool, elements: usize| if yes { elements } else { 0 };
         let mut memory = Self {
             input: take(at.steps * at.batch * all),
-            gates: take(at.batch * sizes.plain),
+            gates: take(at.directions * at.batch * sizes.plain),
             reset: take(when(gru, states)),
             fresh: take(when(gru, states)),
             h: take(states),
@@ -69,7 +69,7 @@ impl Memory {
             total: 0,
         };
         memory.scratch = total;
-        memory.total = total + products.workspace();
+        memory.total = total + products.workspace;
         memory
     }
 }

@@ -1,5 +1,6 @@
 //! LSTM, GRU and RNN: one matrix product for the input of all steps, then for each step one for the state.
 
+mod few_rows;
 mod instance;
 mod memory;
 mod product;

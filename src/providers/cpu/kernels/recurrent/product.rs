@@ -1,11 +1,12 @@
 //! Products with weights that are constant (packed once) or come with the call.
 
+use super::few_rows::Columns;
 use crate::error::Result;
 use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
 use crate::providers::cpu::handle::{Desc, Matmul, Options, Primitive};
 use crate::providers::cpu::kernels::primitive::Weights;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Rows of weights [D, gates * hidden, K], as f32.
 pub struct Matrix {
@@ -13,6 +14,8 @@ pub struct Matrix {
     constant: Option<Weights>,
     /// The first row, in gates; and how many gates.
     gates: [usize; 2],
+    /// As products of few rows read them, while somebody does.
+    columns: Mutex<Weak<Columns>>,
 }
 
 impl Matrix {
@@ -21,6 +24,7 @@ impl Matrix {
         Self {
             constant: array.map(Weights::new),
             gates: [0, 0],
+            columns: Mutex::default(),
         }
     }
 
@@ -39,6 +43,7 @@ impl Matrix {
         Ok(Self {
             constant: array.map(part).transpose()?.map(Weights::new),
             gates: rows,
+            columns: Mutex::default(),
         })
     }
 
@@ -47,13 +52,12 @@ impl Matrix {
     /// # Errors
     /// If oneDNN can't.
     pub fn product(&self, [rows, k, columns]: [usize; 3], threads: usize) -> Result<Product> {
+        let extents = [rows, k, columns];
         if rows * k * columns == 0 {
-            return Ok(Product {
-                primitive: None,
-                packed: None,
-                offset: 0,
-                elements: rows * columns,
-            });
+            return Ok(Product::new(extents, How::Nothing));
+        }
+        if let Some(weights) = self.constant.as_ref().filter(|_| Columns::fit(extents, threads)) {
+            return Ok(Product::new(extents, How::FewRows(self.columns(weights)?)));
         }
         let plain = |shape: &[usize]| Desc::plain(DType::Float32, shape);
         let spec = Matmul {
@@ -70,34 +74,74 @@ impl Matrix {
             _ => None,
         };
         let gate = columns / self.gates[1].max(1);
-        Ok(Product {
-            offset: self.gates[0] * gate * k,
-            elements: rows * columns,
-            primitive: Some(primitive),
+        let offset = self.gates[0] * gate * k;
+        let how = How::Primitive {
+            primitive,
             packed,
-        })
+            offset,
+        };
+        Ok(Product::new(extents, how))
+    }
+
+    fn columns(&self, weights: &Weights) -> Result<Arc<Columns>> {
+        let mut known = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(columns) = known.upgrade() {
+            return Ok(columns);
+        }
+        let columns = Arc::new(Columns::new(weights.source())?);
+        *known = Arc::downgrade(&columns);
+        Ok(columns)
     }
 }
 
 /// A product at concrete extents.
 pub struct Product {
-    /// None where there is nothing to sum.
-    primitive: Option<Primitive>,
-    packed: Option<Arc<Buffer>>,
-    /// Where the rows start in weights that come with the call.
-    offset: usize,
+    rows: usize,
     elements: usize,
+    how: How,
+}
+
+enum How {
+    /// There is nothing to sum.
+    Nothing,
+    FewRows(Arc<Columns>),
+    Primitive {
+        primitive: Primitive,
+        packed: Option<Arc<Buffer>>,
+        /// Where the rows start in weights that come with the call.
+        offset: usize,
+    },
 }
 
 impl Product {
+    fn new([rows, _, columns]: [usize; 3], how: How) -> Self {
+        Self {
+            rows,
+            elements: rows * columns,
+            how,
+        }
+    }
+
     /// Bytes of scratch memory.
     pub fn workspace(&self) -> usize {
-        self.primitive.as_ref().map_or(0, Primitive::workspace)
+        match &self.how {
+            How::Primitive { primitive, .. } => primitive.workspace(),
+            _ => 0,
+        }
+    }
+
+    /// Whether it is the work of the thread that calls it, without scratch memory.
+    pub fn is_of_one_thread(&self) -> bool {
+        !matches!(self.how, How::Primitive { .. })
     }
 
     /// How it is computed.
     pub fn implementation(&self) -> String {
-        self.primitive.as_ref().map_or(String::new(), Primitive::implementation)
+        match &self.how {
+            How::Nothing => String::new(),
+            How::FewRows(_) => "few rows".into(),
+            How::Primitive { primitive, .. } => format!("oneDNN {}", primitive.implementation()),
+        }
     }
 
     /// Computes it; `weights` are read where they are not constant.
@@ -107,15 +151,22 @@ impl Product {
     pub unsafe fn run(&mut self, a: *const f32, weights: *const f32, out: *mut f32, workspace: *mut u8) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
-            let Some(primitive) = &mut self.primitive else {
-                out.write_bytes(0, self.elements);
-                return Ok(());
-            };
-            let weights = match &self.packed {
-                Some(packed) => packed.as_ptr().cast_const(),
-                None => weights.add(self.offset).cast(),
-            };
-            primitive.run(&[a.cast(), weights], out.cast(), workspace)
+            match &mut self.how {
+                How::Nothing => out.write_bytes(0, self.elements),
+                How::FewRows(columns) => columns.run(self.rows, a, out),
+                How::Primitive {
+                    primitive,
+                    packed,
+                    offset,
+                } => {
+                    let weights = match packed {
+                        Some(packed) => packed.as_ptr().cast_const(),
+                        None => weights.add(*offset).cast(),
+                    };
+                    primitive.run(&[a.cast(), weights], out.cast(), workspace)?;
+                }
+            }
         }
+        Ok(())
     }
 }

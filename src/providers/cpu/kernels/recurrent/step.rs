@@ -2,7 +2,7 @@
 
 use crate::network::ops::activation::{Activation, Function};
 use crate::network::ops::recurrent::{Kind, Spec};
-use crate::providers::cpu::simd::{map1, map2, math, multiversion};
+use crate::providers::cpu::simd::{map1, map2, map3, math, multiversion};
 
 /// A function in single precision, with the bound of what goes into it.
 #[derive(Debug, Clone, Copy)]
@@ -68,12 +68,7 @@ impl Cell {
         }
     }
 
-    /// Whether a step needs a product with the reset state in its middle.
-    pub fn resets(&self) -> bool {
-        self.kind == Kind::Gru && !self.linear_before_reset
-    }
-
-    /// The first half of a step of [`Cell::resets`]: both gates, and the reset state.
+    /// The first half of a step of a GRU that resets the state in front of a product: both gates, and the reset state.
     ///
     /// # Safety
     /// The addresses must hold what the row says.
@@ -180,28 +175,6 @@ multiversion! {
     unsafe fn complement<V>(n: usize, a: *const f32, b: *mut f32) {
         map1!(V, n, a, b, |a| V::splat(1.0) - a);
     }
-}
-
-/// `f(x, y, z)` of the elements of three runs, with the last parts of a vector; a macro as `map2` is one.
-macro_rules! map3 {
-    ($V:ident, $n:expr, $a:expr, $b:expr, $c:expr, $out:expr, |$x:ident, $y:ident, $z:ident| $f:expr) => {{
-        let (n, a, b, c, out): (usize, *const f32, *const f32, *const f32, *mut f32) = ($n, $a, $b, $c, $out);
-        let mut i = 0;
-        while i + $V::LANES <= n {
-            let ($x, $y, $z) = ($V::load(a.add(i)), $V::load(b.add(i)), $V::load(c.add(i)));
-            let w: $V = $f;
-            w.store(out.add(i));
-            i += $V::LANES;
-        }
-        if i < n {
-            let m = n - i;
-            let $x = $V::load_part(a.add(i), m);
-            let $y = $V::load_part(b.add(i), m);
-            let $z = $V::load_part(c.add(i), m);
-            let w: $V = $f;
-            w.store_part(out.add(i), m);
-        }
-    }};
 }
 
 multiversion! {

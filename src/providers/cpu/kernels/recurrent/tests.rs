@@ -13,6 +13,8 @@ struct How {
     all: bool,
     directions: usize,
     layout: i64,
+    /// Few sequences have a product of their own.
+    batch: usize,
 }
 
 fn check(dtype: DType, how: How, more: Attrs) {
@@ -22,12 +24,12 @@ fn check(dtype: DType, how: How, more: Attrs) {
         "GRU" => 3,
         _ => 1,
     };
-    let d = how.directions;
+    let (d, batch) = (how.directions, how.batch);
     let mut case = Case::new(dtype);
     let x = case.input(&if how.layout == 1 {
-        format!("3 s {input}")
+        format!("{batch} s {input}")
     } else {
-        format!("s 3 {input}")
+        format!("s {batch} {input}")
     });
     let weights = |case: &mut Case, shape: &[usize]| match how.constant {
         true => case.weights(shape),
@@ -40,12 +42,17 @@ fn check(dtype: DType, how: How, more: Attrs) {
     ];
     if how.all {
         inputs.push(Some(weights(&mut case, &[d, 2 * gates * hidden])));
-        let lengths = Array::from_i64(DType::Int32, vec![3], &[4, 0, 2]).unwrap();
+        let lengths = Array::from_i64(
+            DType::Int32,
+            vec![batch],
+            &[4, 0, 2, 5, 1, 3, 5, 5, 0, 1, 2, 4][..batch],
+        )
+        .unwrap();
         inputs.push(Some(case.constant(lengths)));
         let states = if how.layout == 1 {
-            format!("3 {d} {hidden}")
+            format!("{batch} {d} {hidden}")
         } else {
-            format!("{d} 3 {hidden}")
+            format!("{d} {batch} {hidden}")
         };
         inputs.push(Some(case.input(&states)));
         if how.op == "LSTM" {
@@ -79,6 +86,7 @@ fn every_op_with_everything_and_with_nothing() {
                     all,
                     directions,
                     layout,
+                    batch: 3,
                 };
                 check(dtype, how, attrs([("clip", Attr::Float(if all { 0.7 } else { 0.0 }))]));
             }
@@ -94,12 +102,27 @@ fn variants() {
         all: true,
         directions: 1,
         layout: 0,
+        batch: 3,
     };
     let text = |name: &'static str, value: &str| (name, Attr::Text(value.into()));
     check(DType::Float32, how("LSTM"), attrs([("input_forget", Attr::Int(1))]));
-    for all in [true, false] {
-        let how = How { all, ..how("GRU") };
+    for (all, batch) in [(true, 3), (false, 3), (true, 12)] {
+        let how = How {
+            all,
+            batch,
+            ..how("GRU")
+        };
         check(DType::Float32, how, attrs([("linear_before_reset", Attr::Int(1))]));
+    }
+    for op in ["LSTM", "GRU"] {
+        for batch in [1, 5, 12] {
+            let how = How {
+                batch,
+                directions: 2,
+                ..how(op)
+            };
+            check(DType::Float32, how, Attrs::new());
+        }
     }
     check(DType::Float32, how("RNN"), attrs([text("direction", "reverse")]));
     let functions = [

@@ -48,6 +48,9 @@ pub fn offer(scope: &Scope) -> Answer {
     if ty.dtype == DType::UInt64 && !wraps {
         return Err(Why::new("numbers of uint64 are folded as if they were int64"));
     }
+    if ty.dtype.is_int() && finish == Finish::Sqrt {
+        return Err(Why::new("roots of integers are taken in float64"));
+    }
     let attrs = &scope.layer().attrs;
     let Ok(axes) = reduce::axes(attrs, ty) else {
         return Ok(vec![]);

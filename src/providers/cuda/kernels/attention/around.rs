@@ -6,6 +6,7 @@ use crate::providers::common::scope::Scope;
 use crate::providers::common::strided_view::{
     FoldedView, StridedView, movement_producers, through_consumers, through_producers,
 };
+use crate::providers::cuda::kernels::quantize_behind::QuantizeBehind;
 use std::collections::HashSet;
 
 /// Layers that run as one attention.
@@ -22,6 +23,28 @@ pub struct Around {
     pub output: TensorId,
     /// How the result lies in it.
     pub y: StridedView,
+    /// The Quantize layer that gives it.
+    pub quantize: Option<QuantizeBehind>,
+}
+
+impl Around {
+    /// It with the Quantize layer behind it, which alone reads what it gives.
+    fn quantized(&self, network: &Network) -> Option<Self> {
+        let quantize = QuantizeBehind::of(network, self.output).filter(|quantize| !quantize.kept)?;
+        let names = quantize.layers.iter().map(|&layer| network[layer].op.name);
+        Some(Self {
+            name: std::iter::once(self.name.as_str())
+                .chain(names)
+                .collect::<Vec<_>>()
+                .join("+"),
+            layers: self.layers.iter().chain(&quantize.layers).copied().collect(),
+            output: quantize.output,
+            inputs: self.inputs.clone(),
+            operands: self.operands.clone(),
+            y: self.y.clone(),
+            quantize: Some(quantize),
+        })
+    }
 }
 
 /// The layer with as many others as only move elements, and alone.
@@ -47,7 +70,8 @@ pub fn all(scope: &Scope) -> Vec<Around> {
         layers: vec![],
     };
     found.extend(around(scope, &through(&HashSet::new()), &itself));
-    found
+    let quantized: Vec<_> = found.iter().filter_map(|around| around.quantized(network)).collect();
+    quantized.into_iter().chain(found).collect()
 }
 
 /// Those of the layers that are strides; what is left of a chain must not be cut in two.
@@ -113,6 +137,7 @@ fn around(scope: &Scope, views: &[FoldedView], y: &FoldedView) -> Option<Around>
         operands,
         output: y.root,
         y: y.view.clone(),
+        quantize: None,
     })
 }
 

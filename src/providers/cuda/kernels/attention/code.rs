@@ -31,6 +31,8 @@ pub struct Code {
     pub way: Way,
     /// The element type.
     pub dtype: DType,
+    /// The type of the result: it, or codes of 8 bits.
+    pub given: DType,
     /// Whether a query sees no key behind its own place.
     pub causal: bool,
     /// The mask.
@@ -43,6 +45,7 @@ impl Code {
     /// The source, with the entry points `attending` and `combining`.
     pub fn source(&self) -> String {
         let ty = element(self.dtype).unwrap_or("float");
+        let given = element(self.given).unwrap_or("float");
         let wide = if self.dtype == DType::Float64 {
             "double"
         } else {
@@ -83,10 +86,10 @@ impl Code {
         // As `weigh` has it.
         let of_two = matches!(self.way, Way::Tiles(_)) && self.mask != Mask::Numbers;
         format!(
-            "{files}\nextern \"C\" __global__ void __launch_bounds__({bounds}) attending({ty}* y, const {ty}* q, const {ty}* k, \
+            "{files}\nextern \"C\" __global__ void __launch_bounds__({bounds}) attending({given}* y, const {ty}* q, const {ty}* k, \
              const {ty}* v, const {mask}* mask, {wide}* partial, const Attend s) {{\n    \
              after_previous();\n    {kernel}(y, q, k, v, mask, partial, s);\n}}\n\
-             extern \"C\" __global__ void __launch_bounds__({JOINING}) combining({ty}* y, {wide}* partial, const Attend s) \
+             extern \"C\" __global__ void __launch_bounds__({JOINING}) combining({given}* y, {wide}* partial, const Attend s) \
              {{\n    after_previous();\n    combine<{ty}, {of_two}>(y, partial, s);\n}}\n"
         )
     }
@@ -107,6 +110,7 @@ mod tests {
         let code = |way, dtype, mask| Code {
             way,
             dtype,
+            given: dtype,
             causal: true,
             mask,
             capped: false,

@@ -10,6 +10,7 @@ mod share;
 mod tile;
 
 use super::launch::fields;
+use super::quantize_behind::QuantizeBehind;
 use super::{Answer, Gpu};
 use crate::error::Result;
 use crate::network::attr::Read;
@@ -55,6 +56,7 @@ fn candidate(scope: &Scope, gpu: &Arc<Gpu>, around: Around) -> Candidate {
         inputs: around.inputs.len(),
         operands: around.operands,
         y: around.y,
+        params: QuantizeBehind::params(around.quantize.as_ref()),
         tiled: scope.input_type(0).is_some_and(|ty| ty.dtype.size() == 2),
         gpu: gpu.clone(),
     };
@@ -87,6 +89,8 @@ struct Attention {
     /// Queries, keys, values and perhaps a mask: which input holds them, and how.
     operands: Vec<(usize, StridedView)>,
     y: StridedView,
+    /// How the result is quantized.
+    params: [i64; 4],
     /// Whether its dtype may go to tensor cores.
     tiled: bool,
     gpu: Arc<Gpu>,
@@ -141,7 +145,7 @@ impl Kernel for Attention {
         let views = self.operands.iter().map(|operand| OperandView::of(operand, request));
         let views = views.collect::<Result<Vec<_>>>()?;
         let y = share::settled(self.y.at(request.binding)?);
-        let dtype = request.outputs[0].dtype;
+        let (dtype, given) = (request.inputs[views[0].input].dtype, request.outputs[0].dtype);
         let operands = Operands {
             q: &views[0].strided,
             k: &views[1].strided,
@@ -159,6 +163,7 @@ impl Kernel for Attention {
         let code = Code {
             way,
             dtype,
+            given,
             causal,
             mask: views
                 .get(3)
@@ -195,7 +200,8 @@ impl Kernel for Attention {
             grid: Grid::over(share.blocks * share.threads, share.threads as u32)?,
             join,
             even: operands.even(way),
-            y_offset: y.offset * dtype.size(),
+            y_offset: y.offset * given.size(),
+            params: fields(self.params)?,
             views,
             words,
         };
@@ -214,8 +220,10 @@ struct Attending {
     /// Queries, keys, values and perhaps a mask.
     views: Vec<OperandView>,
     y_offset: usize,
-    /// `Attend` of `attention.cu`, less the last field.
+    /// `Attend` of `attention.cu`, less the last two fields.
     words: Vec<i32>,
+    /// The last one.
+    params: Vec<i32>,
     /// Whether 16 bytes of a row can be moved at once, where the addresses allow it.
     even: bool,
 }
@@ -228,6 +236,7 @@ impl Launcher for Attending {
         let even = self.even && moved.all(|address| address.addr().is_multiple_of(share::PACK_BYTES));
         let mut words = self.words.clone();
         words.push(even.into());
+        words.extend(&self.params);
         let mut arguments = Arguments::default();
         arguments.address(y);
         addresses[..3].iter().for_each(|&at| _ = arguments.address(at));

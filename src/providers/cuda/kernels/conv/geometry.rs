@@ -62,7 +62,7 @@ impl Geometry {
             product,
             patches: patches && all,
             sparse: patches && !all && steps.all(|(kernel, stride)| kernel <= stride),
-            stem: group == 1 && stem::fits(dtype, channels, &window.kernel, &window.strides, &window.dilations),
+            stem: group == 1 && stem::fits(channels, &window.kernel, &window.strides, &window.dilations),
             tiled: group == 1 && tiled::fits(dtype, channels[1], window.kernel.len(), product),
         }
     }

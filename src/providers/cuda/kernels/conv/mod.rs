@@ -8,7 +8,7 @@ pub mod direct;
 mod engines;
 pub mod geometry;
 mod products;
-mod stem;
+pub mod stem;
 pub mod tiled;
 
 use super::tail::{Tail, Takes};
@@ -60,7 +60,8 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let mut traits = geometry.traits(ty.dtype);
     /// What the instructions of `stem.cu` and `products.cuh` begin with.
     const TENSOR_CORES: (i32, i32) = (8, 0);
-    traits.stem &= gpu.device.capability >= TENSOR_CORES;
+    let half = matches!(ty.dtype, DType::Float16 | DType::BFloat16);
+    traits.stem &= half && gpu.device.capability >= TENSOR_CORES;
     traits.tiled &= gpu.device.capability >= TENSOR_CORES;
     let make = |name: String, tail: &Tail<Activation>, cast: bool| Conv {
         name,

@@ -13,9 +13,10 @@ use crate::providers::cuda::device::{Arguments, Grid};
 use crate::providers::cuda::library::cudnn::Convolution;
 use std::sync::Arc;
 
-const SOURCE: &str = include_str!("../../../../../kernels/stem.cu");
+/// The kernel.
+pub const SOURCE: &str = include_str!("../../../../../kernels/stem.cu");
 /// Threads of a block.
-const THREADS: u32 = 256;
+pub const THREADS: u32 = 256;
 /// Places that a block computes at once, along each axis.
 const TILE: i64 = 16;
 /// Channels of a chunk: a block computes one or two of them.
@@ -24,14 +25,13 @@ const CHUNK: i64 = 32;
 const PACK: [usize; 2] = [16, 8];
 
 /// Whether the kernel is for a convolution of so many channels with such a window, all of which is compiled in.
-pub fn fits(dtype: DType, [results, channels]: [i64; 2], kernel: &[i64], strides: &[i64], dilations: &[i64]) -> bool {
-    let half = matches!(dtype, DType::Float16 | DType::BFloat16);
+pub fn fits([results, channels]: [i64; 2], kernel: &[i64], strides: &[i64], dilations: &[i64]) -> bool {
     let [&[height, width], &[down, across]] = [kernel, strides] else {
         return false;
     };
     // Channels are padded where two neighbours would not begin at an even place; a row of the kernel is four pairs or more.
     let padded = channels + across * channels % 2;
-    half && (1..=4).contains(&channels)
+    (1..=4).contains(&channels)
         && results % PACK[1] as i64 == 0
         && height <= 7
         && width <= 7
@@ -62,19 +62,11 @@ impl Stem {
                 Error::unsupported("a convolution is not for the kernel of few channels").got(format!("{c:?}")),
             );
         }
-        let chunks = if c.y.sizes[1] > CHUNK { 2 } else { 1 };
-        let across = (c.y.sizes[1] as u32).div_ceil(chunks * CHUNK as u32);
-        /// Blocks that a multiprocessor holds; each brings its weights once, for all tiles that it computes.
-        const BLOCKS: u32 = 2;
-        let (words, tiles) = words(c);
-        let along = (gpu.device.multiprocessors * BLOCKS).div_ceil(across);
+        let share = Share::of(gpu, c);
         Ok(Self {
-            function: gpu.compiler.entry(&source(c, chunks, from), "first_convolution", 0),
-            shape: fields(words)?,
-            grid: Grid {
-                blocks: [along.min(tiles as u32), across, 1],
-                threads: THREADS,
-            },
+            function: gpu.compiler.entry(&source(c, &share, from), "first_convolution", 0),
+            shape: fields(share.words)?,
+            grid: share.grid,
             spare: Direct::spare(gpu, c, from),
             convolution: c.clone(),
         })
@@ -89,17 +81,52 @@ impl Stem {
     }
 }
 
-fn source(c: &Convolution, chunks: u32, from: DType) -> String {
+/// How the work is shared.
+pub struct Share {
+    /// `Shape` of `stem.cu`.
+    pub words: Vec<i64>,
+    /// The blocks.
+    pub grid: Grid,
+    /// 32 times how many channels a block computes.
+    chunks: u32,
+}
+
+impl Share {
+    /// For a convolution that [`fits`].
+    pub fn of(gpu: &Gpu, c: &Convolution) -> Self {
+        let chunks = if c.y.sizes[1] > CHUNK { 2 } else { 1 };
+        let across = (c.y.sizes[1] as u32).div_ceil(chunks * CHUNK as u32);
+        /// Blocks that a multiprocessor holds; each brings its weights once, for all tiles that it computes.
+        const BLOCKS: u32 = 2;
+        let (words, tiles) = words(c);
+        let along = (gpu.device.multiprocessors * BLOCKS).div_ceil(across);
+        Self {
+            words,
+            grid: Grid {
+                blocks: [along.min(tiles as u32), across, 1],
+                threads: THREADS,
+            },
+            chunks,
+        }
+    }
+
+    /// The last numbers that `stem` is compiled for.
+    pub fn window(&self, c: &Convolution) -> String {
+        let [height, width] = [2, 3].map(|axis| c.w.sizes[axis]);
+        let (channels, stride) = (c.x.sizes[1], c.strides[1]);
+        format!("{height}, {width}, {channels}, {stride}, {}", self.chunks)
+    }
+}
+
+fn source(c: &Convolution, share: &Share, from: DType) -> String {
     let ty = element(c.dtype).unwrap_or("float16");
-    // What is of the weights' type is only moved.
     let x = if from == DType::Float32 { "float" } else { "uint16" };
-    let (kernel, channels, stride) = (&c.w.sizes[2..], c.x.sizes[1], c.strides[1]);
+    let (window, terms) = (share.window(c), c.w.sizes[1..].iter().product::<i64>());
     let [code, _] = activation(c.activation);
     format!(
         "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 2) first_convolution({ty}* y, const {x}* x, \
-         const {ty}* w, const {ty}* bias, const Shape shape) {{\n    \
-         stem<{ty}, {x}, {}, {}, {channels}, {stride}, {chunks}, {code}>(y, x, w, bias, shape);\n}}\n",
-        kernel[0], kernel[1]
+         const uint16* w, const {ty}* bias, const Shape shape) {{\n    \
+         stem<{ty}, {x}, uint16, {window}>(x, w, {terms}, ({x})0, ActivatedWriter<{ty}, {code}>{{y, bias}}, shape);\n}}\n"
     )
 }
 
@@ -138,9 +165,7 @@ mod tests {
 
     #[test]
     fn stems_of_known_networks_fit() {
-        let fits = |channels: [i64; 2], kernel: i64, stride: i64| {
-            fits(DType::Float16, channels, &[kernel; 2], &[stride; 2], &[1, 1])
-        };
+        let fits = |channels: [i64; 2], kernel: i64, stride: i64| fits(channels, &[kernel; 2], &[stride; 2], &[1, 1]);
         assert!(fits([64, 3], 7, 2) && fits([32, 3], 3, 2) && fits([64, 3], 3, 1) && fits([32, 3], 6, 2));
         assert!(!fits([64, 8], 3, 2) && !fits([64, 1], 3, 2) && !fits([63, 3], 3, 2) && !fits([64, 3], 11, 4));
     }

@@ -40,6 +40,12 @@ impl Behind {
 
     fn of(network: &Network, product: TensorId, layers: &[LayerId], code: Code, axis: usize) -> Self {
         let output = code.outputs.first().copied().unwrap_or(product);
+        // A code is not read as a number, to be encoded once more.
+        let last = network.producer(output).filter(|_| !layers.is_empty());
+        let result = match last.is_some_and(|(_, layer)| code.gives_codes(network, layer)) {
+            true => "Y0",
+            false => "Wide<Y0>::type",
+        };
         let body = match layers {
             [] => "    y0 = sum;\n".into(),
             _ => code.body,
@@ -58,6 +64,7 @@ impl Behind {
         }
         let numbers = code.numbers.unwrap_or_default();
         let mut text = typedef("T0", dtype(product)) + &typedef("Y0", dtype(output));
+        _ = writeln!(text, "typedef {result} Result;");
         if !numbers.is_empty() {
             parameters.insert(0, "const Numbers& n".into());
             _ = writeln!(text, "struct Numbers {{ float at[{}]; }};", numbers.len());
@@ -67,7 +74,7 @@ impl Behind {
         }
         _ = writeln!(
             text,
-            "__device__ __forceinline__ void element(Wide<Y0>::type& y0, {}) {{\n{body}}}",
+            "__device__ __forceinline__ void element(Result& y0, {}) {{\n{body}}}",
             parameters.join(", ")
         );
         let names: Vec<Option<usize>> = match layers {
@@ -130,7 +137,7 @@ fn structure(
     _ = writeln!(
         text,
         "    __device__ __forceinline__ Y0 one(const Wide<T0>::type sum, const uint64 at, const int32 column) const {{\n        \
-         Wide<Y0>::type y;\n        {single}\n        return Narrow<Y0>::from(y);\n    }}"
+         Result y;\n        {single}\n        return Narrow<Y0>::from(y);\n    }}"
     );
     let packed: Vec<usize> = (1..=operands.len())
         .filter(|number| operands[number - 1].1 != Indexing::Scalar)
@@ -161,7 +168,7 @@ fn structure(
          Read read;\n       {}\n        return read;\n    }}\n    \
          __device__ __forceinline__ Pack<Y0, 8> pack(const float (&sums)[8], const Read& read) const {{\n        \
          Pack<Y0, 8> results;\n        #pragma unroll\n        for (int32 k = 0; k < 8; k++) {{\n            \
-         Wide<Y0>::type y;\n            {each}\n            results.item[k] = Narrow<Y0>::from(y);\n        }}\n        \
+         Result y;\n            {each}\n            results.item[k] = Narrow<Y0>::from(y);\n        }}\n        \
          return results;\n    }}\n    \
          __device__ __forceinline__ Pack<Y0, 8> pack(const float (&sums)[8], const uint64 at, const int32 column) const {{\n        \
          return pack(sums, read(at, column));\n    }}",
@@ -254,7 +261,7 @@ fn neighbours(laid: Option<Laid>, call: Written) -> String {
          __device__ __forceinline__ const uint16* column(int32 number) const {{ return {chosen}{first}; }}\n    \
          __device__ __forceinline__ Pack<Y0, 2> two(const float (&sums)[2], const uint32* read) const {{\n        \
          Pack<Y0, 2> results;\n        #pragma unroll\n        for (int32 k = 0; k < 2; k++) {{\n            \
-         Wide<Y0>::type y;\n            {}\n            results.item[k] = Narrow<Y0>::from(y);\n        }}\n        \
+         Result y;\n            {}\n            results.item[k] = Narrow<Y0>::from(y);\n        }}\n        \
          return results;\n    }}\n",
         columns.len(),
         16 / result,

@@ -3,7 +3,7 @@
 
 use crate::network::{LayerId, Network, TensorId};
 use crate::providers::common::group;
-use crate::providers::common::quantized::Dequantized;
+use crate::providers::common::quantized::{Dequantized, is_added_to_product};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::kernels::pointwise::code::{self, is_pointwise};
 
@@ -102,7 +102,9 @@ fn next(scope: &Scope, layers: &[LayerId], product: TensorId, axis: usize) -> Op
     let given = |t: TensorId| network.producer(t).is_some_and(|(layer, _)| layers.contains(&layer));
     let fits = |id: &LayerId| {
         let layer = &network[*id];
+        let elsewhere = layer.op.name == "DequantizeLinear" && is_added_to_product(network, *id);
         is_pointwise(network, layer)
+            && !elsewhere
             && network[layer.outputs[0]].ty.shape == network[product].ty.shape
             && layer
                 .inputs

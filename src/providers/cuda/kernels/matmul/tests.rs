@@ -147,6 +147,31 @@ fn layers_that_differ_in_numbers_share_their_code() {
 }
 
 #[test]
+fn what_is_quantized_next_takes_few_steps_and_is_encoded_once() {
+    for (read, gelu) in [(false, "f_fast_gelu(x0)"), (true, "f_gelu(x0)")] {
+        let mut g = Graph::new();
+        let x = g.input("x", "b 4 8");
+        let w = g.weights(&[8, 6]);
+        let scale = g.network.add_constant("", Array::scalar(DType::Float32, 0.25));
+        let product = g.op("MatMul", &[x, w]);
+        let y = g.op("Gelu", &[product]);
+        let to = attrs([("to", Attr::Type(DType::Float8E4M3FN)), ("saturate", Attr::Int(1))]);
+        let quantize = ops::find("QuantizeLinear").unwrap();
+        let code = g.network.add_layer("", quantize, to, &[Some(y), Some(scale)]).unwrap()[0];
+        g.output(code);
+        if read {
+            g.network.mark_output(y, "z").unwrap();
+        }
+        let layers: Vec<_> = g.network.order().unwrap().into_iter().skip(1).collect();
+        let text = Behind::numbered(&g.network, product, &layers, 2).text;
+        assert!(text.contains(gelu), "{text}");
+        assert!(read || text.contains("typedef Y0 Result;"), "{text}");
+        let encoded = "const float8e4m3fn v1 = float8e4m3fn::of(f_product(v0, n.at[0]), true);";
+        assert!(text.contains(encoded), "{text}");
+    }
+}
+
+#[test]
 fn nothing_behind_gives_the_sum() {
     let mut g = Graph::new();
     let x = g.input("x", "b 4 8");

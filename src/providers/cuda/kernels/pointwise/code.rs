@@ -99,16 +99,21 @@ fn written(network: &Network, layers: &[LayerId], numbers: Option<Vec<f32>>) -> 
         let value = code
             .in_8_bits(network, &mut names, layer)
             .unwrap_or_else(|| code.value(network, &mut names, layer));
-        let name = format!("v{number}");
-        _ = writeln!(
-            code.body,
-            "    const {} {name} = {value};",
-            wide(network[output].ty.dtype)
+        let (variable, dtype) = (format!("v{number}"), network[output].ty.dtype);
+        let coded = code.gives_codes(network, layer);
+        let ty = if coded { name(dtype) } else { wide(dtype) };
+        _ = writeln!(code.body, "    const {ty} {variable} = {value};");
+        if let Some(at) = code.outputs.iter().position(|&t| t == output) {
+            _ = writeln!(code.body, "    y{at} = {variable};");
+        }
+        names.insert(
+            output,
+            if coded {
+                format!("{variable}.number()")
+            } else {
+                variable
+            },
         );
-        names.insert(output, name);
-    }
-    for (number, output) in code.outputs.iter().enumerate() {
-        _ = writeln!(code.body, "    y{number} = {};", names[output]);
     }
     code
 }
@@ -134,14 +139,20 @@ impl Code {
         }
         if !scheme.is_int() {
             let (inverse, ty) = (self.number(1.0 / scheme.scale), name(scheme.dtype));
-            return Some(format!("{ty}::of(f_product({x}, {inverse}), true).number()"));
+            return Some(format!("{ty}::of(f_product({x}, {inverse}), true)"));
         }
-        let [low, high] = [scheme.ends().0, scheme.ends().1].map(|end| end as i32 + zero);
+        let [low, high] = scheme.limits();
         let inverse = self.number(1.0 / scheme.scale);
         let ty = wide(scheme.dtype);
         Some(format!(
             "({ty})f_code(f_product({x}, {inverse}), {zero}, {low}, {high})"
         ))
+    }
+
+    /// Whether the variable of a layer holds codes of 8 bits, not the number that one stands for.
+    pub fn gives_codes(&self, network: &Network, layer: &Layer) -> bool {
+        let scheme = self.numbers.as_ref().and_then(|_| Scheme::of(network, layer));
+        layer.op.name == "QuantizeLinear" && scheme.is_some_and(|scheme| !scheme.is_int())
     }
 
     fn number(&mut self, value: f32) -> String {

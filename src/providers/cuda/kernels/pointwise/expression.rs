@@ -5,6 +5,7 @@ use super::convert;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
 use crate::network::narrow::PLAIN;
+use crate::network::quantization::Scheme;
 use crate::network::{Layer, Network};
 
 /// A layer with what stands for its inputs.
@@ -45,9 +46,19 @@ impl Terms<'_> {
         Some(self.network[tensor].ty.dtype)
     }
 
-    /// Whether the result is rounded to 16 bits.
+    /// Whether the result is rounded to 16 bits, or to 8 by a Quantize layer that alone reads it.
     fn rounds(&self) -> bool {
-        matches!(self.output, DType::Float16 | DType::BFloat16)
+        match self.output {
+            DType::Float16 | DType::BFloat16 => true,
+            DType::Float32 => self.is_quantized(),
+            _ => false,
+        }
+    }
+
+    fn is_quantized(&self) -> bool {
+        let user = self.network.sole_user(self.layer.outputs[0]);
+        let user = user.map(|id| &self.network[id]);
+        user.is_some_and(|user| user.op.name == "QuantizeLinear" && Scheme::of(self.network, user).is_some())
     }
 
     /// Ops that take any type, or give another one.
@@ -233,7 +244,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("Softsign", "f_softsign"),
 ];
 
-/// Those that are done in fewer steps where the result is rounded to 16 bits.
+/// Those that are done in fewer steps where the result is rounded to 16 bits or fewer.
 const FAST: &[(&str, &str)] = &[
     ("Exp", "__expf"),
     ("Tanh", "f_fast_tanh"),

@@ -4,6 +4,7 @@
 mod constants;
 mod plain;
 mod rows;
+mod stem;
 mod tiled;
 
 use super::conv::geometry::Geometry;
@@ -232,6 +233,8 @@ tactics! {
         Tile(number: u32) = "tile",
         /// So, from patches that are laid out before.
         Patches(number: u32) = "tile of patches",
+        /// As numbers of 16 bits, where there are few channels, from pixels as they lie.
+        Stem = "few channels",
         /// On plain arithmetic.
         Plain = "plain",
     }
@@ -276,7 +279,19 @@ impl Quantized {
             1 => (0..TILES).map(Way::Patches).collect(),
             _ => vec![],
         };
-        rows.map(Way::Rows).chain(tiles).chain([Way::Plain]).collect()
+        let stem = self.is_stem().then_some(Way::Stem);
+        stem.into_iter()
+            .chain(rows.map(Way::Rows))
+            .chain(tiles)
+            .chain([Way::Plain])
+            .collect()
+    }
+
+    fn is_stem(&self) -> bool {
+        match &self.operation {
+            Operation::Conv(geometry) => stem::fits(geometry, self.constants.terms),
+            Operation::MatMul(_) => false,
+        }
     }
 
     fn layout(&self) -> Layout {
@@ -352,16 +367,19 @@ impl Kernel for Quantized {
 
     fn forms(&self) -> Vec<Form> {
         let layout = self.layout();
-        let form = |way: Way| {
+        let form = |way: Way, from: Layout| {
             let others = self.behind.elements();
             let others = others.map(|element| if element { layout } else { Layout::Plain });
             Form {
                 tactic: way.tactic(),
-                inputs: std::iter::once(layout).chain(others).collect(),
+                inputs: std::iter::once(from).chain(others).collect(),
                 outputs: vec![layout],
             }
         };
-        self.ways().into_iter().map(form).collect()
+        let ways = self.ways().into_iter().map(|way| form(way, layout));
+        // The images of a network lie plain where it gets them.
+        let plain = self.is_stem().then(|| form(Way::Stem, Layout::Plain));
+        ways.chain(plain).collect()
     }
 
     fn takes_slices(&self, _form: &Form) -> (bool, bool) {
@@ -384,6 +402,7 @@ impl Kernel for Quantized {
             Way::Rows(number) => rows::prepared(self, &c, number as usize),
             Way::Tile(number) => tiled::prepared(self, &c, number as usize),
             Way::Patches(number) => tiled::prepared_from_patches(self, &c, number as usize),
+            Way::Stem => Some(stem::prepared(self, &c)),
             Way::Plain => None,
         };
         match (made, way) {

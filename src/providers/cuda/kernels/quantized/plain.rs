@@ -77,12 +77,12 @@ pub fn is_depthwise(c: &Convolution) -> bool {
 }
 
 /// The type of the left operand.
-fn from(of: &Quantized) -> &'static str {
+pub fn from(of: &Quantized) -> &'static str {
     element(of.scheme.dtype).unwrap_or("int8")
 }
 
 /// The type of weights.
-fn by(of: &Quantized) -> &'static str {
+pub fn by(of: &Quantized) -> &'static str {
     if of.scheme.is_int() { "int8" } else { from(of) }
 }
 

@@ -14,6 +14,7 @@ use crate::providers::cuda::device::Grid;
 use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, fields, sourced};
 use crate::providers::cuda::kernels::packs::{double, entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
+use crate::providers::cuda::kernels::quantize_behind::QuantizeBehind;
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
@@ -155,14 +156,19 @@ impl GroupNorm {
         let (ty, activation, call) = (self.ty, self.activation, &held.call);
         let parameters = format!("{ty}* y, const {ty}* x, const {ty}* scale, const {ty}* bias, const Rows s");
         let body = format!(
-            "Normalize<{ty}, {ty}, {pack}, true, false, false, true, true, true, {activation}>\
-             {{y, nullptr, x, nullptr, scale, bias}}.{call}(s);"
+            "Normalize<{ty}, {ty}, {pack}, true, false, false, true, true, true, {activation}, void>\
+             {{y, nullptr, x, nullptr, scale, bias, nullptr}}.{call}(s);"
         );
         let source = entry(&[ROWS, NORMALIZE], "normalize", held.team.bound(), &parameters, &body);
         let rows = images * groups;
         let numbers = [rows, each * places, held.team.size, places, each, groups].map(|n| n as i64);
         let function = gpu.compiler.entry(&source, "normalize", 0);
-        let numbers = fields(double(self.epsilon).into_iter().chain(numbers))?;
+        let numbers = fields(
+            double(self.epsilon)
+                .into_iter()
+                .chain(numbers)
+                .chain(QuantizeBehind::params(None)),
+        )?;
         Ok(Launches::one(function, held.grid(rows)?, numbers, held.describe()))
     }
 

@@ -1,4 +1,4 @@
-//! LayerNormalization and RMSNormalization over trailing axes, with the Add before them.
+//! LayerNormalization and RMSNormalization over trailing axes, with the Add before and the Quantize layer behind them.
 
 use super::ROWS;
 use super::team::{MOST, Team};
@@ -13,13 +13,14 @@ use crate::providers::cuda::device::Grid;
 use crate::providers::cuda::kernels::launch::{Launches, fields, sourced};
 use crate::providers::cuda::kernels::packs::{double, entry, in_packs, pack};
 use crate::providers::cuda::kernels::pointwise::code::element;
+use crate::providers::cuda::kernels::quantize_behind::QuantizeBehind;
 use crate::providers::cuda::kernels::{Answer, Gpu};
 use std::sync::Arc;
 
 /// The normalizations of rows.
 pub const SOURCE: &str = include_str!("../../../../../kernels/normalize.cu");
 
-/// The normalization with the Add before it, and alone.
+/// The normalization with the Add before and the Quantize layer behind it, with one of them, and alone.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let layer = scope.layer();
     let ty = scope.output_type(0);
@@ -39,8 +40,13 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         return Ok(vec![]);
     }
     let residual = scope.residual().map(Some);
+    let quantize = QuantizeBehind::of(scope.network, layer.outputs[0]).map(Some);
+    let quantize = || quantize.clone().into_iter().chain([None]);
     let added = residual.into_iter().chain([None]);
-    Ok(added.map(|added| candidate(scope, gpu, axis, sides, added)).collect())
+    let all = added.flat_map(|added| quantize().map(move |quantize| (added, quantize)));
+    Ok(all
+        .map(|(added, quantize)| candidate(scope, gpu, axis, sides, added, quantize))
+        .collect())
 }
 
 /// The Add before a normalization: the layer, its inputs, and its output where others read it too.
@@ -52,12 +58,27 @@ fn candidate(
     axis: usize,
     sides: [Option<TensorId>; 2],
     added: Option<Added>,
+    quantize: Option<QuantizeBehind>,
 ) -> Candidate {
     let layer = scope.layer();
     let kept = added.and_then(|(.., sum)| sum);
     let mut inputs = added.map_or(scope.input(0).into_iter().collect(), |(_, inputs, _)| inputs.to_vec());
     inputs.extend(sides.iter().flatten());
-    let outputs: Vec<_> = layer.outputs.iter().copied().chain(kept).collect();
+    let written = quantize.as_ref().is_none_or(|quantize| quantize.kept);
+    let given = layer.outputs.iter().copied().filter(|_| written);
+    let outputs: Vec<_> = given
+        .chain(kept)
+        .chain(quantize.as_ref().map(|quantize| quantize.output))
+        .collect();
+    let behind = quantize.as_ref().map_or(vec![], |quantize| quantize.layers.clone());
+    let layers: Vec<LayerId> = added
+        .map(|(add, ..)| add)
+        .into_iter()
+        .chain([scope.layer])
+        .chain(behind)
+        .collect();
+    let names: Vec<&str> = layers.iter().map(|&id| scope.network[id].op.name).collect();
+    let name = names.join("+");
     let norm = Norm {
         axis,
         centred: layer.op.name == "LayerNormalization",
@@ -66,14 +87,15 @@ fn candidate(
         scaled: sides[0].is_some(),
         shifted: sides[1].is_some(),
         epsilon: layer.attrs.float("epsilon"),
+        written,
+        quantize,
     };
-    let name = format!("{}{}", if added.is_some() { "Add+" } else { "" }, layer.op.name);
     let forms = uniform_forms(&[Layout::Plain], inputs.len(), outputs.len());
-    let identity = format!("{axis} {} {}", norm.kept, norm.shifted);
+    let identity = format!("{axis} {} {} {written}", norm.kept, norm.shifted);
     let make = move |gpu: &Gpu, request: &Request| norm.instance(gpu, request);
     Candidate {
         kernel: Arc::new(sourced(&name, &identity, forms, gpu, make)),
-        layers: added.map(|(add, ..)| add).into_iter().chain([scope.layer]).collect(),
+        layers,
         inputs,
         outputs,
     }
@@ -88,6 +110,9 @@ struct Norm {
     scaled: bool,
     shifted: bool,
     epsilon: f64,
+    /// Whether the result is written as it is, and codes of it.
+    written: bool,
+    quantize: Option<QuantizeBehind>,
 }
 
 impl Norm {
@@ -101,6 +126,7 @@ impl Norm {
             let source = self.source(x.dtype, side.unwrap_or(x.dtype), pack, &how);
             let numbers = [rows, length, how.team.size, 1, 1, 1].map(|n| n as i64);
             let numbers = double(self.epsilon).into_iter().chain(numbers);
+            let numbers = numbers.chain(QuantizeBehind::params(self.quantize.as_ref()));
             let function = gpu.compiler.entry(&source, "normalize", 0);
             Ok(Launches::one(
                 function,
@@ -113,9 +139,15 @@ impl Norm {
 
     fn source(&self, dtype: DType, side: DType, pack: usize, how: &Held) -> String {
         let [ty, side] = [dtype, side].map(|dtype| element(dtype).unwrap_or("float"));
+        let code = self
+            .quantize
+            .as_ref()
+            .and_then(|quantize| element(quantize.scheme.dtype));
+        let code = code.unwrap_or("void");
         let all = [
-            (true, format!("{ty}* y")),
+            (self.written, format!("{ty}* y")),
             (self.kept, format!("{ty}* kept")),
+            (self.quantize.is_some(), format!("{code}* codes")),
             (true, format!("const {ty}* a")),
             (self.added, format!("const {ty}* b")),
             (self.scaled, format!("const {side}* scale")),
@@ -127,12 +159,14 @@ impl Norm {
         let or_null = |there: bool, name: &'static str| if there { name } else { "nullptr" };
         let flags = [self.centred, self.added, self.kept, self.scaled, self.shifted].map(|flag| flag.to_string());
         let body = format!(
-            "Normalize<{ty}, {side}, {pack}, {}, false, 0>{{y, {}, a, {}, {}, {}}}.{}(s);",
+            "Normalize<{ty}, {side}, {pack}, {}, false, 0, {code}>{{{}, {}, a, {}, {}, {}, {}}}.{}(s);",
             flags.join(", "),
+            or_null(self.written, "y"),
             or_null(self.kept, "kept"),
             or_null(self.added, "b"),
             or_null(self.scaled, "scale"),
             or_null(self.shifted, "shift"),
+            or_null(self.quantize.is_some(), "codes"),
             how.call
         );
         entry(

@@ -48,6 +48,9 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     if x.dtype == DType::UInt64 && name == "ReduceMean" {
         return Err(Why::new("sums of uint64 wrap"));
     }
+    if x.dtype.is_int() && name == "ReduceL2" {
+        return Err(Why::new("roots of integers are taken in float64"));
+    }
     let axes = match arg {
         true => x.axis(attrs.int("axis")).map(|axis| vec![axis]),
         false => reduce::axes(attrs, x),
