@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 import neurenix as nx
 from tests.importers.tensorflow.models import alive, check, keras, needs_tensorflow, tf
@@ -16,35 +15,6 @@ pytestmark = needs_tensorflow
 def ops(engine: Any) -> str:
     """The layers of an engine, as its report lists them."""
     return "\n".join(line.split("[")[0] for line in str(engine.report()).splitlines() if " us " in line)
-
-
-@pytest.mark.parametrize(
-    ("options", "looped"),
-    [
-        ({}, False),
-        ({"return_sequences": True, "activation": "relu"}, False),
-        ({"go_backwards": True}, False),
-        ({"use_bias": False}, False),
-        ({"reset_after": False}, True),
-        ({"implementation": 1}, True),
-    ],
-    ids=str,
-)
-def test_gru(options: dict[str, Any], looped: bool) -> None:
-    model = alive(keras.Sequential([keras.Input((None, 6), name="x"), keras.layers.GRU(7, **options)]))
-    x = np.random.default_rng(0).normal(size=(2, 9, 6)).astype("float32")
-    network = nx.importers.from_tensorflow(model)
-    assert any(layer.op == "GRU" for layer in network.layers) is not looped
-    check(model, {"output": model(x)}, {"x": x})
-
-
-def test_lstm_in_both_directions() -> None:
-    layers = keras.layers
-    inner = layers.Bidirectional(layers.LSTM(8, return_sequences=True))
-    model = alive(keras.Sequential([keras.Input((None, 6), name="x"), inner, layers.LSTM(5), layers.Dense(3)]))
-    x = np.random.default_rng(0).normal(size=(2, 9, 6)).astype("float32")
-    assert sum(layer.op == "LSTM" for layer in nx.importers.from_tensorflow(model).layers) >= 2
-    check(model, {"output": model(x)}, {"x": x})
 
 
 def test_transformer() -> None:
@@ -100,3 +70,10 @@ def test_control_flow() -> None:
     for sign in (1, -1):
         x = sign * np.random.default_rng(0).uniform(3, 4, (2, 3)).astype("float32")
         check(function, {"output": function(x)}, {"x": x})
+
+
+def test_reverse() -> None:
+    function = tf.function(lambda x: tf.reverse(x, [0, -1]), input_signature=[tf.TensorSpec((None, 4, 5))])
+    x = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32")
+    engine = check(function, {"output": x[::-1, :, ::-1]}, {"x": x})
+    assert "ReverseSequence" not in ops(engine)

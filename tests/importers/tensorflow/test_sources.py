@@ -104,7 +104,10 @@ def test_subclassed_models_say_what_they_take() -> None:
     class Model(keras.Model):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.second = keras.layers.Dense(3), keras.layers.Dense(3)
+            self.first, self.second = (
+                keras.layers.Dense(3, kernel_initializer=keras.initializers.RandomNormal(0.0, 1.0, seed))
+                for seed in (1, 2)
+            )
 
         def call(self, x: Any, y: Any) -> Any:
             return self.first(x) * self.second(y)

@@ -12,8 +12,19 @@ import numpy as np
 
 from neurenix._native import Network
 from neurenix.errors import UnsupportedError
-from neurenix.importers.onnx.graph import import_model
-from neurenix.importers.tensorflow import handlers, keras_gru, keras_layer_norm, ports, threats, weights
+from neurenix.importers.onnx.graph import import_graph
+from neurenix.importers.tensorflow import (
+    handlers,
+    keras_layer_norm,
+    lists,
+    onnx_names,
+    plugin_ops,
+    ports,
+    recurrent,
+    threats,
+    unshared,
+    weights,
+)
 from neurenix.importers.tensorflow.functions import Frozen
 from neurenix.importers.tensorflow.libraries import quiet
 from neurenix.importers.tensorflow.ports import Port
@@ -35,6 +46,12 @@ UNLOWER = (
     "the loops of the graph were taken to pieces when it was frozen: freeze it with "
     "convert_variables_to_constants_v2(function, lower_control_flow=False), or give the SavedModel"
 )
+
+#: What we convert ourselves.
+HANDLERS: dict[str, tuple[plugin_ops.Handler, list[Any]]] = {
+    "Erfc": (handlers.erfc, []),
+    "ReverseV2": (handlers.reverse, []),
+}
 
 HINT = (
     "write that part of the model in other ops of TensorFlow's, or leave it out and compute it outside: tf2onnx, which "
@@ -79,32 +96,24 @@ def imported(
     names = {port.tensor: port.name for port in (*inputs, *outputs)}
     there = {port.name for port in model.graph.input}
     given = {name: array for name, array in (values or {}).items() if name in there}
-    return import_model(model, None, {name: shape for name, shape in shapes.items() if name in there}, names, given)
+    known = {name: shape for name, shape in shapes.items() if name in there}
+    graph = import_graph(model, None, known, names, given)
+    plugin_ops.check_dtypes(model, graph)
+    return graph.network
 
 
 def export(frozen: Frozen, request: Request) -> Any:
     """The ONNX model of a frozen graph with the names that the user knows. Raises as `import_frozen`."""
-    model, _, large = _onnx_model(frozen, request)
+    model, shapes, large = _onnx_model(frozen, request)
     weights.attached(model, large)
+    onnx_names.name_dims(model.graph, shapes)
     names = {port.tensor: port.name for port in (*frozen.inputs, *frozen.outputs)}
-    rename(model.graph, names)
+    onnx_names.rename(model.graph, names)
     return model
 
 
-def rename(graph: Any, names: Mapping[str, str]) -> None:
-    """Gives the tensors of an ONNX graph other names."""
-    for port in (*graph.input, *graph.output, *graph.value_info):
-        port.name = names.get(port.name, port.name)
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        node.output[:] = [names.get(name, name) for name in node.output]
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                rename(attribute.g, names)
-
-
-def to_onnx(convert: Callable[[], Any]) -> Any:
-    """The ONNX model that a call of tf2onnx gives, if it is whole.
+def to_onnx(convert: Callable[[], Any], plugins: bool = True) -> Any:
+    """The ONNX model that a call of tf2onnx gives, if it is whole. `plugins`: whether ops may be plugins.
 
     Raises `UnsupportedError` with every op that tf2onnx could not convert, though it goes on then, and for a model that
     breaks ONNX's rules.
@@ -118,10 +127,14 @@ def to_onnx(convert: Callable[[], Any]) -> Any:
             model = convert()
         except Exception as error:
             failure = error
-    refused = _refused(logged.records)
-    if refused:
+    if isinstance(failure, UnsupportedError):
+        raise failure
+    unknown, failed = _unknown(logged.records), _failed(logged.records)
+    if refused := {**unknown, **failed}:
         raise UnsupportedError(
-            f"tf2onnx can't convert {', '.join(_ops(refused))}", layer=next(iter(refused)), hint=HINT
+            f"tf2onnx can't convert {', '.join(_ops(refused))}",
+            layer=next(iter(refused)),
+            hint="; ".join([HINT, *([plugin_ops.hint(sorted(set(unknown.values())))] if unknown and plugins else [])]),
         ) from failure
     if failure is not None or logged.records:
         text = _line(failure) if failure else logged.records[0].getMessage()
@@ -153,13 +166,17 @@ def _processed(graph: Any, inputs: list[str], outputs: list[str]) -> Any:
     import tensorflow as tf
     from tf2onnx import tfonnx
 
+    unshared.unshare(graph)
+    passed, rewriter = plugin_ops.handlers(graph, OPSET), lists.Rewriter(graph)
     with tf.Graph().as_default() as whole:
         tf.import_graph_def(graph, name="")
-        return tfonnx.process_tf_graph(
+        made = tfonnx.process_tf_graph(
             whole, continue_on_error=True, opset=OPSET, input_names=inputs, output_names=outputs,
-            custom_op_handlers={"Erfc": (handlers.erfc, [])},
-            custom_rewriter=[keras_gru.rewrite, keras_layer_norm.rewrite],
+            custom_op_handlers={**HANDLERS, **passed}, extra_opset=plugin_ops.opsets(passed),
+            custom_rewriter=[recurrent.rewrite, rewriter, keras_layer_norm.rewrite],
         )  # fmt: skip
+    rewriter.check()
+    return made
 
 
 def finished(make: Callable[[], Any], name: str, optimizers: Mapping[str, Any] | None = None) -> Any:
@@ -213,14 +230,22 @@ def _write_shapes(graph: Any, shapes: Mapping[str, Sequence[int | str]]) -> None
                 shape.dim.add(size=dim if isinstance(dim, int) else -1)
 
 
-def _refused(records: Sequence[logging.LogRecord]) -> dict[str, str]:
-    """The ops that tf2onnx logged as errors, by the names of their nodes."""
+def _unknown(records: Sequence[logging.LogRecord]) -> dict[str, str]:
+    """The ops that tf2onnx does not know, by the names of their nodes."""
     found: dict[str, str] = {}
     for record in records:
         args = record.args if isinstance(record.args, tuple) else ()
         if str(record.msg).startswith("Tensorflow op [") and len(args) == 2:
             found[str(args[0])] = str(args[1])
-        elif str(record.msg).startswith("Failed to convert node") and args:
+    return found
+
+
+def _failed(records: Sequence[logging.LogRecord]) -> dict[str, str]:
+    """The ops that tf2onnx knows and could not convert, with the reasons, by the names of their nodes."""
+    found: dict[str, str] = {}
+    for record in records:
+        args = record.args if isinstance(record.args, tuple) else ()
+        if str(record.msg).startswith("Failed to convert node") and args:
             reason = record.exc_info[1] if record.exc_info else None
             found[str(args[0])] = f"{_type(args)} ({_line(reason)})" if reason else _type(args)
     return found

@@ -38,6 +38,23 @@ def _negated(context: Any, tensor: str, dtype: Any, shape: Any) -> str | None:
     return None
 
 
+def reverse(context: Any, node: Any, name: str, args: Any) -> None:
+    """ReverseV2(x, axes) => Slice(x) with steps of -1, where tf2onnx makes transposes and a ReverseSequence of it.
+
+    Raises `ValueError` where the axes are no constants.
+    """
+    from tf2onnx import utils
+
+    axes = np.ravel(node.inputs[1].get_tensor_value(as_list=False)).astype(np.int64)
+    dtype, shape = context.get_dtype(node.output[0]), context.get_shape(node.output[0])
+    parts = [np.full(axes.shape, value) for value in (-1, np.iinfo(np.int64).min)]
+    given = [*parts, axes, np.full(axes.shape, -1)]
+    consts = [context.make_const(utils.make_name(f"{name}/slice"), array).output[0] for array in given]
+    x = node.input[0]
+    context.remove_node(node.name)
+    context.make_node("Slice", [x, *consts], name=name, outputs=node.output, dtypes=[dtype], shapes=[shape])
+
+
 def gelu(context: Any, node: Any, name: str, args: Any) -> None:
     """TensorFlow Lite's Gelu, in either form."""
     import math

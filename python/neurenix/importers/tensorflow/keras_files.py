@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from neurenix import files
 from neurenix.errors import FileError, FormatError, UnsupportedError
 from neurenix.importers.tensorflow.libraries import PACKAGES, QUIET, environment, quiet
-from neurenix.packages import need
+from neurenix.packages import is_installed, need
 
 #: Whose classes a file may name.
 TRUSTED = ("keras", "keras_hub", "keras_nlp", "keras_cv", "builtins")
@@ -24,15 +23,17 @@ CODE = {"Lambda": "a function of Python's that stands in the file", "TFSMLayer":
 LARGEST = 256 << 20
 
 
-def load(path: Path) -> Any:
-    """The model of a file; none of its code is run.
+def load(path: Path, settings: Mapping[str, Any] | None = None) -> Any:
+    """The model of a file; none of its code is run. `settings` of keras.config are set before.
 
     Raises `UnsupportedError` for Lambda layers and for classes that are neither Keras' nor registered in this process,
     by name, `FileError` and `FormatError` for a file that can't be read.
     """
-    config = _config(path)
-    keras = _keras()
-    for name, reason in _refused(config, keras):
+    found = config(path)
+    keras = library()
+    for setting, value in (settings or {}).items():
+        getattr(keras.config, f"set_{setting}")(value)
+    for name, reason in refused(found, keras.saving.get_registered_object):
         raise UnsupportedError(
             f"the file is not opened, as {reason}",
             layer=name,
@@ -49,18 +50,19 @@ def load(path: Path) -> Any:
         ) from error
 
 
-def _keras() -> Any:
+def library() -> Any:
     """Keras, with PyTorch for its backend where nobody chose one and TensorFlow is not there."""
     chosen = "keras" in sys.modules or "KERAS_BACKEND" in os.environ
-    absent = "tensorflow" not in sys.modules and importlib.util.find_spec("tensorflow") is None
-    by_torch = not chosen and absent and importlib.util.find_spec("torch") is not None
+    absent = "tensorflow" not in sys.modules and not is_installed("tensorflow")
+    by_torch = not chosen and absent and is_installed("torch")
     with environment(QUIET | ({"KERAS_BACKEND": "torch"} if by_torch else {})):
         if absent and not chosen and not by_torch:
             need("tensorflow", "reading a file of Keras'", PACKAGES)
         return need("keras", "reading a file of Keras'", () if by_torch or chosen else PACKAGES)
 
 
-def _config(path: Path) -> Any:
+def config(path: Path) -> Any:
+    """How a file describes its model; raises `FileError` and `FormatError`."""
     files.check(path, "the model")
     try:
         with zipfile.ZipFile(path) as archive:
@@ -80,14 +82,14 @@ def _config(path: Path) -> Any:
         ) from error
 
 
-def _refused(config: Any, keras: Any) -> Iterator[tuple[str | None, str]]:
-    """The layers that would run code, or whose class is not known here."""
+def refused(config: Any, registered_object: Callable[[str], Any]) -> Iterator[tuple[str | None, str]]:
+    """The layers that would run code, or whose class is neither Keras' own nor registered, and why each is refused."""
     for entry in _entries(config):
         name, module = str(entry["class_name"]), str(entry.get("module") or "")
         inner = entry.get("config")
         label = str(inner["name"]) if isinstance(inner, dict) and "name" in inner else None
         registered = entry.get("registered_name")
-        if keras.saving.get_registered_object(registered or name) is not None:
+        if registered_object(str(registered or name)) is not None:
             continue
         if name == "__lambda__":
             yield label, "it has a lambda of Python's in it"

@@ -1,10 +1,10 @@
-"""Keras models: by TensorFlow where that is Keras' backend, by PyTorch or JAX where one of these is."""
+"""Keras models: what they take and give, and their graphs where TensorFlow is Keras' backend."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from neurenix.errors import InvalidArgumentError, UnsupportedError
@@ -69,8 +69,10 @@ def calls_by_name(model: Any, structure: Any) -> bool:
     return all(name in parameters for name in structure)
 
 
-def input_names(structure: Any) -> list[str]:
+def input_names(structure: Any, request: Request) -> list[str]:
     """What the inputs are called: by their key, else as their tensor; "input", "input_1", ... where nobody named it."""
+    if request.names is not None:
+        return list(request.names)
     names = (path[-1] if path else leaf.name for path, leaf in leaves(structure))
     return unique("input" if UNNAMED.fullmatch(name or "keras_tensor") else name for name in names)
 
@@ -84,6 +86,23 @@ def names_of_outputs(model: Any, outputs: Any) -> list[str]:
     return unique(named)
 
 
+def names_before_a_call(model: Any) -> list[str] | None:
+    """As `names_of_outputs`; None for a model that says what it gives only when it is called."""
+    tensors = getattr(model, "outputs", None)
+    if not tensors:
+        return None
+    return names_of_outputs(model, model.output if hasattr(model, "_inputs_struct") else list(tensors))
+
+
+def not_callable(error: Exception, shapes: Mapping[str, Sequence[Any]]) -> InvalidArgumentError:
+    """The error where a model can't be called with inputs of these shapes."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return InvalidArgumentError(
+        f"the model can't be called: {type(error).__name__}: {lines[-1] if lines else ''}",
+        got=", ".join(f"{name}: {tuple(dims)}" for name, dims in shapes.items()),
+    )
+
+
 def frozen(model: Any, request: Request) -> functions.Frozen:
     """The graph of a model as it computes with `training=False`, by TensorFlow.
 
@@ -92,8 +111,8 @@ def frozen(model: Any, request: Request) -> functions.Frozen:
     backend = backend_of(model)
     if backend != "tensorflow":
         raise UnsupportedError(
-            f"Keras computes with {backend} here, whose models are not read",
-            hint="save the model (model.save('model.keras')), and open the file with KERAS_BACKEND=tensorflow",
+            f"Keras computes with {backend} here, and not with TensorFlow",
+            hint="compare with Keras itself (--against keras), or open the saved model with KERAS_BACKEND=tensorflow",
         )
     tf = tensorflow("importing a Keras model")
     structure = structure_of(model, request, lambda shape, dtype, name: tf.TensorSpec(shape, dtype, name))
@@ -107,11 +126,9 @@ def frozen(model: Any, request: Request) -> functions.Frozen:
         with quiet(), tf.device("/cpu:0"):
             concrete = call.get_concrete_function(structure)
     except Exception as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        raise InvalidArgumentError(
-            f"the model can't be called: {type(error).__name__}: {lines[-1] if lines else ''}",
-            got=", ".join(f"{leaf.name}: {tuple(leaf.shape)}" for _, leaf in leaves(structure)),
-        ) from error
-    made = functions.frozen(concrete, input_names(structure), names_of_outputs(model, concrete.structured_outputs))
+        raise not_callable(error, {leaf.name: leaf.shape for _, leaf in leaves(structure)}) from error
+    made = functions.frozen(
+        concrete, input_names(structure, request), names_of_outputs(model, concrete.structured_outputs)
+    )
     made.name = str(model.name)
     return made

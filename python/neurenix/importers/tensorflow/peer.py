@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from neurenix.errors import InvalidArgumentError
-from neurenix.importers.tensorflow import tflite_peer
+from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.importers.tensorflow import keras_files, kinds, tflite_peer
 from neurenix.importers.tensorflow.libraries import quiet, tensorflow
 from neurenix.importers.tensorflow.request import Request
-from neurenix.importers.tensorflow.sources import frozen_of, is_tflite
+from neurenix.importers.tensorflow.sources import frozen_of, is_of_another_backend, is_tflite, opened_of
 from neurenix.log import LOG
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
@@ -25,7 +27,36 @@ def onnx_bytes(model: Any) -> bytes:
         from neurenix.importers.tensorflow.tflite import exported
 
         return exported(model)
-    return bytes(convert.export(frozen_of(model, Request()), Request()).SerializeToString())
+    opened = opened_of(model)
+    if is_of_another_backend(opened):
+        from neurenix.importers.tensorflow import keras_backends
+
+        return keras_backends.onnx_bytes(opened, Request())
+    return bytes(convert.export(frozen_of(opened, Request()), Request()).SerializeToString())
+
+
+def name_of(model: Any) -> str:
+    """Which peer runs a model as it was made: "tensorflow", or "keras" where Keras has another backend."""
+    if isinstance(model, (str, os.PathLike)):
+        is_other = Path(model).suffix.lower() == ".keras" and keras_files.library().backend.backend() != "tensorflow"
+    else:
+        is_other = is_of_another_backend(model)
+    return "keras" if is_other else "tensorflow"
+
+
+def keras_runner(model: Any, inputs: Arrays, threads: int) -> tuple[Callable[[], Sequence[Any]], str]:
+    """What runs a model in Keras on these inputs, its outputs in our order; and what that is, with versions.
+
+    Raises `UnsupportedError` for what is no Keras model, and where Keras computes with TensorFlow.
+    """
+    opened = opened_of(model)
+    if not kinds.is_keras(opened):
+        raise UnsupportedError(
+            "Keras can't run a model of this kind", expected="a keras.Model or a .keras file", got=str(model)
+        )
+    from neurenix.importers.tensorflow import keras_peer
+
+    return keras_peer.runner(opened, inputs, threads)
 
 
 def runner(model: Any, inputs: Arrays, threads: int) -> tuple[Callable[[], list[Any]], bool]:

@@ -11,13 +11,17 @@ from neurenix.shapes import Shape, profiles
 
 @dataclass(frozen=True)
 class Request:
-    """See `from_tensorflow`; `hints` are shapes for `optimize_model`, which fix nothing that the model leaves open."""
+    """See `from_tensorflow`; `hints` are shapes for `optimize_model`, which fix nothing that the model leaves open.
+
+    `names` are those of the inputs of a Keras model that is not called as it calls them itself.
+    """
 
     signature: str | None = None
     shapes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     inputs: Sequence[Any] | None = None
     outputs: Sequence[str] | None = None
     hints: Any = None
+    names: Sequence[str] | None = None
 
     def ranges(self, names: Sequence[str]) -> dict[str, Shape]:
         """The hints by name; raises `InvalidArgumentError` for names that are not among these."""

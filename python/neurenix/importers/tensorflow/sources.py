@@ -12,19 +12,16 @@ from neurenix.importers.tensorflow import kinds
 from neurenix.importers.tensorflow.libraries import tensorflow
 from neurenix.importers.tensorflow.request import Request
 
-__all__ = ["Request", "frozen_of", "import_tensorflow", "is_tflite"]
+__all__ = ["Request", "frozen_of", "import_tensorflow", "is_of_another_backend", "is_tflite", "opened_of"]
 
 
 def import_tensorflow(model: Any, request: Request) -> Network:
     """The network of any model of TensorFlow's or Keras'; raises as `from_tensorflow`."""
-    opened = _opened(model)
-    if kinds.is_keras(opened):
-        from neurenix.importers.tensorflow.keras_models import backend_of
+    opened = opened_of(model)
+    if is_of_another_backend(opened):
+        from neurenix.importers.tensorflow.keras_backends import import_other
 
-        if backend_of(opened) == "torch":
-            from neurenix.importers.tensorflow.keras_torch import import_by_torch
-
-            return import_by_torch(opened, request)
+        return import_other(opened, request)
     if is_tflite(opened):
         from neurenix.importers.tensorflow.tflite import import_tflite
 
@@ -35,6 +32,15 @@ def import_tensorflow(model: Any, request: Request) -> Network:
     return import_frozen(_frozen(opened, request), request)
 
 
+def is_of_another_backend(opened: Any) -> bool:
+    """Whether this is a Keras model that does not compute with TensorFlow."""
+    if not kinds.is_keras(opened):
+        return False
+    from neurenix.importers.tensorflow.keras_models import backend_of
+
+    return backend_of(opened) != "tensorflow"
+
+
 def is_tflite(model: Any) -> bool:
     """Whether this is the path of a .tflite file."""
     return isinstance(model, (str, os.PathLike)) and Path(model).suffix.lower() == ".tflite"
@@ -43,11 +49,11 @@ def is_tflite(model: Any) -> bool:
 def frozen_of(model: Any, request: Request) -> Any:
     """The graph of a model of TensorFlow's, with constants for variables; raises as `from_tensorflow`."""
     tensorflow("reading a model of TensorFlow's")
-    return _frozen(_opened(model), request)
+    return _frozen(opened_of(model), request)
 
 
-def _opened(model: Any) -> Any:
-    """Keras' files as models, other paths as Path."""
+def opened_of(model: Any) -> Any:
+    """Keras' files as models, other paths as Path. Raises as `from_tensorflow`."""
     if not isinstance(model, (str, os.PathLike)):
         if not kinds.is_tensorflow(model):
             raise InvalidArgumentError("this is no model of TensorFlow's", expected=kinds.NAMES, got=_name(model))

@@ -12,7 +12,7 @@ from neurenix import files
 from neurenix import names as naming
 from neurenix._native import Network
 from neurenix.errors import FormatError, InvalidArgumentError, UnsupportedError
-from neurenix.importers.tensorflow import convert, handlers, ports
+from neurenix.importers.tensorflow import convert, handlers, onnx_names, ports
 from neurenix.importers.tensorflow.libraries import quiet, tensorflow
 from neurenix.importers.tensorflow.ports import Port
 from neurenix.importers.tensorflow.request import Request
@@ -44,7 +44,7 @@ def import_tflite(path: Path, request: Request) -> Network:
 def exported(path: str | os.PathLike[str]) -> bytes:
     """The ONNX model of a file, with our names."""
     model, signature, _ = converted(Path(path), Request())
-    convert.rename(model.graph, {port.tensor: port.name for port in (*signature.inputs, *signature.outputs)})
+    onnx_names.rename(model.graph, {port.tensor: port.name for port in (*signature.inputs, *signature.outputs)})
     return bytes(model.SerializeToString())
 
 
@@ -69,7 +69,7 @@ def converted(path: Path, request: Request) -> tuple[Any, Signature, dict[str, l
     shapes_of_all = known if signature.graph == 0 else None
     with convert.LOCK:
         model = convert.to_onnx(
-            lambda: convert.finished(lambda: _processed(file, codes, graphs, shapes_of_all), path.stem)
+            lambda: convert.finished(lambda: _processed(file, codes, graphs, shapes_of_all), path.stem), plugins=False
         )
     return model, signature, shapes
 
