@@ -123,6 +123,19 @@ def test_two_inputs_with_dynamic_dimensions(dynamo: bool) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+def test_a_module_that_takes_any_number_of_tensors() -> None:
+    class Sum(torch.nn.Module):
+        def forward(self, first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+            return first * 2 + sum(others)
+
+    names = ("input", "input_1", "input_2")
+    network = from_torch(Sum(), inputs=(torch.randn(3, 4),) * 3, dynamic={name: [0] for name in names})
+    assert [port.shape for port in network.inputs] == [("batch", 4)] * 3
+    x, y, z = (np.random.default_rng(n).normal(size=(5, 4)).astype("float32") for n in range(3))
+    found = network.evaluate(dict(zip(names, (x, y, z), strict=True)))["output"]
+    np.testing.assert_allclose(found, x * 2 + y + z, atol=1e-6)
+
+
 def test_profiles_of_different_ranks_are_refused() -> None:
     with pytest.raises(nx.ShapeError, match="another number of dimensions") as caught:
         BACKEND.optimize_model(Small(), [{"image": (2, 3, 8, 8)}, {"image": (3, 8, 8)}])
@@ -151,3 +164,11 @@ def test_weights_keep_their_names_where_they_are_to_be_replaced(dynamo: bool) ->
         model.update_weights(wanted.state_dict())
         with torch.no_grad():
             torch.testing.assert_close(model(x), wanted(x), rtol=1e-4, atol=1e-5)
+
+
+def test_normalisations_of_16_bits_are_not_multiplied_into_weights_of_32() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).bfloat16().eval()
+    x = torch.randn(2, 3, 9, 9).bfloat16()
+    made = BACKEND.optimize_model(model, {"x": x.shape})
+    with torch.no_grad():
+        torch.testing.assert_close(made(x).float(), model(x).float(), rtol=0.02, atol=0.02)

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
-from tests.torch_compile import cases, process_cases, shared, weight_cases
+from tests.torch_compile import cases, faults, process_cases, shared, weight_cases
 from tests.torch_compile.processes import run
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +59,8 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (shared.strides_of_an_intermediate, ()),
     (shared.gradients_of_autocast, ()),
     (shared.norms_in_train_mode, ()),
+    (faults.left_to_torch, ()),
+    (faults.found_by_comparing, ()),
     (process_cases.profiled, ()),
     (process_cases.many_shapes_and_recompiles, ()),
 ]

@@ -15,7 +15,7 @@ from typing import Any, cast
 from neurenix import _native, shapes
 from neurenix._native import Network
 from neurenix.errors import DeviceError, Error, InvalidArgumentError, ShapeError, UnsupportedError
-from neurenix.hardware import probe, samples
+from neurenix.hardware import conversions, probe, samples
 from neurenix.hardware.dry_run import DryRun
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.options import BUILT_IN, QUANTIZED, Options, computed, eight_bits_of
@@ -207,6 +207,8 @@ class Backend:
         _warm_up(native)
         _check_precision(wanted)
         engine, notes = _build(model, shapes, dict(values or {}), native, wanted)
+        if wanted.verify is not False and conversions.is_checkable(model):
+            engine, notes = _checked(engine, notes, model, shapes, native, wanted)
         return OptimizedModel(engine, wanted.precision, refused, native, notes)
 
     def native_options(self, **options: Any) -> dict[str, Any]:
@@ -278,6 +280,43 @@ def _warm_up(options: dict[str, Any]) -> None:
         worker.start()
 
 
+def _checked(
+    engine: _native.Engine,
+    notes: list[str],
+    model: Any,
+    input_shapes: Any,
+    options: dict[str, Any],
+    wanted: Options,
+) -> tuple[_native.Engine, list[str]]:
+    """What was built of a PyTorch model, if it gives the model's results; else what the other exporter writes, if that
+    does. Raises `UnsupportedError` where neither does."""
+    reason = _departure(engine, model, model, input_shapes, options, wanted)
+    if reason is None:
+        return engine, notes
+    network = conversions.by_other_exporter(model, input_shapes, options["refittable"])
+    if network is None:
+        raise conversions.refusal(reason)
+    engine, notes = _build_network(network, input_shapes, options, wanted)
+    if _departure(engine, model, network, input_shapes, options, wanted) is not None:
+        raise conversions.refusal(reason)
+    return engine, [*notes, f"exported by torch's TorchScript exporter: of what the other one writes, {reason}"]
+
+
+def _departure(
+    engine: _native.Engine, model: Any, source: Any, input_shapes: Any, options: dict[str, Any], wanted: Options
+) -> str | None:
+    """What an engine that was built of `source` gives otherwise than the model of PyTorch, in float32.
+
+    A lower precision may lose as much as an exporter: one more engine, which is not timed, tells the two apart.
+    """
+    reason = conversions.departure(engine, model, wanted.precision)
+    if reason is None or wanted.precision == "fp32":
+        return reason
+    plain = options | {"compute": "float32", "tf32": False, "verify": False, "optimization_level": 0}
+    exact, _ = _build(source, input_shapes, {}, plain, Options())
+    return conversions.departure(exact, model, "fp32")
+
+
 def _build(
     model: Any, input_shapes: Any, values: dict[str, Any], options: dict[str, Any], wanted: Options
 ) -> tuple[_native.Engine, list[str]]:
@@ -337,7 +376,7 @@ def _build_network(
 
         given_batches = [dict(zip(names, batch, strict=True)) for batch in sample]
         return mixed(network, wanted, given_batches, profiles, options)
-    made, seen, notes = apply.in_8_bits(network, eight_bits, wanted.calibration, options, wanted.accuracy)
+    made, seen, notes = apply.in_8_bits(network, eight_bits, wanted.calibration, profiles, options, wanted.accuracy)
     sample = sample or samples.in_order(seen, names)
     engine = _native.Engine.build(made, profiles, options | {"samples": sample})
     if wanted.verify is False or not sample:

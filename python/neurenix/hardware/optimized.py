@@ -19,7 +19,7 @@ from neurenix.hardware.options import COMBINED
 from neurenix.hardware.probe import State
 from neurenix.importers import files
 from neurenix.log import LOG
-from neurenix.shapes import profiles
+from neurenix.shapes import profiles, sized
 
 if TYPE_CHECKING:
     from neurenix.hardware.tensorrt.engine import ICudaEngine
@@ -194,13 +194,13 @@ class OptimizedModel:
         return Profile(rows, len(runs))
 
     def example(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Zeros of the shapes that the model was optimised for."""
-        profile = self._engine.profiles[0]
+        """Zeros of the shapes that the model was optimised for; where the sizes of tensors depend on data, of 1 where
+        inputs are open."""
+        profile = next(iter(self._engine.profiles), {})
         symbols = {name: opt for name, (_, opt, _) in profile.items()}
         found = {}
         for port in self.inputs:
-            shape = [d if isinstance(d, int) else symbols.get(d.strip("'"), 1) for d in port.shape]
-            found[port.name] = np.zeros(shape, port.dtype)
+            found[port.name] = np.zeros(sized(port.shape, symbols), port.dtype)
         return found
 
     def memory_required(self, shapes: Any = None) -> Memory:

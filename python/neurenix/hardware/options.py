@@ -93,7 +93,9 @@ class Options:
     - `exclude`: for each provider the ops or layers that it must not run.
     - `strict`: a fall back raises, that of a layer, and that of all where the preferred provider can't run.
     - `verify`: whether a lowered precision is compared with float32 ("auto" or True: once, at build). Layers that lose
-      too much stay float32, as few as will do, and the report names them.
+      too much stay float32, as few as will do, and the report names them. An engine for a PyTorch model is compared
+      with the model, too, whose exporters write some operators otherwise than PyTorch computes them: the other
+      exporter is tried where results differ, and the model is refused where its results differ as well.
     - `sample`: what verification runs on: an array (of a model with one input), a tuple of arrays in the order of the
       inputs, a dict of them by name, or an iterable of such, of which it takes 8 at most. Of the sizes of a profile, or
       they are not used for it. None: the first batches of `calibration`, or numbers that fit what each input seems

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neurenix import nn
 from neurenix._native import Network
@@ -19,6 +19,9 @@ from neurenix.importers.onnx import from_onnx
 from neurenix.importers.tensorflow import from_tensorflow, kinds, network_of
 from neurenix.importers.torch import from_exported_program, from_torch
 from neurenix.shapes import parse, union
+
+if TYPE_CHECKING:
+    import torch
 
 KINDS = (
     "a path of an .onnx file, its bytes, an onnx.ModelProto, a torch.nn.Module, a torch.export.ExportedProgram, "
@@ -77,6 +80,12 @@ def to_network(
         )
     hint = "this is a class: give an object of it" if isinstance(model, type) else None
     raise InvalidArgumentError("this is no model", expected=KINDS, got=type(model).__name__, hint=hint)
+
+
+def scripted(model: torch.nn.Module, input_shapes: Any, refittable: bool) -> Network:
+    """The network of a PyTorch module by the exporter that `to_network` takes second. Raises as `from_torch`."""
+    shapes = union(parse(input_shapes) if isinstance(input_shapes, str) else input_shapes)
+    return from_torch(model, input_shapes=_given(shapes), dynamo=False, refittable=refittable)
 
 
 def _given(shapes: Any) -> Any:

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.convert_frame import compile_lock
+from torch.utils import _pytree as pytree
 
 from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.hardware.optimized import OptimizedModel
 from neurenix.hardware.tensorrt.backend import TensorRTBackend
 from neurenix.importers import from_exported_program
+from neurenix.importers.torch import comparing
 from neurenix.importers.torch.program import imported
 from neurenix.importers.torch.silence import first_line
 from neurenix.log import LOG
@@ -186,8 +188,40 @@ def _built(
                 got=f"{list(tensor.shape)}, axes {fixed}",
                 hint="torch.compile(..., dynamic=False) compiles each shape by itself",
             )
-    sample = {} if options.get("precision", "fp32") == "fp32" else {"sample": _sample(network, examples, order)}
-    return backend.optimize_model(network, **{**options, **sample})
+    given = _sample(network, examples, order)
+    precision = options.get("precision", "fp32")
+    model = backend.optimize_model(network, **{**options, **({} if precision == "fp32" else {"sample": given})})
+    shapes = [getattr(args[place], "shape", None) for place in order]
+    # Rows of zeros, of which masks hide everything, mean nothing.
+    reason = _departure(model, program, examples, given) if [one.shape for one in examples] == shapes else None
+    if reason is not None and precision != "fp32":
+        # A lower precision may lose as much as the exporter.
+        kept = {name: value for name, value in options.items() if name in ("providers", "threads")}
+        exact = backend.optimize_model(network, optimization_level=0, verify=False, **kept)
+        reason = _departure(exact, program, examples, given)
+    if reason is not None:
+        raise UnsupportedError("torch's exporter writes the partition otherwise than torch computes it", got=reason)
+    return model
+
+
+def _departure(
+    model: OptimizedModel,
+    program: torch.export.ExportedProgram,
+    examples: Sequence[torch.Tensor],
+    given: Mapping[str, torch.Tensor],
+) -> str | None:
+    """Which result of an engine is another one than torch's; None where none is, or torch fails."""
+    try:
+        with torch.no_grad():
+            wanted = pytree.tree_leaves(program.module()(*examples))
+    except Exception as error:
+        LOG.debug("the partition was not compared with torch", exc_info=error)
+        return None
+    got = [torch.as_tensor(one) for one in model.run(dict(given)).values()]
+    if len(wanted) != len(got):
+        return f"{len(got)} results instead of {len(wanted)}"
+    report = model.report()
+    return comparing.departure(wanted, got, comparing.bits_of(report["precision"], report["layers_per_dtype"]))
 
 
 def _network(program: torch.export.ExportedProgram) -> Network:

@@ -13,6 +13,7 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from neurenix.errors import UnsupportedError
+from neurenix.importers.torch.faults import fault
 from neurenix.torch.operators import LEFT_TO_TORCH, exportable
 from neurenix.torch.settings import Settings, operator_name
 
@@ -225,7 +226,7 @@ class Support:
             return "torch's ONNX exporter writes what it gives outside of training"
         if name not in exportable():
             return "torch's ONNX exporter does not write it"
-        return self._unfit(node)
+        return fault(node) or self._unfit(node)
 
     def _unfit(self, node: fx.Node) -> str | None:
         for one in (*_tensors(value(node)), *(t for arg in node.all_input_nodes for t in _tensors(value(arg)))):

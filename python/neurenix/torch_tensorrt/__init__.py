@@ -6,7 +6,6 @@ where Torch-TensorRT is not installed; where it is, these names stay its own.
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 from neurenix.torch import needed  # isort: skip  # noqa: F401 - first: it says where torch is missing
@@ -14,6 +13,7 @@ import torch
 
 import neurenix.torch
 from neurenix._native import __version__
+from neurenix.packages import is_installed
 from neurenix.torch.registering import register as _register
 from neurenix.torch_tensorrt import dynamo, ptq, runtime
 from neurenix.torch_tensorrt.compiling import compile, convert_method_to_trt_engine, load, save
@@ -46,7 +46,7 @@ def set_device(gpu_id: int) -> None:
 
 
 def _is_torch_tensorrt_installed() -> bool:
-    return importlib.util.find_spec("torch_tensorrt") is not None
+    return is_installed("torch_tensorrt")
 
 
 def _register_backends() -> None:

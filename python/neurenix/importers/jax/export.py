@@ -34,7 +34,7 @@ def export_function(function: Any, inputs: Any, given: Any, variables: Any) -> N
     call, names = _called(function, variables)
     specs = _specs(inputs, given, names)
     outputs = _outputs(call, specs)
-    model = _converted(call, specs)
+    model = converted(call, list(specs.values()))
     renamed = {port.name: name for port, name in zip(model.graph.input, specs, strict=True)}
     if len(outputs) != len(model.graph.output):
         outputs = unique("output" for _ in model.graph.output)
@@ -139,15 +139,14 @@ def _outputs(call: Callable[..., Any], specs: Mapping[str, Any]) -> list[str]:
     return unique(next((str(key.key) for key in reversed(path) if hasattr(key, "key")), "output") for path in keys)
 
 
-def _converted(call: Callable[..., Any], specs: Mapping[str, Any]) -> Any:
+def converted(call: Callable[..., Any], specs: Sequence[Any]) -> Any:
+    """The ONNX model that jax2onnx makes of a function; raises `UnsupportedError` where it can't."""
     import jax2onnx
     import onnx
 
     try:
         with _quiet():
-            model = jax2onnx.to_onnx(
-                call, list(specs.values()), model_name="jax", opset=OPSET, normalization_mode="prefer_native"
-            )
+            model = jax2onnx.to_onnx(call, specs, model_name="jax", opset=OPSET, normalization_mode="prefer_native")
         onnx.checker.check_model(model)
     except Exception as error:
         LOG.debug("jax2onnx failed", exc_info=error)

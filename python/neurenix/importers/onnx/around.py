@@ -34,6 +34,11 @@ def layers(front: Front | None = None, behind: Behind | None = None) -> Iterator
         _around.reset(token)
 
 
+def is_active() -> bool:
+    """Whether imports have layers around them here."""
+    return _around.get() is not None
+
+
 def add_input(network: Network, name: str, dtype: Any, shape: Sequence[int | str]) -> Tensor:
     """What a model reads as one of its inputs."""
     around = _around.get()

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from neurenix._native import Tensor
 from neurenix.errors import InvalidArgumentError, UnsupportedError
+from neurenix.importers.onnx import onto
 
 if TYPE_CHECKING:
     import onnx
@@ -117,7 +118,7 @@ class Node:
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
-        return self.graph.network.add_layer(op, given, attrs, self.name)
+        return self.graph.network.add_layer(op, onto.expanded(self, op, given, attrs), attrs, self.name)
 
     def add_with(self, op: str, inputs: Sequence[Tensor | None], into: str, index: int, **attrs: Any) -> Tensor:
         """Adds a layer with one output, one of whose attributes is the elements of an input of the node."""

@@ -10,8 +10,9 @@ import onnx
 import torch
 
 from neurenix._native import Network
-from neurenix.errors import UnsupportedError
+from neurenix.errors import DTypeError, UnsupportedError
 from neurenix.importers.onnx.graph import import_model
+from neurenix.importers.torch import faults
 from neurenix.importers.torch.request import Request, default_name
 from neurenix.importers.torch.silence import eval_mode, first_line, silence
 from neurenix.importers.torch.trying import check_loaded, check_runs, settled
@@ -24,6 +25,22 @@ SCRIPT_OPSET = 17
 
 def export_module(module: torch.nn.Module, request: Request, dynamo: bool, refittable: bool) -> Network:
     """The network of a module, by the first exporter that can write it; with `refittable` as its weights are."""
+    model, names = exported(module, request, dynamo, refittable)
+    try:
+        return import_model(model, None, {}, names)
+    except DTypeError as error:
+        if refittable or not dynamo:
+            raise
+        # The exporter multiplies normalisations of 16 bits into weights of float32.
+        LOG.debug("exported once more, without optimisation", exc_info=error)
+    model, names = exported(module, request, dynamo, refittable=True)
+    return import_model(model, None, {}, names)
+
+
+def exported(
+    module: torch.nn.Module, request: Request, dynamo: bool, refittable: bool
+) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """As `export_module`: the exporter's model, and what its inputs and outputs are called here."""
     check_loaded((*module.named_parameters(), *module.named_buffers()))
     request = settled(module, request)
     refusals: list[str] = []
@@ -37,7 +54,7 @@ def export_module(module: torch.nn.Module, request: Request, dynamo: bool, refit
         else:
             if refusals:
                 LOG.warning("exported with %s, because of %s", exporter.__doc__, "; ".join(refusals))
-            return _import(model, request)
+            return model, _names(model, request)
         if len(refusals) == 1:
             check_runs(module, request)
     raise UnsupportedError(
@@ -93,6 +110,8 @@ def _dynamo(module: torch.nn.Module, request: Request, refittable: bool) -> onnx
         optimize=not refittable,
     )
     assert program is not None
+    if program.exported_program is not None:
+        faults.check(program.exported_program.graph)
     return program.model_proto
 
 
@@ -117,8 +136,8 @@ def _script(module: torch.nn.Module, request: Request, refittable: bool) -> onnx
     return onnx.load_from_string(file.getvalue())
 
 
-def _import(model: onnx.ModelProto, request: Request) -> Network:
-    """Imports the exporter's model under the names that were asked for."""
+def _names(model: onnx.ModelProto, request: Request) -> dict[str, str]:
+    """The names that were asked for, by those that the exporter gave."""
     inputs = input_ports(model)
     if len(inputs) != len(request.names):
         raise UnsupportedError(
@@ -130,7 +149,7 @@ def _import(model: onnx.ModelProto, request: Request) -> Network:
     renamed = {i.name: name for i, name in zip(inputs, request.names, strict=True)}
     given = request.outputs or ()
     named = {o.name: name for o, name in zip(model.graph.output, given, strict=False)}
-    return import_model(model, None, {}, renamed | (named if len(named) == len(given) > 0 else output_names(model)))
+    return renamed | (named if len(named) == len(given) > 0 else output_names(model))
 
 
 def input_ports(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:

@@ -31,6 +31,8 @@ class Request:
     is_guessed: bool = False
     #: What the outputs are called, where it is not "output", "output_1", ...
     outputs: Sequence[str] | None = None
+    #: How many arguments `forward` has in front of its `*args`; None where it has no such.
+    named: int | None = None
 
     @classmethod
     def of(cls, module: torch.nn.Module, inputs: Any, input_shapes: Any, dynamic: Any) -> Request:
@@ -55,7 +57,8 @@ class Request:
             if name not in named:
                 raise InvalidArgumentError(f"there is no input {name!r}", expected=", ".join(named))
         examples = [_tensor(module, name, value) for name, value in named.items()]
-        return cls(list(named), examples, [_axes(name, dynamic.get(name, {})) for name in named], positional)
+        axes = [_axes(name, dynamic.get(name, {})) for name in named]
+        return cls(list(named), examples, axes, positional, named=_named(module))
 
     @classmethod
     def _of_shapes(cls, module: torch.nn.Module, input_shapes: Any) -> Request:
@@ -86,7 +89,8 @@ class Request:
             for dtypes in guesses.dtypes(kinds, floating)
         ]
         is_guessed = len(arrays) < len(given)
-        return cls(list(given), candidates[0], dynamic, positional, candidates[1:] if is_guessed else [], is_guessed)
+        others = candidates[1:] if is_guessed else []
+        return cls(list(given), candidates[0], dynamic, positional, others, is_guessed, named=_named(module))
 
     @property
     def args(self) -> tuple[torch.Tensor, ...]:
@@ -104,7 +108,11 @@ class Request:
         if not any(self.dynamic):
             return None
         axes = [dict(one) or None for one in self.dynamic]
-        return tuple(axes) if self.positional == len(axes) else dict(zip(self.names, axes, strict=True))
+        if self.positional < len(axes):
+            return dict(zip(self.names, axes, strict=True))
+        if self.named is None or self.named >= len(axes):
+            return tuple(axes)
+        return *axes[: self.named], tuple(axes[self.named :])
 
     def with_examples(self, examples: Sequence[torch.Tensor]) -> Request:
         """The same with other examples, and none besides."""
@@ -138,6 +146,12 @@ def _parameters(module: torch.nn.Module) -> list[inspect.Parameter]:
         return list(inspect.signature(module.forward).parameters.values())
     except (TypeError, ValueError):
         return []
+
+
+def _named(module: torch.nn.Module) -> int | None:
+    """How many arguments stand in front of `*args`; None where `forward` has none."""
+    kinds = [p.kind for p in _parameters(module)]
+    return kinds.index(inspect.Parameter.VAR_POSITIONAL) if inspect.Parameter.VAR_POSITIONAL in kinds else None
 
 
 def _ordered(module: torch.nn.Module, given: dict[str, Any]) -> tuple[dict[str, Any], int]:

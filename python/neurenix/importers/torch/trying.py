@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -57,9 +58,14 @@ def check_runs(module: torch.nn.Module, request: Request) -> None:
 
 
 def prepared(
-    model: torch.nn.Module | torch.export.ExportedProgram, inputs: Mapping[str, torch.Tensor]
+    model: torch.nn.Module | torch.export.ExportedProgram,
+    inputs: Mapping[str, torch.Tensor],
+    mode: Callable[[], AbstractContextManager[Any]] = torch.inference_mode,
 ) -> Callable[[], list[Any]]:
-    """What runs a module or program on these inputs, in the names and order of its network's, and gives its tensors."""
+    """What runs a module or program on these inputs, in the names and order of its network's, and gives its tensors.
+
+    `mode`: a context without gradients that it runs in.
+    """
     if isinstance(model, torch.nn.Module):
         request = Request.of(model, dict(inputs), None, None)
         run, args, kwargs = model, request.args, request.kwargs
@@ -69,7 +75,7 @@ def prepared(
         run, (args, kwargs) = model.module(), pytree.tree_unflatten(leaves, model.call_spec.in_spec)
 
     def call() -> list[Any]:
-        with torch.inference_mode():
+        with mode():
             result = run(*args, **kwargs)
         return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
