@@ -126,8 +126,9 @@ def test_unloading_gives_memory_back(
         loaded = server.resident()
     finally:
         server.stop()
-    # The weights take 84 MB. The C library keeps some memory for each of the first threads that load.
-    assert loaded - sizes[-1] > 60_000 and sizes[-1] - sizes[4] < 20_000, (sizes, loaded)
+    # The weights take 84 MB. The C library keeps memory for threads that load, 20 to 30 MB more in one unload than in
+    # another; what seven loads kept of the weights would be several times as much.
+    assert loaded - sizes[-1] > 60_000 and sizes[-1] - sizes[0] < 60_000, (sizes, loaded)
 
 
 def test_a_run_ends_when_its_clients_leave_and_not_when_the_server_is_told_to_end(
