@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import re
 import statistics
@@ -124,21 +125,31 @@ def speed(folder: Path, threads: int, seconds: float, turns: int) -> dict[str, A
     return found
 
 
-def batching(folder: Path, threads: int, seconds: float) -> dict[str, Any]:
-    """16 clients of the slow model, and its latency under 10 % of the load that it can bear against a client alone."""
+def batching(folder: Path, threads: int, seconds: float, turns: int) -> dict[str, Any]:
+    """16 clients of the slow model, and its latency under 10 % of the load that it can bear, against a server that
+    makes no batches under the same load, in turns, and against a client alone."""
     model, shape = network()
-    onnx.save(model, folder / "network.onnx")
-    target_of = {"input": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
-    with serving(folder / "network.onnx", threads) as (_, http, _):
-        target = Target(http, "model", target_of)
-        alone = closed(target, 1, seconds)
-        sixteen = closed(target, 16, seconds)
-        light = opened(target, sixteen.rate / 10, 2 * seconds, 16)
-        paused = _with_pauses(folder / "network.onnx", threads, 10 / sixteen.rate, seconds)
-    ratio = statistics.median(light.seconds) / statistics.median(alone.seconds)
+    path = folder / "network.onnx"
+    onnx.save(model, path)
+    array = {"input": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    with serving(path, threads) as (_, http, _), serving(path, threads, "--max-batch-size", "0") as (_, plain, _):
+        batched, single = Target(http, "model", array), Target(plain, "model", array)
+        alone = closed(batched, 1, seconds)
+        sixteen = closed(batched, 16, seconds)
+        rate = sixteen.rate / 10
+        light = [[opened(target, rate, seconds, 16) for target in (batched, single)] for _ in range(turns)]
+        paused = _with_pauses(path, threads, 10 / sixteen.rate, seconds)
+    medians = [[statistics.median(load.seconds) for load in turn] for turn in light]
+    own, other = ([turn[at] for turn in medians] for at in (0, 1))
     return {
-        "1 client": figures(alone), "16 clients": figures(sixteen), "a tenth of that rate": figures(light),
-        "median of the light load over that of 1 client": round(ratio, 3),
+        "1 client": figures(alone), "16 clients": figures(sixteen), "a tenth of that rate": figures(light[-1][0]),
+        "median of the light load over that without batching, in each turn": [round(a / b, 3) for a, b in medians],
+        "the same, each server against itself": [
+            round(late / early, 3) for times in (own, other) for early, late in itertools.pairwise(times)
+        ],
+        "median of the light load over that of 1 client": round(
+            statistics.median(own) / statistics.median(alone.seconds), 3
+        ),
         "median ms of the model alone, without pauses and with those of the light load": paused,
     }  # fmt: skip
 
@@ -254,7 +265,7 @@ def main() -> None:
         results: dict[str, Any] = {"limits": LIMITS}
         results["toy"] = speed(folder, options.threads, options.seconds, options.turns)
         print(results["toy"], flush=True)
-        results["batching"] = batching(folder, options.threads, options.seconds)
+        results["batching"] = batching(folder, options.threads, options.seconds, options.turns)
         print(results["batching"], flush=True)
         results["two replicas"] = replicas(folder, options.seconds)
         print(results["two replicas"], flush=True)

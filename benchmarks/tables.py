@@ -77,17 +77,20 @@ def speeds() -> str:
 def eight_bits() -> str:
     """Times and errors of int8 beside fp16."""
 
-    def row(key: str, found: dict[str, Any]) -> list[str]:
-        sides = (found["fp16"], found["int8"])
+    def row(key: str, precision: str, found: dict[str, Any]) -> list[str]:
+        sides = (found["fp16"], found[precision])
         times = [f"{side['median_ms']:.3f}" for side in sides]
-        share = f"{100 * found['int8']['arithmetic'].get('int8', 0):.0f} %"
+        dtypes = found[precision]["arithmetic"]
+        share = f"{100 * max(dtypes.get('int8', 0), dtypes.get('float8_e4m3fn', 0)):.0f} %"
         errors = " / ".join(f"{side['sqnr_db']:.1f}" for side in sides)
         builds = " / ".join(f"{side['build_s']:.0f} s" for side in sides)
-        return [named(key), *times, f"{found['int8 / fp16']:.2f}", share, errors, builds]
+        return [named(key), precision, *times, f"{found[f'{precision} / fp16']:.2f}", share, errors, builds]
 
-    head = "ms|fp16|int8|int8 / fp16|arithmetic in int8|dB: fp16 / int8|build, cold: fp16 / int8"
+    head = "|precision|fp16, ms|it, ms|of fp16's time|arithmetic in 8 bits|dB: fp16 / it|build, cold: fp16 / it"
     results = record("int8_cuda")["results"]
-    return table(head.split("|"), [row(key, found) for key, found in results.items() if "failed" not in found])
+    measured = [(key, found) for key, found in results.items() if "failed" not in found]
+    rows = [row(key, p, found) for key, found in measured for p in found if f"{p} / fp16" in found]
+    return table(head.split("|"), rows)
 
 
 def units() -> Iterator[tuple[str, str, dict[str, Any]]]:

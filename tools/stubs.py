@@ -81,6 +81,8 @@ EXACT = {
         _PROFILE: "Mapping[str, _Shapes]",
     },
     ("Tensor", "shape"): {"-> tuple": "-> tuple[int | str, ...]"},
+    ("TimingCache", "__new__"): {"options: dict": "options: dict[str, Any]"},
+    ("TimingCache", "add"): {"dict[str, SupportsIndex]": "dict[str, int]"},
     ("Tensor", "value"): {"-> tuple | None": "-> tuple[int | str, ...] | None"},
     ("", "gpu_info"): {"-> dict": "-> dict[str, Any]"},
     ("", "knobs"): {"-> list": "-> list[dict[str, Any]]"},

@@ -27,6 +27,7 @@ __all__ = [
     "TensorRTContext",
     "TensorRTEngine",
     "TensorRTPlan",
+    "TimingCache",
     "__version__",
     "allowed_providers",
     "cache_dir",
@@ -710,6 +711,25 @@ class TensorRTPlan:
     def timing_cache(self, /) -> bytes:
         """
         What the build measured, for the next one; empty where this TensorRT keeps nothing.
+        """
+
+@final
+class TimingCache:
+    """
+    Times that callers of the builder measure, kept beside those of kernels: in the file that `options` (as of an
+    `Engine`) name, if any, and for their providers on this machine.
+    """
+    def __new__(cls, /, options: dict[str, Any]) -> TimingCache:
+        """
+        Reads the file.
+        """
+    def add(self, /, times: dict[str, int]) -> None:
+        """
+        Keeps times in nanoseconds by name; those that are known stay. Raises `FileError` if it can't write.
+        """
+    def known(self, /, name: str) -> int | None:
+        """
+        The time of a name in nanoseconds, or None.
         """
 
 def allowed_providers() -> list[str]:

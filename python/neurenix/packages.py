@@ -56,12 +56,17 @@ def install(*packages: str) -> str:
     return "pip install " + " ".join(f'"{REQUIREMENTS[package]}"' for package in packages)
 
 
+def is_installed(package: str) -> bool:
+    """Whether a package could be imported, without doing so."""
+    return importlib.util.find_spec(package) is not None
+
+
 def load_triton() -> None:
     """Loads Triton, if it is installed, for a process that has or will have TensorFlow.
 
     Both bring an LLVM. Where PyTorch loads Triton behind TensorFlow, the two meet, and that ends the process.
     """
-    if "triton" in sys.modules or importlib.util.find_spec("triton") is None:
+    if "triton" in sys.modules or not is_installed("triton"):
         return
     flags = sys.getdlopenflags()
     sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
@@ -84,7 +89,7 @@ def need(package: str, purpose: str, beside: Sequence[str] = ()) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != top:
             raise
-        missing = [name for name in beside if name != top and importlib.util.find_spec(name) is None]
+        missing = [name for name in beside if name != top and not is_installed(name)]
         raise MissingPackageError(
             f"{purpose} needs the package {error.name!r}, which is not installed", hint=install(top, *missing)
         ) from None

@@ -137,6 +137,11 @@ def _dims(value: Iterable[Any]) -> Dims:
     return dims
 
 
+def sized(shape: Sequence[int | str], sizes: Mapping[str, int]) -> list[int]:
+    """The extents of a tensor's shape where its symbols have these sizes; 1 of those that have none."""
+    return [extent if isinstance(extent, int) else sizes.get(extent.strip("'"), 1) for extent in shape]
+
+
 def union(given: InputShapes) -> InputShapes:
     """One mapping whose ranges hold those of all profiles; what is no list of several is given back.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import neurenix as nx
-from neurenix.quantization import CalibrationCache
+from neurenix.quantization import CalibrationCache, region_benchmark
 from tests.cli.conftest import Answer
 
 onnx = pytest.importorskip("onnx")
@@ -66,8 +66,20 @@ def test_export_calibrates_too(call: Call, model: Path) -> None:
         )  # fmt: skip
         assert code == 0, err
         content = json.loads(out)
-        assert content["precision"]["got"] == precision and content["passed"]
+        in_floats = region_benchmark.all_in_floats(content["notes"])
+        assert content["precision"]["got"] == ("fp32" if in_floats else precision) and content["passed"]
         assert any("dB" in note for note in content["notes"])
+
+
+def test_export_writes_the_file_where_all_is_faster_in_floats(
+    call: Call, model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(region_benchmark, "LEAST_MS", 0.0)
+    monkeypatch.setattr(region_benchmark._Search, "_fastest", lambda self, trials: (trials[1], 2.0, 1.0))
+    words = ("--calibration-data", "data", "-o", "m.engine", "--input-shape", "4", "3", "8", "8", "--providers", "cpu")
+    code, out, err = call("export", model, "--precision", "int8", "--timing-cache", "none", *words)
+    assert code == 0 and (folder / "m.engine").exists(), err
+    assert "precision: fp32 (every product is faster in floats than in int8)" in out
 
 
 def test_tools_of_accuracy_change_the_model_and_what_the_cache_is_for(call: Call, model: Path, folder: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import neurenix as nx
 from neurenix import quantization
 from neurenix.hardware import get_backend
+from neurenix.quantization import region_benchmark
 
 torch = pytest.importorskip("torch", reason="the network is trained by PyTorch")
 pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
@@ -42,7 +43,9 @@ def path(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("calibrator", CALIBRATORS)
 def test_at_most_five_more_digits_are_mistaken(digits: Digits, path: Path, calibrator: Any) -> None:
     given = calibrator(digits.batches())
-    model = get_backend("cpu").optimize_model(path, {"input": digits.test.shape}, "int8", calibration=given)
+    model = get_backend("cpu").optimize_model(
+        path, {"input": digits.test.shape}, "int8", calibration=given, deterministic=True
+    )
     want, got = digits.scores(), model(digits.test)
     assert digits.errors(got) <= digits.errors(want) + 5
     assert np.std(want) > 0.1
@@ -50,6 +53,11 @@ def test_at_most_five_more_digits_are_mistaken(digits: Digits, path: Path, calib
     assert 10 * np.log10(1 / noise) > 25
     report = model.report()
     assert any("signal-to-noise ratio" in note for note in report["notes"])
+    # Those that are faster in floats are no more wrong there.
+    chosen = get_backend("cpu").optimize_model(
+        path, {"input": digits.test.shape}, "int8", calibration=calibrator(digits.batches())
+    )
+    assert digits.errors(chosen(digits.test)) <= digits.errors(want) + 5
     # Only a processor without VNNI, on which sums of 8 bits saturate, computes in floating point.
     if "vnni" in Path("/proc/cpuinfo").read_text():
         assert report["arithmetic_per_dtype"]["int8"] > 0.9
@@ -116,7 +124,9 @@ def test_saved_engines_are_the_same(digits: Digits, path: Path, tmp_path: Path) 
     model.save(tmp_path / "int8.engine")
     opened = backend.load(tmp_path / "int8.engine")
     np.testing.assert_array_equal(opened(digits.test), model(digits.test))
-    assert opened.report()["precision"] == "int8"
+    # Where all products were faster in floats, nothing in the file is of 8 bits.
+    in_floats = region_benchmark.all_in_floats(model.report()["notes"])
+    assert opened.report()["precision"] == ("fp32" if in_floats else "int8")
 
 
 def test_what_can_not_be_calibrated_is_refused(digits: Digits, path: Path, tmp_path: Path) -> None:

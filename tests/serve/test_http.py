@@ -233,10 +233,24 @@ def test_sizes(start: Start, repository: Any) -> None:
     running = start(repository / "mlp", max_request=4096)
     assert ask(running, "POST", INFER, vector()).status == 200
     # Of a body that comes in pieces nobody says the length.
-    for body in (b"x" * 6000, iter([b"x" * 1000] * 6)):
+    for body in (b"x" * 6000, iter([b"x" * 1000] * 6), b"x" * 8_000_000, iter([b"x" * 50_000] * 160)):
+        # The client reads when it has sent everything.
         reply = ask(running, "POST", INFER, body)
         assert reply.status == 413 and "4096" in reply.error
     assert ask(running, "POST", INFER, vector()).status == 200
+
+
+def test_what_is_left_of_a_refused_body_is_read_for_a_while(server: Server) -> None:
+    host, port = str(server.http).removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {1 << 40}\r\n\r\n{{".encode())
+        begin = time.monotonic()
+        replies = b""
+        with contextlib.suppress(ConnectionError):
+            while more := connection.recv(4096):
+                replies += more
+        assert replies.startswith(b"HTTP/1.1 413 ") and replies.count(b"HTTP/1.1") == 1
+        assert 0.3 < time.monotonic() - begin < 5
 
 
 def test_compressed_bodies_are_refused(server: Server) -> None:

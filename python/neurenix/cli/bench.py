@@ -15,7 +15,7 @@ from neurenix.cli import plot, progress, remote
 from neurenix.cli.common import (
     add_model_arguments,
     amount,
-    attained,
+    as_asked,
     count,
     given_shapes,
     inputs_for,
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--load-inputs", "--loadInputs", nargs="+", default=[], metavar="NAME:FILE", help="not random ones"
     )
-    parser.add_argument("--against", default="", metavar="NAMES", help="onnxruntime,openvino,tensorflow,torch")
+    parser.add_argument("--against", default="", metavar="NAMES", help="keras,onnxruntime,openvino,tensorflow,torch")
     parser.add_argument(
         "--torch-module", metavar="MODULE", help="for --against torch: package.module:factory, or a .pt2 file"
     )
@@ -129,7 +129,7 @@ def _content(
         "engine_file": is_engine(arguments.model),
         "shapes": given_shapes(arguments),
         "precision": report["precision"],
-        "passed": attained(model, report["precision"]),
+        "passed": as_asked(model, report["precision"]),
         "threads": arguments.threads or _native.default_threads(),
         "device": _native.device("cpu"),
         "providers": dict(report["providers"]),

@@ -19,6 +19,7 @@ from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel, Port
 from neurenix.hardware.options import HINTS, WORDS, check, eight_bits_of, no_arithmetic
 from neurenix.quantization.accuracy import TOOLS
+from neurenix.quantization.region_benchmark import all_in_floats
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
@@ -223,6 +224,12 @@ def attained(model: OptimizedModel, precision: str) -> bool:
     wanted = ATTAINED[eight_bits_of(precision) or precision]
     stored = any(name.endswith(f" with {wanted} weights") for name in shares)
     return stored or shares.get(wanted, 0) > 0
+
+
+def as_asked(model: OptimizedModel, precision: str) -> bool:
+    """Whether some layer computes as was asked for, or all products were found to be faster in floats."""
+    report = model.report()
+    return (report["precision"] == precision and attained(model, precision)) or all_in_floats(report["notes"])
 
 
 def inputs_for(arguments: argparse.Namespace, model: OptimizedModel) -> Arrays:

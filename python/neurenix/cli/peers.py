@@ -58,7 +58,9 @@ def reference_of(model: Any, inputs: Arrays, arguments: argparse.Namespace) -> P
         network = to_network(model, {name: array.shape for name, array in inputs.items()})
         return Peer("float64 evaluation", __version__, lambda: list(network.evaluate(inputs).values()))
     if kinds.is_source(model):
-        return Peer.of("tensorflow", model, inputs, arguments)
+        from neurenix.importers.tensorflow.peer import name_of
+
+        return Peer.of(name_of(model), model, inputs, arguments)
     if not isinstance(model, (str, os.PathLike)):
         return Peer.of("torch", model, inputs, arguments)
     try:
@@ -173,7 +175,22 @@ def _tensorflow(model: Any, inputs: Arrays, threads: int, arguments: argparse.Na
     return Peer("tensorflow", tensorflow.__version__ + (" with XLA" if compiled else " without XLA"), call)
 
 
+def _keras(model: Any, inputs: Arrays, threads: int, arguments: argparse.Namespace) -> Peer:
+    need("keras", "comparing with Keras")
+    if not kinds.is_source(model):
+        raise UnsupportedError(
+            "Keras can't run a model of this kind",
+            expected="a keras.Model or a .keras file",
+            got=str(getattr(model, "__name__", model)),
+        )
+    from neurenix.importers.tensorflow.peer import keras_runner
+
+    call, version = keras_runner(model, inputs, threads)
+    return Peer("keras", version, call)
+
+
 _MAKERS: dict[str, Callable[[Any, Arrays, int, argparse.Namespace], Peer]] = {
+    "keras": _keras,
     "onnx": _reference,
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,

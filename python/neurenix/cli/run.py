@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compare",
         default="",
         metavar="NAMES",
-        help="run these too: onnxruntime, openvino, tensorflow, torch, onnx (the reference); exit with 1 when one "
-        "differs",
+        help="run these too: keras, onnxruntime, openvino, tensorflow, torch, onnx (the reference); exit with 1 when "
+        "one differs",
     )
     parser.add_argument(
         "--torch-module", metavar="MODULE", help="for --compare torch: package.module:factory, or a .pt2 file"

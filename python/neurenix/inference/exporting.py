@@ -113,9 +113,9 @@ def _index(place: Device) -> int:
 
 def require_attained(built: OptimizedModel, precision: str) -> None:
     """Raises `UnsupportedError` where no layer of a model computes in the precision that was asked for."""
-    from neurenix.cli.common import attained
+    from neurenix.cli.common import as_asked
 
-    if not attained(built, precision) or built.report()["precision"] != precision:
+    if not as_asked(built, precision):
         reason = "; ".join(built.report()["notes"]) or "a model without such layers"
         raise UnsupportedError(f"no layer computes in {precision}", got=reason, hint="leave precision out")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,6 +14,7 @@ from neurenix.quantization.accuracy import Accuracy
 from neurenix.quantization.calibrate import NO_TOOLS, found_ranges, is_explicit, quantize_weights
 from neurenix.quantization.calibrators import Calibrator, calibrator
 from neurenix.quantization.compare import COMPARED, as_called
+from neurenix.quantization.region_benchmark import quantized_where_faster
 
 #: Below this signal-to-noise ratio, in dB, results have little to do with those of float32.
 POOR = 10.0
@@ -31,10 +32,15 @@ NO_RANGES, NO_ARITHMETIC = "there is no calibration=", "nothing here computes in
 
 
 def in_8_bits(
-    network: Network, precision: str, calibration: Any, options: Mapping[str, Any], accuracy: Accuracy = NO_TOOLS
+    network: Network,
+    precision: str,
+    calibration: Any,
+    profiles: Sequence[Any],
+    options: Mapping[str, Any],
+    accuracy: Accuracy = NO_TOOLS,
 ) -> tuple[Network, list[dict[str, Array]], list[str]]:
     """The network with Quantize and Dequantize layers, batches that verification may look at, and what the report says
-    of the tools of `accuracy`.
+    of the tools of `accuracy` and of what is faster in floats.
 
     One that has such layers stays as it is, with a warning where there is `calibration`; without that, and with "fp8"
     where nothing multiplies in it, the weights alone are quantized, with a warning. Raises `UnsupportedError` with
@@ -44,7 +50,7 @@ def in_8_bits(
 
     first = options["providers"][0]
     if precision == "fp8":
-        return _in_fp8(network, calibration, options)
+        return _in_fp8(network, calibration, profiles, options)
     if first != "tensorrt" and not has_int8(first):
         text = f"{first} has no kernels for products of 8 bits: it computes between the roundings in floating point"
         _fall_back(text, 'take precision="fp16", or the cpu provider', options)
@@ -57,20 +63,26 @@ def in_8_bits(
     if calibration is None:
         _fall_back(WITHOUT, "give calibration=", options)
         return quantize_weights(network, refittable=options["refittable"]), [], []
-    return _calibrated(network, calibrator(calibration), options, "int8", accuracy)
+    return _calibrated(network, calibrator(calibration), profiles, options, "int8", accuracy)
 
 
 def _calibrated(
-    network: Network, given: Calibrator, options: Mapping[str, Any], dtype: str, accuracy: Accuracy = NO_TOOLS
+    network: Network,
+    given: Calibrator,
+    profiles: Sequence[Any],
+    options: Mapping[str, Any],
+    dtype: str,
+    accuracy: Accuracy = NO_TOOLS,
 ) -> tuple[Network, list[dict[str, Array]], list[str]]:
     """As `in_8_bits`, by the ranges that a calibrator finds."""
     found = found_ranges(network, given, options, accuracy=accuracy)
-    made = found.quantized(refittable=bool(options["refittable"]), dtype=dtype)
-    return made, [as_called(batch, options) for batch in given.seen], found.notes
+    seen = [as_called(batch, options) for batch in given.seen]
+    made, notes = quantized_where_faster(found, seen, profiles, options, dtype)
+    return made, seen, found.notes + notes
 
 
 def _in_fp8(
-    network: Network, calibration: Any, options: Mapping[str, Any]
+    network: Network, calibration: Any, profiles: Sequence[Any], options: Mapping[str, Any]
 ) -> tuple[Network, list[dict[str, Array]], list[str]]:
     """As `in_8_bits`, for floats of 8 bits."""
     from neurenix.hardware.options import has_fp8
@@ -84,7 +96,7 @@ def _in_fp8(
     # Floats of 8 bits reach far: the greatest magnitude costs no digits.
     given = None if calibration is None else calibrator(calibration, "minmax")
     if given is not None and multiplies:
-        return _calibrated(network, given, options, "float8_e4m3fn")
+        return _calibrated(network, given, profiles, options, "float8_e4m3fn")
     hint = "give calibration=" if multiplies else 'take precision="int8" with calibration=, or "bf16"'
     _fall_back(FLOATS.format(reason=reason), hint, options)
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +14,7 @@ import numpy as np
 from neurenix import _native
 from neurenix._native import Network
 from neurenix.arrays import Array
+from neurenix.shapes import sized
 
 #: So many batches are compared.
 COMPARED = 2
@@ -48,6 +51,10 @@ class Ratios:
             if np.asarray(array).dtype.kind in "iub":
                 continue
             wide, other = np.asarray(array, np.float64), np.asarray(got[name], np.float64)
+            if wide.shape != other.shape:
+                # A size that depends on data is another one: there is nothing to compare.
+                self._signal[name], self._noise[name] = self._signal.get(name, 0.0), math.inf
+                continue
             # Where float32 is not finite, as logarithms of masks are, the same is no loss.
             same = ~np.isfinite(wide) & ((wide == other) | (np.isnan(wide) & np.isnan(other)))
             wide, other = np.where(same, 0.0, wide), np.where(same, 0.0, other)
@@ -55,7 +62,7 @@ class Ratios:
             self._noise[name] = self._noise.get(name, 0.0) + float(np.sum((other - wide) ** 2))
 
     def decibels(self) -> dict[str, float]:
-        """In dB; minus infinity where an output is not finite."""
+        """In dB; minus infinity where an output is not finite, or has another shape."""
         return {name: _decibels(self._signal[name], self._noise[name]) for name in self._signal}
 
     def least(self) -> float:
@@ -83,14 +90,53 @@ class Reference:
 
 def fitting(batch: Batch, engine: _native.Engine) -> dict[str, Array]:
     """A batch whose first dimensions lie in the first profile: cut, or with the first samples again."""
-    ranges = {name: (least, most) for name, (least, _, most) in dict(engine.profiles[0]).items()}
+    return _resized(batch, engine, lambda count, least, _, most: min(max(count, least), most))
+
+
+def at_opt(batch: Batch, engine: _native.Engine) -> dict[str, Array]:
+    """As `fitting`, with the first dimensions that the first profile is optimised for."""
+    return _resized(batch, engine, lambda _, least, opt, most: opt)
+
+
+def _first_profile(engine: _native.Engine) -> dict[str, tuple[int, int, int]]:
+    """The ranges of its symbols; none where the sizes of tensors depend on data."""
+    return dict(next(iter(engine.profiles), {}))
+
+
+def _resized(batch: Batch, engine: _native.Engine, count: Callable[[int, int, int, int], int]) -> dict[str, Array]:
+    ranges = _first_profile(engine)
     found = dict(batch)
     for name, _, shape in engine.inputs:
         if shape and isinstance(shape[0], str) and shape[0].strip("'") in ranges:
-            least, most = ranges[shape[0].strip("'")]
-            count = min(max(len(found[name]), least), most)
-            found[name] = np.resize(found[name], (count, *found[name].shape[1:]))
+            samples = count(len(found[name]), *ranges[shape[0].strip("'")])
+            found[name] = np.resize(found[name], (samples, *found[name].shape[1:]))
     return found
+
+
+def made_up(engine: _native.Engine) -> dict[str, Array]:
+    """Normal numbers, and zeros of other dtypes, for an engine to be timed on, at the shapes that the first profile is
+    optimised for."""
+    random = np.random.default_rng(0)
+    opt = {name: most_likely for name, (_, most_likely, _) in _first_profile(engine).items()}
+    found: dict[str, Array] = {}
+    for name, dtype, shape in engine.inputs:
+        sizes = sized(shape, opt)
+        floats = dtype.kind not in "iub"
+        found[name] = random.standard_normal(sizes).astype(dtype) if floats else np.zeros(sizes, dtype)
+    return found
+
+
+def milliseconds(engines: Sequence[_native.Engine], batch: Batch, rounds: int) -> list[float]:
+    """The median time of a call of each engine, which run in turn."""
+    times: list[list[float]] = [[] for _ in engines]
+    given = dict(batch)
+    for _ in range(rounds):
+        for taken, engine in zip(times, engines, strict=True):
+            engine.run(given)
+            begin = time.perf_counter()
+            engine.run(given)
+            taken.append(1e3 * (time.perf_counter() - begin))
+    return [statistics.median(taken) for taken in times]
 
 
 def _decibels(signal: float, noise: float) -> float:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +12,8 @@ from neurenix.errors import InvalidArgumentError
 from neurenix.log import LOG
 from neurenix.quantization.calibrate import Calibrated, found_ranges, is_explicit
 from neurenix.quantization.calibrators import calibrator
-from neurenix.quantization.compare import Batch, Reference, as_called, untimed
+from neurenix.quantization.compare import Batch, Reference, as_called, milliseconds, untimed
+from neurenix.quantization.region_benchmark import quantized_where_faster
 from neurenix.quantization.sensitivity import least, losses
 
 if TYPE_CHECKING:
@@ -70,11 +69,13 @@ class Judge:
 
 
 class Form(NamedTuple):
-    """A way to compute the network: its name, the network, and native options."""
+    """A way to compute the network: its name, the network, and native options; where products have 8 bits, those that
+    are in floats because they lose too much."""
 
     name: str
     network: Network
     options: dict[str, Any]
+    keep: Sequence[str] | None = None
 
 
 class Built(NamedTuple):
@@ -109,8 +110,13 @@ def mixed(
         raise InvalidArgumentError("there is no batch to judge by", hint="give sample=, beside a cache alone")
     budget = BUDGET if wanted.accuracy_budget is None else wanted.accuracy_budget
     judge = Judge(Reference(network, batches, profiles, options), budget, wanted.metric)
-    found = [*_floats(network, options), *_with_8_bits(calibrated, judge, profiles, options)]
-    built = _fastest_first(found, judge, batches, profiles, options)
+    forms = [*_floats(network, options), *_with_8_bits(calibrated, judge, profiles, options)]
+    near = _near_enough(forms, judge, profiles, options)
+    built = _fastest_first(near, judge)
+    eight = next((one.form for one in built if one.form.keep is not None), None)
+    better = eight and _where_faster(eight, calibrated, judge, profiles, options)
+    if better:
+        built = _fastest_first([*near, *_near_enough([better], judge, profiles, options)], judge)
     best = built[0]
     return best.engine, calibrated.notes + [
         f"mixed: {one.form.name}: {one.milliseconds:.3f} ms, {judge.describe(one.score)}"
@@ -155,30 +161,37 @@ def _with_8_bits(
         if high:
             shown = ", ".join(order[:high][:4]) + ", ..." * (high > 4)
             name += f" with {high} of {len(order)} products in {dtype} ({shown})"
-        forms.append(Form(name, made, {"compute": dtype, "tf32": False}))
+        forms.append(Form(name, made, {"compute": dtype, "tf32": False}, order[:high]))
     return forms
 
 
-def _fastest_first(
-    forms: Sequence[Form], judge: Judge, batches: Sequence[Batch], profiles: Sequence[Any], options: Mapping[str, Any]
-) -> list[Built]:
-    """The forms within the budget by their times, which are taken in turn; the first one is float32, and always is."""
-    engines = []
+def _where_faster(
+    form: Form, calibrated: Calibrated, judge: Judge, profiles: Sequence[Any], options: Mapping[str, Any]
+) -> Form | None:
+    """A form with the products in floats that are faster in them; none where there is no such product."""
+    native, batches = {**options, **form.options}, judge.reference.batches
+    network, notes = quantized_where_faster(calibrated, batches, profiles, native, "int8", form.keep or ())
+    return Form(f"{form.name}, where that is faster", network, form.options) if notes else None
+
+
+def _near_enough(
+    forms: Sequence[Form], judge: Judge, profiles: Sequence[Any], options: Mapping[str, Any]
+) -> list[tuple[Form, _native.Engine, float]]:
+    """The forms within the budget with their engines and scores; float32 always is."""
+    found = []
     for form in forms:
         # What is near enough is judged here, by the budget of the caller.
         engine = _native.Engine.build(form.network, list(profiles), {**options, **form.options, "samples": []})
         score = judge.score(engine)
-        if judge.accepts(score) or form is forms[0]:
-            engines.append((form, engine, score))
+        if judge.accepts(score) or form.name == "float32":
+            found.append((form, engine, score))
         else:
             LOG.info("mixed: %s is not near enough: %s", form.name, judge.describe(score))
-    times: list[list[float]] = [[] for _ in engines]
-    batch = judge.reference.batches[0]
-    for _ in range(ROUNDS):
-        for at, (_, engine, _) in enumerate(engines):
-            engine.run(batch)
-            begin = time.perf_counter()
-            engine.run(batch)
-            times[at].append(1e3 * (time.perf_counter() - begin))
-    built = [Built(*each, statistics.median(taken)) for each, taken in zip(engines, times, strict=True)]
+    return found
+
+
+def _fastest_first(near: Sequence[tuple[Form, _native.Engine, float]], judge: Judge) -> list[Built]:
+    """By their times, which are taken in turn."""
+    times = milliseconds([engine for _, engine, _ in near], judge.reference.batches[0], ROUNDS)
+    built = [Built(*each, taken) for each, taken in zip(near, times, strict=True)]
     return sorted(built, key=lambda one: one.milliseconds)

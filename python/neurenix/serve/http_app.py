@@ -24,6 +24,7 @@ Answer = tuple[Headers, bytes]
 _WATCH_AFTER_S = 0.005
 
 _JSON: Headers = [(b"content-type", b"application/json")]
+_CLOSE = (b"connection", b"close")
 
 
 class _ClientGone(Exception):
@@ -59,6 +60,10 @@ class HttpApp:
         length = str(len(body)).encode()
         await send({"type": "http.response.start", "status": status,
                     "headers": [*headers, (b"content-length", length)]})  # fmt: skip
+        if _CLOSE in headers:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await call.discard()
+            body = b""
         await send({"type": "http.response.body", "body": body})
 
     async def _answer(self, call: _Call) -> Answer:
@@ -163,6 +168,8 @@ class _Call:
         self.scope = scope
         self._receive = receive
         self.counted = 0
+        #: When the body must have come, by the clock of the event loop.
+        self._deadline = asyncio.get_running_loop().time() + app._core.settings.body_timeout_s
 
     def header(self, name: bytes) -> str | None:
         for key, value in self.scope["headers"]:
@@ -188,7 +195,7 @@ class _Call:
             assert task is not None
             task.cancel()
 
-        timer = asyncio.get_running_loop().call_later(self._app._core.settings.body_timeout_s, expire)
+        timer = asyncio.get_running_loop().call_at(self._deadline, expire)
         chunks: list[bytes] = []
         read = 0
         try:
@@ -211,6 +218,21 @@ class _Call:
         finally:
             timer.cancel()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def discard(self) -> None:
+        """Reads what is left of the body, for as long as a body may take.
+
+        A connection that is closed with bytes unread is reset (RFC 9112, 9.6), and a client that still sends would
+        see that instead of the answer.
+        """
+
+        async def read() -> None:
+            more = True
+            while more:
+                more = (await self._receive()).get("more_body", False)
+
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(read(), self._deadline - asyncio.get_running_loop().time())
 
     def _count(self, size: int, counted: int) -> None:
         settings = self._app._core.settings
@@ -275,6 +297,6 @@ def _error(found: Refused) -> Answer:
     if found.status is Status.UNAUTHENTICATED:
         headers.append((b"www-authenticate", b"Bearer"))
     if found.status in (Status.TOO_LARGE, Status.SLOW, Status.FULL):
-        # The rest of the body is not read.
-        headers.append((b"connection", b"close"))
+        # The rest of the body is of no use.
+        headers.append(_CLOSE)
     return headers, json.dumps({"error": str(found)}).encode()

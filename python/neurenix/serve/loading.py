@@ -20,7 +20,7 @@ from neurenix.inference.rows import ANY_SIZE
 from neurenix.log import LOG
 from neurenix.serve.config import MAX_BATCH, ServeOptions
 from neurenix.serve.spec import Array
-from neurenix.shapes import Shape
+from neurenix.shapes import Shape, sized
 
 #: How far the rows of a call may be from those of calls of their own, relative to the greatest value: what another
 #: order of additions in a low precision makes is less, and what rows make of each other is more.
@@ -194,7 +194,7 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def _shape(port: Port, sizes: dict[str, int], max_batch: int) -> tuple[int, ...]:
-    found = [d if isinstance(d, int) else sizes.get(d.strip("'"), 1) for d in port.shape]
+    found = sized(port.shape, sizes)
     if max_batch and found:
         found[0] = min(found[0], max_batch)
     return tuple(found)

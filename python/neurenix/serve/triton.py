@@ -19,6 +19,7 @@ from neurenix.serve import messages
 from neurenix.serve.loading import greatest_batch
 from neurenix.serve.repository import check_name
 from neurenix.serve.spec import Spec, TensorSpec
+from neurenix.shapes import sized
 
 #: The release whose backend API and images are meant.
 IMAGE = "nvcr.io/nvidia/tritonserver:23.10-py3"
@@ -131,9 +132,7 @@ def _add_warm_up(config: Any, model: OptimizedModel, spec: Spec) -> None:
     for profile in model.profiles:
         for position in range(3):
             sizes = {name: limits[position] for name, limits in profile.items()}
-            shapes = {
-                p.name: [d if isinstance(d, int) else sizes.get(d.strip("'"), 1) for d in p.shape] for p in model.inputs
-            }
+            shapes = {p.name: sized(p.shape, sizes) for p in model.inputs}
             key = tuple(tuple(shape) for shape in shapes.values())
             if key in seen or any(not 0 < extent < ANY_SIZE for shape in key for extent in shape):
                 continue
