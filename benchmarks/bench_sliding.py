@@ -99,6 +99,8 @@ def main() -> None:
     parser.add_argument("--case", nargs="+", default=["2d-4096", "3d-128"], choices=list(CASES))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    # What ours is compared with is float32 in full.
+    torch.backends.cudnn.allow_tf32 = False
     results = {case: compare(case, options.device, options.repeats) for case in options.case}
     name = "sliding" if options.device == "cpu" else f"sliding_{options.device.partition(':')[0]}"
     print("written:", measure.write(name, results, {"batch": BATCH, "threads": options.threads}))

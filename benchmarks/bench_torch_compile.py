@@ -6,29 +6,43 @@ again goes on where it was. The names are drawn by `--seed`, which is printed.
     python -m benchmarks.bench_torch_compile --seed 1 --timm 40 --transformers 30
     python -m benchmarks.bench_torch_compile --seed 1 --dynamic --timm 10 --transformers 10
     python -m benchmarks.bench_torch_compile --seed 1 --times
+    python -m benchmarks.bench_torch_compile --seed 1 --cuda --timm 20 --transformers 0 --jobs 4
 
 A row without `--times` says how far results are from torch's (of the greatest element), in how many partitions, the
 share of the time in engines, and what torch ran; engines are not timed then. With `--times`, kernels are chosen as
-usual, and inductor (frozen) runs beside in turns.
+usual, and inductor (frozen) runs beside in turns. With `--cuda` models are float16 on a GPU, in batches of 1 and 8,
+beside `mode="reduce-overhead"`; each waits for the others where it builds or takes times, and their compilers go on
+beside it. There an error is the root mean square against float32, as a share, beside that of eager float16.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import fcntl
 import json
 import os
+import statistics
 import sys
+import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from benchmarks.bench_cuda import rms, timed
 from benchmarks.measure import RESULTS, in_process, interleaved, parser, summary, write
 
 NAME = "torch_compile"
 #: Shapes of the calls: batch and length.
 STATIC = [(2, 32)]
 DYNAMIC = [(2, 32), (3, 17), (5, 48)]
+#: What calls on a GPU have.
+CUDA_BATCHES, CUDA_LENGTH = (1, 8), 128
+#: Held by the process that builds or takes times on the GPU.
+LOCK = os.path.join(tempfile.gettempdir(), "neurenix-bench-torch-compile")
 QUICK = {"optimization_level": 0, "timing_cache": False, "cache": False}
 
 
@@ -69,6 +83,53 @@ def worker(name: str, kind: str, mode: str, threads: int) -> dict[str, Any]:
     row["torch_ran"] = sorted({f"{one.operator}: {one.reason}" for report in reports() for one in report.refusals})
     row["fallbacks"] = counters().get("fallbacks", 0)
     return row
+
+
+def on_gpu(name: str, kind: str) -> dict[str, Any]:
+    """The row of a model in float16 on a GPU."""
+    from benchmarks.torch_compile_models import made
+    from neurenix.torch import counters
+
+    model, inputs = made(name, kind)
+    exact, half = model.cuda(), copy.deepcopy(model).half().cuda()
+    row: dict[str, Any] = {}
+    for batch in CUDA_BATCHES:
+        row[f"b{batch}"] = _batch_on_gpu(exact, half, tuple(each.cuda() for each in inputs(batch, CUDA_LENGTH)))
+    return {**row, "fallbacks": counters().get("fallbacks", 0)}
+
+
+def _batch_on_gpu(exact: Any, half: Any, given: tuple[Any, ...]) -> dict[str, Any]:
+    """The times of a batch and its errors, of ours, of inductor, and eager."""
+    import torch
+
+    from neurenix.torch.dynamo import neurenix
+
+    torch._dynamo.reset()
+    narrow = tuple(each.half() if each.is_floating_point() else each for each in given)
+    theirs = torch.compile(half, mode="reduce-overhead", dynamic=False)
+    ours = torch.compile(half, backend=neurenix, dynamic=False)
+    with torch.no_grad(), open(LOCK, "w") as lock:
+        wanted = exact(*given)
+        for _ in range(4):
+            # What a captured graph gives is written to again by the next call.
+            inductor = theirs(*narrow).clone()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        began = time.perf_counter()
+        found = ours(*narrow).clone()
+        built = time.perf_counter() - began
+        runs = {"neurenix": ours, "inductor": theirs, "eager": half}
+        times = {each: min(_medians(run, narrow)) for each, run in runs.items()}
+        errors = {"neurenix": found, "inductor": inductor, "eager": half(*narrow)}
+    return {
+        **{f"{each}_ms": taken for each, taken in times.items()},
+        "ratio": round(times["neurenix"] / times["inductor"], 3),
+        "errors": {each: float(f"{rms(one, wanted.double()):.3g}") for each, one in errors.items()},
+        "build_s": round(built, 1),
+    }
+
+
+def _medians(run: Callable[..., Any], given: tuple[Any, ...]) -> list[float]:
+    return [timed(lambda: run(*given), 30)["median_ms"] for _ in range(3)]
 
 
 def _share(before: list[Any]) -> float:
@@ -116,8 +177,8 @@ def row_of(key: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def told(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What the rows come to."""
-    import statistics
-
+    if any("b1" in row for row in rows.values()):
+        return on_gpus(rows)
     right = [row for row in rows.values() if "error" in row]
     ratios = [row["times"]["ratio"] for row in right if "times" in row]
     return {
@@ -131,6 +192,20 @@ def told(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def on_gpus(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the rows of a GPU come to."""
+    timed_ones = {f"{key} {batch}": row[batch] for key, row in rows.items() for batch in row if batch.startswith("b")}
+    off = {key: each["errors"]["neurenix"] / max(each["errors"]["eager"], 1e-12) for key, each in timed_ones.items()}
+    return {
+        "models": len(rows),
+        "failed": sorted(key for key, row in rows.items() if "failed" in row),
+        "fell back": sorted(key for key, row in rows.items() if row.get("fallbacks")),
+        "median ratio": statistics.median(each["ratio"] for each in timed_ones.values()),
+        "above 1.0": sorted(key for key, each in timed_ones.items() if each["ratio"] > 1),
+        "error more than 1.1 of eager's": sorted(key for key, share in off.items() if share > 1.1),
+    }
+
+
 def main() -> int:
     made = parser(__doc__ or "")
     made.add_argument("--seed", type=int, default=1)
@@ -138,6 +213,8 @@ def main() -> int:
     made.add_argument("--transformers", type=int, default=30)
     made.add_argument("--dynamic", action="store_true", help="batch and length vary")
     made.add_argument("--times", action="store_true", help="against inductor; wants a machine that does nothing else")
+    made.add_argument("--cuda", action="store_true", help="in float16 on a GPU, against reduce-overhead")
+    made.add_argument("--jobs", type=int, default=1, help="models at a time, with --cuda")
     made.add_argument("--limit", type=int, default=600, help="seconds for a model")
     made.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no model is started")
     made.add_argument("--worker", help=argparse.SUPPRESS)
@@ -145,31 +222,38 @@ def main() -> int:
     if arguments.worker:
         mode, kind, name = arguments.worker.split("/", 2)
         try:
-            print(json.dumps(worker(name, kind, mode, arguments.threads)))
+            row = on_gpu(name, kind) if mode == "cuda" else worker(name, kind, mode, arguments.threads)
+            print(json.dumps(row))
         except Exception as error:
             traceback.print_exc()
             print(json.dumps({"failed": f"{type(error).__name__}: {str(error)[:500]}"}))
         return 0
     from benchmarks.torch_compile_models import names_of_timm, names_of_transformers
 
-    mode = "dynamic" if arguments.dynamic else "times" if arguments.times else "static"
+    mode = next((one for one in ("cuda", "dynamic", "times") if getattr(arguments, one)), "static")
     drawn = {"transformers": names_of_transformers(arguments.seed, arguments.transformers)}
     drawn["timm"] = names_of_timm(arguments.seed, arguments.timm)
     print(f"seed {arguments.seed}: {json.dumps(drawn)}", flush=True)
     path, began = RESULTS / f"{NAME}.json", time.monotonic()
     rows = json.loads(path.read_text())["results"]["rows"] if path.exists() else {}
-    for kind, names in drawn.items():
-        for name in names:
-            key = f"{mode}/{kind}/{name}"
-            if key in rows or time.monotonic() - began > arguments.budget:
-                continue
-            rows[key] = row_of(key, arguments)
-            print(key, json.dumps(rows[key]), flush=True)
+    keys = [f"{mode}/{kind}/{name}" for kind, names in drawn.items() for name in names]
+
+    def made_row(key: str) -> None:
+        if time.monotonic() - began > arguments.budget:
+            return
+        row = row_of(key, arguments)
+        with lock:
+            rows[key] = row
+            print(key, json.dumps(row), flush=True)
             found = {
                 each: told({k: r for k, r in rows.items() if k.startswith(each)})
                 for each in sorted({k.split("/")[0] for k in rows})
             }
             write(NAME, {"summary": found, "rows": rows}, {"threads": arguments.threads, "seed": arguments.seed})
+
+    lock = threading.Lock()
+    with ThreadPoolExecutor(arguments.jobs if arguments.cuda else 1) as pool:
+        list(pool.map(made_row, [key for key in keys if key not in rows]))
     return 0
 
 

@@ -259,6 +259,10 @@ class Engine:
         """
         Waits for the work of calls on arrays of a GPU.
         """
+    def time_on_device(self, /, inputs: dict, calls: SupportsIndex = 1) -> int:
+        """
+        Nanoseconds of one of `calls` calls behind each other on arrays that are copied to the engine's device before.
+        """
     def weight(self, /, name: str) -> Any | None:
         """
         The elements of a weight that can be replaced; None where there is none of this name.

@@ -287,6 +287,14 @@ impl Engine {
         context::profile(py, &mut lent, &arrays)
     }
 
+    /// Nanoseconds of one of `calls` calls behind each other on arrays that are copied to the engine's device before.
+    #[pyo3(signature = (inputs, calls = 1))]
+    fn time_on_device(&self, py: Python<'_>, inputs: &Bound<'_, PyDict>, calls: usize) -> PyResult<u64> {
+        let arrays = context::read(py, &self.ports, inputs)?;
+        let mut lent = calls::interruptible(py, || self.pool.lend())?;
+        Ok(calls::interruptible(py, || lent.time_on_device(&arrays, calls))?)
+    }
+
     /// A context of one's own, for one call at a time.
     fn create_context(slf: &Bound<'_, Self>) -> Context {
         Context::new(slf.clone().unbind(), slf.get().engine.clone())

@@ -269,7 +269,7 @@ impl ExecutionContext {
         Ok(times.into_iter().map(named).collect())
     }
 
-    fn current(&mut self) -> Result<&mut ProgramInstance> {
+    pub(super) fn current(&mut self) -> Result<&mut ProgramInstance> {
         let ready = self.ready.first_mut();
         ready
             .map(|r| &mut r.instance)

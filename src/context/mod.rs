@@ -3,6 +3,7 @@
 mod execution;
 mod pool;
 mod staged;
+mod timing;
 
 pub use execution::{ExecutionContext, LayerTime, TensorSpec};
 pub use pool::ContextPool;

@@ -7,6 +7,7 @@ pub use host::Host;
 use crate::error::Result;
 use crate::network::array::Buffer;
 use std::ffi::c_void;
+use std::time::Instant;
 
 /// Where memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,6 +60,17 @@ pub trait Stream: Send {
     /// If some of it failed.
     fn synchronize(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Nanoseconds that the device takes for what a job puts into it; waits for that.
+    ///
+    /// # Errors
+    /// What the job returns, or if some of the work failed.
+    fn time(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<u64> {
+        let start = Instant::now();
+        job()?;
+        self.synchronize()?;
+        Ok(start.elapsed().as_nanos() as u64)
     }
 
     /// Whether its owner captures it: nobody may wait for it, and no graph may be launched into it.

@@ -13,7 +13,6 @@ use crate::runtime::instance::{KernelTime, describe};
 use crate::runtime::streams::CallStreams;
 use std::collections::HashSet;
 use std::ops::Range;
-use std::time::Instant;
 
 /// One kernel with its addresses.
 pub(super) struct Launch {
@@ -201,13 +200,11 @@ impl Segment {
     pub fn profile(&self, state: &mut CallState, times: &mut Vec<KernelTime>) -> Result<()> {
         let stream = state.streams.get(self.provider)?;
         self.each(state, stream, |program, launch, stream| {
-            let start = Instant::now();
-            launch.launch(program, stream)?;
-            stream.synchronize()?;
+            let nanoseconds = stream.time(&mut || launch.launch(program, stream))?;
             launch.check(program)?;
             times.push(KernelTime {
                 step: launch.step,
-                nanoseconds: start.elapsed().as_nanos() as u64,
+                nanoseconds,
                 implementation: launch.instance.implementation.clone(),
             });
             Ok(())

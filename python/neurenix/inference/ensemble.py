@@ -115,9 +115,9 @@ class Ensemble(Windowed):
         device = first.get_device()
         streams = self._streams.setdefault(device, [cuda.Stream(device) for _ in self.members])
         caller = cuda.current_stream(device)
-        found = []
+        given, found = caller.record_event(), []
         for member, stream in zip(self.members, streams, strict=True):
-            stream.wait_stream(caller)
+            stream.wait_event(given)
             with cuda.stream(stream):
                 found.append(member(*args, **kwargs))
         for stream, outputs in zip(streams, found, strict=True):

@@ -16,7 +16,7 @@ from neurenix.arrays import Array
 from neurenix.errors import FileError
 from neurenix.log import LOG
 from neurenix.quantization.calibrate import Calibrated
-from neurenix.quantization.compare import Batch, at_opt, made_up, milliseconds
+from neurenix.quantization.compare import CALLS, Batch, at_opt, made_up, milliseconds
 from neurenix.quantization.sensitivity import products
 
 #: From this level on times decide.
@@ -39,6 +39,9 @@ WORTH = 0.98
 TIMED_WITH = ("compute", "tf32", "io", "hint", "optimization_level", "threads", "workspace", "exclude")
 #: Names of times in the timing cache: of the whole in 8 bits and as it was chosen; of a product that stays in floats.
 ALL_IN_8_BITS, ALL, IN_8_BITS, IN_FLOATS = "all in 8 bits", "all", "{} in 8 bits", "{} in floats"
+
+#: What is said where nothing is timed because what was asked for is to be had in full.
+STRICT = "{dtype}: strict: all products have 8 bits, whether or not they are faster in {rest}"
 
 #: How the note begins where all products stay in floats.
 _ALL_IN_FLOATS = re.compile(r"\w+: (\d+) of \1 products stay in ")
@@ -76,6 +79,8 @@ def quantized_where_faster(
     notes: list[str] = []
     if found.ranges and _may_time(options):
         slower, notes = _Search(found, batches, profiles, options, dtype, keep).run()
+    elif found.ranges and options["strict"]:
+        notes = [STRICT.format(dtype=dtype.partition("_")[0], rest=options["compute"])]
     return found.quantized(sorted({*keep, *slower}), refittable, dtype=dtype), notes
 
 
@@ -175,12 +180,12 @@ class _Search:
             LOG.info("the timing cache was not written: %s", error)
 
     def _whole(self, trials: Sequence[Trial]) -> list[float]:
-        """The milliseconds of each engine as a whole; of a device's kernels alone, as copies to it take longer."""
-        kernels = [_kernels(trial) for trial in trials]
-        if trials[0].engine.devices:
-            return kernels
-        # Each round calls each engine twice.
-        rounds = min(max(int(500 * ROUND_SECONDS / sum(kernels)), ROUNDS), MOST_ROUNDS)
+        """The milliseconds of each engine as a whole: on a GPU kernels in a graph overlap, and find other things in its
+        cache than alone."""
+        # Each round calls each engine twice on a processor, and some twenty times on a GPU.
+        calls = CALLS if trials[0].engine.devices else 2
+        whole = sum(_kernels(trial) for trial in trials)
+        rounds = min(max(int(1e3 / calls * ROUND_SECONDS / whole), ROUNDS), MOST_ROUNDS)
         return milliseconds([trial.engine for trial in trials], self._batch, rounds)
 
     def _weight_bytes(self) -> int:

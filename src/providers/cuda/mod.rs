@@ -249,7 +249,7 @@ impl Provider for Cuda {
         };
         launch(0, &stream)?;
         stream.synchronize()?;
-        let once = stream.time(&mut || launch(1, &stream))?;
+        let once = stream.nanoseconds(&mut || launch(1, &stream))?;
         if once > LONG {
             let mut in_turn = || (0..LONG_LAUNCHES).try_for_each(|number| launch(number, &stream));
             return Ok((stream.least_time(REPEATS, &mut in_turn)? / LONG_LAUNCHES as f64) as u64);

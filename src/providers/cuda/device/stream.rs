@@ -80,11 +80,11 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// Nanoseconds that the GPU takes for what a job puts into the stream.
+    /// As [`device::Stream::time`], with a fraction.
     ///
     /// # Errors
     /// What the job returns, or if something fails.
-    pub fn time(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+    pub fn nanoseconds(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         let (start, end) = (self.device.event(0)?, self.device.event(0)?);
         start.record_in(self.stream)?;
         job()?;
@@ -95,9 +95,9 @@ impl Stream {
     /// The least of so many such times.
     ///
     /// # Errors
-    /// As [`Stream::time`].
+    /// As [`Stream::nanoseconds`].
     pub fn least_time(&self, repeats: usize, job: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
-        (0..repeats).try_fold(f64::INFINITY, |least, _| Ok(self.time(job)?.min(least)))
+        (0..repeats).try_fold(f64::INFINITY, |least, _| Ok(self.nanoseconds(job)?.min(least)))
     }
 
     fn end_capture(&self) -> Result<Captured<'_>> {
@@ -119,6 +119,10 @@ impl device::Stream for Stream {
 
     fn synchronize(&self) -> Result<()> {
         self.device.wait_for(self.stream)
+    }
+
+    fn time(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<u64> {
+        Ok(self.nanoseconds(job)? as u64)
     }
 
     fn capture(&self) -> Option<&dyn Capture> {
