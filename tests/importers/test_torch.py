@@ -166,9 +166,11 @@ def test_weights_keep_their_names_where_they_are_to_be_replaced(dynamo: bool) ->
             torch.testing.assert_close(model(x), wanted(x), rtol=1e-4, atol=1e-5)
 
 
-def test_normalisations_of_16_bits_are_not_multiplied_into_weights_of_32() -> None:
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).bfloat16().eval()
-    x = torch.randn(2, 3, 9, 9).bfloat16()
-    made = BACKEND.optimize_model(model, {"x": x.shape})
+@pytest.mark.parametrize("refittable", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_normalisations_of_16_bits_stay_in_16_bits(dtype: torch.dtype, refittable: bool) -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).to(dtype).eval()
+    x = torch.randn(2, 3, 9, 9).to(dtype)
+    made = BACKEND.optimize_model(model, {"x": x.shape}, refittable=refittable)
     with torch.no_grad():
         torch.testing.assert_close(made(x).float(), model(x).float(), rtol=0.02, atol=0.02)

@@ -221,6 +221,19 @@ def autocast() -> None:
         agree(outer(x), model(x), 2e-2)
 
 
+@torch.no_grad()
+def modules_of_16_bits() -> None:
+    """Their normalisations are converted too: what the exporter writes beside these and nothing reads is no valid ONNX."""
+    for dtype, tolerance in ((torch.float16, 1e-2), (torch.bfloat16, 6e-2)):
+        model = nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.GroupNorm(2, 8), nn.InstanceNorm2d(8, affine=True),
+            nn.Flatten(2), nn.Linear(36, 16), nn.LayerNorm(16), nn.GELU(),
+        ).eval().to(dtype)  # fmt: skip
+        x = torch.randn(2, 3, 8, 8).to(dtype)
+        agree(compiled(model)(x), model(x), tolerance)
+        all_in_engines()
+
+
 def gradient_modes() -> None:
     """Engines give results whatever the mode; where a gradient is asked for, torch gives it."""
     model = mlp()

@@ -31,6 +31,7 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (cases.aliasing, ()),
     (cases.writes_into_views, ()),
     (cases.autocast, ()),
+    (cases.modules_of_16_bits, ()),
     (cases.gradient_modes, ()),
     (cases.results_without_gradients, ()),
     (cases.training, ()),

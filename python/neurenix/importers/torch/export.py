@@ -16,6 +16,7 @@ from neurenix.importers.torch import faults
 from neurenix.importers.torch.request import Request, default_name
 from neurenix.importers.torch.silence import eval_mode, first_line, silence
 from neurenix.importers.torch.trying import check_loaded, check_runs, settled
+from neurenix.importers.torch.unused import without_unused
 from neurenix.log import LOG
 from neurenix.packages import need
 
@@ -27,14 +28,14 @@ def export_module(module: torch.nn.Module, request: Request, dynamo: bool, refit
     """The network of a module, by the first exporter that can write it; with `refittable` as its weights are."""
     model, names = exported(module, request, dynamo, refittable)
     try:
-        return import_model(model, None, {}, names)
+        return import_model(without_unused(model), None, {}, names)
     except DTypeError as error:
         if refittable or not dynamo:
             raise
         # The exporter multiplies normalisations of 16 bits into weights of float32.
         LOG.debug("exported once more, without optimisation", exc_info=error)
     model, names = exported(module, request, dynamo, refittable=True)
-    return import_model(model, None, {}, names)
+    return import_model(without_unused(model), None, {}, names)
 
 
 def exported(

@@ -15,6 +15,7 @@ from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.torch.export import input_ports, output_names
 from neurenix.importers.torch.silence import first_line, silence
 from neurenix.importers.torch.trying import check_loaded
+from neurenix.importers.torch.unused import without_unused
 from neurenix.log import LOG
 
 #: What the greatest dimension is taken to be where nobody states one.
@@ -54,7 +55,7 @@ def imported(program: torch.export.ExportedProgram, model: onnx.ModelProto) -> N
         for dim in port.type.tensor_type.shape.dim:
             if dim.dim_param in dimensions:
                 dim.dim_param = dimensions[dim.dim_param].name
-    network = import_model(model, None, {}, output_names(model))
+    network = import_model(without_unused(model), None, {}, output_names(model))
     # Only now: what torch states need not hold (a minimum of 2), so nothing may be built upon it.
     for dimension in dimensions.values():
         if dimension.name in network.symbols:
