@@ -109,6 +109,53 @@ def test_layers_behind(words: Any, expected: Any, rng: np.random.Generator) -> N
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
 
 
+class Boxes(torch.nn.Module):  # type: ignore[misc]
+    """Gives what it gets, as a detector of YOLOv5's kind, or of YOLOv8's."""
+
+    def __init__(self, channels_first: bool) -> None:
+        super().__init__()
+        self.channels_first = channels_first
+
+    def forward(self, x: Any) -> Any:
+        x = x * 1.0
+        return x[:, :, [0, 1, 2, 3, *range(5, x.shape[2])]].transpose(1, 2) if self.channels_first else x
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_suppression_behind(channels_first: bool, precision: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    ops = pytest.importorskip("torchvision.ops")
+    count, classes, most = 400, 5, 60
+    x = np.zeros((2, count, 5 + classes), np.float32)
+    # Places of quarters and scores of 256ths, few of which count, are the same in fp16.
+    x[..., :2] = rng.integers(80, 1200, (2, count, 2)) / 4
+    x[..., 2:4] = rng.integers(80, 400, (2, count, 2)) / 4
+    x[..., 4] = 1
+    x[..., 5:] = rng.permuted(
+        np.broadcast_to(np.arange(count * classes).reshape(count, -1), (2, count, classes)), axis=1
+    )
+    x[1, :, 5:] /= 2
+    x[..., 5:] = np.floor(x[..., 5:] / (count * classes) * 512) / 512
+    words = dict(nms=dict(confidence=0.4, iou=0.5, max_boxes=most))
+    engine = InferenceEngine(Boxes(channels_first).eval(), x.shape, postprocess=words, precision=precision, **CHEAP)
+    found = engine(x)
+    assert found.shape == (2, most, 6) and found.dtype == np.float32
+    for image, rows in zip(x, found, strict=True):
+        scores, labels = image[:, 5:].max(1), image[:, 5:].argmax(1)
+        corners = np.concatenate([image[:, :2] - image[:, 2:4] / 2, image[:, :2] + image[:, 2:4] / 2], 1)
+        likely = np.flatnonzero(scores >= 0.4)
+        given = (torch.from_numpy(corners[likely]), torch.from_numpy(scores[likely]), torch.from_numpy(labels[likely]))
+        kept = likely[ops.batched_nms(*given, 0.5).numpy()][:most]
+        assert len(kept) > 10
+        # Boxes of one score may change places.
+        got = {tuple(row) for row in rows[: len(kept)].round(3)}
+        wanted = np.concatenate([corners[kept], scores[kept, None], labels[kept, None]], 1).astype(np.float32)
+        assert len(got & {tuple(row) for row in wanted.round(3)}) >= len(kept) - 2
+        assert not rows[len(kept) + 2 :].any()
+    engine.model.save(tmp_path / "boxes.engine")
+    np.testing.assert_array_equal(InferenceEngine(tmp_path / "boxes.engine", threads=2)(x), found)
+
+
 @pytest.mark.parametrize(
     ("kind", "keywords", "text"),
     [
@@ -122,7 +169,11 @@ def test_layers_behind(words: Any, expected: Any, rng: np.random.Generator) -> N
         (ShapeError, {"preprocess": {"layout": "NHWC"}, "input_shape": None}, "shape of what comes in"),
         (ShapeError, {"preprocess": {"layout": "NHWC"}, "input_shape": (1, 16)}, "for pictures"),
         (InvalidArgumentError, {"postprocess": "sigmoid"}, "postprocess is unknown"),
-        (UnsupportedError, {"postprocess": {"nms": {}}}, "no suppression in the network"),
+        (InvalidArgumentError, {"postprocess": {"nms": 0.5}}, "nms is a dict"),
+        (InvalidArgumentError, {"postprocess": {"nms": {"iuo": 0.5}}}, "nms has no 'iuo'"),
+        (InvalidArgumentError, {"postprocess": {"nms": {"confidence": 0}}}, "confidence is a share"),
+        (InvalidArgumentError, {"postprocess": {"nms": {"max_boxes": 0}}}, "max_boxes is a number"),
+        (ShapeError, {"postprocess": "nms"}, "outputs of detectors that are known"),
         (InvalidArgumentError, {"model_path": "built", "preprocess": {}}, "built already"),
         (UnsupportedError, {"model_path": nn.Conv2d(3, 4, 3), "preprocess": {}}, "ONNX and PyTorch alone"),
     ],

@@ -223,7 +223,7 @@ def autocast() -> None:
 
 @torch.no_grad()
 def modules_of_16_bits() -> None:
-    """Their normalisations are converted too: what the exporter writes beside these and nothing reads is no valid ONNX."""
+    """Their normalisations run in engines: the exporter writes results beside these that are no valid ONNX."""
     for dtype, tolerance in ((torch.float16, 1e-2), (torch.bfloat16, 6e-2)):
         model = nn.Sequential(
             nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.GroupNorm(2, 8), nn.InstanceNorm2d(8, affine=True),

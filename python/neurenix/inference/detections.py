@@ -76,17 +76,17 @@ def decode(output: Any, classes: int | None = None) -> tuple[Floats, Floats, NDA
     """
     found = np.asarray(output, np.float32)
     found = found[0] if found.ndim == 3 and found.shape[0] == 1 else found
-    layout = _layout(found.shape, classes)
-    if layout is None:
+    known = layout(found.shape, classes)
+    if known is None:
         raise ShapeError(
             "this is no output of a detector that is known",
             expected="[boxes, 6], [boxes, 5 + classes] or [4 + classes, boxes]",
             got=str(list(np.shape(output))),
             hint="give a postprocess that makes boxes: [boxes, 6] with x1, y1, x2, y2, confidence and class",
         )
-    if layout == "suppressed":
+    if known == "suppressed":
         return found[:, :4], found[:, 4], found[:, 5].astype(np.int64)
-    if layout == "objectness":
+    if known == "objectness":
         scores = found[:, 5:] * found[:, 4:5]
     else:
         found = found.T
@@ -97,8 +97,8 @@ def decode(output: Any, classes: int | None = None) -> tuple[Floats, Floats, NDA
     return xyxy, scores[np.arange(len(best)), best], best.astype(np.int64)
 
 
-def _layout(shape: tuple[int, ...], classes: int | None) -> str | None:
-    """Which layout an output of this shape has; None where it has none."""
+def layout(shape: tuple[int, ...], classes: int | None) -> str | None:
+    """The layout of an output for one picture: "suppressed", "objectness" or "channels", as `decode` says; or none."""
     if len(shape) != 2:
         return None
     rows, columns = shape

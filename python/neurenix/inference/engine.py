@@ -36,7 +36,8 @@ class InferenceEngine(Windowed):
       layers of the network in front of it (see `neurenix.inference.layers.InputLayers`); then `input_shape` is that of
       what comes in.
     - `postprocess`: a function of the model's output (an array, a tuple where there are several, a dict where the call
-      was given one); or "softmax", "argmax" or `dict(argmax=AXIS)`, which become a layer behind each output.
+      was given one); or "softmax", "argmax", `dict(argmax=AXIS)` or `dict(nms=dict(...))` (see
+      `neurenix.inference.suppression.SuppressionLayers`), which become layers behind each output.
     - `options`: those of `optimize_model`, or of `load` for an engine file (`threads=`, `precision=`, ...).
 
     A call takes arrays in the order of the inputs, a dict, or keywords, and gives arrays of the kind that came. An

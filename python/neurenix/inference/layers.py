@@ -14,6 +14,8 @@ from neurenix._native import Network, Tensor
 from neurenix.errors import InvalidArgumentError, ShapeError, UnsupportedError
 from neurenix.importers.dispatch import to_network
 from neurenix.importers.onnx import around
+from neurenix.inference.adding import Adder
+from neurenix.inference.suppression import SuppressionLayers
 from neurenix.names import hint
 from neurenix.shapes import Shape
 
@@ -24,7 +26,7 @@ LAYOUTS = ("NCHW", "NHWC")
 COLOURS = ("RGB", "BGR")
 #: What integers are divided by.
 GREATEST = {"uint8": 255, "uint16": 65535}
-#: What postprocess= may say besides functions.
+#: What postprocess= may say of an axis.
 BEHIND = ("softmax", "argmax")
 
 Size = tuple[int, int]
@@ -113,7 +115,7 @@ class InputLayers:
             )  # fmt: skip
         incoming = (batch, *size, channels) if self.is_last else (batch, channels, *size)
         x = network.add_input(name, DTYPES[self.dtype], incoming)
-        adder = _Adder(network, f"{name}/preprocess")
+        adder = Adder(network, f"{name}/preprocess")
         x = adder.add("Cast", x, to="float32")
         if self.is_last:
             x = adder.add("Transpose", x, perm=[0, 3, 1, 2])
@@ -127,7 +129,7 @@ class InputLayers:
             x = adder.add("Add", x, adder.constant(offset, np.float32))
         return x if np.dtype(dtype) == np.float32 else adder.add("Cast", x, to=np.dtype(dtype).name)
 
-    def _fitted(self, adder: _Adder, x: Tensor, size: Size) -> Tensor:
+    def _fitted(self, adder: Adder, x: Tensor, size: Size) -> Tensor:
         """The picture in the size of the model's input."""
         wanted = self.resize or self.letterbox
         if wanted is None or wanted == size:
@@ -169,31 +171,17 @@ class Around:
     """Layers in front of a model and behind it."""
 
     front: InputLayers | None
-    #: "softmax" or "argmax", and its axis.
-    behind: tuple[str, int] | None
+    #: "softmax" or "argmax" and its axis, or suppression of boxes.
+    behind: tuple[str, int] | SuppressionLayers | None
 
     @classmethod
     def of(cls, preprocess: Any, postprocess: Any) -> Around | None:
         """From the arguments of an engine; None where they say nothing of layers.
 
-        Raises `InvalidArgumentError` for unknown words, and `UnsupportedError` for what is not there yet.
+        Raises `InvalidArgumentError` for unknown words.
         """
         front = InputLayers.of(preprocess) if isinstance(preprocess, Mapping) else None
-        behind = None
-        if isinstance(postprocess, (str, Mapping)):
-            words = {postprocess: 1} if isinstance(postprocess, str) else dict(postprocess)
-            if "nms" in words:
-                raise UnsupportedError(
-                    "postprocess: there is no suppression in the network yet",
-                    hint="neurenix.inference.detections.suppress does it behind the model",
-                )
-            if len(words) != 1 or not set(words) <= set(BEHIND) or not all(type(v) is int for v in words.values()):
-                raise InvalidArgumentError(
-                    "postprocess is unknown",
-                    expected='"softmax", "argmax", dict(argmax=AXIS), dict(softmax=AXIS), or a function',
-                    got=repr(postprocess),
-                )
-            behind = next(iter(words.items()))
+        behind = _behind(postprocess) if isinstance(postprocess, (str, Mapping)) else None
         return cls(front, behind) if front or behind else None
 
     def network(self, model: Any, wanted: Any) -> tuple[Network, Any]:
@@ -235,25 +223,30 @@ class Around:
 
     def _behind(self, network: Network, name: str, tensor: Tensor) -> Tensor:
         assert self.behind is not None
+        adder = Adder(network, f"{name}/postprocess")
+        if isinstance(self.behind, SuppressionLayers):
+            return self.behind.behind(adder, name, tensor)
         word, axis = self.behind
-        adder = _Adder(network, f"{name}/postprocess")
         if word == "softmax":
             return adder.add("Softmax", tensor, axis=axis)
         return adder.add("ArgMax", tensor, axis=axis, keepdims=0)
 
 
-class _Adder:
-    """Adds layers under names of their own."""
-
-    def __init__(self, network: Network, prefix: str) -> None:
-        self._network, self._prefix, self._count = network, prefix, 0
-
-    def add(self, op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
-        return self._network.add_layer(op, list(inputs), attrs, f"{self._prefix}/{op.lower()}")[0]
-
-    def constant(self, values: Any, dtype: Any) -> Tensor:
-        self._count += 1
-        return self._network.add_constant(f"{self._prefix}/{self._count}", np.asarray(values, dtype))
+def _behind(postprocess: str | Mapping[str, Any]) -> tuple[str, int] | SuppressionLayers:
+    """What becomes a layer behind each output."""
+    if postprocess == "nms":
+        return SuppressionLayers()
+    words = {postprocess: 1} if isinstance(postprocess, str) else dict(postprocess)
+    if set(words) == {"nms"}:
+        return SuppressionLayers.of(words["nms"])
+    if len(words) != 1 or not set(words) <= set(BEHIND) or not all(type(v) is int for v in words.values()):
+        raise InvalidArgumentError(
+            "postprocess is unknown",
+            expected='"softmax", "argmax", "nms", dict(argmax=AXIS), dict(softmax=AXIS), dict(nms=dict(...)), or a '
+            "function",
+            got=repr(postprocess),
+        )
+    return next(iter(words.items()))
 
 
 def _only(wanted: Any) -> tuple[str | None, Shape]:
