@@ -45,6 +45,7 @@ EXACT = {
     ("Dim", "minimum"): {"-> Any": "-> int | Dim"},
     ("Engine", "run"): {"inputs: dict": "inputs: dict[str, Any]", "-> dict": "-> dict[str, _Array]"},
     ("Engine", "profile"): {"inputs: dict": "inputs: dict[str, Any]"},
+    ("Engine", "time_on_device"): {"inputs: dict": "inputs: dict[str, Any]"},
     ("Engine", "build"): {
         "options: dict": "options: dict[str, Any]",
         _PROFILE: "Mapping[str, _Shapes]",

@@ -259,7 +259,7 @@ class Engine:
         """
         Waits for the work of calls on arrays of a GPU.
         """
-    def time_on_device(self, /, inputs: dict, calls: SupportsIndex = 1) -> int:
+    def time_on_device(self, /, inputs: dict[str, Any], calls: SupportsIndex = 1) -> int:
         """
         Nanoseconds of one of `calls` calls behind each other on arrays that are copied to the engine's device before.
         """

@@ -78,7 +78,8 @@ class SuppressionLayers:
     def _apart(self, adder: Adder, name: str, output: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes [batch, boxes, 4] and scores [batch, boxes, classes] in float32."""
         shape = tuple(output.shape)
-        found = layout(shape[1:], self.classes) if all(isinstance(size, int) for size in shape[1:]) else None
+        sizes = tuple(size for size in shape[1:] if isinstance(size, int))
+        found = layout(sizes, self.classes) if len(sizes) == len(shape) - 1 else None
         if len(shape) != 3 or found not in ("objectness", "channels"):
             raise ShapeError(
                 "nms is for outputs of detectors that are known", tensor=name,
