@@ -39,6 +39,20 @@ class LabelFree(LightningModule):
         return self.optimizer(params=self.parameters())
 
 
+def listed(pairs):
+    return {name: scale for name, scale in pairs}
+
+
+class Heads(LightningModule):
+    def __init__(self, net, scales, save_dir, optimizer=None):
+        super().__init__()
+        self.net, self.scales = net, scales
+
+    def forward(self, x, run_heads):
+        features = self.net(x)
+        return {name: features * self.scales[name] for name in run_heads}
+
+
 def dangerous():
     raise SystemExit("this function ran")
 """
@@ -61,6 +75,25 @@ trainer:
   callbacks: ${oc.env:NOT_SET_ANYWHERE}
 """
 
+#: As toolkits have them: folders that only a run knows, an interpolation of their own, and helpers beside arguments.
+HEADS = """
+# @package _global_
+defaults: []
+paths:
+  output_dir: ${hydra:runtime.output_dir}
+model:
+  _target_: cells.models.Heads
+  net:
+    _target_: cells.models.Net
+    width: 6
+    activation:
+      _target_: torch.nn.GELU
+  scales: ${listed:${model._aux.tasks}}
+  save_dir: ${paths.output_dir}
+  _aux:
+    tasks: [[signal, 2.0], [mask, 3.0]]
+"""
+
 
 def write(folder: Path) -> Any:
     """Writes the project, trains a step and keeps a checkpoint of Lightning's; gives the trained module."""
@@ -81,6 +114,7 @@ def write(folder: Path) -> Any:
     root = "defaults:\n  - _self_\n  - model: base\n  - experiment: null\nwidth: 3\n"
     (folder / "configs/train.yaml").write_text(root)
     (experiments / "composed.yaml").write_text("# @package _global_\ndefaults: []\nwidth: 6\n")
+    (experiments / "heads.yaml").write_text(HEADS)
     sys.path.insert(0, str(folder))
     try:
         sys.modules.pop("cells", None)

@@ -96,6 +96,39 @@ def test_a_composed_experiment_and_a_part_of_its_model(export: Export, folder: P
     np.testing.assert_allclose(found, by_torch(trained["labelfree"], x), rtol=0, atol=1e-5)
 
 
+HEADS = "--config configs/experiment/im2im/heads.yaml --ckpt labelfree.ckpt --input-shape 1 1 16 16 --precision fp32"
+OF_HEADS = ["--resolver", "listed=cells.models.listed", "--forward-arguments", '{"run_heads": ["signal", "mask"]}']
+
+
+def test_a_config_of_a_toolkit(export: Export, trained: Any) -> None:
+    """Interpolations of a run and of the project's own, helpers beside arguments, and a call with more than inputs."""
+    assert export(f"{HEADS} -o heads.engine", *OF_HEADS) == 0
+    x = np.random.default_rng().standard_normal((1, 1, 16, 16)).astype(np.float32)
+    wanted = by_torch(trained["labelfree"], x)
+    for found, scale in zip(InferenceEngine("heads.engine")(x), (2, 3), strict=True):
+        np.testing.assert_allclose(found, scale * wanted, rtol=0, atol=3e-5)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (OF_HEADS[2:], "--resolver listed=PACKAGE.FUNCTION"),
+        (["--resolver", "listed=builtins.dict"], "--allow builtins"),
+        (["--resolver", "listed=cells.models.LightningModule"], "not of an allowed package"),
+        (["--resolver", "oc.env=cells.models.listed"], "a name that is free"),
+        ([*OF_HEADS[:3], '{"heads": []}'], "expected: a JSON object of x, run_heads"),
+        ([*OF_HEADS[:3], "[1]"], "expected: a JSON object of x, run_heads"),
+        ([*OF_HEADS[:3], "{"], "can't be read"),
+        (OF_HEADS[:2], "run_heads"),
+    ],
+)
+def test_what_a_config_of_a_toolkit_lacks(
+    more: list[str], text: str, export: Export, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export(f"{HEADS} -o refused.engine", *more) == 1
+    assert text in capsys.readouterr().err
+
+
 def test_what_is_measured_is_a_table(export: Export, folder: Path) -> None:
     line = "--config configs/experiment/im2im/labelfree.yaml --input-shape 2 1 32 32 --precision fp32 -o b.engine"
     assert export(f"{line} --benchmark --benchmark-iterations 6 --plot b.svg --json b.json") == 0
@@ -124,7 +157,7 @@ def test_what_is_measured_is_a_table(export: Export, folder: Path) -> None:
         ("--config nothing.yaml", "describes no model"),
         ("--config system.yaml", "--allow os"),
         ("--config function.yaml", "no class of an allowed package"),
-        ("--config foreign.yaml", "no class of an allowed package"),
+        ("--config foreign.yaml", "not of an allowed package"),
         ("--config wrong.yaml", "can't be made: TypeError"),
         ("--config C --ckpt code.ckpt", "could execute code"),
         ("--config C --ckpt segmentation.ckpt", "do not fit the module"),

@@ -49,6 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="without MODEL: a package whose classes --config FILE.yaml (with _target_) may make",
     )  # fmt: skip
     parser.add_argument(
+        "--resolver", action="append", default=[], metavar="NAME=PACKAGE.FUNCTION",
+        help="of that package, for interpolations ${NAME:...} that a project registers itself",
+    )  # fmt: skip
+    parser.add_argument(
+        "--forward-arguments", metavar="JSON",
+        help='what the config\'s object is called with besides its inputs: {"run_heads": ["signal"]}',
+    )  # fmt: skip
+    parser.add_argument(
         "--submodule", metavar="NAME", help="of the config's object, in place of it: net, model.encoder"
     )
     parser.add_argument("--output", "-o", metavar="FILE", help="the engine file (the model's name with .engine)")
@@ -191,7 +199,9 @@ def _source(arguments: argparse.Namespace) -> Any:
     # It stands for the model in what is printed, and gives the file its name.
     arguments.model = described
     _check(arguments)
-    module = hydra_config.build(described, arguments.allow, arguments.submodule)
+    module = hydra_config.build(described, arguments.allow, arguments.submodule, arguments.resolver)
+    if arguments.forward_arguments:
+        hydra_config.call_with(module, arguments.forward_arguments)
     if arguments.ckpt:
         load_weights(module, arguments.ckpt)
     return module
