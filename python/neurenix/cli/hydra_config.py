@@ -44,7 +44,7 @@ def build(path: str, allow: Sequence[str], submodule: str | None = None, resolve
 
     A file with a `defaults` list in a folder `experiment` is composed by Hydra with the root configuration
     (`train.yaml`, ...) of the folder around. Keys that begin with an underscore and are none of Hydra's are helpers,
-    and left out once interpolations are resolved. `submodule` names an attribute of the object that is taken instead of it.
+    and left out once interpolations are resolved. `submodule` names an attribute of the object that is taken instead.
     `resolvers`: NAME=PACKAGE.FUNCTION for interpolations `${NAME:...}` of the project's own, of allowed packages.
 
     Raises `FormatError` for a file that can't be read or composed, `InvalidArgumentError` for a target that is no class
