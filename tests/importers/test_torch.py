@@ -174,3 +174,18 @@ def test_normalisations_of_16_bits_stay_in_16_bits(dtype: torch.dtype, refittabl
     made = BACKEND.optimize_model(model, {"x": x.shape}, refittable=refittable)
     with torch.no_grad():
         torch.testing.assert_close(made(x).float(), model(x).float(), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("refittable", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sums_of_16_bits_are_results_of_16_bits(dtype: torch.dtype, refittable: bool) -> None:
+    class Sums(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + 1, (x * x).sum(dim=[0]), x.float().sum()
+
+    x = torch.randn(8, 16).to(dtype)
+    network = from_torch(Sums().eval(), [x], refittable=refittable)
+    found, wanted = BACKEND.optimize_model(network)(x), Sums()(x)
+    assert [one.dtype for one in found] == [one.dtype for one in wanted]
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.02, atol=0.02)

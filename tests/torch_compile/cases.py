@@ -232,6 +232,9 @@ def modules_of_16_bits() -> None:
         x = torch.randn(2, 3, 8, 8).to(dtype)
         agree(compiled(model)(x), model(x), tolerance)
         all_in_engines()
+        y = torch.randn(8, 16).to(dtype)
+        agree(compiled(lambda y: (y * y).sum(dim=[0]))(y), (y * y).sum(dim=[0]), tolerance)
+        all_in_engines()
 
 
 def gradient_modes() -> None:

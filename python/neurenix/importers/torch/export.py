@@ -14,6 +14,7 @@ from neurenix.errors import DTypeError, UnsupportedError
 from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.torch import faults
 from neurenix.importers.torch.request import Request, default_name
+from neurenix.importers.torch.results import in_16_bits
 from neurenix.importers.torch.silence import eval_mode, first_line, silence
 from neurenix.importers.torch.trying import check_loaded, check_runs, settled
 from neurenix.importers.torch.unused import without_unused
@@ -113,6 +114,7 @@ def _dynamo(module: torch.nn.Module, request: Request, refittable: bool) -> onnx
     assert program is not None
     if program.exported_program is not None:
         faults.check(program.exported_program.graph)
+        return in_16_bits(program.model_proto, program.exported_program)
     return program.model_proto
 
 

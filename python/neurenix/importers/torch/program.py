@@ -13,6 +13,7 @@ from neurenix._native import Network
 from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.torch.export import input_ports, output_names
+from neurenix.importers.torch.results import in_16_bits
 from neurenix.importers.torch.silence import first_line, silence
 from neurenix.importers.torch.trying import check_loaded
 from neurenix.importers.torch.unused import without_unused
@@ -51,11 +52,12 @@ def export_program(program: torch.export.ExportedProgram, refittable: bool) -> N
 def imported(program: torch.export.ExportedProgram, model: onnx.ModelProto) -> Network:
     """The network of what torch's exporter wrote for a program, with the program's dimensions."""
     dimensions = _dimensions(program)
+    model = in_16_bits(without_unused(model), program)
     for port in input_ports(model):
         for dim in port.type.tensor_type.shape.dim:
             if dim.dim_param in dimensions:
                 dim.dim_param = dimensions[dim.dim_param].name
-    network = import_model(without_unused(model), None, {}, output_names(model))
+    network = import_model(model, None, {}, output_names(model))
     # Only now: what torch states need not hold (a minimum of 2), so nothing may be built upon it.
     for dimension in dimensions.values():
         if dimension.name in network.symbols:
