@@ -32,6 +32,7 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (cases.writes_into_views, ()),
     (cases.autocast, ()),
     (cases.modules_of_16_bits, ()),
+    (cases.attention_without_batch, ()),
     (cases.gradient_modes, ()),
     (cases.results_without_gradients, ()),
     (cases.training, ()),

@@ -79,7 +79,31 @@ def _norm(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[st
     return (back, *(graph.call_function(operator.getitem, (result, place)) for place in range(1, len(value(node)))))
 
 
+def _attention_without_batch(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Queries, keys and values with a batch and heads of 1 in front: the exporter wants four dimensions."""
+    lacking = 4 - value(node).ndim
+    operands = [one for one in node.args[:3] if isinstance(one, fx.Node)]
+    if lacking <= 0 or any(value(one).ndim != value(node).ndim for one in operands):
+        return None
+
+    def wide(one: fx.Node, given: Any) -> Any:
+        for _ in range(4 - value(one).ndim):
+            given = graph.call_function(aten.unsqueeze.default, (given, 0))
+        return given
+
+    mask = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
+    if isinstance(mask, fx.Node):
+        given = wide(mask, args[3] if len(args) > 3 else kwargs["attn_mask"])
+        args, kwargs = (*args[:3], given, *args[4:]), {n: v for n, v in kwargs.items() if n != "attn_mask"}
+    inputs = [wide(one, given) for one, given in zip(operands, args[:3], strict=True)]
+    result = graph.call_function(aten.scaled_dot_product_attention.default, (*inputs, *args[3:]), kwargs)
+    for _ in range(lacking):
+        result = graph.call_function(aten.squeeze.dim, (result, 0))
+    return result
+
+
 REWRITES: dict[Any, Rewrite] = {
+    aten.scaled_dot_product_attention.default: _attention_without_batch,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split,
     aten.unbind.int: _unbind,
