@@ -1,12 +1,14 @@
-"""The inference engine on a GPU: three microscopy models, an ensemble of four, a stream of pictures of 1080p.
+"""The inference engine: three microscopy models, an ensemble of four, streams of pictures of 1080p.
 
-    python -m benchmarks.bench_inference_cuda --case labelfree2d segmentation3d mae3d ensemble pictures video
+    python -m benchmarks.bench_inference --case labelfree2d segmentation3d mae3d ensemble pictures video
+    python -m benchmarks.bench_inference --device cpu --case pictures video
 
 Models run in eager PyTorch (float32 as PyTorch sets it up: TF32 in convolutions), and in our fp32, fp16 and int8, by
 turns, on tensors on the GPU; `error` is the root mean square against PyTorch in double precision, as a share. The
 ensemble is four ResNet-50 with weights of their own, beside the sum of the times of its members alone. Pictures are
 uint8 arrays in the processor's memory; YOLOv5s puts them into its box itself. `video` decodes a film of H.264 besides.
-Each case has a process of its own; rows join those in benchmarks/results/inference_cuda.json.
+On a processor streams alone are measured, in float32; their rate stands beside that of calls on one array. Each case
+has a process of its own; rows join those in benchmarks/results/inference_cuda.json (inference_cpu.json).
 """
 
 from __future__ import annotations
@@ -32,11 +34,10 @@ from benchmarks.zoo_models import ZOO
 from neurenix.hardware import get_backend
 from neurenix.inference import Ensemble, InferenceEngine, VideoWriter
 
-NAME = "inference_cuda"
 ROUNDS = 3
 CALLS = 40
 #: Pictures of a stream, after some that don't count.
-FRAMES, WARM = 600, 60
+FRAMES, WARM = {"cuda": 600, "cpu": 90}, {"cuda": 60, "cpu": 10}
 SIDES = (1080, 1920)
 
 
@@ -77,7 +78,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def model(name: str) -> dict[str, Any]:
+def model(name: str, _: str) -> dict[str, Any]:
     """Eager PyTorch beside ours in three precisions, by turns."""
     make, shape = MODELS[name]
     torch.manual_seed(0)
@@ -111,7 +112,7 @@ def model(name: str) -> dict[str, Any]:
     return found
 
 
-def ensemble(_: str) -> dict[str, Any]:
+def ensemble(_: str, __: str) -> dict[str, Any]:
     """Four members in streams of their own beside each of them alone."""
     members = []
     for seed in range(4):
@@ -138,51 +139,56 @@ def frames(count: int) -> Iterator[np.ndarray[Any, Any]]:
         yield kept[number % len(kept)]
 
 
-def streamed(source: Any) -> dict[str, Any]:
+def streamed(source: Any, device: str) -> dict[str, Any]:
     """How many pictures a second go through YOLOv5s, and how many calls of its engine alone."""
     box = {"dtype": "u8", "layout": "NHWC", "letterbox": (640, 640)}
     module = ZOO["yolov5s"].build().eval()
-    engine = InferenceEngine(module, (1, *SIDES, 3), device="cuda", preprocess=box, precision="fp16", warmup=5)
+    precision = "fp16" if device == "cuda" else "fp32"
+    engine = InferenceEngine(module, (1, *SIDES, 3), device=device, preprocess=box, precision=precision, warmup=5)
     times = []
     with engine.stream(source) as stream:
         for _ in stream:
             times.append(time.perf_counter())
-    gaps = np.diff(times[WARM:])
+    gaps = np.diff(times[WARM[device] :])
     one = next(frames(1))
     begin = time.perf_counter()
     for _ in range(CALLS):
         engine(one)
     call = (time.perf_counter() - begin) / CALLS
-    on_gpu = torch.from_numpy(one).cuda()[None]
+    if device == "cuda":
+        on_gpu = torch.from_numpy(one).cuda()[None]
+        alone = {"on_gpu_ms": timed(lambda: engine(on_gpu), CALLS)["median_ms"]}
+    else:
+        alone = {"of_the_calls_rate": round(len(gaps) / float(gaps.sum()) * call, 3)}
     return {
         "frames": len(times),
         "frames_a_second": round(len(gaps) / float(gaps.sum()), 1),
         "median_gap_ms": round(1e3 * statistics.median(gaps), 3),
         "calls_a_second": round(1 / call, 1),
-        "on_gpu_ms": timed(lambda: engine(on_gpu), CALLS)["median_ms"],
+        **alone,
         "outputs": [list(one.shape) for one in engine.outputs],
     }
 
 
-def pictures(_: str) -> dict[str, Any]:
+def pictures(_: str, device: str) -> dict[str, Any]:
     """Arrays, without a film to decode."""
-    return streamed(frames(FRAMES))
+    return streamed(frames(FRAMES[device]), device)
 
 
-def video(_: str) -> dict[str, Any]:
+def video(_: str, device: str) -> dict[str, Any]:
     """A film of H.264 that is rendered here."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "film.mp4")
         with VideoWriter(path, SIDES, Fraction(25)) as writer:
-            for number in range(FRAMES):
+            for number in range(FRAMES[device]):
                 picture = np.full((*SIDES, 3), 40, np.uint8)
                 left = 8 * (number % 200)
                 picture[200:500, left : left + 300] = (240, 200, 220)
                 writer.write(picture)
-        return streamed(path)
+        return streamed(path, device)
 
 
-CASES: dict[str, Callable[[str], dict[str, Any]]] = {
+CASES: dict[str, Callable[[str, str], dict[str, Any]]] = {
     **dict.fromkeys(MODELS, model), "ensemble": ensemble, "pictures": pictures, "video": video
 }  # fmt: skip
 
@@ -192,17 +198,20 @@ def main() -> None:
     parser.add_argument("--case", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--timeout", type=float, default=150, help="seconds for each case")
     parser.add_argument("--alone", choices=list(CASES), help="runs one case in this process, and prints JSON")
+    parser.add_argument("--device", default="cuda", choices=list(FRAMES))
     options = parser.parse_args()
     if options.alone:
-        print(json.dumps(CASES[options.alone](options.alone)))
+        print(json.dumps(CASES[options.alone](options.alone, options.device)))
         return
-    file = measure.RESULTS / f"{NAME}.json"
+    name = f"inference_{options.device}"
+    file = measure.RESULTS / f"{name}.json"
     results = json.loads(file.read_text())["results"] if file.exists() else {}
     for case in options.case:
-        command = [sys.executable, "-m", "benchmarks.bench_inference_cuda", "--alone", case]
+        command = [sys.executable, "-m", "benchmarks.bench_inference", "--device", options.device, "--alone", case]
         results[case] = measure.in_process(command, options.threads, options.timeout)
         print(case, json.dumps(results[case]), flush=True)
-        measure.write(NAME, results, {"gpu": torch.cuda.get_device_name(), "rounds": ROUNDS, "calls": CALLS})
+        gpu = torch.cuda.get_device_name() if options.device == "cuda" else None
+        measure.write(name, results, {"gpu": gpu, "rounds": ROUNDS, "calls": CALLS, "threads": options.threads})
 
 
 if __name__ == "__main__":
