@@ -238,7 +238,7 @@ class _Run:
         for name, layout in layouts.items():
             target = Target(self._image, layout, self._places[name], self._journal.goes_on)
             self._targets[name] = target
-            self._stitchers[name] = Stitcher(layout, self._weights, self._image.like, target.write, spill, allow_gaps)
+            self._stitchers[name] = Stitcher(layout, self._weights, self._image.like, target, spill, allow_gaps)
         for image, layer in self._unwritten:
             self._finish(image, layer)
 

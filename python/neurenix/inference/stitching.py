@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,18 @@ from neurenix.inference.images import drop_pages
 from neurenix.inference.mapped import temporary
 from neurenix.inference.windows import Grid, Ints, resized
 
-#: Takes the number of an image, the first row of a block along the slow axis, and the block: channels, spatial axes.
-Write = Callable[[int, int, Any], None]
+#: Where sums lie in a file, so many bytes of them at a time are in memory.
+STRIP = 32 << 20
+
+
+class Sink(Protocol):
+    """What finished blocks go into."""
+
+    def write(self, image: int, corner: Ints, block: Any) -> None:
+        """Takes a block of an image (channels, spatial axes), and where it begins along each spatial axis."""
+
+    def chunk(self, axis: int) -> int:
+        """The extent along a spatial axis that is written at once, of an output in chunks; 1 elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +122,13 @@ class Stitcher:
     """One output: sums of weighted windows and of weights, over the rows of the slow axis that are under way."""
 
     def __init__(
-        self, layout: Layout, weights: NDArray[np.float32], like: Any, write: Write, spill: bool, allow_gaps: bool
+        self, layout: Layout, weights: NDArray[np.float32], like: Any, sink: Sink, spill: bool, allow_gaps: bool
     ) -> None:
         self.layout = layout
         self._axis = layout.grid.slow
-        self._write = write
+        #: The axis that strips lie along.
+        self._across = next((axis for axis in range(len(layout.patch)) if axis != self._axis), None)
+        self._sink = sink
         self._allow_gaps = allow_gaps
         self._blends = layout.dtype in FLOATS
         shaped = resized(weights, layout.patch)
@@ -175,26 +187,31 @@ class Stitcher:
         begin, end = max(own.start - low, 0), min(own.stop - low, done)
         if begin >= end:
             return
-        place = [slice(begin, end) if axis == self._axis else part for axis, part in enumerate(kept)]
-        index = (slice(None), *place)
-        block, count = self._sum[index], self._count[tuple(place)]
-        if self._blends:
-            self._check_gaps(count)
-            block = self._mean(block, count)
-        self._write(image, low + begin - own.start, block)
+        for strip in self._strips(kept):
+            place = [slice(begin, end) if axis == self._axis else part for axis, part in enumerate(strip)]
+            corner = [part.start - first.start for part, first in zip(strip, kept, strict=True)]
+            corner[self._axis] = low + begin - own.start
+            index = (slice(None), *place)
+            block, count = self._sum[index], self._count[tuple(place)]
+            if self._blends:
+                self._check_gaps(count)
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    block = block / count
+            self._sink.write(image, tuple(corner), block)
+            self._let_go()
 
-    def _mean(self, block: Any, count: Any) -> Any:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            if not self._spill:
-                return block / count
-            found = np.empty(block.shape, block.dtype)
-            for row in range(count.shape[self._axis]):
-                place: list[Any] = [slice(None)] * count.ndim
-                place[self._axis] = row
-                index = (slice(None), *place)
-                np.divide(block[index], count[tuple(place)], out=found[index])
-                self._let_go()
-        return found
+    def _strips(self, whole: tuple[slice, ...]) -> Iterator[tuple[slice, ...]]:
+        """A part of the output in strips that fit into memory; in one where sums lie in memory themselves."""
+        if not self._spill or self._across is None:
+            yield whole
+            return
+        full, chunk = whole[self._across], self._sink.chunk(self._across)
+        each = self._sum.nbytes // self.layout.whole[self._across] * chunk
+        step = max(STRIP // max(each, 1), 1) * chunk
+        for begin in range(full.start, full.stop, step):
+            found = list(whole)
+            found[self._across] = slice(begin, min(begin + step, full.stop))
+            yield tuple(found)
 
     def _let_go(self) -> None:
         """What lies in a file is not to count as memory of this process."""
@@ -209,15 +226,23 @@ class Stitcher:
             )
 
     def _move(self, sums: Any, done: int, first_axis: int) -> None:
-        axis = self._axis + first_axis
-        ahead: list[slice] = [slice(None)] * sums.ndim
-        kept, rest, moved = list(ahead), list(ahead), list(ahead)
-        length = sums.shape[axis]
-        kept[axis], moved[axis], rest[axis] = slice(0, length - done), slice(done, length), slice(length - done, length)
-        if done < length:
-            later = sums[tuple(moved)]
-            sums[tuple(kept)] = later.copy() if isinstance(later, np.ndarray) else later.clone()
-        sums[tuple(rest)] = 0
+        for strip in self._strips(tuple(slice(0, length) for length in self.layout.whole)):
+            place: list[slice] = [slice(None)] * first_axis + list(strip)
+            place[self._axis + first_axis] = slice(None)
+            _shift(sums[tuple(place)], done, self._axis + first_axis)
+            self._let_go()
+
+
+def _shift(sums: Any, done: int, axis: int) -> None:
+    """Moves what is behind the first rows to the front, and fills up with zeros."""
+    ahead: list[slice] = [slice(None)] * sums.ndim
+    kept, rest, moved = list(ahead), list(ahead), list(ahead)
+    length = sums.shape[axis]
+    kept[axis], moved[axis], rest[axis] = slice(0, length - done), slice(done, length), slice(length - done, length)
+    if done < length:
+        later = sums[tuple(moved)]
+        sums[tuple(kept)] = later.copy() if isinstance(later, np.ndarray) else later.clone()
+    sums[tuple(rest)] = 0
 
 
 def _as(weights: NDArray[np.float32], like: Any) -> Any:

@@ -18,6 +18,7 @@ from neurenix.inference.arrays_of import dtype_name, zeros
 from neurenix.inference.images import Image, drop_pages, kind_of
 from neurenix.inference.mapped import reserved, temporary
 from neurenix.inference.stitching import Layout
+from neurenix.inference.windows import Ints
 from neurenix.packages import need
 
 #: The endings of files that are mapped, and of folders of chunks.
@@ -127,11 +128,16 @@ class Target:
             *spatial,
         )
 
-    def write(self, image: int, row: int, block: Any) -> None:
-        """Writes a block (channels, spatial axes) of an image, from a row of the slow axis on."""
-        slow = self._layout.grid.slow
-        place = [slice(0, length) for length in self._layout.size]
-        place[slow] = slice(row, row + block.shape[1 + slow])
+    def chunk(self, axis: int) -> int:
+        """The extent of a chunk along a spatial axis; 1 of an array without chunks."""
+        chunks = getattr(self.array, "chunks", None)
+        extent = chunks[axis - len(self._layout.size)] if chunks is not None else 1
+        # Those of Dask may differ.
+        return int(extent) if isinstance(extent, int) else 1
+
+    def write(self, image: int, corner: Ints, block: Any) -> None:
+        """Writes a block (channels, spatial axes) of an image, from a corner on."""
+        place = [slice(low, low + length) for low, length in zip(corner, block.shape[1:], strict=True)]
         if self._squeezes:
             block = block[0]
         index: Sequence[Any] = (slice(None), *place) if not self._squeezes else place
