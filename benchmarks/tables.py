@@ -93,6 +93,33 @@ def eight_bits() -> str:
     return table(head.split("|"), rows)
 
 
+def microscopy() -> str:
+    """Times of the inference engine's models beside eager PyTorch's."""
+    names = {"labelfree2d": "U-Net 256 x 256", "segmentation3d": "U-Net 3-D 64^3", "mae3d": "MAE 3-D 64^3"}
+    sides = ("eager fp32", "eager fp16", "fp32", "fp16", "int8+fp16")
+    results = record("inference_cuda")["results"]
+
+    def row(key: str) -> list[str]:
+        found = results[key]
+        ratios = [f"{found[f'eager fp32 / {side}']:.1f}" for side in ("fp16", "int8+fp16")]
+        return [names[key], *(f"{found[side]['median_ms']:.3f}" for side in sides), *ratios]
+
+    head = "|PyTorch fp32, ms|PyTorch fp16|fp32|fp16|int8+fp16|PyTorch fp32 / fp16|PyTorch fp32 / int8+fp16"
+    return table(head.split("|"), [row(key) for key in names if key in results])
+
+
+def streams() -> str:
+    """The rates of streams of pictures of 1080p."""
+
+    def row(name: str, key: str) -> list[str]:
+        found = results[key]
+        return [name, f"{found['frames_a_second']:.0f}", f"{found['calls_a_second']:.0f}", f"{found['on_gpu_ms']:.2f}"]
+
+    results = record("inference_cuda")["results"]
+    head = "|frames a second|calls a second, one after another|ms on an array on the GPU"
+    return table(head.split("|"), [row("arrays", "pictures"), row("H.264, decoded here", "video")])
+
+
 def units() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Model, level and precision, and what was found, of those that were verified."""
     for name, model in record("accuracy_levels")["results"].items():
