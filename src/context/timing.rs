@@ -20,7 +20,10 @@ impl ExecutionContext {
         let types: Vec<_> = inputs.iter().map(|a| (a.dtype(), a.shape())).collect();
         let specs = self.prepare(&types)?.to_vec();
         let program = self.current()?.program().clone();
-        let provider = program.providers.iter().find(|provider| provider.space() != Space::Host);
+        let provider = program
+            .providers
+            .iter()
+            .find(|provider| provider.space() != Space::Host);
         let provider = provider.ok_or_else(|| Error::invalid("no kernel of the engine runs on a device"))?;
         let device = provider.device();
         let stream = device.stream()?;
@@ -32,7 +35,9 @@ impl ExecutionContext {
         });
         let given = given.collect::<Result<Vec<_>>>()?;
         let bytes = |shape: &[usize], size: usize| size * shape.iter().product::<usize>();
-        let made = specs.iter().map(|spec| device.allocate(bytes(&spec.shape, spec.dtype.size())));
+        let made = specs
+            .iter()
+            .map(|spec| device.allocate(bytes(&spec.shape, spec.dtype.size())));
         let made = made.collect::<Result<Vec<_>>>()?;
         stream.synchronize()?;
         let [from, to] = [addresses(device, &given), addresses(device, &made)];

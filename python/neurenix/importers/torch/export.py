@@ -10,11 +10,11 @@ import onnx
 import torch
 
 from neurenix._native import Network
-from neurenix.errors import DTypeError, UnsupportedError
+from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.torch import faults
 from neurenix.importers.torch.request import Request, default_name
-from neurenix.importers.torch.results import in_16_bits
+from neurenix.importers.torch.results import NARROW, in_16_bits
 from neurenix.importers.torch.silence import eval_mode, first_line, silence
 from neurenix.importers.torch.trying import check_loaded, check_runs, settled
 from neurenix.importers.torch.unused import without_unused
@@ -27,15 +27,9 @@ SCRIPT_OPSET = 17
 
 def export_module(module: torch.nn.Module, request: Request, dynamo: bool, refittable: bool) -> Network:
     """The network of a module, by the first exporter that can write it; with `refittable` as its weights are."""
-    model, names = exported(module, request, dynamo, refittable)
-    try:
-        return import_model(without_unused(model), None, {}, names)
-    except DTypeError as error:
-        if refittable or not dynamo:
-            raise
-        # The exporter multiplies normalisations of 16 bits into weights of float32.
-        LOG.debug("exported once more, without optimisation", exc_info=error)
-    model, names = exported(module, request, dynamo, refittable=True)
+    # What the exporter multiplies into weights of 16 bits it rounds twice, or leaves in float32.
+    narrow = any(tensor.dtype in NARROW for tensor in (*module.parameters(), *module.buffers()))
+    model, names = exported(module, request, dynamo, refittable or narrow)
     return import_model(without_unused(model), None, {}, names)
 
 

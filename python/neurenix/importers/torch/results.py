@@ -7,7 +7,8 @@ import torch
 
 #: What results of 16 bits are left in.
 _WIDE = onnx.TensorProto.FLOAT
-_NARROW = {torch.float16: onnx.TensorProto.FLOAT16, torch.bfloat16: onnx.TensorProto.BFLOAT16}
+#: Floats of 16 bits, and ONNX's numbers of them.
+NARROW = {torch.float16: onnx.TensorProto.FLOAT16, torch.bfloat16: onnx.TensorProto.BFLOAT16}
 
 
 def in_16_bits(model: onnx.ModelProto, program: torch.export.ExportedProgram) -> onnx.ModelProto:
@@ -19,7 +20,7 @@ def in_16_bits(model: onnx.ModelProto, program: torch.export.ExportedProgram) ->
     found = next(node for node in program.graph.nodes if node.op == "output").args[0]
     values = [getattr(node, "meta", {}).get("val") for node in found][-len(model.graph.output) :]
     for port, value in zip(model.graph.output, values, strict=False):
-        narrow = _NARROW.get(value.dtype) if isinstance(value, torch.Tensor) else None
+        narrow = NARROW.get(value.dtype) if isinstance(value, torch.Tensor) else None
         if narrow is not None and port.type.tensor_type.elem_type == _WIDE:
             name = f"{port.name}_in_16_bits"
             model.graph.node.append(onnx.helper.make_node("Cast", [port.name], [name], name=name, to=narrow))
