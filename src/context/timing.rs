@@ -57,9 +57,7 @@ impl ExecutionContext {
 }
 
 fn addresses(device: &dyn Device, memory: &[Box<dyn Memory>]) -> Vec<ArrayAddress> {
-    let place = |memory: &Box<dyn Memory>| ArrayAddress {
-        address: memory.address(),
-        space: device.space(),
-    };
-    memory.iter().map(place).collect()
+    let space = device.space();
+    let place = |address| ArrayAddress { address, space };
+    memory.iter().map(|memory| place(memory.address())).collect()
 }
