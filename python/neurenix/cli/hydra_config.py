@@ -7,7 +7,6 @@ import importlib
 import inspect
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,13 +105,8 @@ def _content(path: Path, allow: Sequence[str]) -> dict[str, Any]:
         loaded = omegaconf.OmegaConf.load(path)
         if omegaconf.OmegaConf.is_dict(loaded) and "defaults" in loaded:
             loaded = _composed(path, allow)
-        _as_in_a_run(omegaconf, loaded)
-        keep = [name for name in (*PLACES, "_target_") if omegaconf.OmegaConf.is_dict(loaded) and name in loaded]
-        if keep and "_target_" not in keep:
-            # What stands elsewhere may point to what only a run of the program knows.
-            found = {name: _resolved(omegaconf, loaded, name) for name in keep}
-        else:
-            found = omegaconf.OmegaConf.to_container(loaded, resolve=True)
+        with _as_in_a_run(omegaconf, loaded):
+            found = _plain(omegaconf, loaded)
     except Error:
         raise
     except Exception as error:
@@ -122,11 +116,17 @@ def _content(path: Path, allow: Sequence[str]) -> dict[str, Any]:
             hint=f"if it is a function of a package that you allow: --resolver {unknown[1]}=PACKAGE.FUNCTION"
             if unknown else None,
         ) from error  # fmt: skip
-    finally:
-        _forget_run()
     if not isinstance(found, dict):
         raise FormatError("the config is no mapping", got=f"{path}: {type(found).__name__}")
     return found
+
+
+def _plain(omegaconf: Any, loaded: Any) -> Any:
+    keep = [name for name in (*PLACES, "_target_") if omegaconf.OmegaConf.is_dict(loaded) and name in loaded]
+    if keep and "_target_" not in keep:
+        # What stands elsewhere may point to what only a run of the program knows.
+        return {name: _resolved(omegaconf, loaded, name) for name in keep}
+    return omegaconf.OmegaConf.to_container(loaded, resolve=True)
 
 
 def _resolved(omegaconf: Any, loaded: Any, name: str) -> Any:
@@ -157,19 +157,22 @@ def _composed(path: Path, allow: Sequence[str]) -> Any:
         return hydra.compose(name.removesuffix(".yaml"), overrides, return_hydra_config=True)
 
 
-def _as_in_a_run(omegaconf: Any, loaded: Any) -> None:
-    """Lets interpolations `${hydra:...}` of a composed configuration give what they do in a run that writes here."""
+@contextmanager
+def _as_in_a_run(omegaconf: Any, loaded: Any) -> Iterator[None]:
+    """Inside of the block interpolations `${hydra:...}` of a composed configuration give what they do in a run here."""
     if not omegaconf.OmegaConf.is_dict(loaded) or omegaconf.OmegaConf.select(loaded, "hydra.runtime") is None:
+        yield
         return
     with omegaconf.read_write(loaded), omegaconf.open_dict(loaded):
         loaded.hydra.runtime.cwd = loaded.hydra.runtime.output_dir = str(Path.cwd())
-    need("hydra.core.hydra_config", "composing a config").HydraConfig.instance().set_config(loaded)
-
-
-def _forget_run() -> None:
-    core = sys.modules.get("hydra.core.hydra_config")
-    if core is not None:
-        core.HydraConfig.instance().cfg = None
+    run = need("hydra.core.hydra_config", "composing a config").HydraConfig.instance()
+    # That of a program of Hydra's which calls this one.
+    before = run.cfg
+    run.set_config(loaded)
+    try:
+        yield
+    finally:
+        run.cfg = before
 
 
 @contextmanager
