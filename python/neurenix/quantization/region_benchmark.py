@@ -25,6 +25,8 @@ TIMED = 3
 RUNS, MOST_RUNS, SECONDS = 2, 40, 0.5
 #: Rounds in which the engines run in turn, whose times decide: so many at least, and as fit into so many seconds.
 ROUNDS, MOST_ROUNDS, ROUND_SECONDS = 3, 50, 5.0
+#: On a GPU, whose clock differs less from call to call.
+MOST_ROUNDS_ON_GPUS = 10
 #: Nothing is timed where the weights of products have more bytes than these in float32: up to five engines hold them.
 MOST_WEIGHTS = 2 << 30
 #: So many engines with some products in floats are tried.
@@ -182,10 +184,10 @@ class _Search:
     def _whole(self, trials: Sequence[Trial]) -> list[float]:
         """The milliseconds of each engine as a whole: on a GPU kernels in a graph overlap, and find other things in its
         cache than alone."""
-        # Each round calls each engine twice on a processor, and some twenty times on a GPU.
-        calls = CALLS if trials[0].engine.devices else 2
+        # Each round calls each engine twice on a processor; on a GPU some twenty times, behind a copy of the inputs.
+        calls, most = (CALLS, MOST_ROUNDS_ON_GPUS) if trials[0].engine.devices else (2, MOST_ROUNDS)
         whole = sum(_kernels(trial) for trial in trials)
-        rounds = min(max(int(1e3 / calls * ROUND_SECONDS / whole), ROUNDS), MOST_ROUNDS)
+        rounds = min(max(int(1e3 / calls * ROUND_SECONDS / whole), ROUNDS), most)
         return milliseconds([trial.engine for trial in trials], self._batch, rounds)
 
     def _weight_bytes(self) -> int:
