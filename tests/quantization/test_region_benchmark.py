@@ -110,6 +110,17 @@ def test_the_timing_cache_keeps_the_choice(tmp_path: Path, monkeypatch: pytest.M
 
 
 @EIGHT_BITS
+def test_the_timing_cache_keeps_that_there_was_no_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the kernels of a small network take in another build."""
+    options: dict[str, Any] = {"timing_cache": str(tmp_path / "times"), "calibration": [batch()]}
+    monkeypatch.setattr(region_benchmark, "LEAST_MS", 1e9)
+    model = get_backend("cpu").optimize_model(network(), SHAPES, "int8", **options)
+    monkeypatch.setattr(region_benchmark, "LEAST_MS", 0.0)
+    again = get_backend("cpu").optimize_model(network(), SHAPES, "int8", **options)
+    assert in_8_bits(again) == in_8_bits(model) == ["sparse", "dense"] and not notes(again)
+
+
+@EIGHT_BITS
 def test_a_timing_cache_that_cannot_be_written_costs_its_times_alone(tmp_path: Path) -> None:
     options: dict[str, Any] = {"timing_cache": str(tmp_path), "calibration": [batch()]}
     assert in_8_bits(get_backend("cpu").optimize_model(network(), SHAPES, "int8", **options)) == ["dense"]

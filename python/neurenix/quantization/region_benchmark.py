@@ -130,13 +130,15 @@ class _Search:
         return keep, [self._note(keep, found)] if keep else []
 
     def _measured(self) -> dict[str, int]:
-        """What is timed, under its names in the timing cache; nothing where there is no choice, or none worth it."""
+        """What is timed, under its names in the timing cache; nothing where there is no choice."""
         eight = self._trial(frozenset())
-        if eight is None or _kernels(eight) < LEAST_MS:
+        if eight is None:
             return {}
-        floats = self._trial(frozenset(self._names))
+        # Kept too: on a busy machine another build might find the choice worth it.
+        as_it_is = dict.fromkeys((ALL_IN_8_BITS, ALL), int(1e6 * _kernels(eight)))
+        floats = self._trial(frozenset(self._names)) if _kernels(eight) >= LEAST_MS else None
         if floats is None:
-            return {}
+            return as_it_is
         trials = [eight, floats]
         keep = self._slower(eight, floats)
         while keep and len(trials) < 2 + TRIALS and all(trial.keep != keep for trial in trials):
