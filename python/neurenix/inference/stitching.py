@@ -141,6 +141,7 @@ class Stitcher:
         every = [layout.channels, *rows]
         self._sum: Any = temporary(every, layout.sum_dtype) if spill else zeros(every, like, layout.sum_dtype)
         self._count: Any = temporary(rows, counts) if spill else zeros(rows, like, counts)
+        self._means: Any = None
         self._scratch: Any = zeros([layout.channels, *layout.patch], like, layout.sum_dtype)
 
     def add(self, corner: Ints, window: Any) -> None:
@@ -195,10 +196,18 @@ class Stitcher:
             block, count = self._sum[index], self._count[tuple(place)]
             if self._blends:
                 self._check_gaps(count)
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    block = block / count
+                block = self._mean(block, count)
             self._sink.write(image, tuple(corner), block)
             self._let_go()
+
+    def _mean(self, block: Any, count: Any) -> Any:
+        """The sums by their weights; arrays of numpy in memory that is used again, as new pages cost as much."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            if not isinstance(block, np.ndarray):
+                return block / count
+            if self._means is None or self._means.shape != block.shape:
+                self._means = np.empty(block.shape, block.dtype)
+            return np.divide(block, count, out=self._means)
 
     def _strips(self, whole: tuple[slice, ...]) -> Iterator[tuple[slice, ...]]:
         """A part of the output in strips that fit into memory; in one where sums lie in memory themselves."""
