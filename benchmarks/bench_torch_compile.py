@@ -1,7 +1,7 @@
 """`torch.compile(model, backend="neurenix")` over models of timm and transformers: right, how much of it, how fast.
 
-Each model has a process of its own, and its rows go into results/torch_compile.json at once: a run that is started
-again goes on where it was. The names are drawn by `--seed`, which is printed.
+Each model has a process of its own, and its rows go into results/torch_compile.json (torch_compile_cuda.json) at once:
+a run that is started again goes on where it was. The names are drawn by `--seed`, which is printed.
 
     python -m benchmarks.bench_torch_compile --seed 1 --timm 40 --transformers 30
     python -m benchmarks.bench_torch_compile --seed 1 --dynamic --timm 10 --transformers 10
@@ -234,7 +234,8 @@ def main() -> int:
     drawn = {"transformers": names_of_transformers(arguments.seed, arguments.transformers)}
     drawn["timm"] = names_of_timm(arguments.seed, arguments.timm)
     print(f"seed {arguments.seed}: {json.dumps(drawn)}", flush=True)
-    path, began = RESULTS / f"{NAME}.json", time.monotonic()
+    results = f"{NAME}_cuda" if arguments.cuda else NAME
+    path, began = RESULTS / f"{results}.json", time.monotonic()
     rows = json.loads(path.read_text())["results"]["rows"] if path.exists() else {}
     keys = [f"{mode}/{kind}/{name}" for kind, names in drawn.items() for name in names]
 
@@ -249,7 +250,7 @@ def main() -> int:
                 each: told({k: r for k, r in rows.items() if k.startswith(each)})
                 for each in sorted({k.split("/")[0] for k in rows})
             }
-            write(NAME, {"summary": found, "rows": rows}, {"threads": arguments.threads, "seed": arguments.seed})
+            write(results, {"summary": found, "rows": rows}, {"threads": arguments.threads, "seed": arguments.seed})
 
     lock = threading.Lock()
     with ThreadPoolExecutor(arguments.jobs if arguments.cuda else 1) as pool:
