@@ -158,8 +158,9 @@ class Target:
             target[index] = arrays.like(block, target) if isinstance(block, np.ndarray) else block
         else:
             given = arrays.to_numpy(block)
-            wanted = np.dtype(dtype_name(target))
-            target[index] = given if given.dtype == wanted else given.astype(wanted)
+            # Lazy arrays may keep what they are given, whose memory is used again.
+            lazy = kind_of(target) in ("dask", "other")
+            target[index] = given.astype(dtype_name(target), copy=lazy)
 
     def settle(self) -> None:
         """After a layer: nothing of a mapped file stays in this process's memory."""
