@@ -147,3 +147,12 @@ def test_either_product_of_a_sum_may_stay_in_floating_point(tmp_path: Path) -> N
     cache.write(file)
     again = quantization.calibrate(joined(), quantization.EntropyCalibrator(cache_file=file))
     np.testing.assert_array_equal(build(again, **QUICK)(x), build(whole, **QUICK)(x))
+
+
+def test_nothing_is_looked_for_that_may_not_be_timed() -> None:
+    model = get_backend("cpu").optimize_model(
+        network(), precision="mixed", accuracy_budget=10.0, calibration=batches(), strict=True, threads=2
+    )
+    forms = [note for note in model.report()["notes"] if note.startswith("mixed: ")]
+    assert any("int8" in note for note in forms)
+    assert not any("where that is faster" in note or "strict" in note for note in forms)

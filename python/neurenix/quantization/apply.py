@@ -14,7 +14,7 @@ from neurenix.quantization.accuracy import Accuracy
 from neurenix.quantization.calibrate import NO_TOOLS, found_ranges, is_explicit, quantize_weights
 from neurenix.quantization.calibrators import Calibrator, calibrator
 from neurenix.quantization.compare import COMPARED, as_called
-from neurenix.quantization.region_benchmark import quantized_where_faster
+from neurenix.quantization.region_benchmark import slower_in_8_bits
 
 #: Below this signal-to-noise ratio, in dB, results have little to do with those of float32.
 POOR = 10.0
@@ -28,6 +28,8 @@ EXPLICIT = (
     'precision="fp8": the model is quantized already, and stays as it is; products of its tensors in float8_e4m3fn '
     "compute between the roundings in float32: {reason}"
 )
+#: With `strict` nothing is timed: what was asked for is to be had in full.
+STRICT = "{dtype}: strict: all products have 8 bits, whether or not they are faster in {rest}"
 NO_RANGES, NO_ARITHMETIC = "there is no calibration=", "nothing here computes in floats of 8 bits"
 
 
@@ -77,7 +79,10 @@ def _calibrated(
     """As `in_8_bits`, by the ranges that a calibrator finds."""
     found = found_ranges(network, given, options, accuracy=accuracy)
     seen = [as_called(batch, options) for batch in given.seen]
-    made, notes = quantized_where_faster(found, seen, profiles, options, dtype)
+    slower, notes = slower_in_8_bits(found, seen, profiles, options, dtype)
+    if found.ranges and options["strict"]:
+        notes = [STRICT.format(dtype=dtype.partition("_")[0], rest=options["compute"])]
+    made = found.quantized(sorted(slower), bool(options["refittable"]), dtype=dtype)
     return made, seen, found.notes + notes
 
 

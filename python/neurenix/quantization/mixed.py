@@ -13,7 +13,7 @@ from neurenix.log import LOG
 from neurenix.quantization.calibrate import Calibrated, found_ranges, is_explicit
 from neurenix.quantization.calibrators import calibrator
 from neurenix.quantization.compare import Batch, Reference, as_called, milliseconds, untimed
-from neurenix.quantization.region_benchmark import quantized_where_faster
+from neurenix.quantization.region_benchmark import slower_in_8_bits
 from neurenix.quantization.sensitivity import least, losses
 
 if TYPE_CHECKING:
@@ -169,9 +169,12 @@ def _where_faster(
     form: Form, calibrated: Calibrated, judge: Judge, profiles: Sequence[Any], options: Mapping[str, Any]
 ) -> Form | None:
     """A form with the products in floats that are faster in them; none where there is no such product."""
-    native, batches = {**options, **form.options}, judge.reference.batches
-    network, notes = quantized_where_faster(calibrated, batches, profiles, native, "int8", form.keep or ())
-    return Form(f"{form.name}, where that is faster", network, form.options) if notes else None
+    native, batches, keep = {**options, **form.options}, judge.reference.batches, form.keep or ()
+    slower, _ = slower_in_8_bits(calibrated, batches, profiles, native, "int8", keep)
+    if not slower:
+        return None
+    network = calibrated.quantized(sorted({*keep, *slower}), bool(options["refittable"]))
+    return Form(f"{form.name}, where that is faster", network, form.options)
 
 
 def _near_enough(

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from neurenix import _native
-from neurenix._native import Network
 from neurenix.arrays import Array
 from neurenix.errors import FileError
 from neurenix.log import LOG
@@ -42,9 +41,6 @@ TIMED_WITH = ("compute", "tf32", "io", "hint", "optimization_level", "threads", 
 #: Names of times in the timing cache: of the whole in 8 bits and as it was chosen; of a product that stays in floats.
 ALL_IN_8_BITS, ALL, IN_8_BITS, IN_FLOATS = "all in 8 bits", "all", "{} in 8 bits", "{} in floats"
 
-#: What is said where nothing is timed because what was asked for is to be had in full.
-STRICT = "{dtype}: strict: all products have 8 bits, whether or not they are faster in {rest}"
-
 #: How the note begins where all products stay in floats.
 _ALL_IN_FLOATS = re.compile(r"\w+: (\d+) of \1 products stay in ")
 
@@ -60,30 +56,24 @@ class Trial(NamedTuple):
     rows: Rows
 
 
-def quantized_where_faster(
+def slower_in_8_bits(
     found: Calibrated,
     batches: Sequence[Batch],
     profiles: Sequence[Any],
     options: Mapping[str, Any],
     dtype: str,
     keep: Collection[str] = (),
-) -> tuple[Network, list[str]]:
-    """A calibrated network in 8 bits but for the products that are slower in these than in floats, and what the report
-    says of them.
+) -> tuple[Collection[str], list[str]]:
+    """The products of a calibrated network that are slower in 8 bits than in floats, and what the report says of them.
 
     Engines in 8 bits, in floats, and with the products of regions that lost in floats are timed at the shapes to
     optimise for, on the first batch or on numbers that are made up; what was found stands in the timing cache, and is
     found again there. Nothing is timed with `deterministic` or `strict`, below optimisation level 3, before TensorRT,
     and where the sizes of tensors depend on data. Products that `keep` names are in floats anyway.
     """
-    refittable = bool(options["refittable"])
-    slower: Collection[str] = ()
-    notes: list[str] = []
     if found.ranges and _may_time(options):
-        slower, notes = _Search(found, batches, profiles, options, dtype, keep).run()
-    elif found.ranges and options["strict"]:
-        notes = [STRICT.format(dtype=dtype.partition("_")[0], rest=options["compute"])]
-    return found.quantized(sorted({*keep, *slower}), refittable, dtype=dtype), notes
+        return _Search(found, batches, profiles, options, dtype, keep).run()
+    return (), []
 
 
 def all_in_floats(notes: Iterable[str]) -> bool:
