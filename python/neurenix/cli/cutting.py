@@ -11,6 +11,7 @@ from onnx import helper
 from onnx.external_data_helper import load_external_data_for_model
 
 from neurenix.importers.onnx import read_model
+from neurenix.importers.onnx.reads import given_by, needed, read_by
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
@@ -29,35 +30,13 @@ def input_names(model: onnx.ModelProto) -> list[str]:
     return [value.name for value in model.graph.input if value.name not in held]
 
 
-def given_by(node: onnx.NodeProto) -> list[str]:
-    """The tensors that a node gives."""
-    return [name for name in node.output if name]
-
-
-def read_by(node: onnx.NodeProto) -> set[str]:
-    """The tensors that a node reads, those of the graphs in it included."""
-    names = {name for name in node.input if name}
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            inside = {name for inner in graph.node for name in given_by(inner)}
-            inside |= {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-            outer = {name for inner in graph.node for name in read_by(inner)} | {value.name for value in graph.output}
-            names |= outer - inside
-    return names
-
-
 def with_outputs(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
     """The model with these tensors as its only outputs, and the nodes that they need."""
     wanted = list(dict.fromkeys(names))
-    needed, kept = set(wanted), []
-    for node in reversed(model.graph.node):
-        if needed.intersection(given_by(node)):
-            needed |= read_by(node)
-            kept.append(node)
     made = onnx.ModelProto()
     made.CopyFrom(model)
     del made.graph.node[:], made.graph.output[:], made.graph.value_info[:]
-    made.graph.node.extend(reversed(kept))
+    made.graph.node.extend(needed(model.graph.node, wanted))
     typed = {value.name: value for value in (*model.graph.output, *model.graph.value_info)}
     made.graph.output.extend(typed.get(name) or onnx.ValueInfoProto(name=name) for name in wanted)
     return made

@@ -19,6 +19,7 @@ from neurenix.cli.peers import STATISTICS
 from neurenix.errors import InvalidArgumentError
 from neurenix.hardware import get_backend
 from neurenix.hardware.optimized import OptimizedModel
+from neurenix.importers.onnx.reads import given_by, read_by
 from neurenix.packages import need
 
 
@@ -66,7 +67,7 @@ class Subject:
 
     def tensors(self) -> list[str]:
         """What its nodes give, in order, as far as it is an array."""
-        return [name for node in self.model.graph.node for name in cutting.given_by(node) if name in self.values]
+        return [name for node in self.model.graph.node for name in given_by(node) if name in self.values]
 
 
 def subject_of(source: Any, arguments: argparse.Namespace) -> Subject:
@@ -94,7 +95,7 @@ def subject_of(source: Any, arguments: argparse.Namespace) -> Subject:
 
 def reference_values(model: onnx.ModelProto, inputs: Arrays, reference: str) -> Arrays:
     """The value of every tensor that is an array."""
-    names = [name for node in model.graph.node for name in cutting.given_by(node)]
+    names = [name for node in model.graph.node for name in given_by(node)]
     marked = cutting.with_outputs(model, names)
     with np.errstate(all="ignore"):
         if reference == "onnx":
@@ -150,8 +151,8 @@ def compare(subject: Subject, answers: Mapping[str, np.ndarray[Any, Any]], stati
     errors: dict[str, float] = {}
     rows = []
     for number, node in enumerate(subject.model.graph.node):
-        inherited = max((errors.get(name, 0.0) for name in cutting.read_by(node)), default=0.0)
-        for name in cutting.given_by(node):
+        inherited = max((errors.get(name, 0.0) for name in read_by(node)), default=0.0)
+        for name in given_by(node):
             if name not in answers:
                 continue
             answer, trusted = answers[name], subject.values.get(name)

@@ -21,6 +21,7 @@ from neurenix.cli.layers import Subject
 from neurenix.cli.peers import STATISTICS
 from neurenix.cli.progress import Tell
 from neurenix.errors import Error, InvalidArgumentError
+from neurenix.importers.onnx.reads import given_by, read_by
 
 #: Says how a part fails, in a word that must stay the same; None where it does not. It gets the inputs and the trusted
 #: values of its outputs.
@@ -101,13 +102,13 @@ class _Search:
         constants = {t.name for t in subject.model.graph.initializer}
         nodes = subject.model.graph.node
         #: Nodes that read nothing: what they give belongs to whoever reads it.
-        self.fixed = {i for i, node in enumerate(nodes) if not cutting.read_by(node) - constants}
+        self.fixed = {i for i, node in enumerate(nodes) if not read_by(node) - constants}
 
     def part(self, kept: Sequence[int]) -> onnx.ModelProto:
         """The part with these nodes, and the constants that they read."""
         nodes = self.subject.model.graph.node
-        reads = {name for number in kept for name in cutting.read_by(nodes[number])}
-        fixed = [i for i in self.fixed if reads.intersection(cutting.given_by(nodes[i]))]
+        reads = {name for number in kept for name in read_by(nodes[number])}
+        fixed = [i for i in self.fixed if reads.intersection(given_by(nodes[i]))]
         return cutting.cut(self.subject.model, sorted({*kept, *fixed}), self.subject.values)
 
     def judge_of(self, kept: Sequence[int]) -> str | None:
