@@ -21,6 +21,13 @@ pub struct TensorSpec {
     pub shape: Vec<usize>,
 }
 
+impl TensorSpec {
+    /// The bytes of its elements.
+    pub(super) fn bytes(&self) -> usize {
+        self.dtype.size() * self.shape.iter().product::<usize>()
+    }
+}
+
 /// How long a kernel took in a call.
 #[derive(Debug, Clone)]
 pub struct LayerTime {
@@ -113,8 +120,7 @@ impl ExecutionContext {
             return stages.run(&self.engine, inputs, times);
         }
         let specs = self.prepare(&types)?.to_vec();
-        let bytes = |spec: &TensorSpec| spec.dtype.size() * spec.shape.iter().product::<usize>();
-        let buffers = specs.iter().map(|spec| Buffer::try_zeroed(bytes(spec)));
+        let buffers = specs.iter().map(|spec| Buffer::try_zeroed(spec.bytes()));
         let buffers = buffers.collect::<Result<Vec<_>>>()?;
         let from: Vec<_> = inputs.iter().map(|a| ArrayAddress::host(a.bytes().as_ptr())).collect();
         let to: Vec<_> = buffers.iter().map(|b| ArrayAddress::host(b.as_ptr())).collect();

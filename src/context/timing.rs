@@ -27,19 +27,17 @@ impl ExecutionContext {
         let provider = provider.ok_or_else(|| Error::invalid("no kernel of the engine runs on a device"))?;
         let device = provider.device();
         let stream = device.stream()?;
-        let given = inputs.iter().map(|array| {
-            let memory = device.allocate(array.bytes().len())?;
-            // SAFETY: both hold so many bytes, and live until the stream was waited for.
-            unsafe { device.copy(memory.address(), array.bytes().as_ptr(), array.bytes().len(), &*stream) }?;
-            Ok(memory)
-        });
+        let allocate = |bytes: usize| device.allocate(bytes);
+        let given = inputs.iter().map(|array| allocate(array.bytes().len()));
         let given = given.collect::<Result<Vec<_>>>()?;
-        let bytes = |shape: &[usize], size: usize| size * shape.iter().product::<usize>();
-        let made = specs
-            .iter()
-            .map(|spec| device.allocate(bytes(&spec.shape, spec.dtype.size())));
+        let made = specs.iter().map(|spec| allocate(spec.bytes()));
         let made = made.collect::<Result<Vec<_>>>()?;
-        stream.synchronize()?;
+        let copied = given.iter().zip(inputs).try_for_each(|(memory, array)| {
+            let from = array.bytes();
+            // SAFETY: both hold so many bytes, and live until the stream was waited for.
+            unsafe { device.copy(memory.address(), from.as_ptr(), from.len(), &*stream) }
+        });
+        stream.synchronize().and(copied)?;
         let [from, to] = [addresses(device, &given), addresses(device, &made)];
         let caller = CallerStream {
             space: device.space(),

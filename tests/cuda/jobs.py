@@ -385,6 +385,17 @@ def replays(level: int) -> list[dict[str, int]]:
     return found
 
 
+@leaves_nothing
+def timed(batch: int, calls: int) -> tuple[int, dict[str, int]]:
+    """Nanoseconds of calls on arrays that stay on the device, and how often something was launched or copied there."""
+    recorded, names = Recorded(), (*LAUNCHES, "cuGraphLaunch")
+    model = optimized(classifier())
+    before = {name: recorded.count(name) for name in names}
+    taken = model._engine.time_on_device({"x": np.zeros((batch, 3, 16, 16), np.float32)}, calls)
+    assert recorded.count("unfinished") == 0
+    return taken, {name: recorded.count(name) - before[name] for name in names}
+
+
 def branches(channels: int = 8) -> nx.Network:
     """Two convolutions whose results lie in slices of one tensor, at any batch."""
     made = nx.Network("branches")

@@ -49,6 +49,14 @@ def test_the_stand_ins_have_every_function_that_is_declared(process: Process) ->
     assert process.run(jobs.lacking, declared) == []
 
 
+def test_calls_are_timed_on_arrays_that_stay_on_the_device(process: Process) -> None:
+    (taken, few), (_, many) = (process.run(jobs.timed, 2, calls) for calls in (5, 25))
+    assert taken >= 0 and many["cuGraphLaunch"] - few["cuGraphLaunch"] == 20
+    assert {name: count for name, count in many.items() if name != "cuGraphLaunch"} == {
+        name: count for name, count in few.items() if name != "cuGraphLaunch"
+    }
+
+
 def test_the_stand_ins_see_what_is_wrong(fresh: Process) -> None:
     expected = (
         "cuMemAlloc_v2 without a current context",
