@@ -26,7 +26,7 @@ OURS = "neurenix"
 #: The file that a folder of experiments is composed with.
 ROOTS = ("train.yaml", "eval.yaml", "config.yaml")
 #: Keys that mean something to Hydra where an object is made.
-HYDRAS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
+HYDRA_KEYS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 #: How OmegaConf says that it does not know an interpolation.
 _UNKNOWN = re.compile(r"Unsupported interpolation type (\S+)")
 #: The folder of experiments, which say what differs from the root.
@@ -90,8 +90,9 @@ def call_with(module: Any, text: str) -> None:
         raise InvalidArgumentError(f"the arguments of forward can't be read: {error}", got=text) from error
     parameters = inspect.signature(module.forward).parameters
     known = [name for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD]
-    unknown = [name for name in given if name not in known] if isinstance(given, dict) else [text]
-    if unknown and (not isinstance(given, dict) or len(known) == len(parameters)):
+    takes_any = len(known) < len(parameters)
+    unknown = [name for name in given if not takes_any and name not in known] if isinstance(given, dict) else [text]
+    if unknown:
         raise InvalidArgumentError(
             "forward has no such arguments", expected=f"a JSON object of {', '.join(known)}", got=str(unknown[0])
         )
@@ -212,7 +213,7 @@ def _without_helpers(node: Any) -> Any:
 
 
 def _is_helper(key: Any) -> bool:
-    return isinstance(key, str) and key.startswith("_") and key not in HYDRAS
+    return isinstance(key, str) and key.startswith("_") and key not in HYDRA_KEYS
 
 
 def _is_target(node: Any) -> bool:

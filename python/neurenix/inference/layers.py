@@ -181,7 +181,7 @@ class Around:
         Raises `InvalidArgumentError` for unknown words.
         """
         front = InputLayers.of(preprocess) if isinstance(preprocess, Mapping) else None
-        behind = _behind(postprocess) if isinstance(postprocess, (str, Mapping)) else None
+        behind = _layers_of(postprocess) if isinstance(postprocess, (str, Mapping)) else None
         return cls(front, behind) if front or behind else None
 
     def network(self, model: Any, wanted: Any) -> tuple[Network, Any]:
@@ -232,7 +232,7 @@ class Around:
         return adder.add("ArgMax", tensor, axis=axis, keepdims=0)
 
 
-def _behind(postprocess: str | Mapping[str, Any]) -> tuple[str, int] | SuppressionLayers:
+def _layers_of(postprocess: str | Mapping[str, Any]) -> tuple[str, int] | SuppressionLayers:
     """What becomes a layer behind each output."""
     if postprocess == "nms":
         return SuppressionLayers()
