@@ -76,9 +76,8 @@ def in_process(folder: str, cache: Path, file: Path, shape: list[int], options: 
     for key in ("device", "precision", "threads"):
         command += [f"--{key}", str(getattr(options, key))]
     path = os.pathsep.join([folder, str(Path(__file__).parent.parent)])
-    done = subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
-    )
+    variables = {**os.environ, "PYTHONPATH": path, "NEURENIX_CACHE_DIR": str(cache)}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables)
     return json.loads(done.stdout.splitlines()[-1])
 
 

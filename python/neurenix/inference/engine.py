@@ -192,7 +192,8 @@ class InferenceEngine(Windowed):
             return self._rows.run(self._prepare(windows)[0], batch_size)
 
         channels = port.shape[1] if isinstance(port.shape[1], int) and self._preprocess is None else None
-        return Model(predict, axes, self._model.jobs, names, sizes, self._identity, channels)
+        on_processor = self.device == "cpu"
+        return Model(predict, axes, self._model.jobs, names, sizes, self._identity, channels, on_processor)
 
     def _prepare(self, given: Any) -> tuple[Arrays, bool]:
         """Arrays for the model, by name, and whether they came without the batch dimension."""

@@ -53,7 +53,7 @@ class Image:
         self.size: Ints = shape[self.leading :]
         self.dtype = dtype_name(self._array)
         #: What new arrays are made beside.
-        self.like = self._array if self.kind == "torch" and arrays.is_torch(self._array) else np.empty(0)
+        self.like = plain if self.kind == "torch" else np.empty(0)
         #: Whether a read costs more than a copy.
         self.is_costly = self.kind in ("zarr", "dask")
 

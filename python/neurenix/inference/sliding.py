@@ -20,8 +20,9 @@ from neurenix.inference.batches import ON_ERROR
 from neurenix.inference.flight import in_order
 from neurenix.inference.images import Image, Windows
 from neurenix.inference.journal import Journal, checksum
+from neurenix.inference.layout import Layout
 from neurenix.inference.rows import Arrays
-from neurenix.inference.stitching import Layout, Stitcher
+from neurenix.inference.stitching import Stitcher
 from neurenix.inference.targets import Target, paths_of
 from neurenix.log import LOG
 
@@ -48,6 +49,8 @@ class Model(NamedTuple):
     identity: str
     #: The channels of a window; None where any number will do.
     channels: int | None = None
+    #: Whether calls take the cores that copy windows.
+    is_on_processor: bool = True
 
 
 class Settings(NamedTuple):
@@ -104,7 +107,7 @@ class _Run:
         if self._windows.bytes() > SHARE * self._free:
             self._windows = Windows(self._image, self._grid, padding, settings.cval, False)
         self._places = paths_of(settings.out, model.outputs)
-        paths = [Path(place) for place in self._places.values() if isinstance(place, (str, Path))]
+        paths = [Path(place) for place in self._places.values() if _is_path(place)]
         size = (self._grid.images, self._grid.layers)
         self._journal = Journal(paths, self._asked(), size, settings.resume, settings.overwrite)
         self._targets: dict[str, Target] = {}
@@ -145,9 +148,9 @@ class _Run:
         first = grid.first_needed(journal.image, journal.layer)
         # The last batch runs in any case: it tells what the outputs are.
         batches = grid.batches(self._settings.batch_size, min(first, len(grid) - 1))
-        jobs = 1 if is_on_gpu(self._image.like) else self._model.jobs
         under_way: tuple[int, int] | None = None
-        with closing(in_order(self._predict, self._read(batches), jobs)) as found:
+        jobs = self._jobs()
+        with closing(in_order(self._predict, self._read(batches, jobs == 1), jobs)) as found:
             for (numbers, _), outputs, error in found:
                 rows = self._rows(numbers, outputs, error)
                 for number, row in zip(numbers, rows, strict=True):
@@ -163,11 +166,25 @@ class _Run:
         if under_way is not None:
             self._finish(*under_way)
 
-    def _read(self, batches: Iterator[range]) -> Iterator[tuple[range, Any]]:
-        """The windows of each batch, or what reading them raised."""
+    def _jobs(self) -> int:
+        """The calls beside each other: several where there is something to wait for.
+
+        Where windows are copied in memory and the processor runs them, a second call takes the cores and caches that
+        the first one needs. On a GPU that holds the image too, calls are queued as they are.
+        """
+        if is_on_gpu(self._image.like):
+            return 1
+        files = self._image.is_costly or self._image.kind == "memmap" or any(map(_is_path, self._places.values()))
+        return self._model.jobs if files or not self._model.is_on_processor else 1
+
+    def _read(self, batches: Iterator[range], alone: bool) -> Iterator[tuple[range, Any]]:
+        """The windows of each batch, or what reading them raised; all in the same memory where each is `alone`."""
+        kept = None
         for numbers in batches:
             try:
-                yield numbers, stack([self._windows.read(number) for number in numbers])
+                batch = stack([self._windows.read(number) for number in numbers], kept)
+                kept = batch if alone else None
+                yield numbers, batch
             except Exception as error:
                 yield numbers, error
 
@@ -188,8 +205,8 @@ class _Run:
     def _rows(self, numbers: range, outputs: Arrays | None, error: Exception | None) -> list[Arrays | None]:
         """The outputs of each window; None for one that is left out."""
         if outputs is not None:
-            self._begin(outputs)
-            return [{name: array[row] for name, array in outputs.items()} for row in range(len(numbers))]
+            prepared = self._prepared(outputs)
+            return [{name: array[row] for name, array in prepared.items()} for row in range(len(numbers))]
         assert error is not None
         if self._settings.on_error != SKIP:
             if isinstance(error, Error):
@@ -207,13 +224,17 @@ class _Run:
             self._skipped.append(self._where(number))
             LOG.warning("the window at %s is left out: %s", self._skipped[-1], getattr(reason, "message", reason))
             return None
-        self._begin(outputs)
-        return {name: array[0] for name, array in outputs.items()}
+        return {name: array[0] for name, array in self._prepared(outputs).items()}
 
     def _where(self, number: int) -> str:
         image, _, corner = self._grid.window(number)
         place = tuple(c - before for c, before in zip(corner, self._grid.before, strict=True))
         return f"{place} of image {image}" if self._grid.images > 1 else str(place)
+
+    def _prepared(self, outputs: Arrays) -> Arrays:
+        """Outputs of a call in the form in which they are added."""
+        self._begin(outputs)
+        return {name: self._stitchers[name].prepared(array) for name, array in outputs.items()}
 
     def _begin(self, outputs: Arrays) -> None:
         """Makes room for the outputs, once it is known what they are."""
@@ -267,6 +288,10 @@ class _Run:
         return {name: target.result() for name, target in self._targets.items()}
 
 
+def _is_path(place: Any) -> bool:
+    return isinstance(place, (str, Path))
+
+
 def _check_numbers(settings: Settings) -> None:
     """Raises `InvalidArgumentError` for a value to fill up with or a limit that is no number."""
     if isinstance(settings.cval, bool) or not isinstance(settings.cval, Real):
@@ -276,9 +301,13 @@ def _check_numbers(settings: Settings) -> None:
         raise InvalidArgumentError("max_memory is a number of bytes", expected="0, 1, ...", got=repr(most))
 
 
-def stack(found: Sequence[Any]) -> Any:
-    """Windows as a batch."""
-    return np.stack(found) if isinstance(found[0], np.ndarray) else sys.modules["torch"].stack(list(found))
+def stack(found: Sequence[Any], kept: Any = None) -> Any:
+    """Windows as a batch; those of numpy in the memory of a batch that is done with, where it has room for them."""
+    first = found[0]
+    if not isinstance(first, np.ndarray):
+        return sys.modules["torch"].stack(list(found))
+    fits = kept is not None and len(kept) >= len(found) and (kept.shape[1:], kept.dtype) == (first.shape, first.dtype)
+    return np.stack(found, out=kept[: len(found)] if fits else None)
 
 
 def _teller(stack: ExitStack, progress: Any) -> Tell:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neurenix import arrays
-from neurenix.errors import DTypeError, InvalidArgumentError, ShapeError
-from neurenix.inference.arrays_of import FLOATS, dtype_name, zeros
+from neurenix.inference.arrays_of import FLOATS, is_on_gpu, zeros
+from neurenix.inference.coverage import Counted, Coverage, Known, shift
 from neurenix.inference.images import drop_pages
+from neurenix.inference.layout import Layout
 from neurenix.inference.mapped import temporary
-from neurenix.inference.windows import Grid, Ints, resized
+from neurenix.inference.windows import Ints, resized
 
 #: Where sums lie in a file, so many bytes of them at a time are in memory.
 STRIP = 32 << 20
@@ -26,96 +27,13 @@ class Sink(Protocol):
     def write(self, image: int, corner: Ints, block: Any) -> None:
         """Takes a block of an image (channels, spatial axes), and where it begins along each spatial axis."""
 
+    def part(self, image: int, corner: Ints, shape: Ints, like: Any) -> Any:
+        """Where the elements of such a block lie, for who computes them: an array of the kind and dtype of `like`;
+        None where there is none.
+        """
+
     def chunk(self, axis: int) -> int:
         """The extent along a spatial axis that is written at once, of an output in chunks; 1 elsewhere."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the windows of one output lie: the output's scale against the image, and the sizes that follow from it."""
-
-    grid: Grid
-    channels: int
-    #: The size of a window of the output.
-    patch: Ints
-    dtype: str
-
-    @classmethod
-    def of(cls, grid: Grid, name: str, windows: Any) -> Layout:
-        """From the first windows that came: rows, channels, spatial axes.
-
-        Raises `ShapeError` for an output that is no image, or whose windows do not lie on whole elements, and
-        `DTypeError` for labels that would have to be averaged.
-        """
-        patch = tuple(map(int, windows.shape[2:]))
-        if len(patch) != len(grid.roi) or 0 in patch:
-            raise ShapeError(
-                "an output is no image with as many axes as the input",
-                tensor=name,
-                expected=f"rows, channels, and {len(grid.roi)} spatial axes",
-                got=str(list(windows.shape)),
-            )
-        found = cls(grid, int(windows.shape[1]), patch, dtype_name(windows))
-        found._check(name)
-        return found
-
-    def _check(self, name: str) -> None:
-        if self.dtype not in FLOATS and self.grid.has_overlap:
-            raise DTypeError(
-                "windows overlap, and an output of this dtype has no mean",
-                tensor=name,
-                expected="floats, such as the scores that labels are the greatest of",
-                got=self.dtype,
-                hint="let the model give scores, and take the labels afterwards: postprocess=lambda y: y.argmax(1)",
-            )
-        for axis, starts in enumerate(self.grid.starts):
-            for start in starts:
-                low, high = self.at(axis, start), self.at(axis, start + self.grid.roi[axis])
-                if high - low != self.patch[axis]:
-                    raise ShapeError(
-                        "the windows of an output do not lie on whole elements",
-                        tensor=name,
-                        expected="roi_size and overlap with which overlap * roi_size * scale is a whole number",
-                        got=f"roi {self.grid.roi}, a window of the output {self.patch}, overlap {self.grid.overlap}",
-                    )
-
-    def at(self, axis: int, place: int) -> int:
-        """The element of the output where a place of the (filled up) image lies."""
-        if self.patch[axis] == self.grid.roi[axis]:
-            return place
-        return int(place * (self.patch[axis] / self.grid.roi[axis]))
-
-    @property
-    def whole(self) -> Ints:
-        """The size of the output before what was filled up is cut off."""
-        return tuple(self.at(axis, size) for axis, size in enumerate(self.grid.padded))
-
-    @property
-    def kept(self) -> tuple[slice, ...]:
-        """What of it is the image's own."""
-        found = []
-        for axis, (size, padded, before) in enumerate(
-            zip(self.grid.size, self.grid.padded, self.grid.before, strict=True)
-        ):
-            scale = self.patch[axis] / self.grid.roi[axis]
-            whole = slice(0, self.whole[axis])
-            found.append(whole if size == padded else slice(round(before * scale), round((before + size) * scale)))
-        return tuple(found)
-
-    @property
-    def size(self) -> Ints:
-        """The size of the output."""
-        return tuple(part.stop - part.start for part in self.kept)
-
-    @property
-    def sum_dtype(self) -> str:
-        """What windows are added in."""
-        return {"float64": "float64"}.get(self.dtype, "float32") if self.dtype in FLOATS else self.dtype
-
-    def bytes(self) -> int:
-        """What a stitcher needs."""
-        cross = int(np.prod([1, *(n for axis, n in enumerate(self.whole) if axis != self.grid.slow)]))
-        return (self.channels + 1) * self.patch[self.grid.slow] * cross * np.dtype(self.sum_dtype).itemsize
 
 
 class Stitcher:
@@ -129,27 +47,33 @@ class Stitcher:
         #: The axis that strips lie along.
         self._across = next((axis for axis in range(len(layout.patch)) if axis != self._axis), None)
         self._sink = sink
-        self._allow_gaps = allow_gaps
         self._blends = layout.dtype in FLOATS
+        if not is_on_gpu(like) and (spill or not self._blends):
+            like = np.empty(0)
         shaped = resized(weights, layout.patch)
         self._weights: Any = zeros(layout.patch, like, layout.sum_dtype)
-        self._weights[...] = _as(shaped, like)
+        self._weights[...] = arrays.like(shaped, like)
         self._is_plain = bool((shaped == 1).all()) or not self._blends
-        rows = [n if axis != self._axis else layout.patch[axis] for axis, n in enumerate(layout.whole)]
         self._spill = spill
-        counts = layout.sum_dtype if layout.sum_dtype in FLOATS else "float32"
-        every = [layout.channels, *rows]
+        every = [layout.channels, *layout.rows]
         self._sum: Any = temporary(every, layout.sum_dtype) if spill else zeros(every, like, layout.sum_dtype)
-        self._count: Any = temporary(rows, counts) if spill else zeros(rows, like, counts)
+        self._coverage: Coverage | None = None
+        if self._blends:
+            self._coverage = (Counted if allow_gaps else Known)(layout, self._weights, spill)
         self._means: Any = None
-        self._scratch: Any = zeros([layout.channels, *layout.patch], like, layout.sum_dtype)
+        # Torch adds products in one step.
+        weighted = [layout.channels, *layout.patch] if isinstance(self._sum, np.ndarray) else 0
+        self._scratch = np.empty(weighted, layout.sum_dtype)
+
+    def prepared(self, windows: Any) -> Any:
+        """Windows as an array of the library that the sums are of."""
+        if isinstance(self._sum, np.ndarray):
+            return arrays.to_numpy(windows)
+        return arrays.like(windows, self._sum) if isinstance(windows, np.ndarray) else windows
 
     def add(self, corner: Ints, window: Any) -> None:
-        """Adds a window (channels, spatial axes) of the layer that is under way."""
-        place = tuple(
-            slice(0, length) if axis == self._axis else slice(low := self.layout.at(axis, corner[axis]), low + length)
-            for axis, length in enumerate(self.layout.patch)
-        )
+        """Adds a window (channels, spatial axes), as `prepared` gave it, of the layer that is under way."""
+        place = self.layout.place(corner)
         index = (slice(None), *place)
         target = self._sum[index]
         if self._is_plain:
@@ -162,7 +86,8 @@ class Stitcher:
             target += self._scratch
         else:
             target.addcmul_(window.to(self._weights.dtype), self._weights)
-        self._count[place] += self._weights if self._blends else 1
+        if self._coverage:
+            self._coverage.add(place)
         self._let_go()
 
     def finish(self, image: int, layer: int, keep: bool = True) -> None:
@@ -176,12 +101,11 @@ class Stitcher:
         done = self.layout.patch[self._axis] if is_last else self.layout.at(self._axis, starts[layer + 1]) - low
         done = min(done, self.layout.patch[self._axis])
         if keep and done:
-            self._give(image, low, done)
-        self._move(self._sum, done, 1)
-        self._move(self._count, done, 0)
-        self._let_go()
+            self._give(image, layer, low, done)
+        if not is_last or image + 1 < self.layout.grid.images:
+            self._move(done)
 
-    def _give(self, image: int, low: int, done: int) -> None:
+    def _give(self, image: int, layer: int, low: int, done: int) -> None:
         """Writes the means of the first rows, but for what was filled up."""
         kept = self.layout.kept
         own = kept[self._axis]
@@ -193,21 +117,28 @@ class Stitcher:
             corner = [part.start - first.start for part, first in zip(strip, kept, strict=True)]
             corner[self._axis] = low + begin - own.start
             index = (slice(None), *place)
-            block, count = self._sum[index], self._count[tuple(place)]
-            if self._blends:
-                self._check_gaps(count)
-                block = self._mean(block, count)
-            self._sink.write(image, tuple(corner), block)
+            block = self._sum[index]
+            if self._coverage:
+                self._write_mean(image, tuple(corner), block, self._coverage.under(layer, place))
+            else:
+                self._sink.write(image, tuple(corner), block)
             self._let_go()
 
-    def _mean(self, block: Any, count: Any) -> Any:
-        """The sums by their weights; arrays of numpy in memory that is used again, as new pages cost as much."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            if not isinstance(block, np.ndarray):
-                return block / count
-            if self._means is None or self._means.shape != block.shape:
-                self._means = np.empty(block.shape, block.dtype)
-            return np.divide(block, count, out=self._means)
+    def _write_mean(self, image: int, corner: Ints, block: Any, count: Any) -> None:
+        """The sums by their weights, into the output itself or by way of memory that is used again: new pages cost as
+        much.
+        """
+        part = self._sink.part(image, corner, tuple(block.shape), block)
+        if part is None and (self._means is None or self._means.shape != block.shape):
+            self._means = zeros(block.shape, self._sum, self.layout.sum_dtype)
+        means = self._means if part is None else part
+        if isinstance(block, np.ndarray):
+            with np.errstate(invalid="ignore", divide="ignore"):
+                np.divide(block, count, out=means)
+        else:
+            sys.modules["torch"].div(block, count, out=means)
+        if part is None:
+            self._sink.write(image, corner, means)
 
     def _strips(self, whole: tuple[slice, ...]) -> Iterator[tuple[slice, ...]]:
         """A part of the output in strips that fit into memory; in one where sums lie in memory themselves."""
@@ -224,35 +155,13 @@ class Stitcher:
 
     def _let_go(self) -> None:
         """What lies in a file is not to count as memory of this process."""
-        for array in (self._sum, self._count) if self._spill else ():
-            drop_pages(array)
+        if self._spill:
+            drop_pages(self._sum)
 
-    def _check_gaps(self, count: Any) -> None:
-        if not self._allow_gaps and not bool((count > 0).all()):
-            raise InvalidArgumentError(
-                "some elements lie under windows of weight 0 alone",
-                hint="give a roi_weight_map with weights above 0, or windows that overlap more",
-            )
-
-    def _move(self, sums: Any, done: int, first_axis: int) -> None:
-        for strip in self._strips(tuple(slice(0, length) for length in self.layout.whole)):
-            place: list[slice] = [slice(None)] * first_axis + list(strip)
-            place[self._axis + first_axis] = slice(None)
-            _shift(sums[tuple(place)], done, self._axis + first_axis)
+    def _move(self, done: int) -> None:
+        for strip in self._strips(tuple(slice(0, length) for length in self.layout.rows)):
+            place = (slice(None), *strip)
+            shift(self._sum[place], done, self._axis + 1)
+            if self._coverage:
+                self._coverage.move(done, strip)
             self._let_go()
-
-
-def _shift(sums: Any, done: int, axis: int) -> None:
-    """Moves what is behind the first rows to the front, and fills up with zeros."""
-    ahead: list[slice] = [slice(None)] * sums.ndim
-    kept, rest, moved = list(ahead), list(ahead), list(ahead)
-    length = sums.shape[axis]
-    kept[axis], moved[axis], rest[axis] = slice(0, length - done), slice(done, length), slice(length - done, length)
-    if done < length:
-        later = sums[tuple(moved)]
-        sums[tuple(kept)] = later.copy() if isinstance(later, np.ndarray) else later.clone()
-    sums[tuple(rest)] = 0
-
-
-def _as(weights: NDArray[np.float32], like: Any) -> Any:
-    return arrays.like(weights, like) if arrays.is_torch(like) else weights

@@ -14,10 +14,10 @@ import numpy as np
 
 from neurenix import arrays
 from neurenix.errors import Error, FileError, InvalidArgumentError, ShapeError
-from neurenix.inference.arrays_of import dtype_name, zeros
+from neurenix.inference.arrays_of import dtype_name, is_on_gpu, zeros
 from neurenix.inference.images import Image, drop_pages, kind_of
+from neurenix.inference.layout import Layout
 from neurenix.inference.mapped import reserved, temporary
-from neurenix.inference.stitching import Layout
 from neurenix.inference.windows import Ints
 from neurenix.packages import need
 
@@ -135,16 +135,27 @@ class Target:
         # Those of Dask may differ.
         return int(extent) if isinstance(extent, int) else 1
 
+    def part(self, image: int, corner: Ints, shape: Ints, like: Any) -> Any:
+        """The elements of a block (channels, spatial axes) of an image, where they lie in memory as an array of the
+        kind, device and dtype of `like`; else None.
+        """
+        same = arrays.is_torch if arrays.is_torch(like) else _is_plain
+        array = self.array
+        if not same(array) or array.dtype != like.dtype or is_on_gpu(array) != is_on_gpu(like):
+            return None
+        found = array[self._index(image, corner, shape)]
+        return found[None] if self._squeezes else found
+
+    def _index(self, image: int, corner: Ints, shape: Ints) -> tuple[Any, ...]:
+        place = [slice(low, low + length) for low, length in zip(corner, shape[1:], strict=True)]
+        index: Sequence[Any] = (slice(None), *place) if not self._squeezes else place
+        return (image, *index) if self._image.leading == 2 else tuple(index)
+
     def write(self, image: int, corner: Ints, block: Any) -> None:
         """Writes a block (channels, spatial axes) of an image, from a corner on."""
-        place = [slice(low, low + length) for low, length in zip(corner, block.shape[1:], strict=True)]
-        if self._squeezes:
-            block = block[0]
-        index: Sequence[Any] = (slice(None), *place) if not self._squeezes else place
-        if self._image.leading == 2:
-            index = (image, *index)
+        index = self._index(image, corner, block.shape)
         try:
-            self._put(tuple(index), block)
+            self._put(index, block[0] if self._squeezes else block)
         except OSError as error:
             raise FileError(
                 f"the output can't be written: {error.strerror or error}",
@@ -184,6 +195,11 @@ class Target:
             found = type(given)(found)
             found.copy_meta_from(given, copy_attr=False)
         return found
+
+
+def _is_plain(array: Any) -> bool:
+    """Whether the elements lie in memory, and in no file."""
+    return isinstance(array, np.ndarray) and not isinstance(array, np.memmap)
 
 
 def _refusal(out: Any) -> str | None:

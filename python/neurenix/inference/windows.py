@@ -100,11 +100,12 @@ class Grid:
 
     def window(self, number: int) -> tuple[int, int, Ints]:
         """The image, the layer and the corner of a window."""
-        image, rest = divmod(number, self.layers * self.layer)
-        counts = [len(self.starts[axis]) for axis in self._order]
-        places = np.unravel_index(rest, counts)
-        corner = dict(zip(self._order, map(int, places), strict=True))
-        return image, corner[self.slow], tuple(self.starts[axis][corner[axis]] for axis in range(len(self.roi)))
+        corner, place = [0] * len(self.roi), 0
+        for axis in reversed(self._order):
+            starts = self.starts[axis]
+            number, place = divmod(number, len(starts))
+            corner[axis] = starts[place]
+        return number, place, tuple(corner)
 
     def batches(self, size: int, first: int = 0) -> Iterator[range]:
         """The numbers of the windows, so many at once, from the batch on that has the window `first`."""
