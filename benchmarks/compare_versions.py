@@ -93,7 +93,11 @@ def compared(file: Path, shape: list[int], options: argparse.Namespace) -> dict[
                 found[side].append(in_process(folder, Path(caches) / side, file, shape, options))
     us = {side: statistics.median(each["us"] for each in found[side]) for side in found}
     row = {f"{side}_us": round(time, 1) for side, time in us.items()}
-    row |= {"ratio": round(us["new"] / us["old"], 3), "band": round(us["again"] / us["old"], 3)}
+    row |= {
+        "processes": options.processes,
+        "ratio": round(us["new"] / us["old"], 3),
+        "band": round(us["again"] / us["old"], 3),
+    }
     for side, (first, *others) in found.items():
         row[f"{side}_cold_s"] = round(first["build_s"], 2)
         row[f"{side}_warm_s"] = round(statistics.median(each["build_s"] for each in others), 2)

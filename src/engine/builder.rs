@@ -359,6 +359,7 @@ pub(super) fn plan(
         notes,
         passes: vec![],
         build_seconds: 0.0,
+        verify_seconds: 0.0,
         source: None,
         original: None,
         general: None,

@@ -13,6 +13,7 @@ use crate::passes;
 use crate::plan::Provider;
 use crate::plan::timing::TimingCache;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How the engines of one network are checked.
 pub(super) struct Checks<'c> {
@@ -36,6 +37,13 @@ impl Checks<'_> {
     /// # Errors
     /// As a build.
     pub fn checked(&self, engine: Engine) -> Result<Engine> {
+        let start = Instant::now();
+        let mut engine = self.corrected_and_lifted(engine)?;
+        engine.verify_seconds = start.elapsed().as_secs_f64();
+        Ok(engine)
+    }
+
+    fn corrected_and_lifted(&self, engine: Engine) -> Result<Engine> {
         let lowered = self.precision != Precision::FLOAT32;
         if !(lowered || engine.has_foreign() || engine.uses_devices()) {
             return Ok(engine);

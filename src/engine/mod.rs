@@ -71,6 +71,8 @@ pub struct Engine {
     pub passes: Vec<(String, usize)>,
     /// Seconds that the build took.
     pub build_seconds: f64,
+    /// Those of them in which the engine was compared, and built anew where it departed; 0 where it was not.
+    pub verify_seconds: f64,
     /// The network as it was given, for reports; an engine that was loaded has none.
     pub source: Option<Graph>,
     /// The network as it came, of an engine whose weights can be replaced.

@@ -45,6 +45,8 @@ pub struct Report {
     pub passes: Vec<(String, usize)>,
     /// Seconds that the build took.
     pub build_seconds: f64,
+    /// Those of them that verification took.
+    pub verify_seconds: f64,
     /// The layers before and after the passes.
     pub graph: Graphs,
 }
@@ -161,6 +163,7 @@ impl Engine {
             },
             passes: self.passes.clone(),
             build_seconds: self.build_seconds,
+            verify_seconds: self.verify_seconds,
         };
         let (mut layers, mut arithmetic) = (Tally::default(), Tally::default());
         for part in self.parts() {

@@ -111,6 +111,11 @@ pub(super) fn staged(
         stages.len(),
         default_dims::COUNTED
     ));
+    let verify_seconds = stages
+        .iter()
+        .flat_map(Stage::engines)
+        .map(|engine| engine.verify_seconds)
+        .sum();
     Ok(Engine {
         network: Arc::new(network),
         portable: None,
@@ -122,6 +127,7 @@ pub(super) fn staged(
         notes,
         passes: passes.into_iter().collect(),
         build_seconds: 0.0,
+        verify_seconds,
         source: None,
         original: None,
         general: None,

@@ -177,13 +177,17 @@ def test_inference_builds_and_runs(backend: TensorRTBackend) -> None:
 def test_bf16_and_fp16_are_what_was_asked_or_the_report_says_why(backend: TensorRTBackend) -> None:
     module = nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3))
     x = nx.random.randn(1, 8, 12, 12)
-    want = backend.optimize_model(module, (1, 8, 12, 12))(x)
+    exact = backend.optimize_model(module, (1, 8, 12, 12))
+    want = exact(x)
+    assert exact.report()["verify_seconds"] == 0
     for precision, dtype, error in (("bf16", "bfloat16", 0.02), ("fp16", "float16", 0.005)):
         model = backend.optimize_model(module, (1, 8, 12, 12), precision=precision)
         report = model.report()
         assert model.inputs[0].dtype == np.float32
         assert np.abs(model(x) - want).max() <= error * np.abs(want).max()
         assert report["layers_per_dtype"].get(dtype, 0) > 0 or any(dtype in note for note in report["notes"])
+        assert 0 < report["verify_seconds"] < report["build_seconds"]
+        assert f"{report['verify_seconds']:.2f} of them verification" in str(report)
 
 
 def test_a_model_whose_dynamic_shapes_are_in_the_way_runs_at_the_given_ones(backend: TensorRTBackend) -> None:

@@ -315,7 +315,8 @@ class Report(dict[str, Any]):
             *(f"note: {note}" for note in self["notes"]),
             f"memory: weights {describe_memory(memory['weights'])}, activations {describe_memory(memory['arena'])} "
             f"({memory['reuse']:.0%} saved by reuse)",
-            f"built in {self['build_seconds']:.2f} s",
+            f"built in {self['build_seconds']:.2f} s"
+            + (f", {verified:.2f} of them verification" if (verified := self["verify_seconds"]) else ""),
         ]
 
     def __str__(self) -> str:
