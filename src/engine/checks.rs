@@ -37,6 +37,10 @@ impl Checks<'_> {
     /// # Errors
     /// As a build.
     pub fn checked(&self, engine: Engine) -> Result<Engine> {
+        let lowered = self.precision != Precision::FLOAT32;
+        if !(lowered || engine.has_foreign() || engine.uses_devices()) {
+            return Ok(engine);
+        }
         let start = Instant::now();
         let mut engine = self.corrected_and_lifted(engine)?;
         engine.verify_seconds = start.elapsed().as_secs_f64();
@@ -44,10 +48,6 @@ impl Checks<'_> {
     }
 
     fn corrected_and_lifted(&self, engine: Engine) -> Result<Engine> {
-        let lowered = self.precision != Precision::FLOAT32;
-        if !(lowered || engine.has_foreign() || engine.uses_devices()) {
-            return Ok(engine);
-        }
         let probe = self.probe()?;
         let (mut engine, mut precision, mut notes) = (engine, self.precision, vec![]);
         for at in 0..engine.plans.len() {
