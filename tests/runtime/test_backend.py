@@ -185,9 +185,11 @@ def test_bf16_and_fp16_are_what_was_asked_or_the_report_says_why(backend: Tensor
         report = model.report()
         assert model.inputs[0].dtype == np.float32
         assert np.abs(model(x) - want).max() <= error * np.abs(want).max()
-        assert report["layers_per_dtype"].get(dtype, 0) > 0 or any(dtype in note for note in report["notes"])
-        assert 0 < report["verify_seconds"] < report["build_seconds"]
-        assert f"{report['verify_seconds']:.2f} of them verification" in str(report)
+        if report["layers_per_dtype"].get(dtype, 0) > 0:
+            assert 0 < report["verify_seconds"] < report["build_seconds"]
+            assert f"{report['verify_seconds']:.2f} of them verification" in str(report)
+        else:
+            assert any(dtype in note for note in report["notes"])
 
 
 def test_a_model_whose_dynamic_shapes_are_in_the_way_runs_at_the_given_ones(backend: TensorRTBackend) -> None:
