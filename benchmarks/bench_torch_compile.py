@@ -92,7 +92,9 @@ def on_gpu(name: str, kind: str) -> dict[str, Any]:
 
     model, inputs = made(name, kind)
     exact, half = model.cuda(), copy.deepcopy(model).half().cuda()
-    row: dict[str, Any] = {}
+    import torch
+
+    row: dict[str, Any] = {"gpu": torch.cuda.get_device_name()}
     for batch in CUDA_BATCHES:
         row[f"b{batch}"] = _batch_on_gpu(exact, half, tuple(each.cuda() for each in inputs(batch, CUDA_LENGTH)))
     return {**row, "fallbacks": counters().get("fallbacks", 0)}
@@ -194,7 +196,8 @@ def told(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def on_gpus(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What the rows of a GPU come to."""
-    timed_ones = {f"{key} {batch}": row[batch] for key, row in rows.items() for batch in row if batch.startswith("b")}
+    batches = [f"b{batch}" for batch in CUDA_BATCHES]
+    timed_ones = {f"{key} {batch}": row[batch] for key, row in rows.items() for batch in batches if batch in row}
     off = {key: each["errors"]["neurenix"] / max(each["errors"]["eager"], 1e-12) for key, each in timed_ones.items()}
     return {
         "models": len(rows),

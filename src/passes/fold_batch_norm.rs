@@ -4,7 +4,9 @@
 //! that would overflow, vanish, or take part of what it is added to with it.
 
 use super::build::Build;
-use super::matching::{input, is_bias, is_constant, only_given_by, output_type, scales_within_range};
+use super::matching::{
+    are_offsets, factors_within_range, input, is_bias, is_constant, only_given_by, output_type, scales_within_range,
+};
 use super::simplify::{has_shape, replace};
 use super::{Found, Pass, rewrite, rule_if, rule_if_some};
 use crate::error::Result;
@@ -39,10 +41,74 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
 fn batch_norm(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
     rule_if!((1..5).all(|i| input(layer, i).is_some_and(|t| is_constant(network, t))));
+    if let Some(patch) = behind_narrow(network, layer)? {
+        return Ok(Some(patch));
+    }
     match layer.op.decomposition {
         Decomposition::WithoutKernel(decompose) => decompose(network, id).map(Some),
         _ => Ok(None),
     }
+}
+
+/// Conv, ConvTranspose -> BatchNormalization => Conv with bias, in 16 bits: a factor that was rounded to these before it scales
+/// the weights would be off for a whole channel.
+fn behind_narrow<'n>(network: &'n Network, norm: &Layer) -> Found<'n> {
+    rule_if_some!(x = input(norm, 0));
+    let dtype = network[x].ty.dtype;
+    rule_if!(dtype.is_float() && dtype.size() == 2);
+    rule_if_some!(inner = weighted(network, x));
+    rule_if!(inner.layer.op.name != "MatMul" && norm_within_range(network, norm, &inner));
+    replace(network, norm, |patch| {
+        if let Some((inner, _)) = network.producer(x) {
+            patch.absorb(inner);
+        }
+        let mut wide = vec![];
+        for parameter in (1..5).filter_map(|i| input(norm, i)) {
+            let parameter = widened(patch, parameter)?;
+            wide.push(patch.cast(parameter, patch.ty(*wide.first().unwrap_or(&parameter)).dtype)?);
+        }
+        let epsilon = patch.scalar(patch.ty(wide[3]).dtype, norm.attrs.float("epsilon"));
+        let variance = patch.op("Add", &[wide[3], epsilon])?;
+        let deviation = patch.op("Sqrt", &[variance])?;
+        let factor = patch.op("Div", &[wide[0], deviation])?;
+        let mean = match inner.bias {
+            Some(bias) => {
+                let bias = widened(patch, bias)?;
+                let bias = patch.cast(bias, patch.ty(wide[2]).dtype)?;
+                patch.op("Sub", &[wide[2], bias])?
+            }
+            None => wide[2],
+        };
+        let moved = patch.op("Mul", &[mean, factor])?;
+        let shift = patch.op("Sub", &[wide[1], moved])?;
+        let inputs = [
+            inner.x,
+            scale_outputs(patch, &inner, "Mul", factor)?,
+            patch.cast(shift, dtype)?,
+        ];
+        let conv = patch.add_named("", inner.layer.op, inner.layer.attrs.clone(), &inputs.map(Some))?;
+        Ok(Some(conv[0]))
+    })
+}
+
+/// Whether a normalization has a factor and an offset for each channel that weights and a bias of 16 bits can take.
+fn norm_within_range(network: &Network, norm: &Layer, inner: &Weighted) -> bool {
+    let numbers = |t: TensorId| -> Option<Vec<f64>> { Some(network[t].constant()?.f64s().collect()) };
+    let parameters: Vec<Vec<f64>> = (1..5).filter_map(|i| numbers(input(norm, i)?)).collect();
+    let ([scale, offset, mean, var], Some(weights)) = (&parameters[..], network[inner.weights].constant()) else {
+        return false;
+    };
+    let bias = inner.bias.and_then(numbers).unwrap_or_else(|| vec![0.0; mean.len()]);
+    let count = &network[inner.layer.outputs[0]].ty.shape[inner.axis];
+    let factor = |c: usize| scale[c] / (var[c] + norm.attrs.float("epsilon")).sqrt();
+    let shift = |c: usize| offset[c] + (bias[c] - mean[c]) * factor(c);
+    let dtype = weights.dtype();
+    [scale, offset, mean, var, &bias]
+        .iter()
+        .all(|each| count.is(each.len() as i64))
+        && factors_within_range(weights, (0..mean.len()).map(factor))
+        && are_offsets(dtype, (0..mean.len()).map(shift))
+        && are_offsets(dtype, bias.iter().copied())
 }
 
 /// Weights are computed in float32 at least, and rounded once.

@@ -76,8 +76,13 @@ pub fn either_order(layer: &Layer) -> Vec<(TensorId, TensorId)> {
 /// what it is added to, to integers or further, is a way to round.
 pub fn is_bias(network: &Network, constant: TensorId) -> bool {
     let array = network[constant].constant();
-    let least = |array: &Array| 2f64.powi(array.dtype().significant_bits() as i32 - 2);
-    array.is_some_and(|array| array.f64s().all(|v| v.abs() < least(array)))
+    array.is_some_and(|array| are_offsets(array.dtype(), array.f64s()))
+}
+
+/// Whether numbers of this dtype may become a bias.
+pub fn are_offsets(dtype: DType, mut numbers: impl Iterator<Item = f64>) -> bool {
+    let least = 2f64.powi(dtype.significant_bits() as i32 - 2);
+    numbers.all(|number| number.abs() < least)
 }
 
 /// Whether weights that are multiplied or divided (`op`) by a constant stay within the range of their dtype, the greatest of
@@ -86,20 +91,22 @@ pub fn scales_within_range(network: &Network, weights: TensorId, op: &str, const
     let Some((weights, factors)) = network[weights].constant().zip(network[constant].constant()) else {
         return false;
     };
+    match op {
+        // What is divided by infinity vanishes.
+        "Div" => factors.f64s().all(f64::is_finite) && factors_within_range(weights, factors.f64s().map(f64::recip)),
+        _ => factors_within_range(weights, factors.f64s()),
+    }
+}
+
+/// Whether weights that are multiplied by each of these factors stay within the range of their dtype.
+pub fn factors_within_range(weights: &Array, mut factors: impl Iterator<Item = f64>) -> bool {
     let greatest = weights.f64s().fold(0.0, |greatest: f64, w| greatest.max(w.abs()));
     let (least, most) = weights.dtype().normal_range();
-    let scaled = |factor: f64| {
-        if op == "Div" {
-            greatest / factor
-        } else {
-            greatest * factor
-        }
-    };
-    let fits = |factor: f64| match scaled(factor.abs()) {
+    let fits = |factor: f64| match greatest * factor.abs() {
         0.0 => greatest == 0.0 || factor == 0.0,
         scaled => (2.0 * least..=most).contains(&scaled),
     };
-    weights.f64s().all(f64::is_finite) && factors.f64s().all(fits)
+    weights.f64s().all(f64::is_finite) && factors.all(fits)
 }
 
 /// A layer that multiplies by one number: `x * c`, `c * x` or `x / c`. Gives x and the factor.

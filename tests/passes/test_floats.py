@@ -280,3 +280,33 @@ def test_random_expressions(tmp_path: Path, number: int) -> None:
     for at in range(80 * number, 80 * (number + 1)):
         word = case(at, tmp_path)
         assert not word.startswith("bad"), f"{word}\npython -m fuzz.floats --first {at} --cases 1"
+
+
+@pytest.mark.parametrize("short", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("statistics", ["float32", "of the model"])
+def test_a_norm_behind_a_convolution_of_16_bits_is_rounded_once(op: str, short: Any, statistics: str) -> None:
+    """Each weight and each bias is as near as its dtype has it, for factors that it does not have."""
+    rng, channels, dtype = np.random.default_rng(3), 256, np.dtype(short)
+    wide = np.float32 if statistics == "float32" else dtype
+    weights = rng.uniform(-2, 2, channels).astype(dtype)
+    # Half of the channels give their weights for 1, the other half their biases for 0.
+    half = np.arange(channels) < channels // 2
+    scale, var = (rng.uniform(0.5, 2, channels).astype(wide) for _ in range(2))
+    offset, mean, bias = (np.where(half, 0, rng.uniform(-2, 2, channels)).astype(wide) for _ in range(3))
+    net = Network("norm")
+    x = net.add_input("x", dtype.name, [1, 1, 1, 2])
+    shape = (channels, 1, 1, 1) if op == "Conv" else (1, channels, 1, 1)
+    given = [net.add_constant("w", weights.reshape(shape)), net.add_constant("b", bias.astype(dtype))]
+    (y,) = net.add_layer(op, [x, *given], {}, "conv")
+    parameters = [net.add_constant(f"p{i}", each) for i, each in enumerate((scale, offset, mean, var))]
+    (y,) = net.add_layer("BatchNormalization", [y, *parameters], {"epsilon": 1e-3}, "norm")
+    net.mark_output(y, "y")
+    net.simplify()
+    assert [layer.op for layer in net.layers] == [op]
+    found = net.evaluate({"x": np.array([[[[0, 1]]]], dtype)})["y"].astype(float)[0, :, 0]
+    w, b, s, o, m, v = (each.astype(float) for each in (weights, bias.astype(dtype), scale, offset, mean, var))
+    factor = s / np.sqrt(v + 1e-3)
+    for got, exact in ((found[half, 1], (w * factor)[half]), (found[~half, 0], (o + (b - m) * factor)[~half])):
+        step = float(ml_dtypes.finfo(short).eps) * 2.0 ** np.floor(np.log2(np.abs(exact)))
+        assert (np.abs(got - exact) <= step / 2 * (1 + 1e-3)).all()
