@@ -87,13 +87,13 @@ def worker(name: str, kind: str, mode: str, threads: int) -> dict[str, Any]:
 
 def on_gpu(name: str, kind: str) -> dict[str, Any]:
     """The row of a model in float16 on a GPU."""
+    import torch
+
     from benchmarks.torch_compile_models import made
     from neurenix.torch import counters
 
     model, inputs = made(name, kind)
     exact, half = model.cuda(), copy.deepcopy(model).half().cuda()
-    import torch
-
     row: dict[str, Any] = {"gpu": torch.cuda.get_device_name()}
     for batch in CUDA_BATCHES:
         row[f"b{batch}"] = _batch_on_gpu(exact, half, tuple(each.cuda() for each in inputs(batch, CUDA_LENGTH)))

@@ -14,6 +14,7 @@ use crate::network::attr::{Attr, Read, attrs};
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
 use crate::network::op::Decomposition;
+use crate::network::ops::batch_normalization;
 use crate::network::patch::Patch;
 use crate::network::{Layer, LayerId, Network, TensorId};
 
@@ -41,7 +42,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
 fn batch_norm(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
     rule_if!((1..5).all(|i| input(layer, i).is_some_and(|t| is_constant(network, t))));
-    if let Some(patch) = behind_narrow(network, layer)? {
+    if let Some(patch) = behind_narrow(network, id)? {
         return Ok(Some(patch));
     }
     match layer.op.decomposition {
@@ -52,43 +53,22 @@ fn batch_norm(network: &Network, id: LayerId) -> Found<'_> {
 
 /// Conv, ConvTranspose -> BatchNormalization => Conv with bias, in 16 bits: a factor that was rounded to these before it scales
 /// the weights would be off for a whole channel.
-fn behind_narrow<'n>(network: &'n Network, norm: &Layer) -> Found<'n> {
+fn behind_narrow(network: &Network, id: LayerId) -> Found<'_> {
+    let norm = &network[id];
     rule_if_some!(x = input(norm, 0));
     let dtype = network[x].ty.dtype;
     rule_if!(dtype.is_float() && dtype.size() == 2);
     rule_if_some!(inner = weighted(network, x));
     rule_if!(inner.layer.op.name != "MatMul" && norm_within_range(network, norm, &inner));
-    replace(network, norm, |patch| {
-        if let Some((inner, _)) = network.producer(x) {
-            patch.absorb(inner);
-        }
-        let mut wide = vec![];
-        for parameter in (1..5).filter_map(|i| input(norm, i)) {
-            let parameter = widened(patch, parameter)?;
-            wide.push(patch.cast(parameter, patch.ty(*wide.first().unwrap_or(&parameter)).dtype)?);
-        }
-        let epsilon = patch.scalar(patch.ty(wide[3]).dtype, norm.attrs.float("epsilon"));
-        let variance = patch.op("Add", &[wide[3], epsilon])?;
-        let deviation = patch.op("Sqrt", &[variance])?;
-        let factor = patch.op("Div", &[wide[0], deviation])?;
-        let mean = match inner.bias {
-            Some(bias) => {
-                let bias = widened(patch, bias)?;
-                let bias = patch.cast(bias, patch.ty(wide[2]).dtype)?;
-                patch.op("Sub", &[wide[2], bias])?
-            }
-            None => wide[2],
-        };
-        let moved = patch.op("Mul", &[mean, factor])?;
-        let shift = patch.op("Sub", &[wide[1], moved])?;
-        let inputs = [
-            inner.x,
-            scale_outputs(patch, &inner, "Mul", factor)?,
-            patch.cast(shift, dtype)?,
-        ];
-        let conv = patch.add_named("", inner.layer.op, inner.layer.attrs.clone(), &inputs.map(Some))?;
-        Ok(Some(conv[0]))
-    })
+    let (mut patch, [factor, shift]) = batch_normalization::factors(network, id, inner.bias)?;
+    if let Some((inner, _)) = network.producer(x) {
+        patch.absorb(inner);
+    }
+    let weights = scale_outputs(&mut patch, &inner, "Mul", factor)?;
+    let inputs = [inner.x, weights, patch.cast(shift, dtype)?].map(Some);
+    let conv = patch.add_named("", inner.layer.op, inner.layer.attrs.clone(), &inputs)?;
+    patch.shunt(norm.outputs[0], conv[0])?;
+    Ok(Some(patch))
 }
 
 /// Whether a normalization has a factor and an offset for each channel that weights and a bias of 16 bits can take.

@@ -46,7 +46,7 @@ class Known:
         self._found: Any = None
 
     def add(self, place: Place) -> None:
-        pass
+        """The window was counted before it came."""
 
     def under(self, layer: int, place: Place) -> Any:
         layout = self._layout
@@ -80,7 +80,7 @@ class Known:
         return found
 
     def move(self, done: int, strip: Place) -> None:
-        pass
+        """Nothing is under way: the sums are those of a whole layer."""
 
     def _let_go(self) -> None:
         if self._spill:

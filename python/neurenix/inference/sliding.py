@@ -177,13 +177,13 @@ class _Run:
         files = self._image.is_costly or self._image.kind == "memmap" or any(map(_is_path, self._places.values()))
         return self._model.jobs if files or not self._model.is_on_processor else 1
 
-    def _read(self, batches: Iterator[range], alone: bool) -> Iterator[tuple[range, Any]]:
-        """The windows of each batch, or what reading them raised; all in the same memory where each is `alone`."""
+    def _read(self, batches: Iterator[range], reuse: bool) -> Iterator[tuple[range, Any]]:
+        """The windows of each batch, or what reading them raised; with `reuse` in the memory of the batch before."""
         kept = None
         for numbers in batches:
             try:
                 batch = stack([self._windows.read(number) for number in numbers], kept)
-                kept = batch if alone else None
+                kept = batch if reuse else None
                 yield numbers, batch
             except Exception as error:
                 yield numbers, error

@@ -14,7 +14,7 @@ import numpy as np
 
 from neurenix import arrays
 from neurenix.errors import Error, FileError, InvalidArgumentError, ShapeError
-from neurenix.inference.arrays_of import dtype_name, is_on_gpu, zeros
+from neurenix.inference.arrays_of import dtype_name, zeros
 from neurenix.inference.images import Image, drop_pages, kind_of
 from neurenix.inference.layout import Layout
 from neurenix.inference.mapped import reserved, temporary
@@ -139,9 +139,11 @@ class Target:
         """The elements of a block (channels, spatial axes) of an image, where they lie in memory as an array of the
         kind, device and dtype of `like`; else None.
         """
-        same = arrays.is_torch if arrays.is_torch(like) else _is_plain
         array = self.array
-        if not same(array) or array.dtype != like.dtype or is_on_gpu(array) != is_on_gpu(like):
+        # A class of its own, such as masked arrays and MetaTensors, takes values in its own way; files too.
+        if type(array) is not type(like) or isinstance(array, np.memmap) or array.dtype != like.dtype:
+            return None
+        if arrays.is_torch(array) and array.device != like.device:
             return None
         found = array[self._index(image, corner, shape)]
         return found[None] if self._squeezes else found
@@ -195,11 +197,6 @@ class Target:
             found = type(given)(found)
             found.copy_meta_from(given, copy_attr=False)
         return found
-
-
-def _is_plain(array: Any) -> bool:
-    """Whether the elements lie in memory, and in no file."""
-    return isinstance(array, np.ndarray) and not isinstance(array, np.memmap)
 
 
 def _refusal(out: Any) -> str | None:

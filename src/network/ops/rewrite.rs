@@ -202,6 +202,11 @@ impl<'n> Rewrite<'n> {
         self.patch.add(op, attrs, inputs)
     }
 
+    /// The patch as it is, for who goes on with it.
+    pub fn into_patch(self) -> Patch<'n> {
+        self.patch
+    }
+
     /// The patch: the results stand for the outputs of the layer.
     pub fn finish_all(mut self, results: &[TensorId]) -> Result<Patch<'n>> {
         for (&output, &result) in self.layer.outputs.iter().zip(results) {
