@@ -6,12 +6,14 @@
 
 All three in one server with the same dynamic batching (up to 16 rows), one instance and the same threads, asked one
 after another by 1 to 16 clients of one image each, ours twice in each round. Prints images a second and writes
-benchmarks/results/triton_resnet.json.
+benchmarks/results/triton_resnet.json, or triton_resnet_shared.json where server and clients take each other's cores:
+`--threads 1 --server-cores 0 --client-cores 1` keeps them apart on a machine of two.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from tests.triton.server import Server
 #: Who is asked in a round. Ours stands there twice: how far the two are apart is how much a ratio is worth.
 SIDES = {"neurenix": "ours", "onnxruntime": "onnxruntime", "openvino": "openvino", "neurenix again": "ours"}
 CLIENTS = (1, 2, 4, 8, 16)
+SETTINGS = ("threads", "rounds", "seconds", "delay", "server_cores", "client_cores")
 
 CONFIG = """
 max_batch_size: 16
@@ -100,8 +104,9 @@ def repository(folder: Path, path: Path, threads: int, delay: int) -> None:
     config = CONFIG.format(threads=threads, delay=delay)
     image = (3, 224, 224)
     (folder / "ours" / "1").mkdir(parents=True)
-    shape = nx.Shape((1, *image), (8, *image), (16, *image))
-    model = nx.hardware.get_backend("cpu").optimize_model(path, {"input": shape}, threads=threads)
+    # As users of TensorRT do it: a profile for who comes alone, and one for batches.
+    profiles = [{"input": (1, *image)}, {"input": nx.Shape((2, *image), (8, *image), (16, *image))}]
+    model = nx.hardware.get_backend("cpu").optimize_model(path, profiles, threads=threads)
     model.save(folder / "ours" / "1" / "model.engine")
     (folder / "ours" / "config.pbtxt").write_text(f'backend: "neurenix"\n{config}')
     for peer in ("onnxruntime", "openvino"):
@@ -124,6 +129,17 @@ def backends(folder: Path, ours: Path, environment: Path) -> dict[str, str]:
     # The stub takes the packages of the first Python in PATH, and its library from this one, of the same version.
     libraries = f"{packages / 'nvidia_pytriton.libs'}:{sysconfig.get_config_var('LIBDIR')}"
     return {"LD_LIBRARY_PATH": libraries, "PATH": f"{environment / 'bin'}:{os.environ['PATH']}"}
+
+
+@contextlib.contextmanager
+def on_cores(cores: list[int] | None) -> Iterator[None]:
+    """Processes that are started meanwhile stay on these cores; on all of them for None."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 class Asker:
@@ -180,16 +196,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--delay", type=int, default=2000, help="max_queue_delay_microseconds")
+    parser.add_argument("--server-cores", type=int, nargs="+", help="cores of the server; all of them unless given")
+    parser.add_argument("--client-cores", type=int, nargs="+", help="cores of the clients; all of them unless given")
     parser.add_argument("--log", type=Path, help="where Triton's log is kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="neurenix-triton-") as name:
         results = in_folder(Path(name), options)
     settings = {
         "server": "Triton 2.51 of nvidia-pytriton 0.7.0",
-        "client": "tritonclient by HTTP in Python, on the same cores",
-        **{key: getattr(options, key) for key in ("threads", "rounds", "seconds", "delay")},
+        "client": "tritonclient by HTTP in Python, on the same machine",
+        **{key: getattr(options, key) for key in SETTINGS},
     }
-    print(measure.write("triton_resnet", results, settings))
+    name = "triton_resnet" if options.server_cores else "triton_resnet_shared"
+    print(measure.write(name, results, settings))
 
 
 def in_folder(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -201,8 +220,10 @@ def in_folder(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     np.save(folder / "x.npy", x)
     variables["OMP_NUM_THREADS"] = str(options.threads)
     log = options.log or folder / "log"
-    server = Server(options.environment, folder / "backends", folder / "models", log, variables)
-    asker = Asker(options.environment / "bin" / "python", server.http, folder / "x.npy")
+    with on_cores(options.server_cores):
+        server = Server(options.environment, folder / "backends", folder / "models", log, variables)
+    with on_cores(options.client_cores):
+        asker = Asker(options.environment / "bin" / "python", server.http, folder / "x.npy")
     try:
         wanted = measure.onnxruntime(path, x, options.threads)()[0]
         for model in dict.fromkeys(SIDES.values()):
