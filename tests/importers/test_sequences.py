@@ -160,11 +160,6 @@ def test_branches_that_give_sequences(holds: bool) -> None:
     proto = model("(bool c, float[3] x, float[2,3] z) => (float[] w)", BRANCHES)
     given = {"c": np.asarray(holds), "x": normal(3), "z": normal(2, 3)}
     agree(proto, given)
-    other = model("(bool c, float[3] x, float[4,3] z) => (float[] w)", BRANCHES)
-    given["z"] = normal(4, 3)
-    with pytest.raises(nx.UnsupportedError, match="a sequence of 2 tensors and a sequence of 4 tensors"):
-        from_onnx(other)
-    agree(other, given, input_values={"c": np.asarray(holds)})
 
 
 APPEND = """
@@ -258,7 +253,7 @@ def test_a_branch_within_a_loop_reads_a_sequence_around(dims: str) -> None:
     agree(proto, {"x": normal(4, 3), "w": normal(3)})
 
 
-def test_a_loop_whose_steps_append_other_shapes_is_written_out() -> None:
+def test_a_loop_of_few_steps_that_append_other_shapes_is_written_out() -> None:
     body = """
         e = SequenceEmpty<dtype = 1>() t = Constant<value = bool {1}>()
         y = Loop(n, t, e) <body = b (int64 i, bool c, seq(float[]) s) => (bool d, seq(float[]) u) {
@@ -269,9 +264,6 @@ def test_a_loop_whose_steps_append_other_shapes_is_written_out() -> None:
         }>"""
     proto = model("(int64 n, float[6] x) => (seq(float[]) y)", body)
     given = {"n": np.asarray(5), "x": normal(6)}
-    with pytest.raises(nx.UnsupportedError, match="tensors of different shapes") as caught:
-        from_onnx(proto)
-    assert caught.value.tensor == "y" and "input_values" in str(caught.value.hint)
     # The condition ends it after three steps.
     assert len(from_onnx(proto, input_values={"n": np.asarray(5)}).outputs) == 3
     agree(proto, given, input_values={"n": given["n"]})
@@ -325,36 +317,12 @@ REFUSED = {
         "s = SequenceConstruct(x) i = Constant<value = int64 {1}>() y = SequenceAt(s, i)",
         "expected: -1 to 0",
     ),
-    "a choice among shapes": (
-        "(float[2] x, float[3] z, int64 i) => (float[] y)",
-        "s = SequenceConstruct(x, z) y = SequenceAt(s, i)",
-        "elements of different shapes",
-    ),
-    "parts of an unknown number": (
-        "(float[N] x) => (int64 n)",
-        "k = Constant<value = int64 {2}>() s = SplitToSequence(x, k) n = SequenceLength(s)",
-        "an unknown number of tensors",
-    ),
-    "more parts than a list has room for": (
-        "(float[1000000000] x) => (int64 n)",
-        "k = Constant<value = int64 {2}>() s = SplitToSequence(x, k) n = SequenceLength(s)",
-        "makes too many tensors",
-    ),
     "a tensor for a sequence": ("(float[2] x) => (int64 n)", "n = SequenceLength(x)", "is no sequence"),
     "a sequence for a tensor": (
         "(float[2] x) => (float[] y)", "s = SequenceConstruct(x) y = Relu(s)", "a tensor is wanted here"
     ),
     "nothing to join": (
         "(float[2] x) => (float[] y)", "s = SequenceEmpty() y = ConcatFromSequence<axis = 0>(s)", "an empty sequence"
-    ),
-    "an append that a condition decides": (
-        "(int64 n, bool c, float[2] x) => (int64 k)",
-        """e = SequenceEmpty<dtype = 1>()
-        r = Loop(n, , e) <body = b (int64 i, bool a, seq(float[]) s) => (bool a, seq(float[]) u) {
-            u = If(c) <then_branch = t () => (seq(float[]) p) { p = SequenceInsert(s, x) },
-                else_branch = f () => (seq(float[]) q) { q = Identity(s) }>
-        }> k = SequenceLength(r)""",
-        "reads a sequence that a Loop of an unknown number of steps grows",
     ),
 }  # fmt: skip
 
@@ -433,3 +401,6 @@ def test_a_tensor_that_a_loop_reads_or_makes_longer_otherwise_is_carried(body: s
 def test_a_long_list_is_rows_of_a_tensor() -> None:
     proto = model("(float[2000000000,2] x, int64 i) => (float[] y)", "s = SplitToSequence(x) y = SequenceAt(s, i)")
     assert from_onnx(proto).outputs["y"].shape == (1, 2)
+    body = "k = Constant<value = int64 {2}>() s = SplitToSequence(x, k) n = SequenceLength(s)"
+    (layer,) = [one for one in from_onnx(model("(float[9000] x) => (int64 n)", body)).layers if one.op == "Range"]
+    assert layer.outputs[0].shape == (4500,)

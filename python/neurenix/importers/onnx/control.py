@@ -7,13 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 from neurenix._native import Tensor
 from neurenix.errors import UnsupportedError
+from neurenix.importers.onnx import packed
 from neurenix.importers.onnx.node import Node, Rule
-from neurenix.importers.onnx.values import AppendedSequence, AppendOnlyError, Given, Ports, form, kind, rebuilt
+from neurenix.importers.onnx.packed import Packed
+from neurenix.importers.onnx.values import (
+    AppendedSequence,
+    AppendOnlyError,
+    Given,
+    KnownSequence,
+    Ports,
+    RaggedSequence,
+    Shape,
+    StackedSequence,
+    form,
+    kind,
+    rebuilt,
+)
 
 if TYPE_CHECKING:
     from neurenix.importers.onnx.graph import Graph
-
-Shape = tuple[int | str, ...]
 
 
 def if_(node: Node) -> list[Given]:
@@ -34,23 +46,34 @@ def _either(node: Node) -> list[Given]:
     """Both branches, which must give the same number of tensors in the same roles."""
     branches = {name: node.graph.body(f"{node.name}.{name}", node.need(name), []) for name in _BRANCHES}
     results = [branch.results for branch in branches.values()]
-    for index, (then, other) in enumerate(zip(*results, strict=False)):
-        for grown in (then, other):
+    for index, pair in enumerate(zip(*results, strict=False)):
+        for grown in sorted(pair, key=lambda given: -len(getattr(given, "elements", ()))):
             if isinstance(grown, AppendedSequence):
-                raise AppendOnlyError(grown.owner, "If")
-        if form(then) != form(other):
-            raise UnsupportedError(
-                "the branches give sequences of different lengths, or optional values of which one is empty",
-                tensor=node.outputs[index] if index < len(node.outputs) else None,
-                expected="the same number of tensors from both branches",
-                got=f"{kind(then)} and {kind(other)}",
-                hint="make the condition known: fix the shapes that it depends on, or, if it is an input of the model, "
-                "say it: input_values={name: value}",
-            )
+                raise AppendOnlyError(grown.owner, "If", packed.kinds(grown))
+        if form(pair[0]) != form(pair[1]):
+            for side, value in enumerate(_of_one_form(node, index, list(branches.values()), pair)):
+                results[side][index] = value
     for branch, given in zip(branches.values(), results, strict=True):
         branch.mark([tensor for value in given for tensor in branch.tensors_of(value)])
     tensors = iter(add(node, "If", [node[0]], branches))
     return [rebuilt(value, tensors) for value in results[0]]
+
+
+def _of_one_form(node: Node, index: int, branches: Sequence[Graph], pair: Sequence[Given]) -> list[Packed]:
+    """What the branches give, sequences of different lengths, in tensors of which each has as many."""
+    lists = [value for value in pair if isinstance(value, (KnownSequence, StackedSequence, RaggedSequence))]
+    name = node.outputs[index] if index < len(node.outputs) else node.name
+    if len(lists) < len(pair):
+        raise UnsupportedError(
+            "the branches give optional values of which one is empty",
+            tensor=name,
+            expected="the same number of tensors from both branches",
+            got=" and ".join(map(kind, pair)),
+            hint="make the condition known: fix the shapes that it depends on, or, if it is an input of the model, "
+            "say it: input_values={name: value}",
+        )
+    like = [one for value in lists for one in packed.kinds(value)]
+    return [packed.pack(packed.Layers(b, node.name), v, like) for b, v in zip(branches, lists, strict=True)]
 
 
 def scan(node: Node) -> list[Tensor]:

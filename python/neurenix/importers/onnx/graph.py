@@ -20,6 +20,7 @@ from neurenix.importers.onnx.values import (
     Given,
     KnownSequence,
     Ports,
+    RaggedSequence,
     StackedSequence,
     Value,
     kind,
@@ -218,6 +219,8 @@ class Graph:
             return [self.bring(element) for element in given.elements]
         if isinstance(given, StackedSequence):
             return [self.bring(Element(given.tensor))]
+        if isinstance(given, RaggedSequence):
+            return [self.bring(Element(tensor)) for tensor in (given.tensor, given.lengths)]
         return [] if isinstance(given, EmptyOptional) else [self.tensor_of(given)]
 
     def inward(self, outer: Tensor) -> Tensor:

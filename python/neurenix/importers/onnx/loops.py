@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,18 +10,21 @@ import numpy as np
 
 from neurenix._native import Dim, Tensor
 from neurenix.errors import UnsupportedError
-from neurenix.importers.onnx import check, control
-from neurenix.importers.onnx.control import Shape
+from neurenix.importers.onnx import check, control, packed
 from neurenix.importers.onnx.node import Node, Rule
-from neurenix.importers.onnx.sequence import joined, listed, merged, stack, stacked
+from neurenix.importers.onnx.packed import Packed, joined, merged
+from neurenix.importers.onnx.sequence import listed
 from neurenix.importers.onnx.values import (
     AppendedSequence,
     AppendedTensor,
     AppendOnlyError,
     Element,
     Given,
+    Kind,
     KnownSequence,
     Ports,
+    RaggedSequence,
+    Shape,
     StackedSequence,
     form,
     kind,
@@ -98,7 +102,15 @@ def _rows(node: Node, rows: list[Given]) -> Tensor:
     """The results of the steps along a new first axis."""
     if not rows:
         raise UnsupportedError("the shape of what a Loop without steps gives is not known")
-    return stack(node.graph, [node.graph.tensor_of(given) for given in rows], node.name)
+    like = [(tensor.dtype, tensor.shape) for tensor in map(node.graph.tensor_of, rows)]
+    if len(set(like)) > 1:
+        raise UnsupportedError(
+            "the steps of a Loop give a result in different shapes",
+            expected="one shape",
+            got=", ".join(map(str, like[:8])),
+        )
+    elements = tuple(Element(node.graph.tensor_of(given)) for given in rows)
+    return packed.rows(node, KnownSequence(elements)).tensor
 
 
 @dataclass
@@ -115,11 +127,8 @@ class Carried:
     axis: int | None = None
 
     @classmethod
-    def of(cls, node: Node, index: int) -> Carried:
-        """That of an input of the node."""
-        initial = node.graph.given(node.proto.input[2 + index])
-        if isinstance(initial, AppendedSequence):
-            raise AppendOnlyError(initial.owner, "Loop")
+    def of(cls, node: Node, index: int, initial: Given) -> Carried:
+        """That of an input of the node, which stands for `initial`."""
         made = cls(node, index, initial, [])
         made.axis = _longer_along(node.need("body"), index)
         made.grows = made.axis is not None or (isinstance(initial, KnownSequence) and not initial.elements)
@@ -137,22 +146,21 @@ class Carried:
         ports = [(tensor.dtype, shape) for tensor, shape in zip(self.tensors(), self.shapes, strict=True)]
         return Ports(self.initial, ports)
 
-    def stack(self) -> None:
-        """Carries a list as one tensor from now on, since its length changes."""
-        assert isinstance(self.initial, KnownSequence)
-        graph = self.node.graph
-        rows = stack(graph, graph.tensors_of(self.initial), self.node.proto.input[2 + self.index])
-        self.initial, self.grows, self.shapes = StackedSequence(rows), False, [rows.shape]
+    def settle(self, appended: Sequence[Kind]) -> None:
+        """Carries a sequence in tensors from now on, which hold elements of these dtypes and shapes too.
+
+        Raises `UnsupportedError` where no tensors do.
+        """
+        assert isinstance(self.initial, (KnownSequence, StackedSequence))
+        at = packed.Layers(self.node.graph, self.node.proto.input[2 + self.index])
+        like = [*packed.kinds(self.initial), *appended]
+        self.initial = packed.pack(at, self.initial, like, _inside(self.node))
+        self._carry()
 
     def fits(self, given: Given, tensors: list[Tensor]) -> bool:
         """Whether the body gives what it takes; if not, what it takes is something more general from now on."""
         if isinstance(given, AppendedSequence) and given.owner is self:
-            if self.axis is None:
-                self._check_rows(tensors)
-            elif self._vary(tensors):
-                self._carry()
-                return False
-            return True
+            return self._grows_by(tensors)
         if form(given) == form(self.initial) and not self.grows:
             pairs = enumerate(zip(self.shapes, tensors, strict=True))
             wider = [self._common(at, have, tensor.shape) for at, (have, tensor) in pairs]
@@ -162,6 +170,10 @@ class Carried:
             # First without the rest of the sequence: what is appended need not be copied in each step.
             self.grows, self.shapes = True, []
             return False
+        is_list = isinstance(self.initial, (KnownSequence, StackedSequence))
+        if is_list and isinstance(given, (StackedSequence, RaggedSequence)):
+            self.settle(packed.kinds(given))
+            return False
         raise UnsupportedError(
             f"what the loop carries as number {self.index} is another kind of value behind a step",
             expected=kind(self.initial),
@@ -169,9 +181,22 @@ class Carried:
             hint="fix the number of steps, or say it where it is an input: input_values={name: value}",
         )
 
+    def _grows_by(self, tensors: list[Tensor]) -> bool:
+        """Whether what each step appends can lie in one tensor; if not, the whole is carried from now on."""
+        kinds = [(tensor.dtype, tensor.shape) for tensor in tensors]
+        if isinstance(self.initial, KnownSequence):
+            kinds += packed.kinds(self.initial)
+        if not _vary(self.node, tensors) and (self.axis is not None or len(set(kinds)) < 2):
+            return True
+        if self.axis is None:
+            self.settle(kinds)
+        else:
+            self._carry()
+        return False
+
     def _common(self, at: int, have: Shape, given: Shape) -> Shape:
         """The shape that holds for what a step takes and what it gives."""
-        name = f"{self.index}.{at}" if isinstance(self.initial, KnownSequence) else str(self.index)
+        name = f"{self.index}.{at}" if len(self.shapes) > 1 else str(self.index)
         if len(have) != len(given):
             raise UnsupportedError(
                 f"what the loop carries as number {name} changes its number of dimensions",
@@ -186,30 +211,12 @@ class Carried:
         self.grows, self.axis = False, None
         self.shapes = [tensor.shape for tensor in self.tensors()]
 
-    def _vary(self, tensors: list[Tensor]) -> bool:
-        """Whether tensors of a step have shapes that another step may not give them."""
-        inside = (f"{self.node.name}/", f"{self.node.name}.")
-        return any(isinstance(d, str) and any(name in d for name in inside) for t in tensors for d in t.shape)
-
-    def _check_rows(self, tensors: list[Tensor]) -> None:
-        """Raises `UnsupportedError` where what the steps append can't lie side by side."""
-        if self._vary(tensors) or len({(tensor.dtype, tensor.shape) for tensor in tensors}) > 1:
-            raise UnsupportedError(
-                "a Loop appends tensors of different shapes to a sequence",
-                tensor=self.node.outputs[self.index],
-                expected="tensors of one shape, or a known number of steps",
-                got=", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors),
-                hint="fix the number of steps, or say it where it is an input: input_values={name: value}",
-            )
-
     def grown(self, rows: list[Tensor]) -> Given:
         """The sequence behind the loop: `rows` hold what its steps appended first, second and so on."""
         node = self.node
         if self.axis is not None:
             axis = self.axis % (len(rows[0].shape) - 1)
-            return node.add(
-                "Concat", *node.graph.tensors_of(self.initial), joined(node, rows[0], axis, False), axis=axis
-            )
+            return node.add("Concat", *node.graph.tensors_of(self.initial), joined(node, rows[0], axis), axis=axis)
         if not rows:
             return self.initial
         new = rows[0]
@@ -219,9 +226,19 @@ class Carried:
             new = merged(node, node.add("Concat", *apart, axis=1), 0)
         before = node.graph.tensors_of(self.initial)
         if before:
-            first = stack(node.graph, before, node.proto.input[2 + self.index])
+            first = packed.rows(node, KnownSequence(tuple(map(Element, before)))).tensor
             new = node.add("Concat", first, new, axis=0)
         return StackedSequence(new)
+
+
+def _inside(node: Node) -> tuple[str, str]:
+    """What stands in the names of extents that differ from step to step."""
+    return f"{node.name}/", f"{node.name}."
+
+
+def _vary(node: Node, tensors: Sequence[Tensor]) -> bool:
+    """Whether tensors of a step have shapes that another step may not give them."""
+    return any(isinstance(d, str) and any(i in d for i in _inside(node)) for t in tensors for d in t.shape)
 
 
 def _is_of(have: int | str, given: int | str) -> bool:
@@ -254,15 +271,29 @@ def _longer_along(body: onnx.GraphProto, index: int) -> int | None:
 
 def as_network(node: Node) -> list[Given]:
     """A layer: shapes that differ from step to step become symbols of the body."""
-    carried = [Carried.of(node, index) for index in range(len(node) - 2)]
+    initial = [node.graph.given(node.proto.input[index]) for index in range(2, len(node))]
+    # What a loop around grows is carried by this one as well: what this one appends tells how that one has to hold it.
+    own = [KnownSequence(one.elements) if isinstance(one, AppendedSequence) else one for one in initial]
+    made = _as_network(node, own)
+    for before, after in zip(initial, made, strict=False):
+        if isinstance(before, AppendedSequence):
+            assert isinstance(after, (KnownSequence, StackedSequence, RaggedSequence))
+            raise AppendOnlyError(before.owner, "Loop", packed.kinds(after))
+    return made
+
+
+def _as_network(node: Node, initial: Sequence[Given]) -> list[Given]:
+    carried = [Carried.of(node, index, one) for index, one in enumerate(initial)]
     while True:
         try:
             body = node.graph.body(node.name, node.need("body"), [*_FIRST, *(one.port() for one in carried)])
         except AppendOnlyError as error:
-            grown = [one for one in carried if one is error.owner and isinstance(one.initial, KnownSequence)]
-            if not grown or not grown[0].initial.elements:  # type: ignore[union-attr]
+            grown = next((one for one in carried if one is error.owner), None)
+            if grown is None or not isinstance(grown.initial, KnownSequence):
                 raise
-            grown[0].stack()
+            if not grown.initial.elements and not error.appended:
+                raise
+            grown.settle(error.appended)
             continue
         condition, *results = body.results
         tensors = [body.tensors_of(given) for given in results]
@@ -287,8 +318,9 @@ def sequence_map(node: Node) -> list[Given]:
     body, names = node.need("body"), list(node.proto.input)
     lists = [index for index, name in enumerate(names) if index == 0 or node.graph.value(name) is not None]
     values = [listed(node, index) for index in lists]
-    if any(isinstance(value, StackedSequence) for value in values):
-        return _mapped(node, lists)
+    if not all(isinstance(value, KnownSequence) for value in values):
+        whole = {index: packed.packed(node.graph, names[index]) for index in lists}
+        return _scanned(node, whole) or _looped(node, whole)
     elements = [value.elements for value in values if isinstance(value, KnownSequence)]
     results: list[list[Given]] = [[] for _ in body.output]
     for step, mapped in enumerate(zip(*elements, strict=True)):
@@ -306,19 +338,60 @@ def _element(given: Given) -> Element:
     raise UnsupportedError("a SequenceMap makes sequences of what are no tensors", got=kind(given))
 
 
-def _mapped(node: Node, lists: list[int]) -> list[Given]:
-    """A Scan over sequences whose length a call decides."""
-    rows = {index: stacked(node.graph, node.proto.input[index]) for index in lists}
-    ports = [
-        control.one_tensor(rows[index], rows[index].shape[1:]) if index in rows else node.graph.given(name)
-        for index, name in enumerate(node.proto.input)
-    ]
+def _scanned(node: Node, lists: Mapping[int, Packed]) -> list[Given] | None:
+    """A Scan over sequences that are rows; None where elements, or results, may differ in shape."""
+    if any(isinstance(one, RaggedSequence) for one in lists.values()):
+        return None
+    ports: list[Ports | Given] = [node.graph.given(name) for name in node.proto.input]
+    for index, one in lists.items():
+        ports[index] = control.one_tensor(one.tensor, one.tensor.shape[1:])
     body = node.graph.body(node.name, node.need("body"), ports)
-    body.mark([body.tensor_of(given) for given in body.results])
-    zeros, results = [0] * len(rows), [0] * len(body.results)
-    lists_ = {"input_axes": zeros, "input_directions": zeros, "output_axes": results, "output_directions": results}
-    made = control.add(node, "Scan", list(rows.values()), {"body": body}, states=0, **lists_)
+    results = [body.tensor_of(given) for given in body.results]
+    if _vary(node, results):
+        return None
+    body.mark(results)
+    zeros, own = [0] * len(lists), [0] * len(results)
+    axes = {"input_axes": zeros, "input_directions": zeros, "output_axes": own, "output_directions": own}
+    made = control.add(node, "Scan", [one.tensor for one in lists.values()], {"body": body}, states=0, **axes)
     return [StackedSequence(tensor) for tensor in made]
+
+
+def _looped(node: Node, lists: Mapping[int, Packed]) -> list[Given]:
+    """A Loop over the positions, which appends to a sequence for each result."""
+    from onnx import GraphProto, NodeProto, ValueInfoProto
+    from onnx.helper import make_node
+
+    def ports(names: Sequence[str]) -> list[onnx.ValueInfoProto]:
+        return [ValueInfoProto(name=name) for name in names]
+
+    def step(op: str, inputs: Sequence[str], output: str) -> onnx.NodeProto:
+        return NodeProto(op_type=op, name=f"{own}.{output}", input=inputs, output=[output])
+
+    body, own = node.need("body"), node.name
+    count, place, condition = f"{own}.count", f"{own}.place", f"{own}.condition"
+    initial, before, after = ([f"{own}.{at}{when}" for at in range(len(body.output))] for when in ("", "<", ">"))
+    node.graph.put(count, node.add("Reshape", packed.length(node, lists[0]), node.integers([])))
+    for name in initial:
+        node.graph.put(name, KnownSequence(()))
+    taken = [
+        step("SequenceAt", [name, place], port.name) if index in lists else step("Identity", [name], port.name)
+        for index, (name, port) in enumerate(zip(node.proto.input, body.input, strict=True))
+    ]
+    given = [
+        step("SequenceInsert", [name, output.name], result)
+        for name, output, result in zip(before, body.output, after, strict=True)
+    ]
+    inner = GraphProto()
+    inner.CopyFrom(body)
+    for field, values in {
+        "node": [*taken, *body.node, *given],
+        "input": ports([place, condition, *before]),
+        "output": ports([condition, *after]),
+    }.items():
+        inner.ClearField(field)
+        getattr(inner, field).extend(values)
+    loop = make_node("Loop", [count, "", *initial], node.outputs, name=own, body=inner)
+    return as_network(Node(node.graph, loop, own, node.version))
 
 
 RULES: dict[str, Rule] = {"Loop": loop, "SequenceMap": sequence_map}

@@ -14,7 +14,7 @@ from neurenix._native import Tensor
 from neurenix.errors import Error, InvalidArgumentError, UnsupportedError
 from neurenix.importers.onnx import around
 from neurenix.importers.onnx.node import Array
-from neurenix.importers.onnx.values import Element, EmptyOptional, KnownSequence, StackedSequence, kind
+from neurenix.importers.onnx.values import Element, EmptyOptional, KnownSequence, RaggedSequence, StackedSequence, kind
 from neurenix.importers.onnx.weights import dtype_of
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ def mark_outputs(graph: Graph, outputs: Sequence[onnx.ValueInfoProto]) -> None:
     """Makes results of what the model gives.
 
     A sequence `y` whose length the import knows becomes the results `y_0`, `y_1` and so on, any other one result `y`
-    with its elements along a new first axis. Raises `UnsupportedError` for an optional value without an element.
+    with its elements along a new first axis; where their extents along an axis differ, side by side along that axis,
+    with the extents as `y_lengths`. Raises `UnsupportedError` for an optional value without an element.
     """
     for port in outputs:
         name = graph.names.get(port.name, port.name)
@@ -156,6 +157,9 @@ def mark_outputs(graph: Graph, outputs: Sequence[onnx.ValueInfoProto]) -> None:
                 around.mark_output(graph.network, graph.bring(element), f"{name}_{index}")
         elif isinstance(value, StackedSequence):
             around.mark_output(graph.network, value.tensor, name)
+        elif isinstance(value, RaggedSequence):
+            around.mark_output(graph.network, value.tensor, name)
+            around.mark_output(graph.network, value.lengths, f"{name}_lengths")
         elif value is not None:
             raise UnsupportedError("an output of the model is no tensor", tensor=port.name, got=kind(value))
         else:

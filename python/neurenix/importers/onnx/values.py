@@ -37,6 +37,17 @@ class StackedSequence:
     tensor: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class RaggedSequence:
+    """A sequence whose elements differ in their extent along one axis, along which they lie side by side."""
+
+    tensor: Tensor
+    #: The extent of each element: int64 [length].
+    lengths: Tensor
+    #: Counted from the front.
+    axis: int
+
+
 class AppendedSequence:
     """What the body of a Loop sees of a sequence that the loop grows: it may append to it, and nothing else."""
 
@@ -56,7 +67,10 @@ class EmptyOptional:
     """An optional value without an element. One that has an element is that element itself."""
 
 
-Value: TypeAlias = KnownSequence | StackedSequence | AppendedSequence | EmptyOptional
+Shape: TypeAlias = tuple[int | str, ...]
+#: dtype and shape of a tensor.
+Kind: TypeAlias = tuple[Any, Shape]
+Value: TypeAlias = KnownSequence | StackedSequence | RaggedSequence | AppendedSequence | EmptyOptional
 #: What a rule may give for an output.
 Given: TypeAlias = Tensor | Element | NDArray[Any] | Value
 
@@ -64,13 +78,15 @@ Given: TypeAlias = Tensor | Element | NDArray[Any] | Value
 class AppendOnlyError(UnsupportedError):
     """The body of a Loop does more to a sequence that the loop grows than append to it."""
 
-    def __init__(self, owner: object, op: str) -> None:
+    def __init__(self, owner: object, op: str, appended: Sequence[Kind] = ()) -> None:
         super().__init__(
             f"{op} reads a sequence that a Loop of an unknown number of steps grows",
-            expected="a sequence that the body of the Loop only appends to, or one whose elements have one known shape",
+            expected="a sequence that has elements when the Loop begins, or to which the body appends before it reads",
             hint="fix the number of steps, or say it where it is an input: input_values={name: value}",
         )
         self.owner = owner
+        #: dtype and shape of what the body had appended so far.
+        self.appended = list(appended)
 
 
 def kind(value: Given) -> str:
@@ -79,7 +95,7 @@ def kind(value: Given) -> str:
         return f"a sequence of {len(value.elements)} tensors"
     if isinstance(value, AppendedTensor):
         return "a tensor that a Loop makes longer"
-    if isinstance(value, (StackedSequence, AppendedSequence)):
+    if isinstance(value, (StackedSequence, RaggedSequence, AppendedSequence)):
         return "a sequence"
     return "an optional value without an element" if isinstance(value, EmptyOptional) else "a tensor"
 
@@ -90,6 +106,8 @@ def form(value: Given) -> tuple[str, int]:
         return "list", len(value.elements)
     if isinstance(value, StackedSequence):
         return "stack", 1
+    if isinstance(value, RaggedSequence):
+        return f"side by side along axis {value.axis}", 2
     if isinstance(value, AppendedSequence):
         return "appended", 0
     return ("none", 0) if isinstance(value, EmptyOptional) else ("tensor", 1)
@@ -101,6 +119,8 @@ def rebuilt(like: Given, tensors: Iterator[Tensor]) -> Given:
         return KnownSequence(tuple(Element(next(tensors)) for _ in like.elements))
     if isinstance(like, StackedSequence):
         return StackedSequence(next(tensors))
+    if isinstance(like, RaggedSequence):
+        return RaggedSequence(next(tensors), next(tensors), like.axis)
     return like if isinstance(like, EmptyOptional) else next(tensors)
 
 
