@@ -239,6 +239,8 @@ pub fn repeat(instance: &mut Instance, request: &Request) -> Result<u64> {
     const BUDGET: Duration = Duration::from_millis(12);
     const MOST_RUNS: usize = 20;
     const FEWEST_RUNS: usize = 3;
+    /// So many runs in a row that are no better by this share say that none will be, once so much time was spent.
+    const SETTLED: (usize, f64, Duration) = (5, 0.99, Duration::from_millis(3));
     let buffers = |operands: &[Operand]| -> Result<Vec<Buffer>> {
         operands.iter().map(|o| Buffer::try_zeroed(o.bytes())).collect()
     };
@@ -258,13 +260,19 @@ pub fn repeat(instance: &mut Instance, request: &Request) -> Result<u64> {
     instance.launch(&call)?;
     interrupt::poll()?;
     let start = Instant::now();
-    let mut best = u64::MAX;
+    let (mut best, mut better) = (u64::MAX, 0);
     for run in 0..MOST_RUNS {
         let began = Instant::now();
         instance.launch(&call)?;
-        best = best.min(began.elapsed().as_nanos() as u64);
+        let time = began.elapsed().as_nanos() as u64;
+        if (time as f64) < best as f64 * SETTLED.1 {
+            better = run;
+        }
+        best = best.min(time);
         interrupt::poll()?;
-        if run + 1 >= FEWEST_RUNS && start.elapsed() > BUDGET {
+        let spent = start.elapsed();
+        let is_settled = run >= better + SETTLED.0 && spent > SETTLED.2;
+        if run + 1 >= FEWEST_RUNS && (spent > BUDGET || is_settled) {
             break;
         }
     }
