@@ -63,6 +63,36 @@ def test_a_masked_array_without_a_mask_is_an_array(engine: InferenceEngine, expe
     np.testing.assert_array_equal(engine.sliding_window_inference(np.ma.array(X), ROI), expected)
 
 
+class Doubling(np.ndarray[Any, Any]):
+    """Takes values in a way of its own."""
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        super().__setitem__(index, 2 * np.asarray(value))
+
+
+class Tensor(torch.Tensor):  # type: ignore[misc]
+    """As MONAI's MetaTensor: a class of its own."""
+
+
+@pytest.mark.parametrize("windows", [{}, {"overlap": 0.5, "batch_size": 3}])
+@pytest.mark.parametrize("kind", ["masked", "doubling", "tensor", "float64"])
+def test_out_may_be_of_a_class_of_its_own(kind: str, windows: Any, engine: InferenceEngine) -> None:
+    expected = engine.sliding_window_inference(X, ROI, **windows)
+    made: dict[str, Any] = {
+        "masked": np.ma.array(np.zeros((1, 2, 40, 30), np.float32), mask=True),
+        "doubling": np.zeros((1, 2, 40, 30), np.float32).view(Doubling),
+        "tensor": torch.zeros(1, 2, 40, 30).as_subclass(Tensor),
+        "float64": np.zeros((1, 2, 40, 30)),
+    }
+    out = made[kind]
+    for image in (X, torch.from_numpy(X)):
+        assert engine.sliding_window_inference(image, ROI, out=out, **windows) is out
+        given = out.as_subclass(torch.Tensor).numpy() if kind == "tensor" else np.asarray(out)
+        np.testing.assert_allclose(given, expected * (2 if kind == "doubling" else 1), rtol=0, atol=1e-6)
+        # What is written is no longer masked.
+        assert kind != "masked" or not np.ma.getmaskarray(out).any()
+
+
 def test_dask_that_knows_no_size(engine: InferenceEngine) -> None:
     da = pytest.importorskip("dask.array", reason="Dask is not installed")
     image = da.from_array(X[0], chunks=20)
