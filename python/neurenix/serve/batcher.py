@@ -23,8 +23,8 @@ from neurenix.serve.status import Refused, Status, refusal
 Arrays = dict[str, Array]
 Run = Callable[[Arrays], Arrays]
 
-#: How much the time between two requests counts in the mean of those times.
-_NEWEST = 0.2
+#: How much the time between two requests counts in the mean of those times, and how many delays at most.
+_NEWEST, _PAUSE = 0.2, 4
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ class Batcher:
         self.statistics = statistics
         self._levels: list[deque[_Item]] = [deque() for _ in range(LOWEST + 1)]
         self._queued = 0
-        self._open = 0
+        self._items: set[_Item] = set()
         self._idle = limits.instances
         self._closed = False
         self._empty = asyncio.Event()
         self._empty.set()
         self._timer: asyncio.TimerHandle | None = None
-        self._last_arrival = 0.0
+        self._last_arrival: float | None = None
         self._between = math.inf
         self._work: SimpleQueue[_Batch | None] = SimpleQueue()
         self._threads = [
@@ -106,7 +106,7 @@ class Batcher:
     @property
     def open(self) -> int:
         """Requests that wait or run."""
-        return self._open
+        return len(self._items)
 
     async def infer(self, request: Request) -> Arrays:
         """The outputs of a request.
@@ -119,7 +119,7 @@ class Batcher:
         item = _Item(request, self._loop.create_future(), arrived)
         self._levels[request.priority].append(item)
         self._queued += 1
-        self._open += 1
+        self._items.add(item)
         self._empty.clear()
         timer = self._loop.call_later(max(0.0, request.deadline - arrived / 1e9), self._expire, item) \
             if request.deadline is not None else None  # fmt: skip
@@ -137,8 +137,8 @@ class Batcher:
         finally:
             if timer is not None:
                 timer.cancel()
-            self._open -= 1
-            if not self._open:
+            self._items.discard(item)
+            if not self._items:
                 self._empty.set()
 
     def _admit(self, request: Request, now: int) -> None:
@@ -179,8 +179,11 @@ class Batcher:
             item.future.set_exception(Refused(Status.TIMEOUT, f"the request's timeout passed {where}"))
 
     def _measure_rate(self, now: float) -> None:
-        between = now - self._last_arrival
-        self._last_arrival = now
+        before, self._last_arrival = self._last_arrival, now
+        if before is None:
+            return
+        # A pause says no more than that nothing came for as long as requests wait.
+        between = min(now - before, _PAUSE * self._limits.max_delay_s)
         if math.isinf(self._between):
             self._between = between
         else:
@@ -207,7 +210,7 @@ class Batcher:
 
     def _worth_waiting(self) -> float:
         """Seconds that the oldest request still waits for others; 0 where nothing would come of it."""
-        if self._limits.max_delay_s <= 0 or not self._spec.max_batch:
+        if self._limits.max_delay_s <= 0 or not self._spec.max_batch or self._closed:
             return 0.0
         heads = [level[0] for level in self._levels if level]
         left = self._limits.max_delay_s - (time.monotonic_ns() - min(head.arrived for head in heads)) / 1e9
@@ -278,19 +281,21 @@ class Batcher:
     async def close(self, timeout: float | None = None) -> bool:
         """Takes no more requests, waits until those that are there are answered, and ends the threads.
 
-        After `timeout` seconds what still waits is refused; gives whether all were answered.
+        After `timeout` seconds what still waits or runs is refused; gives whether all were answered.
         """
         self._closed = True
         self._cancel_timer()
+        # What waited for others has nothing to wait for any more.
+        self._dispatch()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._empty.wait(), timeout)
-        clean = not self._open
+        clean = not self._items
         for level in self._levels:
-            for item in level:
-                if not item.future.done():
-                    item.future.set_exception(Refused(Status.UNAVAILABLE, "the model is being unloaded"))
             self._queued -= len(level)
             level.clear()
+        for item in list(self._items):
+            if not item.future.done():
+                item.future.set_exception(Refused(Status.UNAVAILABLE, "the model is being unloaded", retry_after=1))
         for _ in self._threads:
             self._work.put(None)
         return clean

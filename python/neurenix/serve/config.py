@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from neurenix.errors import FormatError, UnsupportedError
+from neurenix.errors import FormatError, InvalidArgumentError, UnsupportedError
 from neurenix.packages import need
 from neurenix.serve import messages
 from neurenix.serve.batcher import Limits
@@ -15,6 +15,8 @@ from neurenix.serve.spec import NAMES, Spec, TensorSpec
 
 #: The greatest batch where nothing else says one.
 MAX_BATCH = 16
+#: Each instance is a thread.
+MOST_INSTANCES = 1024
 #: What an engine of ours is called in metadata and config.
 BACKEND = "neurenix"
 PLATFORM = "neurenix_engine"
@@ -29,6 +31,8 @@ class ServeOptions:
 
     `max_batch` None: what the engine's profiles say, else 16; 0: no batching. `tune`: whether it is measured how many
     rows are put together at best. `optimize`: options of `optimize_model`.
+
+    Raises `InvalidArgumentError` for a number of instances that no machine has threads for.
     """
 
     max_batch: int | None = None
@@ -42,6 +46,12 @@ class ServeOptions:
     tune: bool = True
     optimize: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.instances <= MOST_INSTANCES:
+            raise InvalidArgumentError(
+                "a model can't have so many instances", expected=f"1 to {MOST_INSTANCES}", got=str(self.instances)
+            )
+
 
 @dataclass(frozen=True)
 class ModelOptions:
@@ -52,7 +62,11 @@ class ModelOptions:
 
     @classmethod
     def of(cls, options: ServeOptions, config: Any) -> ModelOptions:
-        """Options with what a config says in their place; raises `UnsupportedError` for what this server lacks."""
+        """Options with what a config says in their place.
+
+        Raises `UnsupportedError` for what this server lacks, `FormatError` and `InvalidArgumentError` for instances
+        that can't be.
+        """
         if config is None:
             return cls(options)
         _check(config)
@@ -65,6 +79,8 @@ class ModelOptions:
                 changes["max_queue"] = policy.max_queue_size
             changes["default_timeout_us"] = policy.default_timeout_microseconds
         counts = [group.count or 1 for group in config.instance_group]
+        if min(counts, default=1) < 1:
+            raise FormatError("config.pbtxt has an instance_group of fewer than no instances", got=str(min(counts)))
         if counts:
             changes["instances"] = sum(counts)
             kinds = messages.load().enums["Kind"]
@@ -117,7 +133,7 @@ def parse(text: str) -> Any:
     text_format = need("google.protobuf.text_format", "config.pbtxt")
     try:
         return text_format.Parse(text, kind(), allow_unknown_field=True)
-    except (text_format.ParseError, ValueError) as error:
+    except (text_format.ParseError, ValueError, RecursionError) as error:
         raise FormatError(f"config.pbtxt can't be read: {error}") from error
 
 

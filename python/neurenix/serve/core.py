@@ -40,7 +40,7 @@ class Core:
         """
         if not self.loaded or self.draining:
             return False
-        models = self.registry.models.values()
+        models = [model for model in self.registry.models.values() if model.is_wanted]
         served = [model for model in models if model.versions]
         if self.settings.strict_readiness:
             return len(served) == len(models)

@@ -83,7 +83,7 @@ def _samples(name: str, served: Served) -> Iterator[Sample]:
 
 
 def _ready(registry: Registry) -> Iterator[Sample]:
-    for row in registry.index():
+    for row in registry.states():
         if row["version"]:
             yield {"model": row["name"], "version": row["version"]}, float(row["state"] == "READY")
 

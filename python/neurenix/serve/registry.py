@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from neurenix.errors import Error
+from neurenix.errors import FileError
 from neurenix.log import LOG
 from neurenix.serve.config import ModelOptions, ServeOptions
 from neurenix.serve.repository import Plan, Repository, check_name
@@ -23,12 +23,17 @@ DRAIN_S = 60.0
 
 @dataclass
 class Model:
-    """A model by name. `reasons`: why versions are not served; `previous`: what was served before the last update."""
+    """A model by name.
+
+    `reasons`: why versions are not served; `previous`: what was served before the last update; `is_wanted`: not once
+    it was unloaded.
+    """
 
     name: str
     versions: dict[int, Served] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
     state: str = "UNAVAILABLE"
+    is_wanted: bool = True
     previous: dict[int, Ready] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -61,7 +66,8 @@ class Registry:
             )  # fmt: skip
         found = model.latest if version == "" else self._version(model, version)
         if found is None:
-            reason = "; ".join(model.reasons.values()) or model.state.lower()
+            of_version = model.reasons.get(int(version)) if version else None
+            reason = of_version or "; ".join(model.reasons.values()) or model.state.lower()
             raise Refused(Status.UNAVAILABLE, f"model {name!r} is not ready: {reason}", retry_after=1)
         return found
 
@@ -84,41 +90,55 @@ class Registry:
         for name in self.repository.names():
             try:
                 await self.load(name)
-            except Error as error:
+            except Exception as error:  # Whatever is wrong with one model, the others are served.
                 LOG.error("model %s is not served: %s", name, line(error))
 
-    async def load(self, name: str, override: str | None = None) -> None:
+    async def load(self, name: str, override: str | None = None, polled: bool = False) -> None:
         """Serves a model as its files are now. What is served goes on until the new one is warmed up; then all requests
         get that, at once. An engine whose weights alone are new takes them in place of a second engine.
 
-        Returns when nothing of before is running any more. Raises, with everything as it was before, what making the
-        engine raises, and `Refused` for an unknown name.
+        Returns when nothing of before is running any more. Raises what making the engine raises, and `Refused` for an
+        unknown name: then everything is as it was before, but that of several versions those are served that could be
+        made. `polled`: nobody asked for it, and what has no file that could change stays as it is.
         """
         source = self.repository.source(name)
         model = self.models.setdefault(name, Model(name))
         async with model.lock:
+            model.is_wanted = True
             if not model.versions:
                 model.state = "LOADING"
+            failed: dict[int, Exception] = {}
             try:
                 plan = source.plan(self.options, override)
-                made = await self._make(model, plan)
+                made, failed = await self._make(model, plan, polled)
+                if failed and failed.keys() == plan.versions.keys():
+                    raise next(iter(failed.values()))
             except BaseException as error:
                 if not model.versions:
                     model.state = "UNAVAILABLE"
-                    model.reasons = {1: line(error) if isinstance(error, Error) else repr(error)}
+                    model.reasons = {version: line(each) for version, each in failed.items()} or {1: line(error)}
                 raise
+            # A version that can't be made anew is served as it was.
+            made |= {version: model.versions[version].ready for version in failed if version in model.versions}
             await self._switch(model, made)
+            model.reasons |= {version: line(each) for version, each in failed.items()}
+            if failed:
+                raise next(iter(failed.values()))
 
-    async def _make(self, model: Model, plan: Plan) -> dict[int, Ready]:
-        """Every version of a plan, ready; those that are served and have not changed stay as they are."""
-        made = {}
+    async def _make(self, model: Model, plan: Plan, polled: bool) -> tuple[dict[int, Ready], dict[int, Exception]]:
+        """Every version of a plan, ready, or why not; those that are served and have not changed stay as they are."""
+        made: dict[int, Ready] = {}
+        failed: dict[int, Exception] = {}
         for version, files in plan.versions.items():
             current = model.versions.get(version)
             before = current.ready if current else None
             # One at a time: a build takes all threads.
             async with self._building:
-                made[version] = await _in_thread(partial(_made, model.name, files, plan.options, before))
-        return made
+                try:
+                    made[version] = await _in_thread(partial(_made, model.name, files, plan.options, before, polled))
+                except Exception as error:
+                    failed[version] = error
+        return made, failed
 
     async def _switch(self, model: Model, made: dict[int, Ready]) -> None:
         """Serves these versions from now on, and waits until what is replaced has answered."""
@@ -165,6 +185,7 @@ class Registry:
             raise Refused(Status.NOT_FOUND, "there is no such model", got=repr(name), expected=", ".join(self.models))
         async with model.lock:
             gone = list(model.versions.values())
+            model.is_wanted = False
             model.reasons = {one.version: "unloaded" for one in gone}
             model.versions = {}
             model.previous = None
@@ -183,9 +204,9 @@ class Registry:
             if self._failed.get(name) == mark:
                 continue
             try:
-                await self.load(name)
+                await self.load(name, polled=True)
                 self._failed.pop(name, None)
-            except Error as error:
+            except Exception as error:  # As in `load_all`.
                 self._failed[name] = mark
                 LOG.error("model %s stays as it is: %s", name, line(error))
 
@@ -194,24 +215,32 @@ class Registry:
         try:
             plan = self.repository.source(name).plan(self.options)
             return {version: files.stamps for version, files in plan.versions.items()}, plan.options
-        except Error as error:
-            return str(error)
+        except Exception as error:
+            return line(error)
 
     def index(self, ready: bool = False) -> list[dict[str, str]]:
         """Name, version, state and reason of every model that is served or could be."""
+        found = self.states()
+        # Where the folder can't be read, what is served goes on.
+        with contextlib.suppress(FileError):
+            for name in self.repository.names():
+                if name not in self.models:
+                    found.append({"name": name, "version": "", "state": "UNAVAILABLE", "reason": "not loaded"})
+        return [row for row in found if row["state"] == "READY" or not ready]
+
+    def states(self) -> list[dict[str, str]]:
+        """As `index`, of those models that were ever loaded; no file is looked at."""
         found = []
-        for name in dict.fromkeys([*self.models, *self.repository.names()]):
-            model = self.models.get(name)
-            if model is None:
-                found.append({"name": name, "version": "", "state": "UNAVAILABLE", "reason": "not loaded"})
-                continue
+        for name, model in self.models.items():
             rows = {version: ("READY", "") for version in model.versions}
-            rows |= {version: (model.state, reason) for version, reason in model.reasons.items() if version not in rows}
+            rows |= {
+                version: ("UNAVAILABLE", reason) for version, reason in model.reasons.items() if version not in rows
+            }
             if not rows:
                 found.append({"name": name, "version": "", "state": model.state, "reason": ""})
             for version, (state, reason) in sorted(rows.items()):
                 found.append({"name": name, "version": str(version), "state": state, "reason": reason})
-        return [row for row in found if row["state"] == "READY" or not ready]
+        return found
 
     async def close(self, timeout: float) -> bool:
         """Ends everything, after what was taken is answered; gives whether that was done in time."""
@@ -246,11 +275,14 @@ async def _in_thread(work: Callable[[], Ready]) -> Ready:
     return await done
 
 
-def _made(name: str, files: Files, options: ModelOptions, current: Ready | None) -> Ready:
-    """A version: as it is where its files have not changed, refitted where its weights alone have, else anew."""
+def _made(name: str, files: Files, options: ModelOptions, current: Ready | None, polled: bool) -> Ready:
+    """A version: as it is where its files have not changed, refitted where its weights alone have, else anew.
+
+    What a function makes has no file, and is made anew where that was asked for.
+    """
     if current is not None and current.options == options and current.files.model == files.model:
         now: tuple[Stamp, Stamp] = files.stamps
-        if now == current.stamps and os.path.exists(files.model):
+        if now == current.stamps and (polled or os.path.exists(files.model)):
             return current
         if now[0] == current.stamps[0] and files.weights and current.stamps[1] is not None:
             LOG.info("model %s: taking the weights of %s", name, files.weights)

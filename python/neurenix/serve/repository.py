@@ -97,7 +97,7 @@ class ModelFolder:
     def _files(self, version: int, config: Any) -> Files:
         folder = os.path.join(self.path, str(version))
         named = config.default_model_filename if config is not None else ""
-        if named and (os.path.basename(named) != named or named in (".", "..")):
+        if named and (os.path.basename(named) != named or named in (".", "..") or "\0" in named):
             raise InvalidArgumentError("default_model_filename is no name of a file", got=repr(named))
         names = (named,) if named else MODEL_FILES
         model = next((path for name in names if stamp(path := os.path.join(folder, name))), None)

@@ -54,6 +54,7 @@ class Ready:
     """A model that was opened and warmed up: what a `Served` is made of.
 
     `batch`: the rows of requests that are put together; one request may bring more, up to the spec's `max_batch`.
+    `replaced`: the weights that are not the model's own.
     """
 
     model: OptimizedModel
@@ -62,6 +63,7 @@ class Ready:
     files: Files
     stamps: tuple[Stamp, Stamp]
     batch: int
+    replaced: frozenset[str] = frozenset()
 
 
 def prepare(name: str, files: Files, options: ModelOptions) -> Ready:
@@ -75,20 +77,25 @@ def prepare(name: str, files: Files, options: ModelOptions) -> Ready:
     if files.weights and Path(files.model).suffix not in (*ENGINES, *WITH_ENGINES):
         given = replace(given, optimize={**given.optimize, "refittable": True})
     model = open_file(files.model, given)
-    if files.weights:
-        model.update_weights(checkpoint.load(files.weights))
-    return _warmed(name, model, files, stamps, options)
+    weights = checkpoint.load(files.weights) if files.weights else {}
+    if weights:
+        model.update_weights(weights)
+    return replace(_warmed(name, model, files, stamps, options), replaced=frozenset(weights))
 
 
 def refitted(name: str, ready: Ready, files: Files) -> Ready:
     """The same engine with the weights of a file; the one that is there stays as it is, for whoever calls it.
 
-    Raises as `OptimizedModel.update_weights`.
+    Where the file leaves out weights that another one replaced, the model is made anew: what is served depends on the
+    files alone. Raises as `OptimizedModel.update_weights` and `prepare`.
     """
     stamps = files.stamps
+    weights = checkpoint.load(str(files.weights))
+    if not ready.replaced <= weights.keys():
+        return prepare(name, files, ready.options)
     model = copy.copy(ready.model)
-    model.update_weights(checkpoint.load(str(files.weights)))
-    return _warmed(name, model, files, stamps, ready.options)
+    model.update_weights(weights)
+    return replace(_warmed(name, model, files, stamps, ready.options), replaced=frozenset(weights))
 
 
 def _warmed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import socket
 import threading
@@ -12,7 +13,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
-from neurenix.errors import Error, FileError, InvalidArgumentError
+from neurenix.errors import FileError, InvalidArgumentError
 from neurenix.log import LOG
 from neurenix.packages import need
 from neurenix.serve.config import ServeOptions
@@ -25,6 +26,9 @@ from neurenix.serve.repository import Repository
 from neurenix.serve.settings import Settings
 from neurenix.serve.status import line
 from neurenix.serve.tracing import Tracer
+
+#: After the time to answer what was taken, refusals of the rest have so long to go out.
+_REFUSALS_S = 2.0
 
 
 class Server:
@@ -160,7 +164,7 @@ class Server:
             await asyncio.sleep(self.settings.poll_s)
             try:
                 await registry.poll()
-            except Error as error:
+            except Exception as error:  # The next look may find them.
                 LOG.error("the models can't be looked at: %s", line(error))
 
     async def _start_http(self, core: Core) -> tuple[Any, asyncio.Task[None]]:
@@ -173,7 +177,7 @@ class Server:
             access_log=False,
             server_header=False, date_header=False, ws="none", limit_concurrency=self.settings.max_connections,
             backlog=self.settings.max_connections, timeout_keep_alive=75,
-            timeout_graceful_shutdown=max(1, int(self.settings.drain_s)),
+            timeout_graceful_shutdown=math.ceil(self.settings.drain_s + _REFUSALS_S),
         )  # fmt: skip
         server = uvicorn.Server(config)
         # The process's signals are ours.
@@ -203,9 +207,14 @@ class Server:
         """No new connections; answers what was taken, for as long as the settings say; ends everything."""
         if http is not None:
             http[0].should_exit = True
-        stopping = [grpc.stop(self.settings.drain_s)] if grpc is not None else []
-        await asyncio.gather(*stopping, *([http[1]] if http is not None else []))
+        stopping = [asyncio.ensure_future(grpc.stop(self.settings.drain_s + _REFUSALS_S))] if grpc is not None else []
+        if http is not None:
+            stopping.append(http[1])
+        if stopping:
+            await asyncio.wait(stopping, timeout=self.settings.drain_s)
+        # Refuses what is not answered by now.
         self.clean = await core.registry.close(0.1)
+        await asyncio.gather(*stopping)
         if not self.clean:
             LOG.warning("not every request was answered within %g s", self.settings.drain_s)
 

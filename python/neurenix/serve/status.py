@@ -64,6 +64,7 @@ def refusal(error: BaseException) -> Refused:
     return Refused(Status.INTERNAL, f"{type(error).__name__}: {error}")
 
 
-def line(error: Error) -> str:
-    """An error in one line."""
-    return "; ".join(part.strip() for part in str(error).splitlines())
+def line(error: BaseException) -> str:
+    """An error in one line; one that is none of ours with its class."""
+    text = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+    return "; ".join(part.strip() for part in text.splitlines())
