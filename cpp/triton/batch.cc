@@ -59,15 +59,11 @@ void Given::copy_to(char* to) const {
 }
 
 Job::Job(TRITONBACKEND_Request* request, const Engine& engine, bool batched) : request_(request) {
-    TRITONSERVER_Error* error = guarded([&] {
+    failure_ = failure_of([&] {
         check(TRITONBACKEND_ResponseNew(&response_, request_));
         if (is_cancelled()) throw Failure(TRITONSERVER_ERROR_CANCELLED, "the request was cancelled before it ran");
         read(engine, batched);
     });
-    if (error != nullptr) {
-        failure_.emplace(TRITONSERVER_ErrorCode(error), TRITONSERVER_ErrorMessage(error));
-        TRITONSERVER_ErrorDelete(error);
-    }
 }
 
 bool Job::is_cancelled() const {

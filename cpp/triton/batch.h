@@ -55,7 +55,7 @@ class Job {
     bool wants(const std::string& output) const { return outputs_.count(output) != 0; }
     // Whether both may run in one call.
     bool fits(const Job& other) const;
-    // Room for a result in the response. Throws Failure.
+    // Room for a result in the response, once for each output: protocols keep what they gave. Throws Failure.
     Piece output(const Port& port, const std::vector<int64_t>& shape, uint64_t bytes);
 
   private:

@@ -85,7 +85,8 @@ void check_side(const char* side, const std::vector<Config::Tensor>& said, const
     }
     for (const Port& port : ports) {
         if (all && seen.count(port.name) == 0) {
-            throw invalid(std::string("the configuration lacks the ") + side + " '" + port.name + "' of the engine");
+            throw invalid(std::string("the configuration lacks the ") + side + " '" + port.name +
+                          "' of the engine: add it, or leave out every " + side + ", so that all of them are put in");
         }
     }
 }
@@ -94,6 +95,38 @@ int64_t most_rows(const Engine& engine) {
     int64_t most = 0;
     for (const Rows& rows : engine.rows()) most = std::max(most, rows.max);
     return most;
+}
+
+// Settings that an engine can't follow, and what to do instead. Triton would take them, and the model would not do
+// what they say.
+void check_settings(const Json& config) {
+    if (config.contains("sequence_batching")) {
+        throw unsupported(
+            "sequence_batching is not supported: an engine keeps no state between requests; use dynamic_batching, and "
+            "pass the state as an input and an output");
+    }
+    if (config.value("model_transaction_policy", Json::object()).value("decoupled", false)) {
+        throw unsupported(
+            "model_transaction_policy { decoupled: true } is not supported: an engine gives one answer to a request; "
+            "leave it out");
+    }
+    for (const char* key : {"batch_input", "batch_output"}) {
+        if (config.value(key, Json::array()).empty()) continue;
+        throw unsupported(std::string(key) +
+                          " is not supported: a batch has the rows of its requests and nothing else; leave it out, and "
+                          "pass what the model needs of it as an input");
+    }
+}
+
+// Ports as config.pbtxt has them, each behind a space.
+std::string written(const char* side, const Json& ports) {
+    std::string made;
+    for (const Json& port : ports) {
+        made += " " + std::string(side) + " { name: \"" + port["name"].get<std::string>() +
+                "\" data_type: " + port["data_type"].get<std::string>() + " dims: " + text(numbers(port["dims"])) +
+                (port.contains("reshape") ? " reshape { shape: [] }" : "") + " }";
+    }
+    return made;
 }
 
 // More rows than this are what no profile says: a model without a range for its batch.
@@ -106,14 +139,10 @@ constexpr int64_t kDefaultRows = 16;
 Config Config::read(const std::string& json) {
     const Json found = Json::parse(json, nullptr, false);
     if (!found.is_object()) throw invalid("the model's configuration is not JSON");
-    if (found.contains("sequence_batching")) {
-        throw unsupported(
-            "sequence_batching is not supported: an engine keeps no state between requests; use dynamic_batching, and "
-            "pass "
-            "the state as an input and an output");
-    }
+    check_settings(found);
     try {
         Config config;
+        config.source = json;
         config.max_batch = number(found.value("max_batch_size", Json(0)));
         config.inputs = tensors(found, "input");
         config.outputs = tensors(found, "output");
@@ -133,37 +162,67 @@ Config Config::read(const std::string& json) {
     }
 }
 
-std::string Config::complete(const Engine& engine) {
-    const bool batched = most_rows(engine) > 1;
-    Json config = {{"max_batch_size", 0},
-                   {"input", described(engine.inputs(), batched)},
-                   {"output", described(engine.outputs(), batched)}};
-    if (batched) {
-        const int64_t most = most_rows(engine);
-        const int64_t rows = most > kMostRows ? kDefaultRows : most;
+const std::string* Config::parameter(const std::string& name) const {
+    const auto found = parameters.find(name);
+    return found == parameters.end() ? nullptr : &found->second;
+}
+
+bool Config::lacks_ports(const Engine& engine) const {
+    return (inputs.empty() && !engine.inputs().empty()) || (outputs.empty() && !engine.outputs().empty());
+}
+
+int64_t Config::rows_for(const Engine& engine) const {
+    // Whoever wrote dims and no batch wrote them with their rows.
+    if (max_batch > 0 || !inputs.empty() || !outputs.empty()) return max_batch;
+    const int64_t most = most_rows(engine);
+    if (most <= 1) return 0;
+    return most > kMostRows ? kDefaultRows : most;
+}
+
+std::string Config::completed(const Engine& engine) const {
+    check_batch(engine);
+    const int64_t rows = rows_for(engine);
+    const Json given = Json::parse(source);
+    Json config = {{"max_batch_size", rows},
+                   {"input", inputs.empty() ? described(engine.inputs(), rows > 0) : given["input"]},
+                   {"output", outputs.empty() ? described(engine.outputs(), rows > 0) : given["output"]}};
+    if (rows > 1) {
+        // Triton takes it where the configuration says nothing of it.
         std::set<int64_t> preferred;
         for (const Rows& profile : engine.rows()) preferred.insert(std::min(profile.max, rows));
-        config["max_batch_size"] = rows;
         config["dynamic_batching"] = {{"preferred_batch_size", preferred}};
     }
     return config.dump();
 }
 
-void Config::check_against(const Engine& engine) const {
-    const bool batched = max_batch > 0;
-    if (batched && engine.rows().empty()) {
+std::string Config::missing(const Engine& engine) const {
+    check_batch(engine);
+    const int64_t rows = rows_for(engine);
+    std::string made = max_batch == rows ? "" : " max_batch_size: " + std::to_string(rows);
+    if (inputs.empty()) made += written("input", described(engine.inputs(), rows > 0));
+    if (outputs.empty()) made += written("output", described(engine.outputs(), rows > 0));
+    return made.substr(1);
+}
+
+void Config::check_batch(const Engine& engine) const {
+    if (max_batch == 0) return;
+    if (engine.rows().empty()) {
         throw invalid(
             "max_batch_size is " + std::to_string(max_batch) +
             ", but the first dimension of the engine's inputs and outputs is not one dynamic dimension: set it to "
             "0, or export the model with a dynamic batch");
     }
-    if (batched && max_batch > most_rows(engine)) {
+    if (max_batch > most_rows(engine)) {
         throw invalid("max_batch_size is " + std::to_string(max_batch) + ", and the profiles of the engine end at " +
                       std::to_string(most_rows(engine)) + ": lower it, or export the model with --max-batch " +
                       std::to_string(max_batch));
     }
-    check_side("input", inputs, engine.inputs(), batched, true);
-    check_side("output", outputs, engine.outputs(), batched, false);
+}
+
+void Config::check_against(const Engine& engine) const {
+    check_batch(engine);
+    check_side("input", inputs, engine.inputs(), max_batch > 0, true);
+    check_side("output", outputs, engine.outputs(), max_batch > 0, false);
 }
 
 }  // namespace neurenix::triton

@@ -2,6 +2,8 @@
 #ifndef NEURENIX_TRITON_ERROR_H_
 #define NEURENIX_TRITON_ERROR_H_
 
+#include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -49,6 +51,16 @@ TRITONSERVER_Error* guarded(const Work& work) {
     } catch (const std::exception& error) {
         return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, error.what());
     }
+}
+
+// What went wrong in something, for those who answer with it later.
+template <typename Work>
+std::optional<Failure> failure_of(const Work& work) {
+    TRITONSERVER_Error* error = guarded(work);
+    if (error == nullptr) return std::nullopt;
+    const Failure failure(TRITONSERVER_ErrorCode(error), TRITONSERVER_ErrorMessage(error));
+    TRITONSERVER_ErrorDelete(error);
+    return failure;
 }
 
 }  // namespace neurenix::triton

@@ -32,8 +32,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Model& model)
     direct_.resize(engine_->outputs().size());
     model.has_instances();
     check(nrx_context_create(engine_->handle(), &context_));
-    const auto asked = model.config().parameters.find("warm_up");
-    if (asked == model.config().parameters.end() || asked->second != "off") warm_up();
+    if (model.warms_up()) warm_up();
 }
 
 void Instance::warm_up() {
@@ -68,7 +67,7 @@ void Instance::execute(TRITONBACKEND_Request** requests, uint32_t count) {
     for (uint32_t index = 0; index < count; ++index) jobs.emplace_back(requests[index], *engine_, most_rows_ > 0);
     for (const Group& group : groups(jobs)) run(group, begun);
     for (Job& job : jobs) {
-        // The others were answered with their group.
+        // The others were answered when they had run.
         if (job.failed()) job.finish(instance_, begun, begun, begun);
     }
 }
@@ -92,20 +91,28 @@ std::vector<Instance::Group> Instance::groups(std::vector<Job>& jobs) const {
 
 void Instance::run(const Group& group, uint64_t begun) {
     uint64_t started = begun, done = begun;
-    TRITONSERVER_Error* error = guarded([&] { compute(group, started, done); });
-    if (error != nullptr) {
-        const Failure failure(TRITONSERVER_ErrorCode(error), TRITONSERVER_ErrorMessage(error));
-        TRITONSERVER_ErrorDelete(error);
-        // `execute` answers them.
-        for (Job* job : group) job->fail(failure);
+    const std::optional<Failure> failure = failure_of([&] { compute(group, started, done); });
+    if (failure) {
+        settle(group, *failure, begun);
         return;
     }
     uint64_t rows = 0;
     for (Job* job : group) {
         rows += static_cast<uint64_t>(job->rows());
-        job->finish(instance_, begun, started, done);
+        if (!job->failed()) job->finish(instance_, begun, started, done);
     }
     log_failure(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, rows, begun, started, done, now()));
+}
+
+void Instance::settle(const Group& group, const Failure& failure, uint64_t begun) {
+    // A run is cancelled when all of its clients have gone: there is nobody to run again for.
+    if (group.size() == 1 || failure.code() == TRITONSERVER_ERROR_CANCELLED) {
+        // `execute` answers them.
+        for (Job* job : group) job->fail(failure);
+        return;
+    }
+    // One of them may have brought what the engine refuses; the others are to get what they would have got without it.
+    for (Job* job : group) run({job}, begun);
 }
 
 void Instance::compute(const Group& group, uint64_t& started, uint64_t& done) {
@@ -212,16 +219,22 @@ void Instance::answer(const Group& group, int64_t rows) {
                     info.bytes / static_cast<uint64_t>(std::max<int64_t>(rows, 1)) * static_cast<uint64_t>(job->rows());
                 shape[0] = job->rows();
             }
-            if (job->wants(port.name)) {
-                const Piece piece = rooms_[at] ? *rooms_[at] : job->output(port, shape, bytes);
-                if (piece.device != NRX_HOST) {
-                    throw unsupported("output '" + port.name + "' of a batch of several requests can't go to a GPU");
-                }
-                std::memcpy(piece.data, next, bytes);
+            if (!job->failed() && job->wants(port.name)) {
+                const std::optional<Failure> failure = failure_of([&] { give(*job, at, shape, next, bytes); });
+                if (failure) job->fail(*failure);
             }
             next += bytes;
         }
     }
+}
+
+void Instance::give(Job& job, uint32_t index, const std::vector<int64_t>& shape, const char* data, uint64_t bytes) {
+    const Port& port = engine_->outputs()[index];
+    const Piece piece = rooms_[index] ? *rooms_[index] : job.output(port, shape, bytes);
+    if (piece.device != NRX_HOST) {
+        throw unsupported("output '" + port.name + "' of a batch of several requests can't go to a GPU");
+    }
+    std::memcpy(piece.data, data, bytes);
 }
 
 }  // namespace neurenix::triton

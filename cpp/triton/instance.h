@@ -29,12 +29,17 @@ class Instance {
     using Group = std::vector<Job*>;
 
     std::vector<Group> groups(std::vector<Job>& jobs) const;
+    // Runs a group and answers those that went well. Where it fails, its requests run again, each alone.
     void run(const Group& group, uint64_t begun);
+    // Decides what becomes of a group whose run failed.
+    void settle(const Group& group, const Failure& failure, uint64_t begun);
     void compute(const Group& group, uint64_t& started, uint64_t& done);
     void bind_inputs(const Group& group, int64_t rows);
     // Binds outputs: straight into the only response where that can be, else into staging memory.
     void bind_outputs(const Group& group, int64_t rows);
+    // Gives every request its rows. What one of them has no room for is its own failure.
     void answer(const Group& group, int64_t rows);
+    void give(Job& job, uint32_t index, const std::vector<int64_t>& shape, const char* data, uint64_t bytes);
     nrx_array_info output(uint32_t index) const;
     // As many rows as a profile holds, at least so many.
     int64_t padded(int64_t rows) const;

@@ -19,6 +19,8 @@ class Model {
     explicit Model(TRITONBACKEND_Model* model);
 
     const Config& config() const { return config_; }
+    // Whether an instance runs before its first request.
+    bool warms_up() const { return warms_up_; }
     // The engine on this GPU, or for -1 on the processor. Instances share it, and its weights; the last one closes it.
     std::shared_ptr<Engine> engine(int32_t device);
     // Lets go of the engine that was opened for the configuration: instances have theirs.
@@ -27,10 +29,13 @@ class Model {
   private:
     std::string find_file(const std::string& folder) const;
     Config read_config() const;
+    // Takes inputs and outputs that the configuration lacks from the engine, or says what is to be written.
+    void complete_config();
 
     TRITONBACKEND_Model* model_;
     std::string path_;
     Config config_;
+    bool warms_up_ = true;
     std::shared_ptr<Engine> opened_;
     std::mutex mutex_;
     std::map<int32_t, std::weak_ptr<Engine>> engines_;

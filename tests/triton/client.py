@@ -126,6 +126,65 @@ def configuration(caller: Caller) -> None:
     assert shapes == {"ids": [-1], "mask": [-1, 1], "scale": [1]}
 
 
+def completion(caller: Caller) -> None:
+    """What is put in beside the part that somebody wrote, which stays."""
+    inputs, wanted = caller.case("named")
+    for name, most in (("only_rows", 4), ("only_input", 4), ("only_output", 4), ("whole_input", 0)):
+        options = {} if caller.is_http else {"as_json": True}
+        config = caller.client.get_model_config(name, **options)
+        config = config.get("config", config)
+        assert int(config.get("max_batch_size", 0)) == most, config
+        assert ("dynamic_batching" in config) == (most > 0), config
+        assert [one["name"] for side in ("input", "output") for one in config[side]] == ["x", "y"], config
+        dims = [int(dim) for dim in config["output"][0]["dims"]]
+        assert dims == ([4] if most else [-1, 4]), config
+        row = (2, 8) if name == "only_input" else (16,)
+        caller.compare(caller.infer(name, {"x": inputs["x"].reshape(3, *row)}), wanted)
+        if most:
+            five = np.zeros((5, *row), np.float32)
+            refused(lambda name=name, five=five: caller.infer(name, {"x": five}), "must be <= 4")
+
+
+def strangers(caller: Caller) -> None:
+    """A request that the engine refuses fails alone: those that came into its batch get their rows."""
+    # Where clients get no turn because the machine is busy, they do not meet; what they get is right each time.
+    executions = []
+    for _ in range(5):
+        executions.append(beside_a_wrong_one(caller))
+        if executions[-1] == 7:
+            return
+    raise AssertionError(f"8 requests were no batch of 8: {executions} executions")
+
+
+def beside_a_wrong_one(caller: Caller) -> int:
+    """How many executions went well of 8 requests at once, one of them wrong: 7 where they were one batch."""
+    before = caller.counts("table")
+    errors: queue.Queue[BaseException] = queue.Queue()
+    start = threading.Barrier(8)
+
+    def work(row: int) -> None:
+        try:
+            client = caller.connect()
+            start.wait(timeout=30)
+            if row == 3:
+                refused(lambda: caller.infer("table", {"index": np.asarray([[99]])}, client), "out of range", "99")
+                return
+            got = caller.infer("table", {"index": np.asarray([[row]])}, client)
+            caller.compare(got, {"row": np.arange(4, dtype=np.float32).reshape(1, 1, 4) + 4 * row})
+        except BaseException as error:
+            errors.put(error)
+
+    threads = [threading.Thread(target=work, args=(row,)) for row in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors.empty(), errors.get()
+    requests, executions = (after - old for after, old in zip(caller.counts("table"), before, strict=True))
+    assert requests == 7
+    return executions
+
+
 def misuse(caller: Caller) -> None:
     """Requests that do not fit are refused, and the next one is answered."""
     x = np.zeros((2, 16), np.float32)
@@ -287,7 +346,7 @@ def fuzz(caller: Caller, count: int = 300) -> None:
     caller.compare(caller.infer("toy", inputs), wanted)
 
 
-CHECKS = (results, versions, configuration, misuse, batching, lifecycle, cancelled, ended, fuzz)
+CHECKS = (results, versions, configuration, completion, misuse, batching, strangers, lifecycle, cancelled, ended, fuzz)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from neurenix.hardware import get_backend
 from neurenix.shapes import Shape
 from tests.capi import models
+from tests.serve.models import rows
 
 BACKEND = 'backend: "neurenix"\n'
 TOY = {"x": Shape(min=(1, 16), opt=(8, 16), max=(16, 16))}
@@ -35,6 +36,21 @@ PORTS = """
 input {{ name: "{0}" data_type: {1} dims: [-1, {2}] }}
 output {{ name: "y" data_type: TYPE_FP32 dims: [-1, 4] }}
 """
+#: A part of what the perceptron has: the rest is put in.
+PARTIAL = {
+    "only_rows": "max_batch_size: 4\n",
+    "only_input": 'max_batch_size: 4\ninput { name: "x" data_type: TYPE_FP32 dims: [2, 8] reshape { shape: 16 } }\n',
+    "only_output": 'max_batch_size: 4\noutput { name: "y" data_type: TYPE_FP32 dims: 4 }\n',
+    "whole_input": 'input { name: "x" data_type: TYPE_FP32 dims: [-1, 16] }\n',
+}
+#: Requests that come within the delay are one batch.
+TABLE = """
+max_batch_size: 8
+dynamic_batching { preferred_batch_size: 8 max_queue_delay_microseconds: 500000 }
+parameters { key: "warm_up" value { string_value: "on" } }
+parameters { key: "providers" value { string_value: "cuda, cpu" } }
+instance_group { kind: KIND_CPU }
+"""
 #: What is to be refused: the configuration, and what the error says.
 REFUSED = {
     "sequence": ("sequence_batching {}\nmax_batch_size: 4\n", "sequence_batching is not supported"),
@@ -48,6 +64,35 @@ REFUSED = {
     ),
     "path": ('default_model_filename: "../../toy/1/model.engine"\n', "expected the name of a file"),
     "threads": ('parameters { key: "threads" value { string_value: "many" } }\n', "a number from 1 to 4096"),
+    "warm_up": ('parameters { key: "warm_up" value { string_value: "maybe" } }\n', "'maybe'; expected on or off"),
+    "providers": (
+        'parameters { key: "providers" value { string_value: "gpu,cpu" } }\ninstance_group { kind: KIND_CPU }\n',
+        "'gpu,cpu'; expected some of tensorrt, cuda, cpu",
+    ),
+    "decoupled": ("model_transaction_policy { decoupled: true }\n", "decoupled: true } is not supported"),
+    "batch_input": (
+        'batch_input { kind: BATCH_ELEMENT_COUNT target_name: "n" data_type: TYPE_FP32 source_input: "x" }\n',
+        "batch_input is not supported",
+    ),
+    "batch_output": (
+        'batch_output { target_name: "y" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: "x" }\n',
+        "batch_output is not supported",
+    ),
+    "more_rows": ("max_batch_size: 64\n", "the profiles of the engine end at 16"),
+    "other_output": (
+        'output { name: "z" data_type: TYPE_FP32 dims: [-1, 4] }\n',
+        "an output 'z' that the engine has not",
+    ),
+}
+#: What a server that puts nothing in refuses, and says that one should add.
+LACKING = {
+    "nothing": (
+        "",
+        'add `max_batch_size: 16 input { name: "x" data_type: TYPE_FP32 dims: [16] } '
+        'output { name: "y" data_type: TYPE_FP32 dims: [4] }`',
+    ),
+    "no_input": (PARTIAL["only_output"], 'add `input { name: "x" data_type: TYPE_FP32 dims: [16] }`'),
+    "no_output": (PARTIAL["whole_input"], 'add `output { name: "y" data_type: TYPE_FP32 dims: [-1, 4] }`'),
 }
 
 
@@ -95,8 +140,23 @@ def write(folder: Path, expected: Path) -> None:
     engine(of_data, {"x": (16,)}, folder / "of_data" / "1" / "model.engine")
     configure(folder / "of_data")
     expect(of_data, {"x": x[0]}, expected / "of_data.npz")
+    for name, config in PARTIAL.items():
+        copy(plain, folder / name / "1" / "model.engine")
+        configure(folder / name, config)
+    engine(rows(), {"index": Shape(min=(1, 1), opt=(8, 1), max=(8, 1))}, folder / "table" / "1" / "model.engine")
+    configure(folder / "table", TABLE)
     _versions(folder, x, expected)
     _refused(folder, plain)
+
+
+def write_lacking(folder: Path) -> None:
+    """Writes what a server that puts nothing in is to refuse, and a model that it takes."""
+    plain = folder / "explicit" / "1" / "model.engine"
+    engine(models.perceptron(), TOY, plain)
+    configure(folder / "explicit", EXPLICIT)
+    for name, (config, _) in LACKING.items():
+        copy(plain, folder / name / "1" / "model.engine")
+        configure(folder / name, config)
 
 
 def _versions(folder: Path, x: np.ndarray[Any, Any], expected: Path) -> None:

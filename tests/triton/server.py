@@ -9,15 +9,21 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
 class Server:
-    """`tritonserver` on a repository, on free ports of this machine, with environment variables of one's own."""
+    """`tritonserver` on a repository, on free ports of this machine, with variables and flags of one's own."""
 
     def __init__(
-        self, environment: Path, backends: Path, repository: Path, log: Path, variables: Mapping[str, str] | None = None
+        self,
+        environment: Path,
+        backends: Path,
+        repository: Path,
+        log: Path,
+        variables: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
         packages = next(environment.glob("lib/python3*/site-packages"))
         self.log = log
@@ -34,6 +40,7 @@ class Server:
             options |= {f"{name}-address": "127.0.0.1", f"{name}-port": port}
         self.http, self.grpc, self.metrics = (f"127.0.0.1:{port}" for port in ports)
         command = [packages / "pytriton/tritonserver/bin/tritonserver", *(f"--{k}={v}" for k, v in options.items())]
+        command.extend(flags)
         libraries = str(packages / "nvidia_pytriton.libs")
         paths = {"LD_LIBRARY_PATH": libraries, "OMP_NUM_THREADS": "2", "MALLOC_ARENA_MAX": "2"}
         with log.open("wb") as file:
@@ -56,7 +63,8 @@ class Server:
     def refusal(self, model: str) -> str:
         """What the log says of a model that was not loaded."""
         found = re.search(rf"failed to load '{model}' version 1: (.*)", self.log.read_text())
-        return found[1] if found else ""
+        # Triton writes texts as JSON has them.
+        return found[1].replace('\\"', '"') if found else ""
 
     def resident(self) -> int:
         """Its memory in kB."""

@@ -22,7 +22,17 @@ from tests.triton.server import Server
 
 ROOT = native.ROOT
 CLIENT = Path(__file__).parent / "client.py"
-CHECKS = ("results", "versions", "configuration", "misuse", "batching", "lifecycle", "cancelled")
+CHECKS = (
+    "results",
+    "versions",
+    "configuration",
+    "completion",
+    "misuse",
+    "batching",
+    "strangers",
+    "lifecycle",
+    "cancelled",
+)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +101,26 @@ def test_broken_and_missing_files_say_what_to_do(server: Server) -> None:
     assert "the file ends before its weights do" in server.refusal("broken")
     assert "neurenix export" in server.refusal("onnx")
     assert "default_model_filename" in server.refusal("empty")
+
+
+def test_parameters_that_change_nothing_are_told(server: Server) -> None:
+    assert "the parameter providers is 'cuda, cpu': it changes nothing for instances" in server.log.read_text()
+
+
+def test_a_server_that_puts_nothing_in_says_what_to_write(
+    environment: Path, backends: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("lacking")
+    repository.write_lacking(folder)
+    log = folder.parent / "lacking.log"
+    server = Server(environment, backends, folder, log, flags=["--disable-auto-complete-config"])
+    try:
+        with urllib.request.urlopen(f"http://{server.http}/v2/models/explicit/ready", timeout=10) as answer:
+            assert answer.status == 200
+        for name, (_, words) in repository.LACKING.items():
+            assert words in server.refusal(name), log.read_text()[-4000:]
+    finally:
+        server.stop()
 
 
 def test_metrics_count_requests(server: Server) -> None:
