@@ -217,8 +217,8 @@ REFUSED = {
     ),
     "a list that a loop reads before it appends": (
         "(int64 k, float[6] x) => (int64 n)",
-        loop("m = SequenceLength(s0) s1 = SequenceInsert(s0, a)") + "n = SequenceLength(s)",
-        "SequenceLength reads a sequence that a Loop of an unknown number of steps grows",
+        loop("m = SequenceAt(s0, last) s1 = SequenceInsert(s0, a)") + "n = SequenceLength(s)",
+        "SequenceAt reads a sequence that a Loop of an unknown number of steps grows",
     ),
     "elements whose shape is known inside alone": (
         "(int64 k, float[6] x, float[6] w) => (int64 n)",

@@ -55,6 +55,9 @@ def _either(node: Node) -> list[Given]:
                 results[side][index] = value
     for branch, given in zip(branches.values(), results, strict=True):
         branch.mark([tensor for value in given for tensor in branch.tensors_of(value)])
+    if not any(branch.network.outputs for branch in branches.values()):
+        # Empty sequences, or optional values without an element.
+        return list(results[0])
     tensors = iter(add(node, "If", [node[0]], branches))
     return [rebuilt(value, tensors) for value in results[0]]
 
@@ -73,7 +76,8 @@ def _of_one_form(node: Node, index: int, branches: Sequence[Graph], pair: Sequen
             "say it: input_values={name: value}",
         )
     like = [one for value in lists for one in packed.kinds(value)]
-    return [packed.pack(packed.Layers(b, node.name), v, like) for b, v in zip(branches, lists, strict=True)]
+    inside = [f"{node.name}.{branch}/" for branch in _BRANCHES]
+    return [packed.pack(packed.Layers(b, node.name), v, like, inside) for b, v in zip(branches, lists, strict=True)]
 
 
 def scan(node: Node) -> list[Tensor]:

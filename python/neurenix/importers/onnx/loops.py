@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neurenix._native import Dim, Tensor
-from neurenix.errors import UnsupportedError
+from neurenix.errors import Error, UnsupportedError
 from neurenix.importers.onnx import check, control, packed
 from neurenix.importers.onnx.node import Node, Rule
 from neurenix.importers.onnx.packed import Packed, joined, merged
@@ -22,17 +23,21 @@ from neurenix.importers.onnx.values import (
     Given,
     Kind,
     KnownSequence,
+    List,
     Ports,
     RaggedSequence,
     Shape,
     StackedSequence,
     form,
+    is_list,
     kind,
     rebuilt,
 )
 
 if TYPE_CHECKING:
     import onnx
+
+    from neurenix.importers.onnx.graph import Graph
 
 #: A Loop over sequences with so few nodes in all its steps is written out rather than run as a network of its own.
 FEW_NODES = 64
@@ -45,7 +50,9 @@ def loop(node: Node) -> list[Given]:
     steps = _steps(node)
     nodes = None if steps is None else steps * max(1, len(node.need("body").node))
     if nodes is not None and nodes <= FEW_NODES and _has_sequences(node):
-        return unrolled(node)
+        # A condition that only a call knows, or a result without steps, wants a network.
+        with contextlib.suppress(UnsupportedError):
+            return unrolled(node)
     try:
         return as_network(node)
     except UnsupportedError:
@@ -157,29 +164,49 @@ class Carried:
         self.initial = packed.pack(at, self.initial, like, _inside(self.node))
         self._carry()
 
-    def fits(self, given: Given, tensors: list[Tensor]) -> bool:
-        """Whether the body gives what it takes; if not, what it takes is something more general from now on."""
-        if isinstance(given, AppendedSequence) and given.owner is self:
-            return self._grows_by(tensors)
+    def fit(self, body: Graph, given: Given) -> Given | None:
+        """What a step gives, as the next one takes it; None where steps take something more general from now on."""
+        if isinstance(given, AppendedSequence):
+            if given.owner is not self:
+                raise AppendOnlyError(given.owner, "Loop", packed.kinds(given))
+            return given if self._grows_by(body.tensors_of(given)) else None
+        if is_list(given) and is_list(self.initial) and (self.grows or form(given) != form(self.initial)):
+            listed_ = self._listed(body, given)
+            if listed_ is None:
+                return None
+            given = listed_
         if form(given) == form(self.initial) and not self.grows:
-            pairs = enumerate(zip(self.shapes, tensors, strict=True))
+            pairs = enumerate(zip(self.shapes, body.tensors_of(given), strict=True))
             wider = [self._common(at, have, tensor.shape) for at, (have, tensor) in pairs]
             same, self.shapes = wider == self.shapes, wider
-            return same
-        if isinstance(self.initial, KnownSequence) and self.initial.elements and isinstance(given, KnownSequence):
-            # First without the rest of the sequence: what is appended need not be copied in each step.
-            self.grows, self.shapes = True, []
-            return False
-        is_list = isinstance(self.initial, (KnownSequence, StackedSequence))
-        if is_list and isinstance(given, (StackedSequence, RaggedSequence)):
-            self.settle(packed.kinds(given))
-            return False
+            return given if same else None
         raise UnsupportedError(
             f"what the loop carries as number {self.index} is another kind of value behind a step",
             expected=kind(self.initial),
             got=kind(given),
             hint="fix the number of steps, or say it where it is an input: input_values={name: value}",
         )
+
+    def _listed(self, body: Graph, given: List) -> List | None:
+        """A sequence that a step gives in the form in which they are carried; None where that is another one now."""
+        if isinstance(self.initial, KnownSequence):
+            known = packed.kinds(given)
+            if not self.initial.elements and not known:
+                # There is never an element.
+                self.grows = False
+            elif self.initial.elements and not self.grows and isinstance(given, KnownSequence):
+                # First without the rest of the sequence: what is appended need not be copied in each step.
+                self.grows, self.shapes = True, []
+            else:
+                self.settle(known)
+            return None
+        assert isinstance(self.initial, (StackedSequence, RaggedSequence))
+        like = [*packed.kinds(self.initial), *packed.kinds(given)]
+        made = packed.pack(packed.Layers(body, self.node.name), given, like, _inside(self.node))
+        if form(made) == form(self.initial):
+            return made
+        self.settle(packed.kinds(given))
+        return None
 
     def _grows_by(self, tensors: list[Tensor]) -> bool:
         """Whether what each step appends can lie in one tensor; if not, the whole is carried from now on."""
@@ -275,35 +302,27 @@ def as_network(node: Node) -> list[Given]:
     # What a loop around grows is carried by this one as well: what this one appends tells how that one has to hold it.
     own = [KnownSequence(one.elements) if isinstance(one, AppendedSequence) else one for one in initial]
     made = _as_network(node, own)
-    for before, after in zip(initial, made, strict=False):
+    for index, (before, taken) in enumerate(zip(initial, own, strict=True)):
         if isinstance(before, AppendedSequence):
-            assert isinstance(after, (KnownSequence, StackedSequence, RaggedSequence))
-            raise AppendOnlyError(before.owner, "Loop", packed.kinds(after))
+            after = made[index]
+            if after is not taken:
+                assert isinstance(after, (KnownSequence, StackedSequence, RaggedSequence))
+                raise AppendOnlyError(before.owner, "Loop", packed.kinds(after))
+            made[index] = before
     return made
 
 
 def _as_network(node: Node, initial: Sequence[Given]) -> list[Given]:
     carried = [Carried.of(node, index, one) for index, one in enumerate(initial)]
     while True:
-        try:
-            body = node.graph.body(node.name, node.need("body"), [*_FIRST, *(one.port() for one in carried)])
-        except AppendOnlyError as error:
-            grown = next((one for one in carried if one is error.owner), None)
-            if grown is None or not isinstance(grown.initial, KnownSequence):
-                raise
-            if not grown.initial.elements and not error.appended:
-                raise
-            grown.settle(error.appended)
-            continue
-        condition, *results = body.results
-        tensors = [body.tensors_of(given) for given in results]
-        fit = [one.fits(given, made) for one, given, made in zip(carried, results, tensors, strict=False)]
-        if all(fit):
+        body, fitting = _step(node, carried)
+        if None not in fitting:
             break
-    states = [t for one, given in zip(carried, tensors, strict=False) if not one.grows for t in given]
-    appended = [given if one.grows else [] for one, given in zip(carried, tensors, strict=False)]
-    rows = [body.tensor_of(given) for given in results[len(carried) :]]
-    body.mark([body.tensor_of(condition), *states, *(t for part in appended for t in part), *rows])
+    tensors = [[] if given is None else body.tensors_of(given) for given in fitting]
+    states = [t for one, given in zip(carried, tensors, strict=True) if not one.grows for t in given]
+    appended = [given if one.grows else [] for one, given in zip(carried, tensors, strict=True)]
+    condition, *rest = (body.tensor_of(given) for given in (body.results[0], *body.results[1 + len(carried) :]))
+    body.mark([condition, *states, *(t for part in appended for t in part), *rest])
     inputs = [node.get(0), node.get(1), *(t for one in carried for t in one.tensors())]
     given = iter(control.add(node, "Loop", inputs, {"body": body}, carried=len(states)))
     after: list[Given | None] = [None if one.grows else rebuilt(one.initial, given) for one in carried]
@@ -311,6 +330,43 @@ def _as_network(node: Node, initial: Sequence[Given]) -> list[Given]:
         if carried[index].grows:
             after[index] = carried[index].grown([next(given) for _ in part])
     return [*(one for one in after if one is not None), *given]
+
+
+def _step(node: Node, carried: Sequence[Carried]) -> tuple[Graph, list[Given | None]]:
+    """The body, and what it gives to the next step; None for what must be carried in another way."""
+    results: Sequence[Given] = []
+    body = None
+    try:
+        body = node.graph.body(node.name, node.need("body"), [*_FIRST, *(one.port() for one in carried)])
+        results = body.results[1 : 1 + len(carried)]
+        return body, [one.fit(body, given) for one, given in zip(carried, results, strict=True)]
+    except AppendOnlyError as error:
+        grown = next((one for one in carried if one is error.owner), None)
+        if grown is None or not is_list(grown.initial):
+            raise
+        # Another one of this step may have settled it.
+        if isinstance(grown.initial, KnownSequence):
+            known = error.appended + (_kinds(results[grown.index]) if results else [])
+            if not known and not grown.initial.elements:
+                known = _of_first_step(node, carried, grown)
+            if not known and not grown.initial.elements:
+                raise
+            grown.settle(known)
+        return node.graph, [None]
+
+
+def _of_first_step(node: Node, carried: Sequence[Carried], grown: Carried) -> list[Kind]:
+    """dtype and shape of what the first step leaves in a sequence that is empty before; none where it can't run."""
+    ports = [grown.initial if one is grown else one.port() for one in carried]
+    try:
+        body = node.graph.body(node.name, node.need("body"), [*_FIRST, *ports])
+    except Error:
+        return []
+    return _kinds(body.results[1 + grown.index])
+
+
+def _kinds(given: Given) -> list[Kind]:
+    return packed.kinds(given) if is_list(given) or isinstance(given, AppendedSequence) else []
 
 
 def sequence_map(node: Node) -> list[Given]:

@@ -103,14 +103,21 @@ def insert(node: Node) -> Given:
     value, new = sequence(node, 0), element(node, 1)
     if not node.has(2):
         return _appended(node, value, new)
-    value, place = listed(node, 0), node.known(2)
+    if isinstance(value, AppendedSequence):
+        raise AppendOnlyError(value.owner, node.op, [*packed.kinds(value), packed.kind_of(new)])
+    place = node.known(2)
     if isinstance(value, KnownSequence) and place:
         count = len(value.elements)
         # As many positions as elements, and the one behind them.
         where = place[0] if place[0] == count else _place(node, place[0], count)
         return KnownSequence((*value.elements[:where], new, *value.elements[where:]))
-    whole, one = _beside(node, _packed(node), new)
-    before, behind = packed.cut(node, whole, _rank_1(node, node[2]), _rank_1(node, node[2]))
+    known_empty = isinstance(value, KnownSequence) and not value.elements
+    whole, one = _beside(node, value if known_empty else _packed(node), new)
+    # Positions below zero count from the last element, not from the place behind it.
+    given = _rank_1(node, node[2])
+    below = node.add("Less", given, node.integers([0]))
+    where_ = _in_range(node, whole, node.add("Where", below, node.add("Sub", given, node.integers([1])), given), 1)
+    before, behind = packed.cut(node, whole, where_, where_)
     return packed.concat(node, before, one, behind)
 
 
@@ -122,14 +129,21 @@ def _appended(node: Node, value: KnownSequence | Packed | AppendedSequence, new:
     return packed.concat(node, *_beside(node, value, new))
 
 
-def _beside(node: Node, value: Packed, new: Element) -> tuple[Packed, Packed]:
+def _beside(node: Node, value: KnownSequence | Packed, new: Element) -> tuple[Packed, Packed]:
     """A sequence, and a tensor as one of the same form."""
     whole = packed.pack(node, value, [*packed.kinds(value), packed.kind_of(new)])
     return whole, packed.single(node, whole, node.graph.bring(new))
 
 
 def _rank_1(node: Node, place: Tensor) -> Tensor:
-    return node.add("Reshape", place, node.integers([1]))
+    return node.add("Cast", node.add("Reshape", place, node.integers([1])), to="int64")
+
+
+def _in_range(node: Node, value: Packed, place: Tensor, more: int) -> Tensor:
+    """A position counted from the front; a call fails where there are not so many elements, and so many `more`."""
+    count = node.add("Add", packed.length(node, value), node.integers([more]))
+    places = node.add("Range", node.integers(0), node.add("Reshape", count, node.integers([])), node.integers(1))
+    return node.add("Gather", places, place, axis=0)
 
 
 def erase(node: Node) -> Given:
@@ -139,11 +153,8 @@ def erase(node: Node) -> Given:
         where = _place(node, place[0], len(value.elements))
         return KnownSequence((*value.elements[:where], *value.elements[where + 1 :]))
     whole = _packed(node)
-    if place == [-1]:
-        return packed.cut(node, whole, node.integers([-1]), node.integers([-1]))[0]
-    total = packed.length(node, whole)
-    where_ = node.add("Mod", _rank_1(node, node[1]), node.add("Cast", total, to=node[1].dtype))
-    return packed.concat(node, *packed.cut(node, whole, where_, node.add("Add", where_, node.like(1, where_))))
+    where_ = _in_range(node, whole, _rank_1(node, node[1]) if node.has(1) else node.integers([-1]), 0)
+    return packed.concat(node, *packed.cut(node, whole, where_, node.add("Add", where_, node.integers([1]))))
 
 
 def split(node: Node) -> Given:
@@ -154,14 +165,16 @@ def split(node: Node) -> Given:
             "the axis of a SplitToSequence is out of range", expected=f"rank {len(x.shape)}", got=str(axis)
         )
     axis, total = axis % len(x.shape), x.shape[axis % len(x.shape)]
+    keep = bool(node.attr("keepdims", 1))
     if not node.has(1):
-        return _slices(node, x, axis, bool(node.attr("keepdims", 1)))
+        return _slices(node, x, axis, keep)
     sizes = node.known(1)
     if len(node[1].shape) == 0:
         if sizes and sizes[0] < 1:
             raise ShapeError("the parts of a SplitToSequence have no size", expected="1 or more", got=str(sizes[0]))
-        if sizes == [1] and (not isinstance(total, int) or total > MOST):
-            return _slices(node, x, axis, True)
+        # ONNX has it that a given split keeps dimensions; what PyTorch writes for `unbind`, and ONNX Runtime, do not.
+        if sizes == [1] and (not keep or not isinstance(total, int) or total > MOST):
+            return _slices(node, x, axis, keep)
         if not sizes or not isinstance(total, int) or total > MOST * sizes[0]:
             return _equal_parts(node, x, axis)
         sizes = [min(sizes[0], total - start) for start in range(0, total, sizes[0])]

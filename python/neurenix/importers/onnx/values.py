@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from numpy.typing import NDArray
 
@@ -67,6 +67,8 @@ class EmptyOptional:
     """An optional value without an element. One that has an element is that element itself."""
 
 
+#: A sequence that may be read.
+List: TypeAlias = KnownSequence | StackedSequence | RaggedSequence
 Shape: TypeAlias = tuple[int | str, ...]
 #: dtype and shape of a tensor.
 Kind: TypeAlias = tuple[Any, Shape]
@@ -87,6 +89,11 @@ class AppendOnlyError(UnsupportedError):
         self.owner = owner
         #: dtype and shape of what the body had appended so far.
         self.appended = list(appended)
+
+
+def is_list(value: object) -> TypeGuard[List]:
+    """Whether it is a sequence that may be read."""
+    return isinstance(value, (KnownSequence, StackedSequence, RaggedSequence))
 
 
 def kind(value: Given) -> str:
