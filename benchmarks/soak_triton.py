@@ -47,7 +47,7 @@ def versions(folder: Path, x: np.ndarray[Any, Any], count: int) -> list[np.ndarr
     for version in range(1, count + 1):
         model = repository.models.perceptron()
         bias = next(one for one in model.graph.initializer if one.name == "b2")
-        # Of different elements: one number for all would be part of the kernel, and each kernel stays in oneDNN's cache.
+        # Of different elements: one number for all would be part of the kernel, and oneDNN keeps each kernel.
         bias.CopyFrom(onnx.numpy_helper.from_array(np.arange(4, dtype=np.float32) + version, "b2"))
         repository.engine(model, repository.TOY, folder / str(version) / "model.engine")
         wanted.append(ReferenceEvaluator(model).run(None, {"x": x})[0][0])

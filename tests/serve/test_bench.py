@@ -11,7 +11,7 @@ import pytest
 
 from neurenix.cli import main
 from neurenix.serve import ServeOptions
-from tests.serve.conftest import TOKEN, Start
+from tests.serve.conftest import TOKEN, Start, ask
 from tests.serve.test_batching import slowed
 
 
@@ -70,6 +70,12 @@ def test_what_is_refused_fails(start: Start, repository: Path, bench: Any, monke
     ("words", "message"),
     [
         (["--url", "ftp://x"], "no address"),
+        (["--url", "http://[::1"], "no address"),
+        (["--url", "grpc://[::1"], "no address"),
+        (["--url", "http://127.0.0.1:x"], "no address"),
+        (["--url", "http://127.0.0.1:99999"], "no address"),
+        (["--url", f"http://{'a' * 70}"], "no address"),
+        (["--url", "http://127.0.0.1/ä"], "no address"),
         (["--url", "http://127.0.0.1:1"], "does not answer"),
         (["--url", "grpc://127.0.0.1:1"], "refuses"),
     ],
@@ -79,11 +85,44 @@ def test_servers_that_are_none(bench: Any, words: list[str], message: str) -> No
     assert code == 1 and message in str(found)
 
 
-@pytest.mark.parametrize("words", [["--concurrency", "0"], ["--concurrency", "1.5"], ["--rate", "x"], ["--rate", "-1"]])
+LOADS = [
+    ["--concurrency", "0"],
+    ["--concurrency", "1.5"],
+    ["--concurrency", ""],
+    ["--concurrency", ","],
+    ["--rate", "x"],
+    ["--rate", "-1"],
+    ["--rate", ","],
+    ["--duration", "inf"],
+    ["--duration", "inf", "--rate", "10"],
+    ["--warmup", "inf"],
+    ["--connections", "0"],
+    ["--connections", "100000"],
+]
+
+
+@pytest.mark.parametrize("words", LOADS)
 def test_loads_that_are_none(start: Start, repository: Path, bench: Any, words: list[str]) -> None:
     server = start(repository / "mlp")
     code, found = bench("mlp", "--url", server.http, *words)
     assert code == 1 and words[0] in str(found)
+
+
+def test_more_requests_than_can_be_measured(start: Start, repository: Path, bench: Any) -> None:
+    server = start(repository / "mlp")
+    code, found = bench("mlp", "--url", server.http, "--rate", "10", "--duration", "1e300")
+    assert code == 1 and "too many requests" in str(found)
+
+
+def test_a_request_that_is_refused_is_told_before_many_are_sent(start: Start, repository: Path, bench: Any) -> None:
+    server = start(repository / "mlp", grpc_port=0)
+    for url in (server.http, f"grpc://{server.grpc}"):
+        code, found = bench("mlp", "--url", url, "--shapes", "input:17x16", "--duration", "0.2")
+        assert code == 1 and "1 to 16 rows" in str(found) and "17" in str(found)
+        code, found = bench("mlp", "--url", url, "--model-version", "ä")
+        assert code == 1 and "no such version" in str(found)
+    stats = ask(server, "GET", "/v2/models/mlp/stats").json["model_stats"][0]
+    assert stats["inference_stats"]["fail"]["count"] == 2
 
 
 def test_models_that_are_none(start: Start, repository: Path, bench: Any) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from neurenix.errors import InvalidArgumentError
 from neurenix.serve import Server, Settings
+from neurenix.serve.spec import listed
 from tests.serve import models
 from tests.serve.conftest import TOKEN, Start, ask, vector
 
@@ -58,6 +59,15 @@ def test_json_nested_and_flat(server: Server) -> None:
         (changed(data=["1"] * 16), ["'input'", "FP32"]),
         (changed(data=[[1], [2, 3]]), ["'input'", "array"]),
         (changed(data=[1e300] * 16), ["'input'", "range of FP32"]),
+        (json.dumps(vector()).replace("1.0", "1e400", 1).encode(), ["'input'", "range of FP32"]),
+        (json.dumps(changed(data=[[1.0] * 16])).replace("1.0", "-1e400", 1).encode(), ["'input'", "range of FP32"]),
+        (changed(data=[True, *range(15)]), ["'input'", "FP32", "numbers"]),
+        (changed(data=[[*range(15), False]]), ["'input'", "FP32", "numbers"]),
+        (changed(data=[True] * 16), ["'input'", "FP32"]),
+        (changed(name="x" * 10_000), ["no such input", "10002 characters"]),
+        (changed(datatype="F" * 10_000), ["'input'", "FP32", "10002 characters"]),
+        (changed(shape=["1" * 10_000]), ["'input'", "characters"]),
+        (vector() | {"outputs": [{"name": "y" * 10_000}]}, ["output", "10002 characters"]),
         (changed(name="x"), ["no such input", "'x'", "input"]),
         (changed(name=7), ["'inputs'"]),
         ({"inputs": []}, ["'input'", "missing"]),
@@ -81,9 +91,36 @@ def test_json_nested_and_flat(server: Server) -> None:
 )  # fmt: skip
 def test_a_wrong_request_is_told_what_is_wrong(server: Server, body: Any, words: list[str]) -> None:
     reply = ask(server, "POST", INFER, body)
-    assert reply.status == 400
+    assert reply.status == 400 and len(reply.error) < 1000
     for word in words:
         assert word in reply.error
+
+
+def test_numbers_that_json_has_not_are_taken_by_name(server: Server) -> None:
+    body = json.dumps(changed(data=[np.inf] + [1.0] * 15) | {"parameters": {"binary_data_output": True}})
+    assert "Infinity" in body and ask(server, "POST", INFER, body.encode()).status == 200
+
+
+def test_truth_values_are_no_integers(server: Server) -> None:
+    inputs = [
+        {"name": f"in_{name}", "shape": [1, 3], "datatype": name, "data": [1, True, 1]} for name in ("INT8", "FP64")
+    ]
+    for entry in inputs:
+        reply = ask(server, "POST", "/v2/models/kinds/infer", {"inputs": [entry]})
+        assert reply.status == 400 and f"no {entry['datatype']}" in reply.error
+
+
+def test_long_lists_of_names_are_cut() -> None:
+    assert listed(f"m{n}" for n in range(3)) == "m0, m1, m2" and listed([]) == ""
+    found = listed(f"m{n}" for n in range(1000))
+    assert found.endswith("m19 and 980 more")
+
+
+def test_a_server_of_many_models_names_some(start: Start, repository: Any) -> None:
+    running = start(*(f"m{n}={repository / 'fixed'}" for n in range(25)), control="explicit")
+    assert "m19 and 5 more" in ask(running, "GET", "/v2/models/none").error
+    for verb in ("load", "unload"):
+        assert "m19 and 5 more" in ask(running, "POST", f"/v2/repository/models/none/{verb}").error
 
 
 @pytest.mark.parametrize("value", [300, 1.5, "x", True, None, [1, 2]])
@@ -151,6 +188,8 @@ def test_infinity_goes_as_bytes_alone(server: Server) -> None:
 def test_paths_that_are_none(server: Server, method: str, path: str, status: int) -> None:
     reply = ask(server, method, path)
     assert reply.status == status and reply.error
+    other = {"GET": "POST", "POST": "GET", "DELETE": "GET"}[method]
+    assert reply.headers.get("allow") == (other if status == 405 else None)
 
 
 TRAVERSAL = [

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from neurenix.serve.status import Refused, Status
 from tests.serve import models
-from tests.serve.conftest import Addresses
+from tests.serve.conftest import Addresses, Start
 
 http = pytest.importorskip("tritonclient.http")
 grpc = pytest.importorskip("tritonclient.grpc")
@@ -214,6 +216,36 @@ def test_streaming_answers_in_order(addresses: Addresses) -> None:
     assert [answer.get_response().id for answer in answers] == list("01234")
     for x, answer in zip(arrays, answers, strict=True):
         np.testing.assert_allclose(answer.as_numpy("output"), models.mlp_reference(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("letter", ["x", "ä", "%", "\U0001f600"])
+def test_a_long_error_keeps_its_status(
+    start: Start, repository: Path, monkeypatch: pytest.MonkeyPatch, letter: str
+) -> None:
+    """Letters other than ASCII's take more of gRPC's headers."""
+    server = start(repository / "mlp", http_port=None, grpc_port=0)
+
+    def find(name: str, version: str) -> Any:
+        raise Refused(Status.NOT_FOUND, letter * 20_000)
+
+    assert server.core is not None
+    monkeypatch.setattr(server.core.registry, "find", find)
+    with pytest.raises(utils.InferenceServerException) as caught:
+        grpc.InferenceServerClient(server.grpc).get_model_metadata("mlp")
+    assert caught.value.status() == "StatusCode.NOT_FOUND" and letter * 300 in caught.value.message()
+
+
+def test_contents_beside_raw_contents_are_refused(addresses: Addresses) -> None:
+    import grpc as library
+    from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+    request = service_pb2.ModelInferRequest(model_name="mlp", raw_input_contents=[bytes(64)])
+    entry = request.inputs.add(name="input", datatype="FP32", shape=[1, 16])
+    entry.contents.fp32_contents.extend([1.0] * 16)
+    with library.insecure_channel(addresses.grpc) as channel, pytest.raises(library.RpcError) as caught:
+        service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request)
+    found: Any = caught.value
+    assert found.code() is library.StatusCode.INVALID_ARGUMENT and "contents" in found.details()
 
 
 def test_typed_contents_of_grpc(addresses: Addresses) -> None:

@@ -37,9 +37,13 @@ def test_arrays_go_and_come(start: Start, repository: Path) -> None:
         client.infer("mlp", {"input": x.astype(np.complex64)})
     with pytest.raises(InvalidArgumentError, match="token"):
         Client(str(server.http)).infer("mlp", {"input": x})
-    with pytest.raises(InvalidArgumentError, match="no address"):
-        Client("127.0.0.1:8000")
     assert client.retries == 0
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "grpc://127.0.0.1", "http://[::1", "http://h:x", "http://h:70000"])
+def test_addresses_that_are_none(url: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="no address"):
+        Client(url)
 
 
 def test_a_full_queue_is_waited_for(start: Start, repository: Path) -> None:

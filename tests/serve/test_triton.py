@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,10 @@ import onnx
 import pytest
 
 from neurenix.cli import main
-from neurenix.serve import ServeOptions
+from neurenix.errors import FileError
+from neurenix.hardware.optimized import OptimizedModel
+from neurenix.serve import ServeOptions, triton
+from neurenix.serve.repository import ModelFolder
 from tests.serve import models
 from tests.serve.conftest import Start, ask, vector
 
@@ -102,6 +107,77 @@ def test_what_is_refused(export: Any, tmp_path: Path, words: list[str], message:
     found = export(*DYNAMIC, *words, code=1)
     assert message in found["error"]["message"] + str(found["error"].get("expected"))
     assert not list(tmp_path.rglob("model.engine"))
+
+
+@pytest.mark.parametrize("model", ["broken.engine", "gone.plan"])
+@pytest.mark.parametrize("name", ["mlp", "fresh"])
+def test_what_fails_leaves_the_repository_as_it_was(
+    export: Any, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, model: str, name: str
+) -> None:
+    export(*DYNAMIC)
+    repository = tmp_path / "repository"
+    (tmp_path / "broken.engine").write_bytes(b"NRNXENG" + bytes(500))
+    (tmp_path / "gone.plan").write_bytes(b"ftrt" + bytes(500))
+    if model == "gone.plan":
+        monkeypatch.setattr(shutil, "copyfile", _fails)
+    before = sorted(repository.rglob("*"))
+    export("--model-name", name, model=model, code=1)
+    assert sorted(repository.rglob("*")) == before
+    assert ask(start(repository), "POST", "/v2/models/mlp/infer", vector()).status == 200
+
+
+def test_a_build_that_can_not_be_saved_leaves_nothing(
+    export: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(model: OptimizedModel, path: Path) -> None:
+        Path(path).write_bytes(b"half of it")
+        raise FileError("the engine can't be written")
+
+    monkeypatch.setattr(OptimizedModel, "save", save)
+    export(*DYNAMIC, code=1)
+    assert not list((tmp_path / "repository").iterdir())
+
+
+def _fails(*given: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_version_is_there_when_it_is_whole(export: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server that polls would find, while files are written."""
+    export(*DYNAMIC)
+    model = tmp_path / "repository" / "mlp"
+    (tmp_path / "net.plan").write_bytes(b"ftrt" + bytes(500))
+    (tmp_path / "copied.engine").write_bytes((model / "1" / "model.engine").read_bytes())
+    seen = []
+    copy = shutil.copyfile
+
+    def watched(source: str, target: Path) -> object:
+        seen.append(ModelFolder(str(target.parents[1]), target.parents[1].name).plan(ServeOptions()).versions)
+        return copy(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", watched)
+    export("--model-name", "mlp", "--triton-backend", "python", model="copied.engine")
+    assert [list(versions) for versions in seen] == [[1], [1]]
+    assert sorted(p.name for p in model.iterdir()) == ["1", "2", "config.pbtxt"]
+    assert sorted(p.name for p in (model / "2").iterdir()) == ["model.engine", "model.py"]
+
+
+def test_exports_beside_each_other_have_numbers_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "mlp" / "3").mkdir(parents=True)
+    with triton.new_version(tmp_path, "mlp") as one, triton.new_version(tmp_path, "mlp") as other:
+        (one.folder / "model.engine").write_bytes(b"one")
+        (other.folder / "model.engine").write_bytes(b"other")
+    found = {p.parent.name: p.read_bytes() for p in tmp_path.rglob("model.engine")}
+    assert found == {"4": b"one", "5": b"other"}
+
+
+def test_a_number_that_was_taken_is_left_alone(tmp_path: Path) -> None:
+    model = tmp_path / "mlp"
+    with pytest.raises(FileError, match="can't be written"), triton.new_version(tmp_path, "mlp") as draft:
+        (draft.folder / "config.pbtxt").write_text("")
+        (model / "1").mkdir()
+        (model / "1" / "model.engine").write_bytes(b"another's")
+    assert sorted(p.name for p in model.rglob("*")) == ["1", "model.engine"]
 
 
 class _Tensor:

@@ -131,8 +131,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.precision and not as_asked(model, arguments.precision):
         reason = "; ".join(report["notes"]) or "a model without such layers"
         raise _unattained(arguments.precision, reason, ["fp32"])
-    target = target or triton.target(arguments)
-    model.save(target)
+    written = None
+    if target is None:
+        written = triton.save(arguments, model)
+        target = written.model
+    else:
+        model.save(target)
     content: dict[str, Any] = {
         "model": arguments.model,
         "output": str(target),
@@ -145,7 +149,6 @@ def run(arguments: argparse.Namespace) -> int:
         "notes": report["notes"],
         "passed": True,
     }
-    written = triton.describe(arguments, model, target) if arguments.triton else None
     if written is not None:
         content["triton"] = triton.record(written)
     inputs = random_inputs(model.inputs, {name: a.shape for name, a in model.example().items()}, arguments.seed)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neurenix.cli import plot, progress
 from neurenix.cli.common import amount, given_shapes, random_inputs, write_file, write_json
 from neurenix.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from neurenix.serve.load import Load, Target
+
+#: Clients, or connections, at once.
+_MOST_CLIENTS = 4096
 
 #: The environment variable with the server's token.
 TOKEN = "NEURENIX_SERVE_TOKEN"
@@ -43,30 +50,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, percentiles: Sequence[float]) -> int:
     """Measures each load and prints it; 1 where requests were not answered, or too late."""
-    from neurenix.serve import load
-    from neurenix.serve.client import connect
-
-    token = os.environ.get(TOKEN) or None
-    asking = connect(arguments.url, token)
-    ports = asking.ports(arguments.model, arguments.model_version)
-    asking.close()
-    arrays = random_inputs(ports, _shapes(arguments, ports), arguments.seed)
-    target = load.Target(arguments.url, arguments.model, arrays, arguments.model_version, token)
-    clients, rates = _numbers(arguments.concurrency, "--concurrency"), _numbers(arguments.rate, "--rate")
-    found: dict[str, load.Load] = {}
+    _check(arguments)
+    clients = _numbers(arguments.concurrency, "--concurrency")
+    rates = _numbers(arguments.rate, "--rate") if arguments.rate else []
+    target = _target(arguments)
+    found: dict[str, Load] = {}
     with progress.step("measuring") as tell:
         levels = rates or clients
         for number, level in enumerate(levels):
             tell(number / len(levels), f"{level:g}")
-            if rates:
-                poisson = arguments.arrivals == "poisson"
-                found[f"{level:g} a second"] = load.opened(
-                    target, level, arguments.duration, max(1, arguments.connections), poisson, arguments.seed
-                )
-            else:
-                found[f"{level:g} clients"] = load.closed(
-                    target, int(level), arguments.duration, arguments.warmup / 1e3
-                )
+            found[f"{level:g} {'a second' if rates else 'clients'}"] = _measured(arguments, target, level, bool(rates))
     rows = {name: one.record(percentiles) for name, one in found.items()}
     last = f"percentile({percentiles[-1]:g}%)"
     for row in rows.values():
@@ -74,7 +67,8 @@ def run(arguments: argparse.Namespace, percentiles: Sequence[float]) -> int:
         row["passed"] = not row["failures"] and row["answered"] > 0 and not above
     passed = all(row["passed"] for row in rows.values())
     content = {
-        "url": arguments.url, "model": arguments.model, "inputs": {name: list(a.shape) for name, a in arrays.items()},
+        "url": arguments.url, "model": arguments.model,
+        "inputs": {name: list(a.shape) for name, a in target.arrays.items()},
         "loop": "open" if rates else "closed", "loads": rows, "passed": passed,
     }  # fmt: skip
     if arguments.plot and any(one.seconds for one in found.values()):
@@ -86,15 +80,52 @@ def run(arguments: argparse.Namespace, percentiles: Sequence[float]) -> int:
     return 0 if passed else 1
 
 
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuses what would never end, or can't begin."""
+    for name in ("duration", "warmup"):
+        if not math.isfinite(value := getattr(arguments, name)):
+            raise InvalidArgumentError(f"--{name} has no end", expected="a finite time", got=f"{value}")
+    if not 1 <= arguments.connections <= _MOST_CLIENTS:
+        raise InvalidArgumentError(
+            "--connections is out of range", expected=f"1 to {_MOST_CLIENTS}", got=str(arguments.connections)
+        )
+
+
+def _target(arguments: argparse.Namespace) -> Target:
+    """What is asked; raises `DeviceError` where the server does not answer it."""
+    from neurenix.serve import load
+    from neurenix.serve.client import connect
+
+    token = os.environ.get(TOKEN) or None
+    asking = connect(arguments.url, token)
+    ports = asking.ports(arguments.model, arguments.model_version)
+    asking.close()
+    arrays = random_inputs(ports, _shapes(arguments, ports), arguments.seed)
+    target = load.Target(arguments.url, arguments.model, arrays, arguments.model_version, token)
+    load.probe(target)
+    return target
+
+
+def _measured(arguments: argparse.Namespace, target: Target, level: float, is_rate: bool) -> Load:
+    from neurenix.serve import load
+
+    if not is_rate:
+        return load.closed(target, int(level), arguments.duration, arguments.warmup / 1e3)
+    poisson = arguments.arrivals == "poisson"
+    return load.opened(target, level, arguments.duration, arguments.connections, poisson, arguments.seed)
+
+
 def _numbers(text: str, name: str) -> list[float]:
     try:
         found = [float(word) for word in text.split(",") if word]
     except ValueError:
         found = [-1.0]
-    if any(not 0 < value < 1e6 for value in found):
-        raise InvalidArgumentError(f"{name} can't be read", expected="numbers above 0, as in 1,16", got=text)
-    if name == "--concurrency" and any(value != int(value) or value > 4096 for value in found):
-        raise InvalidArgumentError(f"{name} counts clients", expected="whole numbers up to 4096", got=text)
+    if not found or any(not 0 < value < 1e6 for value in found):
+        raise InvalidArgumentError(f"{name} can't be read", expected="numbers above 0, as in 1,16", got=repr(text))
+    if name == "--concurrency" and any(value != int(value) or value > _MOST_CLIENTS for value in found):
+        raise InvalidArgumentError(
+            f"{name} counts clients", expected=f"whole numbers up to {_MOST_CLIENTS}", got=repr(text)
+        )
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +33,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def target(arguments: argparse.Namespace) -> Path:
-    """The engine file to write, in a version that is made for it; raises `InvalidArgumentError` with --output."""
+def _new_version(arguments: argparse.Namespace) -> AbstractContextManager[triton.Draft]:
+    """As `triton.new_version`; raises `InvalidArgumentError` with --output."""
     if arguments.output:
         raise InvalidArgumentError("the engine has two places", expected="--triton or --output, not both")
     name = arguments.model_name or _stem(arguments.model)
-    return triton.new_version(Path(arguments.triton), name) / "model.engine"
+    return triton.new_version(Path(arguments.triton), name)
+
+
+def save(arguments: argparse.Namespace, model: OptimizedModel) -> triton.Written:
+    """Writes a model that was built into the repository; raises as `OptimizedModel.save`, and as `_new_version`."""
+    with _new_version(arguments) as draft:
+        model.save(draft.folder / "model.engine")
+        return _described(arguments, model, draft)
 
 
 def _stem(model: str) -> str:
     return model.rpartition(":")[2] if ":" in model and not Path(model).exists() else Path(model).stem
 
 
-def describe(arguments: argparse.Namespace, model: OptimizedModel, path: Path) -> triton.Written:
-    """Writes what Triton wants beside an engine file."""
-    return triton.write(
-        model, path.parent, arguments.triton_backend, max(1, arguments.instances), arguments.max_queue_delay
-    )
+def _described(arguments: argparse.Namespace, model: OptimizedModel, draft: triton.Draft) -> triton.Written:
+    return triton.write(model, draft, arguments.triton_backend, max(1, arguments.instances), arguments.max_queue_delay)
 
 
 def built_already(arguments: argparse.Namespace) -> bool:
@@ -59,11 +64,11 @@ def built_already(arguments: argparse.Namespace) -> bool:
 def copy(arguments: argparse.Namespace) -> int:
     """Puts an engine file or a plan into the repository, and prints what was written."""
     plan = triton.is_plan(arguments.model)
-    place = target(arguments)
-    if plan:
-        written = triton.write_plan(arguments.model, place.parent, max(1, arguments.instances))
-    else:
-        written = describe(arguments, triton.copy_engine(arguments.model, place.parent), place)
+    with _new_version(arguments) as draft:
+        if plan:
+            written = triton.write_plan(arguments.model, draft, max(1, arguments.instances))
+        else:
+            written = _described(arguments, triton.copy_engine(arguments.model, draft), draft)
     if not write_json(arguments.json, {"passed": True, "triton": record(written)}):
         print(text(written))
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +27,17 @@ class Counts(NamedTuple):
     executions: int
 
 
+class Failure(NamedTuple):
+    """Why a request was not answered: in a word, and as the server has it."""
+
+    reason: str
+    text: str
+
+
+#: Sends a request and waits for its answer: None where it came.
+Send = Callable[[], Failure | None]
+
+
 class Connection(Protocol):
     """A connection to a server, for one request at a time."""
 
@@ -36,8 +47,8 @@ class Connection(Protocol):
     def counts(self, model: str, version: str) -> Counts | None:
         """What the server counted; None where it does not tell."""
 
-    def prepared(self, model: str, version: str, arrays: Mapping[str, Array]) -> Callable[[], str | None]:
-        """A function that sends a request and waits for its answer: None, or why it was refused."""
+    def prepared(self, model: str, version: str, arrays: Mapping[str, Array]) -> Send:
+        """A function that sends a request with these arrays."""
 
     def close(self) -> None:
         """Ends the connection."""
@@ -45,12 +56,33 @@ class Connection(Protocol):
 
 def connect(url: str, token: str | None = None) -> Connection:
     """A connection to http://HOST:PORT, https://HOST:PORT or grpc://HOST:PORT; raises `InvalidArgumentError`."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in ("http", "https", "grpc") or not parts.hostname:
-        raise InvalidArgumentError(
-            "this is no address of a server", expected="http://HOST:PORT, https:// or grpc://", got=repr(url)
-        )
+    parts = address(url, ("http", "https", "grpc"))
     return _Grpc(parts.netloc, token) if parts.scheme == "grpc" else _Http(parts, token)
+
+
+def address(url: str, schemes: Collection[str]) -> urllib.parse.SplitResult:
+    """The parts of a server's address; raises `InvalidArgumentError` for one that is none, or is of another scheme."""
+    expected = " or ".join(f"{scheme}://HOST:PORT" for scheme in schemes)
+    try:
+        parts = urllib.parse.urlsplit(url)
+        # What connections and requests can't take later.
+        _ = parts.port, (parts.hostname or "").encode("idna"), parts.path.encode("ascii")
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"this is no address of a server: {error}", expected=expected, got=repr(url)
+        ) from error
+    if parts.scheme not in schemes or not parts.hostname:
+        raise InvalidArgumentError("this is no address of a server", expected=expected, got=repr(url))
+    return parts
+
+
+def message_of(body: bytes) -> str:
+    """What a server says of an error."""
+    text = body.decode("utf-8", "replace")[:1000]
+    try:
+        return str(json.loads(text)["error"])
+    except (ValueError, KeyError, TypeError):
+        return text
 
 
 def _port(name: str, datatype: str, shape: Sequence[Any]) -> Port:
@@ -97,7 +129,7 @@ class _Http:
             sum(int(one["inference_count"]) for one in found), sum(int(one["execution_count"]) for one in found)
         )
 
-    def prepared(self, model: str, version: str, arrays: Mapping[str, Array]) -> Callable[[], str | None]:
+    def prepared(self, model: str, version: str, arrays: Mapping[str, Array]) -> Send:
         inputs = [
             {"name": name, "shape": list(array.shape), "datatype": NAMES[array.dtype],
              "parameters": {"binary_data_size": array.nbytes}}
@@ -111,15 +143,15 @@ class _Http:
         }  # fmt: skip
         connection = self._connection
 
-        def send() -> str | None:
+        def send() -> Failure | None:
             try:
                 connection.request("POST", path, body, headers)
                 reply = connection.getresponse()
-                reply.read()
+                answer = reply.read()
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
-                return type(error).__name__
-            return None if reply.status == 200 else str(reply.status)
+                return Failure(type(error).__name__, str(error))
+            return None if reply.status == 200 else Failure(str(reply.status), message_of(answer))
 
         return send
 
@@ -129,7 +161,7 @@ class _Http:
 
 def _path(model: str, version: str) -> str:
     found = f"/v2/models/{urllib.parse.quote(model, safe='')}"
-    return f"{found}/versions/{version}" if version else found
+    return f"{found}/versions/{urllib.parse.quote(version, safe='')}" if version else found
 
 
 class _Grpc:
@@ -162,7 +194,7 @@ class _Grpc:
             return None
         return Counts(sum(one.inference_count for one in found), sum(one.execution_count for one in found))
 
-    def prepared(self, model: str, version: str, arrays: Mapping[str, Array]) -> Callable[[], str | None]:
+    def prepared(self, model: str, version: str, arrays: Mapping[str, Array]) -> Send:
         request = self._messages.ModelInferRequest(model_name=model, model_version=version)
         for name, array in arrays.items():
             request.inputs.add(name=name, datatype=NAMES[array.dtype], shape=array.shape)
@@ -170,11 +202,11 @@ class _Grpc:
         # The same bytes each time: what is measured is the server.
         data, infer, metadata = request.SerializeToString(), self._method("ModelInfer"), self._metadata
 
-        def send() -> str | None:
+        def send() -> Failure | None:
             try:
                 infer(data, timeout=TIMEOUT_S, metadata=metadata)
             except self._grpc.RpcError as error:
-                return str(error.code().name)
+                return Failure(str(error.code().name), str(error.details()))
             return None
 
         return send

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import accumulate
 from typing import Any
 
 from neurenix.log import LOG
 from neurenix.packages import need
 from neurenix.serve import grpc_format, messages
 from neurenix.serve.core import Core
+from neurenix.serve.spec import shown
 from neurenix.serve.status import Refused, Status, refusal
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
 #: The service of `grpc.health.v1`, whose messages are one field each: a status of 1 is SERVING, 2 is not.
 _HEALTH = "grpc.health.v1.Health"
+
+#: The text of an error takes at most so many bytes of the headers: a client that finds more than 8 KiB there sees
+#: neither the text nor the status.
+_MOST_DETAILS = 4 << 10
 
 
 class GrpcService:
@@ -82,7 +88,7 @@ class GrpcService:
                 if found.status is Status.INTERNAL and not isinstance(error, Refused):
                     LOG.error("%s: %s", name, found, exc_info=error)
                 trailing = (("retry-after", str(found.retry_after)),) if found.retry_after is not None else ()
-                await context.abort(getattr(self._grpc.StatusCode, found.status.grpc), str(found), trailing)
+                await context.abort(getattr(self._grpc.StatusCode, found.status.grpc), _details(str(found)), trailing)
 
         return guarded
 
@@ -146,6 +152,7 @@ class GrpcService:
     async def _inferred(self, message: Any, context: Any) -> Any:
         served = self._core.registry.find(message.model_name, message.model_version)
         try:
+            _check_contents(message)
             request = grpc_format.decode(served, message, context.time_remaining())
         except Refused:
             served.statistics.failed("OTHER", 0)
@@ -166,6 +173,28 @@ class GrpcService:
                 answer = kind(error_message=str(refusal(error)))
                 answer.infer_response.id = request.id
             yield answer
+
+
+def _check_contents(message: Any) -> None:
+    """Refuses inputs that have elements beside their bytes: one of both would be ignored."""
+    if not message.raw_input_contents:
+        return
+    for entry in message.inputs:
+        fields = [field.name for field, _ in entry.contents.ListFields()]
+        if fields:
+            raise Refused(
+                Status.INVALID, f"input {shown(entry.name)} has its data twice",
+                expected="no contents where there are raw_input_contents", got=", ".join(fields),
+            )  # fmt: skip
+
+
+def _details(text: str) -> str:
+    """A text, cut to what it may take in a header, where all but ASCII's letters are three characters for a byte."""
+    begin = text[:_MOST_DETAILS]
+    plain = (" " <= letter <= "~" and letter != "%" for letter in begin)
+    sizes = (1 if is_plain else 3 * len(letter.encode()) for letter, is_plain in zip(begin, plain, strict=True))
+    kept = sum(size <= _MOST_DETAILS for size in accumulate(sizes))
+    return text if kept == len(text) else f"{text[:kept]}..."
 
 
 def _metadata(context: Any, name: str) -> str | None:

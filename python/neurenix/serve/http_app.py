@@ -296,6 +296,8 @@ def _error(found: Refused) -> Answer:
         headers.append((b"retry-after", str(found.retry_after).encode()))
     if found.status is Status.UNAUTHENTICATED:
         headers.append((b"www-authenticate", b"Bearer"))
+    if found.status is Status.METHOD and found.expected:
+        headers.append((b"allow", found.expected.encode()))
     if found.status in (Status.TOO_LARGE, Status.SLOW, Status.FULL):
         # The rest of the body is of no use.
         headers.append(_CLOSE)

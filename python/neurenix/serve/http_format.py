@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from neurenix.serve import parameters
 from neurenix.serve.served import Served
-from neurenix.serve.spec import Array, Request, Spec, TensorSpec, complete, from_bytes, tensor_of, wanted_outputs
+from neurenix.serve.spec import (
+    Array,
+    Request,
+    Spec,
+    TensorSpec,
+    complete,
+    from_bytes,
+    shown,
+    tensor_of,
+    wanted_outputs,
+)
 from neurenix.serve.status import Refused, Status
 
 #: The header that says how many bytes of a body are JSON.
@@ -22,10 +33,14 @@ def _invalid(message: str, **parts: Any) -> Refused:
     return Refused(Status.INVALID, message, **parts)
 
 
+class _Literal(float):
+    """NaN or infinity by name, which JSON has not and many clients write: no number that was too large."""
+
+
 def json_object(body: bytes | memoryview) -> dict[str, Any]:
     """The JSON object of a body; raises `Refused` for anything else."""
     try:
-        found = json.loads(bytes(body))
+        found = json.loads(bytes(body), parse_constant=_Literal)
     except (ValueError, RecursionError) as error:
         raise _invalid(f"the body can't be read as JSON: {error}", expected="a JSON object in UTF-8") from None
     if not isinstance(found, dict):
@@ -93,7 +108,7 @@ def _input(spec: Spec, entry: Mapping[str, Any], rest: memoryview) -> tuple[Arra
     """An input, and what is left of the bytes."""
     name, shape = entry["name"], entry.get("shape")
     if not isinstance(shape, list):
-        raise _invalid(f"input {name!r} has no shape", expected='"shape": [...]')
+        raise _invalid(f"input {shown(name)} has no shape", expected='"shape": [...]')
     tensor = tensor_of(spec, name, str(entry.get("datatype")), shape)
     size = _parameters(entry).get("binary_data_size")
     if size is None:
@@ -135,7 +150,26 @@ def _from_json(tensor: TensorSpec, shape: list[int], data: Any) -> Array:
         )  # fmt: skip
     if count and found.dtype.kind not in _TAKEN[tensor.dtype.kind]:
         raise _invalid(f"the data of input {tensor.name!r} has elements that are no {tensor.datatype}")
+    _check_elements(tensor, data, found)
     return from_bytes(tensor, shape, _cast(tensor, found).tobytes())
+
+
+def _check_elements(tensor: TensorSpec, data: list[Any], found: Array) -> None:
+    """Refuses what numpy takes for numbers of the tensor's: truth values among others, and what is beyond doubles."""
+    elements = data
+    for _ in range(found.ndim - 1):
+        elements = list(chain.from_iterable(elements))
+    if tensor.dtype.kind != "b" and bool in set(map(type, elements)):
+        raise _invalid(
+            f"the data of input {tensor.name!r} has elements that are no {tensor.datatype}",
+            expected="numbers", got="true or false",
+        )  # fmt: skip
+    if found.dtype.kind == "f" and any(type(elements[i]) is float for i in np.flatnonzero(np.isinf(found))):
+        raise _out_of_range(tensor)
+
+
+def _out_of_range(tensor: TensorSpec) -> Refused:
+    return _invalid(f"the data of input {tensor.name!r} has elements out of the range of {tensor.datatype}")
 
 
 def _cast(tensor: TensorSpec, found: Array) -> Array:
@@ -146,7 +180,7 @@ def _cast(tensor: TensorSpec, found: Array) -> Array:
     else:
         fits = bool(np.all(np.isfinite(cast.astype(np.float64)) == np.isfinite(found)))
     if not fits:
-        raise _invalid(f"the data of input {tensor.name!r} has elements out of the range of {tensor.datatype}")
+        raise _out_of_range(tensor)
     return cast
 
 

@@ -12,8 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from neurenix.serve.client import Counts, connect
+from neurenix.errors import DeviceError, InvalidArgumentError
+from neurenix.serve.client import Counts, Send, connect
 from neurenix.serve.spec import Array
+
+#: A measurement has at most so many requests, whose moments are known before it begins.
+MOST_REQUESTS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -63,21 +67,31 @@ class Load:
         }
 
 
+def probe(target: Target) -> None:
+    """One request, before many of its kind; raises `DeviceError` with what the server says where it refuses that."""
+    connection = connect(target.url, target.token)
+    failure = connection.prepared(target.model, target.version, target.arrays)()
+    connection.close()
+    if failure is not None:
+        text = "; ".join(part.strip() for part in failure.text.splitlines())
+        raise DeviceError("the server does not answer the request to be measured", got=f"{failure.reason}: {text}")
+
+
 def closed(target: Target, clients: int, duration: float, warmup: float = 0.2) -> Load:
     """Clients that each send a request as soon as the last one is answered. Raises `DeviceError`."""
     begin = [0.0]
     end = [0.0]
 
-    def work(send: Callable[[], str | None], seconds: list[float], failures: Counter[str]) -> int:
+    def work(send: Send, seconds: list[float], failures: Counter[str]) -> int:
         while (start := time.perf_counter()) < end[0]:
-            reason = send()
+            failure = send()
             now = time.perf_counter()
             if start < begin[0]:
                 continue
-            if reason is None:
+            if failure is None:
                 seconds.append(now - start)
             else:
-                failures[reason] += 1
+                failures[failure.reason] += 1
         return 0
 
     def clock() -> None:
@@ -93,8 +107,13 @@ def opened(
     """Requests that are due at so many a second, whether or not others were answered, as from many independent users.
 
     A request that finds all `clients` connections busy is sent later; its time counts from when it was due. Raises
-    `DeviceError`.
+    `DeviceError`, and `InvalidArgumentError` for more than `MOST_REQUESTS`.
     """
+    if not rate * duration <= MOST_REQUESTS:
+        raise InvalidArgumentError(
+            "there are too many requests to measure", expected=f"a rate and a duration for at most {MOST_REQUESTS}",
+            got=f"{rate:g} a second for {duration:g} s",
+        )  # fmt: skip
     generator = np.random.default_rng(seed)
     count = max(1, round(rate * duration))
     gaps = generator.exponential(1 / rate, count) if poisson else np.full(count, 1 / rate)
@@ -106,7 +125,7 @@ def opened(
         for moment in begin[0] + np.cumsum(gaps):
             due.put(float(moment))
 
-    def work(send: Callable[[], str | None], seconds: list[float], failures: Counter[str]) -> int:
+    def work(send: Send, seconds: list[float], failures: Counter[str]) -> int:
         late = 0
         while True:
             try:
@@ -116,16 +135,16 @@ def opened(
             if (wait := moment - time.perf_counter()) > 0:
                 time.sleep(wait)
             late += time.perf_counter() - moment > 1e-3
-            reason = send()
-            if reason is None:
+            failure = send()
+            if failure is None:
                 seconds.append(time.perf_counter() - moment)
             else:
-                failures[reason] += 1
+                failures[failure.reason] += 1
 
     return _measured(target, clients, work, clock, begin)
 
 
-Work = Callable[[Callable[[], str | None], list[float], Counter[str]], int]
+Work = Callable[[Send, list[float], Counter[str]], int]
 
 
 def _measured(target: Target, clients: int, work: Work, clock: Callable[[], None], begin: list[float]) -> Load:

@@ -15,6 +15,7 @@ from neurenix.log import LOG
 from neurenix.serve.config import ModelOptions, ServeOptions
 from neurenix.serve.repository import Plan, Repository, check_name
 from neurenix.serve.served import Files, Ready, Served, Stamp, prepare, refitted
+from neurenix.serve.spec import listed
 from neurenix.serve.status import Refused, Status, line
 
 #: An update waits so long for requests to the version before it.
@@ -61,7 +62,7 @@ class Registry:
         if model is None:
             check_name(name)
             raise Refused(
-                Status.NOT_FOUND, "there is no such model", expected=", ".join(self.models) or "none is loaded",
+                Status.NOT_FOUND, "there is no such model", expected=listed(self.models) or "none is loaded",
                 got=repr(name),
             )  # fmt: skip
         found = model.latest if version == "" else self._version(model, version)
@@ -182,7 +183,7 @@ class Registry:
         check_name(name)
         model = self.models.get(name)
         if model is None:
-            raise Refused(Status.NOT_FOUND, "there is no such model", got=repr(name), expected=", ".join(self.models))
+            raise Refused(Status.NOT_FOUND, "there is no such model", got=repr(name), expected=listed(self.models))
         async with model.lock:
             gone = list(model.versions.values())
             model.is_wanted = False

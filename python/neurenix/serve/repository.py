@@ -13,6 +13,7 @@ from neurenix.errors import FileError, FormatError, InvalidArgumentError
 from neurenix.serve import config as configs
 from neurenix.serve.config import ModelOptions, ServeOptions
 from neurenix.serve.served import WEIGHTS, Files, stamp
+from neurenix.serve.spec import listed
 from neurenix.serve.status import Refused, Status
 
 #: Names of model files in a version's folder, the one to take first in front.
@@ -167,7 +168,7 @@ class Repository:
             path = os.path.join(root, name)
             if os.path.isdir(path):
                 return ModelFolder(path, name)
-        raise Refused(Status.NOT_FOUND, "there is no such model", got=repr(name), expected=", ".join(self.names()))
+        raise Refused(Status.NOT_FOUND, "there is no such model", got=repr(name), expected=listed(self.names()))
 
 
 def _is_model(path: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from neurenix.errors import DeviceError, DTypeError, FormatError, InvalidArgumentError
+from neurenix.serve.client import address, message_of
 from neurenix.serve.http_format import LENGTH_HEADER
 from neurenix.serve.spec import DTYPES, NAMES, Array
 
@@ -37,10 +38,7 @@ class Client:
 
         Raises `InvalidArgumentError` for an address that is none.
         """
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidArgumentError("this is no address of a server", expected="http://HOST:PORT", got=repr(url))
-        self._parts = parts
+        self._parts = address(url, ("http", "https"))
         self._timeout = timeout_s
         self._headers = dict(headers or {}) | ({"Authorization": f"Bearer {token}"} if token else {})
         self._own = threading.local()
@@ -65,10 +63,10 @@ class Client:
                 return decoded(found, reply)
             wait = max(pause * random.uniform(0.5, 1.0), _after(found))
             if status is not None and status not in AGAIN:
-                raise InvalidArgumentError(f"the server refuses the request: {_message(reply)}", got=str(status))
+                raise InvalidArgumentError(f"the server refuses the request: {message_of(reply)}", got=str(status))
             if time.monotonic() + wait >= end:
                 raise DeviceError(
-                    f"the server gave no answer in {self._timeout:g} s: {_message(reply)}",
+                    f"the server gave no answer in {self._timeout:g} s: {message_of(reply)}",
                     got=str(status or "no answer"),
                 )
             self.retries += 1
@@ -134,12 +132,3 @@ def _after(headers: Mapping[str, str]) -> float:
     """The seconds of `Retry-After`."""
     text = headers.get("retry-after", "")
     return min(float(text), MOST_S) if text.isdecimal() else 0.0
-
-
-def _message(body: bytes) -> str:
-    """What the server says of an error."""
-    text = body.decode("utf-8", "replace")[:1000]
-    try:
-        return str(json.loads(text)["error"])
-    except (ValueError, KeyError, TypeError):
-        return text

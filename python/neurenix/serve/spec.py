@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,22 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 #: Arrays have at most so many dimensions.
 MOST_DIMENSIONS = 32
+
+#: Messages show so many letters of a value of a request, and so many names of a list.
+MOST_SHOWN, MOST_LISTED = 200, 20
+
+
+def shown(value: object) -> str:
+    """A value of a request for a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a message: the first of them, and how many more there are."""
+    found = list(names)
+    more = len(found) - MOST_LISTED
+    return ", ".join(found[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True)
@@ -102,17 +118,17 @@ def tensor_of(spec: Spec, name: str, datatype: str, shape: Sequence[Any]) -> Ten
     wanted = spec.by_name.get(name)
     if wanted is None:
         raise Refused(
-            Status.INVALID, "the model has no such input", expected=", ".join(spec.by_name) or "none", got=repr(name)
+            Status.INVALID, "the model has no such input", expected=listed(spec.by_name) or "none", got=shown(name)
         )
     if datatype != wanted.datatype:
         raise Refused(
-            Status.INVALID, f"input {name!r} has the wrong datatype", expected=wanted.datatype, got=repr(datatype)
+            Status.INVALID, f"input {name!r} has the wrong datatype", expected=wanted.datatype, got=shown(datatype)
         )
     dims = tuple(shape)
     if not all(type(d) is int and 0 <= d < 1 << 62 for d in dims) or len(dims) > MOST_DIMENSIONS:
         raise Refused(
             Status.INVALID, f"input {name!r} has a shape that is none",
-            expected=f"a list of at most {MOST_DIMENSIONS} integers that are 0 or more", got=repr(list(shape)[:40]),
+            expected=f"a list of at most {MOST_DIMENSIONS} integers that are 0 or more", got=shown(list(shape)[:40]),
         )  # fmt: skip
     if len(dims) != len(wanted.shape) or any(w not in (-1, d) for w, d in zip(wanted.shape, dims, strict=True)):
         raise Refused(
@@ -144,8 +160,8 @@ def complete(spec: Spec, arrays: dict[str, Array]) -> int:
     missing = [tensor.name for tensor in spec.inputs if tensor.name not in arrays]
     if missing:
         raise Refused(
-            Status.INVALID, f"input {missing[0]!r} is missing", expected=", ".join(spec.by_name),
-            got=", ".join(arrays) or "no inputs",
+            Status.INVALID, f"input {missing[0]!r} is missing", expected=listed(spec.by_name),
+            got=listed(arrays) or "no inputs",
         )  # fmt: skip
     if not spec.max_batch:
         return 1
@@ -153,7 +169,7 @@ def complete(spec: Spec, arrays: dict[str, Array]) -> int:
     if len(rows) != 1:
         raise Refused(
             Status.INVALID, "the inputs have different batches", expected="one first dimension",
-            got=", ".join(f"{name} {array.shape[0]}" for name, array in arrays.items()),
+            got=listed(f"{name} {array.shape[0]}" for name, array in arrays.items()),
         )  # fmt: skip
     count = rows.pop()
     if not 1 <= count <= spec.max_batch:
@@ -168,5 +184,5 @@ def wanted_outputs(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
     known = tuple(tensor.name for tensor in spec.outputs)
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise Refused(Status.INVALID, "the model has no such output", expected=", ".join(known), got=repr(unknown[0]))
+        raise Refused(Status.INVALID, "the model has no such output", expected=listed(known), got=shown(unknown[0]))
     return tuple(dict.fromkeys(names)) or known

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files as resources
 from pathlib import Path
@@ -29,6 +31,9 @@ BACKENDS = ("neurenix", "python")
 #: How engine files of ours begin; what else ends with .plan or .trt is TensorRT's.
 _OURS = b"NRNXENG"
 
+#: How the names of folders begin that are no versions yet: servers look for numbers.
+_DRAFT = ".tmp-"
+
 
 @dataclass(frozen=True)
 class Written:
@@ -40,20 +45,69 @@ class Written:
     command: str
 
 
-def new_version(repository: Path, name: str) -> Path:
-    """The folder of the next version of a model, which is made.
+@dataclass(frozen=True)
+class Draft:
+    """A version that is being written: the folder with its files, config.pbtxt among them, and what that becomes."""
+
+    folder: Path
+    version: Path
+
+    def publish(self) -> None:
+        """Makes it a version of the model, by a name alone: who looks sees all of it or nothing.
+
+        Raises `FileError` where that can't be, and leaves the model as it was.
+        """
+        written, config = self.folder / "config.pbtxt", self.version.parent / "config.pbtxt"
+        described = written.exists()
+        try:
+            # First: a version without it would be read in another way.
+            if described:
+                written.replace(config)
+            self.folder.rename(self.version)
+        except OSError as error:
+            if described:
+                config.unlink(missing_ok=True)
+            raise _unwritten(error, self.version) from error
+
+
+@contextmanager
+def new_version(repository: Path, name: str) -> Iterator[Draft]:
+    """The next version of a model, to be written inside the block; it is published behind it, and gone if it fails.
 
     Raises `Refused`, which is an `Error`, for a name that is none, and `FileError` where it can't be made.
     """
-    folder = repository / check_name(name)
+    model = repository / check_name(name)
+    is_new = not model.exists()
+    draft = _draft(model)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        found = [int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal()]
-        version = folder / str(max(found, default=0) + 1)
-        version.mkdir()
+        yield draft
+        draft.publish()
+    except BaseException:
+        shutil.rmtree(draft.folder, ignore_errors=True)
+        if is_new:
+            with suppress(OSError):
+                model.rmdir()
+        raise
+
+
+def _draft(model: Path) -> Draft:
+    """An empty one, of a number that no version and no other draft has."""
+    try:
+        model.mkdir(parents=True, exist_ok=True)
+        while True:
+            names = [entry.name.removeprefix(_DRAFT) for entry in model.iterdir()]
+            number = 1 + max((int(name) for name in names if name.isdecimal()), default=0)
+            draft = Draft(model / f"{_DRAFT}{number}", model / str(number))
+            # Another export may have taken the number since.
+            with suppress(FileExistsError):
+                draft.folder.mkdir()
+                return draft
     except OSError as error:
-        raise FileError(f"the model repository can't be written: {error.strerror}", got=str(folder)) from error
-    return version
+        raise _unwritten(error, model) from error
+
+
+def _unwritten(error: OSError, path: Path) -> FileError:
+    return FileError(f"the model repository can't be written: {error.strerror}", got=str(path))
 
 
 def is_plan(path: str | os.PathLike[str]) -> bool:
@@ -62,12 +116,12 @@ def is_plan(path: str | os.PathLike[str]) -> bool:
         return Path(path).suffix in (".plan", ".trt") and file.read(len(_OURS)) != _OURS
 
 
-def write(model: OptimizedModel, version: Path, backend: str, instances: int, delay_us: int) -> Written:
-    """Describes the engine file of a version for Triton: config.pbtxt, which stays if it is there, and model.py.
+def write(model: OptimizedModel, draft: Draft, backend: str, instances: int, delay_us: int) -> Written:
+    """Describes the engine file of a version for Triton: config.pbtxt, unless the model has one, and model.py.
 
     Raises `FileError` where it can't be written.
     """
-    folder = version.parent
+    folder = draft.version.parent
     batch = greatest_batch(model, None, folder.name, declared=False)
     spec = Spec.of(model.inputs, model.outputs, batch)
     config = configs.describe(folder.name, spec, configs.ServeOptions(instances=instances, max_delay_us=delay_us))
@@ -79,49 +133,49 @@ def write(model: OptimizedModel, version: Path, backend: str, instances: int, de
         config.dynamic_batching.ClearField("default_queue_policy")
     if backend == "python":
         config.parameters["engine"].string_value = "model.engine"
-        shutil.copyfile(str(resources("neurenix.serve").joinpath("triton_python.py")), version / "model.py")
+        _copy(str(resources("neurenix.serve").joinpath("triton_python.py")), draft.folder / "model.py", "model.py")
         # Its own choice of memory is the GPU's, where there is one; the file reads the processor's.
         config.parameters["FORCE_CPU_ONLY_INPUT_TENSORS"].string_value = "yes"
     else:
         config.default_model_filename = "model.engine"
     _add_warm_up(config, model, spec)
-    kept = _write_config(folder, config)
-    return Written(folder, version / "model.engine", kept, command(folder.parent, backend, model))
+    kept = _write_config(draft, config)
+    return Written(folder, draft.version / "model.engine", kept, command(folder.parent, backend, model))
 
 
-def write_plan(path: str, version: Path, instances: int) -> Written:
+def write_plan(path: str, draft: Draft, instances: int) -> Written:
     """A plan of TensorRT's for Triton's own backend, which reads names and dims from the plan.
 
     Raises `FileError` where it can't be written.
     """
-    folder = version.parent
-    try:
-        shutil.copyfile(path, version / "model.plan")
-    except OSError as error:
-        raise FileError(f"the plan can't be copied: {error.strerror}", got=path) from error
+    folder = draft.version.parent
+    _copy(path, draft.folder / "model.plan", "the plan")
     loaded = messages.load()
     config = loaded.ModelConfig(name=folder.name, platform="tensorrt_plan", default_model_filename="model.plan")
     config.instance_group.add(count=instances, kind=loaded.enums["Kind"]["KIND_GPU"])
-    kept = _write_config(folder, config)
-    return Written(folder, version / "model.plan", kept, command(folder.parent, "tensorrt", None))
+    kept = _write_config(draft, config)
+    return Written(folder, draft.version / "model.plan", kept, command(folder.parent, "tensorrt", None))
 
 
-def copy_engine(path: str, version: Path) -> OptimizedModel:
-    """Copies an engine file of ours into a version, and opens it. Raises as `Backend.load`, and `FileError`."""
+def copy_engine(path: str, draft: Draft) -> OptimizedModel:
+    """Opens an engine file of ours, and copies it into a version. Raises as `Backend.load`, and `FileError`."""
     model = get_backend().load(path)
-    try:
-        shutil.copyfile(path, version / "model.engine")
-    except OSError as error:
-        raise FileError(f"the engine can't be copied: {error.strerror}", got=path) from error
+    _copy(path, draft.folder / "model.engine", "the engine")
     return model
 
 
-def _write_config(folder: Path, config: Any) -> bool:
-    """Writes config.pbtxt, unless there is one, which may have been edited; gives whether that is so."""
-    path = folder / "config.pbtxt"
-    if path.exists():
+def _copy(path: str, target: Path, what: str) -> None:
+    try:
+        shutil.copyfile(path, target)
+    except OSError as error:
+        raise FileError(f"{what} can't be copied: {error.strerror}", got=path) from error
+
+
+def _write_config(draft: Draft, config: Any) -> bool:
+    """Writes config.pbtxt, unless the model has one, which may have been edited; gives whether that is so."""
+    if (draft.version.parent / "config.pbtxt").exists():
         return True
-    files.write(path, configs.to_text(config), "config.pbtxt")
+    files.write(draft.folder / "config.pbtxt", configs.to_text(config), "config.pbtxt")
     return False
 
 
