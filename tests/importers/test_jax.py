@@ -126,3 +126,81 @@ def test_refusals() -> None:
         nx.importers.from_jax(lambda x: x, {"z": X})
     with pytest.raises(nx.InvalidArgumentError, match="no function"):
         nx.importers.from_jax(3, [X])
+
+
+def same(function: Any, x: np.ndarray = X, **more: Any) -> None:
+    """What an engine gives for a function is what JAX gives, NaN where JAX gives it."""
+    found = nx.optimize(nx.importers.from_jax(function, **(more or {"inputs": [x]})), {"x": x.shape})(x)
+    wanted = np.asarray(jax.jit(function)(x))
+    assert found.shape == wanted.shape and np.allclose(found, wanted, 1e-5, 1e-5, equal_nan=True)
+
+
+def places(x: Any) -> Any:
+    """Integers from -18 to 18, more or less."""
+    return (x * 9).astype("int32")
+
+
+def test_slices_lie_inside() -> None:
+    same(lambda x: jax.lax.dynamic_slice(x, (0, 7), (1, 2)))
+    same(lambda x: jax.lax.dynamic_slice(x, (jnp.argmax(x[0]) + 1, places(x[0, 0])), (2, 5)))
+    same(lambda x: jax.lax.dynamic_index_in_dim(x, 9, 1))
+    for x in (X, X[:2]):
+        same(lambda x: jax.lax.dynamic_slice(x, (0, 6), (x.shape[0], 4)), x, inputs={"x": ("rows", 8)})
+        same(lambda x: jax.lax.dynamic_slice(x, (jnp.argmax(x[:, 0]) + 1, 3), (1, 4)), x, inputs={"x": ("rows", 8)})
+
+
+def test_negative_classes_are_none() -> None:
+    same(lambda x: jax.nn.one_hot(jnp.array([-1, 0, 3, 9]), 4) + x[0, 0])
+    same(lambda x: jax.nn.one_hot(places(x), 5))
+    same(lambda x: jax.nn.one_hot(places(x).astype("int8"), 5, axis=0, dtype="int32"))
+    same(jax.vmap(lambda x: jax.nn.one_hot(places(x), 5)))
+    same(lambda x: jax.lax.scan(lambda _, row: (0.0, jax.nn.one_hot(places(row), 3)), 0.0, x)[1])
+
+
+def test_look_ups_lie_inside() -> None:
+    same(lambda x: x[:, jnp.array([9, -9, 2])])
+    same(lambda x: x[jnp.array([5, 0]), jnp.array([1, 17])])
+    same(lambda x: x[:, places(x[0])])
+    same(lambda x: x[places(x[0]), places(x[1])])
+    same(lambda x: jax.vmap(lambda row, i: row[i])(x, places(x[:, 0])), inputs={"x": ("rows", 8)})
+    same(lambda x: jnp.take(x, jnp.array([1, 19]), axis=1, mode="clip"))
+    same(lambda x: x[jnp.array([0, 4])], X[:2], inputs={"x": ("rows", 8)})
+
+
+def test_look_ups_that_fill_in() -> None:
+    same(lambda x: x.at[:, jnp.array([1, 17])].get(mode="fill", fill_value=3.0))
+    same(lambda x: x.at[places(x[0]), places(x[1])].get(mode="fill", fill_value=3.0))
+    same(lambda x: x.at[:, places(x[:, :3])].get(mode="fill"))
+    same(lambda x: places(x).at[places(x[0])].get(mode="fill"))
+    same(lambda x: jnp.take_along_axis(x, places(x), axis=1))
+    same(lambda x: jnp.take(x, jnp.array([1, 19]), axis=1, mode="fill"))
+    with pytest.raises(nx.UnsupportedError, match=r"jnp\.take is out of bounds") as caught:
+        nx.importers.from_jax(lambda x: jnp.take(x, jnp.array([1, 19]), axis=1), [X])
+    assert (caught.value.expected, caught.value.got) == ("-8..8", "19") and "mode='clip'" in str(caught.value.hint)
+
+
+def test_scatters_leave_out_what_lies_outside() -> None:
+    same(lambda x: x.at[:, jnp.array([17])].set(0.0))
+    same(lambda x: x.at[:, jnp.array([17, 1])].set(jnp.arange(6.0).reshape(3, 2)))
+    same(lambda x: x.at[:, places(x[0])].add(2.0))
+    same(lambda x: x.at[places(x[:, 0])].mul(2.0))
+    same(lambda x: x.at[jnp.array([0, 5]), jnp.array([1, 2])].max(2.0))
+    same(lambda x: jax.ops.segment_sum(x, jnp.array([0, -1, 2]), 4))
+
+
+def test_cumulative_sums_name_their_axis_by_position() -> None:
+    same(lambda x: jnp.cumsum(x, 0))
+    # What jax2onnx leaves in its place would refuse it.
+    assert np.allclose(jnp.cumsum(X, 1), X.cumsum(1), atol=1e-5)
+    with pytest.raises(nx.InvalidArgumentError, match="fails on such inputs"):
+        nx.importers.from_jax(lambda x: jnp.cumsum(x, 2), [X])
+
+
+def test_open_dimensions_that_must_be_known() -> None:
+    def twice(x: Any) -> Any:
+        return jax.image.resize(x, (x.shape[0] * 2, 8), "nearest")
+
+    with pytest.raises(nx.UnsupportedError, match="Symbolic dimension") as caught:
+        nx.importers.from_jax(twice, {"x": ("rows", 8)})
+    assert "give numbers for the open dimensions (rows)" in str(caught.value.hint)
+    same(twice)

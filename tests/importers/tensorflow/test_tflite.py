@@ -93,6 +93,25 @@ def test_files(make: Any, how: str, tmp_path: Path) -> None:
         assert "int8" in str(engine.report())
 
 
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [
+        (lambda x: tf.image.resize(tf.reshape(x, (1, 5, 6, 2)), (7, 3), "nearest"), "float32"),
+        (lambda x: tf.image.resize(tf.reshape(x, (1, 5, 6, 2)), (7, 3)), "float32"),
+        (lambda x: tf.one_hot(x - 5, 4), "int32"),
+        (lambda x: tf.math.unsorted_segment_sum(x, x % 4 - 1, 3), "int32"),
+    ],
+    ids=["nearest", "bilinear", "one hot", "segments"],
+)
+def test_values(make: Any, dtype: str, tmp_path: Path) -> None:
+    function = tf.function(make, input_signature=[tf.TensorSpec((60,), dtype, name="x")], autograph=False)
+    path, x = tmp_path / "model.tflite", np.arange(60).astype(dtype)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], function)
+    path.write_bytes(converter.convert())
+    found = nx.optimize(path, {"x": x.shape})(x)
+    assert np.array_equal(found, function(x)) or np.allclose(found, function(x), 1e-6)
+
+
 def test_signatures(tmp_path: Path) -> None:
     class Two(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec((3,), name="x")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from neurenix import shapes
 from neurenix._native import Network
 from neurenix.errors import InvalidArgumentError, UnsupportedError
-from neurenix.importers.jax import kinds
+from neurenix.importers.jax import bounds, kinds
 from neurenix.importers.muted import muted
 from neurenix.importers.onnx.graph import import_model
 from neurenix.importers.tensorflow.ports import unique
@@ -22,6 +23,8 @@ from neurenix.packages import need
 OPSET = 23
 #: The symbol of the first dimension of inputs that are given as ranges.
 BATCH = "batch"
+#: jax2onnx changes JAX, and we change jax2onnx, while a function is converted.
+LOCK = threading.Lock()
 #: What an open dimension is tried at.
 SIZE = 4
 
@@ -33,8 +36,9 @@ def export_function(function: Any, inputs: Any, given: Any, variables: Any) -> N
     need("jax2onnx", purpose, ("jax2onnx", "onnx"))
     call, names = _called(function, variables)
     specs = _specs(inputs, given, names)
-    outputs = _outputs(call, specs)
-    model = converted(call, list(specs.values()))
+    with LOCK:
+        outputs = _outputs(call, specs)
+        model = converted(call, list(specs.values()))
     renamed = {port.name: name for port, name in zip(model.graph.input, specs, strict=True)}
     if len(outputs) != len(model.graph.output):
         outputs = unique("output" for _ in model.graph.output)
@@ -129,6 +133,7 @@ def _outputs(call: Callable[..., Any], specs: Mapping[str, Any]) -> list[str]:
         examples.append(spec)
     try:
         with _quiet():
+            bounds.unleaked()
             given = jax.eval_shape(call, *examples)
     except Exception as error:
         raise InvalidArgumentError(
@@ -145,16 +150,27 @@ def converted(call: Callable[..., Any], specs: Sequence[Any]) -> Any:
     import onnx
 
     try:
-        with _quiet():
+        with _quiet(), bounds.bounded():
             model = jax2onnx.to_onnx(call, specs, model_name="jax", opset=OPSET, normalization_mode="prefer_native")
         onnx.checker.check_model(model)
+    except UnsupportedError:
+        raise
     except Exception as error:
         LOG.debug("jax2onnx failed", exc_info=error)
         raise UnsupportedError(
-            f"jax2onnx can't convert the function: {_line(error)}",
-            hint="write that part in other primitives of JAX's, or leave it out and compute it outside",
+            f"jax2onnx can't convert the function: {_line(error)}", hint=_hint(error, specs)
         ) from error
     return model
+
+
+def _hint(error: BaseException, specs: Sequence[Any]) -> str:
+    symbols = sorted({dim for spec in specs if isinstance(spec, tuple) for dim in spec if isinstance(dim, str)})
+    text = _line(error)
+    if symbols and ("InconclusiveDimensionOperation" in text or "Symbolic dimension" in text):
+        return (
+            f"give numbers for the open dimensions ({', '.join(symbols)}): the function can't be written for any size"
+        )
+    return "write that part in other primitives of JAX's, or leave it out and compute it outside"
 
 
 @contextlib.contextmanager

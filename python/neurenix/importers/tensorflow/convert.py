@@ -15,12 +15,14 @@ from neurenix.errors import UnsupportedError
 from neurenix.importers.onnx.graph import import_graph
 from neurenix.importers.tensorflow import (
     handlers,
+    images,
     keras_layer_norm,
     lists,
     onnx_names,
     plugin_ops,
     ports,
     recurrent,
+    segments,
     threats,
     unshared,
     weights,
@@ -50,7 +52,13 @@ UNLOWER = (
 #: What we convert ourselves.
 HANDLERS: dict[str, tuple[plugin_ops.Handler, list[Any]]] = {
     "Erfc": (handlers.erfc, []),
+    "OneHot": (handlers.one_hot, []),
     "ReverseV2": (handlers.reverse, []),
+    "CropAndResize": (images.crop_and_resize, []),
+    "ResizeArea": (images.resize_area, []),
+    **{op: (images.resize, []) for op in images.MODES},
+    **{op: (segments.sorted_segments, []) for op in segments.SORTED},
+    **{op: (segments.unsorted_segments, []) for op in segments.UNSORTED},
 }
 
 HINT = (

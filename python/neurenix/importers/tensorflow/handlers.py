@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from neurenix.importers.tensorflow.writer import Writer
+
 
 def erfc(context: Any, node: Any, name: str, args: Any) -> None:
     """Erfc(x) => 1 - Erf(x); Erfc(-x) => 1 + Erf(x), and Erfc(-x * c) => 1 + Erf(x * c), as GELU has it."""
@@ -53,6 +55,21 @@ def reverse(context: Any, node: Any, name: str, args: Any) -> None:
     x = node.input[0]
     context.remove_node(node.name)
     context.make_node("Slice", [x, *consts], name=name, outputs=node.output, dtypes=[dtype], shapes=[shape])
+
+
+def one_hot(context: Any, node: Any, name: str, args: Any) -> None:
+    """OneHot, where negative classes are none: they become the number of classes, as ONNX counts from the end."""
+    make = Writer(context, node)
+    given, depth = make.int64(node.input[0]), make.int64(node.input[1])
+    classes = make.add("Where", make.add("Less", given, make.const(0)), depth, given)
+    off_on = [make.add("Reshape", tensor, make.const([1])) for tensor in (node.input[3], node.input[2])]
+    values = make.add("Concat", *off_on, axis=0)
+    if context.get_rank(node.input[0]) == 0:
+        # ONNX's takes lists of classes alone.
+        found = make.add("OneHot", make.add("Reshape", classes, make.const([1])), depth, values)
+        make.replace("Squeeze", [found, make.const([0])])
+        return
+    make.replace("OneHot", [classes, depth, values], axis=node.get_attr_value("axis", -1))
 
 
 def gelu(context: Any, node: Any, name: str, args: Any) -> None:

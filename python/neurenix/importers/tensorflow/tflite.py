@@ -93,9 +93,8 @@ def _processed(file: Any, codes: Any, graphs: list[tuple[int, Any]], known: Any)
     for one in made:
         one.set_config(None, convert.OPSET, None)
     tfonnx.clear_functions()
-    return tfonnx.process_graphs(
-        made[-1], made[:-1], {"TFL_GELU": (handlers.gelu, [])}, [], [], True, None, None, None, is_tflite=True
-    )
+    own = {**convert.HANDLERS, "TFL_GELU": (handlers.gelu, [])}
+    return tfonnx.process_graphs(made[-1], made[:-1], own, [], [], True, None, None, None, is_tflite=True)
 
 
 def _signatures(file: Any) -> Iterator[tuple[str, Signature]]:
