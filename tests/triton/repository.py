@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from neurenix.hardware import get_backend
 from neurenix.shapes import Shape
 from tests.capi import models
+from tests.serve import models as served
 from tests.serve.models import rows
 
 BACKEND = 'backend: "neurenix"\n'
@@ -179,6 +180,24 @@ def _refused(folder: Path, plain: Path) -> None:
         configure(folder / name)
     (folder / "empty" / "1").mkdir(parents=True)
     configure(folder / "empty")
+
+
+def of_serve(folder: Path) -> None:
+    """Writes the models of the tests of `neurenix serve`, as engines."""
+    for name, make in served.MODELS.items():
+        model = make()
+        shapes = {port.name: _any_batch(port) for port in model.graph.input}
+        engine(model, shapes, folder / name / "1" / "model.engine")
+        configure(folder / name)
+
+
+def _any_batch(port: onnx.ValueInfoProto) -> Any:
+    """1 to 16 rows, where the model takes any number; 1 to 64 along other open dimensions."""
+    dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in port.type.tensor_type.shape.dim]
+    if None not in dims:
+        return tuple(dims)
+    least, usual, most = (tuple(one if dim is None else dim for dim in dims[1:]) for one in (1, 4, 64))
+    return Shape(min=(1, *least), opt=(4, *usual), max=(16, *most))
 
 
 def copy(source: Path, place: Path) -> None:

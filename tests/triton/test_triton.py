@@ -190,6 +190,23 @@ def test_a_run_ends_when_its_clients_leave_and_not_when_the_server_is_told_to_en
     assert statuses == [(200, True)] * 4
 
 
+def test_the_suite_of_our_own_server(environment: Path, backends: Path, tmp_path: Path) -> None:
+    """What holds of `neurenix serve` through Triton's client holds of Triton with our backend."""
+    pytest.importorskip("tritonclient.grpc")
+    repository.of_serve(tmp_path / "models")
+    server = Server(environment, backends, tmp_path / "models", tmp_path / "triton.log")
+    try:
+        addresses = {"SERVE_TEST_HTTP": server.http, "SERVE_TEST_GRPC": server.grpc}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/serve/test_protocol.py"]
+        done = subprocess.run(
+            command, cwd=ROOT, env=os.environ | addresses, capture_output=True, text=True, timeout=300
+        )
+    finally:
+        server.stop()
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout and "skipped" not in done.stdout
+
+
 def test_nothing_newer_than_the_api_of_23_10_is_used(backends: Path) -> None:
     command = ["nm", "-D", "--undefined-only", str(backends / "neurenix/libtriton_neurenix.so")]
     used = {line.split()[-1] for line in subprocess.run(command, capture_output=True, text=True).stdout.splitlines()}
