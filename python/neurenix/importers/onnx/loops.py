@@ -114,7 +114,7 @@ def _rows(node: Node, rows: list[Given]) -> Tensor:
         raise UnsupportedError(
             "the steps of a Loop give a result in different shapes",
             expected="one shape",
-            got=", ".join(map(str, like[:8])),
+            got=", ".join(f"{dtype}{list(shape)}" for dtype, shape in like[:8]),
         )
     elements = tuple(Element(node.graph.tensor_of(given)) for given in rows)
     return packed.rows(node, KnownSequence(elements)).tensor
