@@ -55,10 +55,21 @@ def loop(node: Node) -> list[Given]:
             return unrolled(node)
     try:
         return as_network(node)
-    except UnsupportedError:
+    except UnsupportedError as error:
         if nodes is None or nodes > MOST_NODES:
             raise
+        return _unrolled_or(node, error)
+
+
+def _unrolled_or(node: Node, error: UnsupportedError) -> list[Given]:
+    """The steps one behind the other; where these can't be either, the error says why there is no network."""
+    try:
         return unrolled(node)
+    except AppendOnlyError:
+        # Who carries the sequence may do it in another way.
+        raise
+    except UnsupportedError:
+        raise error from None
 
 
 def _steps(node: Node) -> int | None:
