@@ -327,13 +327,17 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_names_the_node_and_the_way_out(name: str) -> None:
-    signature, body, text = REFUSED[name]
+def refuses(signature: str, body: str, text: str) -> None:
+    """A model that is refused with a text, and with the node or the tensor."""
     with pytest.raises(nx.Error) as caught:
         from_onnx(model(signature, body))
     assert text in str(caught.value)
     assert caught.value.layer or caught.value.tensor
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_names_the_node_and_the_way_out(name: str) -> None:
+    refuses(*REFUSED[name])
 
 
 def test_optional_inputs() -> None:
