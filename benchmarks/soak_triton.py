@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks import measure
@@ -45,10 +44,8 @@ def versions(folder: Path, x: np.ndarray[Any, Any], count: int) -> list[np.ndarr
     """Writes engines that differ in their last bias into `folder`/1, ...; gives what the reference makes of `x`."""
     wanted = []
     for version in range(1, count + 1):
-        model = repository.models.perceptron()
-        bias = next(one for one in model.graph.initializer if one.name == "b2")
         # Of different elements: one number for all would be part of the kernel, and oneDNN keeps each kernel.
-        bias.CopyFrom(onnx.numpy_helper.from_array(np.arange(4, dtype=np.float32) + version, "b2"))
+        model = repository.with_bias(np.arange(4, dtype=np.float32) + version)
         repository.engine(model, repository.TOY, folder / str(version) / "model.engine")
         wanted.append(ReferenceEvaluator(model).run(None, {"x": x})[0][0])
     return wanted
@@ -153,7 +150,6 @@ def main() -> None:
             running = server.is_running()
         finally:
             status = server.stop()
-    answered = sum(load.answered)
     answered = sum(load.answered)
     results = {
         "answered": answered,

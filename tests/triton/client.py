@@ -158,31 +158,41 @@ def strangers(caller: Caller) -> None:
 
 def beside_a_wrong_one(caller: Caller) -> int:
     """How many executions went well of 8 requests at once, one of them wrong: 7 where they were one batch."""
-    before = caller.counts("table")
-    errors: queue.Queue[BaseException] = queue.Queue()
     start = threading.Barrier(8)
 
     def work(row: int) -> None:
+        client = caller.connect()
+        start.wait(timeout=30)
+        if row == 3:
+            refused(lambda: caller.infer("table", {"index": np.asarray([[99]])}, client), "out of range", "99")
+            return
+        got = caller.infer("table", {"index": np.asarray([[row]])}, client)
+        caller.compare(got, {"row": np.arange(4, dtype=np.float32).reshape(1, 1, 4) + 4 * row})
+
+    requests, executions = counted(caller, "table", work, 8)
+    assert requests == 7
+    return executions
+
+
+def counted(caller: Caller, model: str, work: Callable[[int], None], threads: int) -> tuple[int, int]:
+    """Requests and executions of a model while so many threads do something, each by its number."""
+    before = caller.counts(model)
+    errors: queue.Queue[BaseException] = queue.Queue()
+
+    def guarded(number: int) -> None:
         try:
-            client = caller.connect()
-            start.wait(timeout=30)
-            if row == 3:
-                refused(lambda: caller.infer("table", {"index": np.asarray([[99]])}, client), "out of range", "99")
-                return
-            got = caller.infer("table", {"index": np.asarray([[row]])}, client)
-            caller.compare(got, {"row": np.arange(4, dtype=np.float32).reshape(1, 1, 4) + 4 * row})
+            work(number)
         except BaseException as error:
             errors.put(error)
 
-    threads = [threading.Thread(target=work, args=(row,)) for row in range(8)]
-    for thread in threads:
+    running = [threading.Thread(target=guarded, args=(number,)) for number in range(threads)]
+    for thread in running:
         thread.start()
-    for thread in threads:
+    for thread in running:
         thread.join()
     assert errors.empty(), errors.get()
-    requests, executions = (after - old for after, old in zip(caller.counts("table"), before, strict=True))
-    assert requests == 7
-    return executions
+    requests, executions = (after - old for after, old in zip(caller.counts(model), before, strict=True))
+    return requests, executions
 
 
 def misuse(caller: Caller) -> None:
@@ -214,25 +224,14 @@ def batching(caller: Caller) -> None:
 def together(caller: Caller) -> int:
     """How many executions 320 requests of 16 threads take."""
     inputs, wanted = caller.case("explicit")
-    before = caller.counts("explicit")
-    errors: queue.Queue[BaseException] = queue.Queue()
 
-    def work(row: int) -> None:
-        try:
-            client = caller.connect()
-            for _ in range(20):
-                result = caller.infer("explicit", {"x": inputs["x"][row : row + 1]}, client)
-                caller.compare(result, {"y": wanted["y"][row : row + 1]})
-        except BaseException as error:
-            errors.put(error)
+    def work(number: int) -> None:
+        row, client = number % 3, caller.connect()
+        for _ in range(20):
+            result = caller.infer("explicit", {"x": inputs["x"][row : row + 1]}, client)
+            caller.compare(result, {"y": wanted["y"][row : row + 1]})
 
-    threads = [threading.Thread(target=work, args=(number % 3,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors.empty(), errors.get()
-    requests, executions = (after - old for after, old in zip(caller.counts("explicit"), before, strict=True))
+    requests, executions = counted(caller, "explicit", work, 16)
     assert requests == 320
     return executions
 

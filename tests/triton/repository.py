@@ -160,11 +160,17 @@ def write_lacking(folder: Path) -> None:
         configure(folder / name, config)
 
 
+def with_bias(values: np.ndarray[Any, Any]) -> onnx.ModelProto:
+    """The perceptron with this bias behind its last layer."""
+    model = models.perceptron()
+    bias = next(one for one in model.graph.initializer if one.name == "b2")
+    bias.CopyFrom(onnx.numpy_helper.from_array(values, "b2"))
+    return model
+
+
 def _versions(folder: Path, x: np.ndarray[Any, Any], expected: Path) -> None:
     for version in (1, 2):
-        model = models.perceptron()
-        bias = next(one for one in model.graph.initializer if one.name == "b2")
-        bias.CopyFrom(onnx.numpy_helper.from_array(np.full(4, version, np.float32), "b2"))
+        model = with_bias(np.full(4, version, np.float32))
         engine(model, TOY, folder / "versions" / str(version) / "model.engine")
         expect(model, {"x": x}, expected / f"versions.{version}.npz")
     configure(folder / "versions", "version_policy { all {} }\n")

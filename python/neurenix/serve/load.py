@@ -15,6 +15,7 @@ import numpy as np
 from neurenix.errors import DeviceError, InvalidArgumentError
 from neurenix.serve.client import Counts, Send, connect
 from neurenix.serve.spec import Array
+from neurenix.serve.status import one_line
 
 #: A measurement has at most so many requests, whose moments are known before it begins.
 MOST_REQUESTS = 10_000_000
@@ -73,8 +74,8 @@ def probe(target: Target) -> None:
     failure = connection.prepared(target.model, target.version, target.arrays)()
     connection.close()
     if failure is not None:
-        text = "; ".join(part.strip() for part in failure.text.splitlines())
-        raise DeviceError("the server does not answer the request to be measured", got=f"{failure.reason}: {text}")
+        got = f"{failure.reason}: {one_line(failure.text)}"
+        raise DeviceError("the server does not answer the request to be measured", got=got)
 
 
 def closed(target: Target, clients: int, duration: float, warmup: float = 0.2) -> Load:

@@ -67,4 +67,9 @@ def refusal(error: BaseException) -> Refused:
 def line(error: BaseException) -> str:
     """An error in one line; one that is none of ours with its class."""
     text = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+    return one_line(text)
+
+
+def one_line(text: str) -> str:
+    """A text of several lines in one."""
     return "; ".join(part.strip() for part in text.splitlines())

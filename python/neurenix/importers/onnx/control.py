@@ -14,12 +14,10 @@ from neurenix.importers.onnx.values import (
     AppendedSequence,
     AppendOnlyError,
     Given,
-    KnownSequence,
     Ports,
-    RaggedSequence,
     Shape,
-    StackedSequence,
     form,
+    is_list,
     kind,
     rebuilt,
 )
@@ -47,9 +45,11 @@ def _either(node: Node) -> list[Given]:
     branches = {name: node.graph.body(f"{node.name}.{name}", node.need(name), []) for name in _BRANCHES}
     results = [branch.results for branch in branches.values()]
     for index, pair in enumerate(zip(*results, strict=False)):
-        for grown in sorted(pair, key=lambda given: -len(getattr(given, "elements", ()))):
-            if isinstance(grown, AppendedSequence):
-                raise AppendOnlyError(grown.owner, "If", packed.kinds(grown))
+        grown = [given for given in pair if isinstance(given, AppendedSequence)]
+        if grown:
+            # What was appended to it in a branch tells most of its elements.
+            most = max(grown, key=lambda given: len(given.elements))
+            raise AppendOnlyError(most.owner, "If", packed.kinds(most))
         if form(pair[0]) != form(pair[1]):
             for side, value in enumerate(_of_one_form(node, index, list(branches.values()), pair)):
                 results[side][index] = value
@@ -64,7 +64,7 @@ def _either(node: Node) -> list[Given]:
 
 def _of_one_form(node: Node, index: int, branches: Sequence[Graph], pair: Sequence[Given]) -> list[Packed]:
     """What the branches give, sequences of different lengths, in tensors of which each has as many."""
-    lists = [value for value in pair if isinstance(value, (KnownSequence, StackedSequence, RaggedSequence))]
+    lists = [value for value in pair if is_list(value)]
     name = node.outputs[index] if index < len(node.outputs) else node.name
     if len(lists) < len(pair):
         raise UnsupportedError(
@@ -72,8 +72,7 @@ def _of_one_form(node: Node, index: int, branches: Sequence[Graph], pair: Sequen
             tensor=name,
             expected="the same number of tensors from both branches",
             got=" and ".join(map(kind, pair)),
-            hint="make the condition known: fix the shapes that it depends on, or, if it is an input of the model, "
-            "say it: input_values={name: value}",
+            hint=f"make the condition known: {packed.FIX}",
         )
     like = [one for value in lists for one in packed.kinds(value)]
     inside = [f"{node.name}.{branch}/" for branch in _BRANCHES]

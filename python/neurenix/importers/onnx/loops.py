@@ -120,15 +120,15 @@ def _rows(node: Node, rows: list[Given]) -> Tensor:
     """The results of the steps along a new first axis."""
     if not rows:
         raise UnsupportedError("the shape of what a Loop without steps gives is not known")
-    like = [(tensor.dtype, tensor.shape) for tensor in map(node.graph.tensor_of, rows)]
+    tensors = [node.graph.tensor_of(given) for given in rows]
+    like = [(tensor.dtype, tensor.shape) for tensor in tensors]
     if len(set(like)) > 1:
         raise UnsupportedError(
             "the steps of a Loop give a result in different shapes",
             expected="one shape",
             got=", ".join(f"{dtype}{list(shape)}" for dtype, shape in like[:8]),
         )
-    elements = tuple(Element(node.graph.tensor_of(given)) for given in rows)
-    return packed.rows(node, KnownSequence(elements)).tensor
+    return packed.rows(node, KnownSequence(tuple(map(Element, tensors)))).tensor
 
 
 @dataclass
@@ -262,10 +262,9 @@ class Carried:
             # [steps, each, ...] in the order in which they were appended.
             apart = [node.add("Unsqueeze", part, axes=[1]) for part in rows]
             new = merged(node, node.add("Concat", *apart, axis=1), 0)
-        before = node.graph.tensors_of(self.initial)
-        if before:
-            first = packed.rows(node, KnownSequence(tuple(map(Element, before)))).tensor
-            new = node.add("Concat", first, new, axis=0)
+        assert isinstance(self.initial, KnownSequence)
+        if self.initial.elements:
+            new = node.add("Concat", packed.rows(node, self.initial).tensor, new, axis=0)
         return StackedSequence(new)
 
 
@@ -437,7 +436,7 @@ def _looped(node: Node, lists: Mapping[int, Packed]) -> list[Given]:
     body, own = node.need("body"), node.name
     count, place, condition = f"{own}.count", f"{own}.place", f"{own}.condition"
     initial, before, after = ([f"{own}.{at}{when}" for at in range(len(body.output))] for when in ("", "<", ">"))
-    node.graph.put(count, node.add("Reshape", packed.length(node, lists[0]), node.integers([])))
+    node.graph.put(count, packed.length(node, lists[0]))
     for name in initial:
         node.graph.put(name, KnownSequence(()))
     taken = [

@@ -166,12 +166,10 @@ def rows(at: Adder, value: KnownSequence | Packed) -> StackedSequence:
     if isinstance(value, StackedSequence):
         return StackedSequence(x)
     # [a, total, b] to [a, length, extent, b]: so many elements there are only where all have the greatest extent.
-    rank, axis, lengths = len(x.shape), value.axis, at.graph.bring(Element(value.lengths))
+    axis, lengths = value.axis, at.graph.bring(Element(value.lengths))
     most = at.add("ReduceMax", lengths, axes=[0], keepdims=1)
-    before, behind = at.add("Shape", x, start=0, end=axis), at.add("Shape", x, start=axis + 1, end=rank)
-    shape = at.add("Concat", before, along(at, lengths, 0), most, behind, axis=0)
-    y = at.add("Reshape", x, shape, allowzero=1)
-    order = [axis, *range(axis), *range(axis + 1, rank + 1)]
+    y = reshaped(at, x, axis, 1, along(at, lengths, 0), most)
+    order = [axis, *range(axis), *range(axis + 1, len(x.shape) + 1)]
     return StackedSequence(at.add("Transpose", y, perm=order) if axis else y)
 
 
@@ -200,14 +198,20 @@ def joined(at: Adder, x: Tensor, axis: int) -> Tensor:
 
 def merged(at: Adder, x: Tensor, axis: int) -> Tensor:
     """An axis and the one behind it as one."""
-    both = at.add("Mul", along(at, x, axis), along(at, x, axis + 1))
-    before, behind = at.add("Shape", x, start=0, end=axis), at.add("Shape", x, start=axis + 2, end=len(x.shape))
-    return at.add("Reshape", x, at.add("Concat", before, both, behind, axis=0), allowzero=1)
+    return reshaped(at, x, axis, 2, at.add("Mul", along(at, x, axis), along(at, x, axis + 1)))
+
+
+def reshaped(at: Adder, x: Tensor, axis: int, count: int, *extents: Tensor) -> Tensor:
+    """A tensor with other extents, int64 [1] each, in the place of `count` axes; a call fails where they don't fit."""
+    before = at.add("Shape", x, start=0, end=axis)
+    behind = at.add("Shape", x, start=axis + count, end=len(x.shape))
+    return at.add("Reshape", x, at.add("Concat", before, *extents, behind, axis=0), allowzero=1)
 
 
 def length(at: Adder, value: Packed) -> Tensor:
-    """How many elements there are: int64 [1]."""
-    return along(at, value.tensor if isinstance(value, StackedSequence) else value.lengths, 0)
+    """How many elements there are: int64 []."""
+    count = along(at, value.tensor if isinstance(value, StackedSequence) else value.lengths, 0)
+    return at.add("Reshape", count, at.integers([]))
 
 
 def element(at: Adder, value: Packed, place: Tensor) -> Tensor:
@@ -221,14 +225,14 @@ def element(at: Adder, value: Packed, place: Tensor) -> Tensor:
 
 
 def single(at: Adder, like: Packed, x: Tensor) -> Packed:
-    """A sequence of one tensor, in the way of another sequence."""
+    """A sequence of one tensor, in the form of another sequence."""
     if isinstance(like, StackedSequence):
         return StackedSequence(at.add("Unsqueeze", x, axes=[0]))
     return RaggedSequence(x, along(at, x, like.axis), like.axis)
 
 
 def concat(at: Adder, *parts: Packed) -> Packed:
-    """Sequences one behind the other, all in the way of the first."""
+    """Sequences one behind the other, all in the form of the first."""
     axes = [parts[0].axis, 0] if isinstance(parts[0], RaggedSequence) else [0]
     lists = zip(*(at.graph.tensors_of(part) for part in parts), strict=True)
     return _rebuilt(parts[0], [at.add("Concat", *x, axis=axis) for x, axis in zip(lists, axes, strict=True)])

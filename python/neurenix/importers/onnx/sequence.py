@@ -70,7 +70,7 @@ def length(node: Node) -> Given:
     value = listed(node, 0)
     if isinstance(value, KnownSequence):
         return np.asarray(len(value.elements), np.int64)
-    return node.add("Reshape", packed.length(node, _packed(node)), node.integers([]))
+    return packed.length(node, _packed(node))
 
 
 def at(node: Node) -> Given:
@@ -141,8 +141,8 @@ def _rank_1(node: Node, place: Tensor) -> Tensor:
 
 def _in_range(node: Node, value: Packed, place: Tensor, more: int) -> Tensor:
     """A position counted from the front; a call fails where there are not so many elements, and so many `more`."""
-    count = node.add("Add", packed.length(node, value), node.integers([more]))
-    places = node.add("Range", node.integers(0), node.add("Reshape", count, node.integers([])), node.integers(1))
+    count = node.add("Add", packed.length(node, value), node.integers(more))
+    places = node.add("Range", node.integers(0), count, node.integers(1))
     return node.add("Gather", places, place, axis=0)
 
 
@@ -197,10 +197,8 @@ def _between(node: Node, x: Tensor, axis: int) -> Given:
     sizes = node.add("Cast", node[1], to="int64")
     if not isinstance(count, int) or count > MOST:
         # Sizes that are not those of all of it make this fail.
-        before, behind = node.add("Shape", x, start=0, end=axis), node.add("Shape", x, start=axis + 1)
         total = node.add("ReduceSum", sizes, axes=[0], keepdims=1)
-        shape = node.add("Concat", before, total, behind, axis=0)
-        return RaggedSequence(node.add("Reshape", x, shape, allowzero=1), sizes, axis)
+        return RaggedSequence(packed.reshaped(node, x, axis, 1, total), sizes, axis)
     starts = node.add("CumSum", sizes, node.integers(0), exclusive=1)
     return KnownSequence(tuple(map(Element, slices(node, axis, starts, sizes, count))))
 
