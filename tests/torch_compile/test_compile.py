@@ -43,6 +43,13 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (weight_cases.tied_weights, ()),
     (weight_cases.weights_of_inference_mode, ()),
     (weight_cases.frozen, ()),
+    (weight_cases.begun_again, ()),
+    (weight_cases.begun_early, (weight_cases.live_parameters,)),
+    (weight_cases.begun_early, (weight_cases.lora,)),
+    (weight_cases.begun_early, (weight_cases.weights_that_always_change,)),
+    (weight_cases.begun_early, (weight_cases.frozen,)),
+    (weight_cases.begun_early, (shared.frozen_blocks_of_a_model,)),
+    (weight_cases.begun_early, (shared.modules_of_a_class_in_threads,)),
     (cases.sizes_that_depend_on_data, ()),
     (cases.numbers_among_the_arguments, ()),
     (cases.sizes_as_values, ()),
@@ -68,7 +75,11 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("case", "args"), CASES, ids=[f"{case.__name__}{args or ''}" for case, args in CASES])
+def _id(case: Any, args: tuple[Any, ...]) -> str:
+    return "-".join([case.__name__, *(getattr(arg, "__name__", str(arg)) for arg in args)])
+
+
+@pytest.mark.parametrize(("case", "args"), CASES, ids=[_id(*each) for each in CASES])
 def test_case(case: Any, args: tuple[Any, ...]) -> None:
     run(case, *args)
 

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
-from neurenix.torch import counters
+from neurenix.torch import counters, dynamo, reports
 from tests.torch_compile.agree import agree, compiled
 from tests.torch_compile.cases import all_in_engines, mlp
+
+
+def begun_early(case: Callable[[], None]) -> None:
+    """A case as on a GPU, whose work begins before the weights are looked at."""
+    dynamo._begins_early = lambda device, report: not report.refusals
+    case()
+
+
+@torch.no_grad()
+def begun_again() -> None:
+    """A call that began with weights that are others by now is done again, and only such a call."""
+    dynamo._begins_early = lambda device, report: True
+    model = mlp()
+    function = compiled(model)
+    x = torch.randn(4, 8)
+    for _ in range(4):
+        agree(function(x), model(x), 2e-6)
+    (partition,) = reports()[0].partitions
+    calls = partition.calls
+    agree(function(x), model(x), 2e-6)
+    assert partition.calls == calls + 1
+    model[0].weight.add_(1)
+    agree(function(x), model(x), 2e-6)
+    assert partition.calls == calls + 3
+    for _ in range(3):
+        agree(function(x), model(x), 2e-6)
+    assert partition.calls == calls + 6
 
 
 @torch.no_grad()

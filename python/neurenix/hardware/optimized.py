@@ -147,6 +147,11 @@ class OptimizedModel:
             else:
                 outputs = self._run({name: _on_host(value, name) for name, value in inputs.items()})
                 outputs = {name: arrays.like(array, kind) for name, array in outputs.items()}
+        self.tell_of_slow_calls()
+        return outputs
+
+    def tell_of_slow_calls(self) -> None:
+        """Warns once of shapes outside of every profile, and once of calls that are slower than they could be."""
         if not self._warned and self._engine.outside:
             self._warned = True
             LOG.warning(
@@ -156,7 +161,6 @@ class OptimizedModel:
         if not self._warned_degraded and (degraded := self._engine.degraded) is not None:
             self._warned_degraded = True
             LOG.warning("calls are slower than they could be: %s", degraded)
-        return outputs
 
     def synchronize(self) -> None:
         """Waits for the work of calls on arrays of a GPU; raises what went wrong in it."""

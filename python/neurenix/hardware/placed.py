@@ -141,7 +141,7 @@ class CudaArrays:
 def library_of(value: Any) -> tuple[Library, int] | None:
     """The library of an array on a GPU, and the number of the GPU; None for every other array."""
     if arrays.is_torch(value):
-        return (_torch(), value.get_device()) if value.is_cuda else None
+        return (of_torch(), value.get_device()) if value.is_cuda else None
     face = getattr(value, "__cuda_array_interface__", None)
     namespace = getattr(value, "__array_namespace__", None)
     if face is None or namespace is None or not hasattr(namespace(), "cuda"):
@@ -153,7 +153,8 @@ def library_of(value: Any) -> tuple[Library, int] | None:
 _TORCH: list[Torch] = []
 
 
-def _torch() -> Torch:
+def of_torch() -> Torch:
+    """torch, which the caller has imported."""
     if not _TORCH:
         _TORCH.append(Torch())
     return _TORCH[0]

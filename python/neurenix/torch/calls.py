@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from neurenix.hardware import placed
 from neurenix.hardware.optimized import OptimizedModel
 
 #: The shapes of results are kept for so many shapes of inputs.
@@ -23,15 +24,22 @@ class EngineCall:
         self.dtypes = [torch_dtype(port.dtype) for port in model.outputs]
         self._device = device
         self._names = tuple(port.name for port in model.inputs)
-        self._direct = device.type == "cpu" and not self.engine.staged
+        #: The GPU that results lie on.
+        self._gpu = device.index if device.type == "cuda" else None
+        self._direct = not self.engine.staged and (self._gpu is None or self._gpu in self.engine.devices)
+        self._stream = placed.of_torch().stream
         self._shapes: dict[tuple[torch.Size, ...], list[tuple[int, ...]]] = {}
 
     def run(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results. Raises errors of ours for what the engine refuses."""
         dense = [one if one.is_contiguous() and not one.is_neg() else _dense(one) for one in given]
-        return self._run_direct(dense) if self._direct else self._run_by_name(dense)
+        numbers = [one.get_device() for one in dense]
+        if self._direct and all(number in (-1, self._gpu) for number in numbers):
+            return self._run_at(dense, numbers)
+        return self._run_by_name(dense)
 
-    def _run_direct(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
+    def _run_at(self, given: list[torch.Tensor], numbers: list[int]) -> list[torch.Tensor]:
+        """The results, from tensors on the processor (-1) or on the engine's GPU."""
         shapes = tuple([tensor.shape for tensor in given])
         wanted = self._shapes.get(shapes)
         if wanted is None:
@@ -39,13 +47,20 @@ class EngineCall:
             if len(self._shapes) >= _KEPT_SHAPES:
                 self._shapes.clear()
             self._shapes[shapes] = wanted
-        made = [torch.empty(shape, dtype=dtype) for shape, dtype in zip(wanted, self.dtypes, strict=True)]
+        device, gpu = self._device, self._gpu
+        made = [
+            torch.empty(shape, dtype=dtype, device=device) for shape, dtype in zip(wanted, self.dtypes, strict=True)
+        ]
         self.engine.run_at(
-            [(tensor.data_ptr(), None) for tensor in given],
+            [
+                (tensor.data_ptr(), None if number < 0 else number)
+                for tensor, number in zip(given, numbers, strict=True)
+            ],
             shapes,
-            [(tensor.data_ptr(), None) for tensor in made],
-            None,
+            [(tensor.data_ptr(), gpu) for tensor in made],
+            None if gpu is None else (gpu, self._stream(gpu)),
         )
+        self.model.tell_of_slow_calls()
         return made
 
     def _run_by_name(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
