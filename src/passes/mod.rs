@@ -53,6 +53,7 @@ pub mod round_weights;
 pub mod scatter_rows;
 pub mod separate_dequantize;
 pub mod simplify;
+pub mod unflatten_images;
 pub mod unflatten_products;
 pub mod widen;
 
@@ -111,6 +112,8 @@ static CLEAN: &[&Pass] = &[
     // After simplify, which leaves Mul and Add by a constant on the right as the only forms.
     &fold_batch_norm::PASS,
     &fold_pad::PASS,
+    // Before merge_transposes, which moves transposes away from reshapes, and into products.
+    &unflatten_images::PASS,
     &merge_transposes::PASS,
     &merge_reshapes::PASS,
     &unflatten_products::PASS,
