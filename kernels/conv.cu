@@ -3,23 +3,11 @@
 
 struct Shape {
     int32 batch, channels, results, groups, y_step, residual_step, activation;
-    float slope;
+    float numbers[2];
     // Strides of batch, channels and spatial axes; of the outer and the inner channels, and of the kernel's elements.
     int32 x_stride[5], w_stride[3];
     int32 in[3], out[3], kernel[3], stride[3], dilation[3], begin[3];
 };
-
-template <typename W>
-__device__ __forceinline__ W activated(W x, int32 activation, float slope) {
-    switch (activation) {
-        case 1: return f_leaky_relu(x, (W)slope);
-        case 2: return f_sigmoid(x);
-        case 3: return f_silu(x);
-        case 4: return tanh(x);
-        case 5: return f_gelu(x);
-        default: return x;
-    }
-}
 
 // The place of the input that a place of the result sees through one element of the kernel; negative where there is none.
 template <bool TRANSPOSED>
@@ -79,13 +67,13 @@ __device__ void convolve(T* y, const X* x, const T* w, const T* bias, const T* r
     }
     if (bias) sum += widen(bias[m]);
     if (residual) sum += widen(residual[pixel * s.residual_step + m]);
-    y[pixel * s.y_step + m] = Narrow<T>::from(activated(sum, s.activation, s.slope));
+    y[pixel * s.y_step + m] = Narrow<T>::from(f_activated(sum, s.activation, s.numbers));
 }
 
 struct Tail {
     // Packs of all pixels, and of one.
     int32 items, packs, from_step, y_step, residual_step;
-    float slope;
+    float numbers[2];
 };
 
 // V channels a thread; `from` may be `y`.
@@ -104,7 +92,7 @@ __device__ void finish(T* y, const T* from, const T* bias, const T* residual, co
         W sum = widen(value.item[i]);
         if (bias) sum += widen(shift.item[i]);
         if (residual) sum += widen(other.item[i]);
-        value.item[i] = Narrow<T>::from(activated(sum, ACTIVATION, s.slope));
+        value.item[i] = Narrow<T>::from(f_activated(sum, ACTIVATION, s.numbers));
     }
     *(Pack<T, V>*)(y + pixel * s.y_step + channel) = value;
 }

@@ -5,21 +5,10 @@
 struct Shape {
     int32 in_height, in_width, out_height, out_width, kernel_height, stride_height, dilation_height, begin_height, begin_width;
     int32 x_step, y_step, residual_step;
-    float slope;
+    float numbers[2];
     // Packs of channels of a block; runs of a row, and of all rows of all images.
     int32 groups, runs, items;
 };
-
-__device__ __forceinline__ float activated(float x, int32 activation, float slope) {
-    switch (activation) {
-        case 1: return f_leaky_relu(x, slope);
-        case 2: return f_sigmoid(x);
-        case 3: return f_silu(x);
-        case 4: return tanh(x);
-        case 5: return f_gelu(x);
-        default: return x;
-    }
-}
 
 // The weights of the block's channels, by kernel element and then channel.
 extern __shared__ Pack<float, 4> kept[];
@@ -89,7 +78,7 @@ __device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* 
                 float value = sum[t][v];
                 if (bias) value += widen(shift.item[v]);
                 if (residual) value += widen(other.item[v]);
-                result.item[v] = Narrow<T>::from(activated(value, ACTIVATION, s.slope));
+                result.item[v] = Narrow<T>::from(f_activated(value, ACTIVATION, s.numbers));
             }
             *(Pack<T, V>*)(y + pixel * s.y_step + channel) = result;
         }

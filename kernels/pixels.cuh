@@ -19,7 +19,7 @@ struct Shape {
     // From one element of the kernel to the next: slots of a region, or pixels between regions.
     int32 tap_slots[2], tap_pixels[2];
     int32 steps, activation;
-    float slope;
+    float numbers[2];
     // Places along a row of a tile, and slots of a region; elements of the kernel, and along its rows; tiles along axes.
     Divisor tile_width, region_width, taps, kernel_width, down, across;
 };

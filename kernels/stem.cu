@@ -8,22 +8,11 @@
 
 struct Shape {
     int32 in_height, in_width, out_height, out_width, results, begin_height, begin_width;
-    float slope;
+    float numbers[2];
     int32 x_stride[4], y_step;
     // Tiles along a row, along a column, and of all images.
     int32 across, down, tiles;
 };
-
-__device__ __forceinline__ float activated(float x, int32 activation, float slope) {
-    switch (activation) {
-        case 1: return f_leaky_relu(x, slope);
-        case 2: return f_sigmoid(x);
-        case 3: return f_silu(x);
-        case 4: return tanh(x);
-        case 5: return f_gelu(x);
-        default: return x;
-    }
-}
 
 typedef Pack<uint32, 2> Pair;
 
@@ -152,7 +141,7 @@ struct ActivatedWriter {
                                           const Shape& s) const {
         Pack<T, 8> result;
 #pragma unroll
-        for (int32 k = 0; k < 8; k++) result.item[k] = Narrow<T>::from(activated(sums[k] + lists[0].item[k], ACTIVATION, s.slope));
+        for (int32 k = 0; k < 8; k++) result.item[k] = Narrow<T>::from(f_activated(sums[k] + lists[0].item[k], ACTIVATION, s.numbers));
         *(Pack<T, 8>*)(y + place * s.y_step + channel) = result;
     }
 };

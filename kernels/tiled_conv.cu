@@ -23,14 +23,17 @@ __device__ __forceinline__ void each(float (&x)[8], const F& function) {
 }
 
 // What is done with results in the end.
-__device__ __forceinline__ void activate(float (&x)[8], int32 activation, float slope) {
+__device__ __forceinline__ void activate(float (&x)[8], int32 activation, const float (&numbers)[2]) {
     switch (activation) {
         // Not a product with 0, which of an infinite number is none.
-        case 1: return each(x, [&](float v) { return slope == 0.0f ? f_relu(v) : f_leaky_relu(v, slope); });
+        case 1: return each(x, [&](float v) { return numbers[0] == 0.0f ? f_relu(v) : f_leaky_relu(v, numbers[0]); });
         case 2: return each(x, [](float v) { return f_fast_sigmoid(v); });
         case 3: return each(x, [](float v) { return f_fast_silu(v); });
         case 4: return each(x, [](float v) { return f_fast_tanh(v); });
         case 5: return each(x, [](float v) { return f_fast_gelu(v); });
+        case 6: return each(x, [&](float v) { return f_at_most(f_at_least(v, numbers[0]), numbers[1]); });
+        case 7: return each(x, [&](float v) { return f_hard_sigmoid(v, numbers[0], numbers[1]); });
+        case 8: return each(x, [](float v) { return f_hard_swish(v); });
     }
 }
 
@@ -69,7 +72,7 @@ __device__ __forceinline__ void convolve(T* y, const T* x, const T* w, const T* 
             if (bias) eight[k] += widen(shift.item[k]);
             if (residual) eight[k] += widen(other.item[k]);
         }
-        activate(eight, s.activation, s.slope);
+        activate(eight, s.activation, s.numbers);
         #pragma unroll
         for (int32 k = 0; k < 8; k++) pack.item[k] = Narrow<T>::from(eight[k]);
         if (wide) {

@@ -229,6 +229,22 @@ __device__ __forceinline__ float f_fast_mish(float x) {
 // A bound that is NaN is none.
 FUNCTION f_at_least(W x, W low) { return low != low ? x : f_max(x, low); }
 FUNCTION f_at_most(W x, W high) { return high != high ? x : f_min(x, high); }
+
+// What a convolution does with a result in the end; `numbers` are a slope, bounds, or a factor and a summand.
+FUNCTION f_activated(W x, int32 activation, const float (&numbers)[2]) {
+    switch (activation) {
+        case 1: return f_leaky_relu(x, (W)numbers[0]);
+        case 2: return f_sigmoid(x);
+        case 3: return f_silu(x);
+        case 4: return tanh(x);
+        case 5: return f_gelu(x);
+        case 6: return f_at_most(f_at_least(x, (W)numbers[0]), (W)numbers[1]);
+        case 7: return f_hard_sigmoid(x, (W)numbers[0], (W)numbers[1]);
+        case 8: return f_hard_swish(x);
+        default: return x;
+    }
+}
+
 FUNCTION f_shrink(W x, W lambd, W bias) { return x < -lambd ? x + bias : (x > lambd ? x - bias : (W)0); }
 FUNCTION f_modulo(W x, W y) {
     const W rest = fmod(x, y);

@@ -139,27 +139,29 @@ mod tests {
         );
     }
 
+    /// What makes layers behind an input of shape [n, 6, 4].
+    type Case = fn(&mut Graph, TensorId) -> TensorId;
+
     #[test]
     fn other_orders_stay() {
         // Heads, and axes that are parted before they are moved.
-        let heads = |g: &mut Graph, x| {
+        let heads: Case = |g, x| {
             let y = reshape(g, x, &[0, 6, 2, 2]);
             let y = transpose(g, y, &[0, 2, 1, 3]);
             reshape(g, y, &[0, 12, 2])
         };
-        let leading = |g: &mut Graph, x| {
+        let leading: Case = |g, x| {
             let y = reshape(g, x, &[0, 2, 3, 4]);
             let y = reshape(g, y, &[-1, 3, 4]);
             transpose(g, y, &[0, 2, 1])
         };
         // What is read as it is, too.
-        let shared = |g: &mut Graph, x| {
+        let shared: Case = |g, x| {
             let y = transpose(g, x, &[0, 2, 1]);
             g.output(y);
             reshape(g, y, &[0, 4, 2, 3])
         };
-        let cases: [&dyn Fn(&mut Graph, TensorId) -> TensorId; 3] = [&heads, &leading, &shared];
-        for case in cases {
+        for case in [heads, leading, shared] {
             let mut g = Graph::new();
             let x = g.input("x", "n 6 4");
             let y = case(&mut g, x);

@@ -57,6 +57,15 @@ class Builder:
         """The first output of a layer."""
         return self.network.add_layer(name, list(inputs), attrs)[0]
 
+    def activation(self, name: str, x: nx.Tensor) -> nx.Tensor:
+        """A function of each element; a Clip cuts on both sides."""
+        bounds = [self.number(-0.5), self.number(1.5)] if name == "Clip" else []
+        return self.op(name, x, *bounds)
+
+    def number(self, value: float) -> nx.Tensor:
+        """A single number."""
+        return self.network.add_constant("c", np.asarray(value).astype(self._dtype))
+
     def conv(self, x: nx.Tensor, out: int, kernel: int = 1, *, bias: bool = True, **attrs: Any) -> nx.Tensor:
         """A convolution of random weights, padded to the same extents where its stride is 1."""
         rank, group = len(x.shape) - 2, int(attrs.get("group", 1))
@@ -73,12 +82,14 @@ def convolution(name: str, shape: tuple[int, ...], out: int, kernel: int, **attr
     extents = tuple(-(-extent // stride) for extent in shape[2:])
     residual = (shape[0], out, *extents)
     made = []
-    for bias, added, last in product((False, True), (False, True), (None, "Relu", "Silu", "Sigmoid")):
+    each = product((False, True), (False, True), (None, "Relu", "Silu", "Sigmoid"))
+    cut = ((True, False, "Clip"), (True, True, "Clip"), (True, False, "HardSigmoid"), (True, True, "HardSwish"))
+    for bias, added, last in (*each, *cut):
 
         def make(b: Builder, bias: bool = bias, added: bool = added, last: str | None = last) -> list[nx.Tensor]:
             y = b.conv(b.inputs[0], out, kernel, bias=bias, **attrs)
             y = b.op("Add", y, b.inputs[1]) if added else y
-            return [b.op(last, y) if last else y]
+            return [b.activation(last, y) if last else y]
 
         parts = [name, *(["bias"] if bias else []), *(["add"] if added else []), *([last] if last else [])]
         made.append(Chain("_".join(parts), (shape, residual) if added else (shape,), make))

@@ -128,7 +128,9 @@ def test_float32_is_rounded_to_tf32_where_that_was_asked_for(precision: str, lev
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("kernel", [3, 1, 0])
-@pytest.mark.parametrize("function", ["Relu", "LeakyRelu", "Sigmoid", "Silu", "Tanh", "Gelu"])
+@pytest.mark.parametrize(
+    "function", ["Relu", "LeakyRelu", "Sigmoid", "Silu", "Tanh", "Gelu", "Clip", "HardSigmoid", "HardSwish"]
+)
 def test_a_nan_goes_through_what_follows_a_product(function: str, kernel: int, dtype: str, level: int) -> None:
     made = nx.Network("nan")
     rng = np.random.default_rng(5)
@@ -149,7 +151,8 @@ def test_a_nan_goes_through_what_follows_a_product(function: str, kernel: int, d
         y = made.add_layer("MatMul", [made.add_input("x", dtype, list(x.shape)), held("w", 256, 512)])[0]
         y = made.add_layer("Add", [y, held("b", 512)])[0]
         reached = (7,)
-    made.mark_output(made.add_layer(function, [y])[0], "y")
+    bounds = [made.add_constant(str(bound), np.asarray(bound, dtype)) for bound in (0, 6)] if function == "Clip" else []
+    made.mark_output(made.add_layer(function, [y, *bounds])[0], "y")
     optimized = TensorRTBackend(timing_cache=False, optimization_level=level).optimize_model(made)
     got = np.isnan(optimized({"x": x})["y"])
     want = np.zeros_like(got)

@@ -1,5 +1,5 @@
 //! What the kernels of several providers share: what a family sees, which pointwise layers go together, element strides of
-//! operands, strided views through layers that only move elements, where packages lie, compiled code that is kept.
+//! operands, the parts of slices, strided views through layers that only move elements, where packages lie, compiled code that is kept.
 
 pub mod fn_kernel;
 pub mod group;
@@ -9,6 +9,7 @@ pub mod operand_strides;
 pub mod packages;
 pub mod quantized;
 pub mod scope;
+pub mod slices;
 pub mod strided_view;
 
 use crate::plan::Candidate;

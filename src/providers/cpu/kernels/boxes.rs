@@ -10,14 +10,20 @@ use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::network::ops::pad;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Kernel, Prepared, Request};
+use crate::plan::{Alias, Form, Kernel, Prepared, Request};
+use crate::providers::common::slices::{self, Places};
 use std::ops::Range;
 
 /// Slice, Pad, Expand and Tile where the shapes determine the boxes.
 pub fn offer(scope: &Scope) -> Answer {
     let rank = scope.output_type(0).rank();
+    let mut alias = Alias::None;
     let rule = match scope.op() {
-        "Slice" => slice(scope)?,
+        "Slice" => {
+            let places = slices::places(scope)?;
+            alias = slices::alias(scope, &places);
+            Rule::Slice(places)
+        }
         "Pad" => pad(scope)?,
         "Expand" => Rule::Expand,
         "Tile" => Rule::Tile,
@@ -32,14 +38,14 @@ pub fn offer(scope: &Scope) -> Answer {
             .filter(|l| *l == Layout::Plain || keeps_rank && l.fits(rank))
             .collect(),
         rule,
+        alias,
     };
     Ok(vec![scope.alone(kernel, &[0])])
 }
 
 #[derive(Debug)]
 enum Rule {
-    /// First place and step for each axis; a negative or too great place is counted and clamped as ONNX says.
-    Slice(Vec<(Option<Dim>, i64)>),
+    Slice(Places),
     /// Elements before each axis, how indices outside repeat, and what fills the rest.
     Pad(Vec<Dim>, Border, Array),
     Expand,
@@ -67,19 +73,6 @@ impl Border {
     }
 }
 
-fn slice(scope: &Scope) -> std::result::Result<Rule, Why> {
-    let starts = scope.known(1)?;
-    let (axes, steps) = (scope.numbers(3)?, scope.numbers(4)?);
-    let ty = scope.output_type(0);
-    let mut places = vec![(None, 1); ty.rank()];
-    for (i, start) in starts.into_iter().enumerate() {
-        let axis = ty.axis(axes.as_ref().map_or(i as i64, |a| a[i]));
-        let axis = axis.map_err(|e| Why::new(e.message()))?;
-        places[axis] = (Some(start), steps.as_ref().map_or(1, |s| s[i]));
-    }
-    Ok(Rule::Slice(places))
-}
-
 fn pad(scope: &Scope) -> std::result::Result<Rule, Why> {
     let (pads, ty) = (scope.known(1)?, scope.output_type(0));
     let axes = scope.numbers(3)?.unwrap_or_else(|| (0..ty.rank() as i64).collect());
@@ -101,6 +94,8 @@ struct Boxes {
     identity: String,
     layouts: Vec<Layout>,
     rule: Rule,
+    /// How the result may lie in the input.
+    alias: Alias,
 }
 
 impl Kernel for Boxes {
@@ -114,6 +109,10 @@ impl Kernel for Boxes {
 
     fn forms(&self) -> Vec<Form> {
         uniform_forms(&self.layouts, 1, 1)
+    }
+
+    fn alias(&self, _form: &Form) -> Alias {
+        self.alias.clone()
     }
 
     fn takes_slices(&self, _form: &Form) -> (bool, bool) {

@@ -26,7 +26,7 @@ pub struct Takes<A> {
     /// Whether a tensor of the first type, added to a result of the second, is a bias.
     pub bias: fn(&TensorType, &TensorType) -> bool,
     /// The activation that a layer is.
-    pub activation: fn(&Layer) -> Option<A>,
+    pub activation: fn(&Network, &Layer) -> Option<A>,
 }
 
 impl<A: Copy> Tail<A> {
@@ -83,7 +83,7 @@ impl<A: Copy> Tail<A> {
         let mut longer = self.clone();
         longer.layers.push(user);
         longer.output = layer.outputs[0];
-        longer.activation = (takes.activation)(layer);
+        longer.activation = (takes.activation)(network, layer);
         if longer.activation.is_some() {
             return Some(longer);
         }

@@ -11,10 +11,11 @@ use crate::network::attr::Read;
 use crate::network::dim::{Binding, Dim};
 use crate::network::ops::pad;
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::{Form, Kernel, Prepared, Request, Tactic};
+use crate::plan::{Alias, Form, Kernel, Prepared, Request, Tactic};
 use crate::providers::common::Why;
 use crate::providers::common::operand_strides::axes;
 use crate::providers::common::scope::Scope;
+use crate::providers::common::slices::{self, Places};
 use crate::providers::cuda::device::Grid;
 use axis::{Axis, Border, joined};
 use std::sync::Arc;
@@ -26,8 +27,13 @@ const THREADS: u32 = 256;
 /// Slice, Pad, Tile and CenterCropPad in both layouts.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let mut filler = false;
+    let mut alias = Alias::None;
     let rule = match scope.op() {
-        "Slice" => slice(scope)?,
+        "Slice" => {
+            let places = slices::places(scope)?;
+            alias = slices::alias(scope, &places);
+            Rule::Slice(places)
+        }
         "Pad" => {
             let border = border(scope)?;
             filler = border == Border::Filled && scope.input(2).is_some();
@@ -44,6 +50,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         identity: format!("{} {rule:?} {filler}", scope.op()),
         layouts: layouts.filter(|layout| layout.fits(rank)).collect(),
         rule,
+        alias,
         filler,
         gpu: gpu.clone(),
     };
@@ -53,26 +60,12 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
 /// Where the boxes lie.
 #[derive(Debug)]
 enum Rule {
-    /// First place and step for each axis; a negative or too great place is counted and clamped as ONNX says.
-    Slice(Vec<(Dim, i64)>),
+    Slice(Places),
     /// Elements before each axis, and what stands outside.
     Pad(Vec<Dim>, Border),
     Tile,
     /// The middle of one lies on the middle of the other.
     Middle,
-}
-
-fn slice(scope: &Scope) -> std::result::Result<Rule, Why> {
-    let starts = scope.known(1)?;
-    let (axes, steps) = (scope.numbers(3)?, scope.numbers(4)?);
-    let ty = scope.output_type(0);
-    let mut places = vec![(Dim::default(), 1); ty.rank()];
-    for (i, start) in starts.into_iter().enumerate() {
-        let axis = ty.axis(axes.as_ref().map_or(i as i64, |a| a[i]));
-        let axis = axis.map_err(|e| Why::new(e.message()))?;
-        places[axis] = (start, steps.as_ref().map_or(1, |s| s[i]));
-    }
-    Ok(Rule::Slice(places))
 }
 
 fn amounts(scope: &Scope) -> std::result::Result<Vec<Dim>, Why> {
@@ -100,6 +93,8 @@ struct Boxes {
     identity: String,
     layouts: Vec<Layout>,
     rule: Rule,
+    /// How the result may lie in the input.
+    alias: Alias,
     /// Whether an input says what the rest is filled with.
     filler: bool,
     gpu: Arc<Gpu>,
@@ -121,6 +116,10 @@ impl Kernel for Boxes {
             outputs: vec![layout],
         };
         self.layouts.iter().map(form).collect()
+    }
+
+    fn alias(&self, _form: &Form) -> Alias {
+        self.alias.clone()
     }
 
     fn takes_slices(&self, _form: &Form) -> (bool, bool) {
@@ -145,7 +144,8 @@ impl Boxes {
             Ok(match &self.rule {
                 Rule::Slice(places) => {
                     let (start, step) = &places[axis];
-                    whole.sliced(start.eval(binding)?, *step)
+                    let start = start.as_ref().map(|start| start.eval(binding)).transpose()?;
+                    whole.sliced(start.unwrap_or(0), *step)
                 }
                 Rule::Pad(before, border) => whole.padded(before[axis].eval(binding)?, *border),
                 Rule::Tile => whole.repeated(),

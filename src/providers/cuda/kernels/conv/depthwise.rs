@@ -3,7 +3,7 @@
 use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
-use super::direct::{WIDEST, activation, pack, sides};
+use super::direct::{WIDEST, code, numbers, pack, sides};
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
@@ -132,7 +132,7 @@ impl Depthwise {
 fn source(c: &Convolution, pack: usize) -> String {
     let ty = element(c.dtype).unwrap_or("float");
     let (width, stride) = (c.w.sizes[3], c.strides[1]);
-    let [code, _] = activation(c.activation);
+    let code = code(c.activation);
     format!(
         "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) depthwise_convolution({ty}* y, const {ty}* x, \
          const {ty}* w, const {ty}* bias, const {ty}* residual, const Shape shape) {{\n    \
@@ -143,10 +143,10 @@ fn source(c: &Convolution, pack: usize) -> String {
 /// `Shape` of `depthwise.cu`.
 fn words(c: &Convolution, groups: usize) -> Vec<i64> {
     let residual = c.residual.as_ref().unwrap_or(&c.y);
-    let [_, slope] = activation(c.activation);
     let mut words = [&c.x.sizes[2..], &c.y.sizes[2..], &c.w.sizes[2..3]].concat();
     words.extend([c.strides[0], c.dilations[0], c.begin[0], c.begin[1]]);
-    words.extend([c.x.step(), c.y.step(), residual.step(), slope]);
+    words.extend([c.x.step(), c.y.step(), residual.step()]);
+    words.extend(numbers(c.activation));
     words.extend([groups as i64, (c.y.sizes[3] + RUN - 1) / RUN, items(c)]);
     words
 }
@@ -224,7 +224,7 @@ mod tests {
                 "{share:?}"
             );
             assert!(share.shared_bytes <= MOST_WEIGHTS, "{share:?}");
-            assert_eq!(words(&c, share.groups).len(), 16);
+            assert_eq!(words(&c, share.groups).len(), 17);
         }
     }
 

@@ -20,17 +20,29 @@ const THREADS: u32 = 128;
 /// Bytes that a thread reads of each operand at once, at most.
 pub const WIDEST: usize = 16;
 
-/// The number by which the kernels know an activation, and its slope as the bits of a float.
-pub fn activation(activation: Option<Activation>) -> [i64; 2] {
-    let (code, slope) = match activation {
-        None => (0, 0.0f32),
-        Some(Activation::Relu(slope)) => (1, slope),
-        Some(Activation::Sigmoid) => (2, 0.0),
-        Some(Activation::Silu) => (3, 0.0),
-        Some(Activation::Tanh) => (4, 0.0),
-        Some(Activation::Gelu) => (5, 0.0),
+/// The number by which the kernels know an activation (`f_activated` of `types.cuh`).
+pub fn code(activation: Option<Activation>) -> i64 {
+    match activation {
+        None => 0,
+        Some(Activation::Relu(_)) => 1,
+        Some(Activation::Sigmoid) => 2,
+        Some(Activation::Silu) => 3,
+        Some(Activation::Tanh) => 4,
+        Some(Activation::Gelu) => 5,
+        Some(Activation::Clip(..)) => 6,
+        Some(Activation::HardSigmoid(..)) => 7,
+        Some(Activation::HardSwish) => 8,
+    }
+}
+
+/// The two numbers of an activation, as the bits of floats.
+pub fn numbers(activation: Option<Activation>) -> [i64; 2] {
+    let numbers = match activation {
+        Some(Activation::Relu(slope)) => [slope, 0.0],
+        Some(Activation::Clip(a, b) | Activation::HardSigmoid(a, b)) => [a, b],
+        _ => [0.0; 2],
     };
-    [code, i64::from(slope.to_bits() as i32)]
+    numbers.map(|number| i64::from(number.to_bits() as i32))
 }
 
 /// The addresses of bias and residual in a call, behind input and weights; null where there is none.
@@ -102,9 +114,9 @@ impl Launcher for Direct {
 /// `Shape` of `conv.cu`.
 fn words(c: &Convolution) -> Result<Vec<i32>> {
     let residual = c.residual.as_ref().unwrap_or(&c.y);
-    let [code, slope] = activation(c.activation);
     let mut words = vec![c.x.sizes[0], c.x.sizes[1], c.y.sizes[1], c.groups()];
-    words.extend([c.y.step(), residual.step(), code, slope]);
+    words.extend([c.y.step(), residual.step(), code(c.activation)]);
+    words.extend(numbers(c.activation));
     words.extend(&c.x.strides[..2]);
     words.extend(std::iter::repeat_n(0, AXES + 2 - c.x.strides.len()));
     words.extend(&c.x.strides[2..]);
@@ -164,7 +176,7 @@ impl Finish {
 
     fn entry(gpu: &Gpu, c: &Convolution, pack: usize) -> EntryPoint {
         let ty = element(c.dtype).unwrap_or("float");
-        let [code, _] = activation(c.activation);
+        let code = code(c.activation);
         let source = format!(
             "{SOURCE}\nextern \"C\" __global__ void finish_convolution({ty}* y, const {ty}* from, const {ty}* bias, \
              const {ty}* residual, const Tail tail) {{\n    finish<{ty}, {pack}, {code}>(y, from, bias, residual, tail);\n}}\n"
@@ -189,7 +201,7 @@ impl Finish {
         };
         let packs = c.y.sizes[1] / pack as i64;
         let items = c.y.pixels() * packs;
-        let [_, slope] = activation(c.activation);
+        let [first, second] = numbers(c.activation);
         let other = c.residual.as_ref().unwrap_or(&c.y);
         let mut arguments = Arguments::default();
         addresses.iter().for_each(|&address| _ = arguments.address(address));
@@ -199,7 +211,8 @@ impl Finish {
             self.from_step,
             c.y.step(),
             other.step(),
-            slope,
+            first,
+            second,
         ])?);
         let grid = Grid::over(items as usize, THREADS)?;
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::network::attr::Read;
 use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::{Layer, LayerId, TensorId};
+use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::tactic::tactics;
 use crate::plan::{Form, Kernel, Prepared, Request};
@@ -105,10 +105,28 @@ fn cast_before(scope: &Scope, x: TensorId) -> Option<(LayerId, TensorId)> {
 }
 
 /// The activation of a graph that a layer is.
-fn activation(layer: &Layer) -> Option<Activation> {
+fn activation(network: &Network, layer: &Layer) -> Option<Activation> {
+    let double = layer
+        .inputs
+        .first()
+        .copied()
+        .flatten()
+        .is_some_and(|x| network[x].ty.dtype == DType::Float64);
+    // Kernels take a float.
+    let exact = |number: f64| (!double || f64::from(number as f32) == number).then_some(number as f32);
+    let number = |name: &str| layer.attrs.float(name) as f32;
     Some(match layer.op.name {
         "Relu" => Activation::Relu(0.0),
-        "LeakyRelu" => Activation::Relu(layer.attrs.float("alpha") as f32),
+        "Clip" => {
+            let bound = |at: usize, none: f32| match layer.inputs.get(at).copied().flatten() {
+                Some(bound) => exact(network[bound].constant()?.uniform()?),
+                None => Some(none),
+            };
+            Activation::Clip(bound(1, f32::NEG_INFINITY)?, bound(2, f32::INFINITY)?)
+        }
+        "HardSigmoid" => Activation::HardSigmoid(exact(layer.attrs.float("alpha"))?, exact(layer.attrs.float("beta"))?),
+        "HardSwish" => Activation::HardSwish,
+        "LeakyRelu" => Activation::Relu(number("alpha")),
         "Sigmoid" => Activation::Sigmoid,
         "Silu" => Activation::Silu,
         "Tanh" => Activation::Tanh,

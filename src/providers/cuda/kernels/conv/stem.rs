@@ -4,7 +4,7 @@ use super::super::Gpu;
 use super::super::launch::fields;
 use super::super::pointwise::code::element;
 use super::super::spare::Spare;
-use super::direct::{Direct, activation, sides};
+use super::direct::{Direct, code, numbers, sides};
 use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
@@ -122,7 +122,7 @@ fn source(c: &Convolution, share: &Share, from: DType) -> String {
     let ty = element(c.dtype).unwrap_or("float16");
     let x = if from == DType::Float32 { "float" } else { "uint16" };
     let (window, terms) = (share.window(c), c.w.sizes[1..].iter().product::<i64>());
-    let [code, _] = activation(c.activation);
+    let code = code(c.activation);
     format!(
         "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 2) first_convolution({ty}* y, const {x}* x, \
          const uint16* w, const {ty}* bias, const Shape shape) {{\n    \
@@ -132,9 +132,8 @@ fn source(c: &Convolution, share: &Share, from: DType) -> String {
 
 /// `Shape` of `stem.cu`, and how many tiles there are.
 fn words(c: &Convolution) -> (Vec<i64>, i64) {
-    let [_, slope] = activation(c.activation);
     let mut words = [&c.x.sizes[2..], &c.y.sizes[2..], &c.y.sizes[1..2], &c.begin].concat();
-    words.push(slope);
+    words.extend(numbers(c.activation));
     words.extend(&c.x.strides);
     let [down, across] = [2, 3].map(|axis| (c.y.sizes[axis] + TILE - 1) / TILE);
     let tiles = down * across * c.y.sizes[0];

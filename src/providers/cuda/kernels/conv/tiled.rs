@@ -6,7 +6,7 @@ use super::super::pointwise::code::element;
 use super::super::spare::Spare;
 use super::super::words::divisor;
 use super::cuts::{Cut, Problem, Tile, ranked};
-use super::direct::{Direct, activation, sides};
+use super::direct::{Direct, code, numbers, sides};
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
@@ -135,7 +135,8 @@ pub fn words(c: &Convolution, problem: &Problem, tile: &Tile, cut: &Cut) -> Vec<
         &[tile.steps(problem)],
     ];
     words.extend(rest.concat().into_iter().map(|n| n as i64));
-    words.extend(activation(c.activation));
+    words.push(code(c.activation));
+    words.extend(numbers(c.activation));
     for size in [cut.places[1], cut.region[1], problem.taps(), kernel[1], down, across] {
         words.extend(divisor(size));
     }

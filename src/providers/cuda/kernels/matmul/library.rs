@@ -106,7 +106,7 @@ fn scaled(network: &Network, product: LayerId) -> Option<(LayerId, f64)> {
 }
 
 /// The activation of an epilogue that a layer is.
-fn activation(layer: &Layer) -> Option<Activation> {
+fn activation(_: &Network, layer: &Layer) -> Option<Activation> {
     match layer.op.name {
         "Relu" => Some(Activation::Relu),
         "Gelu" if layer.attrs.text("approximate") == "tanh" => Some(Activation::GeluTanh),

@@ -54,6 +54,8 @@ pub const ALIGNMENT: usize = 16;
 pub enum Activation {
     /// max(x, 0), or `slope` times x below 0.
     Relu(f32),
+    /// Between two bounds.
+    Clip(f32, f32),
     /// 1 / (1 + exp(-x)).
     Sigmoid,
     /// x / (1 + exp(-x)).
@@ -62,6 +64,10 @@ pub enum Activation {
     Tanh,
     /// Gelu, by erf.
     Gelu,
+    /// A factor times x, and a summand, between 0 and 1.
+    HardSigmoid(f32, f32),
+    /// x times x / 6 + 1 / 2 between 0 and 1.
+    HardSwish,
 }
 
 /// A convolution with what follows it.

@@ -196,7 +196,7 @@ impl<'a> Drawing<'a> {
         operations: &mut Vec<Descriptor>,
     ) -> Result<Descriptor> {
         let y = self.output(left)?;
-        let (mode, slope) = op.mode();
+        let (mode, slope) = op.mode()?;
         let pointwise = pointwise(self.library, mode, self.wide(), self.keeps_nan)?;
         if let Some(slope) = slope {
             pointwise.set(name::POINTWISE_RELU_SLOPE, ty::DOUBLE, &[f64::from(slope)])?;
@@ -269,16 +269,22 @@ enum PointwiseKind {
 
 impl PointwiseKind {
     /// `cudnnPointwiseMode_t`, and the slope of a Relu.
-    fn mode(&self) -> (i32, Option<f32>) {
-        match self {
-            PointwiseKind::Add(_) => (0, None),
-            PointwiseKind::Activation(Activation::Relu(slope)) => {
-                (mode::RELU, Some(*slope).filter(|slope| *slope != 0.0))
+    ///
+    /// # Errors
+    /// Of what graphs have no operation for; bounds of a Relu are left out, since engines differ in what becomes of NaN.
+    fn mode(&self) -> Result<(i32, Option<f32>)> {
+        let PointwiseKind::Activation(activation) = self else {
+            return Ok((0, None));
+        };
+        Ok(match activation {
+            Activation::Relu(slope) => (mode::RELU, Some(*slope).filter(|slope| *slope != 0.0)),
+            Activation::Tanh => (101, None),
+            Activation::Sigmoid => (102, None),
+            Activation::Gelu => (104, None),
+            Activation::Silu => (106, None),
+            Activation::Clip(..) | Activation::HardSigmoid(..) | Activation::HardSwish => {
+                return Err(Error::unsupported(format!("cuDNN's graphs have no {activation:?}")));
             }
-            PointwiseKind::Activation(Activation::Tanh) => (101, None),
-            PointwiseKind::Activation(Activation::Sigmoid) => (102, None),
-            PointwiseKind::Activation(Activation::Gelu) => (104, None),
-            PointwiseKind::Activation(Activation::Silu) => (106, None),
-        }
+        })
     }
 }
