@@ -13,58 +13,102 @@ struct Shape {
 // The weights of the block's channels, by kernel element and then channel.
 extern __shared__ Pack<float, 4> kept[];
 
-template <typename T, int V, int WIDTH, int STRIDE, int RUN, int ACTIVATION>
-__device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* residual, const Shape& s) {
-    const int32 SEEN = (RUN - 1) * STRIDE + WIDTH;
-    float* weights = (float*)kept;
-    const int32 own = s.groups * V, taps = s.kernel_height * WIDTH, first = blockIdx.y * own;
-    for (int32 at = threadIdx.x; at < own * taps; at += blockDim.x) {
-        weights[at % taps * own + at / taps] = widen(w[(uint64)first * taps + at]);
+// What one thread computes: RUN places of a row, for a pack of V channels.
+template <typename T, int V, int WIDTH, int STRIDE, int RUN>
+struct Places {
+    // Pixels of a row that the places see.
+    static const int32 SEEN = (RUN - 1) * STRIDE + WIDTH;
+    typedef Pack<T, V> Row[SEEN];
+
+    // The first pixel seen; where the channels of the image's pixel in its column are, in the first row of the image.
+    int32 top, left;
+    const T* column;
+    // Those of the block.
+    int32 own, local;
+    float sum[RUN][V];
+
+    __device__ __forceinline__ bool sees(int32 row, const Shape& s) const { return row >= 0 && row < s.in_height; }
+
+    __device__ __forceinline__ void load(Row& seen, int32 tap, const Shape& s) const {
+        const int32 row = top + tap * s.dilation_height;
+        if (!sees(row, s)) return;
+        const T* from = column + (int64)row * s.in_width * s.x_step;
+#pragma unroll
+        for (int32 j = 0; j < SEEN; j++) {
+            if (left + j >= 0 && left + j < s.in_width) seen[j] = *(const Pack<T, V>*)(from + j * s.x_step);
+        }
     }
-    __syncthreads();
-    const int32 lines = blockDim.x / s.groups, line = threadIdx.x / s.groups, local = threadIdx.x % s.groups * V;
-    const int32 channel = first + local;
-    for (int32 item = blockIdx.x * lines + line; item < s.items; item += gridDim.x * lines) {
-        const int32 start = item % s.runs * RUN, row = item / s.runs;
-        const int32 height = row % s.out_height, image = row / s.out_height;
-        float sum[RUN][V];
+
+    __device__ __forceinline__ void add(const Row& seen, int32 tap, const Shape& s) {
+        if (!sees(top + tap * s.dilation_height, s)) return;
+        float weights[WIDTH][V];
+#pragma unroll
+        for (int32 b = 0; b < WIDTH; b++) {
+            const Pack<float, V>* from = (const Pack<float, V>*)((const float*)kept + (tap * WIDTH + b) * own + local);
+#pragma unroll
+            for (int32 v = 0; v < V; v++) weights[b][v] = from->item[v];
+        }
+#pragma unroll
+        for (int32 j = 0; j < SEEN; j++) {
+            // Padding is left out, not multiplied: a weight may be infinite.
+            if (left + j < 0 || left + j >= s.in_width) continue;
+#pragma unroll
+            for (int32 v = 0; v < V; v++) {
+                const float value = widen(seen[j].item[v]);
+#pragma unroll
+                for (int32 t = 0; t < RUN; t++) {
+                    if (j >= t * STRIDE && j < t * STRIDE + WIDTH) sum[t][v] += value * weights[j - t * STRIDE][v];
+                }
+            }
+        }
+    }
+
+    // Takes the sums. Where little is to be done latency counts: all rows of a kernel of HEIGHT are loaded before the first is used.
+    template <int HEIGHT>
+    __device__ __forceinline__ void take(const Shape& s) {
 #pragma unroll
         for (int32 t = 0; t < RUN; t++) {
 #pragma unroll
             for (int32 v = 0; v < V; v++) sum[t][v] = 0;
         }
-        const int32 left = start * STRIDE - s.begin_width;
-        for (int32 a = 0; a < s.kernel_height; a++) {
-            const int32 above = height * s.stride_height + a * s.dilation_height - s.begin_height;
-            if (above < 0 || above >= s.in_height) continue;
-            const T* line_of_x = x + ((uint64)image * s.in_height + above) * s.in_width * s.x_step + channel;
-            Pack<T, V> seen[SEEN];
+        if constexpr (HEIGHT > 0) {
+            Row seen[HEIGHT];
 #pragma unroll
-            for (int32 j = 0; j < SEEN; j++) {
-                const int32 at = left + j;
-                if (at >= 0 && at < s.in_width) seen[j] = *(const Pack<T, V>*)(line_of_x + (uint64)at * s.x_step);
-            }
-            float tap[WIDTH][V];
+            for (int32 a = 0; a < HEIGHT; a++) load(seen[a], a, s);
 #pragma unroll
-            for (int32 b = 0; b < WIDTH; b++) {
-                const Pack<float, V>* from = (const Pack<float, V>*)(weights + (a * WIDTH + b) * own + local);
-#pragma unroll
-                for (int32 v = 0; v < V; v++) tap[b][v] = from->item[v];
-            }
-#pragma unroll
-            for (int32 j = 0; j < SEEN; j++) {
-                // Padding is left out, not multiplied: a weight may be infinite.
-                if (left + j < 0 || left + j >= s.in_width) continue;
-#pragma unroll
-                for (int32 v = 0; v < V; v++) {
-                    const float value = widen(seen[j].item[v]);
-#pragma unroll
-                    for (int32 t = 0; t < RUN; t++) {
-                        if (j >= t * STRIDE && j < t * STRIDE + WIDTH) sum[t][v] += value * tap[j - t * STRIDE][v];
-                    }
-                }
+            for (int32 a = 0; a < HEIGHT; a++) add(seen[a], a, s);
+        } else {
+            for (int32 a = 0; a < s.kernel_height; a++) {
+                Row seen;
+                load(seen, a, s);
+                add(seen, a, s);
             }
         }
+    }
+};
+
+// HELD: nobody writes the weights any more. HEIGHT is that of the kernel, or 0 where its rows come one after another.
+template <typename T, int V, int HEIGHT, int WIDTH, int STRIDE, int RUN, int ACTIVATION, bool HELD>
+__device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* residual, const Shape& s) {
+    if (!HELD) wait_for_previous();
+    const int32 own = s.groups * V, taps = s.kernel_height * WIDTH, first = blockIdx.y * own;
+    for (int32 at = threadIdx.x; at < own * taps; at += blockDim.x) {
+        ((float*)kept)[at % taps * own + at / taps] = widen(w[(uint64)first * taps + at]);
+    }
+    __syncthreads();
+    after_previous();
+    const int32 lines = blockDim.x / s.groups, line = threadIdx.x / s.groups;
+    Places<T, V, WIDTH, STRIDE, RUN> places;
+    places.own = own;
+    places.local = threadIdx.x % s.groups * V;
+    const int32 channel = first + places.local;
+    for (int32 item = blockIdx.x * lines + line; item < s.items; item += gridDim.x * lines) {
+        const int32 start = item % s.runs * RUN, row = item / s.runs;
+        const int32 height = row % s.out_height, image = row / s.out_height;
+        places.left = start * STRIDE - s.begin_width;
+        places.top = height * s.stride_height - s.begin_height;
+        places.column = x + ((int64)image * s.in_height * s.in_width + places.left) * s.x_step + channel;
+        places.template take<HEIGHT>(s);
         Pack<T, V> shift;
         if (bias) shift = *(const Pack<T, V>*)(bias + channel);
 #pragma unroll
@@ -75,7 +119,7 @@ __device__ void depthwise(T* y, const T* x, const T* w, const T* bias, const T* 
             if (residual) other = *(const Pack<T, V>*)(residual + pixel * s.residual_step + channel);
 #pragma unroll
             for (int32 v = 0; v < V; v++) {
-                float value = sum[t][v];
+                float value = places.sum[t][v];
                 if (bias) value += widen(shift.item[v]);
                 if (residual) value += widen(other.item[v]);
                 result.item[v] = Narrow<T>::from(f_activated(value, ACTIVATION, s.numbers));

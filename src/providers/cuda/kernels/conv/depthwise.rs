@@ -1,4 +1,4 @@
-//! Convolutions of each channel by itself: the kernel of `depthwise.cu`, which is as fast as memory.
+//! Convolutions of each channel by itself: the kernel of `depthwise.cu`.
 
 use super::super::Gpu;
 use super::super::launch::fields;
@@ -14,8 +14,6 @@ use crate::providers::cuda::library::cudnn::Convolution;
 const SOURCE: &str = include_str!("../../../../../kernels/depthwise.cu");
 /// Threads of a block, at most.
 const THREADS: usize = 256;
-/// Places along a row that a thread computes.
-const RUN: i64 = 4;
 /// Packs of channels that a block computes, at most; neighbouring threads read neighbouring packs.
 const MOST_GROUPS: usize = 32;
 /// Bytes of weights that a block keeps.
@@ -32,11 +30,63 @@ pub fn fits(dtype: DType, kernel: &[i64], strides: &[i64], dilations: &[i64]) ->
         && dilations[last] == 1
 }
 
+/// What a thread computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Work {
+    /// Channels.
+    pack: usize,
+    /// Places along a row.
+    run: usize,
+}
+
+impl Work {
+    /// So much that each multiprocessor still has threads enough, for packs of at most so many channels: what was fastest of all
+    /// such for 18 convolutions on an H100 (docs/cuda-tuning.md).
+    fn new(c: &Convolution, widest: usize, multiprocessors: usize) -> Self {
+        let results = c.y.sizes.iter().product::<i64>() as usize;
+        let width = c.w.sizes[3];
+        /// Threads of a multiprocessor; wide kernels have much to do, and gain most from pixels that several places see.
+        const THREADS: [usize; 2] = [192, 96];
+        let each = results / (multiprocessors * THREADS[usize::from(width > 5)]);
+        let apart = c.strides[1] > 1;
+        let [pack, run] = match each {
+            32.. if !apart && width != 5 => [4, 8],
+            16.. => [4, 4],
+            8.. => [4, 2],
+            _ if apart => [4, 1],
+            _ => [2, 2],
+        };
+        Self {
+            pack: pack.min(widest),
+            run,
+        }
+    }
+
+    /// Runs of a row.
+    fn runs(&self, c: &Convolution) -> i64 {
+        (c.y.sizes[3] as usize).div_ceil(self.run) as i64
+    }
+
+    /// Runs of all rows of all images.
+    fn items(&self, c: &Convolution) -> i64 {
+        self.runs(c) * c.y.sizes[2] * c.y.sizes[0]
+    }
+
+    /// Rows of the kernel that are loaded before they are used: all, where registers hold them, or 0.
+    fn height(&self, c: &Convolution) -> i64 {
+        /// Bytes of pixels that a thread holds.
+        const HELD: i64 = 240;
+        let [height, width] = [c.w.sizes[2], c.w.sizes[3]];
+        let seen = (self.run as i64 - 1) * c.strides[1] + width;
+        let bytes = height * seen * (self.pack * c.dtype.size()) as i64;
+        if bytes <= HELD { height } else { 0 }
+    }
+}
+
 /// How the work is shared among blocks.
 #[derive(Debug, PartialEq, Eq)]
 struct Share {
-    /// Elements of a pack.
-    pack: usize,
+    work: Work,
     /// Packs of channels of a block.
     groups: usize,
     threads: usize,
@@ -46,11 +96,11 @@ struct Share {
 
 impl Share {
     /// As many channels to a block as leave something for every multiprocessor to do.
-    fn new(c: &Convolution, pack: usize, multiprocessors: usize) -> Self {
+    fn new(c: &Convolution, work: Work, multiprocessors: usize) -> Self {
         let [height, width] = [c.w.sizes[2] as usize, c.w.sizes[3] as usize];
-        let packs = c.y.sizes[1] as usize / pack;
-        let items = items(c) as usize;
-        let bytes = |groups: usize| groups * pack * height * width * size_of::<f32>();
+        let packs = c.y.sizes[1] as usize / work.pack;
+        let items = work.items(c) as usize;
+        let bytes = |groups: usize| groups * work.pack * height * width * size_of::<f32>();
         let lines = |groups: usize| (THREADS / groups).min(items);
         let fit = |groups: &usize| packs.is_multiple_of(*groups) && bytes(*groups) <= MOST_WEIGHTS;
         let blocks = |groups: usize| packs / groups * items.div_ceil(lines(groups));
@@ -66,19 +116,13 @@ impl Share {
         let most = (multiprocessors * BLOCKS).div_ceil(across);
         let along = items.div_ceil(lines(groups)).min(most);
         Self {
-            pack,
+            work,
             groups,
             threads: groups * lines(groups),
             blocks: [along as u32, across as u32, 1],
             shared_bytes: bytes(groups),
         }
     }
-}
-
-/// Runs of all rows of all images.
-fn items(c: &Convolution) -> i64 {
-    let runs = (c.y.sizes[3] + RUN - 1) / RUN;
-    runs * c.y.sizes[2] * c.y.sizes[0]
 }
 
 /// A convolution of each channel by itself.
@@ -90,64 +134,69 @@ pub struct Depthwise {
 }
 
 impl Depthwise {
-    /// The kernel for a convolution with two spatial axes.
+    /// The kernel for a convolution with two spatial axes; `held` says that nobody writes the weights any more.
     ///
     /// # Errors
     /// If it is too large, or its weights are a slice.
-    pub fn new(gpu: &Gpu, c: &Convolution) -> Result<Self> {
-        let widest = match c.w.sizes[3] {
-            // Wider ones would need too many registers.
-            ..=4 => WIDEST / c.dtype.size(),
-            _ => (WIDEST / c.dtype.size()).min(4),
-        };
+    pub fn new(gpu: &Gpu, c: &Convolution, held: bool) -> Result<Self> {
         let residual = c.residual.as_ref().unwrap_or(&c.y);
-        let most = pack(widest, &[c.y.sizes[1], c.x.step(), c.y.step(), residual.step()]);
+        let most = pack(
+            WIDEST / c.dtype.size(),
+            &[c.y.sizes[1], c.x.step(), c.y.step(), residual.step()],
+        );
         if c.w.step() != 1 {
             return Err(Error::unsupported("the weights of a convolution are a slice"));
         }
         // The numbers that a launch takes are known to fit.
-        fields(words(c, 1))?;
+        let shared = |widest: usize| Self::shared(gpu, c, widest, held);
+        let (packed, single) = (shared(most), shared(1));
+        for (share, _) in [&packed, &single] {
+            fields(words(c, share))?;
+        }
         Ok(Self {
-            packed: Self::shared(gpu, c, most),
-            single: Self::shared(gpu, c, 1),
+            packed,
+            single,
             convolution: c.clone(),
         })
     }
 
     /// It as a kernel at concrete shapes.
     pub fn prepared(self) -> Prepared {
-        let how = format!("depthwise, {} channels and {RUN} places a thread", self.packed.0.pack);
+        let Work { pack, run } = self.packed.0.work;
+        let how = format!("depthwise, {pack} channels and {run} places a thread");
         compiled([self.packed.1.clone()], Instance::new(how, self))
     }
 
-    fn shared(gpu: &Gpu, c: &Convolution, pack: usize) -> (Share, EntryPoint) {
-        let share = Share::new(c, pack, gpu.device.multiprocessors as usize);
-        let source = source(c, pack);
+    fn shared(gpu: &Gpu, c: &Convolution, widest: usize, held: bool) -> (Share, EntryPoint) {
+        let multiprocessors = gpu.device.multiprocessors as usize;
+        let work = Work::new(c, widest, multiprocessors);
+        let share = Share::new(c, work, multiprocessors);
+        let source = source(c, work, held);
         let function = gpu.compiler.entry(&source, "depthwise_convolution", share.shared_bytes);
         (share, function)
     }
 }
 
-/// The kernel for packs of so many channels.
-fn source(c: &Convolution, pack: usize) -> String {
+fn source(c: &Convolution, work: Work, held: bool) -> String {
     let ty = element(c.dtype).unwrap_or("float");
     let (width, stride) = (c.w.sizes[3], c.strides[1]);
+    let (Work { pack, run }, height) = (work, work.height(c));
     let code = code(c.activation);
     format!(
         "{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}) depthwise_convolution({ty}* y, const {ty}* x, \
          const {ty}* w, const {ty}* bias, const {ty}* residual, const Shape shape) {{\n    \
-         depthwise<{ty}, {pack}, {width}, {stride}, {RUN}, {code}>(y, x, w, bias, residual, shape);\n}}\n"
+         depthwise<{ty}, {pack}, {height}, {width}, {stride}, {run}, {code}, {held}>(y, x, w, bias, residual, shape);\n}}\n"
     )
 }
 
 /// `Shape` of `depthwise.cu`.
-fn words(c: &Convolution, groups: usize) -> Vec<i64> {
+fn words(c: &Convolution, share: &Share) -> Vec<i64> {
     let residual = c.residual.as_ref().unwrap_or(&c.y);
     let mut words = [&c.x.sizes[2..], &c.y.sizes[2..], &c.w.sizes[2..3]].concat();
     words.extend([c.strides[0], c.dilations[0], c.begin[0], c.begin[1]]);
     words.extend([c.x.step(), c.y.step(), residual.step()]);
     words.extend(numbers(c.activation));
-    words.extend([groups as i64, (c.y.sizes[3] + RUN - 1) / RUN, items(c)]);
+    words.extend([share.groups as i64, share.work.runs(c), share.work.items(c)]);
     words
 }
 
@@ -162,7 +211,7 @@ impl Launcher for Depthwise {
             bias,
             residual,
         ];
-        let bytes = self.packed.0.pack * c.dtype.size();
+        let bytes = self.packed.0.work.pack * c.dtype.size();
         // Weights are read one by one.
         let even = |at: usize| at == 2 || addresses[at].addr().is_multiple_of(bytes);
         let (share, function) = if (0..addresses.len()).all(even) {
@@ -172,7 +221,7 @@ impl Launcher for Depthwise {
         };
         let mut arguments = Arguments::default();
         addresses.iter().for_each(|&address| _ = arguments.address(address));
-        arguments.fields(&fields(words(c, share.groups))?);
+        arguments.fields(&fields(words(c, share))?);
         let grid = Grid {
             blocks: share.blocks,
             threads: share.threads as u32,
@@ -208,7 +257,7 @@ mod tests {
 
     #[test]
     fn blocks_divide_the_channels_and_hold_their_weights() {
-        for (batch, channels, extent, kernel, pack) in [
+        for (batch, channels, extent, kernel, widest) in [
             (32, 32, 112, 3, 8),
             (1, 960, 7, 5, 4),
             (1, 24, 4, 7, 8),
@@ -216,21 +265,36 @@ mod tests {
             (8, 1024, 14, 7, 8),
         ] {
             let c = convolution(batch, channels, extent, kernel);
-            let share = Share::new(&c, pack, 132);
-            let packs = channels as usize / pack;
+            let share = Share::new(&c, Work::new(&c, widest, 132), 132);
+            let packs = channels as usize / share.work.pack;
             assert_eq!(share.groups * share.blocks[1] as usize, packs, "{share:?}");
             assert!(
                 share.threads <= THREADS && share.threads.is_multiple_of(share.groups),
                 "{share:?}"
             );
             assert!(share.shared_bytes <= MOST_WEIGHTS, "{share:?}");
-            assert_eq!(words(&c, share.groups).len(), 17);
+            assert_eq!(words(&c, &share).len(), 17);
         }
     }
 
     #[test]
+    fn a_thread_does_little_where_there_is_little_to_do() {
+        let work = |batch: i64, channels: i64, extent: i64, kernel: i64| {
+            let c = convolution(batch, channels, extent, kernel);
+            let work = Work::new(&c, 8, 132);
+            (work.pack, work.run, work.height(&c))
+        };
+        assert_eq!(work(1, 960, 7, 3), (2, 2, 3));
+        assert_eq!(work(1, 144, 56, 3), (4, 4, 3));
+        assert_eq!(work(8, 672, 14, 5), (4, 4, 0));
+        assert_eq!(work(8, 768, 32, 7), (4, 8, 0));
+        assert_eq!(work(1, 768, 32, 7), (4, 8, 0));
+    }
+
+    #[test]
     fn small_work_is_spread_over_more_blocks() {
-        let share = Share::new(&convolution(1, 960, 7, 3), 8, 132);
+        let c = convolution(1, 960, 7, 3);
+        let share = Share::new(&c, Work::new(&c, 8, 132), 132);
         assert!(share.blocks[0] * share.blocks[1] >= 24, "{share:?}");
     }
 }

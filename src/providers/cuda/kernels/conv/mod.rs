@@ -333,7 +333,7 @@ impl Kernel for Conv {
                 }));
             }
             Way::Stem | Way::PlainStem => Stem::new(gpu, &convolution, request.inputs[0].dtype).map(Stem::prepared),
-            Way::Depthwise => Depthwise::new(gpu, &convolution).map(Depthwise::prepared),
+            Way::Depthwise => Depthwise::new(gpu, &convolution, self.held).map(Depthwise::prepared),
         };
         self.stand_in(request, convolution)?.unless(made)
     }
