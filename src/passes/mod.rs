@@ -53,6 +53,7 @@ pub mod round_weights;
 pub mod scatter_rows;
 pub mod separate_dequantize;
 pub mod simplify;
+pub mod slice_entries;
 pub mod unflatten_images;
 pub mod unflatten_products;
 pub mod widen;
@@ -109,6 +110,7 @@ static CLEAN: &[&Pass] = &[
     &simplify::PASS,
     &remove_no_ops::PASS,
     &scatter_rows::PASS,
+    &slice_entries::PASS,
     // After simplify, which leaves Mul and Add by a constant on the right as the only forms.
     &fold_batch_norm::PASS,
     &fold_pad::PASS,
