@@ -238,9 +238,11 @@ pub fn repeat(instance: &mut Instance, request: &Request) -> Result<u64> {
     /// Enough to see through noise, as long as a run is short.
     const BUDGET: Duration = Duration::from_millis(12);
     const MOST_RUNS: usize = 20;
-    const FEWEST_RUNS: usize = 3;
-    /// So many runs in a row that are no better by this share say that none will be, once so much time was spent.
-    const SETTLED: (usize, f64, Duration) = (5, 0.99, Duration::from_millis(3));
+    const FEWEST_RUNS: usize = 2;
+    /// So many runs in a row that are not better, by a hundredth, say that none will be, once so much time was spent.
+    const SETTLED_RUNS: usize = 5;
+    const BETTER: f64 = 0.99;
+    const SETTLED_AFTER: Duration = Duration::from_millis(3);
     let buffers = |operands: &[Operand]| -> Result<Vec<Buffer>> {
         operands.iter().map(|o| Buffer::try_zeroed(o.bytes())).collect()
     };
@@ -265,13 +267,13 @@ pub fn repeat(instance: &mut Instance, request: &Request) -> Result<u64> {
         let began = Instant::now();
         instance.launch(&call)?;
         let time = began.elapsed().as_nanos() as u64;
-        if (time as f64) < best as f64 * SETTLED.1 {
+        if (time as f64) < best as f64 * BETTER {
             better = run;
         }
         best = best.min(time);
         interrupt::poll()?;
         let spent = start.elapsed();
-        let is_settled = run >= better + SETTLED.0 && spent > SETTLED.2;
+        let is_settled = run >= better + SETTLED_RUNS && spent > SETTLED_AFTER;
         if run + 1 >= FEWEST_RUNS && (spent > BUDGET || is_settled) {
             break;
         }

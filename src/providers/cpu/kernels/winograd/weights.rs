@@ -10,8 +10,8 @@ use crate::providers::cpu::team;
 /// Vectors of channels of the result that are computed side by side.
 pub const WIDTH: usize = 4;
 
-/// G of F(2, 3).
-const MATRIX: [[f64; 3]; SIDE] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
+/// A number for each of some channels of the result, which lie side by side.
+type Lanes = [f64; LANES];
 
 /// `G g G'` of every pair of channels: by point, then by [`WIDTH`] vectors of channels of the result, then by channels of the input.
 pub struct Transformed {
@@ -37,12 +37,18 @@ impl Transformed {
         let to = parallel::Address(made.held.as_ptr().cast::<f32>());
         team::run(threads, || {
             parallel::over(k / LANES, 1, |blocks| {
-                let mut kernel = [0.0; 9];
-                for pair in blocks.start * LANES * c..blocks.end * LANES * c {
-                    weights.load_f64s(pair * 9, &mut kernel);
-                    for (point, value) in transformed(&kernel).into_iter().enumerate() {
-                        // SAFETY: the place lies in the buffer, and is that of this pair of channels alone.
-                        unsafe { *to.get().add(made.place(point, pair / c, pair % c)) = value as f32 };
+                for (block, input) in blocks.flat_map(|block| (0..c).map(move |input| (block, input))) {
+                    let out = block * LANES;
+                    let kernels = [0, 1, 2].map(|y| [0, 1, 2].map(|x| made.lanes(out, input, 3 * y + x)));
+                    for (point, values) in transformed(&kernels).into_iter().flatten().enumerate() {
+                        // SAFETY: the place lies in the buffer, with the lanes behind it, which are those of these channels alone.
+                        let to = unsafe {
+                            to.get()
+                                .add(made.place(point, out, input))
+                                .cast::<[f32; LANES]>()
+                                .as_mut_unchecked()
+                        };
+                        to.iter_mut().zip(values).for_each(|(to, value)| *to = value as f32);
                     }
                 }
             })
@@ -78,6 +84,14 @@ impl Transformed {
         self.held.as_ptr().cast::<f32>().wrapping_add(start)
     }
 
+    /// This element of the kernels of an input channel, for neighbouring channels of the result.
+    fn lanes(&self, out: usize, input: usize, element: usize) -> Lanes {
+        std::array::from_fn(|lane| {
+            // SAFETY: the source has [K, C, 3, 3] floats, and these are indices below.
+            f64::from(unsafe { *self.plain(out + lane).add(9 * input + element) })
+        })
+    }
+
     fn place(&self, point: usize, out: usize, input: usize) -> usize {
         let [c, k] = self.channels;
         let block = out / (WIDTH * LANES);
@@ -86,15 +100,19 @@ impl Transformed {
     }
 }
 
-/// `G g G'` of one kernel, row by row.
-fn transformed(kernel: &[f64; 9]) -> [f64; POINTS] {
-    let dot = |row: &[f64; 3], values: [f64; 3]| row.iter().zip(values).map(|(a, b)| a * b).sum();
-    let mut result = [0.0; POINTS];
-    for (i, row) in MATRIX.iter().enumerate() {
-        let rows = [0, 1, 2].map(|x| dot(row, [0, 1, 2].map(|y| kernel[3 * y + x])));
-        for (j, column) in MATRIX.iter().enumerate() {
-            result[i * SIDE + j] = dot(column, rows);
-        }
+/// `G g G'` of kernels, row by row.
+fn transformed(kernels: &[[Lanes; 3]; 3]) -> [[Lanes; SIDE]; SIDE] {
+    let columns = [0, 1, 2].map(|x| along([&kernels[0][x], &kernels[1][x], &kernels[2][x]]));
+    std::array::from_fn(|y| along([&columns[0][y], &columns[1][y], &columns[2][y]]))
+}
+
+/// `G g`, with the G of F(2, 3): rows 1 0 0, 1/2 1/2 1/2, 1/2 -1/2 1/2, 0 0 1.
+fn along([first, middle, last]: [&Lanes; 3]) -> [Lanes; SIDE] {
+    let mut result = [*first, [0.0; LANES], [0.0; LANES], *last];
+    for lane in 0..LANES {
+        let ends = 0.5 * (first[lane] + last[lane]);
+        result[1][lane] = ends + 0.5 * middle[lane];
+        result[2][lane] = ends - 0.5 * middle[lane];
     }
     result
 }
