@@ -220,14 +220,16 @@ impl Bindings {
     }
 
     /// Whether the bound call may return before its work is done: nothing is left to do for [`Bindings::write_back`], and nothing
-    /// is read from memory of the processor, which the caller may change.
+    /// is read from the caller's memory of the processor, which he may change; what was copied from there waits in staging
+    /// buffers, which nobody may write to before.
     pub fn can_be_asynchronous(&self) -> bool {
-        let far = |array: &ArrayBinding| {
-            array
-                .given
-                .is_some_and(|given| given.space != Space::Host && given.address == array.address())
+        let may = |array: &ArrayBinding| {
+            array.given.is_some_and(|given| match given.space {
+                Space::Host => array.is_staged() && matches!(array.home, Home::Input(_)),
+                _ => given.address == array.address(),
+            })
         };
-        self.arrays.iter().all(far)
+        self.arrays.iter().all(may)
     }
 }
 

@@ -253,12 +253,13 @@ impl ProgramInstance {
         outputs: &[ArrayAddress],
         caller: Option<&CallerStream>,
     ) -> Result<()> {
-        if self
+        let works_on_host = self
             .needs
             .iter()
-            .any(|&(space, bytes)| space == Space::Host && bytes > 0)
-        {
-            // The processor works at once, where a device may still copy from or to the same memory.
+            .any(|&(space, bytes)| space == Space::Host && bytes > 0);
+        let reads_host = inputs.iter().any(|input| input.space == Space::Host);
+        if works_on_host || reads_host {
+            // The processor works at once, where a device may still copy from or to the same memory: an arena or a staging buffer.
             resources.streams.synchronize()?;
         }
         let streams = resources.streams.enter(&self.program, caller)?;
@@ -271,7 +272,9 @@ impl ProgramInstance {
             threads: self.threads,
         };
         self.bindings.bind(&mut state, inputs, outputs)?;
-        let asynchronous = caller.is_some() && self.bindings.can_be_asynchronous();
+        // A graph that the caller captures would read a staging buffer whenever he launches it.
+        let may_return = !(reads_host && streams.is_capturing());
+        let asynchronous = caller.is_some() && may_return && self.bindings.can_be_asynchronous();
         let launched = match &mut self.graphs {
             Some(graphs) => graphs.launch(&self.bindings, &mut state)?,
             None => false,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+import neurenix as nx
+from neurenix.hardware import get_backend
 from tests.cuda.jobs import classifier, leaves_nothing, optimized
 from tests.cuda.stand_in import OUT_OF_MEMORY, Process, Recorded
 
@@ -231,3 +233,37 @@ def arrays_that_come_again() -> list[int]:
 def test_an_array_in_new_memory_at_the_same_address_is_another_one(process: Process) -> None:
     found = process.run(arrays_that_come_again)
     assert found[2:4] == found[6:8] == found[10:] == [1, 1]
+
+
+def scaled() -> nx.Network:
+    """A sum of an array and a number."""
+    made = nx.Network("scaled")
+    x, number = made.add_input("x", "float32", ["batch", 64]), made.add_input("number", "float32", [1, 1])
+    made.mark_output(made.add_layer("Add", [x, number])[0], "y")
+    return made
+
+
+@leaves_nothing
+def numbers_of_the_processor() -> list[dict[str, int]]:
+    """What calls wait for whose array lies on the device, and a number beside it on the processor."""
+    recorded, device, found = Recorded(), Arrays(), []
+    profile = {"x": nx.Shape((1, 64), (4, 64), (8, 64)), "number": nx.Shape((1, 1), (1, 1), (1, 1))}
+    model = get_backend("cuda", fallback=False).optimize_model(scaled(), profile, timing_cache=False, threads=2)
+    x, y, stream = device.array(4 * 64 * 4), device.array(4 * 64 * 4), device.stream()
+    number = np.full((1, 1), 3, np.float32)
+    for _ in range(4):
+        before = {name: recorded.count(name) for name in ("cuEventSynchronize", "cuStreamSynchronize", "unfinished")}
+        at = [x, (number.ctypes.data, None)]
+        model._engine.run_at(at, [[4, 64], [1, 1]], [y], stream)
+        found.append({name: recorded.count(name) - count for name, count in before.items()})
+    model.synchronize()
+    device.close()
+    return found
+
+
+def test_a_number_of_the_processor_makes_no_call_wait(process: Process) -> None:
+    first, *later = process.run(numbers_of_the_processor)
+    assert first["unfinished"] == 1 and not first["cuStreamSynchronize"], first
+    for found in later:
+        # The buffer that holds the number is written to when nobody reads it any more.
+        assert found["cuEventSynchronize"] == 1 and not found["cuStreamSynchronize"], found

@@ -42,12 +42,7 @@ impl Transformed {
                     let kernels = [0, 1, 2].map(|y| [0, 1, 2].map(|x| made.lanes(out, input, 3 * y + x)));
                     for (point, values) in transformed(&kernels).into_iter().flatten().enumerate() {
                         // SAFETY: the place lies in the buffer, with the lanes behind it, which are those of these channels alone.
-                        let to = unsafe {
-                            to.get()
-                                .add(made.place(point, out, input))
-                                .cast::<[f32; LANES]>()
-                                .as_mut_unchecked()
-                        };
+                        let to = unsafe { &mut *to.get().add(made.place(point, out, input)).cast::<[f32; LANES]>() };
                         to.iter_mut().zip(values).for_each(|(to, value)| *to = value as f32);
                     }
                 }
