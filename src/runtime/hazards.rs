@@ -159,6 +159,10 @@ impl Memory<'_> {
     fn part(&self, axis: usize, whole: &[Element], from: SlotId, to: SlotId, start: usize) -> Vec<Element> {
         let [before, all, behind] = self.around(from, axis);
         let [_, extent, _] = self.around(to, axis);
+        if extent == 0 || whole.is_empty() {
+            // A Slice may begin behind the end, and then gives nothing.
+            return vec![];
+        }
         let row = |row: usize| &whole[(row * all + start) * behind..][..extent * behind];
         (0..before).flat_map(row).copied().collect()
     }

@@ -250,9 +250,9 @@ mod tests {
             activation: Some(Activation::Silu),
         };
         let words = words(&c).unwrap();
-        assert_eq!(words[..8], [2, 8, 16, 2, 16, 16, 3, 0]);
-        assert_eq!(words[8..16], [240, 1, 0, 48, 8, 12, 1, 4]);
-        assert_eq!(words[16..], [1, 5, 6, 1, 5, 6, 1, 3, 1, 1, 1, 2, 1, 1, 1, 0, 1, 0]);
+        assert_eq!(words[..9], [2, 8, 16, 2, 16, 16, 3, 0, 0]);
+        assert_eq!(words[9..17], [240, 1, 0, 48, 8, 12, 1, 4]);
+        assert_eq!(words[17..], [1, 5, 6, 1, 5, 6, 1, 3, 1, 1, 1, 2, 1, 1, 1, 0, 1, 0]);
     }
 
     #[test]

@@ -253,9 +253,9 @@ mod tests {
         let problem = problem(&c).unwrap();
         let (tile, cut) = ranked(Tile::every().collect(), &problem, 132)[0];
         let words = words(&c, &problem, &tile, &cut);
-        assert_eq!(words.len(), 31 + 6 * 3);
+        assert_eq!(words.len(), 32 + 6 * 3);
         assert_eq!(words[..15], [28, 28, 14, 14, 64, 64, 64, 64, 64, 1, 1, 2, 2, 3, 3]);
         assert_eq!(words[28], 9 * 64 / tile.size[2] as i64);
-        assert_eq!([words[37], words[40]], [9, 3]);
+        assert_eq!([words[38], words[41]], [9, 3]);
     }
 }
