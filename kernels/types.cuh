@@ -233,7 +233,8 @@ FUNCTION f_at_most(W x, W high) { return high != high ? x : f_min(x, high); }
 // What a convolution does with a result in the end; `numbers` are a slope, bounds, or a factor and a summand.
 FUNCTION f_activated(W x, int32 activation, const float (&numbers)[2]) {
     switch (activation) {
-        case 1: return f_leaky_relu(x, (W)numbers[0]);
+        // Not a product with 0, which of an infinite number is none.
+        case 1: return numbers[0] == 0.0f ? f_relu(x) : f_leaky_relu(x, (W)numbers[0]);
         case 2: return f_sigmoid(x);
         case 3: return f_silu(x);
         case 4: return tanh(x);

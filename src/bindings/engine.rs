@@ -216,7 +216,8 @@ impl Engine {
 
     /// Runs on arrays at these addresses, each with the number of its GPU or None: dense, of the dtypes of the inputs,
     /// of these shapes. The outputs must have room for what `specs` says. `stream`: a GPU and the caller's stream of
-    /// it; the call then returns before the work is done, where all arrays lie on that GPU, or are small inputs on the processor.
+    /// it; the call then returns before the work is done, where all arrays lie on that GPU or are small inputs of the
+    /// processor.
     /// `timed`: it waits, and gives for each kernel in order its layers, its implementation, nanoseconds.
     #[pyo3(signature = (inputs, shapes, outputs, stream, timed = false))]
     fn run_at(

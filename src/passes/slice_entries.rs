@@ -41,7 +41,9 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::array::Array;
     use crate::network::attr::{Attr, attrs};
+    use crate::network::dtype::DType;
     use crate::passes::testing::Graph;
 
     fn gathered(shape: &str, axis: i64, indices: &[i64]) -> Graph {
@@ -64,10 +66,7 @@ mod tests {
     fn the_only_entry_is_the_tensor() {
         let mut g = Graph::new();
         let x = g.input("x", "n 1 5");
-        let zero = g.network.add_constant(
-            "zero",
-            crate::network::array::Array::scalar(crate::network::dtype::DType::Int64, 0.0),
-        );
+        let zero = g.network.add_constant("zero", Array::scalar(DType::Int64, 0.0));
         let y = g.op_with("Gather", attrs([("axis", Attr::Int(1))]), &[x, zero]);
         g.output(y);
         g.becomes(&PASS, "%Gather: float32[n, 5] = Reshape(%x, [n, 5]) {allowzero=1}");

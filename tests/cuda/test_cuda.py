@@ -270,3 +270,19 @@ def test_many_groups_do_not_hold_a_build_up() -> None:
     shapes = {"x": (1, channels, 14, 14), "w": (channels, 1, 5, 5)}
     TensorRTBackend(timing_cache=False).optimize_model(given, shapes, optimization_level=3)
     assert time.monotonic() - start < 30
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("group", [1, 64])
+def test_a_relu_makes_nothing_of_minus_infinity(group: int) -> None:
+    made, rng = nx.Network("infinite"), np.random.default_rng(6)
+    x = rng.standard_normal((1, 64, 9, 9)).astype(np.float16)
+    x[0, 5, 4, 4] = -np.inf
+    w = np.abs(rng.standard_normal((64, 64 // group, 3, 3))).astype(np.float16) / 8
+    given = [made.add_input("x", "float16", list(x.shape)), made.add_constant("w", w)]
+    y = made.add_layer("Conv", given, {"pads": [1] * 4, "group": group})[0]
+    made.mark_output(made.add_layer("Relu", [y])[0], "y")
+    got = TensorRTBackend(timing_cache=False).optimize_model(made)({"x": x})["y"]
+    reached = got[0, 5 if group > 1 else slice(None), 3:6, 3:6]
+    assert not np.isnan(got).any() and not reached.any()

@@ -102,6 +102,13 @@ fn axes(attrs: &Attrs, x: &TensorType) -> Result<Vec<usize>> {
     Ok(axes)
 }
 
+fn unknown(name: &str, known: &str, got: &str) -> Error {
+    Error::unsupported(format!("attribute '{name}' of Resize is unknown"))
+        .expected(known)
+        .got(format!("'{got}'"))
+        .hint("give one of these")
+}
+
 fn given(ty: Option<&TensorType>) -> bool {
     // An empty list is ONNX's older way to leave an input out.
     ty.is_some_and(|t| !t.elements().is(0))
@@ -111,6 +118,8 @@ fn infer(infer: &Infer) -> Result<Vec<TensorType>> {
     let x = infer.input(0)?;
     let axes = axes(infer.attrs, x)?;
     Mode::read(infer.attrs)?;
+    // Where any place lies tells whether it is known how places lie.
+    Axis::ONE.place(infer.attrs.text("coordinate_transformation_mode"), 0.0)?;
     let (by_scale, by_size) = (given(infer.optional(2)), given(infer.optional(3)));
     if by_scale == by_size {
         return Err(
@@ -156,9 +165,11 @@ fn bounded(attrs: &Attrs, x: &TensorType, axes: &[usize], sizes: Vec<Dim>) -> Re
         "not_larger" => values::least,
         "not_smaller" => values::greatest,
         other => {
-            return Err(Error::invalid("keep_aspect_ratio_policy is unknown")
-                .expected("stretch, not_larger or not_smaller")
-                .got(other));
+            return Err(unknown(
+                "keep_aspect_ratio_policy",
+                "stretch, not_larger or not_smaller",
+                other,
+            ));
         }
     };
     let two = Dim::from(2i64);
@@ -204,16 +215,13 @@ impl Mode {
                 "floor" => f64::floor,
                 "ceil" => f64::ceil,
                 other => {
-                    return Err(Error::invalid("nearest_mode is unknown")
-                        .expected("round_prefer_floor, round_prefer_ceil, floor or ceil")
-                        .got(other));
+                    let known = "round_prefer_floor, round_prefer_ceil, floor or ceil";
+                    return Err(unknown("nearest_mode", known, other));
                 }
             })),
             "linear" => Ok(Mode::Linear),
             "cubic" => Ok(Mode::Cubic(attrs.float("cubic_coeff_a"))),
-            other => Err(Error::invalid("mode is unknown")
-                .expected("nearest, linear or cubic")
-                .got(other)),
+            other => Err(unknown("mode", "nearest, linear or cubic", other)),
         }
     }
 
@@ -319,6 +327,13 @@ struct Axis {
 }
 
 impl Axis {
+    const ONE: Self = Self {
+        size: 1,
+        out: 1,
+        scale: 1.0,
+        roi: [0.0, 1.0],
+    };
+
     fn place(&self, mode: &str, i: f64) -> Result<f64> {
         let (size, out) = (self.size as f64, self.out as f64);
         Ok(match mode {
@@ -340,12 +355,9 @@ impl Axis {
                 }
             }
             other => {
-                return Err(Error::invalid("coordinate_transformation_mode is unknown")
-                    .expected(
-                        "half_pixel, half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric or \
-                         tf_crop_and_resize",
-                    )
-                    .got(other));
+                let known = "half_pixel, half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric or \
+                             tf_crop_and_resize";
+                return Err(unknown("coordinate_transformation_mode", known, other));
             }
         })
     }

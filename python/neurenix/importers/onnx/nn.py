@@ -113,33 +113,18 @@ def mean_variance_normalization(node: Node) -> Tensor:
     return result if wide is x else node.add("Cast", result, to=x.dtype)
 
 
-#: What attributes of Resize may be, the first of each where it is left out.
-RESIZES = {
-    "mode": ("nearest", "linear", "cubic"),
-    "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
-    "coordinate_transformation_mode": (
-        "half_pixel",
-        "half_pixel_symmetric",
-        "pytorch_half_pixel",
-        "align_corners",
-        "asymmetric",
-        "tf_crop_and_resize",
-    ),
-}
-
-
 def resize(node: Node) -> Tensor:
     """Resize: opset 10 has scales alone, and samples asymmetrically."""
     if node.version >= 11:
-        attrs = _known_places(node)
+        attrs = _places(node)
         # Exporters give any roi where the mode does not read it.
         roi = node.get(1) if attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize" else None
         return node.add("Resize", node[0], roi, node.get(2), node.get(3), **attrs)
     return _asymmetric(node, node[1])
 
 
-def _known_places(node: Node) -> dict[str, Any]:
-    """The attributes, with TensorFlow's half pixels as ONNX's; refuses those that nothing is known of."""
+def _places(node: Node) -> dict[str, Any]:
+    """The attributes, with TensorFlow's half pixels as ONNX's."""
     attrs, mode = dict(node.attrs), node.attr("mode", "nearest")
     if attrs.get("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
         if (mode, attrs.get("nearest_mode")) != ("nearest", "floor"):
@@ -151,15 +136,6 @@ def _known_places(node: Node) -> dict[str, Any]:
             )
         # The floor of a place that is not moved back by a half is the nearest one of the place that is.
         attrs |= {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
-    for name, known in RESIZES.items():
-        # What is nearest does not matter to the other modes.
-        if (name != "nearest_mode" or mode == "nearest") and attrs.get(name, known[0]) not in known:
-            raise UnsupportedError(
-                f"attribute {name!r} of Resize is unknown",
-                expected=", ".join(known),
-                got=repr(attrs[name]),
-                hint="export the model with one of these",
-            )
     return attrs
 
 
