@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "error.h"
 
@@ -115,6 +116,18 @@ void check_settings(const Json& config) {
         throw unsupported(std::string(key) +
                           " is not supported: a batch has the rows of its requests and nothing else; leave it out, and "
                           "pass what the model needs of it as an input");
+    }
+    const std::pair<const char*, const char*> of_inputs[] = {
+        {"optional",
+         "an engine needs every input with each request; leave it out, and export the model without the input"},
+        {"allow_ragged_batch",
+         "requests of one batch differ in their rows alone, and others wait for one of their own; leave it out"},
+    };
+    for (const Json& input : config.value("input", Json::array())) {
+        for (const auto& [key, reason] : of_inputs) {
+            if (!input.value(key, false)) continue;
+            throw unsupported("input '" + input.value("name", "") + "': " + key + ": true is not supported: " + reason);
+        }
     }
 }
 

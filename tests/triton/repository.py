@@ -70,6 +70,16 @@ REFUSED = {
         'parameters { key: "providers" value { string_value: "gpu,cpu" } }\ninstance_group { kind: KIND_CPU }\n',
         "'gpu,cpu'; expected some of tensorrt, cuda, cpu",
     ),
+    "optional": (
+        PORTS.format("x", "TYPE_FP32", 16).replace("16] }", "16] optional: true }", 1),
+        "input 'x': optional: true is not supported",
+    ),
+    "ragged": (
+        "max_batch_size: 16\n"
+        'input { name: "x" data_type: TYPE_FP32 dims: 16 allow_ragged_batch: true } '
+        'output { name: "y" data_type: TYPE_FP32 dims: 4 }\n',
+        "input 'x': allow_ragged_batch: true is not supported",
+    ),
     "decoupled": ("model_transaction_policy { decoupled: true }\n", "decoupled: true } is not supported"),
     "batch_input": (
         'batch_input { kind: BATCH_ELEMENT_COUNT target_name: "n" data_type: TYPE_FP32 source_input: "x" }\n',
