@@ -286,3 +286,38 @@ def test_a_relu_makes_nothing_of_minus_infinity(group: int) -> None:
     got = TensorRTBackend(timing_cache=False).optimize_model(made)({"x": x})["y"]
     reached = got[0, 5 if group > 1 else slice(None), 3:6, 3:6]
     assert not np.isnan(got).any() and not reached.any()
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "stride"),
+    [
+        # What a thread does goes by how much there is to do: 2 by 2 channels and places, 4 by 1, 2, 4 and 8.
+        ((1, 72, 9, 11), 3, 1),
+        ((1, 72, 9, 11), 3, 2),
+        ((2, 144, 31, 33), 5, 1),
+        ((4, 144, 41, 39), 5, 1),
+        ((4, 144, 81, 79), 3, 1),
+        ((4, 144, 81, 79), 3, 2),
+        ((8, 96, 41, 39), 7, 1),
+        ((1, 27, 9, 11), 3, 1),
+    ],
+)
+def test_depthwise_convolutions_large_and_small(shape: tuple[int, ...], kernel: int, stride: int, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    made, rng = nx.Network("depthwise"), np.random.default_rng(7)
+    x = rng.standard_normal(shape).astype(dtype)
+    w = (rng.standard_normal((shape[1], 1, kernel, kernel)) / kernel).astype(dtype)
+    given = [made.add_input("x", dtype, list(shape)), made.add_constant("w", w)]
+    attrs = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": shape[1]}
+    y = made.add_layer("Conv", given, attrs)[0]
+    made.mark_output(made.add_layer("HardSwish", [y])[0], "y")
+    optimized = TensorRTBackend(timing_cache=False, optimization_level=0).optimize_model(made)
+    got = optimized({"x": x})["y"].astype(np.float64)
+    wide = [torch.from_numpy(array.astype(np.float64)) for array in (x, w)]
+    sums = torch.nn.functional.conv2d(*wide, stride=stride, padding=kernel // 2, groups=shape[1])
+    error = np.abs(got - torch.nn.functional.hardswish(sums).numpy()).max()
+    assert error <= (1e-5 if dtype == "float32" else 8e-3), error
+    assert any("depthwise" in row["implementation"] for row in optimized.report()["kernels"])
