@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import copy
 import fcntl
+import functools
 import json
 import os
 import statistics
@@ -33,7 +34,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from benchmarks.bench_cuda import rms
-from benchmarks.measure import RESULTS, in_process, interleaved, parser, summary, write
+from benchmarks.measure import RESULTS, in_process, interleaved, milliseconds, parser, summary, write
 
 NAME = "torch_compile"
 #: Shapes of the calls: batch and length.
@@ -139,18 +140,15 @@ def _in_turns(runs: dict[str, Callable[..., Any]], given: tuple[Any, ...]) -> di
     """
     import torch
 
-    def alone(run: Callable[..., Any]) -> float:
-        torch.cuda.synchronize()
-        began = time.perf_counter()
+    def done(run: Callable[..., Any]) -> None:
         run(*given)
         torch.cuda.synchronize()
-        return 1e3 * (time.perf_counter() - began)
 
     found: dict[str, list[float]] = {each: [] for each in runs}
     for _ in range(TURNS):
         for each, run in runs.items():
-            run(*given)
-            found[each] += [alone(run) for _ in range(CALLS)]
+            done(run)
+            found[each] += [milliseconds(functools.partial(done, run)) for _ in range(CALLS)]
     return found
 
 

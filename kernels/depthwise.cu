@@ -20,10 +20,10 @@ struct Places {
     static const int32 SEEN = (RUN - 1) * STRIDE + WIDTH;
     typedef Pack<T, V> Row[SEEN];
 
-    // The first pixel seen; where the channels of the image's pixel in its column are, in the first row of the image.
+    // Row and column of the first pixel that is seen, which may lie outside; its channels in the first row of the image.
     int32 top, left;
     const T* column;
-    // Those of the block.
+    // Channels of the block, and the first of the thread's among them.
     int32 own, local;
     float sum[RUN][V];
 

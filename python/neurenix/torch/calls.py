@@ -10,9 +10,6 @@ import torch
 from neurenix.hardware import placed
 from neurenix.hardware.optimized import OptimizedModel
 
-#: The shapes of results are kept for so many shapes of inputs.
-_KEPT_SHAPES = 256
-
 
 class EngineCall:
     """Runs an engine on tensors in the order of its inputs; what comes out is new, dense, and on the device."""
@@ -44,7 +41,7 @@ class EngineCall:
         wanted = self._shapes.get(shapes)
         if wanted is None:
             wanted = [tuple(shape) for _, shape in self.engine.specs([list(shape) for shape in shapes])]
-            if len(self._shapes) >= _KEPT_SHAPES:
+            if len(self._shapes) >= placed.KEPT_SHAPES:
                 self._shapes.clear()
             self._shapes[shapes] = wanted
         device, gpu = self._device, self._gpu

@@ -114,7 +114,6 @@ fn activation(network: &Network, layer: &Layer) -> Option<Activation> {
         .is_some_and(|x| network[x].ty.dtype == DType::Float64);
     // Kernels take a float.
     let exact = |number: f64| (!double || f64::from(number as f32) == number).then_some(number as f32);
-    let number = |name: &str| layer.attrs.float(name) as f32;
     Some(match layer.op.name {
         "Relu" => Activation::Relu(0.0),
         "Clip" => {
@@ -126,7 +125,7 @@ fn activation(network: &Network, layer: &Layer) -> Option<Activation> {
         }
         "HardSigmoid" => Activation::HardSigmoid(exact(layer.attrs.float("alpha"))?, exact(layer.attrs.float("beta"))?),
         "HardSwish" => Activation::HardSwish,
-        "LeakyRelu" => Activation::Relu(number("alpha")),
+        "LeakyRelu" => Activation::Relu(layer.attrs.float("alpha") as f32),
         "Sigmoid" => Activation::Sigmoid,
         "Silu" => Activation::Silu,
         "Tanh" => Activation::Tanh,
