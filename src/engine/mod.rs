@@ -11,6 +11,7 @@ pub mod every_form;
 mod flow;
 pub mod foreign;
 pub mod format;
+mod full_precision;
 pub mod general;
 mod hints;
 mod lifting;

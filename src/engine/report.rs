@@ -3,6 +3,7 @@
 use crate::device::Space;
 use crate::engine::Engine;
 use crate::engine::arithmetic::{Shares, Tally, operations};
+use crate::engine::full_precision::{FullPrecision, Kept};
 use crate::error::Result;
 use crate::network::dim::Binding;
 use crate::network::graph::Graph;
@@ -35,6 +36,9 @@ pub struct Report {
     /// Share of arithmetic, likewise: multiplications and additions of products, one operation for each element that other
     /// layers give.
     pub arithmetic_per_dtype: Shares,
+    /// The layers that stay float32 where a lower precision was asked for, by reason; none where the whole engine does, which a note
+    /// says.
+    pub full_precision: Vec<FullPrecision>,
     /// How many calls share how many threads.
     pub threads: ThreadReport,
     /// Whether nothing was timed so that builds repeat.
@@ -145,6 +149,7 @@ impl Engine {
             kernels: vec![],
             layers_per_dtype: Shares::new(),
             arithmetic_per_dtype: Shares::new(),
+            full_precision: vec![],
             threads: ThreadReport {
                 call: self.config.threads_per_call(),
                 calls: self.calls(),
@@ -165,7 +170,7 @@ impl Engine {
             build_seconds: self.build_seconds,
             verify_seconds: self.verify_seconds,
         };
-        let (mut layers, mut arithmetic) = (Tally::default(), Tally::default());
+        let (mut layers, mut arithmetic, mut kept) = (Tally::default(), Tally::default(), Kept::default());
         for part in self.parts() {
             let defaults = part
                 .network
@@ -180,12 +185,14 @@ impl Engine {
                 .any(|s| !self.network.symbols.contains_key(s));
             layers.add(part, |_, _| 1.0);
             arithmetic.add(part, |network, layer| operations(network, layer, &binding));
+            kept.add(part, &binding);
             let timed = part.config.effort() > 0;
             report.add(&part.plans[part.plan_for(&binding).0].program, &binding, guessed, timed)?;
         }
         report.notes.extend(self.replacements());
         report.layers_per_dtype = layers.shares();
         report.arithmetic_per_dtype = arithmetic.shares();
+        report.full_precision = kept.told();
         let MemoryReport {
             arena,
             activations_unshared,

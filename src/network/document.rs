@@ -8,6 +8,7 @@ use crate::network::body::Body;
 use crate::network::dim::{Dim, Symbols};
 use crate::network::dtype::DType;
 use crate::network::op::{Guard, TensorType};
+use crate::network::precision::LayerPrecision;
 use crate::network::{Network, Source, TensorId, ops, plugin};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -54,6 +55,8 @@ struct LayerRecord {
     attrs: Attrs,
     inputs: Vec<Option<u32>>,
     outputs: u32,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    precision: Option<LayerPrecision>,
     /// The networks that it holds, by attribute; their constants stand behind those of the network around.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     bodies: BTreeMap<String, Document>,
@@ -185,6 +188,7 @@ impl Document {
                 return Err(damaged().layer(&record.name));
             }
             network.set_sources(outputs[0], record.sources);
+            network.set_precision(outputs[0], record.precision);
             tensors.extend(outputs);
         }
         for (name, tensor) in self.outputs {
@@ -255,6 +259,7 @@ impl Writer<'_> {
             attrs: plain.map(|(name, attr)| (name.clone(), attr.clone())).collect(),
             inputs,
             outputs: layer.outputs.len() as u32,
+            precision: layer.precision,
             bodies,
         })
     }

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::op::TensorType;
+use crate::network::precision::LayerPrecision;
 use crate::network::{Constant, Layer, LayerId, Network, Source, Tensor, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -115,6 +116,15 @@ impl Network {
             && let Some(layer) = self.layers.get_mut(&id)
         {
             layer.sources = sources;
+        }
+    }
+
+    /// Decides what the layer that gives `output` computes in.
+    pub(crate) fn set_precision(&mut self, output: TensorId, precision: Option<LayerPrecision>) {
+        if let Source::Layer(id, _) = self[output].source
+            && let Some(layer) = self.layers.get_mut(&id)
+        {
+            layer.precision = precision;
         }
     }
 

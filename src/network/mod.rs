@@ -23,6 +23,7 @@ pub mod ops;
 pub mod part;
 pub mod patch;
 pub mod plugin;
+pub mod precision;
 pub mod quantization;
 pub mod reference;
 pub(crate) mod unsigned;
@@ -35,6 +36,7 @@ use body::Body;
 use dim::{Dim, Range, Symbols};
 use dtype::DType;
 use op::{Guard, Infer, OpDef, TensorType};
+use precision::LayerPrecision;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -141,6 +143,8 @@ pub struct Layer {
     pub inputs: Vec<Option<TensorId>>,
     /// The outputs.
     pub outputs: Vec<TensorId>,
+    /// What it computes in, and why; `None` where nothing was decided.
+    pub precision: Option<LayerPrecision>,
 }
 
 impl Layer {

@@ -189,6 +189,7 @@ impl<'n> Patch<'n> {
             attrs,
             inputs: inputs.to_vec(),
             outputs: outputs.clone(),
+            precision: None,
         });
         Ok(outputs)
     }
@@ -318,7 +319,7 @@ impl Change {
         touched
     }
 
-    /// New layers without a name take that of what they replace; all take over its sources. Gives their places.
+    /// New layers without a name take that of what they replace; all take over its sources and precision. Gives their places.
     fn inherit_names(&mut self, network: &Network) -> Vec<usize> {
         let Some(last) = self.absorbed.first().map(|&id| &network[id].name) else {
             return vec![];
@@ -329,11 +330,13 @@ impl Change {
                 sources.push(source.clone());
             }
         }
+        let precision = self.absorbed.iter().find_map(|&id| network[id].precision);
         let mut heirs = vec![];
         for (at, layer) in self.layers.iter_mut().enumerate().filter(|(_, l)| l.name.is_empty()) {
             heirs.push(at);
             layer.name = last.clone();
             layer.sources = sources.clone();
+            layer.precision = precision;
             for &output in &layer.outputs {
                 let name = &mut self.tensors[(output.0 - self.first_tensor) as usize].name;
                 *name = format!("{last}{name}");

@@ -1,33 +1,26 @@
-//! Marks float32 products as TF32-eligible, where that was asked for.
+//! Marks float32 products as TF32-eligible, where the precision plan says so.
 
 use super::matching::input;
+use super::plan_precision::full;
 use super::{Found, Pass, rewrite_with, rule_if};
 use crate::network::attr::{Attr, Read};
 use crate::network::dtype::DType;
 use crate::network::ops::conv;
 use crate::network::ops::tf32::{self, TF32};
 use crate::network::patch::Patch;
+use crate::network::precision::{LayerPrecision, Reason};
 use crate::network::{Layer, LayerId, Network};
 
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "allow_tf32",
-    doc: "float32 layer of products (Conv, MatMul, LSTM, ...) => the same, marked as TF32-eligible, if Settings::tf32 is \
-          set; Conv 1x1 of few channels with a stride, and those of groups, stay as they are",
-    apply: |network, settings| {
-        if !settings.tf32 {
-            return Ok(0);
-        }
-        rewrite_with(network, |network, id| {
-            rule_if!(!settings.keeps(&network[id]));
-            Ok(rule(network, id)?.map(Patch::finish))
-        })
-    },
+    doc: "float32 layer of products (Conv, MatMul, LSTM, ...) whose plan is tf32 => the same, marked as TF32-eligible",
+    apply: |network, _| rewrite_with(network, |network, id| Ok(rule(network, id)?.map(Patch::finish))),
 };
 
 fn rule(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
-    rule_if!(may_round(network, layer) && !tf32::is_allowed(layer));
+    rule_if!(layer.precision.is_some_and(|planned| planned.tf32) && !tf32::is_allowed(layer));
     let mut attrs = layer.attrs.clone();
     attrs.insert(TF32.name.into(), Attr::Int(1));
     let mut patch = Patch::new(network);
@@ -38,10 +31,17 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     Ok(Some(patch))
 }
 
-/// Whether a layer can be marked as TF32-eligible.
-pub fn may_round(network: &Network, layer: &Layer) -> bool {
-    let wide = network[layer.outputs[0]].ty.dtype == DType::Float32;
-    wide && tf32::applies(layer) && !gains_little(network, layer)
+/// What a float32 layer of products computes in where tf32 was asked for: that, but for Conv 1x1 of few channels with a stride, and of
+/// groups. `None` for others.
+pub fn plan(network: &Network, layer: &Layer) -> Option<LayerPrecision> {
+    let is_wide = network[layer.outputs[0]].ty.dtype == DType::Float32;
+    (is_wide && tf32::applies(layer)).then(|| match gains_little(network, layer) {
+        true => full(Reason::GainsLittle),
+        false => LayerPrecision {
+            tf32: true,
+            ..full(Reason::Asked)
+        },
+    })
 }
 
 /// Conv 1x1 that is a small part of the work, while what it rounds goes through sums to the end: one of few channels that reads
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::network::attr::attrs;
     use crate::passes::testing::Graph;
-    use crate::passes::{Settings, decompose, lower, run};
+    use crate::passes::{Settings, decompose, lower, plan_precision, run};
 
     fn settings() -> Settings {
         Settings {
@@ -96,7 +96,7 @@ mod tests {
         run(&mut strict, &Settings::default()).unwrap();
         assert_eq!(allowed(&strict), [("MatMul", false), ("Gemm", false)]);
         g.becomes_by(
-            &[&decompose::PASS, &PASS],
+            &[&decompose::PASS, &plan_precision::PASS, &PASS],
             &settings(),
             "
             %MatMul: float64[4, 4] = MatMul(%wide, %wide) {transA=1, transB=0}
@@ -126,6 +126,7 @@ mod tests {
             let y = g.op_with("Conv", attrs, &[x, w]);
             g.output(y);
         }
+        (plan_precision::PASS.apply)(&mut g.network, &settings()).unwrap();
         (PASS.apply)(&mut g.network, &settings()).unwrap();
         let layers = g.network.outputs().iter().filter_map(|o| g.network.producer(o.tensor));
         for ((_, layer), (case, expected)) in layers.zip(cases) {

@@ -1,9 +1,8 @@
 //! Makes a lower precision explicit: lowerable layers compute in it, between Casts.
 
 use super::build::Build;
-use super::exactness;
 use super::matching::{given_by, input, is_constant};
-use super::{Found, Pass, Settings, rewrite_with, rule_if};
+use super::{Found, Pass, plan_precision, rewrite_with, rule_if, rule_if_some};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::attr::Attr;
@@ -15,20 +14,15 @@ use std::collections::BTreeMap;
 /// See [`Pass::doc`].
 pub static PASS: Pass = Pass {
     name: "assign_precision",
-    doc: "float32 layer that is lowerable to Settings::compute => Casts -> layer -> Cast; inputs and outputs of the network keep \
-          their dtypes; precision-sensitive layers and, with Settings::eight_bits, products of 8 bits stay float32, and with them the \
-          exact numbers that they read (positions, times, masks out of range) and the bias of a Conv that gives an output",
-    apply: |network, settings| {
-        let low = settings.compute;
-        if !matches!(low, DType::Float16 | DType::BFloat16) {
-            return Ok(0);
-        }
-        let lowered = exactness::lowered(network, settings)?;
+    doc: "float32 layer whose plan is a lower dtype => Casts -> layer -> Cast; inputs and outputs of the network keep their \
+          dtypes, and the bias of a Conv that gives an output stays float32",
+    apply: |network, _| {
+        let lowered = plan_precision::lowered(network);
         rewrite_with(network, |network, id| {
-            rule_if!(lowered.layers.contains(&id) && !settings.keeps(&network[id]));
-            let found = match lowered.masks.contains(&id) {
-                true => with_mask_in_range(network, id, low),
-                false => rule(network, id, low),
+            rule_if_some!(planned = lowered.get(&id));
+            let found = match planned.clips_mask {
+                true => with_mask_in_range(network, id, planned.dtype),
+                false => rule(network, id, planned.dtype),
             };
             Ok(found?.map(Patch::finish))
         })
@@ -41,16 +35,15 @@ pub static PASS: Pass = Pass {
 ///
 /// # Errors
 /// If the network has a cycle.
-pub fn emulate(network: &mut Network, settings: &Settings) -> Result<usize> {
-    let low = settings.compute;
-    let lowered = exactness::lowered(network, settings)?;
+pub fn emulate(network: &mut Network) -> Result<usize> {
+    let lowered = plan_precision::lowered(network);
     rewrite_with(network, |network, id| {
-        rule_if!(lowered.layers.contains(&id) && !settings.keeps(&network[id]));
-        let kept = match lowered.masks.contains(&id) {
+        rule_if_some!(planned = lowered.get(&id));
+        let kept = match planned.clips_mask {
             true => network[id].op.lowering.mask,
             false => last_bias(network, &network[id]).map(|_| 2),
         };
-        Ok(Some(rounded(network, &network[id], low, kept)?.finish()))
+        Ok(Some(rounded(network, &network[id], planned.dtype, kept)?.finish()))
     })
 }
 
@@ -183,7 +176,7 @@ mod tests {
     use super::*;
     use crate::network::ops::cast;
     use crate::passes::testing::Graph;
-    use crate::passes::{clean_casts, fold_constants};
+    use crate::passes::{Settings, clean_casts, fold_constants};
     use std::collections::HashSet;
 
     fn low(compute: DType) -> Settings {
@@ -209,7 +202,8 @@ mod tests {
                 lifted,
                 ..low(DType::BFloat16)
             };
-            emulate(&mut network, &settings).unwrap();
+            (plan_precision::PASS.apply)(&mut network, &settings).unwrap();
+            emulate(&mut network).unwrap();
             network.verify().unwrap();
             let all = || network.layers().map(|(_, layer)| layer);
             assert_eq!(all().filter(|layer| layer.op.name == "Cast").count(), casts);
@@ -233,7 +227,7 @@ mod tests {
         let y = g.op("Exp", &[y]);
         g.output(y);
         g.becomes_by(
-            &[&PASS, &clean_casts::PASS, &fold_constants::PASS],
+            &[&plan_precision::PASS, &PASS, &clean_casts::PASS, &fold_constants::PASS],
             &low(DType::BFloat16),
             "
             %MatMul: bfloat16[n, 2, 4] = Cast(%x) {elidable=1, round_mode=up, saturate=1, to=bfloat16}
@@ -254,7 +248,7 @@ mod tests {
         let z = g.op("Conv", &[y, w, b]);
         g.output(z);
         g.becomes_by(
-            &[&PASS, &clean_casts::PASS, &fold_constants::PASS],
+            &[&plan_precision::PASS, &PASS, &clean_casts::PASS, &fold_constants::PASS],
             &low(DType::Float16),
             "
             %Conv: float16[n, 4, 6, 6] = Cast(%x) {elidable=1, round_mode=up, saturate=1, to=float16}
@@ -277,6 +271,7 @@ mod tests {
             let c = g.scalar(value);
             let y = g.op("Mul", &[x, c]);
             g.output(y);
+            (plan_precision::PASS.apply)(&mut g.network, &low(dtype)).unwrap();
             assert_eq!((PASS.apply)(&mut g.network, &low(dtype)).unwrap(), count);
         }
     }
@@ -289,6 +284,7 @@ mod tests {
         let z = g.op("Sigmoid", &[y]);
         g.output(y);
         g.output(z);
+        (plan_precision::PASS.apply)(&mut g.network, &low(DType::Float16)).unwrap();
         (PASS.apply)(&mut g.network, &low(DType::Float16)).unwrap();
         g.network.verify().unwrap();
         let outputs = g.network.outputs();

@@ -166,7 +166,9 @@ mod tests {
     use crate::network::array::Array;
     use crate::network::attr::{Attr, attrs};
     use crate::passes::testing::Graph;
-    use crate::passes::{Settings, assign_precision, clean_casts, fold_constants, lowered, move_quantization};
+    use crate::passes::{
+        Settings, assign_precision, clean_casts, fold_constants, lowered, move_quantization, plan_precision,
+    };
 
     fn settings() -> Settings {
         Settings {
@@ -237,6 +239,7 @@ mod tests {
             ..settings()
         };
         assert_eq!(ops(&g, &others).iter().filter(|op| **op == "Conv").count(), 3);
+        (plan_precision::PASS.apply)(&mut g.network, &settings()).unwrap();
         let compiled = (assign_precision::PASS.apply)(&mut g.network, &settings()).unwrap();
         assert_eq!(compiled, 3);
         g.network.verify().unwrap();
@@ -326,6 +329,7 @@ mod tests {
         g.output(y);
         g.becomes_by(
             &[
+                &plan_precision::PASS,
                 &assign_precision::PASS,
                 &clean_casts::PASS,
                 &fold_constants::PASS,

@@ -7,12 +7,14 @@
 //! the Softmax that it is for. The facts stand with the ops: [`Lowering`](crate::network::op::Lowering).
 
 use super::matching::{clip_bounds, input};
+use super::plan_precision::full;
 use super::{Settings, eight_bits};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::op::{Gives, Movement};
 use crate::network::ops::matmul::inner_from_end;
+use crate::network::precision::{LayerPrecision, Reason};
 use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::{HashMap, HashSet};
 
@@ -36,21 +38,12 @@ struct Fact {
     beyond: bool,
 }
 
-/// The layers that may compute in 16 bits, and those of them whose mask must be brought into their range.
-#[derive(Default)]
-pub struct Lowered {
-    /// All of them.
-    pub layers: HashSet<LayerId>,
-    /// Attentions that read a mask with numbers out of range.
-    pub masks: HashSet<LayerId>,
-}
-
-/// Finds the float32 layers that may compute in the float of 16 bits that the settings name. What belongs to products of 8 bits
-/// (see [`eight_bits`]) of the dtypes in [`Settings::eight_bits`] is none of them.
+/// Which of the float32 layers compute in the float of 16 bits that the settings name, and why the others do not. What belongs to
+/// products of 8 bits (see [`eight_bits`]) of the dtypes in [`Settings::eight_bits`] is none of them.
 ///
 /// # Errors
 /// If the network has a cycle.
-pub fn lowered(network: &Network, settings: &Settings) -> Result<Lowered> {
+pub fn plan(network: &Network, settings: &Settings) -> Result<HashMap<LayerId, LayerPrecision>> {
     let order = network.order()?;
     let analysis = Analysis {
         network,
@@ -71,20 +64,18 @@ struct Analysis<'n> {
 }
 
 impl Analysis<'_> {
-    fn run(mut self, order: &[LayerId]) -> Lowered {
-        let mut found = Lowered::default();
+    fn run(mut self, order: &[LayerId]) -> HashMap<LayerId, LayerPrecision> {
+        let mut found = HashMap::new();
         for &id in order {
             let layer = &self.network[id];
             for tensor in layer.inputs.iter().copied().flatten() {
                 self.look_at(tensor);
             }
             let fact = self.given_by(layer);
-            if !self.kept.contains(&id) && self.may_lower(layer, fact) {
-                found.layers.insert(id);
-                let mask = layer.op.lowering.mask.and_then(|at| input(layer, at));
-                if mask.is_some_and(|mask| self.fact(mask).beyond) {
-                    found.masks.insert(id);
-                }
+            let floats = |&t: &TensorId| self.network[t].ty.dtype == DType::Float32;
+            if layer.outputs.iter().all(floats) {
+                let reason = self.reason_for_full(id, layer, fact);
+                found.insert(id, reason.map_or_else(|| self.lower(layer), full));
             }
             self.facts.extend(layer.outputs.iter().map(|&t| (t, fact)));
         }
@@ -143,11 +134,25 @@ impl Analysis<'_> {
         hands_on(self.network, layer) && !layer.op.lowering.exact.contains(&0) && !is_clip
     }
 
-    fn may_lower(&self, layer: &Layer, gives: Fact) -> bool {
+    /// The lower precision for a layer.
+    fn lower(&self, layer: &Layer) -> LayerPrecision {
+        let mask = layer.op.lowering.mask.and_then(|at| input(layer, at));
+        LayerPrecision {
+            dtype: self.low,
+            tf32: false,
+            clips_mask: mask.is_some_and(|mask| self.fact(mask).beyond),
+            reason: Reason::Asked,
+        }
+    }
+
+    /// Why a layer stays float32, if it does.
+    fn reason_for_full(&self, id: LayerId, layer: &Layer, gives: Fact) -> Option<Reason> {
         let network = self.network;
-        let computes = |t: &TensorId| network[*t].ty.dtype == DType::Float32;
-        if !layer.op.lowering.lowers || !layer.outputs.iter().all(computes) {
-            return false;
+        if self.kept.contains(&id) {
+            return Some(Reason::EightBits);
+        }
+        if !layer.op.lowering.lowers {
+            return Some(Reason::Op);
         }
         let operands: Vec<_> = operands(network, layer).map(|t| (t, self.fact(t))).collect();
         let any = |kind: Kind| operands.iter().any(|(_, fact)| fact.kind == kind);
@@ -156,8 +161,13 @@ impl Analysis<'_> {
         let reads_exact = any(Kind::Counted) && !any(Kind::Features);
         let is_wanted = hands_on(network, layer) && layer.outputs.iter().any(|t| self.wanted.contains(t));
         let feeds_exact = is_wanted && (any(Kind::Counted) || any(Kind::Given));
-        let in_range = operands.iter().all(|(t, fact)| !fact.beyond && !self.vanishes(*t));
-        in_range && !moves_exact && !reads_exact && !feeds_exact
+        let reasons = [
+            (operands.iter().any(|(_, fact)| fact.beyond), Reason::OutOfRange),
+            (operands.iter().any(|(t, _)| self.vanishes(*t)), Reason::Vanishes),
+            (moves_exact || reads_exact, Reason::ReadsExact),
+            (feeds_exact, Reason::FeedsExact),
+        ];
+        reasons.into_iter().find_map(|(holds, reason)| holds.then_some(reason))
     }
 
     /// Whether a single number of the model becomes 0.
@@ -269,9 +279,11 @@ mod tests {
             compute: low,
             ..Settings::default()
         };
-        let found = lowered(&g.network, &settings).unwrap();
+        let found = plan(&g.network, &settings).unwrap();
         let order = g.network.order().unwrap();
-        let layers = order.into_iter().filter(|id| found.layers.contains(id));
+        let layers = order
+            .into_iter()
+            .filter(|id| found.get(id).is_some_and(LayerPrecision::is_lower));
         layers.map(|id| g.network[id].op.name).collect()
     }
 

@@ -43,6 +43,7 @@ pub mod merge_reshapes;
 pub mod merge_transposes;
 pub mod move_quantization;
 pub mod pack_weights;
+pub mod plan_precision;
 pub mod recognise_activations;
 pub mod recognise_attention;
 pub mod recognise_group_norm;
@@ -65,13 +66,14 @@ pub(crate) mod testing;
 
 use crate::error::Result;
 use crate::network::dtype::DType;
+use crate::network::precision::LayerPrecision;
 use crate::network::{LayerId, Network};
 pub use eight_bits::EIGHT_BITS;
 pub use rules::{Found, rewrite, rewrite_with};
 pub(crate) use rules::{rule_if, rule_if_some};
 use runner::Runner;
 pub use settings::Settings;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 /// A rewrite of the whole network.
 pub struct Pass {
@@ -128,6 +130,7 @@ pub static PIPELINE: &[PipelineEntry] = &[
     Once(&decompose::PASS),
     UntilStable(CLEAN),
     // Precision last: recognised ops and folded weights are rounded once, and rules above see one dtype.
+    Once(&plan_precision::PASS),
     Once(&assign_precision::PASS),
     Once(&allow_tf32::PASS),
     Once(&round_weights::PASS),
@@ -213,7 +216,8 @@ pub fn emulate(
     if settings.compute == DType::Float32 {
         return lower_roughly(network, settings, has_kernel);
     }
-    assign_precision::emulate(network, settings)?;
+    (plan_precision::PASS.apply)(network, settings)?;
+    assign_precision::emulate(network)?;
     lower(network, settings, has_kernel)?;
     Ok(())
 }
@@ -223,18 +227,14 @@ pub fn emulate(
 /// # Errors
 /// If the network has a cycle.
 pub fn lowered(network: &Network, settings: &Settings) -> Result<Vec<LayerId>> {
-    let short = match settings.compute {
-        DType::Float32 => HashSet::new(),
-        _ => exactness::lowered(network, settings)?.layers,
-    };
-    let rounds = |id: LayerId| settings.tf32 && allow_tf32::may_round(network, &network[id]);
+    let plan = plan_precision::plan(network, settings)?;
     let mut order = network.order()?;
-    order.retain(|&id| short.contains(&id) || rounds(id));
+    order.retain(|id| plan.get(id).is_some_and(LayerPrecision::is_lower));
     Ok(order)
 }
 
 fn lowering_starts() -> usize {
-    let lowers = |step: &PipelineEntry| matches!(step, Once(pass) if pass.name == assign_precision::PASS.name);
+    let lowers = |step: &PipelineEntry| matches!(step, Once(pass) if pass.name == plan_precision::PASS.name);
     PIPELINE.iter().position(lowers).unwrap_or(PIPELINE.len())
 }
 

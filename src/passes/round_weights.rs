@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::network::attr::{Attr, attrs};
     use crate::passes::testing::{Graph, Rng};
-    use crate::passes::{Settings, allow_tf32, assign_precision, clean_casts, fold_constants};
+    use crate::passes::{Settings, allow_tf32, assign_precision, clean_casts, fold_constants, plan_precision};
 
     const LOW: [DType; 3] = [DType::Float16, DType::BFloat16, DType::Float32];
 
@@ -255,6 +255,7 @@ mod tests {
             compute: DType::Float16,
             ..Settings::default()
         };
+        (plan_precision::PASS.apply)(&mut g.network, &settings).unwrap();
         (assign_precision::PASS.apply)(&mut g.network, &settings).unwrap();
         assert_eq!((PASS.apply)(&mut g.network, &settings).unwrap(), 2);
         g.becomes_by(
@@ -288,6 +289,7 @@ mod tests {
             tf32: true,
             ..Settings::default()
         };
+        (plan_precision::PASS.apply)(&mut g.network, &settings).unwrap();
         (allow_tf32::PASS.apply)(&mut g.network, &settings).unwrap();
         // Not what multiplies numbers one by one, nor what gives one row or column.
         assert_eq!((PASS.apply)(&mut g.network, &settings).unwrap(), 2);

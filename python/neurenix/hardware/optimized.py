@@ -316,6 +316,7 @@ class Report(dict[str, Any]):
             "providers: " + ", ".join(f"{name} {count} layers" for name, count in self["providers"]),
             *(f"not {state['provider']}: {state['reason']}" for state in self["fallbacks"]),
             *(f"{r['provider']} refuses {r['layer']}: {r['reason']} {r['hint']}".rstrip() for r in self["refusals"]),
+            *(_kept_text(kept) for kept in self["full_precision"]),
             *(f"note: {note}" for note in self["notes"]),
             f"memory: weights {describe_memory(memory['weights'])}, activations {describe_memory(memory['arena'])} "
             f"({memory['reuse']:.0%} saved by reuse)",
@@ -330,6 +331,19 @@ class Report(dict[str, Any]):
 
 def _shares(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{dtype} {share:.0%}" for dtype, share in shares.items())
+
+
+#: A line names so many layers.
+_NAMED = 4
+
+
+def _kept_text(kept: Mapping[str, Any]) -> str:
+    names = kept["layers"]
+    more = ", ..." if len(names) > _NAMED else ""
+    return (
+        f"float32 all the same: {len(names)} layers, {kept['arithmetic']:.1%} of the arithmetic "
+        f"({', '.join(names[:_NAMED])}{more}): {kept['reason']}"
+    )
 
 
 def describe_memory(count: int) -> str:
