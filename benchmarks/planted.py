@@ -48,6 +48,21 @@ def channels_of_a_norm() -> Planted:
     return network, lambda random: random.normal(size=(8, 32, 64)).astype(np.float32)
 
 
+def channels_of_a_depthwise() -> Planted:
+    """A depthwise convolution that reads channels of up to 100 times each other's range, behind a HardSwish, which no
+    factor passes: one scale of 8 bits for all leaves little for most of them."""
+    random, network = np.random.default_rng(15), nx.Network("channels_of_a_depthwise")
+    x = network.add_input("x", np.float32, (4, 8, 16, 16))
+    spread = np.exp(random.uniform(np.log(0.1), np.log(10), 32)).reshape(-1, 1, 1, 1)
+    x = _convolution(network, x, random.normal(size=(32, 8, 3, 3)) / np.sqrt(72) * spread, "conv0", relu=False)
+    x = network.add_layer("HardSwish", [x], {}, name="act0")[0]
+    x = _convolution(network, x, random.normal(size=(32, 1, 3, 3)) / 3 / spread, "conv1", relu=False, group=32)
+    x = network.add_layer("HardSwish", [x], {}, name="act1")[0]
+    x = _convolution(network, x, random.normal(size=(8, 32, 1, 1)) / np.sqrt(32), "conv2", relu=False)
+    network.mark_output(x, "y")
+    return network, lambda random: random.normal(size=(4, 8, 16, 16)).astype(np.float32)
+
+
 def weights_of_one_input() -> Planted:
     """Two products whose inputs hang together (8 directions of 128), and whose outputs have one weight 40 times as
     large as the others, which sets the step of all."""
@@ -92,16 +107,18 @@ def _constant(network: nx.Network, name: str, values: Array) -> nx.Tensor:
     return network.add_constant(name, values.astype(np.float32))
 
 
-def _convolution(network: nx.Network, x: nx.Tensor, weights: Array, name: str, relu: bool) -> nx.Tensor:
+def _convolution(network: nx.Network, x: nx.Tensor, weights: Array, name: str, relu: bool, group: int = 1) -> nx.Tensor:
     given = [x, _constant(network, f"{name}.weight", weights)]
-    x = network.add_layer("Conv", given, {"pads": [weights.shape[-1] // 2] * 4}, name=name)[0]
+    attrs = {"pads": [weights.shape[-1] // 2] * 4, "group": group}
+    x = network.add_layer("Conv", given, attrs, name=name)[0]
     return network.add_layer("Relu", [x], {}, name=f"{name}.relu")[0] if relu else x
 
 
-#: Each network, by the tool that is there for its outlier.
+#: Each network, by the tool that is there for its outlier, and what that looks at.
 PLANTED: dict[str, Callable[[], Planted]] = {
     "equalisation": channel_of_weights,
     "smooth": channels_of_a_norm,
+    "smooth, depthwise": channels_of_a_depthwise,
     "gptq": weights_of_one_input,
     "bias_correction": weight_of_each_output,
 }

@@ -22,7 +22,7 @@ The extension module `neurenix._native`; users meet its contents through `neuren
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, SupportsIndex, final
+from typing import Any, SupportsFloat, SupportsIndex, final
 
 import numpy as np
 

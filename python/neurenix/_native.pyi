@@ -5,7 +5,7 @@ The extension module `neurenix._native`; users meet its contents through `neuren
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, SupportsIndex, final
+from typing import Any, SupportsFloat, SupportsIndex, final
 
 import numpy as np
 
@@ -41,6 +41,7 @@ __all__ = [
     "fingerprints",
     "gpu_count",
     "gpu_info",
+    "integers_of",
     "knob",
     "knobs",
     "load_plugin_library",
@@ -448,10 +449,11 @@ class Network:
         """
         The results by name, in order.
         """
-    def quantization_points(self, /, keep: Sequence[str] = ...) -> list[tuple[Tensor, str, bool]]:
+    def quantization_points(self, /, keep: Sequence[str] = ...) -> list[tuple[Tensor, str, float | None]]:
         """
         Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration
-        caches and whether it is never negative. Layers that `keep` names, and what else takes no part, are left out.
+        caches and the least number that it can have (0 where that is more, None where it is not known). Layers that
+        `keep` names, and what else takes no part, are left out.
         """
     def quantized(
         self,
@@ -803,6 +805,14 @@ def gpu_count() -> int:
 def gpu_info(device: SupportsIndex) -> dict[str, Any]:
     """
     What is known of the GPU of this number.
+    """
+
+def integers_of(
+    most: SupportsFloat | SupportsIndex, least: SupportsFloat | SupportsIndex | None = None
+) -> tuple[float, int, str]:
+    """
+    The step, the zero point and the dtype of integers of 8 bits for a tensor that holds numbers up to a magnitude: int8
+    from -127 on, or uint8 where its least number is known and not far below zero.
     """
 
 def knob(name: str) -> str | None:

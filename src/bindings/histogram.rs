@@ -6,6 +6,15 @@ use crate::network::dtype::DType;
 use crate::precision::{self, Method};
 use pyo3::prelude::*;
 
+/// The step, the zero point and the dtype of integers of 8 bits for a tensor that holds numbers up to a magnitude: int8
+/// from -127 on, or uint8 where its least number is known and not far below zero.
+#[pyfunction]
+#[pyo3(signature = (most, least = None))]
+pub fn integers_of(most: f64, least: Option<f64>) -> (f64, i64, &'static str) {
+    let (scale, zero, dtype) = precision::integers(most, least);
+    (scale, zero, dtype.name())
+}
+
 /// How often magnitudes come in a tensor: 2048 bins over a range that doubles. What it holds does not depend on how the
 /// numbers were batched.
 #[pyclass(module = "neurenix")]

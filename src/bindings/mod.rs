@@ -45,7 +45,7 @@ mod _native {
     #[pymodule_export]
     use super::files::Replacement;
     #[pymodule_export]
-    use super::histogram::Histogram;
+    use super::histogram::{Histogram, integers_of};
     #[pymodule_export]
     use super::knobs::{knob, knobs};
     #[pymodule_export]

@@ -331,11 +331,15 @@ impl Network {
     }
 
     /// Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration
-    /// caches and whether it is never negative. Layers that `keep` names, and what else takes no part, are left out.
+    /// caches and the least number that it can have (0 where that is more, None where it is not known). Layers that
+    /// `keep` names, and what else takes no part, are left out.
     #[pyo3(signature = (keep = vec![]))]
-    fn quantization_points(slf: &Bound<'_, Self>, keep: Vec<String>) -> PyResult<Vec<(Py<Tensor>, String, bool)>> {
+    fn quantization_points(
+        slf: &Bound<'_, Self>,
+        keep: Vec<String>,
+    ) -> PyResult<Vec<(Py<Tensor>, String, Option<f64>)>> {
         let points = precision::points(&slf.try_borrow()?.inner, &keep.into_iter().collect())?;
-        let wrap = |point: precision::Point| Ok((Self::wrap(slf, point.tensor)?, point.name, point.least == Some(0.0)));
+        let wrap = |point: precision::Point| Ok((Self::wrap(slf, point.tensor)?, point.name, point.least));
         points.into_iter().map(wrap).collect()
     }
 

@@ -7,6 +7,8 @@ pub enum Least {
     Unknown,
     /// It is this, or more.
     At(f64),
+    /// It is zero or more, and nothing is more than one.
+    Unit,
     /// It is the negative of an attribute, or more.
     Negative(&'static str),
     /// It is a constant second input, or more.
@@ -17,6 +19,7 @@ pub enum Least {
     OfAll,
     /// It is the sum of those of all inputs.
     Sum,
-    /// Zero, where no input is negative.
+    /// It follows from those of the factors: zero where none is negative; that of one, where the others are known to be positive
+    /// and no greater than some number.
     Product,
 }

@@ -8,5 +8,5 @@ mod unfold;
 
 pub use histogram::{Histogram, Method};
 pub use place::{Dtypes, Ranges, place};
-pub use points::{Point, points};
+pub use points::{Point, integers, points};
 pub use unfold::unfold;

@@ -26,13 +26,18 @@ impl Point {
     /// The scale, zero point and dtype of its integers, where they hold numbers up to this magnitude: symmetric int8, or uint8 where
     /// next to nothing is below zero.
     pub fn integers(&self, most: f64) -> (f64, i64, DType) {
-        match self.least {
-            Some(least) if -least <= PART_BELOW * most => {
-                let scale = (most - least) / 255.0;
-                (scale, (-least / scale).round() as i64, DType::UInt8)
-            }
-            _ => (most / 127.0, 0, DType::Int8),
+        integers(most, self.least)
+    }
+}
+
+/// [`Point::integers`] of a tensor whose least number is this, where it is known.
+pub fn integers(most: f64, least: Option<f64>) -> (f64, i64, DType) {
+    match least {
+        Some(least) if -least <= PART_BELOW * most => {
+            let scale = (most - least) / 255.0;
+            (scale, (-least / scale).round() as i64, DType::UInt8)
         }
+        _ => (most / 127.0, 0, DType::Int8),
     }
 }
 

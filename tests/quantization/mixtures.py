@@ -46,7 +46,7 @@ def convolutions() -> Mixture:
     y = m.add("Relu", m.add("Conv", y, m.constant(12, 8, 1, 1), m.constant(12)))
     y = m.add("ReduceMean", y, axes=[2, 3], keepdims=0)
     y = m.add("Add", m.add("MatMul", y, m.constant(12, 10)), m.constant(10))
-    return m.done(y, equalisation=4, smooth=0)
+    return m.done(y, equalisation=4, smooth=1)
 
 
 def transposed() -> Mixture:

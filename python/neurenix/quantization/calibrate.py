@@ -18,7 +18,7 @@ from neurenix.quantization.accuracy import Accuracy, Tools
 from neurenix.quantization.accuracy.tools import BYTES, SAMPLES
 from neurenix.quantization.calibrators import KEPT, Calibrator, Run, calibrator
 
-#: What each word of `quantization_points` says of the steps that a range consists of.
+#: The steps that a range consists of, by whether all numbers are 0 or more.
 STEPS = {False: 128, True: 255}
 #: Ops that products of 8 bits come from.
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
@@ -149,10 +149,10 @@ def found_ranges(
     tools = _tools(full, given, options, accuracy) if accuracy else None
     full = full if tools is None else tools.prepared(full)
     suffix = "" if tools is None else tools.suffix
-    points = [(tensor, name + suffix, unsigned) for tensor, name, unsigned in _points(full, keep)]
+    points = [(tensor, name + suffix, least) for tensor, name, least in _points(full, keep)]
     needed = {name + suffix for _, name, _ in full.quantization_points(list(keep))}
     run, jobs = _probe(full, points, options)
-    levels = {name: STEPS[unsigned and not symmetric] for _, name, unsigned in points}
+    levels = {name: STEPS[least == 0 and not symmetric] for _, name, least in points}
     spare = set() if search else set(levels) - needed
     ranges = given.ranges(levels, inputs, _checked(run, full), jobs, spare=spare)
     magnitudes = {name.removesuffix(suffix): most or NOTHING for name, most in ranges.items()}
@@ -177,10 +177,10 @@ def _measuring(options: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _points(full: Network, keep: Sequence[str]) -> list[tuple[_native.Tensor, str, bool]]:
+def _points(full: Network, keep: Sequence[str]) -> list[tuple[_native.Tensor, str, float | None]]:
     """The tensors to quantize, and those that take their place where one more product stays in floating point: of a sum
     of two products' results, the operand that has 8 bits is another one then."""
-    found = {name: (tensor, name, unsigned) for tensor, name, unsigned in full.quantization_points(list(keep))}
+    found = {name: (tensor, name, least) for tensor, name, least in full.quantization_points(list(keep))}
     makers = {tensor: layer for layer in full.layers for tensor in layer.outputs}
     for layer in full.layers:
         operands = [makers[tensor] for tensor in layer.inputs if tensor in makers] if layer.op == "Add" else []
@@ -248,7 +248,7 @@ def _check_kept(network: Network, keep: Sequence[str]) -> None:
 
 
 def _probe(
-    full: Network, points: Sequence[tuple[_native.Tensor, str, bool]], options: Mapping[str, Any]
+    full: Network, points: Sequence[tuple[_native.Tensor, str, float | None]], options: Mapping[str, Any]
 ) -> tuple[Run, int]:
     """What runs a batch and gives the tensors to quantize, by name; and how many may run beside each other."""
     inputs = {tensor.name for tensor in full.inputs}

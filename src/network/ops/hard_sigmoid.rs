@@ -21,7 +21,7 @@ pub static DEF: OpDef = OpDef {
         int: None,
     }),
     lowering: Lowering::BEARS,
-    least: Least::At(0.0),
+    least: Least::Unit,
     ..OpDef::PLAIN
 };
 pointwise::pointwise_evaluate!();

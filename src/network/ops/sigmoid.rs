@@ -9,5 +9,5 @@ unary_float!(
     "1 / (1 + exp(-x)) (ONNX Sigmoid)",
     |x| 1.0 / (1.0 + (-x).exp()),
     Lowering::BEARS,
-    Least::At(0.0)
+    Least::Unit
 );

@@ -23,7 +23,7 @@ pub static DEF: OpDef = OpDef {
         })
     },
     lowering: Lowering::BEARS,
-    least: Least::At(0.0),
+    least: Least::Unit,
     ..OpDef::PLAIN
 };
 

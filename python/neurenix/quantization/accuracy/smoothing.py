@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from neurenix import _native
 from neurenix._native import Layer, Tensor
 from neurenix.arrays import Array
 from neurenix.quantization.accuracy.editing import Edits
@@ -123,7 +124,7 @@ def _keeps_channels(layer: Layer, width: int) -> bool:
     return layer.op in ("Identity", "Dropout", "Reshape") and layer.outputs[0].shape[-1:] == (width,)
 
 
-def smooth(site: Site, seen: Seen, alpha: float | None, unsigned: bool, edits: Edits) -> float:
+def smooth(site: Site, seen: Seen, alpha: float | None, least: float | None, edits: Edits) -> float:
     """Scales the channels of a site: s = max|x|^alpha / max|w|^(1 - alpha) for the magnitudes of what is read and of
     the weights that read it; 1/s goes into what gives the tensor, s into the weights. What the network computes stays
     the same but for rounding. Gives the alpha that was taken, of `ALPHAS` the one of the least error on `seen` where
@@ -131,7 +132,7 @@ def smooth(site: Site, seen: Seen, alpha: float | None, unsigned: bool, edits: E
     """
     weights = np.max([product.peaks(product.weights, True) for product in site.readers], 0)
     if alpha is None:
-        alpha = _best(site, seen, weights, unsigned)
+        alpha = _best(site, seen, weights, least)
         if alpha == 0.0:
             return 0.0
     scale = scales(seen.peaks, weights, alpha)
@@ -160,25 +161,35 @@ def scales(inputs: Array, weights: Array, alpha: float) -> Array:
     return np.where(alive, found / np.exp(np.mean(np.log(found))), 1.0)
 
 
-def _best(site: Site, seen: Seen, weights: Array, unsigned: bool) -> float:
+def _best(site: Site, seen: Seen, weights: Array, least: float | None) -> float:
     """Of `ALPHAS` the one with the least error of the products on the rows; 0 unless it gains."""
-    lost = {alpha: _lost(site.readers, seen, scales(seen.peaks, weights, alpha) if alpha else None, unsigned)
-            for alpha in ALPHAS}  # fmt: skip
-    best = min(lost, key=lambda alpha: lost[alpha])
-    return best if lost[best] < GAIN * lost[0.0] else 0.0
+    tried = {alpha: scales(seen.peaks, weights, alpha) if alpha else None for alpha in ALPHAS}
+    errors = {alpha: sum(lost(of, seen, scale, least) for of in site.readers) for alpha, scale in tried.items()}
+    best = min(errors, key=lambda alpha: errors[alpha])
+    return best if errors[best] < GAIN * errors[0.0] else 0.0
 
 
-def _lost(readers: Iterable[Product], seen: Seen, scale: Array | None, unsigned: bool) -> float:
-    """The squared error of products on rows, where channels are scaled and both sides are rounded to 8 bits."""
-    rows, peaks = seen.rows.astype(np.float64), seen.peaks
-    scaled, peaks = (rows, peaks) if scale is None else (rows / scale, peaks / scale)
-    step = max(float(peaks.max()), 1e-12) / (255 if unsigned else 127)
-    rounded = np.clip(np.rint(scaled / step), -128, 255 if unsigned else 127) * step
-    total = 0.0
-    for product in readers:
-        wide = product.weights.astype(np.float64)
-        wide = wide.T if product.outputs_first else wide
-        other = wide if scale is None else wide * scale[:, None]
-        steps = np.maximum(np.abs(other).max(0), 1e-12) / 127
-        total += float(np.sum((rounded @ (np.rint(other / steps) * steps) - rows @ wide) ** 2))
-    return total
+def lost(product: Product, seen: Seen, scale: Array | None, least: float | None) -> float:
+    """The squared error of a product on rows, where channels are divided by `scale` and both sides are rounded to 8
+    bits; `least` is the least number that can come then, where that is known. Each place of a convolution's window
+    counts as a product of its own."""
+    factors = np.ones(product.inputs) if scale is None else scale
+    rows, peaks = seen.rows.astype(np.float64), seen.peaks / factors
+    step, zero, dtype = _native.integers_of(max(float(peaks.max()), 1e-12), least)
+    limits = np.iinfo(dtype)
+    integers = np.clip(np.rint(rows / factors / step) + zero, limits.min, limits.max)
+    wide = product.weights.astype(np.float64)
+    scaled = wide * product.factors(factors, True)
+    steps = np.maximum(product.peaks(scaled, False), 1e-12) / 127
+    rounded = np.rint(scaled / product.factors(steps, False)) * product.factors(steps, False)
+    return float(np.sum((_products(product, (integers - zero) * step, rounded) - _products(product, rows, wide)) ** 2))
+
+
+def _products(product: Product, rows: Array, weights: Array) -> Array:
+    """Rows of channels times weights, as [group, row, output and place]."""
+    groups = product.view[0]
+    viewed = weights.reshape(product.view)
+    by_input = viewed.swapaxes(1, 2) if product.outputs_first else viewed
+    inputs = by_input.shape[1]
+    found: Array = rows.reshape(-1, groups, inputs).swapaxes(0, 1) @ by_input.reshape(groups, inputs, -1)
+    return found

@@ -12,7 +12,7 @@ from neurenix._native import Network, Tensor
 from neurenix.arrays import Array
 from neurenix.errors import InvalidArgumentError
 from neurenix.log import LOG
-from neurenix.quantization.accuracy import bias, equalisation, rounding, smoothing
+from neurenix.quantization.accuracy import bias, depthwise, equalisation, rounding, smoothing
 from neurenix.quantization.accuracy.editing import Edits
 from neurenix.quantization.accuracy.graph import Graph, InEightBits, Product
 from neurenix.quantization.accuracy.words import OF_BATCHES, OF_WEIGHTS, Accuracy
@@ -126,32 +126,37 @@ class Tools:
     def _smoothed(self, full: Network) -> Network:
         graph = Graph(full)
         sites = list(smoothing.sites(graph))
-        signs = {tensor: unsigned for tensor, _, unsigned in full.quantization_points()}
+        of_products = {site.tensor for site in sites}
+        of_depthwise = [site for site in depthwise.sites(graph) if site.tensor not in of_products]
+        axes = {site.tensor: -1 for site in sites} | {site.tensor: 1 for site in of_depthwise}
+        seen = self._seen(full, axes)
+        ends = {tensor: least for tensor, _, least in full.quantization_points()}
         edits = Edits(full)
         chosen = []
-        seen = self._seen(full, [site.tensor for site in sites])
-        for site, of in zip(sites, seen, strict=True):
-            unsigned = all(signs.get(reader.source, False) for reader in site.readers)
-            chosen.append(smoothing.smooth(site, of, self.asked.alpha, unsigned, edits))
+        for site in sites:
+            known = [ends.get(reader.source) for reader in site.readers]
+            least = None if None in known else min(end for end in known if end is not None)
+            chosen.append(smoothing.smooth(site, seen[site.tensor], self.asked.alpha, least, edits))
+        scaled = [depthwise.scale(site, seen[site.tensor], ends.get(site.tensor), edits) for site in of_depthwise]
         taken = [alpha for alpha in chosen if alpha]
         between = f", alpha {min(taken):g} to {max(taken):g}" if taken else ""
-        self._say(f"smooth: {len(taken)} of {len(sites)} tensors{between}")
+        self._say(f"smooth: {len(taken) + sum(scaled)} of {len(sites) + len(scaled)} tensors{between}")
         return self._applied(edits, full)
 
-    def _seen(self, full: Network, tensors: Sequence[Tensor]) -> list[smoothing.Seen]:
-        """What these tensors hold on the batches."""
-        if not tensors:
-            return []
+    def _seen(self, full: Network, axes: Mapping[Tensor, int]) -> dict[Tensor, smoothing.Seen]:
+        """What these tensors, whose channels lie along these axes, hold on the batches."""
+        if not axes:
+            return {}
         random = np.random.default_rng(0)
-        peaks = {tensor: np.zeros(int(tensor.shape[-1]), np.float32) for tensor in tensors}
-        rows: dict[Tensor, list[Array]] = {tensor: [] for tensor in tensors}
+        peaks = {tensor: np.zeros(int(tensor.shape[axis]), np.float32) for tensor, axis in axes.items()}
+        rows: dict[Tensor, list[Array]] = {tensor: [] for tensor in axes}
         share = -(-ROWS // len(self._batches))
-        for held in self._held(full, tensors):
+        for held in self._held(full, list(axes)):
             for tensor, array in held.items():
-                flat = array.reshape(-1, array.shape[-1])
+                flat = np.moveaxis(array, axes[tensor], -1).reshape(-1, array.shape[axes[tensor]])
                 peaks[tensor] = np.maximum(peaks[tensor], np.abs(flat).max(0))
                 rows[tensor].append(flat[random.permutation(len(flat))[:share]])
-        return [smoothing.Seen(peaks[tensor], np.concatenate(rows[tensor])) for tensor in tensors]
+        return {tensor: smoothing.Seen(peaks[tensor], np.concatenate(rows[tensor])) for tensor in axes}
 
     def _with_rounding(self, quantized: Network) -> Network:
         graph = Graph(quantized)
