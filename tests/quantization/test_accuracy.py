@@ -264,3 +264,24 @@ def test_tools_are_for_calibrated_8_bits_alone() -> None:
     assert accuracy.read(accuracy.Accuracy(("gptq",), damping=0.1)) == accuracy.Accuracy(("gptq",), damping=0.1)
     assert not accuracy.read(None) and not accuracy.read(())
     assert batches
+
+
+def test_readers_beside_a_depthwise_convolution_share_its_tensor_of_8_bits() -> None:
+    random, network = np.random.default_rng(17), nx.Network()
+    spread = np.geomspace(0.05, 5, 16).reshape(-1, 1, 1, 1)
+    weights = [random.normal(size=(16, 4, 1, 1)) * spread, random.normal(size=(16, 1, 3, 3)) / spread]
+    first, depthwise, beside = (
+        network.add_constant("", w.astype(np.float32)) for w in (*weights, random.normal(size=(8, 16, 1, 1)) / 4)
+    )
+    x = network.add_input("x", np.float32, (2, 4, 9, 9))
+    act = network.add_layer("HardSwish", network.add_layer("Conv", [x, first]))[0]
+    for given, group in ((depthwise, 16), (beside, 1)):
+        network.mark_output(network.add_layer("Conv", [act, given], {"group": group})[0], f"y{group}")
+    batches = [random.normal(size=(2, 4, 9, 9)).astype(np.float32) for _ in range(4)]
+    made = quantization.calibrate(network, batches, accuracy="smooth")
+    scaled = [layer for layer in made.layers if layer.name.endswith(".smooth")]
+    readers = [layer for layer in made.layers if scaled[0].outputs[0] in layer.inputs]
+    assert len(scaled) == 1 and [layer.op for layer in readers] == ["QuantizeLinear"]
+    want, plain, got = (each.evaluate({"x": batches[0]}) for each in (network, quantization.calibrate(network, batches), made))
+    assert decibels(got["y16"], want["y16"]) > decibels(plain["y16"], want["y16"]) + 6
+    assert decibels(got["y1"], want["y1"]) > 30

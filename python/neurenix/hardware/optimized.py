@@ -340,8 +340,9 @@ _NAMED = 4
 def _kept_text(kept: Mapping[str, Any]) -> str:
     names = kept["layers"]
     more = ", ..." if len(names) > _NAMED else ""
+    layers = f"{len(names)} layer{'s' * (len(names) > 1)}"
     return (
-        f"float32 all the same: {len(names)} layers, {kept['arithmetic']:.1%} of the arithmetic "
+        f"float32 all the same: {layers}, {kept['arithmetic']:.1%} of the arithmetic "
         f"({', '.join(names[:_NAMED])}{more}): {kept['reason']}"
     )
 
