@@ -1,4 +1,6 @@
-//! GroupNormalization and InstanceNormalization: a group at a time, while its channels are in the cache.
+//! GroupNormalization and InstanceNormalization: in the plain layout a group at a time, while its channels are in the cache.
+
+mod channels_last;
 
 use super::Answer;
 use super::norm::sum_of;
@@ -12,6 +14,7 @@ use crate::network::dtype::DType;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Call, Form, Instance, Kernel, Launcher, Prepared, Request};
 use crate::providers::cpu::simd::{Isa, convert, map1, multiversion};
+use channels_last::ChannelsLast;
 use std::ops::Range;
 
 /// Elements that a thread should at least do.
@@ -33,6 +36,7 @@ pub fn offer(scope: &Scope) -> Answer {
     }
     let kernel = GroupNorm {
         name: scope.op(),
+        rank: ty.rank(),
         groups,
         epsilon: scope.layer().attrs.float("epsilon") as f32,
         sides: [scale, bias].map(|side| side.cast(DType::Float32)),
@@ -43,6 +47,7 @@ pub fn offer(scope: &Scope) -> Answer {
 #[derive(Clone)]
 struct GroupNorm {
     name: &'static str,
+    rank: usize,
     /// Groups of channels; as many as there are channels if none.
     groups: Option<usize>,
     epsilon: f32,
@@ -60,7 +65,8 @@ impl Kernel for GroupNorm {
     }
 
     fn forms(&self) -> Vec<Form> {
-        uniform_forms(&[Layout::Plain], 1, 1)
+        let layouts = [Layout::Plain, Layout::ChannelsLast].map(|layout| layout.fits(self.rank).then_some(layout));
+        uniform_forms(&layouts.into_iter().flatten().collect::<Vec<_>>(), 1, 1)
     }
 
     fn in_place(&self) -> Vec<(usize, usize)> {
@@ -74,6 +80,13 @@ impl Kernel for GroupNorm {
         let groups = self.groups.unwrap_or(channels);
         if !channels.is_multiple_of(groups.max(1)) || self.sides.iter().any(|side| side.len() != channels) {
             return Err(Error::internal("channels and parameters of a normalization differ"));
+        }
+        if request.form.inputs[0] == Layout::ChannelsLast {
+            let launcher = ChannelsLast::new(self.clone(), groups, x, request.threads);
+            let workspace = launcher.workspace();
+            return Ok(Instance::new(format!("channels {:?}", Isa::here()), launcher)
+                .with_workspace(workspace)
+                .into());
         }
         let places: usize = x.shape[2..].iter().product();
         let narrow = x.dtype != DType::Float32;
@@ -183,10 +196,10 @@ mod tests {
     #[test]
     fn groups_and_instances() {
         for dtype in [DType::Float32, DType::BFloat16] {
-            for groups in [1, 3, 6] {
+            for (channels, groups) in [(6, 1), (6, 3), (6, 6), (40, 5)] {
                 let mut case = Case::new(dtype);
-                let x = case.input("b 6 h 5");
-                let (scale, bias) = (case.weights(&[6]), case.weights(&[6]));
+                let x = case.input(&format!("b {channels} h 5"));
+                let (scale, bias) = (case.weights(&[channels]), case.weights(&[channels]));
                 let given = attrs([("num_groups", Attr::Int(groups))]);
                 let y = case.layer("GroupNormalization", given, &[x, scale, bias]);
                 let z = case.op("InstanceNormalization", &[x, scale, bias]);
