@@ -148,11 +148,11 @@ fn without_a_form_that_is_right_another_provider_runs_the_layer() {
     let engine = build(Some(("Tanh", Fault::InEveryForm))).unwrap();
     let runs = |provider: &str| {
         let program = &engine.plans[0].program;
-        let steps = program
-            .steps
+        let commands = program
+            .commands
             .iter()
-            .filter(|step| program.providers[step.provider].name() == provider);
-        steps.filter(|step| !step.layers.is_empty()).count()
+            .filter(|command| program.providers[command.provider].name() == provider);
+        commands.filter(|command| !command.layers.is_empty()).count()
     };
     assert_eq!((runs("toy"), runs("far")), (1, 5));
     assert!(

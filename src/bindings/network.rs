@@ -57,6 +57,9 @@ impl Network {
     }
 }
 
+/// A tensor, its name in calibration caches, and its least number.
+type QuantizationPoint = (Py<Tensor>, String, Option<f64>);
+
 #[pymethods]
 impl Network {
     /// An empty network.
@@ -334,10 +337,7 @@ impl Network {
     /// caches and the least number that it can have (0 where that is more, None where it is not known). Layers that
     /// `keep` names, and what else takes no part, are left out.
     #[pyo3(signature = (keep = vec![]))]
-    fn quantization_points(
-        slf: &Bound<'_, Self>,
-        keep: Vec<String>,
-    ) -> PyResult<Vec<(Py<Tensor>, String, Option<f64>)>> {
+    fn quantization_points(slf: &Bound<'_, Self>, keep: Vec<String>) -> PyResult<Vec<QuantizationPoint>> {
         let points = precision::points(&slf.try_borrow()?.inner, &keep.into_iter().collect())?;
         let wrap = |point: precision::Point| Ok((Self::wrap(slf, point.tensor)?, point.name, point.least));
         points.into_iter().map(wrap).collect()

@@ -268,7 +268,7 @@ impl ExecutionContext {
         let times = unsafe { self.current()?.profile(inputs, outputs) }?;
         let program = self.current()?.program().clone();
         let named = |time: KernelTime| LayerTime {
-            layers: describe(&program, &program.steps[time.step]),
+            layers: describe(&program, &program.commands[time.command]),
             implementation: time.implementation,
             nanoseconds: time.nanoseconds,
         };

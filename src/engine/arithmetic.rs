@@ -44,10 +44,10 @@ impl Tally {
 /// The layers that run in kernels which multiply 8 bits, in each of its plans, and what these are.
 fn in_8_bits(part: &Engine) -> HashMap<LayerId, DType> {
     let of = |plan: &Plan| -> HashMap<LayerId, DType> {
-        let steps = plan.program.steps.iter();
-        let small = steps.filter_map(|step| Some((step, step.kernel.products_of_8_bits()?)));
+        let commands = plan.program.commands.iter();
+        let small = commands.filter_map(|command| Some((command, command.kernel.products_of_8_bits()?)));
         small
-            .flat_map(|(step, dtype)| step.layers.iter().map(move |&layer| (layer, dtype)))
+            .flat_map(|(command, dtype)| command.layers.iter().map(move |&layer| (layer, dtype)))
             .collect()
     };
     let all = part.plans.iter().map(of);

@@ -11,7 +11,7 @@ use crate::network::dim::Binding;
 use crate::network::{Network, Source, TensorId};
 use crate::plan::layout::Operand;
 use crate::plan::placement::{Placement, place};
-use crate::plan::program::{Program, Step, operand};
+use crate::plan::program::{Command, Program, operand};
 use crate::plan::regions::ExcludedLayers;
 use crate::plan::{Alias, Candidate, ExcludedForm, Provider};
 use crate::runtime::executable::Executable;
@@ -39,9 +39,12 @@ pub(super) fn find(
     inputs: &[Array],
 ) -> Result<Vec<Culprit>> {
     let network = &*program.network;
-    let suspects: Vec<&Step> = program.steps.iter().filter(|step| is_suspect(step)).collect();
+    let suspects: Vec<&Command> = program.commands.iter().filter(|command| is_suspect(command)).collect();
     let mut read: Vec<TensorId> = vec![];
-    for slot in suspects.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs)) {
+    for slot in suspects
+        .iter()
+        .flat_map(|command| command.inputs.iter().chain(&command.outputs))
+    {
         let tensor = program.slots[*slot].tensor;
         if matches!(network[tensor].source, Source::Layer(..) | Source::Symbolic) && !read.contains(&tensor) {
             read.push(tensor);
@@ -60,22 +63,22 @@ pub(super) fn find(
     let placement = place(program, operands.collect::<Result<Vec<_>>>()?);
     let rounding = verify::rounding(network, precision);
     let mut found = vec![];
-    for step in suspects {
+    for command in suspects {
         let bench = Bench {
             network,
-            provider: &*program.providers[step.provider],
+            provider: &*program.providers[command.provider],
             binding,
             values: &values,
             threads: config.threads,
         };
-        found.extend(tried(program, step, &placement, &bench, rounding)?);
+        found.extend(tried(program, command, &placement, &bench, rounding)?);
     }
     Ok(found)
 }
 
-/// Whether a step runs layers in a kernel of ours.
-fn is_suspect(step: &Step) -> bool {
-    !step.layers.is_empty() && !step.kernel.is_foreign() && step.kernel.is_timed()
+/// Whether a command runs layers in a kernel of ours.
+fn is_suspect(command: &Command) -> bool {
+    !command.layers.is_empty() && !command.kernel.is_foreign() && command.kernel.is_timed()
 }
 
 /// What tensors hold when the reference runs the network.
@@ -99,37 +102,37 @@ fn tapped(
     Ok(found.into_iter().skip(marked).collect())
 }
 
-/// A step, if what it gives departs from the values that are known. One that reads numbers that were too large is not judged: the
+/// A command, if what it gives departs from the values that are known. One that reads numbers that were too large is not judged: the
 /// precision is at fault.
 fn tried(
     program: &Program,
-    step: &Step,
+    command: &Command,
     placement: &Placement,
     bench: &Bench,
     rounding: f64,
 ) -> Result<Option<Culprit>> {
     let tensors = |slots: &[usize]| slots.iter().map(|&slot| program.slots[slot].tensor).collect();
     let candidate = Candidate {
-        kernel: step.kernel.clone(),
-        layers: step.layers.clone(),
-        inputs: tensors(&step.inputs),
-        outputs: tensors(&step.outputs),
+        kernel: command.kernel.clone(),
+        layers: command.layers.clone(),
+        inputs: tensors(&command.inputs),
+        outputs: tensors(&command.outputs),
     };
     let mut read = candidate.inputs.iter().filter_map(|tensor| bench.values.get(tensor));
     if read.any(verify::overflowed) {
         return Ok(None);
     }
     let slices = |slots: &[usize]| slots.iter().map(|&slot| slice(&placement.operands[slot])).collect();
-    let pairs = step.kernel.in_place().into_iter();
-    let mut shared = pairs.filter(|&(i, o)| placement.shares(step.inputs[i], step.outputs[o]));
+    let pairs = command.kernel.in_place().into_iter();
+    let mut shared = pairs.filter(|&(i, o)| placement.shares(command.inputs[i], command.outputs[o]));
     let lie = Lie {
         name: "as planned",
-        inputs: slices(&step.inputs),
-        outputs: slices(&step.outputs),
-        shared: shared.next().filter(|_| step.alias() == Alias::None),
+        inputs: slices(&command.inputs),
+        outputs: slices(&command.outputs),
+        shared: shared.next().filter(|_| command.alias() == Alias::None),
     };
-    let outcome = bench.outcome(&candidate, &step.form, &lie)?;
-    let names: Vec<String> = step
+    let outcome = bench.outcome(&candidate, &command.form, &lie)?;
+    let names: Vec<String> = command
         .layers
         .iter()
         .map(|&layer| program.network[layer].name.clone())
@@ -146,13 +149,13 @@ fn tried(
             "the kernel {} ({}{}) of {} {how} from what the processor computes, and was excluded",
             outcome.kernel,
             outcome.implementation,
-            step.form.tactic.suffix(),
+            command.form.tactic.suffix(),
             names.join(" + ")
         ),
         form: ExcludedForm {
-            provider: program.providers[step.provider].name().into(),
+            provider: program.providers[command.provider].name().into(),
             layers: names,
-            form: step.form.clone(),
+            form: command.form.clone(),
         },
     }))
 }

@@ -11,7 +11,7 @@ use crate::network::ops::tf32;
 use crate::network::{LayerId, Network, Source};
 use crate::plan::Refusal;
 use crate::plan::arena::Placed;
-use crate::plan::program::{Program, SlotId, Step};
+use crate::plan::program::{Command, Program, SlotId};
 use crate::runtime::context_memory::ContextMemory;
 use crate::runtime::executable::Executable;
 use crate::runtime::instance::ProgramInstance;
@@ -208,7 +208,7 @@ impl Engine {
 
 impl Report {
     /// `guessed`: some sizes depend on data. Default dims need not fit each other; then only kernels are reported.
-    /// `timed`: the times of its steps were measured.
+    /// `timed`: the times of its commands were measured.
     fn add(&mut self, program: &Arc<Executable>, binding: &Binding, guessed: bool, timed: bool) -> Result<()> {
         let guessed = guessed || program.network.check_guards(binding).is_err();
         let instance = match ProgramInstance::new(program.clone(), binding, &ContextMemory::default()) {
@@ -218,23 +218,23 @@ impl Report {
         let program = instance.as_ref().map_or(program, ProgramInstance::program);
         let implementations = instance.iter().flat_map(|i| i.implementations());
         let implementations: BTreeMap<_, _> = implementations.collect();
-        let kernel = |(i, step): (usize, &Step)| KernelReport {
-            tuned_nanoseconds: if timed { step.time } else { 0.0 },
-            ..kernel_report(program, step, implementations.get(&i))
+        let kernel = |(i, command): (usize, &Command)| KernelReport {
+            tuned_nanoseconds: if timed { command.time } else { 0.0 },
+            ..kernel_report(program, command, implementations.get(&i))
         };
         let ahead = self.kernels.len();
-        let steps = program.steps.iter().enumerate();
-        let runs: HashMap<LayerId, usize> = steps
-            .flat_map(|(i, step)| step.layers.iter().map(move |&layer| (layer, ahead + i)))
+        let commands = program.commands.iter().enumerate();
+        let runs: HashMap<LayerId, usize> = commands
+            .flat_map(|(i, command)| command.layers.iter().map(move |&layer| (layer, ahead + i)))
             .collect();
         let graph = Graph::of(&program.network, &|layer| runs.get(&layer).copied());
         self.graph.after.push(graph);
-        self.kernels.extend(program.steps.iter().enumerate().map(kernel));
+        self.kernels.extend(program.commands.iter().enumerate().map(kernel));
         if self.providers.is_empty() {
             self.providers = program.providers.iter().map(|p| (p.name().to_string(), 0)).collect();
         }
-        for step in &program.steps {
-            self.providers[step.provider].1 += step.layers.len();
+        for command in &program.commands {
+            self.providers[command.provider].1 += command.layers.len();
         }
         self.refusals.extend(program.refusals.clone());
         if let Some(instance) = &instance {
@@ -265,30 +265,37 @@ fn block_report(program: &Program, placed: &Placed, ahead: usize) -> BlockReport
     }
 }
 
-fn kernel_report(program: &Program, step: &Step, implementation: Option<&String>) -> KernelReport {
-    let (network, provider) = (&program.network, &program.providers[step.provider]);
+fn kernel_report(program: &Program, command: &Command, implementation: Option<&String>) -> KernelReport {
+    let (network, provider) = (&program.network, &program.providers[command.provider]);
     let layer = |&id: &LayerId| network[id].name.clone();
     let layouts =
         |layouts: &[crate::plan::layout::Layout]| layouts.iter().map(|l| l.to_string()).collect::<Vec<_>>().join(",");
     KernelReport {
-        kernel: step.kernel.name(),
+        kernel: command.kernel.name(),
         provider: provider.name().into(),
-        layers: step.layers.iter().map(layer).collect(),
-        sources: step.layers.iter().flat_map(|&id| network[id].sources.clone()).collect(),
-        dtype: match step.outputs.first() {
+        layers: command.layers.iter().map(layer).collect(),
+        sources: command
+            .layers
+            .iter()
+            .flat_map(|&id| network[id].sources.clone())
+            .collect(),
+        dtype: match command.outputs.first() {
             Some(&slot) => network[program.slots[slot].tensor].ty.dtype.to_string(),
             None => String::new(),
         },
         form: format!(
             "{} -> {}{}",
-            layouts(&step.form.inputs),
-            layouts(&step.form.outputs),
-            step.form.tactic.suffix()
+            layouts(&command.form.inputs),
+            layouts(&command.form.outputs),
+            command.form.tactic.suffix()
         ),
-        tf32: provider.has_tf32() && step.layers.iter().any(|&id| tf32::is_allowed(&network[id])),
+        tf32: provider.has_tf32() && command.layers.iter().any(|&id| tf32::is_allowed(&network[id])),
         implementation: implementation.cloned().unwrap_or_default(),
-        details: step.kernel.details().and_then(|text| serde_json::from_str(&text).ok()),
-        tuned_nanoseconds: step.time,
+        details: command
+            .kernel
+            .details()
+            .and_then(|text| serde_json::from_str(&text).ok()),
+        tuned_nanoseconds: command.time,
     }
 }
 

@@ -10,9 +10,9 @@ use crate::plan::program::SlotId;
 pub struct Block {
     /// Its size.
     pub bytes: usize,
-    /// The first step that needs it.
+    /// The first command that needs it.
     pub first: usize,
-    /// The last step that needs it.
+    /// The last command that needs it.
     pub last: usize,
 }
 
@@ -25,7 +25,7 @@ pub struct Placed {
     pub offset: usize,
     /// Its size, and when it is alive.
     pub block: Block,
-    /// The slots that lie in it; none in the workspace of a step.
+    /// The slots that lie in it; none in the workspace of a command.
     pub slots: Vec<SlotId>,
 }
 

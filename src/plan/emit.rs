@@ -1,16 +1,16 @@
-//! From kernels in their forms to the steps of a program.
+//! From kernels in their forms to the commands of a program.
 
 use crate::device::Space;
 use crate::error::{Error, Result};
 use crate::network::{Source, TensorId};
 use crate::plan::cover::Group;
 use crate::plan::layout::Layout;
-use crate::plan::program::{Program, Slot, SlotId, Step};
+use crate::plan::program::{Command, Program, Slot, SlotId};
 use crate::plan::{Form, Kernel, Tactic};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Lays the steps, with reorders where a reader wants another layout, and transfers where it reads other memory.
+/// Lays the commands, with reorders where a reader wants another layout, and transfers where it reads other memory.
 pub(super) struct Emit<'a> {
     program: &'a mut Program,
     slots: HashMap<Slot, SlotId>,
@@ -19,7 +19,7 @@ pub(super) struct Emit<'a> {
 }
 
 impl<'a> Emit<'a> {
-    /// Lays steps into a program that has none yet.
+    /// Lays commands into a program that has none yet.
     pub fn new(program: &'a mut Program) -> Self {
         Self {
             program,
@@ -43,7 +43,7 @@ impl<'a> Emit<'a> {
             self.slot(Slot { tensor, layout, space })
         });
         let outputs = outputs.collect();
-        self.program.steps.push(Step {
+        self.program.commands.push(Command {
             provider: group.provider,
             kernel: candidate.kernel,
             form,
@@ -118,7 +118,7 @@ impl<'a> Emit<'a> {
             inputs: vec![self.program.slots[from].layout],
             outputs: vec![self.program.slots[to].layout],
         };
-        self.program.steps.push(Step {
+        self.program.commands.push(Command {
             provider,
             kernel,
             form,
@@ -129,7 +129,7 @@ impl<'a> Emit<'a> {
         });
     }
 
-    /// Results leave in the plain layout in the processor's memory, each from a slot of its own that a step writes.
+    /// Results leave in the plain layout in the processor's memory, each from a slot of its own that a command writes.
     ///
     /// # Errors
     /// If nobody runs on the processor.

@@ -7,7 +7,7 @@ use crate::network::{Source, guard_pages};
 use crate::plan::Alias;
 use crate::plan::arena::{self, Block, Placed};
 use crate::plan::layout::{Layout, Operand};
-use crate::plan::program::{Program, SlotId, Step};
+use crate::plan::program::{Command, Program, SlotId};
 use crate::plan::windows::windows;
 
 /// The memory that a group of slots shares.
@@ -47,7 +47,7 @@ pub struct Placement {
     inside: Vec<Option<Inside>>,
 }
 
-/// A relation of a slot to the step that gives it and the steps that read it.
+/// A relation of a slot to the command that gives it and the commands that read it.
 struct Life {
     given: Option<usize>,
     read: Vec<usize>,
@@ -80,18 +80,18 @@ pub fn place(program: &Program, operands: Vec<Operand>) -> Placement {
         operands,
     };
     // Backwards, so that an outer Concat takes in an inner one before the inner one takes its inputs.
-    for step in (0..program.steps.len()).rev() {
-        match program.steps[step].alias() {
-            Alias::Concat(axis) => placing.concat(step, axis),
-            Alias::Reshape | Alias::Bitcast(_) => placing.reshape_into_output(step),
+    for command in (0..program.commands.len()).rev() {
+        match program.commands[command].alias() {
+            Alias::Concat(axis) => placing.concat(command, axis),
+            Alias::Reshape | Alias::Bitcast(_) => placing.reshape_into_output(command),
             _ => {}
         }
     }
-    for step in 0..program.steps.len() {
-        match program.steps[step].alias() {
-            Alias::Reshape | Alias::Bitcast(_) => placing.reshape(step),
-            Alias::Split(axis, ref first) => placing.split(step, axis, first.as_const()),
-            _ => placing.in_place(step),
+    for command in 0..program.commands.len() {
+        match program.commands[command].alias() {
+            Alias::Reshape | Alias::Bitcast(_) => placing.reshape(command),
+            Alias::Split(axis, ref first) => placing.split(command, axis, first.as_const()),
+            _ => placing.in_place(command),
         }
     }
     placing.finish()
@@ -106,9 +106,9 @@ fn lives(program: &Program) -> Vec<Life> {
             read: vec![],
         })
         .collect();
-    for (i, step) in program.steps.iter().enumerate() {
-        step.outputs.iter().for_each(|&slot| lives[slot].given = Some(i));
-        step.inputs.iter().for_each(|&slot| lives[slot].read.push(i));
+    for (i, command) in program.commands.iter().enumerate() {
+        command.outputs.iter().for_each(|&slot| lives[slot].given = Some(i));
+        command.inputs.iter().for_each(|&slot| lives[slot].read.push(i));
     }
     lives
 }
@@ -120,7 +120,7 @@ fn homes(program: &Program, lives: &[Life]) -> Vec<Home> {
             return Home::Output(output);
         }
         match (life.given, &network[program.slots[i].tensor].source) {
-            (Some(step), _) if is_ahead(program, step) => Home::Fixed,
+            (Some(command), _) if is_ahead(program, command) => Home::Fixed,
             (Some(_), _) => Home::Arena(0),
             (None, Source::Input) => {
                 let tensor = program.slots[i].tensor;
@@ -132,14 +132,16 @@ fn homes(program: &Program, lives: &[Life]) -> Vec<Home> {
     lives.iter().enumerate().map(home).collect()
 }
 
-/// Whether a step only brings constants to another layout, so that it runs once, ahead of all calls.
-pub fn is_ahead(program: &Program, step: usize) -> bool {
-    let step = &program.steps[step];
+/// Whether a command only brings constants to another layout, so that it runs once, ahead of all calls.
+pub fn is_ahead(program: &Program, command: usize) -> bool {
+    let command = &program.commands[command];
     let fixed = |&slot: &SlotId| {
         let source = &program.network[program.slots[slot].tensor].source;
         matches!(source, Source::Constant(_) | Source::Symbolic)
     };
-    step.layers.is_empty() && step.inputs.iter().all(fixed) && !step.outputs.iter().any(|s| program.outputs.contains(s))
+    command.layers.is_empty()
+        && command.inputs.iter().all(fixed)
+        && !command.outputs.iter().any(|s| program.outputs.contains(s))
 }
 
 /// The slots around a slot, the nearest first.
@@ -162,12 +164,12 @@ impl Placing<'_> {
         }
     }
 
-    fn takes_slices(&self, step: usize) -> (bool, bool) {
-        let step = &self.program.steps[step];
-        step.kernel.takes_slices(&step.form)
+    fn takes_slices(&self, command: usize) -> (bool, bool) {
+        let command = &self.program.commands[command];
+        command.kernel.takes_slices(&command.form)
     }
 
-    /// Whether a slot may become part of another one that is written at its place by the slot's own step.
+    /// Whether a slot may become part of another one that is written at its place by the slot's own command.
     fn movable(&self, slot: SlotId) -> bool {
         matches!(self.homes[slot], Home::Arena(_)) && self.inside[slot].is_none()
     }
@@ -176,11 +178,11 @@ impl Placing<'_> {
     fn sliceable(&self, slot: SlotId, except: usize) -> bool {
         let life = &self.lives[slot];
         life.given
-            .is_none_or(|step| step == except || self.takes_slices(step).1)
+            .is_none_or(|command| command == except || self.takes_slices(command).1)
             && life
                 .read
                 .iter()
-                .all(|&step| step == except || self.takes_slices(step).0)
+                .all(|&command| command == except || self.takes_slices(command).0)
     }
 
     /// Whether kernels that ask for aligned addresses get such where an outermost slot goes so far into another one.
@@ -191,27 +193,27 @@ impl Placing<'_> {
             let life = &self.lives[member];
             let mut users = life.given.iter().chain(&life.read);
             let address = start + within(member);
-            users.all(|&step| address.is_multiple_of(self.program.steps[step].kernel.alignment()))
+            users.all(|&command| address.is_multiple_of(self.program.commands[command].kernel.alignment()))
         })
     }
 
-    fn concat(&mut self, step: usize, axis: usize) {
-        let step_ref = &self.program.steps[step];
-        let output = step_ref.outputs[0];
-        let inputs = step_ref.inputs.clone();
+    fn concat(&mut self, command: usize, axis: usize) {
+        let command_ref = &self.program.commands[command];
+        let output = command_ref.outputs[0];
+        let inputs = command_ref.inputs.clone();
         let mut start = 0;
         for &input in &inputs {
             let size = self.operands[input].shape[axis];
             let once = inputs.iter().filter(|&&other| other == input).count() == 1;
             if once && self.movable(input) {
-                self.put(input, output, axis, start, step);
+                self.put(input, output, axis, start, command);
             }
             start += size;
         }
     }
 
     /// Puts a slot into its parent from `start` along `axis` on, if the layout and the kernels allow it.
-    fn put(&mut self, slot: SlotId, parent: SlotId, axis: usize, start: usize, step: usize) {
+    fn put(&mut self, slot: SlotId, parent: SlotId, axis: usize, start: usize, command: usize) {
         let (small, large) = (&self.operands[slot], &self.operands[parent]);
         if small.layout != large.layout || small.elements() == 0 {
             return;
@@ -220,15 +222,15 @@ impl Placing<'_> {
             return;
         };
         let sliced = !contiguous || self.inside[parent].is_some_and(|i| i.sliced);
-        if sliced && (axis != 1 || !self.sliceable(slot, step)) || !self.stays_aligned(slot, parent, offset) {
+        if sliced && (axis != 1 || !self.sliceable(slot, command)) || !self.stays_aligned(slot, parent, offset) {
             return;
         }
         self.attach(slot, Inside { parent, offset, sliced });
     }
 
-    fn reshape_into_output(&mut self, step: usize) {
-        let step = &self.program.steps[step];
-        let (input, output) = (step.inputs[0], step.outputs[0]);
+    fn reshape_into_output(&mut self, command: usize) {
+        let command = &self.program.commands[command];
+        let (input, output) = (command.inputs[0], command.outputs[0]);
         let leads_out = matches!(self.homes[output], Home::Output(_)) || self.inside[output].is_some();
         let sliced = self.inside[output].is_some_and(|i| i.sliced);
         if leads_out && !sliced && self.movable(input) && self.stays_aligned(input, output, 0) {
@@ -243,9 +245,9 @@ impl Placing<'_> {
         }
     }
 
-    fn reshape(&mut self, step: usize) {
-        let step = &self.program.steps[step];
-        let (input, output) = (step.inputs[0], step.outputs[0]);
+    fn reshape(&mut self, command: usize) {
+        let command = &self.program.commands[command];
+        let (input, output) = (command.inputs[0], command.outputs[0]);
         let sliced = self.inside[input].is_some_and(|i| i.sliced);
         let apart = self.root[input] != output;
         if self.movable(output) && !sliced && apart && self.stays_aligned(output, input, 0) {
@@ -260,32 +262,32 @@ impl Placing<'_> {
         }
     }
 
-    fn split(&mut self, step: usize, axis: usize, first: Option<i64>) {
+    fn split(&mut self, command: usize, axis: usize, first: Option<i64>) {
         let Some(mut start) = first.and_then(|f| usize::try_from(f).ok()) else {
             return;
         };
-        let step_ref = &self.program.steps[step];
-        let input = step_ref.inputs[0];
-        for output in step_ref.outputs.clone() {
+        let command_ref = &self.program.commands[command];
+        let input = command_ref.inputs[0];
+        for output in command_ref.outputs.clone() {
             let size = self.operands[output].shape[axis];
             if self.movable(output) {
-                self.put(output, input, axis, start, step);
+                self.put(output, input, axis, start, command);
             }
             start += size;
         }
     }
 
     /// Lets an output take the memory of an input that nobody reads afterwards.
-    fn in_place(&mut self, step: usize) {
-        let step_ref = &self.program.steps[step];
-        for (i, o) in step_ref.kernel.in_place() {
-            let (input, output) = (step_ref.inputs[i], step_ref.outputs[o]);
+    fn in_place(&mut self, command: usize) {
+        let command_ref = &self.program.commands[command];
+        for (i, o) in command_ref.kernel.in_place() {
+            let (input, output) = (command_ref.inputs[i], command_ref.outputs[o]);
             let root = self.root[input];
             let holds_others = self.family[output].len() > 1;
             let read_later = self.family[root]
                 .iter()
-                .any(|&s| self.lives[s].read.iter().any(|&r| r > step));
-            let read_twice = step_ref.inputs.iter().filter(|&&s| self.root[s] == root).count() > 1;
+                .any(|&s| self.lives[s].read.iter().any(|&r| r > command));
+            let read_twice = command_ref.inputs.iter().filter(|&&s| self.root[s] == root).count() > 1;
             let ours = matches!(self.homes[root], Home::Arena(_)) && around(&self.inside, input).all(|i| !i.sliced);
             let (from, to) = (&self.operands[input], &self.operands[output]);
             let same = from.layout == to.layout && from.bytes() == to.bytes() && from.dtype.size() == to.dtype.size();
@@ -385,7 +387,7 @@ impl Placement {
         root(&self.inside, slot)
     }
 
-    /// Assigns the arena: slots by their lifetimes, and a workspace for each step.
+    /// Assigns the arena: slots by their lifetimes, and a workspace for each command.
     ///
     /// Gives the offset of each workspace.
     pub fn assign(&mut self, program: &Program, workspaces: &[usize]) -> Vec<usize> {
@@ -401,7 +403,7 @@ impl Placement {
             count
         ];
         let windows = windows(program);
-        let ends = |step: usize| windows[step].end - 1;
+        let ends = |command: usize| windows[command].end - 1;
         for (life, &root) in lives.iter().zip(&roots) {
             if matches!(self.homes[root], Home::Arena(_)) {
                 let given = life.given.unwrap_or(0);
@@ -411,19 +413,19 @@ impl Placement {
                 block.last = life
                     .read
                     .iter()
-                    .map(|&step| ends(step))
+                    .map(|&command| ends(command))
                     .fold(block.last.max(ends(given)), usize::max);
             }
         }
-        let steps = workspaces.iter().zip(&windows);
-        blocks.extend(steps.map(|(&bytes, window)| Block {
+        let commands = workspaces.iter().zip(&windows);
+        blocks.extend(commands.map(|(&bytes, window)| Block {
             bytes,
             first: window.start,
             last: window.end - 1,
         }));
-        let of_step = |step: &Step| program.providers[step.provider].space();
+        let of_command = |command: &Command| program.providers[command.provider].space();
         let spaces = program.slots.iter().map(|slot| slot.space);
-        let spaces: Vec<Space> = spaces.chain(program.steps.iter().map(of_step)).collect();
+        let spaces: Vec<Space> = spaces.chain(program.commands.iter().map(of_command)).collect();
         let mut offsets = vec![0; blocks.len()];
         for space in program.spaces() {
             let own: Vec<usize> = (0..blocks.len()).filter(|&block| spaces[block] == space).collect();

@@ -33,7 +33,7 @@ pub struct Slot {
 }
 
 /// One kernel in its form.
-pub struct Step {
+pub struct Command {
     /// The number of the provider.
     pub provider: usize,
     /// The kernel.
@@ -50,7 +50,7 @@ pub struct Step {
     pub time: f64,
 }
 
-impl Step {
+impl Command {
     /// Whether its kernel only moves data.
     pub fn alias(&self) -> Alias {
         self.kernel.alias(&self.form)
@@ -61,10 +61,10 @@ impl Step {
 pub struct Program {
     /// The simplified network.
     pub network: Arc<Network>,
-    /// The providers, as the steps number them.
+    /// The providers, as the commands number them.
     pub providers: Vec<Arc<dyn Provider>>,
-    /// The steps.
-    pub steps: Vec<Step>,
+    /// The commands.
+    pub commands: Vec<Command>,
     /// The slots.
     pub slots: Vec<Slot>,
     /// The slot of each result; no two share one.
@@ -112,17 +112,17 @@ impl Program {
         let cover = fit_cover(&mut tuner, &mut offers, excluded)?;
         let (edges, numbers) = tuner.edges(&cover.groups)?;
         tuner.build(&cover.groups)?;
-        let steps = cover.groups.len();
-        let mut choices = Vec::with_capacity(steps);
+        let commands = cover.groups.len();
+        let mut choices = Vec::with_capacity(commands);
         for (done, group) in cover.groups.iter().enumerate() {
-            report_progress(settings, done, steps)?;
+            report_progress(settings, done, commands)?;
             choices.push(tuner.choice(group, &numbers)?);
         }
-        report_progress(settings, steps, steps)?;
+        report_progress(settings, commands, commands)?;
         let chosen = choose(&choices, &edges);
         let Tuner { times, notes, .. } = tuner;
         let mut program = Self {
-            steps: vec![],
+            commands: vec![],
             slots: vec![],
             outputs: vec![],
             refusals: cover.refusals,
@@ -154,7 +154,7 @@ impl Program {
         let mut made = Self {
             network: self.network.clone(),
             providers: self.providers.clone(),
-            steps: vec![],
+            commands: vec![],
             slots: vec![],
             outputs: vec![],
             refusals: self.refusals.clone(),
@@ -166,52 +166,52 @@ impl Program {
             times: self.times.clone(),
         };
         let mut emit = Emit::new(&mut made);
-        for (step, form) in self.kernels().zip(forms) {
-            emit.kernel(self.group(step), form.clone(), step.time)?;
+        for (command, form) in self.kernels().zip(forms) {
+            emit.kernel(self.group(command), form.clone(), command.time)?;
         }
         emit.results()?;
         made.fetch_inputs_first();
         Ok(made)
     }
 
-    /// The steps that run layers.
-    pub fn kernels(&self) -> impl Iterator<Item = &Step> {
-        self.steps.iter().filter(|step| !step.layers.is_empty())
+    /// The commands that run layers.
+    pub fn kernels(&self) -> impl Iterator<Item = &Command> {
+        self.commands.iter().filter(|command| !command.layers.is_empty())
     }
 
-    /// The forms that the kernel of a step may take.
-    pub fn forms(&self, step: &Step) -> Vec<Form> {
-        let provider = &*self.providers[step.provider];
+    /// The forms that the kernel of a command may take.
+    pub fn forms(&self, command: &Command) -> Vec<Form> {
+        let provider = &*self.providers[command.provider];
         let is_free = |form: &Form| {
             let mut excluded = self.excluded.iter();
-            !excluded.any(|excluded| excluded.is(provider, &self.network, &step.layers, form))
+            !excluded.any(|excluded| excluded.is(provider, &self.network, &command.layers, form))
         };
-        step.kernel.forms().into_iter().filter(is_free).collect()
+        command.kernel.forms().into_iter().filter(is_free).collect()
     }
 
-    /// What the cover chose for a step.
-    pub(super) fn group(&self, step: &Step) -> Group {
+    /// What the cover chose for a command.
+    pub(super) fn group(&self, command: &Command) -> Group {
         let tensors = |slots: &[SlotId]| slots.iter().map(|&slot| self.slots[slot].tensor).collect();
         Group {
-            provider: step.provider,
+            provider: command.provider,
             candidate: Candidate {
-                kernel: step.kernel.clone(),
-                layers: step.layers.clone(),
-                inputs: tensors(&step.inputs),
-                outputs: tensors(&step.outputs),
+                kernel: command.kernel.clone(),
+                layers: command.layers.clone(),
+                inputs: tensors(&command.inputs),
+                outputs: tensors(&command.outputs),
             },
         }
     }
 
-    /// The steps that compilers of others made.
-    pub fn foreign(&self) -> impl Iterator<Item = &Step> {
-        self.steps.iter().filter(|step| step.kernel.is_foreign())
+    /// The commands that compilers of others made.
+    pub fn foreign(&self) -> impl Iterator<Item = &Command> {
+        self.commands.iter().filter(|command| command.kernel.is_foreign())
     }
 
-    /// The provider whose stream a step goes into: those that work in the memory of one device share the first one's, so that
+    /// The provider whose stream a command goes into: those that work in the memory of one device share the first one's, so that
     /// nobody waits between them and they are recorded together.
-    pub fn lane(&self, step: usize) -> usize {
-        let own = self.steps[step].provider;
+    pub fn lane(&self, command: usize) -> usize {
+        let own = self.commands[command].provider;
         let space = self.providers[own].space();
         let shares = |p: &Arc<dyn Provider>| space != Space::Host && p.space() == space;
         self.providers.iter().position(shares).unwrap_or(own)
@@ -220,7 +220,11 @@ impl Program {
     /// The memories in which it works.
     pub fn spaces(&self) -> Vec<Space> {
         let mut spaces: Vec<Space> = vec![];
-        for space in self.steps.iter().map(|step| self.providers[step.provider].space()) {
+        for space in self
+            .commands
+            .iter()
+            .map(|command| self.providers[command.provider].space())
+        {
             if !spaces.contains(&space) {
                 spaces.push(space);
             }
@@ -232,15 +236,18 @@ impl Program {
     /// comes behind them can be recorded whole.
     fn fetch_inputs_first(&mut self) {
         let given: HashSet<SlotId> = self
-            .steps
+            .commands
             .iter()
-            .flat_map(|step| step.outputs.iter().copied())
+            .flat_map(|command| command.outputs.iter().copied())
             .collect();
-        let fetches = |step: &Step| {
-            let crosses = step.outputs.iter().any(|&slot| self.slots[slot].space != Space::Host);
-            step.layers.is_empty() && crosses && step.inputs.iter().all(|slot| !given.contains(slot))
+        let fetches = |command: &Command| {
+            let crosses = command
+                .outputs
+                .iter()
+                .any(|&slot| self.slots[slot].space != Space::Host);
+            command.layers.is_empty() && crosses && command.inputs.iter().all(|slot| !given.contains(slot))
         };
-        self.steps.sort_by_key(|step| !fetches(step));
+        self.commands.sort_by_key(|command| !fetches(command));
     }
 }
 
@@ -267,8 +274,8 @@ fn fit_cover(tuner: &mut Tuner, offers: &mut Offers, excluded: &ExcludedLayers) 
 }
 
 /// Reports how many kernels have been timed.
-fn report_progress(settings: &Settings, done: usize, steps: usize) -> Result<()> {
-    settings.watch.progress("Tuning kernels", done, steps)
+fn report_progress(settings: &Settings, done: usize, commands: usize) -> Result<()> {
+    settings.watch.progress("Tuning kernels", done, commands)
 }
 
 /// A tensor at concrete shapes, dense.

@@ -6,14 +6,14 @@ use crate::network::dim::Binding;
 use crate::plan::choose::{Choice, choose};
 use crate::plan::cover::Group;
 use crate::plan::layout::Layout;
-use crate::plan::program::{Program, SlotId, Step, operand};
+use crate::plan::program::{Command, Program, SlotId, operand};
 use crate::plan::timing::{REFERENCE_TIME, TimingCache};
 use crate::plan::tuning::Tuner;
 use crate::plan::{Form, Settings};
 use std::collections::HashMap;
 
-/// What is known of forms at other sizes: whether a step would be slow in one; `None` where nobody looked.
-pub type IsSlow<'a> = &'a dyn Fn(&Step, &Form) -> Option<bool>;
+/// What is known of forms at other sizes: whether a command would be slow in one; `None` where nobody looked.
+pub type IsSlow<'a> = &'a dyn Fn(&Command, &Form) -> Option<bool>;
 
 /// The form of each of [`Program::kernels`] at these sizes: that which it has, unless that is known to be slow or another one
 /// saves reorders.
@@ -34,11 +34,11 @@ pub fn forms(program: &Program, binding: &Binding, threads: usize, is_slow: IsSl
         times: Default::default(),
         notes: vec![],
     };
-    let groups: Vec<Group> = program.kernels().map(|step| program.group(step)).collect();
+    let groups: Vec<Group> = program.kernels().map(|command| program.group(command)).collect();
     let (edges, numbers) = tuner.edges(&groups)?;
     let choices = program
         .kernels()
-        .map(|step| choice(program, step, binding, &numbers, is_slow));
+        .map(|command| choice(program, command, binding, &numbers, is_slow));
     let choices = choices.collect::<Result<Vec<_>>>()?;
     let chosen = choose(&choices, &edges).into_iter().zip(choices);
     Ok(chosen
@@ -48,38 +48,38 @@ pub fn forms(program: &Program, binding: &Binding, threads: usize, is_slow: IsSl
 
 fn choice(
     program: &Program,
-    step: &Step,
+    command: &Command,
     binding: &Binding,
     numbers: &HashMap<TensorId, usize>,
     is_slow: IsSlow,
 ) -> Result<Choice> {
-    let mut forms = program.forms(step);
-    if !is_far(program, step, binding)? {
+    let mut forms = program.forms(command);
+    if !is_far(program, command, binding)? {
         // That which won near these sizes goes first.
-        forms.sort_by_key(|form| *form != step.form);
+        forms.sort_by_key(|form| *form != command.form);
     }
-    let apart = program.providers[step.provider].reorder_time(0.0);
-    let time = |(number, form): (usize, &Form)| match is_slow(step, form) {
+    let apart = program.providers[command.provider].reorder_time(0.0);
+    let time = |(number, form): (usize, &Form)| match is_slow(command, form) {
         Some(true) => REFERENCE_TIME as f64,
         _ => number as f64 * apart,
     };
     let numbers = |slots: &[SlotId]| slots.iter().map(|&slot| numbers[&program.slots[slot].tensor]).collect();
     Ok(Choice {
         times: forms.iter().enumerate().map(time).collect(),
-        inputs: numbers(&step.inputs),
-        outputs: numbers(&step.outputs),
+        inputs: numbers(&command.inputs),
+        outputs: numbers(&command.outputs),
         forms,
     })
 }
 
-/// Whether sizes are so far from those at which the form of a step was chosen that this says nothing.
+/// Whether sizes are so far from those at which the form of a command was chosen that this says nothing.
 ///
 /// # Errors
 /// If a tensor has no size.
-pub fn is_far(program: &Program, step: &Step, binding: &Binding) -> Result<bool> {
+pub fn is_far(program: &Program, command: &Command, binding: &Binding) -> Result<bool> {
     /// In number of elements.
     const FAR: usize = 16;
-    let Some(&slot) = step.outputs.first() else {
+    let Some(&slot) = command.outputs.first() else {
         return Ok(false);
     };
     let elements = |binding| {

@@ -54,11 +54,11 @@ pub(super) struct Linker<'a> {
 }
 
 impl Linker<'_> {
-    /// Adds the launch of a step, whose workspace is at this offset of its arena.
-    pub fn link(&mut self, step: usize, instance: Instance, workspace: usize) {
-        let slots = &self.program.steps[step];
+    /// Adds the launch of a command, whose workspace is at this offset of its arena.
+    pub fn link(&mut self, command: usize, instance: Instance, workspace: usize) {
+        let slots = &self.program.commands[command];
         let space = self.program.providers[slots.provider].space();
-        let mut accesses = self.accesses(step, instance.pdl.wait_inputs);
+        let mut accesses = self.accesses(command, instance.pdl.wait_inputs);
         let scratch = Extent::of(Home::Arena(workspace), space, 0, instance.workspace);
         accesses.writes.extend(scratch);
         let addresses = Addresses {
@@ -66,7 +66,7 @@ impl Linker<'_> {
             outputs: self.addresses(&slots.outputs, true),
             workspace: Address::Arena(space, workspace),
         };
-        self.launches.push(Launch::new(step, instance, addresses, accesses));
+        self.launches.push(Launch::new(command, instance, addresses, accesses));
     }
 
     /// Where the slots of the next launch are; those in arrays of the caller are noted, to be bound in each call.
@@ -97,9 +97,9 @@ impl Linker<'_> {
         addresses
     }
 
-    /// What a step reads and writes in the arenas, inputs from `pdl_wait_inputs` on perhaps before its PDL wait; of a slice, all that
+    /// What a command reads and writes in the arenas, inputs from `pdl_wait_inputs` on perhaps before its PDL wait; of a slice, all that
     /// it is a slice of.
-    fn accesses(&self, step: usize, pdl_wait_inputs: usize) -> Accesses {
+    fn accesses(&self, command: usize, pdl_wait_inputs: usize) -> Accesses {
         let places = self.places;
         let extents = |slots: &[SlotId]| {
             let one = |&slot: &SlotId| {
@@ -114,11 +114,11 @@ impl Linker<'_> {
             };
             slots.iter().filter_map(one).collect()
         };
-        let step = &self.program.steps[step];
+        let command = &self.program.commands[command];
         Accesses {
-            reads: extents(&step.inputs),
-            writes: extents(&step.outputs),
-            before_wait: extents(step.inputs.get(pdl_wait_inputs..).unwrap_or_default()),
+            reads: extents(&command.inputs),
+            writes: extents(&command.outputs),
+            before_wait: extents(command.inputs.get(pdl_wait_inputs..).unwrap_or_default()),
         }
     }
 }

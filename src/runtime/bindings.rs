@@ -78,8 +78,12 @@ impl Bindings {
                 Home::Output(i) => Some(program.outputs[i]),
                 _ => None,
             };
-            let step = &program.steps[launches[operand.launch].step];
-            let slots = if operand.writes { &step.outputs } else { &step.inputs };
+            let command = &program.commands[launches[operand.launch].command];
+            let slots = if operand.writes {
+                &command.outputs
+            } else {
+                &command.inputs
+            };
             // A kernel may read a part of an input in place.
             let whole = slot.unwrap_or_else(|| places.root(slots[operand.operand]));
             let bytes = places.operands[whole].bytes();
@@ -89,10 +93,10 @@ impl Bindings {
                 arrays.push(ArrayBinding::new(operand.home, bytes));
             }
             let array = &mut arrays[number];
-            match program.providers[step.provider].space() {
+            match program.providers[command.provider].space() {
                 Space::Host => array.host_accessed = true,
                 Space::Device(_) => {
-                    array.copier = Some(step.provider);
+                    array.copier = Some(command.provider);
                     array.elision = CopyElision::of(program, launches, places, &operand);
                 }
             }
@@ -245,14 +249,14 @@ struct CopyElision {
 impl CopyElision {
     /// `None` where the memory of the copy holds something else, too.
     fn of(program: &Program, launches: &[Launch], places: &Placement, operand: &BoundOperand) -> Option<Self> {
-        let step = &program.steps[launches[operand.launch].step];
-        if !step.layers.is_empty() || step.inputs.len() != 1 || operand.offset != 0 {
+        let command = &program.commands[launches[operand.launch].command];
+        if !command.layers.is_empty() || command.inputs.len() != 1 || operand.offset != 0 {
             return None;
         }
         let slot = if operand.writes {
-            step.inputs[0]
+            command.inputs[0]
         } else {
-            step.outputs[0]
+            command.outputs[0]
         };
         let holds = |other: &SlotId| places.root(*other) == slot;
         let alone = (0..program.slots.len()).filter(holds).eq([slot]);
@@ -261,15 +265,15 @@ impl CopyElision {
             .enumerate()
             .filter(|(number, _)| *number != operand.launch);
         let users = users.flat_map(|(number, launch)| {
-            let step = &program.steps[launch.step];
-            let reads = step.inputs.iter().enumerate().map(|(at, &slot)| (at, slot, false));
-            let writes = step.outputs.iter().enumerate().map(|(at, &slot)| (at, slot, true));
+            let command = &program.commands[launch.command];
+            let reads = command.inputs.iter().enumerate().map(|(at, &slot)| (at, slot, false));
+            let writes = command.outputs.iter().enumerate().map(|(at, &slot)| (at, slot, true));
             let all = reads.chain(writes).filter(|(_, used, _)| *used == slot);
             all.map(|(at, _, writes)| (number, at, writes)).collect::<Vec<_>>()
         });
         (alone && matches!(places.homes[slot], Home::Arena(_))).then(|| Self {
             copy: operand.launch,
-            space: program.providers[step.provider].space(),
+            space: program.providers[command.provider].space(),
             users: users.collect(),
         })
     }

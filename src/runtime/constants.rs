@@ -59,8 +59,8 @@ pub(super) fn fixed_memory(
             _ => None,
         };
     }
-    for index in (0..program.steps.len()).filter(|&s| is_ahead(program, s)) {
-        let (input, output) = (program.steps[index].inputs[0], program.steps[index].outputs[0]);
+    for index in (0..program.commands.len()).filter(|&s| is_ahead(program, s)) {
+        let (input, output) = (program.commands[index].inputs[0], program.commands[index].outputs[0]);
         let source = fixed[input]
             .as_ref()
             .map(Fixed::address)
@@ -79,22 +79,22 @@ pub(super) fn fixed_memory(
     Ok(fixed)
 }
 
-/// Runs a step on a constant, once for all calls.
+/// Runs a command on a constant, once for all calls.
 fn reorder_ahead(
     program: &Program,
-    step: usize,
+    command: usize,
     places: &Placement,
     binding: &Binding,
     threads: usize,
     source: *const u8,
 ) -> Result<Arc<dyn Memory>> {
-    let step = &program.steps[step];
+    let command = &program.commands[command];
     let (inputs, outputs) = (
-        [places.operands[step.inputs[0]].clone()],
-        [places.operands[step.outputs[0]].clone()],
+        [places.operands[command.inputs[0]].clone()],
+        [places.operands[command.outputs[0]].clone()],
     );
     let request = Request {
-        form: &step.form,
+        form: &command.form,
         inputs: &inputs,
         outputs: &outputs,
         binding,
@@ -102,10 +102,11 @@ fn reorder_ahead(
         threads,
     };
     let owner = |space: Space| program.providers.iter().find(|p| p.space() == space);
-    let owner = owner(program.slots[step.outputs[0]].space).ok_or_else(|| Error::internal("nobody owns a memory"))?;
+    let owner =
+        owner(program.slots[command.outputs[0]].space).ok_or_else(|| Error::internal("nobody owns a memory"))?;
     let target: Arc<dyn Memory> = Arc::from(owner.device().allocate(outputs[0].bytes())?);
-    let provider = &program.providers[step.provider];
-    let mut instance = finish(program, step, create(program, step, &request)?, threads)?;
+    let provider = &program.providers[command.provider];
+    let mut instance = finish(program, command, create(program, command, &request)?, threads)?;
     let workspace = provider.device().allocate(instance.workspace)?;
     let stream = provider.device().stream()?;
     let (from, to, raw) = (source as usize, target.address() as usize, stream.raw() as usize);

@@ -30,9 +30,9 @@ impl GraphCache {
         bound: &HashSet<usize>,
         can_capture: impl Fn(usize) -> bool,
     ) -> Option<Self> {
-        let provider = program.lane(launches.first()?.step);
+        let provider = program.lane(launches.first()?.command);
         let joins = |(at, launch): (usize, &Launch)| {
-            program.lane(launch.step) == provider && (launch.instance.capturable || bound.contains(&at))
+            program.lane(launch.command) == provider && (launch.instance.capturable || bound.contains(&at))
         };
         let whole = can_capture(provider) && launches.iter().enumerate().all(joins);
         whole.then(|| Self {

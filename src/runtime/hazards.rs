@@ -1,7 +1,7 @@
 //! Proves of a program at concrete shapes that each kernel reads what was computed for it: no memory is written anew while
 //! somebody still reads it, views lie where their data does, and launches that touch common memory are ordered.
 //!
-//! Each byte of memory gets a tag that says which byte of which tensor it holds. The steps are gone through in order: what
+//! Each byte of memory gets a tag that says which byte of which tensor it holds. The commands are gone through in order: what
 //! they read is compared with what they mean to read, what they write gets new tags. Debug builds do so for every program,
 //! others where `NEURENIX_VERIFY=1` asks for it.
 
@@ -9,13 +9,13 @@ use crate::device::Space;
 use crate::error::{Error, Result};
 use crate::plan::Alias;
 use crate::plan::placement::{Home, Placement};
-use crate::plan::program::{Program, SlotId, Step};
+use crate::plan::program::{Command, Program, SlotId};
 use crate::runtime::dependencies;
 use crate::runtime::segment::Launch;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// Programs whose steps touch more bytes than this are not checked.
+/// Programs whose commands touch more bytes than this are not checked.
 const LARGEST: usize = 32 << 20;
 /// The order of more launches than this is not checked: each pair is looked at.
 const LONGEST: usize = 600;
@@ -23,7 +23,7 @@ const LONGEST: usize = 600;
 /// An element of a slot.
 type Element = (SlotId, usize);
 
-/// Checks a program whose slots have their places; `scratch` has the offset and the bytes of each step's workspace.
+/// Checks a program whose slots have their places; `scratch` has the offset and the bytes of each command's workspace.
 ///
 /// # Errors
 /// The first read of something else than what was computed; names the tensor.
@@ -34,9 +34,9 @@ pub(super) fn check(
     scratch: &[(usize, usize)],
 ) -> Result<()> {
     let accesses = program
-        .steps
+        .commands
         .iter()
-        .flat_map(|step| step.inputs.iter().chain(&step.outputs));
+        .flat_map(|command| command.inputs.iter().chain(&command.outputs));
     if accesses.map(|&slot| places.operands[slot].bytes()).sum::<usize>() > LARGEST {
         return Ok(());
     }
@@ -50,11 +50,11 @@ pub(super) fn check(
     (0..program.slots.len())
         .filter(given)
         .for_each(|slot| memory.write(slot));
-    let launched: HashSet<usize> = launches.iter().map(|launch| launch.step).collect();
-    for (number, step) in program.steps.iter().enumerate() {
-        memory.derive(step);
+    let launched: HashSet<usize> = launches.iter().map(|launch| launch.command).collect();
+    for (number, command) in program.commands.iter().enumerate() {
+        memory.derive(command);
         if launched.contains(&number) {
-            memory.run(step, scratch[number])?;
+            memory.run(command, scratch[number])?;
         }
     }
     program.outputs.iter().try_for_each(|&slot| memory.read(slot))?;
@@ -65,7 +65,7 @@ pub(super) fn check(
 struct Memory<'a> {
     program: &'a Program,
     places: &'a Placement,
-    /// Of slots whose steps only move data: the element that each element is.
+    /// Of slots whose commands only move data: the element that each element is.
     origins: HashMap<SlotId, Vec<Element>>,
     tags: HashMap<Region, Vec<u64>>,
 }
@@ -79,31 +79,35 @@ enum Region {
 }
 
 impl Memory<'_> {
-    /// Says of the outputs of a step that only moves data what they hold.
-    fn derive(&mut self, step: &Step) {
-        let same = step.layers.is_empty() || step.alias() == Alias::Reshape;
-        match step.alias() {
+    /// Says of the outputs of a command that only moves data what they hold.
+    fn derive(&mut self, command: &Command) {
+        let same = command.layers.is_empty() || command.alias() == Alias::Reshape;
+        match command.alias() {
             _ if same => {
-                let origins = self.origins_of(step.inputs[0]);
-                self.origins.insert(step.outputs[0], origins);
+                let origins = self.origins_of(command.inputs[0]);
+                self.origins.insert(command.outputs[0], origins);
             }
             Alias::Bitcast(ref perm) => {
-                let moved = self.transposed(step.inputs[0], perm);
-                self.origins.insert(step.outputs[0], moved);
+                let moved = self.transposed(command.inputs[0], perm);
+                self.origins.insert(command.outputs[0], moved);
             }
             Alias::Concat(axis) => {
-                let parts: Vec<_> = step.inputs.iter().map(|&slot| (slot, self.origins_of(slot))).collect();
+                let parts: Vec<_> = command
+                    .inputs
+                    .iter()
+                    .map(|&slot| (slot, self.origins_of(slot)))
+                    .collect();
                 let joined = self.join(axis, &parts);
-                self.origins.insert(step.outputs[0], joined);
+                self.origins.insert(command.outputs[0], joined);
             }
             Alias::Split(axis, ref first) => {
                 let mut start = first
                     .as_const()
                     .and_then(|first| usize::try_from(first).ok())
                     .unwrap_or(0);
-                let whole = self.origins_of(step.inputs[0]);
-                for &output in &step.outputs {
-                    let part = self.part(axis, &whole, step.inputs[0], output, start);
+                let whole = self.origins_of(command.inputs[0]);
+                for &output in &command.outputs {
+                    let part = self.part(axis, &whole, command.inputs[0], output, start);
                     self.origins.insert(output, part);
                     start += self.places.operands[output].shape[axis];
                 }
@@ -168,18 +172,18 @@ impl Memory<'_> {
     }
 
     /// What a kernel reads must be there; what it works in and what it writes is something else from then on.
-    fn run(&mut self, step: &Step, (offset, bytes): (usize, usize)) -> Result<()> {
-        for &slot in &step.inputs {
+    fn run(&mut self, command: &Command, (offset, bytes): (usize, usize)) -> Result<()> {
+        for &slot in &command.inputs {
             self.read(slot)?;
         }
-        let space = self.program.providers[step.provider].space();
+        let space = self.program.providers[command.provider].space();
         self.room(Region::Arena(space), offset + bytes)[offset..]
             .iter_mut()
             .take(bytes)
             .for_each(|tag| *tag = 0);
-        step.outputs.iter().for_each(|&slot| self.write(slot));
+        command.outputs.iter().for_each(|&slot| self.write(slot));
         // A kernel may write its outputs in any order.
-        step.outputs.iter().try_for_each(|&slot| self.read(slot))
+        command.outputs.iter().try_for_each(|&slot| self.read(slot))
     }
 
     fn region(&self, slot: SlotId) -> Option<(Region, usize)> {
@@ -253,15 +257,15 @@ struct Bytes {
 
 impl Bytes {
     fn of(program: &Program, places: &Placement, launch: &Launch, (offset, bytes): (usize, usize)) -> Self {
-        let step = &program.steps[launch.step];
+        let command = &program.commands[launch.command];
         let ranges = |slots: &[SlotId]| slots.iter().flat_map(|&slot| rows(program, places, slot)).collect();
         let mut accesses = Self {
-            reads: ranges(&step.inputs),
-            writes: ranges(&step.outputs),
+            reads: ranges(&command.inputs),
+            writes: ranges(&command.outputs),
         };
         accesses
             .writes
-            .push((program.providers[step.provider].space(), offset..offset + bytes));
+            .push((program.providers[command.provider].space(), offset..offset + bytes));
         accesses
     }
 
@@ -300,7 +304,7 @@ fn ordered(program: &Program, places: &Placement, launches: &[Launch], scratch: 
     }
     let accesses: Vec<Bytes> = launches
         .iter()
-        .map(|launch| Bytes::of(program, places, launch, scratch[launch.step]))
+        .map(|launch| Bytes::of(program, places, launch, scratch[launch.command]))
         .collect();
     let mut before: Vec<HashSet<usize>> = vec![];
     for (number, direct) in dependencies::predecessors(launches).into_iter().enumerate() {
@@ -308,7 +312,7 @@ fn ordered(program: &Program, places: &Placement, launches: &[Launch], scratch: 
         all.extend(direct);
         let free = |other: &usize| !all.contains(other) && accesses[number].meets(&accesses[*other]);
         if let Some(other) = (0..number).find(free) {
-            let name = |launch: usize| program.steps[launches[launch].step].kernel.name();
+            let name = |launch: usize| program.commands[launches[launch].command].kernel.name();
             return Err(
                 Error::internal("two kernels that touch common memory may run beside each other").expected(format!(
                     "{} waits for {}",

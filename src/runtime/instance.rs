@@ -9,7 +9,7 @@ use crate::plan::arena::Placed;
 use crate::plan::build_jobs;
 use crate::plan::layout::Operand;
 use crate::plan::placement::place;
-use crate::plan::program::{Program, Step, operand};
+use crate::plan::program::{Command, Program, operand};
 use crate::runtime::addresses::{ArenaBases, Linker};
 use crate::runtime::bindings::{ArrayAddress, Bindings};
 use crate::runtime::constants::{Fixed, fixed_memory};
@@ -18,7 +18,7 @@ use crate::runtime::dependencies;
 use crate::runtime::executable::Executable;
 use crate::runtime::graph_cache::GraphCache;
 use crate::runtime::hazards;
-use crate::runtime::prepare::{PreparedProgram, finish_all, prepare, prepare_step};
+use crate::runtime::prepare::{PreparedProgram, finish_all, prepare, prepare_command};
 use crate::runtime::segment::{CallState, Launch, Segment};
 use crate::runtime::streams::CallerStream;
 use std::collections::HashSet;
@@ -58,8 +58,8 @@ unsafe impl Send for ProgramInstance {}
 /// How long a kernel took in one call.
 #[derive(Debug, Clone)]
 pub struct KernelTime {
-    /// The step.
-    pub step: usize,
+    /// The command.
+    pub command: usize,
     /// Nanoseconds.
     pub nanoseconds: u64,
     /// Which implementation ran.
@@ -75,15 +75,15 @@ impl ProgramInstance {
         let PreparedProgram {
             program,
             mut places,
-            steps,
+            commands,
             threads,
         } = prepare(program, binding)?;
         let fixed = fixed_memory(&program, &places, binding, threads)?;
-        let instances = finish_all(&program, steps, &places, binding, threads)?;
-        let mut sizes = vec![0; program.steps.len()];
+        let instances = finish_all(&program, commands, &places, binding, threads)?;
+        let mut sizes = vec![0; program.commands.len()];
         instances
             .iter()
-            .for_each(|(step, instance)| sizes[*step] = instance.workspace);
+            .for_each(|(command, instance)| sizes[*command] = instance.workspace);
         let workspaces = places.assign(&program, &sizes);
         let mut linker = Linker {
             program: &program,
@@ -92,8 +92,8 @@ impl ProgramInstance {
             launches: vec![],
             bound: vec![],
         };
-        for (step, instance) in instances {
-            linker.link(step, instance, workspaces[step]);
+        for (command, instance) in instances {
+            linker.link(command, instance, workspaces[command]);
         }
         let Linker {
             mut launches, bound, ..
@@ -320,7 +320,7 @@ impl ProgramInstance {
         self.launches.iter_mut().try_for_each(|launch| launch.check(program))
     }
 
-    /// As [`ProgramInstance::run`] without a stream, timing each step.
+    /// As [`ProgramInstance::run`] without a stream, timing each command.
     ///
     /// # Safety
     /// As [`ProgramInstance::run`].
@@ -350,11 +350,11 @@ impl ProgramInstance {
         Ok(times)
     }
 
-    /// The implementation of each step that is launched.
+    /// The implementation of each command that is launched.
     pub fn implementations(&self) -> Vec<(usize, String)> {
         self.launches
             .iter()
-            .map(|launch| (launch.step, launch.instance.implementation.clone()))
+            .map(|launch| (launch.command, launch.instance.implementation.clone()))
             .collect()
     }
 }
@@ -385,10 +385,10 @@ pub fn rehearse(program: &Executable, binding: &Binding) -> Result<()> {
         .map(|slot| operand(&program.network, slot.tensor, slot.layout, binding));
     let places = place(program, operands.collect::<Result<Vec<_>>>()?);
     let mut jobs = vec![];
-    for (number, step) in program.steps.iter().enumerate() {
-        if program.providers[step.provider].space() != Space::Host {
-            let prepared = prepare_step(program, number, &places, binding, program.threads);
-            let prepared = prepared.map_err(|e| e.layer(describe(program, step)))?;
+    for (number, command) in program.commands.iter().enumerate() {
+        if program.providers[command.provider].space() != Space::Host {
+            let prepared = prepare_command(program, number, &places, binding, program.threads);
+            let prepared = prepared.map_err(|e| e.layer(describe(program, command)))?;
             jobs.extend(prepared.into_iter().flat_map(|prepared| prepared.jobs));
         }
     }
@@ -396,11 +396,15 @@ pub fn rehearse(program: &Executable, binding: &Binding) -> Result<()> {
     Ok(())
 }
 
-/// The names of the layers of a step, for messages.
-pub fn describe(program: &Program, step: &Step) -> String {
-    let names: Vec<_> = step.layers.iter().map(|&l| program.network[l].name.as_str()).collect();
+/// The names of the layers of a command, for messages.
+pub fn describe(program: &Program, command: &Command) -> String {
+    let names: Vec<_> = command
+        .layers
+        .iter()
+        .map(|&l| program.network[l].name.as_str())
+        .collect();
     if names.is_empty() {
-        step.kernel.name()
+        command.kernel.name()
     } else {
         names.join(" + ")
     }

@@ -16,8 +16,8 @@ use std::ops::Range;
 
 /// One kernel with its addresses.
 pub(super) struct Launch {
-    /// The step of the program that it runs.
-    pub step: usize,
+    /// The command of the program that it runs.
+    pub command: usize,
     pub instance: Instance,
     pub inputs: Vec<*const u8>,
     pub outputs: Vec<*mut u8>,
@@ -30,9 +30,9 @@ pub(super) struct Launch {
 
 impl Launch {
     /// A launch without addresses yet.
-    pub fn new(step: usize, instance: Instance, addresses: Addresses, accesses: Accesses) -> Self {
+    pub fn new(command: usize, instance: Instance, addresses: Addresses, accesses: Accesses) -> Self {
         Self {
-            step,
+            command,
             instance,
             inputs: vec![std::ptr::null(); addresses.inputs.len()],
             outputs: vec![std::ptr::null_mut(); addresses.outputs.len()],
@@ -63,12 +63,14 @@ impl Launch {
             stream: stream.raw(),
         };
         let barrier = match self.full_barrier {
-            true => program.providers[program.lane(self.step)].device().full_barrier(stream),
+            true => program.providers[program.lane(self.command)]
+                .device()
+                .full_barrier(stream),
             false => Ok(()),
         };
         barrier
             .and_then(|()| self.instance.launch(&call))
-            .map_err(|e| e.layer(describe(program, &program.steps[self.step])))
+            .map_err(|e| e.layer(describe(program, &program.commands[self.command])))
     }
 
     /// What the device found wrong with the data of a launch that is complete.
@@ -77,7 +79,7 @@ impl Launch {
     /// That; names the layer.
     pub fn check(&mut self, program: &Program) -> Result<()> {
         let done = self.instance.finished();
-        done.map_err(|e| e.layer(describe(program, &program.steps[self.step])))
+        done.map_err(|e| e.layer(describe(program, &program.commands[self.command])))
     }
 }
 
@@ -118,7 +120,7 @@ impl Segment {
     ) -> Result<Vec<Self>> {
         let mut segments: Vec<Self> = vec![];
         for (at, launch) in launches.iter().enumerate() {
-            let provider = program.lane(launch.step);
+            let provider = program.lane(launch.command);
             let capturable = can_capture(provider)? && !bound.contains(&at) && launch.instance.capturable;
             match segments.last_mut() {
                 Some(last) if last.provider == provider && last.capturable == capturable => {
@@ -179,10 +181,10 @@ impl Segment {
         let program = state.program;
         let mut launches = state.launches[self.launches.clone()].iter();
         // Copies to and from the caller's arrays run no layer, and he captures them.
-        let odd = |launch: &&Launch| !launch.instance.capturable && !program.steps[launch.step].layers.is_empty();
-        match launches.find(odd).map(|launch| &program.steps[launch.step]) {
-            Some(step) => Err(Error::unsupported("the stream of the caller records what can't be recorded")
-                .layer(describe(program, step))
+        let odd = |launch: &&Launch| !launch.instance.capturable && !program.commands[launch.command].layers.is_empty();
+        match launches.find(odd).map(|launch| &program.commands[launch.command]) {
+            Some(command) => Err(Error::unsupported("the stream of the caller records what can't be recorded")
+                .layer(describe(program, command))
                 .hint("call outside of the recording, or let the plugin say `capturable = True` if it may be recorded")),
             None => Ok(()),
         }
@@ -203,7 +205,7 @@ impl Segment {
             let nanoseconds = stream.time(&mut || launch.launch(program, stream))?;
             launch.check(program)?;
             times.push(KernelTime {
-                step: launch.step,
+                command: launch.command,
                 nanoseconds,
                 implementation: launch.instance.implementation.clone(),
             });

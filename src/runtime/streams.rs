@@ -42,7 +42,7 @@ impl Streams {
     /// If a device has none left.
     pub fn open(&mut self, program: &Program, launches: &[Launch]) -> Result<()> {
         self.0.resize_with(program.providers.len().max(self.0.len()), || None);
-        for number in launches.iter().map(|launch| program.lane(launch.step)) {
+        for number in launches.iter().map(|launch| program.lane(launch.command)) {
             let provider = &program.providers[number];
             if self.0[number].is_none() {
                 self.0[number] = Some(OwnStream {
