@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::arithmetic::operations;
+use crate::network::TensorId;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::network::ops::tf32;
@@ -34,7 +35,8 @@ impl Kept {
         for (_, layer) in network.layers() {
             let operations = operations(network, layer, binding);
             self.all += operations;
-            let is_wide = network[layer.outputs[0]].ty.dtype == DType::Float32 && !tf32::is_allowed(layer);
+            let wide = |&output: &TensorId| network[output].ty.dtype == DType::Float32;
+            let is_wide = layer.outputs.first().is_some_and(wide) && !tf32::is_allowed(layer);
             let planned = layer.precision.filter(|planned| is_wide && !planned.is_lower());
             let Some(planned) = planned else { continue };
             let (layers, sum) = self.by_reason.entry(planned.reason).or_default();

@@ -48,6 +48,16 @@ pub enum Reason {
 }
 
 impl LayerPrecision {
+    /// float32, for this reason.
+    pub fn full(reason: Reason) -> Self {
+        Self {
+            dtype: DType::Float32,
+            tf32: false,
+            clips_mask: false,
+            reason,
+        }
+    }
+
     /// Whether it is lower than float32.
     pub fn is_lower(&self) -> bool {
         self.tf32 || self.dtype != DType::Float32

@@ -1,7 +1,6 @@
 //! Marks float32 products as TF32-eligible, where the precision plan says so.
 
 use super::matching::input;
-use super::plan_precision::full;
 use super::{Found, Pass, rewrite_with, rule_if};
 use crate::network::attr::{Attr, Read};
 use crate::network::dtype::DType;
@@ -36,10 +35,10 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
 pub fn plan(network: &Network, layer: &Layer) -> Option<LayerPrecision> {
     let is_wide = network[layer.outputs[0]].ty.dtype == DType::Float32;
     (is_wide && tf32::applies(layer)).then(|| match gains_little(network, layer) {
-        true => full(Reason::GainsLittle),
+        true => LayerPrecision::full(Reason::GainsLittle),
         false => LayerPrecision {
             tf32: true,
-            ..full(Reason::Asked)
+            ..LayerPrecision::full(Reason::Asked)
         },
     })
 }

@@ -7,7 +7,6 @@
 //! the Softmax that it is for. The facts stand with the ops: [`Lowering`](crate::network::op::Lowering).
 
 use super::matching::{clip_bounds, input};
-use super::plan_precision::full;
 use super::{Settings, eight_bits};
 use crate::error::Result;
 use crate::network::array::Array;
@@ -75,7 +74,7 @@ impl Analysis<'_> {
             let floats = |&t: &TensorId| self.network[t].ty.dtype == DType::Float32;
             if layer.outputs.iter().all(floats) {
                 let reason = self.reason_for_full(id, layer, fact);
-                found.insert(id, reason.map_or_else(|| self.lower(layer), full));
+                found.insert(id, reason.map_or_else(|| self.lower(layer), LayerPrecision::full));
             }
             self.facts.extend(layer.outputs.iter().map(|&t| (t, fact)));
         }
@@ -139,9 +138,8 @@ impl Analysis<'_> {
         let mask = layer.op.lowering.mask.and_then(|at| input(layer, at));
         LayerPrecision {
             dtype: self.low,
-            tf32: false,
             clips_mask: mask.is_some_and(|mask| self.fact(mask).beyond),
-            reason: Reason::Asked,
+            ..LayerPrecision::full(Reason::Asked)
         }
     }
 

@@ -14,8 +14,9 @@ pub static PASS: Pass = Pass {
           precision-sensitive, belongs to products of 8 bits, or is lifted",
     apply: |network, settings| {
         let plan = plan(network, settings)?;
-        let planned = |(id, layer): (LayerId, &Layer)| (layer.outputs[0], layer.precision, plan.get(&id).copied());
-        let mut changed: Vec<_> = network.layers().map(planned).collect();
+        let planned =
+            |(id, layer): (LayerId, &Layer)| Some((*layer.outputs.first()?, layer.precision, plan.get(&id).copied()));
+        let mut changed: Vec<_> = network.layers().filter_map(planned).collect();
         changed.retain(|(_, before, now)| before != now);
         for &(output, _, now) in &changed {
             network.set_precision(output, now);
@@ -46,20 +47,10 @@ pub fn plan(network: &Network, settings: &Settings) -> Result<HashMap<LayerId, L
             .get_mut(&id)
             .filter(|planned| planned.is_lower() && settings.keeps(layer))
         {
-            *planned = full(Reason::Lifted);
+            *planned = LayerPrecision::full(Reason::Lifted);
         }
     }
     Ok(plan)
-}
-
-/// float32, for this reason.
-pub(super) fn full(reason: Reason) -> LayerPrecision {
-    LayerPrecision {
-        dtype: DType::Float32,
-        tf32: false,
-        clips_mask: false,
-        reason,
-    }
 }
 
 /// The layers that the plan in a network brings to another dtype.
