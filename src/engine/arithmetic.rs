@@ -42,7 +42,7 @@ impl Tally {
 }
 
 /// The layers that run in kernels which multiply 8 bits, in each of its plans, and what these are.
-fn in_8_bits(part: &Engine) -> HashMap<LayerId, DType> {
+pub(super) fn in_8_bits(part: &Engine) -> HashMap<LayerId, DType> {
     let of = |plan: &Plan| -> HashMap<LayerId, DType> {
         let commands = plan.program.commands.iter();
         let small = commands.filter_map(|command| Some((command, command.kernel.products_of_8_bits()?)));

@@ -1,7 +1,7 @@
 //! The layers that stay float32 where a lower precision was asked for, as reports tell them.
 
 use crate::engine::Engine;
-use crate::engine::arithmetic::operations;
+use crate::engine::arithmetic::{in_8_bits, operations};
 use crate::network::TensorId;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
@@ -29,15 +29,17 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Adds those of a part of an engine at these sizes.
+    /// Adds those of a part of an engine at these sizes, but for what kernels of 8 bits compute.
     pub fn add(&mut self, part: &Engine, binding: &Binding) {
-        let network = &part.network;
-        for (_, layer) in network.layers() {
+        let (network, small) = (&part.network, in_8_bits(part));
+        for (id, layer) in network.layers() {
             let operations = operations(network, layer, binding);
             self.all += operations;
             let wide = |&output: &TensorId| network[output].ty.dtype == DType::Float32;
             let is_wide = layer.outputs.first().is_some_and(wide) && !tf32::is_allowed(layer);
-            let planned = layer.precision.filter(|planned| is_wide && !planned.is_lower());
+            let planned = layer
+                .precision
+                .filter(|planned| is_wide && !planned.is_lower() && !small.contains_key(&id));
             let Some(planned) = planned else { continue };
             let (layers, sum) = self.by_reason.entry(planned.reason).or_default();
             layers.push(layer.name.clone());
@@ -46,7 +48,9 @@ impl Kept {
     }
 
     /// All of them, in the order of the reasons.
-    pub fn told(self) -> Vec<FullPrecision> {
+    pub fn told(mut self) -> Vec<FullPrecision> {
+        // The layers of a network that a file brought come in another order.
+        self.by_reason.values_mut().for_each(|(layers, _)| layers.sort());
         let share = |operations: f64| operations / self.all.max(1.0);
         let reasons = self.by_reason.into_iter();
         reasons

@@ -11,8 +11,8 @@ pub enum Least {
     Unit,
     /// It is the negative of an attribute, or more.
     Negative(&'static str),
-    /// It is a constant second input, or more.
-    Second,
+    /// It is a constant second input, or more; or a constant third one, where that is less.
+    Bounds,
     /// It is that of the first input, or zero.
     First,
     /// It is the least of those of all inputs.

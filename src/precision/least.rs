@@ -26,9 +26,10 @@ fn within(network: &Network, tensor: TensorId, depth: usize) -> Option<f64> {
         Least::Unknown => first().filter(|_| layer.op.movement.keeps_all()),
         Least::At(least) => Some(least),
         Least::Unit => Some(0.0),
-        Least::Negative(name) => Some(-layer.attrs.float(name)),
-        Least::Second => second(network, layer),
-        Least::First => first().filter(|_| !overshoots(layer)),
+        // A negative one turns the function over.
+        Least::Negative(name) => Some(-layer.attrs.float(name)).filter(|&least| least < 0.0),
+        Least::Bounds => bounds(network, layer),
+        Least::First => first().filter(|_| !goes_below(layer)),
         Least::OfAll => all().map(|found| found.into_iter().fold(0.0, f64::min)),
         Least::Sum => all().map(|found| found.into_iter().sum()),
         Least::Product => all().and_then(|found| product(network, layer, &found)),
@@ -66,14 +67,19 @@ fn greatest(network: &Network, tensor: TensorId) -> Option<f64> {
     (layer.op.least == Least::Unit).then_some(1.0)
 }
 
-fn second(network: &Network, layer: &Layer) -> Option<f64> {
-    let bound = layer.inputs.get(1).copied().flatten()?;
-    network[bound].constant()?.uniform()
+/// The lower bound, or an upper one that is less.
+fn bounds(network: &Network, layer: &Layer) -> Option<f64> {
+    let bound = |at: usize| layer.inputs.get(at).copied().flatten();
+    let number = |tensor: TensorId| network[tensor].constant()?.uniform();
+    let lower = number(bound(1)?)?;
+    bound(2).map_or(Some(lower), |upper| Some(lower.min(number(upper)?)))
 }
 
-/// Whether what stands between numbers can be less than both.
-fn overshoots(layer: &Layer) -> bool {
-    *layer.op == resize::DEF && layer.attrs.text("mode") == "cubic"
+/// Whether what stands between numbers can be less than both, or something else be filled in.
+fn goes_below(layer: &Layer) -> bool {
+    let is = |name: &str, value: &str| layer.attrs.text(name) == value;
+    let fills = || is("coordinate_transformation_mode", "tf_crop_and_resize");
+    *layer.op == resize::DEF && (is("mode", "cubic") || fills())
 }
 
 #[cfg(test)]
@@ -105,6 +111,9 @@ mod tests {
         let (low, high) = (g.scalar(-0.25), g.scalar(3.0));
         let clipped = g.op("Clip", &[x, low, high]);
         let unknown = g.op("Add", &[relu, x]);
+        let (crossed, upper) = (g.op("Clip", &[relu, high, low]), g.input("upper", ""));
+        let open = g.op("Clip", &[x, low, upper]);
+        let turned_elu = g.op_with("Celu", attrs([("alpha", Attr::Float(-1.0))]), &[x]);
         let factors = g.network.add_constant("factors", numbers(&[2.0, 0.5]));
         let offsets = g.network.add_constant("offsets", numbers(&[0.25, -1.0]));
         let mixed = g.network.add_constant("mixed", numbers(&[2.0, -0.5]));
@@ -129,6 +138,9 @@ mod tests {
             turned_over,
             gated,
             both,
+            crossed,
+            open,
+            turned_elu,
         ]
         .map(|t| least(&g.network, t));
         let want = [
@@ -147,6 +159,9 @@ mod tests {
             Some(-2.0),
             None,
             Some(-0.5),
+            None,
+            Some(-0.25),
+            None,
             None,
         ];
         assert_eq!(found, want);

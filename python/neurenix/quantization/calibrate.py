@@ -16,10 +16,8 @@ from neurenix.log import LOG
 from neurenix.quantization import accuracy as accuracy_tools
 from neurenix.quantization.accuracy import Accuracy, Tools
 from neurenix.quantization.accuracy.tools import BYTES, SAMPLES
-from neurenix.quantization.calibrators import KEPT, Calibrator, Run, calibrator
+from neurenix.quantization.calibrators import KEPT, STEPS, Calibrator, Run, calibrator
 
-#: The steps that a range consists of, by whether all numbers are 0 or more.
-STEPS = {False: 128, True: 255}
 #: Ops that products of 8 bits come from.
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
 #: The magnitude of a tensor that was zero in all batches. A scale of nearly nothing would leave no place in 32 bits for
@@ -166,7 +164,7 @@ def _tools(full: Network, given: Calibrator, options: Mapping[str, Any], accurac
     batches = [{name: _as(array, inputs[name]) for name, array in batch.items()} for batch in ahead]
     accuracy_tools.needed_batches(accuracy, batches)
     settings = _measuring(options)
-    return Tools(accuracy, batches, lambda network: _native.Engine.build(network, [], settings))
+    return Tools(accuracy, batches, lambda network: _native.Engine.build(network, [], settings), given.magnitude)
 
 
 def _measuring(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from neurenix import memory, names
 from neurenix._native import Histogram
 from neurenix.arrays import Array
@@ -24,6 +26,8 @@ Progress = Callable[[int], Any]
 Run = Callable[[dict[str, Array]], dict[str, Array]]
 #: Of the memory that is free, what the tensors of batches beside each other may take.
 SHARE = 0.25
+#: The steps that a range consists of, by whether all numbers are 0 or more.
+STEPS = {False: 128, True: 255}
 #: Verification looks at so many of the batches.
 KEPT = 8
 
@@ -133,6 +137,12 @@ class Calibrator:
         found = CalibrationCache.of_ranges(self.method, counted)
         self.write_calibration_cache(found.to_bytes())
         return found.ranges
+
+    def magnitude(self, numbers: Array) -> float:
+        """The magnitude that a tensor of these numbers alone would have."""
+        histogram = Histogram()
+        histogram.add(np.ascontiguousarray(numbers, np.float32))
+        return histogram.range(self.method, STEPS[False], self.percentile)
 
     def _of_another_model(self, missing: list[str], count: int) -> None:
         text = f"the calibration cache lacks {len(missing)} of {count} tensors, such as {missing[0]!r}"

@@ -29,7 +29,7 @@ pub static DEF: OpDef = OpDef {
     }),
     lowering: Lowering::COMPUTES,
     uint64: Uint64::Exact,
-    least: Least::Second,
+    least: Least::Bounds,
     ..OpDef::PLAIN
 };
 

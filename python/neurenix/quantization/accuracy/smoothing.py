@@ -20,6 +20,8 @@ NORMS = ("LayerNormalization", "RMSNormalization")
 ALPHAS = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 #: Less gain than this, as a share of the error, is no reason to scale.
 GAIN = 0.98
+#: The rows of a tensor that scales are tried on.
+ROWS = 512
 #: Scales stay within this and its inverse.
 MOST = 1e4
 
@@ -169,13 +171,13 @@ def _best(site: Site, seen: Seen, weights: Array, least: float | None) -> float:
     return best if errors[best] < GAIN * errors[0.0] else 0.0
 
 
-def lost(product: Product, seen: Seen, scale: Array | None, least: float | None) -> float:
+def lost(product: Product, seen: Seen, scale: Array | None, least: float | None, most: float | None = None) -> float:
     """The squared error of a product on rows, where channels are divided by `scale` and both sides are rounded to 8
-    bits; `least` is the least number that can come then, where that is known. Each place of a convolution's window
-    counts as a product of its own."""
+    bits; `least` is the least number that can come then, where that is known, and `most` the range, the greatest
+    magnitude without it. Each place of a convolution's window counts as a product of its own."""
     factors = np.ones(product.inputs) if scale is None else scale
-    rows, peaks = seen.rows.astype(np.float64), seen.peaks / factors
-    step, zero, dtype = _native.integers_of(max(float(peaks.max()), 1e-12), least)
+    rows, most = seen.rows.astype(np.float64), float((seen.peaks / factors).max()) if most is None else most
+    step, zero, dtype = _native.integers_of(max(most, 1e-12), least)
     limits = np.iinfo(dtype)
     integers = np.clip(np.rint(rows / factors / step) + zero, limits.min, limits.max)
     wide = product.weights.astype(np.float64)

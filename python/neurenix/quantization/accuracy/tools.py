@@ -23,8 +23,6 @@ Batch = dict[str, Array]
 Build = Callable[[Network], _native.Engine]
 #: The tools look at so many samples at most, and at so many bytes of them.
 SAMPLES, BYTES = 256, 1 << 28
-#: The rows of a tensor that smoothing tries scales on.
-ROWS = 512
 #: The parts of a shift that are tried for biases, beside all and none of it, and the batches on which they are.
 STRENGTHS, JUDGED = (0.5,), 16
 #: The bytes of Hessians that are in memory at a time.
@@ -59,8 +57,8 @@ class Tools:
     """What was asked for, and what it found out: what is done to a network before ranges are found (`prepared`), and to
     one that has Quantize and Dequantize layers (`corrected`)."""
 
-    def __init__(self, asked: Accuracy, batches: Sequence[Batch], build: Build) -> None:
-        self.asked, self._batches, self._build = asked, batches, build
+    def __init__(self, asked: Accuracy, batches: Sequence[Batch], build: Build, reach: depthwise.Reach) -> None:
+        self.asked, self._batches, self._build, self._reach = asked, batches, build, reach
         #: What the report says.
         self.notes: list[str] = []
         #: Tells the scales of this network from those of others; nothing where there are none.
@@ -128,35 +126,47 @@ class Tools:
         sites = list(smoothing.sites(graph))
         of_products = {site.tensor for site in sites}
         of_depthwise = [site for site in depthwise.sites(graph) if site.tensor not in of_products]
-        axes = {site.tensor: -1 for site in sites} | {site.tensor: 1 for site in of_depthwise}
-        seen = self._seen(full, axes)
+        seen = self._seen(full, [site.tensor for site in sites])
+        halves = self._halves(full, [site.tensor for site in of_depthwise])
         ends = {tensor: least for tensor, _, least in full.quantization_points()}
         edits = Edits(full)
         chosen = []
-        for site in sites:
+        for site, of in zip(sites, seen, strict=True):
             known = [ends.get(reader.source) for reader in site.readers]
             least = None if None in known else min(end for end in known if end is not None)
-            chosen.append(smoothing.smooth(site, seen[site.tensor], self.asked.alpha, least, edits))
-        scaled = [depthwise.scale(site, seen[site.tensor], ends.get(site.tensor), edits) for site in of_depthwise]
+            chosen.append(smoothing.smooth(site, of, self.asked.alpha, least, edits))
+        scaled = [
+            depthwise.scale(site, held, ends.get(site.tensor), self._reach, edits)
+            for site, held in zip(of_depthwise, halves, strict=True)
+        ]
         taken = [alpha for alpha in chosen if alpha]
         between = f", alpha {min(taken):g} to {max(taken):g}" if taken else ""
         self._say(f"smooth: {len(taken) + sum(scaled)} of {len(sites) + len(scaled)} tensors{between}")
         return self._applied(edits, full)
 
-    def _seen(self, full: Network, axes: Mapping[Tensor, int]) -> dict[Tensor, smoothing.Seen]:
-        """What these tensors, whose channels lie along these axes, hold on the batches."""
-        if not axes:
-            return {}
-        random = np.random.default_rng(0)
-        peaks = {tensor: np.zeros(int(tensor.shape[axis]), np.float32) for tensor, axis in axes.items()}
-        rows: dict[Tensor, list[Array]] = {tensor: [] for tensor in axes}
-        share = -(-ROWS // len(self._batches))
-        for held in self._held(full, list(axes)):
+    def _halves(self, full: Network, tensors: Sequence[Tensor]) -> list[depthwise.Halves]:
+        """What these tensors, with channels along axis 1, hold on the batches."""
+        rows = -(-2 * smoothing.ROWS // len(self._batches))
+        halves = {tensor: depthwise.Halves(int(tensor.shape[1]), rows) for tensor in tensors}
+        for held in self._held(full, tensors) if halves else ():
             for tensor, array in held.items():
-                flat = np.moveaxis(array, axes[tensor], -1).reshape(-1, array.shape[axes[tensor]])
+                halves[tensor].add(array)
+        return list(halves.values())
+
+    def _seen(self, full: Network, tensors: Sequence[Tensor]) -> list[smoothing.Seen]:
+        """What these tensors hold on the batches."""
+        if not tensors:
+            return []
+        random = np.random.default_rng(0)
+        peaks = {tensor: np.zeros(int(tensor.shape[-1]), np.float32) for tensor in tensors}
+        rows: dict[Tensor, list[Array]] = {tensor: [] for tensor in tensors}
+        share = -(-smoothing.ROWS // len(self._batches))
+        for held in self._held(full, tensors):
+            for tensor, array in held.items():
+                flat = array.reshape(-1, array.shape[-1])
                 peaks[tensor] = np.maximum(peaks[tensor], np.abs(flat).max(0))
                 rows[tensor].append(flat[random.permutation(len(flat))[:share]])
-        return {tensor: smoothing.Seen(peaks[tensor], np.concatenate(rows[tensor])) for tensor in axes}
+        return [smoothing.Seen(peaks[tensor], np.concatenate(rows[tensor])) for tensor in tensors]
 
     def _with_rounding(self, quantized: Network) -> Network:
         graph = Graph(quantized)
