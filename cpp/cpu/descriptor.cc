@@ -89,8 +89,6 @@ algorithm eltwise_algorithm(PostKind kind) {
             return algorithm::eltwise_elu;
         case PostKind::Mish:
             return algorithm::eltwise_mish;
-        case PostKind::SoftRelu:
-            return algorithm::eltwise_soft_relu;
         case PostKind::Linear:
             return algorithm::eltwise_linear;
         case PostKind::Abs:

@@ -45,7 +45,6 @@ pub(super) mod ffi {
         HardSigmoid,
         Elu,
         Mish,
-        SoftRelu,
         Linear,
         Abs,
         Square,

@@ -110,10 +110,6 @@ pub enum Eltwise {
         alpha: f32,
     },
     Mish,
-    /// log(1 + exp(alpha * x)) / alpha; softplus where alpha is 1
-    SoftRelu {
-        alpha: f32,
-    },
     /// scale * x + shift
     Linear {
         scale: f32,
@@ -219,7 +215,6 @@ impl Eltwise {
             Eltwise::HardSigmoid { alpha, beta } => (PostKind::HardSigmoid, alpha, beta),
             Eltwise::Elu { alpha } => (PostKind::Elu, alpha, 0.0),
             Eltwise::Mish => (PostKind::Mish, 0.0, 0.0),
-            Eltwise::SoftRelu { alpha } => (PostKind::SoftRelu, alpha, 0.0),
             Eltwise::Linear { scale, shift } => (PostKind::Linear, scale, shift),
             Eltwise::Abs => (PostKind::Abs, 0.0, 0.0),
             Eltwise::Square => (PostKind::Square, 0.0, 0.0),
