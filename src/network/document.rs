@@ -55,6 +55,7 @@ struct LayerRecord {
     attrs: Attrs,
     inputs: Vec<Option<u32>>,
     outputs: u32,
+    /// From version 5 on.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     precision: Option<LayerPrecision>,
     /// The networks that it holds, by attribute; their constants stand behind those of the network around.
@@ -126,6 +127,12 @@ impl Document {
     pub fn has_broadcasts(&self) -> bool {
         let mut bodies = self.layers.iter().flat_map(|record| record.bodies.values());
         !self.equal_broadcasts || bodies.any(Self::has_broadcasts)
+    }
+
+    /// Whether it was decided what its layers, or those of the networks in them, compute in.
+    pub fn has_precision(&self) -> bool {
+        let mut bodies = self.layers.iter().flat_map(|record| record.bodies.values());
+        self.layers.iter().any(|record| record.precision.is_some()) || bodies.any(Self::has_precision)
     }
 
     /// The plugins that its layers, and those of the networks in them, need.

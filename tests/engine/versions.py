@@ -70,6 +70,7 @@ FILES: dict[str, Callable[[], nx.OptimizedModel]] = {
     "engine-4.engine": lambda: _backend(1).optimize_model(
         plain(), RANGES, refittable=True, deterministic=False, exclude={"cuda": ["Relu"]}, workspace_size=1 << 20
     ),
+    "engine-5.engine": lambda: _backend(0).optimize_model(plain(), RANGES, "bf16", deterministic=True),
     "engine-3-stages.engine": lambda: _backend(0).optimize_model(branches(), deterministic=True),
 }
 

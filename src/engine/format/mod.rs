@@ -24,7 +24,7 @@ pub const MAGIC: &[u8; 8] = b"NRNXENG\x1a";
 /// Which Neurenix writes files.
 pub const PRODUCER: &str = concat!("neurenix ", env!("CARGO_PKG_VERSION"));
 /// The newest format version that this code reads. It writes the oldest that has what the engine needs.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Weights start at multiples of this.
 pub const WEIGHT_ALIGNMENT: usize = 256;
 /// A longer header can't be ours.
@@ -80,9 +80,10 @@ impl Header {
     /// The oldest format version that has all its fields.
     fn version(&self) -> u32 {
         let documents = [Some(&self.network), self.source.as_ref()];
-        let mut documents = documents.into_iter().flatten();
+        let any = |has: fn(&Document) -> bool| documents.into_iter().flatten().any(has);
         match self {
-            _ if self.fixed_weights || !self.shared.is_empty() || documents.any(Document::has_broadcasts) => 4,
+            _ if any(Document::has_precision) => 5,
+            _ if self.fixed_weights || !self.shared.is_empty() || any(Document::has_broadcasts) => 4,
             Self { built: Some(_), .. } => 3,
             _ if self.source.is_some() || self.deterministic => 2,
             _ => 1,
