@@ -35,19 +35,16 @@ pub fn plan(network: &Network, settings: &Settings) -> Result<HashMap<LayerId, L
         _ => HashMap::new(),
     };
     for (id, layer) in network.layers() {
-        let planned = plan.get(&id).copied();
-        if settings.tf32 && planned.is_none_or(|planned| !planned.is_lower()) {
-            let rounds = allow_tf32::plan(network, layer).map(|own| match planned {
-                Some(planned) if !own.tf32 => planned,
-                _ => own,
-            });
-            plan.extend(rounds.map(|rounds| (id, rounds)));
-        }
-        if let Some(planned) = plan
-            .get_mut(&id)
-            .filter(|planned| planned.is_lower() && settings.keeps(layer))
+        let is_lower = plan.get(&id).is_some_and(LayerPrecision::is_lower);
+        if settings.tf32
+            && !is_lower
+            && let Some(rounds) = allow_tf32::plan(network, layer)
+            && (rounds.tf32 || !plan.contains_key(&id))
         {
-            *planned = LayerPrecision::full(Reason::Lifted);
+            plan.insert(id, rounds);
+        }
+        if settings.keeps(layer) && plan.get(&id).is_some_and(LayerPrecision::is_lower) {
+            plan.insert(id, LayerPrecision::full(Reason::Lifted));
         }
     }
     Ok(plan)

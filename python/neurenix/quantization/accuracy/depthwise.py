@@ -93,8 +93,9 @@ def scale(site: Site, held: Halves, least: float | None, reach: Reach, edits: Ed
     Where the tensor's least number is known, so that its integers may have a zero point, channels too small to have one
     may stay smaller than the others.
     """
-    limit = WORTH * _lost(site, held, np.ones_like, least, reach)
-    errors = [(_lost(site, held, found, least, reach), found) for found in _tried(least)]
+    halves = held.halves
+    limit = WORTH * _lost(site, halves, np.ones_like, least, reach)
+    errors = [(_lost(site, halves, found, least, reach), found) for found in _tried(least)]
     error, best = min(errors, key=lambda each: each[0])
     if error >= limit:
         return False
@@ -131,9 +132,9 @@ def _with_zero_point(peaks: Array, share: float, least: float) -> Array:
     return own
 
 
-def _lost(site: Site, held: Halves, scaling: Scaling, least: float | None, reach: Reach) -> float:
+def _lost(site: Site, halves: tuple[Seen, Seen], scaling: Scaling, least: float | None, reach: Reach) -> float:
     """What is lost on each half by the scales and the range of the other one."""
-    first, second = held.halves
+    first, second = halves
     total = 0.0
     for known, other in ((first, second), (second, first)):
         factors = scaling(known.peaks)
