@@ -169,6 +169,27 @@ mod tests {
     }
 
     #[test]
+    fn a_resize_that_fills_in_says_nothing() {
+        for (mode, want) in [("half_pixel", Some(0.0)), ("tf_crop_and_resize", None)] {
+            let mut g = Graph::new();
+            let x = g.input("x", "1 1 4 4");
+            let relu = g.op("Relu", &[x]);
+            let mut constant = |name: &str, values: &[f64]| {
+                let array = Array::from_f64(DType::Float32, vec![values.len()], values).unwrap();
+                g.network.add_constant(name, array)
+            };
+            let region = constant("region", &[0.0, 0.0, -1.0, -1.0, 1.0, 1.0, 2.0, 2.0]);
+            let scales = constant("scales", &[1.0, 1.0, 2.0, 2.0]);
+            let given = attrs(
+                [("mode", "linear"), ("coordinate_transformation_mode", mode)]
+                    .map(|(name, text)| (name, Attr::Text(text.into()))),
+            );
+            let y = g.op_with("Resize", given, &[relu, region, scales]);
+            assert_eq!(least(&g.network, y), want, "{mode}");
+        }
+    }
+
+    #[test]
     fn it_holds_for_every_op_that_says_a_number() {
         let x: Vec<f64> = (-4000..4000).map(|at| f64::from(at) / 256.0).collect();
         let mut said = 0;
