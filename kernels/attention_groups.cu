@@ -1,21 +1,27 @@
-// Attention on Hopper for heads of up to 64: warpgroups multiply queries and keys, and weights, which stay in registers, and
+// Attention on Hopper: warpgroups multiply queries and keys, and weights, which stay in registers, and
 // values. Behind `attention_tiles.cu` and `groups.cuh`; keys lie in the same order, and each warp has 16 rows as there.
 
-// What lies in shared memory for `groups.cuh`: rows of 128 bytes, whose 16-byte parts are swapped in patterns of 8 rows.
+// What lies in shared memory for `groups.cuh`: rows of 128 bytes, whose 16-byte parts are swapped in patterns of 8 rows; where a
+// row has more than that, strips of such rows, one behind another.
 struct Lines {
-    static constexpr int32 LINE = 128, PATTERN = 8 * LINE, PARTS = LINE / 16;
+    static constexpr int32 LINE = 128, PATTERN = 8 * LINE, PARTS = LINE / 16, COLUMNS = LINE / 2;
 
     static __device__ __forceinline__ int32 place(int32 row, int32 part) { return row * LINE + ((part ^ row % 8) << 4); }
+
+    static __host__ __device__ constexpr int32 strips(int32 columns) { return (columns + COLUMNS - 1) / COLUMNS; }
 };
 
-// COUNT rows of 64 elements into shared memory, as `bring` has it.
-template <typename T, int THREADS, int COUNT, bool STEADY, typename Place, typename Spot>
+// COUNT rows of WIDTH elements into shared memory, as `bring` has it.
+template <typename T, int THREADS, int COUNT, int WIDTH, bool STEADY, typename Place, typename Spot>
 __device__ __forceinline__ void bring_lines(uint8* to, const T* from, int32 first, int32 end, int32 size, int32 step, bool even,
                                             Place place, Spot spot) {
-    constexpr int32 EIGHT = 8;
+    constexpr int32 EIGHT = 8, STRIP = COUNT * Lines::LINE;
     if (even) {
-        constexpr int32 DOWN = THREADS / Lines::PARTS;
-        const int32 row = threadIdx.x / Lines::PARTS, part = threadIdx.x % Lines::PARTS, own = spot(row);
+        // A power of two, so that what is the same for all threads is known when this is compiled.
+        constexpr int32 ACROSS = WIDTH <= 64 ? 8 : WIDTH <= 128 ? 16 : 32, DOWN = THREADS / ACROSS;
+        const int32 row = threadIdx.x / ACROSS, part = threadIdx.x % ACROSS, own = spot(row);
+        if (ACROSS * EIGHT > WIDTH && part * EIGHT >= WIDTH) return;
+        to += part / Lines::PARTS * STRIP;
         from += part * EIGHT;
         const T* at = from + place(first + row);
         const int64 hop = place(DOWN);
@@ -23,45 +29,48 @@ __device__ __forceinline__ void bring_lines(uint8* to, const T* from, int32 firs
         #pragma unroll
         for (int32 j = 0; j < COUNT; j += DOWN) {
             if (!STEADY) at = from + place(first + row + j);
-            // Spots permute bits: the sum's is the sum of both.
-            fetch(to + Lines::place(own + spot(j), part), at, j < rows);
+            // Spots permute bits: where rows and steps share none, the sum's is the sum of both.
+            const int32 there = DOWN & (DOWN - 1) ? spot(row + j) : own + spot(j);
+            if (j + DOWN <= COUNT || row + j < COUNT) fetch(to + Lines::place(there, part % Lines::PARTS), at, j < rows);
             if (STEADY) at += hop;
         }
         return;
     }
     #pragma unroll 1
-    for (int32 i = threadIdx.x; i < COUNT * Lines::PARTS * EIGHT; i += THREADS) {
-        const int32 row = i / (Lines::PARTS * EIGHT), column = i % (Lines::PARTS * EIGHT);
+    for (int32 i = threadIdx.x; i < COUNT * WIDTH; i += THREADS) {
+        const int32 row = i / WIDTH, column = i % WIDTH, part = column / EIGHT;
         T element = {0};
         if (first + row < end && column < size) element = from[place(first + row) + (int64)column * step];
-        ((T*)(to + Lines::place(spot(row), column / EIGHT)))[column % EIGHT] = element;
+        ((T*)(to + part / Lines::PARTS * STRIP + Lines::place(spot(row), part % Lines::PARTS)))[column % EIGHT] = element;
     }
 }
 
-// GROUPS warpgroups of 64 rows each. Scales are not negative.
-template <typename T, int GROUPS, bool CAUSAL, int MASK, bool CAPPED, typename Y>
+// Sizes of keys up to D, a multiple of 16, and of values up to DV, which `groups.cuh` has products of; GROUPS warpgroups of 64
+// rows each. Scales are not negative.
+template <typename T, int D, int DV, int GROUPS, bool CAUSAL, int MASK, bool CAPPED, typename Y>
 __device__ void attend_in_groups(Y* y, const T* q, const T* k, const T* v, const typename MaskOf<T, MASK>::type* mask,
                                  float* partial, const Attend& s) {
-    constexpr int32 SIZE = 64, KEYS = 64, GROUP_ROWS = 64, ROWS = GROUPS * GROUP_ROWS, THREADS = GROUPS * 128;
-    constexpr int32 TILE_BYTES = KEYS * Lines::LINE, Y_ROW = SIZE + 8;
+    constexpr int32 KEYS = 64, GROUP_ROWS = 64, ROWS = GROUPS * GROUP_ROWS, THREADS = GROUPS * 128, Y_ROW = DV + 8;
+    constexpr int32 STRIP = KEYS * Lines::LINE, K_BYTES = Lines::strips(D) * STRIP;
+    constexpr int32 TILE_BYTES = K_BYTES + Lines::strips(DV) * STRIP;
     extern __shared__ __align__(1024) uint8 lines[];
     // Two tiles of keys and values each; then the queries, whose place the results take.
-    uint8* const queries = lines + 4 * TILE_BYTES;
+    uint8* const queries = lines + 2 * TILE_BYTES;
     const Share share(s, ROWS, 1, CAUSAL);
     q += share.start(s.q, s.group);
     k += share.start(s.k, 1);
     v += share.start(s.v, 1);
     const auto bring_keys = [&](int32 tile) {
         const int32 start = share.from + tile * KEYS;
-        uint8* const to = lines + tile % 2 * 2 * TILE_BYTES;
+        uint8* const to = lines + tile % 2 * TILE_BYTES;
         const auto spread = [](int32 row) { return spot<KEYS>(row); };
-        bring_lines<T, THREADS, KEYS, true>(to, k, start, share.to, s.size, s.k[3], s.even,
+        bring_lines<T, THREADS, KEYS, D, true>(to, k, start, share.to, s.size, s.k[3], s.even,
                                             [&](int32 key) { return (int64)key * s.k[2]; }, spread);
-        bring_lines<T, THREADS, KEYS, true>(to + TILE_BYTES, v, start, share.to, s.v_size, s.v[3], s.even,
+        bring_lines<T, THREADS, KEYS, DV, true>(to + K_BYTES, v, start, share.to, s.v_size, s.v[3], s.even,
                                             [&](int32 key) { return (int64)key * s.v[2]; }, spread);
     };
     const int32 tiles = share.to > share.from ? (share.to - share.from + KEYS - 1) / KEYS : 0;
-    bring_lines<T, THREADS, ROWS, false>(queries, q, share.first, share.rows, s.size, s.q[3], s.even,
+    bring_lines<T, THREADS, ROWS, D, false>(queries, q, share.first, share.rows, s.size, s.q[3], s.even,
                                          [&](int32 r) { return within(s, s.q, r); }, [](int32 row) { return row; });
     #pragma unroll 1
     for (int32 tile = 0; tile < 2; tile++) {
@@ -78,7 +87,7 @@ __device__ void attend_in_groups(Y* y, const T* q, const T* k, const T* v, const
     const int32 least = CAUSAL ? sight.least() : 0;
     if (share.from < end) sight.look(share.from, s);
     float greatest[2] = {minus_infinity(), minus_infinity()}, sum[2] = {0.0f, 0.0f};
-    float value[SIZE / 8][4] = {};
+    float value[DV / 8][4] = {};
     const uint32 left = shared_address(queries) + group_first * Lines::LINE;
     #pragma unroll 1
     for (int32 tile = 0; tile < tiles; tile++) {
@@ -88,20 +97,22 @@ __device__ void attend_in_groups(Y* y, const T* q, const T* k, const T* v, const
         __syncthreads();
         const int32 start = share.from + tile * KEYS;
         if (start < end) {
-            const uint32 right = shared_address(lines + tile % 2 * 2 * TILE_BYTES);
+            const uint32 right = shared_address(lines + tile % 2 * TILE_BYTES);
             float score[KEYS / 8][4];
             products_begin();
             #pragma unroll
-            for (int32 d = 0; d < SIZE / 16; d++) {
-                multiply_add<true>(T(), (float(&)[KEYS / 2])score, described(left + d * 32, 16, Lines::PATTERN),
-                                   described(right + d * 32, 16, Lines::PATTERN), d > 0);
+            for (int32 d = 0; d < D / 16; d++) {
+                const int32 strip = d / 4, part = d % 4 * 32;
+                multiply_add<true>(T(), (float(&)[KEYS / 2])score,
+                                   described(left + strip * ROWS * Lines::LINE + part, 16, Lines::PATTERN),
+                                   described(right + strip * STRIP + part, 16, Lines::PATTERN), d > 0);
             }
             products_commit();
             products_wait<0>();
             const bool edge = start + KEYS > end || (CAUSAL && start + KEYS > least);
             hide<T, KEYS, CAUSAL, MASK, CAPPED>(score, sight, start, end, edge, how);
             if (start + KEYS < end) sight.look(start + KEYS, s);
-            weigh<KEYS, SIZE, MASK>(score, value, greatest, sum, how.unit, tile == 0);
+            weigh<KEYS, DV, MASK>(score, value, greatest, sum, how.unit, tile == 0);
             uint32 weights[KEYS / 16][4];
             #pragma unroll
             for (int32 n = 0; n < KEYS / 16; n++) {
@@ -114,8 +125,8 @@ __device__ void attend_in_groups(Y* y, const T* q, const T* k, const T* v, const
             products_begin();
             #pragma unroll
             for (int32 n = 0; n < KEYS / 16; n++) {
-                multiply_add<false>(T(), (float(&)[SIZE / 2])value, weights[n],
-                                    described(right + TILE_BYTES + n * 16 * Lines::LINE, TILE_BYTES, Lines::PATTERN));
+                multiply_add<false>(T(), (float(&)[DV / 2])value, weights[n],
+                                    described(right + K_BYTES + n * 16 * Lines::LINE, STRIP, Lines::PATTERN));
             }
             products_commit();
             products_wait<0>();
@@ -131,6 +142,6 @@ __device__ void attend_in_groups(Y* y, const T* q, const T* k, const T* v, const
     }
     sum_lanes<MASK>(greatest, sum, how.unit);
     T* const own = (T*)queries + first * Y_ROW;
-    if (s.splits.size > 1) keep<SIZE>(partial, value, greatest, sum, first, share, s);
-    else give<T, SIZE, Y_ROW>(y, own, value, sum, first, share, s);
+    if (s.splits.size > 1) keep<DV>(partial, value, greatest, sum, first, share, s);
+    else give<T, DV, Y_ROW>(y, own, value, sum, first, share, s);
 }

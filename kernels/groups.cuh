@@ -9,6 +9,8 @@ __device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint
 #define NAMES_32                                                                                                       \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "   \
     "%24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_48                                                                                                       \
+    NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define NAMES_64                                                                                                       \
     NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "  \
              "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
@@ -25,6 +27,7 @@ __device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint
     KIND(d[i]), KIND(d[i + 1]), KIND(d[i + 2]), KIND(d[i + 3]), KIND(d[i + 4]), KIND(d[i + 5]), KIND(d[i + 6]),        \
         KIND(d[i + 7])
 #define SUMS_32(KIND, i) SUMS_8(KIND, i), SUMS_8(KIND, i + 8), SUMS_8(KIND, i + 16), SUMS_8(KIND, i + 24)
+#define SUMS_48(KIND, i) SUMS_32(KIND, i), SUMS_8(KIND, i + 32), SUMS_8(KIND, i + 40)
 #define SUMS_64(KIND, i) SUMS_32(KIND, i), SUMS_32(KIND, i + 32)
 #define SUMS_96(KIND, i) SUMS_64(KIND, i), SUMS_32(KIND, i + 64)
 #define SUMS_128(KIND, i) SUMS_64(KIND, i), SUMS_64(KIND, i + 64)
@@ -48,17 +51,24 @@ __device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint
 MULTIPLIES(float16, "f16")
 MULTIPLIES(bfloat16, "bf16")
 
-// The same with a left operand in registers, which lie as `mma.m16n8k16` has them: 16 rows for each warp.
-#define MULTIPLY_HELD(TYPE, PTX)                                                                                       \
+// The same with a left operand in registers, which lie as `mma.m16n8k16` has them: 16 rows for each warp. `p`, `q`, `r` and `u`
+// name these, `b` and `t` the last operands.
+#define MULTIPLY_HELD(TYPE, PTX, COLUMNS, COUNT, p, q, r, u, b, t)                                                     \
     template <bool TURNED>                                                                                             \
-    __device__ __forceinline__ void multiply_add(TYPE, float(&d)[32], const uint32(&a)[4], uint64 right) {             \
-        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." PTX "." PTX " {" NAMES_32                           \
-                     "}, {%32, %33, %34, %35}, %36, 1, 1, 1, %37;"                                                     \
-                     : SUMS_32(FLOAT_SUM, 0)                                                                           \
+    __device__ __forceinline__ void multiply_add(TYPE, float(&d)[COUNT], const uint32(&a)[4], uint64 right) {          \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." PTX "." PTX " {" NAMES_##COUNT "}, {" p   \
+                     ", " q ", " r ", " u "}, " b ", 1, 1, 1, " t ";"                                                  \
+                     : SUMS_##COUNT(FLOAT_SUM, 0)                                                                      \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right), "n"(TURNED ? 0 : 1));                   \
     }
-MULTIPLY_HELD(float16, "f16")
-MULTIPLY_HELD(bfloat16, "bf16")
+#define MULTIPLIES_HELD(TYPE, PTX)                                                                                     \
+    MULTIPLY_HELD(TYPE, PTX, 64, 32, "%32", "%33", "%34", "%35", "%36", "%37")                                         \
+    MULTIPLY_HELD(TYPE, PTX, 96, 48, "%48", "%49", "%50", "%51", "%52", "%53")                                         \
+    MULTIPLY_HELD(TYPE, PTX, 128, 64, "%64", "%65", "%66", "%67", "%68", "%69")                                        \
+    MULTIPLY_HELD(TYPE, PTX, 192, 96, "%96", "%97", "%98", "%99", "%100", "%101")                                      \
+    MULTIPLY_HELD(TYPE, PTX, 256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
+MULTIPLIES_HELD(float16, "f16")
+MULTIPLIES_HELD(bfloat16, "bf16")
 
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

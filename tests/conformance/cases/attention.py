@@ -53,6 +53,12 @@ CASES = [
     case("sees_nothing", *qkv(2, 2, 3, 5, 8), HIDDEN, **OPTIONS),
     case("nan_where_nothing_is_seen", *qkv(2, 2, 3, 5, 8), HIDDEN, nan_if_blind=1, **OPTIONS),
     case("single_query", *qkv(4, 4, 1, 40, 64), **OPTIONS),
+    *(case(f"heads_of_{size}", *qkv(2, 2, 130, 150, size), **OPTIONS) for size in (80, 96, 128, 160, 256)),
+    case("causal_heads_of_96", *qkv(4, 2, 70, 70, 96), is_causal=1, **OPTIONS),
+    case("truths_and_heads_of_128", *qkv(2, 1, 65, 200, 128, batch=3), truths(3, 1, 1, 200), **OPTIONS),
+    case("bias_and_odd_heads", *qkv(2, 2, 66, 70, 99), normal(2, 66, 70), **OPTIONS),
+    case("values_wider_than_keys", normal(2, 2, 70, 40), normal(2, 2, 90, 40), normal(2, 2, 90, 120), **OPTIONS),
+    case("values_narrower_than_keys", normal(2, 2, 70, 192), normal(2, 2, 90, 192), normal(2, 2, 90, 128), **OPTIONS),
     case("empty_batch", *qkv(2, 2, 3, 5, 8, batch=0), **OPTIONS),
     case("softcap", *qkv(2, 2, 5, 7, 8), reference=capped, opset=0, sums=True, slack=2, softcap=1.5),
 ]

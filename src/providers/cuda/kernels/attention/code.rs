@@ -71,7 +71,7 @@ impl Code {
                 let files = format!("{TENSOR}\n{PLAIN}\n{RESULTS}\n{TILES}");
                 let bounds = format!("{}, {residents}", tile.threads());
                 if grouped {
-                    let kernel = format!("attend_in_groups<{ty}, {}, {rule}>", row_warps / 4);
+                    let kernel = format!("attend_in_groups<{ty}, {size}, {v_size}, {}, {rule}>", row_warps / 4);
                     (format!("{files}\n{PRODUCTS}\n{GROUPS}"), kernel, bounds)
                 } else {
                     let kernel = format!("attend<{ty}, {size}, {v_size}, {keys}, {row_warps}, {key_warps}, {rule}>");

@@ -130,8 +130,9 @@ impl Share {
         let blocks = self.blocks.div_ceil(multiprocessors.max(1));
         let rounds = blocks.div_ceil(tile.residents.max(ALWAYS / tile.threads()));
         let warps = blocks * tile.threads().div_ceil(128);
-        // Warpgroups read no operands themselves.
-        let [multiply, wait] = if tile.grouped { [4, 6] } else { [6, 12] };
+        // Warpgroups read no operands themselves. These are for heads of 64.
+        let sizes = tile.size + tile.v_size;
+        let [multiply, wait] = if tile.grouped { [4, 6] } else { [6, 12] }.map(|cycles| cycles * sizes / 128);
         let busy = warps * (steps * (multiply * keys + 100) + WARP);
         let joins = if tile.key_warps > 1 { 400 } else { 0 } + if self.splits > 1 { START } else { 0 };
         START + rounds * (BLOCK + steps * (wait * keys + 250)) + busy + joins

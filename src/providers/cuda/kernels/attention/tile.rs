@@ -22,10 +22,20 @@ const CUTS: [[usize; 4]; 10] = [
     [2, 2, 16, 4],
     [1, 4, 16, 4],
 ];
-/// The largest of small heads, which are those that warpgroups take; how many warpgroups a block of those has, and how many
-/// such blocks registers should be enough for.
+/// The largest of small heads.
 const SMALL_SIZE: usize = 64;
-const GROUPS: [[usize; 2]; 2] = [[1, 4], [2, 2]];
+/// Keys of a tile of warpgroups, and elements of a line of 128 bytes that they read it in.
+const GROUP_KEYS: usize = 64;
+const LINE: usize = 64;
+/// The sizes of values that `groups.cuh` multiplies by; how many warpgroups a block of those has, and how many such blocks
+/// registers should be enough for.
+const GROUPS: [(usize, &[[usize; 2]]); 5] = [
+    (64, &[[1, 4], [2, 2]]),
+    (96, &[[1, 2], [2, 2], [3, 1]]),
+    (128, &[[1, 2], [2, 1], [3, 1]]),
+    (192, &[[1, 1], [2, 1]]),
+    (256, &[[1, 1], [2, 1]]),
+];
 
 /// What a block of `attend` of `attention_tiles.cu`, or of `attend_in_groups`, has in shared memory and in its warps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,22 +81,32 @@ impl Tile {
                 found.push(tile);
             }
         }
-        if has_groups && size.max(v_size) <= SMALL_SIZE {
-            found.extend(GROUPS.map(Self::in_groups));
+        if has_groups {
+            let tiles = Self::in_groups(sizes).into_iter();
+            found.extend(tiles.filter(|tile| tile.bytes(2) * tile.residents <= shared_bytes));
         }
         found
     }
 
-    fn in_groups([groups, residents]: [usize; 2]) -> Self {
-        Self {
-            size: SMALL_SIZE,
-            v_size: SMALL_SIZE,
-            keys: 64,
+    /// Those of warpgroups.
+    fn in_groups([size, v_size]: [usize; 2]) -> Vec<Self> {
+        let widest = size.max(v_size);
+        let blocks = GROUPS.iter().find(|(most, _)| widest <= *most);
+        let v_size = GROUPS.iter().map(|(most, _)| *most).find(|most| v_size <= *most);
+        let (Some((most, blocks)), Some(v_size)) = (blocks, v_size) else {
+            return vec![];
+        };
+        let tile = |&[groups, residents]: &[usize; 2]| Self {
+            // Small heads share their kernels.
+            size: if *most == SMALL_SIZE { SMALL_SIZE } else { size.next_multiple_of(16) },
+            v_size,
+            keys: GROUP_KEYS,
             row_warps: 4 * groups,
             key_warps: 1,
             residents,
             grouped: true,
-        }
+        };
+        blocks.iter().map(tile).collect()
     }
 
     /// Rows of a block.
@@ -117,7 +137,8 @@ impl Tile {
     /// Shared memory with so many tiles in it.
     fn bytes(self, tiles: usize) -> usize {
         if self.grouped {
-            return 2 * (self.rows() * (self.v_size + 8) + tiles * self.keys * (self.size + self.v_size));
+            let [size, v_size] = [self.size, self.v_size].map(|size| size.next_multiple_of(LINE));
+            return 2 * (self.rows() * size.max(self.v_size + 8) + tiles * self.keys * (size + v_size));
         }
         let queries = self.rows() * (self.size.max(self.v_size) + 8);
         let keys = self.tile_keys() * (self.size + 8 + self.v_size + 8);
@@ -169,9 +190,12 @@ mod tests {
     }
 
     #[test]
-    fn warpgroups_take_small_heads() {
+    fn warpgroups_have_shared_memory_for_their_tiles() {
         let grouped = |sizes| Tile::all(sizes, 232_448, true).into_iter().filter(|tile| tile.grouped);
-        assert_eq!(grouped([64, 65]).count(), 0);
+        let cuts = |sizes| grouped(sizes).map(|tile| [tile.size, tile.v_size, tile.rows()]).collect::<Vec<_>>();
+        assert_eq!(cuts([80, 80]), [[80, 96, 64], [80, 96, 128], [80, 96, 192]]);
+        assert_eq!(cuts([192, 128]), [[192, 128, 64], [192, 128, 128]]);
+        assert_eq!(cuts([256, 256]), [[256, 256, 64], [256, 256, 128]]);
         let tiles: Vec<Tile> = grouped([64, 40]).collect();
         assert_eq!(
             (tiles[0].rows(), tiles[0].threads(), tiles[0].shared_bytes(1)),
