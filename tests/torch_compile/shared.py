@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import gc
 import time
 from typing import Any
 
 import torch
 from torch import nn
 
-from neurenix.torch import counters, reports
+from neurenix.torch import counters, engines, reports
+from neurenix.torch.partition import Partition
 from tests.torch_compile.agree import agree, compiled
 from tests.torch_compile.cases import mlp
 from tests.torch_compile.in_threads import in_threads
@@ -46,6 +48,53 @@ def frozen_blocks_of_a_model() -> None:
         x = torch.randn(2, 8)
         agree(model(x), reference(x), 2e-6)
     assert counters()["engines_built"] == 3
+
+
+@torch.no_grad()
+def blocks_of_a_model() -> None:
+    """Each layer that shares a graph has an engine, which follows its weights; one that is gone lets go of its own."""
+    model = nn.Sequential(*(Block() for _ in range(12)))
+    reference = copy.deepcopy(model)
+    for block in model:
+        block.forward = compiled(block.forward)
+
+    def check() -> None:
+        x = torch.randn(2, 8)
+        agree(model(x), reference(x), 2e-6)
+
+    for _ in range(4):
+        check()
+    assert counters() == {"graphs": 1, "partitions": 1, "engines_built": 1, "refits": 11}
+    for one in (model, reference):
+        one[3].linear.weight.mul_(2)
+        one[5].linear.bias = nn.Parameter(torch.full((8,), 0.25))
+    for _ in range(3):
+        check()
+    assert counters()["refits"] == 13
+    assert len(_engines()) == 12
+    block = Block()
+    model[0], reference[0] = block, copy.deepcopy(block)
+    block.forward = compiled(block.forward)
+    gc.collect()
+    check()
+    assert (len(_engines()), counters()["refits"]) == (12, 14)
+
+
+def _engines() -> Any:
+    """Those of the only partition."""
+    return next(one._engines for one in gc.get_objects() if type(one) is Partition)
+
+
+@torch.no_grad()
+def more_modules_than_engines() -> None:
+    """With more of them than are kept, their weights become inputs."""
+    engines.MOST = 4
+    modules = [Block() for _ in range(6)]
+    functions = [compiled(one) for one in modules]
+    for _ in range(3):
+        x = torch.randn(2, 8)
+        agree([one(x) for one in functions], [one(x) for one in modules], 2e-6)
+    assert counters()["engines_built"] == 2 and counters()["rebuilds"] == 1 and counters()["refits"] == 3
 
 
 def modules_of_a_class_in_threads() -> None:

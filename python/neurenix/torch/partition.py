@@ -14,17 +14,16 @@ from torch import fx
 from neurenix.errors import DTypeError, Error, ShapeError, UnsupportedError
 from neurenix.importers.torch.silence import first_line
 from neurenix.log import LOG
-from neurenix.torch import conversion, stats
+from neurenix.torch import conversion, engines, stats
+from neurenix.torch.engines import Engines
 from neurenix.torch.runner import Runner
 from neurenix.torch.settings import Settings
-from neurenix.torch.weights import Stamp, stamps
+from neurenix.torch.weights import stamps
 
 _is_profiled: Callable[[], bool] = torch._C._autograd._profiler_enabled
 
 #: A constant that changed before each of so many calls in a row is no constant.
 _PATIENCE = 8
-#: Of frozen modules that share a graph, so many have their engines kept.
-_MOST_FROZEN = 64
 
 
 @dataclass(frozen=True)
@@ -74,9 +73,7 @@ class Partition(torch.nn.Module):
         self._device = device
         self._report = report
         self._lock = threading.Lock()
-        self._runner: Runner | None = None
-        #: Frozen engines by what their constants are.
-        self._frozen: dict[tuple[Stamp, ...], Runner] = {}
+        self._engines = Engines()
         self._in_torch = False
         self._building = False
         self._warned = False
@@ -95,9 +92,7 @@ class Partition(torch.nn.Module):
 
     def _timed(self, every: Sequence[Any], given: Sequence[Any]) -> Any:
         began = time.perf_counter_ns()
-        runner = self._runner
-        if runner is None or runner.state is not every[-1]:
-            runner = self._prepared(every, given)
+        runner = self._engines.at(every[-1]) or self._prepared(every, given)
         results = self._in_engine(runner, every, given) if runner is not None else self._by_torch(every, given)
         report = self._report
         report.calls += 1
@@ -123,17 +118,21 @@ class Partition(torch.nn.Module):
         if self._in_torch:
             return None
         args = self._arguments.all(every, given)
-        if self._settings.background and self._runner is None:
+        if self._settings.background and self._engines.newest is None:
             self._build_beside(args)
             return None
         with self._lock:
-            if self._runner is None and not self._in_torch:
+            if self._in_torch:
+                return None
+            if self._engines.newest is None:
                 self._build_apart(args)
-            elif self._runner is not None and self._runner.state is not every[-1]:
-                self._renew(self._runner, args)
-            if self._runner is not None:
-                self._runner.state = every[-1]
-            return self._runner
+            else:
+                self._renew(args)
+            # A build may have ended with torch.
+            runner = self._engines.of(args)
+            if runner is not None:
+                self._engines.remember(every[-1], runner)
+            return runner
 
     def _build_apart(self, args: Sequence[Any]) -> None:
         """Builds in a thread without the modes that torch's tracers have on this one; raises what goes wrong."""
@@ -202,37 +201,43 @@ class Partition(torch.nn.Module):
         self._report.runs = "engine"
         self._report.from_cache = built.cached
         stats.count("engines_from_cache" if built.cached else "engines_built")
-        if self._settings.freeze:
-            self._frozen[runner.stamps(args)] = runner
-            if len(self._frozen) > _MOST_FROZEN:
-                del self._frozen[next(iter(self._frozen))]
-        self._runner = runner
+        self._engines.keep(runner, args)
 
-    def _renew(self, runner: Runner, args: Sequence[Any]) -> None:
-        """Brings the engine's constants up to date."""
-        changed = runner.changed(args)
-        if not changed:
+    def _renew(self, args: Sequence[Any]) -> None:
+        """Sees to it that there is an engine with the constants as they are."""
+        found, newest = self._engines.of(args), self._engines.newest
+        assert newest is not None
+        base = found or newest
+        changed = base.changed(args)
+        if found is not None and not changed:
             return
+        dropped = self._engines.drop_dead()
         if self._settings.freeze:
             # Another module of the same class, with constants of its own.
-            self._runner = self._frozen.get(runner.stamps(args))
-            if self._runner is None:
-                self._build_apart(args)
+            self._engines.drop_oldest()
+            self._build_apart(args)
             return
-        in_a_row = self._changes if runner.calls <= 1 else {}
-        self._changes = {place: in_a_row.get(place, 0) + 1 for place in changed}
-        inconstant = frozenset(place for place, times in self._changes.items() if times >= _PATIENCE)
+        inconstant = self._inconstant(changed, dropped if found is None else [found])
         if inconstant:
             LOG.info("%s: weights that change before each call become inputs", self._report.name)
             self._constant -= inconstant
-        if inconstant or not runner.can_refit(changed):
+            self._engines.clear()
+        if inconstant or not base.can_refit(changed):
             stats.count("rebuilds")
-            self._runner = None
             self._build_apart(args)
             return
-        self._runner = runner.refitted(args, changed)
+        self._engines.keep(base.refitted(args, changed), args)
         self._report.refits += 1
         stats.count("refits")
+
+    def _inconstant(self, changed: Sequence[int], replaced: Sequence[Runner]) -> frozenset[int]:
+        """Which of the constants that are not those of an engine are none, where that takes the place of others."""
+        if not replaced:
+            # One more module.
+            return frozenset(changed) if len(self._engines) >= engines.MOST else frozenset()
+        in_a_row = self._changes if all(runner.calls <= 1 for runner in replaced) else {}
+        self._changes = {place: in_a_row.get(place, 0) + 1 for place in changed}
+        return frozenset(place for place, times in self._changes.items() if times >= _PATIENCE)
 
     def _fall_back(self, error: Exception, what: str) -> None:
         stats.count("fallbacks")

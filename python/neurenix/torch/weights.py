@@ -18,6 +18,9 @@ _version: Callable[[torch.Tensor], int] = operator.attrgetter("_version")
 #: through `.data` counts nowhere (PEFT merges LoRA so), and shows there.
 Stamp = tuple[int, int, int]
 
+#: Of so many modules that share a graph the last state is known.
+_KEPT = 256
+
 
 def stamps(weights: Sequence[torch.Tensor], frozen: bool = False) -> list[Stamp]:
     """The stamp of each tensor; its address alone where it is frozen."""
@@ -40,7 +43,7 @@ def _readable(weight: torch.Tensor) -> int:
 class State:
     """The constants of a graph as a call found them."""
 
-    pointers: list[int]
+    pointers: tuple[int, ...]
     versions: list[int]
     samples: list[int]
     sizes: list[int]
@@ -57,38 +60,46 @@ class Weights:
         self._places = tuple(places)
         self._frozen = frozen
         self._pick: Callable[[Sequence[Any]], Sequence[Any]] | None = None
-        self._last = State([], [], [], [])
-        #: Whether the last call found them as the one before it.
-        self._stayed = False
+        self._last = State((), [], [], [])
+        #: By the addresses of the constants, how they were found last.
+        self._states: dict[tuple[int, ...], State] = {}
+        #: What the next call found behind a state.
+        self._next: dict[State, State] = {}
 
     @property
     def expected(self) -> State | None:
-        """What `look` is likely to give; `None` where the last call brought other constants than the one before it."""
-        return self._last if self._stayed else None
+        """What `look` is likely to give: what it gave the last time behind what it gave just now; `None` where that is new."""
+        return self._next.get(self._last)
 
     def look(self, args: Sequence[Any]) -> State:
         """The constants among the arguments of a call; the same object as long as nothing changes."""
-        last = self._last
         found = self._look(args)
-        self._stayed = found is last
+        if len(self._next) >= _KEPT:
+            self._next.clear()
+        self._next[self._last] = found
+        self._last = found
         return found
 
     def _look(self, args: Sequence[Any]) -> State:
         pick = self._pick or self._start(args)
         weights = pick(args)
-        pointers, last = list(map(_pointer, weights)), self._last
-        same = pointers == last.pointers
+        pointers = tuple(map(_pointer, weights))
+        known = self._states.get(pointers)
         if self._frozen:
-            if not same:
-                last = self._last = State(pointers, [], [], [])
-            return last
+            return known or self._keep(State(pointers, [], [], []))
         versions = list(map(_version, weights))
-        sizes = last.sizes if same else list(map(_readable, weights))
+        sizes = known.sizes if known else list(map(_readable, weights))
         # Of a GPU's memory nothing is sampled.
         samples = _native.fingerprints(pointers, sizes) if any(sizes) else []
-        if not same or versions != last.versions or samples != last.samples:
-            last = self._last = State(pointers, versions, samples, sizes)
-        return last
+        if known and versions == known.versions and samples == known.samples:
+            return known
+        return self._keep(State(pointers, versions, samples, sizes))
+
+    def _keep(self, state: State) -> State:
+        if len(self._states) >= _KEPT:
+            self._states.clear()
+        self._states[state.pointers] = state
+        return state
 
     def _start(self, args: Sequence[Any]) -> Callable[[Sequence[Any]], Sequence[Any]]:
         # Tensors of inference mode have no count: engines take them as inputs.
