@@ -60,86 +60,127 @@ __device__ void attend_in_groups(Y* y, const T* q, const T* k, const T* v, const
     q += share.start(s.q, s.group);
     k += share.start(s.k, 1);
     v += share.start(s.v, 1);
+    const auto spread = [](int32 row) { return spot<KEYS>(row); };
     const auto bring_keys = [&](int32 tile) {
-        const int32 start = share.from + tile * KEYS;
-        uint8* const to = lines + tile % 2 * TILE_BYTES;
-        const auto spread = [](int32 row) { return spot<KEYS>(row); };
-        bring_lines<T, THREADS, KEYS, D, true>(to, k, start, share.to, s.size, s.k[3], s.even,
-                                            [&](int32 key) { return (int64)key * s.k[2]; }, spread);
-        bring_lines<T, THREADS, KEYS, DV, true>(to + K_BYTES, v, start, share.to, s.v_size, s.v[3], s.even,
-                                            [&](int32 key) { return (int64)key * s.v[2]; }, spread);
+        bring_lines<T, THREADS, KEYS, D, true>(lines + tile % 2 * TILE_BYTES, k, share.from + tile * KEYS, share.to, s.size, s.k[3],
+                                               s.even, [&](int32 key) { return (int64)key * s.k[2]; }, spread);
+    };
+    const auto bring_values = [&](int32 tile) {
+        bring_lines<T, THREADS, KEYS, DV, true>(lines + tile % 2 * TILE_BYTES + K_BYTES, v, share.from + tile * KEYS, share.to,
+                                                s.v_size, s.v[3], s.even, [&](int32 key) { return (int64)key * s.v[2]; }, spread);
+    };
+    // What copies wrote is seen by all, and by instructions of warpgroups. Whatever was multiplied before is done with, too.
+    const auto meet = [] {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
     };
     const int32 tiles = share.to > share.from ? (share.to - share.from + KEYS - 1) / KEYS : 0;
     bring_lines<T, THREADS, ROWS, D, false>(queries, q, share.first, share.rows, s.size, s.q[3], s.even,
-                                         [&](int32 r) { return within(s, s.q, r); }, [](int32 row) { return row; });
-    #pragma unroll 1
-    for (int32 tile = 0; tile < 2; tile++) {
-        if (tile < tiles) bring_keys(tile);
-        fetched();
-    }
+                                            [&](int32 r) { return within(s, s.q, r); }, [](int32 row) { return row; });
+    if (tiles > 0) bring_keys(0);
+    fetched();
+    if (tiles > 0) bring_values(0);
+    if (tiles > 1) bring_keys(1);
+    fetched();
 
-    // The warp's rows within the block; where the keys end that those of its warpgroup see.
+    // The warp's rows within the block; how many tiles those of its warpgroup see.
     const int32 first = threadIdx.x / 32 * 16, group_first = first / GROUP_ROWS * GROUP_ROWS;
     const int32 end = share.end(s, group_first, GROUP_ROWS, CAUSAL);
+    const int32 seen = end > share.from ? (end - share.from + KEYS - 1) / KEYS : 0;
     const Scores how = scores_of<MASK, CAPPED>(s);
     Sight<T, KEYS, MASK> sight;
     sight.template begin<CAUSAL>(mask, first, share, s);
     const int32 least = CAUSAL ? sight.least() : 0;
-    if (share.from < end) sight.look(share.from, s);
-    float greatest[2] = {minus_infinity(), minus_infinity()}, sum[2] = {0.0f, 0.0f};
-    float value[DV / 8][4] = {};
+    if (seen > 0) sight.look(share.from, s);
+    float greatest[2] = {minus_infinity(), minus_infinity()}, sum[2] = {0.0f, 0.0f}, shrink[2];
+    float value[DV / 8][4] = {}, score[KEYS / 8][4];
+    uint32 weights[KEYS / 16][4];
     const uint32 left = shared_address(queries) + group_first * Lines::LINE;
-    #pragma unroll 1
-    for (int32 tile = 0; tile < tiles; tile++) {
-        arrived<1>();
-        // Instructions of warpgroups see what copies wrote from here on.
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        __syncthreads();
-        const int32 start = share.from + tile * KEYS;
-        if (start < end) {
-            const uint32 right = shared_address(lines + tile % 2 * TILE_BYTES);
-            float score[KEYS / 8][4];
-            products_begin();
-            #pragma unroll
-            for (int32 d = 0; d < D / 16; d++) {
-                const int32 strip = d / 4, part = d % 4 * 32;
-                multiply_add<true>(T(), (float(&)[KEYS / 2])score,
-                                   described(left + strip * ROWS * Lines::LINE + part, 16, Lines::PATTERN),
-                                   described(right + strip * STRIP + part, 16, Lines::PATTERN), d > 0);
-            }
-            products_commit();
-            products_wait<0>();
-            const bool edge = start + KEYS > end || (CAUSAL && start + KEYS > least);
-            hide<T, KEYS, CAUSAL, MASK, CAPPED>(score, sight, start, end, edge, how);
-            if (start + KEYS < end) sight.look(start + KEYS, s);
-            weigh<KEYS, DV, MASK>(score, value, greatest, sum, how.unit, tile == 0);
-            uint32 weights[KEYS / 16][4];
-            #pragma unroll
-            for (int32 n = 0; n < KEYS / 16; n++) {
-                const float(&low)[4] = score[n * 2], (&high)[4] = score[n * 2 + 1];
-                weights[n][0] = Two<T>::from(low[0], low[1]);
-                weights[n][1] = Two<T>::from(low[2], low[3]);
-                weights[n][2] = Two<T>::from(high[0], high[1]);
-                weights[n][3] = Two<T>::from(high[2], high[3]);
-            }
-            products_begin();
-            #pragma unroll
-            for (int32 n = 0; n < KEYS / 16; n++) {
-                multiply_add<false>(T(), (float(&)[DV / 2])value, weights[n],
-                                    described(right + K_BYTES + n * 16 * Lines::LINE, STRIP, Lines::PATTERN));
-            }
-            products_commit();
-            products_wait<0>();
+    const auto multiply_keys = [&](int32 tile) {
+        const uint32 right = shared_address(lines + tile % 2 * TILE_BYTES);
+        products_begin();
+        #pragma unroll
+        for (int32 d = 0; d < D / 16; d++) {
+            const int32 strip = d / 4, part = d % 4 * 32;
+            multiply_add<true>(T(), (float(&)[KEYS / 2])score,
+                               described(left + strip * ROWS * Lines::LINE + part, 16, Lines::PATTERN),
+                               described(right + strip * STRIP + part, 16, Lines::PATTERN), d > 0);
         }
-        // Whoever still reads the tile must be done before the one after the next takes its place, or results that of queries.
-        __syncthreads();
+        products_commit();
+    };
+    const auto multiply_values = [&](int32 tile) {
+        const uint32 right = shared_address(lines + tile % 2 * TILE_BYTES + K_BYTES);
+        products_begin();
+        #pragma unroll
+        for (int32 n = 0; n < KEYS / 16; n++) {
+            multiply_add<false>(T(), (float(&)[DV / 2])value, weights[n],
+                                described(right + n * 16 * Lines::LINE, STRIP, Lines::PATTERN));
+        }
+        products_commit();
+    };
+    const auto weigh_keys = [&](int32 tile) {
+        const int32 start = share.from + tile * KEYS;
+        const bool edge = start + KEYS > end || (CAUSAL && start + KEYS > least);
+        hide<T, KEYS, CAUSAL, MASK, CAPPED>(score, sight, start, end, edge, how);
+        if (tile + 1 < seen) sight.look(start + KEYS, s);
+        weigh<KEYS, MASK>(score, greatest, sum, shrink, how.unit);
+    };
+    const auto keep_weights = [&] {
+        #pragma unroll
+        for (int32 n = 0; n < KEYS / 16; n++) {
+            const float(&low)[4] = score[n * 2], (&high)[4] = score[n * 2 + 1];
+            weights[n][0] = Two<T>::from(low[0], low[1]);
+            weights[n][1] = Two<T>::from(low[2], low[3]);
+            weights[n][2] = Two<T>::from(high[0], high[1]);
+            weights[n][3] = Two<T>::from(high[2], high[3]);
+        }
+    };
+    const auto bring_next = [&](int32 tile) {
+        if (tile + 1 < tiles) bring_values(tile + 1);
         if (tile + 2 < tiles) bring_keys(tile + 2);
         fetched();
+    };
+    arrived<1>();
+    meet();
+    if (seen > 0) {
+        multiply_keys(0);
+        products_wait<0>();
+        weigh_keys(0);
+        keep_weights();
     }
-    if (tiles == 0) {
+    // Scores of the next tile are multiplied while the weights of this one meet the values, and become weights meanwhile.
+    int32 tile = 0;
+    #pragma unroll 1
+    for (; tile + 1 < seen; tile++) {
         arrived<0>();
-        __syncthreads();
+        meet();
+        multiply_keys(tile + 1);
+        multiply_values(tile);
+        bring_next(tile);
+        products_wait<1>();
+        weigh_keys(tile + 1);
+        products_wait<0>();
+        shrink_values<DV>(value, shrink);
+        keep_weights();
     }
+    if (tile < seen) {
+        arrived<0>();
+        meet();
+        multiply_values(tile);
+        bring_next(tile);
+        products_wait<0>();
+        tile++;
+    }
+    // What other warpgroups see.
+    #pragma unroll 1
+    for (; tile < tiles; tile++) {
+        arrived<0>();
+        meet();
+        bring_next(tile);
+    }
+    // Results take the place of queries, which other warps may still read.
+    arrived<0>();
+    __syncthreads();
     sum_lanes<MASK>(greatest, sum, how.unit);
     T* const own = (T*)queries + first * Y_ROW;
     if (s.splits.size > 1) keep<DV>(partial, value, greatest, sum, first, share, s);

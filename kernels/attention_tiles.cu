@@ -183,11 +183,11 @@ __device__ __forceinline__ void hide(float (&score)[KEYS / 8][4], const Sight<T,
     }
 }
 
-// Scores to weights; what was gathered before shrinks where a greater score came. The sums are those of the lane.
-template <int KEYS, int DV, int MASK>
-__device__ __forceinline__ void weigh(float (&score)[KEYS / 8][4], float (&value)[DV / 8][4], float (&greatest)[2],
-                                      float (&sum)[2], float unit, bool first) {
-    float shrink[2];
+// Scores to weights, and by what that shrinks which was gathered before, where a greater score came. The sums are those of the
+// lane.
+template <int KEYS, int MASK>
+__device__ __forceinline__ void weigh(float (&score)[KEYS / 8][4], float (&greatest)[2], float (&sum)[2], float (&shrink)[2],
+                                      float unit) {
     #pragma unroll
     for (int32 i = 0; i < 2; i++) {
         float most = greatest[i];
@@ -213,7 +213,12 @@ __device__ __forceinline__ void weigh(float (&score)[KEYS / 8][4], float (&value
         }
         sum[i] = sum[i] * shrink[i] + total;
     }
-    if (first || (shrink[0] == 1.0f && shrink[1] == 1.0f)) return;
+}
+
+// What was gathered before.
+template <int DV>
+__device__ __forceinline__ void shrink_values(float (&value)[DV / 8][4], const float (&shrink)[2]) {
+    if (shrink[0] == 1.0f && shrink[1] == 1.0f) return;
     #pragma unroll
     for (int32 n = 0; n < DV / 8; n++) {
         #pragma unroll
@@ -317,7 +322,9 @@ __device__ void attend(Y* y, const T* q, const T* k, const T* v, const typename 
             const bool edge = start + KEYS > end || (CAUSAL && start + KEYS > least);
             hide<T, KEYS, CAUSAL, MASK, CAPPED>(score, sight, start, end, edge, how);
             if (start + TILE < end) sight.look(start + TILE, s);
-            weigh<KEYS, DV, MASK>(score, value, greatest, sum, how.unit, tile == 0);
+            float shrink[2];
+            weigh<KEYS, MASK>(score, greatest, sum, shrink, how.unit);
+            if (tile > 0) shrink_values<DV>(value, shrink);
             #pragma unroll
             for (int32 n = 0; n < KEYS / 16; n++) {
                 const float(&low)[4] = score[n * 2], (&high)[4] = score[n * 2 + 1];

@@ -2,10 +2,6 @@
 // at once, and the blocks of a cluster share the sums of a tile of the result. Terms have 16 bits: floats, summed in float, or
 // pairs of neighbours of 8 bits, summed in int32.
 
-__device__ __forceinline__ uint32 shared_address(const void* pointer) {
-    return (uint32)__cvta_generic_to_shared(pointer);
-}
-
 // Copies 16 bytes to shared memory while the thread goes on; those beyond `bytes` become zero.
 __device__ __forceinline__ void copy_ahead(uint32 to, const void* from, int32 bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

@@ -1,7 +1,5 @@
 // What tensor cores are given and give: fragments of 16-bit matrices, and copies into shared memory that run beside.
 
-__device__ __forceinline__ uint32 shared_address(const void* at) { return (uint32)__cvta_generic_to_shared(at); }
-
 // Four matrices of 8 x 8 elements: each lane says where a row of 16 bytes begins, eight lanes for each matrix, and gets
 // two neighbours of row lane / 4 of each.
 __device__ __forceinline__ void load_matrices(uint32 (&to)[4], const void* row) {

@@ -160,6 +160,9 @@ struct Divisor {
     }
 };
 
+// Where something lies in shared memory, as instructions name it.
+__device__ __forceinline__ uint32 shared_address(const void* pointer) { return (uint32)__cvta_generic_to_shared(pointer); }
+
 // N neighbours: at once where they are aligned, else one by one.
 template <int N, typename T>
 __device__ __forceinline__ Pack<T, N> fetch(const T* from) {

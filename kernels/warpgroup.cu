@@ -1,10 +1,6 @@
 // Matrix products on Hopper: the copy engine brings tiles to shared memory (PTX ISA, "cp.async.bulk.tensor"), warpgroups multiply
-// them from there. Terms have 16 bits: floats, summed in float, or pairs of neighbours of 8 bits. Behind `groups.cuh`.
-
-// What cuTensorMapEncodeTiled writes.
-struct alignas(64) TensorMap {
-    uint64 words[16];
-};
+// them from there. Terms have 16 bits: floats, summed in float, or pairs of neighbours of 8 bits. Behind `groups.cuh` and
+// `copies.cuh`.
 
 struct Share {
     int32 m, n, k, batches;
@@ -46,35 +42,6 @@ __device__ __forceinline__ Sums in_unit(const Tail&, const Sums& sums, int32) {
     return sums;
 }
 
-__device__ __forceinline__ uint32 shared_address(const void* pointer) {
-    return (uint32)__cvta_generic_to_shared(pointer);
-}
-
-__device__ __forceinline__ void barrier_init(uint32 barrier, uint32 arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint32 barrier, uint32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32 barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity) {
-    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n}" ::"r"(barrier), "r"(parity)
-                 : "memory");
-}
-
-// Brings a box of a tensor to shared memory.
-__device__ __forceinline__ void bring(uint32 to, const TensorMap* map, int32 x, int32 y, int32 z, uint32 barrier) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
-                 "[%5];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
-                 : "memory");
-}
-__device__ __forceinline__ void expect_map(const TensorMap* map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 // Warpgroups that alternate take turns: one waits until the other one has passed the turn on.
 template <int THREADS>
 __device__ __forceinline__ void turn_wait(uint32 group) {
@@ -84,24 +51,6 @@ template <int THREADS>
 __device__ __forceinline__ void turn_pass(uint32 group) {
     asm volatile("bar.arrive %0, %1;" ::"r"(1 + group), "n"(THREADS) : "memory");
 }
-
-// Stages are filled and emptied in turn; a stage's barriers change parity with each round.
-template <int STAGES>
-struct Turn {
-    uint32 stage = 0, parity = 0;
-
-    __device__ __forceinline__ void next() {
-        if (++stage == STAGES) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-    __device__ __forceinline__ void skip(uint32 count) {
-        stage += count;
-        parity ^= stage / STAGES & 1;
-        stage %= STAGES;
-    }
-};
 
 // Which tile of which product.
 template <typename L>

@@ -12,11 +12,11 @@ pub struct Boxes {
     /// The element type: 16-bit floats.
     pub dtype: DType,
     /// Extents of the tensor.
-    pub extents: [usize; 3],
-    /// Bytes from one element to the next along the second and the third axis.
-    pub strides: [usize; 2],
+    pub extents: Vec<usize>,
+    /// Bytes from one element to the next along the second axis and those behind it.
+    pub strides: Vec<usize>,
     /// Extents of a box; what lies beyond the tensor is zero there.
-    pub size: [usize; 3],
+    pub size: Vec<usize>,
 }
 
 impl Boxes {
@@ -38,11 +38,12 @@ impl Boxes {
             DType::BFloat16 => BFLOAT16,
             other => return Err(Error::internal(format!("boxes of {}", other.name()))),
         };
-        let extents = self.extents.map(|extent| extent as u64);
-        let strides = self.strides.map(|stride| stride as u64);
-        let size = self.size.map(|extent| extent as u32);
+        let wide = |numbers: &[usize]| numbers.iter().map(|&number| number as u64).collect::<Vec<_>>();
+        let (extents, strides) = (wide(&self.extents), wide(&self.strides));
+        let size: Vec<u32> = self.size.iter().map(|&extent| extent as u32).collect();
+        let each = vec![1u32; size.len()];
         let mut map = TensorMap::default();
-        // SAFETY: everything that is read and written has the length that the driver expects of three axes. The tensor itself
+        // SAFETY: everything that is read and written has the length that the driver expects of so many axes. The tensor itself
         // is not touched.
         let status = unsafe {
             (device.driver.cuTensorMapEncodeTiled)(
@@ -53,7 +54,7 @@ impl Boxes {
                 extents.as_ptr(),
                 strides.as_ptr(),
                 size.as_ptr(),
-                [1; 3].as_ptr(),
+                each.as_ptr(),
                 HOW[0],
                 HOW[1],
                 HOW[2],

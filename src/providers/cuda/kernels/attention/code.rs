@@ -1,16 +1,22 @@
 //! The CUDA C++ of an attention.
 
+use super::pipeline::Pipeline;
 use super::share::Way;
 use super::tile::Tile;
 use crate::network::dtype::DType;
 use crate::providers::cuda::kernels::pointwise::code::element;
 
-const TENSOR: &str = include_str!("../../../../../kernels/tensor.cuh");
 const PLAIN: &str = include_str!("../../../../../kernels/attention.cu");
-const RESULTS: &str = include_str!("../../../../../kernels/attention_results.cu");
-const TILES: &str = include_str!("../../../../../kernels/attention_tiles.cu");
+const ON_TENSOR_CORES: &str = concat!(
+    include_str!("../../../../../kernels/tensor.cuh"),
+    include_str!("../../../../../kernels/attention.cu"),
+    include_str!("../../../../../kernels/attention_results.cu"),
+    include_str!("../../../../../kernels/attention_tiles.cu")
+);
 const PRODUCTS: &str = include_str!("../../../../../kernels/groups.cuh");
 const GROUPS: &str = include_str!("../../../../../kernels/attention_groups.cu");
+const COPIES: &str = include_str!("../../../../../kernels/copies.cuh");
+const PIPELINE: &str = include_str!("../../../../../kernels/attention_pipeline.cu");
 /// Threads of the blocks that join the parts of the keys.
 pub const JOINING: u32 = 128;
 
@@ -44,55 +50,121 @@ pub struct Code {
 impl Code {
     /// The source, with the entry points `attending` and `combining`.
     pub fn source(&self) -> String {
-        let ty = element(self.dtype).unwrap_or("float");
         let given = element(self.given).unwrap_or("float");
+        let (ty, wide) = self.types();
+        let Entry {
+            files,
+            kernel,
+            bounds,
+            parameters,
+            arguments,
+        } = match self.way {
+            Way::Tiles(tile) => self.in_tiles(tile),
+            Way::Pipeline(pipeline) => self.in_pipeline(pipeline),
+            Way::Plain { columns } => self.plain(columns),
+        };
+        // As `weigh` has it.
+        let of_two = !matches!(self.way, Way::Plain { .. }) && self.mask != Mask::Numbers;
+        format!(
+            "{files}\nextern \"C\" __global__ void __launch_bounds__({bounds}) attending({given}* y, {parameters}) {{\n    \
+             after_previous();\n    {kernel}(y, {arguments});\n}}\n\
+             extern \"C\" __global__ void __launch_bounds__({JOINING}) combining({given}* y, {wide}* partial, const Attend s) \
+             {{\n    after_previous();\n    combine<{ty}, {of_two}>(y, partial, s);\n}}\n"
+        )
+    }
+
+    /// The type of elements, and that in which they are summed.
+    fn types(&self) -> (&'static str, &'static str) {
         let wide = if self.dtype == DType::Float64 {
             "double"
         } else {
             "float"
         };
-        let (mask, masked) = match self.mask {
-            Mask::None => (ty, 0),
-            Mask::Truths => ("bool", 1),
-            Mask::Numbers => (ty, 2),
-        };
-        let rule = format!("{}, {masked}, {}", self.causal, self.capped);
-        let (files, kernel, bounds) = match self.way {
-            Way::Tiles(tile) => {
-                let Tile {
-                    size,
-                    v_size,
-                    keys,
-                    row_warps,
-                    key_warps,
-                    residents,
-                    grouped,
-                } = tile;
-                let files = format!("{TENSOR}\n{PLAIN}\n{RESULTS}\n{TILES}");
-                let bounds = format!("{}, {residents}", tile.threads());
-                if grouped {
-                    let kernel = format!("attend_in_groups<{ty}, {size}, {v_size}, {}, {rule}>", row_warps / 4);
-                    (format!("{files}\n{PRODUCTS}\n{GROUPS}"), kernel, bounds)
-                } else {
-                    let kernel = format!("attend<{ty}, {size}, {v_size}, {keys}, {row_warps}, {key_warps}, {rule}>");
-                    (files, kernel, bounds)
-                }
-            }
-            Way::Plain { columns } => {
-                let kernel = format!("attend_plainly<{ty}, {columns}, {rule}>");
-                (PLAIN.into(), kernel, "128".into())
-            }
-        };
-        // As `weigh` has it.
-        let of_two = matches!(self.way, Way::Tiles(_)) && self.mask != Mask::Numbers;
-        format!(
-            "{files}\nextern \"C\" __global__ void __launch_bounds__({bounds}) attending({given}* y, const {ty}* q, const {ty}* k, \
-             const {ty}* v, const {mask}* mask, {wide}* partial, const Attend s) {{\n    \
-             after_previous();\n    {kernel}(y, q, k, v, mask, partial, s);\n}}\n\
-             extern \"C\" __global__ void __launch_bounds__({JOINING}) combining({given}* y, {wide}* partial, const Attend s) \
-             {{\n    after_previous();\n    combine<{ty}, {of_two}>(y, partial, s);\n}}\n"
-        )
+        (element(self.dtype).unwrap_or("float"), wide)
     }
+
+    /// Whether keys are hidden, as template arguments.
+    fn rule(&self) -> String {
+        let masked = match self.mask {
+            Mask::None => 0,
+            Mask::Truths => 1,
+            Mask::Numbers => 2,
+        };
+        format!("{}, {masked}, {}", self.causal, self.capped)
+    }
+
+    /// A kernel that reads keys, values and perhaps a mask where they lie.
+    fn reading(&self, files: String, kernel: String, bounds: String) -> Entry {
+        let (ty, wide) = self.types();
+        let mask = if self.mask == Mask::Truths { "bool" } else { ty };
+        Entry {
+            files,
+            kernel,
+            bounds,
+            parameters: format!(
+                "const {ty}* q, const {ty}* k, const {ty}* v, const {mask}* mask, {wide}* partial, const Attend s"
+            ),
+            arguments: "q, k, v, mask, partial, s",
+        }
+    }
+
+    fn in_tiles(&self, tile: Tile) -> Entry {
+        let Tile {
+            size,
+            v_size,
+            keys,
+            row_warps,
+            key_warps,
+            residents,
+            grouped,
+        } = tile;
+        let ((ty, _), rule) = (self.types(), self.rule());
+        let bounds = format!("{}, {residents}", tile.threads());
+        if grouped {
+            let kernel = format!("attend_in_groups<{ty}, {size}, {v_size}, {}, {rule}>", row_warps / 4);
+            return self.reading(format!("{ON_TENSOR_CORES}{PRODUCTS}\n{GROUPS}"), kernel, bounds);
+        }
+        let kernel = format!("attend<{ty}, {size}, {v_size}, {keys}, {row_warps}, {key_warps}, {rule}>");
+        self.reading(ON_TENSOR_CORES.into(), kernel, bounds)
+    }
+
+    fn in_pipeline(&self, pipeline: Pipeline) -> Entry {
+        let Pipeline {
+            size,
+            v_size,
+            keys,
+            groups,
+        } = pipeline;
+        let (ty, wide) = self.types();
+        Entry {
+            files: format!("{ON_TENSOR_CORES}{PRODUCTS}\n{GROUPS}\n{COPIES}\n{PIPELINE}"),
+            kernel: format!(
+                "attend_in_pipeline<{ty}, {size}, {v_size}, {keys}, {groups}, {}, {}>",
+                self.causal, self.capped
+            ),
+            bounds: format!("{}, 1", pipeline.threads()),
+            parameters: format!(
+                "const {ty}* q, {wide}* partial, const Attend s, const Lying lying, const __grid_constant__ TensorMap keys, const \
+                 __grid_constant__ TensorMap values"
+            ),
+            arguments: "q, partial, s, lying, &keys, &values",
+        }
+    }
+
+    fn plain(&self, columns: usize) -> Entry {
+        let kernel = format!("attend_plainly<{}, {columns}, {}>", self.types().0, self.rule());
+        self.reading(PLAIN.into(), kernel, "128".into())
+    }
+}
+
+/// What the entry point of a way is made of.
+struct Entry {
+    files: String,
+    kernel: String,
+    /// Threads of a block, and perhaps blocks that a multiprocessor has registers for.
+    bounds: String,
+    parameters: String,
+    arguments: &'static str,
 }
 
 /// Doubles as the 32-bit numbers of a struct.

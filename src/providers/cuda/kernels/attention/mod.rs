@@ -5,7 +5,9 @@
 
 mod around;
 mod code;
+mod concrete;
 mod linear;
+mod pipeline;
 mod share;
 mod tile;
 
@@ -15,21 +17,18 @@ use super::{Answer, Gpu};
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
-use crate::network::ops::attention;
 use crate::plan::layout::Layout;
-use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request, Tactic};
+use crate::plan::{Candidate, Form, Kernel, Prepared, Request, Tactic};
 use crate::providers::common::scope::{Scope, uniform_forms};
-use crate::providers::common::strided_view::{ConcreteView, StridedView};
-use crate::providers::cuda::compile::{EntryPoint, compiled};
-use crate::providers::cuda::device::{Arguments, Grid};
+use crate::providers::common::strided_view::StridedView;
 use around::Around;
-use code::{Code, Mask};
-use share::{Operands, Way};
+use code::Mask;
+use concrete::{Concrete, OperandView};
 use std::sync::Arc;
 
 /// The tactic of a way to cut the work, by its rank among those that look best; so many are timed.
 const CUT: &str = "cut";
-const TACTICS: u32 = 4;
+const TACTICS: u32 = 5;
 
 /// Attention with the layers around it that only move elements, and alone; LinearAttention.
 pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
@@ -96,28 +95,6 @@ struct Attention {
     gpu: Arc<Gpu>,
 }
 
-/// A view of an input at concrete shapes: the number of the input, the offset in bytes, and the strides.
-struct OperandView {
-    input: usize,
-    offset: usize,
-    strided: ConcreteView,
-}
-
-impl OperandView {
-    fn of((input, view): &(usize, StridedView), request: &Request) -> Result<Self> {
-        let strided = share::settled(view.at(request.binding)?);
-        Ok(Self {
-            input: *input,
-            offset: strided.offset * request.inputs[*input].dtype.size(),
-            strided,
-        })
-    }
-
-    fn address(&self, call: &Call) -> *const u8 {
-        call.inputs[self.input].wrapping_add(self.offset)
-    }
-}
-
 impl Kernel for Attention {
     fn name(&self) -> String {
         self.name.clone()
@@ -144,112 +121,23 @@ impl Kernel for Attention {
     fn prepare(&self, request: &Request) -> Result<Prepared> {
         let views = self.operands.iter().map(|operand| OperandView::of(operand, request));
         let views = views.collect::<Result<Vec<_>>>()?;
-        let y = share::settled(self.y.at(request.binding)?);
-        let (dtype, given) = (request.inputs[views[0].input].dtype, request.outputs[0].dtype);
-        let operands = Operands {
-            q: &views[0].strided,
-            k: &views[1].strided,
-            v: &views[2].strided,
-            mask: views.get(3).map(|view| &view.strided),
-            y: &y,
-        };
-        let device = &self.gpu.device;
-        let (causal, multiprocessors) = (self.rule.causal, device.multiprocessors as usize);
-        let scale = attention::scale(self.rule.scale, operands.sizes()[0] as i64);
-        let mut ways = Way::all(dtype, operands.sizes(), device.capability, device.shared_bytes);
-        ways.retain(|way| scale >= 0.0 || !way.is_grouped());
-        let number = (request.form.tactic.number() as usize).min(ways.len() - 1);
-        let way = operands.ranked(ways, causal, multiprocessors)[number];
-        let code = Code {
-            way,
-            dtype,
-            given,
-            causal,
+        let concrete = Concrete {
+            gpu: self.gpu.clone(),
+            rule: self.rule,
+            y: share::settled(self.y.at(request.binding)?),
+            dtype: request.inputs[views[0].input].dtype,
+            given: request.outputs[0].dtype,
             mask: views
                 .get(3)
                 .map_or(Mask::None, |mask| match request.inputs[mask.input].dtype {
                     DType::Bool => Mask::Truths,
                     _ => Mask::Numbers,
                 }),
-            capped: self.rule.softcap != 0.0,
-        };
-        let source = code.source();
-        let share = operands.share(way, causal, multiprocessors);
-        let shared_bytes = match way {
-            Way::Tiles(tile) => tile.shared_bytes(share.steps(tile)),
-            Way::Plain { .. } => 0,
-        };
-        let function = self.gpu.compiler.entry(&source, "attending", shared_bytes);
-        let join = if share.splits > 1 {
-            let grid = Grid::over(share.rows * 32, code::JOINING)?;
-            Some((self.gpu.compiler.entry(&source, "combining", 0), grid))
-        } else {
-            None
-        };
-        let mut words = code::doubles(&[scale, self.rule.softcap]);
-        words.push(self.rule.blind.to_bits() as i32);
-        words.extend(fields(operands.words(&share))?);
-        let entries: Vec<EntryPoint> = join
-            .iter()
-            .map(|(entry, _)| entry.clone())
-            .chain([function.clone()])
-            .collect();
-        let (how, workspace) = (share.describe(way), share.workspace(operands.sizes()[1], dtype));
-        let launcher = Attending {
-            function,
-            grid: Grid::over(share.blocks * share.threads, share.threads as u32)?,
-            join,
-            even: operands.even(way),
-            y_offset: y.offset * given.size(),
-            params: fields(self.params)?,
             views,
-            words,
+            params: fields(self.params)?,
         };
-        Ok(compiled(
-            entries,
-            Instance::new(how, launcher).with_workspace(workspace),
-        ))
-    }
-}
-
-struct Attending {
-    function: EntryPoint,
-    grid: Grid,
-    /// What joins the parts of the keys.
-    join: Option<(EntryPoint, Grid)>,
-    /// Queries, keys, values and perhaps a mask.
-    views: Vec<OperandView>,
-    y_offset: usize,
-    /// `Attend` of `attention.cu`, less the last two fields.
-    words: Vec<i32>,
-    /// The last one.
-    params: Vec<i32>,
-    /// Whether 16 bytes of a row can be moved at once, where the addresses allow it.
-    even: bool,
-}
-
-impl Launcher for Attending {
-    fn launch(&mut self, call: &Call) -> Result<()> {
-        let y = call.outputs[0].cast_const().wrapping_add(self.y_offset);
-        let addresses: Vec<*const u8> = self.views.iter().map(|view| view.address(call)).collect();
-        let mut moved = addresses[..3].iter().chain([&y]);
-        let even = self.even && moved.all(|address| address.addr().is_multiple_of(share::PACK_BYTES));
-        let mut words = self.words.clone();
-        words.push(even.into());
-        words.extend(&self.params);
-        let mut arguments = Arguments::default();
-        arguments.address(y);
-        addresses[..3].iter().for_each(|&at| _ = arguments.address(at));
-        arguments.address(addresses.get(3).copied().unwrap_or(std::ptr::null()));
-        arguments.address(call.workspace).fields(&words);
-        // SAFETY: these are the parameters that `code` declares, for operands that the planner vouches for.
-        unsafe { self.function.launch(self.grid, &arguments, call.stream)? };
-        let Some((function, grid)) = &self.join else {
-            return Ok(());
-        };
-        let mut arguments = Arguments::default();
-        arguments.address(y).address(call.workspace).fields(&words);
-        // SAFETY: as above.
-        unsafe { function.launch(*grid, &arguments, call.stream) }
+        let ways = concrete.ways();
+        let number = (request.form.tactic.number() as usize).min(ways.len() - 1);
+        concrete.prepared(ways[number])
     }
 }

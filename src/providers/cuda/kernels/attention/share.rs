@@ -1,5 +1,6 @@
 //! Which kernel runs an attention, and what each of its blocks does.
 
+use super::pipeline::Pipeline;
 use super::tile::Tile;
 use crate::network::dtype::DType;
 use crate::providers::common::strided_view::ConcreteView;
@@ -20,6 +21,8 @@ const CUT_TILES: usize = 8;
 pub enum Way {
     /// On tensor cores.
     Tiles(Tile),
+    /// So, with keys and values that the copy engine brings.
+    Pipeline(Pipeline),
     /// On the ordinary cores, so many columns of the values at a time.
     Plain {
         /// Those columns.
@@ -53,12 +56,17 @@ impl Way {
 
     /// Whether it is for scales that are not negative.
     pub fn is_grouped(self) -> bool {
-        matches!(self, Self::Tiles(tile) if tile.grouped)
+        match self {
+            Self::Tiles(tile) => tile.grouped,
+            Self::Pipeline(_) => true,
+            Self::Plain { .. } => false,
+        }
     }
 
     fn tile_keys(self) -> usize {
         match self {
             Self::Tiles(tile) => tile.tile_keys(),
+            Self::Pipeline(pipeline) => pipeline.keys,
             Self::Plain { .. } => PLAIN_TILE,
         }
     }
@@ -112,12 +120,12 @@ impl Share {
     }
 
     /// Tiles of keys that a block goes through.
-    pub fn steps(&self, tile: Tile) -> usize {
-        self.span.div_ceil(tile.tile_keys())
+    pub fn steps(&self, way: Way) -> usize {
+        self.span.div_ceil(way.tile_keys())
     }
 
     /// About how many cycles it takes: good enough to tell which tiles are worth timing.
-    fn guess(&self, tile: Tile, multiprocessors: usize) -> usize {
+    fn guess(&self, way: Way, multiprocessors: usize) -> usize {
         /// Cycles from a launch to the end of a block that has nothing to do, and from one launch to the next.
         const START: usize = 2500;
         /// Instructions of a warp besides those of its keys.
@@ -126,15 +134,20 @@ impl Share {
         const BLOCK: usize = 1000;
         /// Threads that a multiprocessor has registers for, whatever a tile asks for.
         const ALWAYS: usize = 256;
-        let (keys, steps) = (tile.keys, self.steps(tile));
-        let blocks = self.blocks.div_ceil(multiprocessors.max(1));
+        let (steps, blocks) = (self.steps(way), self.blocks.div_ceil(multiprocessors.max(1)));
+        let joining = if self.splits > 1 { START } else { 0 };
+        let (tile, keys) = match way {
+            Way::Tiles(tile) => (tile, tile.keys),
+            Way::Pipeline(pipeline) => return START + pipeline.guess(blocks, steps) + joining,
+            Way::Plain { .. } => return 0,
+        };
         let rounds = blocks.div_ceil(tile.residents.max(ALWAYS / tile.threads()));
         let warps = blocks * tile.threads().div_ceil(128);
         // Warpgroups read no operands themselves. These are for heads of 64.
         let sizes = tile.size + tile.v_size;
         let [multiply, wait] = if tile.grouped { [4, 6] } else { [6, 12] }.map(|cycles| cycles * sizes / 128);
         let busy = warps * (steps * (multiply * keys + 100) + WARP);
-        let joins = if tile.key_warps > 1 { 400 } else { 0 } + if self.splits > 1 { START } else { 0 };
+        let joins = if tile.key_warps > 1 { 400 } else { 0 } + joining;
         START + rounds * (BLOCK + steps * (wait * keys + 250)) + busy + joins
     }
 
@@ -142,6 +155,7 @@ impl Share {
     pub fn describe(&self, way: Way) -> String {
         let kernel = match way {
             Way::Tiles(tile) => tile.describe(),
+            Way::Pipeline(pipeline) => pipeline.describe(),
             Way::Plain { .. } => "ordinary cores".into(),
         };
         match self.splits {
@@ -164,6 +178,7 @@ impl Operands<'_> {
         let head_rows = heads / shared.max(1) * queries;
         let (threads, tile_rows, chunks) = match way {
             Way::Tiles(tile) => (tile.threads(), tile.rows(), 1),
+            Way::Pipeline(pipeline) => (pipeline.threads(), pipeline.rows(), 1),
             Way::Plain { columns } => (PLAIN_THREADS, PLAIN_TILE, self.v.shape[3].div_ceil(columns)),
         };
         let tiles = head_rows.div_ceil(tile_rows);
@@ -182,10 +197,7 @@ impl Operands<'_> {
 
     /// The ways, what looks fastest first.
     pub fn ranked(&self, mut ways: Vec<Way>, causal: bool, multiprocessors: usize) -> Vec<Way> {
-        ways.sort_by_key(|&way| match way {
-            Way::Tiles(tile) => self.share(way, causal, multiprocessors).guess(tile, multiprocessors),
-            Way::Plain { .. } => 0,
-        });
+        ways.sort_by_key(|&way| self.share(way, causal, multiprocessors).guess(way, multiprocessors));
         ways
     }
 
@@ -211,7 +223,7 @@ impl Operands<'_> {
             let (outer, last) = (&operand.strides[..3], operand.strides[3]);
             last == 1 && operand.shape[3].is_multiple_of(pack) && outer.iter().all(|stride| stride.is_multiple_of(pack))
         };
-        matches!(way, Way::Tiles { .. }) && [self.q, self.k, self.v, self.y].into_iter().all(lies)
+        !matches!(way, Way::Plain { .. }) && [self.q, self.k, self.v, self.y].into_iter().all(lies)
     }
 }
 
@@ -256,7 +268,7 @@ mod tests {
         };
         match operands.ranked(ways(DType::Float16, [64, 64], H200), false, 132)[0] {
             Way::Tiles(tile) => (tile.rows(), tile.key_warps),
-            Way::Plain { .. } => (0, 0),
+            _ => (0, 0),
         }
     }
 

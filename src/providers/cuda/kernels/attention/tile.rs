@@ -26,7 +26,7 @@ const CUTS: [[usize; 4]; 10] = [
 const SMALL_SIZE: usize = 64;
 /// Keys of a tile of warpgroups, and elements of a line of 128 bytes that they read it in.
 const GROUP_KEYS: usize = 64;
-const LINE: usize = 64;
+pub const LINE: usize = 64;
 /// The sizes of values that `groups.cuh` multiplies by; how many warpgroups a block of those has, and how many such blocks
 /// registers should be enough for.
 const GROUPS: [(usize, &[[usize; 2]]); 5] = [
@@ -92,13 +92,16 @@ impl Tile {
     fn in_groups([size, v_size]: [usize; 2]) -> Vec<Self> {
         let widest = size.max(v_size);
         let blocks = GROUPS.iter().find(|(most, _)| widest <= *most);
-        let v_size = GROUPS.iter().map(|(most, _)| *most).find(|most| v_size <= *most);
-        let (Some((most, blocks)), Some(v_size)) = (blocks, v_size) else {
+        let (Some((most, blocks)), Some(v_size)) = (blocks, widest_values(v_size)) else {
             return vec![];
         };
         let tile = |&[groups, residents]: &[usize; 2]| Self {
             // Small heads share their kernels.
-            size: if *most == SMALL_SIZE { SMALL_SIZE } else { size.next_multiple_of(16) },
+            size: if *most == SMALL_SIZE {
+                SMALL_SIZE
+            } else {
+                size.next_multiple_of(16)
+            },
             v_size,
             keys: GROUP_KEYS,
             row_warps: 4 * groups,
@@ -163,6 +166,11 @@ impl Tile {
     }
 }
 
+/// The size that warpgroups multiply values of, for those of a size.
+pub fn widest_values(v_size: usize) -> Option<usize> {
+    GROUPS.iter().map(|(most, _)| *most).find(|most| v_size <= *most)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,7 +200,11 @@ mod tests {
     #[test]
     fn warpgroups_have_shared_memory_for_their_tiles() {
         let grouped = |sizes| Tile::all(sizes, 232_448, true).into_iter().filter(|tile| tile.grouped);
-        let cuts = |sizes| grouped(sizes).map(|tile| [tile.size, tile.v_size, tile.rows()]).collect::<Vec<_>>();
+        let cuts = |sizes| {
+            grouped(sizes)
+                .map(|tile| [tile.size, tile.v_size, tile.rows()])
+                .collect::<Vec<_>>()
+        };
         assert_eq!(cuts([80, 80]), [[80, 96, 64], [80, 96, 128], [80, 96, 192]]);
         assert_eq!(cuts([192, 128]), [[192, 128, 64], [192, 128, 128]]);
         assert_eq!(cuts([256, 256]), [[256, 256, 64], [256, 256, 128]]);

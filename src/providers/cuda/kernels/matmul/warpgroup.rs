@@ -16,6 +16,7 @@ use std::sync::Arc;
 /// The kernel.
 pub const SOURCE: &str = concat!(
     include_str!("../../../../../kernels/groups.cuh"),
+    include_str!("../../../../../kernels/copies.cuh"),
     include_str!("../../../../../kernels/warpgroup.cu")
 );
 /// So many shapes of tiles are tried for one product.
@@ -273,9 +274,11 @@ fn boxes(dtype: DType, problem: &Problem, shape: &Shape, products: usize) -> Vec
         let step = steps(problem)[side];
         Boxes {
             dtype,
-            extents: [length, lines, step.map_or(1, |_| problem.batches())],
-            strides: [length, step.unwrap_or(lines * length)].map(|stride| stride * dtype.size()),
-            size: [size[0], size[1], 1],
+            extents: vec![length, lines, step.map_or(1, |_| problem.batches())],
+            strides: [length, step.unwrap_or(lines * length)]
+                .map(|stride| stride * dtype.size())
+                .to_vec(),
+            size: vec![size[0], size[1], 1],
         }
     };
     let left = whole(0, [m, k], [DEPTH, shape.rows()]);

@@ -52,9 +52,9 @@ fn boxes(rows: usize, pairs: usize, step: usize, lines: usize) -> Boxes {
     Boxes {
         // Any type of 16 bits is a pair.
         dtype: DType::Float16,
-        extents: [pairs, rows, 1],
-        strides: [step, step * rows],
-        size: [DEPTH, lines, 1],
+        extents: vec![pairs, rows, 1],
+        strides: vec![step, step * rows],
+        size: vec![DEPTH, lines, 1],
     }
 }
 
