@@ -19,6 +19,7 @@
 //!   model itself has rounds always; those that passes place bear a mark ([`cast::elidable`](crate::network::ops::cast)).
 
 mod build;
+mod causal;
 mod eight_bits;
 mod exactness;
 mod matching;

@@ -219,12 +219,8 @@ mod tests {
         g.op("Reshape", &[x, shape])
     }
 
-    fn lower_triangle(g: &mut Graph, of: DType, size: usize) -> TensorId {
-        let (seen, hidden) = if of == DType::Bool {
-            (1.0, 0.0)
-        } else {
-            (0.0, f64::NEG_INFINITY)
-        };
+    fn lower_triangle(g: &mut Graph, of: DType, size: usize, low: f64) -> TensorId {
+        let (seen, hidden) = if of == DType::Bool { (1.0, 0.0) } else { (0.0, low) };
         let values: Vec<f64> = (0..size * size)
             .map(|i| if i % size <= i / size { seen } else { hidden })
             .collect();
@@ -272,14 +268,19 @@ mod tests {
 
     #[test]
     fn both_sides_scaled_and_a_causal_mask() {
-        for of in [DType::Float32, DType::Bool] {
+        let lowest = f64::from(f32::MIN);
+        for (of, low) in [
+            (DType::Float32, f64::NEG_INFINITY),
+            (DType::Float32, lowest),
+            (DType::Bool, 0.0),
+        ] {
             let mut g = Graph::new();
             let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, "b 5 2 4"));
             let (q, k) = (by(&mut g, "Mul", q, 0.5), by(&mut g, "Mul", k, 0.5));
             let (q, k) = (turn(&mut g, &[0, 2, 1, 3], q), turn(&mut g, &[0, 2, 3, 1], k));
             let v = turn(&mut g, &[0, 2, 1, 3], v);
             let s = g.op("MatMul", &[q, k]);
-            let mask = lower_triangle(&mut g, of, 5);
+            let mask = lower_triangle(&mut g, of, 5, low);
             let s = if of == DType::Bool {
                 let (zero, hidden) = (g.scalar(0.0), g.scalar(f64::NEG_INFINITY));
                 let bias = g.op("Where", &[mask, zero, hidden]);

@@ -1,6 +1,7 @@
 //! How rules that look for attention read scores: from the softmax back to the product of queries and keys.
 
 use super::build::Build;
+use super::causal;
 use super::matching::{either_order, given_by, input, only_given_by, padded, scaled, uniform};
 use crate::error::Result;
 use crate::network::array::Array;
@@ -43,7 +44,7 @@ pub struct Scores<'n> {
 /// A number this low hides a score behind any other. It may stand for minus infinity only where it is added.
 const HIDING: f64 = -1e9;
 /// To a number this low nothing is left of a score that is added: the sum is as if it were put in its place.
-const ABSORBING: f64 = -1e30;
+pub const ABSORBING: f64 = -1e30;
 /// More layers than this never stood between the product and the softmax.
 const LONGEST: usize = 12;
 
@@ -172,7 +173,7 @@ impl Merged {
             match mask.what {
                 What::Kept(t) => {
                     for part in conjuncts(patch, t) {
-                        if is_causal(patch.tensor(part).constant(), scores) {
+                        if causal::keeps(patch, part, scores) {
                             merged.causal = true;
                             continue;
                         }
@@ -182,7 +183,7 @@ impl Merged {
                         merged.kept = Some(both(patch, "And", merged.kept, t)?);
                     }
                 }
-                What::Added(t) if is_causal(patch.tensor(t).constant(), scores) => merged.causal = true,
+                What::Added(t) if causal::adds(patch, t, scores) => merged.causal = true,
                 What::Added(t) => {
                     let Some(t) = fitted(patch, t, &mask.shape, scores)? else {
                         return Ok(None);
@@ -282,29 +283,7 @@ fn both(patch: &mut Patch, op: &str, one: Option<TensorId>, other: TensorId) -> 
 }
 
 /// Constants above this are not looked through.
-const LARGEST: usize = 1 << 24;
-
-/// Whether a constant hides exactly what lies behind a query's own place, for all heads alike.
-fn is_causal(mask: Option<&Array>, scores: &[Dim]) -> bool {
-    let extents = [2, 3].map(|axis| scores[axis].as_const());
-    let (Some(mask), [Some(queries), Some(keys)]) = (mask, extents) else {
-        return false;
-    };
-    let (queries, keys) = (queries as usize, keys as usize);
-    let Some((lead, [.., _, _])) = mask.shape().split_at_checked(mask.shape().len().saturating_sub(2)) else {
-        return false;
-    };
-    let fits = mask.shape().ends_with(&[queries, keys]) && lead.iter().all(|&d| d == 1);
-    if !fits || mask.len() > LARGEST || queries < 2 {
-        return false;
-    }
-    let (seen, hidden) = match mask.dtype() {
-        DType::Bool => (1.0, 0.0),
-        _ => (0.0, f64::NEG_INFINITY),
-    };
-    let want = |i: usize| if i % keys <= i / keys { seen } else { hidden };
-    mask.f64s().enumerate().all(|(i, v)| v == want(i))
-}
+pub const LARGEST: usize = 1 << 24;
 
 /// A mask of scores of one shape for the same scores with other leading dimensions.
 fn fitted(patch: &mut Patch, mask: TensorId, from: &[Dim], to: &[Dim]) -> Result<Option<TensorId>> {

@@ -149,6 +149,10 @@ def test_attention_is_one_layer(name: str, dynamo: bool, dynamic: bool, tmp_path
     network.simplify()
     ops = Counter(layer.op for layer in network.layers)
     assert ops["Attention"] == 1 and not {"Softmax", "IsNaN", "ReduceMean"} & set(ops), network
+    if name in ("causal", "grouped"):
+        # What lies behind a query is hidden without a mask.
+        (attention,) = (layer for layer in network.layers if layer.op == "Attention")
+        assert attention.inputs[3:] in ([], [None]) and "Trilu" not in ops
     shape = Shape((1, 18, HIDDEN), (2, 18, HIDDEN), (3, 18 if fixed else 40, HIDDEN)) if dynamic else (2, 18, HIDDEN)
     optimized = TensorRTBackend().optimize_model(path, {"x": shape})
     for batch, length in [(2, 18), (1, 18), (3, 18 if fixed else 33)] if dynamic else [(2, 18)]:
@@ -159,3 +163,31 @@ def test_attention_is_one_layer(name: str, dynamo: bool, dynamic: bool, tmp_path
         got = optimized(x.numpy())
         assert got.shape == want.shape
         assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+
+
+class Triangle(Projected):
+    """A mask that is nearly causal."""
+
+    def __init__(self, low: float, diagonal: int) -> None:
+        super().__init__()
+        self.low, self.diagonal = low, diagonal
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.heads(x)
+        hidden = torch.full((x.shape[1], x.shape[1]), self.low).triu(self.diagonal)
+        return self.joined(torch.softmax(q @ k.transpose(2, 3) + hidden, -1) @ v)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize(("low", "diagonal"), [(-torch.inf, 2), (-torch.inf, -1), (-2.0, 1)])
+def test_other_triangles_are_masks(low: float, diagonal: int, dynamic: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, path = Triangle(low, diagonal).eval(), tmp_path / "model.onnx"
+    export(model, path, False, dynamic, False)
+    shape = Shape((1, 18, HIDDEN), (2, 18, HIDDEN), (3, 40, HIDDEN)) if dynamic else (2, 18, HIDDEN)
+    x = torch.randn(2, 18, HIDDEN)
+    got = TensorRTBackend().optimize_model(path, {"x": shape})(x.numpy())
+    with torch.inference_mode():
+        want = model(x).numpy()
+    assert (np.isnan(got) == np.isnan(want)).all()
+    assert np.abs(got - want)[~np.isnan(want)].max() <= 1e-5
