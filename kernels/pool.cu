@@ -111,6 +111,28 @@ PAIRS(float16, "max.NaN.f16x2")
 PAIRS(bfloat16, "max.NaN.bf16x2")
 #endif
 
+// Integers of 8 bits as the upper halves of those of 16, two of which are compared at once: what lies below decides between equals.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define FOURS(T, instruction)                                                                               \
+    template <int N>                                                                                        \
+    __device__ __forceinline__ void take_greater(Pack<T, N>& most, const Pack<T, N>& x) {                   \
+        if constexpr (N % 4 != 0) {                                                                         \
+            _Pragma("unroll") for (int k = 0; k < N; k++) most.item[k] = greater(most.item[k], x.item[k]);  \
+        } else {                                                                                            \
+            _Pragma("unroll") for (int k = 0; k < N; k += 4) {                                              \
+                uint32& a = *(uint32*)&most.item[k];                                                        \
+                const uint32 b = *(const uint32*)&x.item[k];                                                \
+                uint32 even, odd;                                                                           \
+                asm(instruction " %0, %1, %2;" : "=r"(odd) : "r"(a), "r"(b));                               \
+                asm(instruction " %0, %1, %2;" : "=r"(even) : "r"(a << 8), "r"(b << 8));                    \
+                a = __byte_perm(even, odd, 0x7351);                                                         \
+            }                                                                                               \
+        }                                                                                                   \
+    }
+FOURS(int8, "max.s16x2")
+FOURS(uint8, "max.u16x2")
+#endif
+
 // What becomes of the elements of a window.
 template <typename T, int N>
 struct MaxPool {

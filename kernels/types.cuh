@@ -144,6 +144,16 @@ __device__ __forceinline__ int32 f_code(float x, int32 zero, int32 low, int32 hi
     return min(max(__float2int_rn(x), low - zero), high - zero) + zero;
 }
 
+// The same where all are known: around zero by an instruction that rounds and saturates.
+template <int32 ZERO, int32 LOW, int32 HIGH>
+__device__ __forceinline__ int32 f_code(float x) {
+    int32 code;
+    if constexpr (ZERO == 0 && LOW == 0 && HIGH == 255) asm("cvt.rni.sat.u8.f32 %0, %1;" : "=r"(code) : "f"(x));
+    else if constexpr (ZERO == 0 && LOW == -128 && HIGH == 127) asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(code) : "f"(x));
+    else code = f_code(x, ZERO, LOW, HIGH);
+    return code;
+}
+
 // A number to divide by, prepared: numbers below 2^31 are divided by a multiplication.
 struct Divisor {
     uint32 size, multiplier, shift;

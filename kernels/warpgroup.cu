@@ -247,37 +247,44 @@ __device__ __forceinline__ void copy_uneven_rows(Y* y, const Share& s, const Row
 }
 
 // The sums of a warp to results of 16 or 8 bits: done while each lane has two neighbours of every eight in a row and in the one
-// eight rows below, then laid out as rows.
+// eight rows below, then laid out as rows. What is read for several columns is read before any of their results is written.
 template <typename L, typename Y, typename Sum, typename Tail>
 __device__ __forceinline__ void lay_rows(const Sum (&sums)[L::COLUMNS / 2], const Tail& tail, const Rows<L>& rows) {
+    // Results of 8 bits need no other lane: many are under way at once.
+    constexpr int32 MANY = sizeof(Y) == 1 ? 64 : 16, TWOS = MANY / 4;
     const int32 lane = threadIdx.x % 32;
     uint8* const own = rows.laid + lane / 4 * L::PITCH;
     const uint32 to = rows.shared + lane % 16 * L::PITCH + lane / 16 * 16;
     #pragma unroll
-    for (int32 j = 0; j < L::COLUMNS; j += 16) {
-        uint32 results[4];
+    for (int32 j = 0; j < L::COLUMNS; j += MANY) {
+        uint32 read[TWOS][Tail::COLUMNS + 1];
+        uint32 results[TWOS];
         #pragma unroll
-        for (int32 i = 0; i < 4; i++) {
-            const int32 column = j + i / 2 * 8, below = i % 2 * 8, at = column / 2 + i % 2 * 2, pair = column + lane % 4 * 2;
-            uint32 read[Tail::COLUMNS + 1];
+        for (int32 i = 0; i < TWOS; i++) {
+            const int32 column = j + i / 2 * 8, below = i % 2 * 8, pair = column + lane % 4 * 2;
             #pragma unroll
             for (int32 c = 0; c < Tail::COLUMNS; c++) {
-                read[c] = *(const uint32*)(rows.laid + L::LAID_BYTES + (c * L::COLUMNS + column) * 2 + lane % 4 * 4);
+                read[i][c] = *(const uint32*)(rows.laid + L::LAID_BYTES + (c * L::COLUMNS + column) * 2 + lane % 4 * 4);
             }
             const uint8* const staged = own + below * L::PITCH + pair * Tail::STAGED;
-            if (Tail::STAGED == 2) read[Tail::COLUMNS] = *(const uint32*)staged;
-            if (Tail::STAGED == 1) read[Tail::COLUMNS] = *(const uint16*)staged;
+            if (Tail::STAGED == 2) read[i][Tail::COLUMNS] = *(const uint32*)staged;
+            if (Tail::STAGED == 1) read[i][Tail::COLUMNS] = *(const uint16*)staged;
+        }
+        #pragma unroll
+        for (int32 i = 0; i < TWOS; i++) {
+            const int32 column = j + i / 2 * 8, at = column / 2 + i % 2 * 2, pair = column + lane % 4 * 2;
             const Pack<float, 2> numbers = in_unit(tail, Pack<Sum, 2>{{sums[at], sums[at + 1]}}, rows.column + pair);
-            const Pack<Y, 2> two = tail.two(numbers.item, read);
+            const Pack<Y, 2> two = tail.two(numbers.item, read[i]);
             if constexpr (sizeof(Y) == 2) results[i] = *(const uint32*)&two;
             else results[i] = *(const uint16*)&two;
         }
-        if (Tail::STAGED) __syncwarp();
+        // Wider operands lie where other lanes write.
+        if (Tail::STAGED > 1 || (Tail::STAGED && sizeof(Y) > 1)) __syncwarp();
         if constexpr (sizeof(Y) == 2) {
             store_matrices(to + j * 2, results);
         } else {
             #pragma unroll
-            for (int32 i = 0; i < 4; i++) {
+            for (int32 i = 0; i < TWOS; i++) {
                 *(uint16*)(own + i % 2 * 8 * L::PITCH + j + i / 2 * 8 + lane % 4 * 2) = (uint16)results[i];
             }
         }

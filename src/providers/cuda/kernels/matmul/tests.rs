@@ -139,7 +139,7 @@ fn layers_that_differ_in_numbers_share_their_code() {
     let (one, other) = (of(0.25, 0.5), of(0.125, 3.0));
     assert_eq!((one.numbers, other.numbers), (vec![0.5, 4.0], vec![3.0, 8.0]));
     assert!(
-        one.text.contains("f_code(f_product(v0, n.at[1]), 0, 0, 255)"),
+        one.text.contains("f_code<0, 0, 255>(f_product(v0, n.at[1]))"),
         "{}",
         one.text
     );

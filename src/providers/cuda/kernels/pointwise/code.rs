@@ -142,10 +142,13 @@ impl Code {
             return Some(format!("{ty}::of(f_product({x}, {inverse}), true)"));
         }
         let [low, high] = scheme.limits();
+        // What is below zero has the code of zero.
+        let clamped = relu_in_front(network, layer).filter(|_| low == zero);
+        let x = clamped.and_then(|tensor| names.get(&tensor).cloned()).unwrap_or(x);
         let inverse = self.number(1.0 / scheme.scale);
         let ty = wide(scheme.dtype);
         Some(format!(
-            "({ty})f_code(f_product({x}, {inverse}), {zero}, {low}, {high})"
+            "({ty})f_code<{zero}, {low}, {high}>(f_product({x}, {inverse}))"
         ))
     }
 
@@ -181,6 +184,12 @@ impl Code {
         names.insert(tensor, name.clone());
         name
     }
+}
+
+/// What the Relu in front of a layer reads, if there is one.
+fn relu_in_front(network: &Network, layer: &Layer) -> Option<TensorId> {
+    let (_, relu) = network.producer(layer.inputs[0]?)?;
+    relu.inputs[0].filter(|_| relu.op.name == "Relu")
 }
 
 /// A number of a floating-point type.
