@@ -10,6 +10,7 @@ use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
 use crate::network::{Network, Source, TensorId, reference};
+use crate::passes;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::program::operand;
 use crate::plan::{Alias, Call, Candidate, Form, Provider, Request};
@@ -50,7 +51,11 @@ pub fn run(network: Network, provider: &Arc<dyn Provider>, inputs: &[Array], tf3
         tf32,
         ..Precision::FLOAT32
     };
-    let network = simplified(network, precision, &config, std::slice::from_ref(provider))?;
+    let mut network = simplified(network, precision, &config, std::slice::from_ref(provider))?;
+    if tf32 {
+        // Kernels that round are run for layers that gain little by it, too.
+        passes::allow_tf32::everywhere(&mut network)?;
+    }
     let values = values(&network, inputs)?;
     let bench = Bench {
         values: &values,

@@ -2,6 +2,7 @@
 
 use super::matching::input;
 use super::{Found, Pass, rewrite_with, rule_if};
+use crate::error::Result;
 use crate::network::attr::{Attr, Read};
 use crate::network::dtype::DType;
 use crate::network::ops::conv;
@@ -17,9 +18,22 @@ pub static PASS: Pass = Pass {
     apply: |network, _| rewrite_with(network, |network, id| Ok(rule(network, id)?.map(Patch::finish))),
 };
 
+/// Marks every layer that can be, whatever its plan.
+///
+/// # Errors
+/// If a layer can't be made.
+pub fn everywhere(network: &mut Network) -> Result<usize> {
+    rewrite_with(network, |network, id| Ok(marked(network, id)?.map(Patch::finish)))
+}
+
 fn rule(network: &Network, id: LayerId) -> Found<'_> {
+    rule_if!(network[id].precision.is_some_and(|planned| planned.tf32));
+    marked(network, id)
+}
+
+fn marked(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
-    rule_if!(layer.precision.is_some_and(|planned| planned.tf32) && !tf32::is_allowed(layer));
+    rule_if!(tf32::applies(layer) && !tf32::is_allowed(layer));
     let mut attrs = layer.attrs.clone();
     attrs.insert(TF32.name.into(), Attr::Int(1));
     let mut patch = Patch::new(network);
@@ -30,8 +44,7 @@ fn rule(network: &Network, id: LayerId) -> Found<'_> {
     Ok(Some(patch))
 }
 
-/// What a float32 layer of products computes in where tf32 was asked for: that, but for Conv 1x1 of few channels with a stride, and of
-/// groups. `None` for others.
+/// What a float32 layer of products computes in where tf32 was asked for: that, but where it gains little. `None` for others.
 pub fn plan(network: &Network, layer: &Layer) -> Option<LayerPrecision> {
     let is_wide = network[layer.outputs[0]].ty.dtype == DType::Float32;
     (is_wide && tf32::applies(layer)).then(|| match gains_little(network, layer) {
@@ -43,21 +56,47 @@ pub fn plan(network: &Network, layer: &Layer) -> Option<LayerPrecision> {
     })
 }
 
-/// Conv 1x1 that is a small part of the work, while what it rounds goes through sums to the end: one of few channels that reads
-/// some places and no others, as where a residual network halves the image, or a product of narrow groups.
+/// Whether a layer is a small part of the work, while what it rounds goes through sums to the end. Libraries multiply such ones in
+/// float32 on an H100, too, whatever they are allowed.
 fn gains_little(network: &Network, layer: &Layer) -> bool {
+    match layer.op.name {
+        "Conv" => conv_gains_little(network, layer),
+        "MatMul" => {
+            /// Terms of a sum whose results take longer to write than to sum.
+            const SHORT: i64 = 32;
+            let terms = input(layer, 0).and_then(|left| {
+                let shape = &network[left].ty.shape;
+                let axis = shape.len().checked_sub(1 + usize::from(layer.attrs.flag("transA")))?;
+                shape.get(axis)?.as_const()
+            });
+            terms.is_some_and(|terms| terms < SHORT)
+        }
+        _ => false,
+    }
+}
+
+/// Conv of few channels: narrow groups, images, and where a network halves the image before there are many; 1x1 that reads some places
+/// and no others, as where a residual network halves it, or a product of groups.
+fn conv_gains_little(network: &Network, layer: &Layer) -> bool {
+    /// Channels of a group that tensor cores are not filled by.
+    const NARROW: i64 = 16;
+    /// Channels at the beginning of a network.
+    const EARLY: i64 = 64;
     /// With more channels float32 takes a third longer for the whole of a ResNet-50.
     const FEW: i64 = 256;
-    let Some(weights) = input(layer, 1).filter(|_| layer.op.name == "Conv") else {
+    let Some(weights) = input(layer, 1) else {
         return false;
     };
     let shape = &network[weights].ty.shape;
     let Ok(window) = conv::window(&layer.attrs, shape) else {
         return false;
     };
-    let few = shape[1].as_const().is_some_and(|channels| channels < FEW);
+    let fewer = |than: i64| shape[1].as_const().is_some_and(|channels| channels < than);
     let skips = window.strides.iter().any(|&stride| stride > 1);
-    window.kernel.iter().all(|&k| k == 1) && (few && skips || layer.attrs.int("group") > 1)
+    match window.kernel.iter().all(|&k| k == 1) {
+        true => fewer(NARROW) || (fewer(FEW) && skips) || layer.attrs.int("group") > 1,
+        false => fewer(NARROW) || (fewer(EARLY) && skips),
+    }
 }
 
 #[cfg(test)]
@@ -84,8 +123,8 @@ mod tests {
     #[test]
     fn products_of_float32_get_leave_if_it_was_asked_for() {
         let mut g = Graph::new();
-        let x = g.input("x", "n 4");
-        let w = g.weights(&[5, 4]);
+        let x = g.input("x", "n 40");
+        let w = g.weights(&[5, 40]);
         let y = g.op_with("Gemm", attrs([("transB", Attr::Int(1))]), &[x, w]);
         let wide = g.input_of("wide", DType::Float64, "n 4");
         let z = g.op_with("MatMul", attrs([("transA", Attr::Int(1))]), &[wide, wide]);
@@ -99,20 +138,42 @@ mod tests {
             &settings(),
             "
             %MatMul: float64[4, 4] = MatMul(%wide, %wide) {transA=1, transB=0}
-            %Gemm: float32[n, 5] = MatMul(%x, float32[5, 4](...)) {tf32=1, transA=0, transB=1}",
+            %Gemm: float32[n, 5] = MatMul(%x, float32[5, 40](...)) {tf32=1, transA=0, transB=1}",
         );
     }
 
     #[test]
+    fn short_sums_stay_exact() {
+        for (left, right, turned, expected) in [
+            ("b 9 31", "b 31 7", 0, false),
+            ("b 9 32", "b 32 7", 0, true),
+            ("b 16 40", "b 16 7", 1, false),
+        ] {
+            let mut g = Graph::new();
+            let (x, y) = (g.input(left, left), g.input(right, right));
+            let z = g.op_with("MatMul", attrs([("transA", Attr::Int(turned))]), &[x, y]);
+            g.output(z);
+            (plan_precision::PASS.apply)(&mut g.network, &settings()).unwrap();
+            (PASS.apply)(&mut g.network, &settings()).unwrap();
+            assert_eq!(allowed(&g.network)[0].1, expected, "{left}");
+            everywhere(&mut g.network).unwrap();
+            assert!(allowed(&g.network)[0].1);
+        }
+    }
+
+    #[test]
     fn what_gains_little_stays_exact() {
-        let cases: [([i64; 4], bool); 7] = [
+        let cases: [([i64; 4], bool); 10] = [
             ([64, 1, 2, 1], false),
             ([64, 1, 1, 1], true),
             ([64, 3, 2, 1], true),
             ([256, 1, 2, 1], true),
-            ([3, 7, 2, 1], true),
+            ([3, 7, 2, 1], false),
             ([64, 1, 1, 4], false),
             ([64, 3, 1, 4], true),
+            ([64, 3, 1, 8], false),
+            ([32, 3, 2, 1], false),
+            ([32, 3, 1, 1], true),
         ];
         let mut g = Graph::new();
         for ([channels, kernel, stride, group], _) in cases {

@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn each_layer_has_a_precision_and_a_reason() {
         let mut g = Graph::new();
-        let (x, w) = (g.input("x", "n 4"), g.weights(&[4, 4]));
+        let (x, w) = (g.input("x", "n 32"), g.weights(&[32, 4]));
         let y = g.op("MatMul", &[x, w]);
         let large = g.scalar(1e30);
         let z = g.op("Add", &[y, large]);

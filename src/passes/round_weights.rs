@@ -273,13 +273,13 @@ mod tests {
     #[test]
     fn so_are_those_that_may_be_rounded_to_tf32() {
         let mut g = Graph::new();
-        let x = g.input("x", "n 4 6 6");
+        let x = g.input("x", "n 32 6 6");
         let shapes: [(&[usize], i64); 5] = [
-            (&[4, 4, 3, 3], 1),
-            (&[4, 2, 3, 3], 2),
-            (&[4, 1, 3, 3], 4),
-            (&[1, 4, 1, 1], 1),
-            (&[4, 4, 6, 6], 1),
+            (&[4, 32, 3, 3], 1),
+            (&[4, 16, 3, 3], 2),
+            (&[32, 1, 3, 3], 32),
+            (&[1, 32, 1, 1], 1),
+            (&[4, 32, 6, 6], 1),
         ];
         for (shape, group) in shapes {
             let y = conv(&mut g, x, shape, group);
