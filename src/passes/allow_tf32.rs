@@ -75,8 +75,8 @@ fn gains_little(network: &Network, layer: &Layer) -> bool {
     }
 }
 
-/// Conv of few channels: narrow groups, images, and where a network halves the image before there are many; 1x1 that reads some places
-/// and no others, as where a residual network halves it, or a product of groups.
+/// Conv of narrow groups; 3x3 of few channels with a stride, by which networks begin; 1x1 that reads some places and no others, as
+/// where a residual network halves the image, or a product of groups.
 fn conv_gains_little(network: &Network, layer: &Layer) -> bool {
     /// Channels of a group that tensor cores are not filled by.
     const NARROW: i64 = 16;
@@ -93,9 +93,11 @@ fn conv_gains_little(network: &Network, layer: &Layer) -> bool {
     };
     let fewer = |than: i64| shape[1].as_const().is_some_and(|channels| channels < than);
     let skips = window.strides.iter().any(|&stride| stride > 1);
-    match window.kernel.iter().all(|&k| k == 1) {
-        true => fewer(NARROW) || (fewer(FEW) && skips) || layer.attrs.int("group") > 1,
-        false => fewer(NARROW) || (fewer(EARLY) && skips),
+    let grouped = layer.attrs.int("group") > 1;
+    match window.kernel.iter().copied().max() {
+        None | Some(1) => grouped || (fewer(FEW) && skips),
+        Some(2..=3) => grouped && fewer(NARROW) || fewer(EARLY) && skips,
+        Some(_) => grouped && fewer(NARROW),
     }
 }
 
@@ -163,12 +165,14 @@ mod tests {
 
     #[test]
     fn what_gains_little_stays_exact() {
-        let cases: [([i64; 4], bool); 10] = [
+        let cases: [([i64; 4], bool); 12] = [
             ([64, 1, 2, 1], false),
             ([64, 1, 1, 1], true),
             ([64, 3, 2, 1], true),
             ([256, 1, 2, 1], true),
-            ([3, 7, 2, 1], false),
+            ([3, 7, 2, 1], true),
+            ([3, 3, 2, 1], false),
+            ([64, 7, 2, 8], false),
             ([64, 1, 1, 4], false),
             ([64, 3, 1, 4], true),
             ([64, 3, 1, 8], false),

@@ -106,10 +106,10 @@ def products() -> nx.Network:
     def held(name: str, *shape: int) -> str:
         return made.add_constant(name, rng.standard_normal(shape).astype(np.float32))
 
-    x = made.add_input("x", "float32", ["batch", 16, 8, 8])
+    x = made.add_input("x", "float32", ["batch", 16, 8, 32])
     y = made.add_layer("Conv", [x, held("w", 16, 16, 3, 3)], {"pads": [1, 1, 1, 1]}, name="conv")[0]
     y = made.add_layer("ReduceMean", [y], {"axes": [2], "keepdims": 0})[0]
-    y = made.add_layer("MatMul", [y, held("m", 8, 32)], name="product")[0]
+    y = made.add_layer("MatMul", [y, held("m", 32, 32)], name="product")[0]
     y = made.add_layer("LSTM", [y, held("wl", 1, 64, 32), held("rl", 1, 64, 16)], {"layout": 1}, name="lstm")[0]
     made.mark_output(y, "y")
     a = made.add_input("a", "int8", ["batch", 64])
