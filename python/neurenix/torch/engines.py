@@ -17,8 +17,8 @@ MOST = 128
 class Engines:
     """The runners of a partition, by the constants that they hold.
 
-    torch compiles one graph for all modules of a class: the layers of a model whose `forward` breaks into graphs, or that are
-    compiled one by one. Each call brings the constants of one of them.
+    torch compiles one graph for all modules of a class: the layers of a model whose `forward` breaks into graphs, or
+    that are compiled one by one. Each call brings the constants of one of them.
     """
 
     def __init__(self) -> None:

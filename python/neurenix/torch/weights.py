@@ -68,7 +68,7 @@ class Weights:
 
     @property
     def expected(self) -> State | None:
-        """What `look` is likely to give: what it gave the last time behind what it gave just now; `None` where that is new."""
+        """What `look` is likely to give: what it gave last behind what it gave just now; `None` where that is new."""
         return self._next.get(self._last)
 
     def look(self, args: Sequence[Any]) -> State:
