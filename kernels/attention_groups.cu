@@ -45,6 +45,19 @@ __device__ __forceinline__ void bring_lines(uint8* to, const T* from, int32 firs
     }
 }
 
+// Weights as the left operand that meets the values.
+template <typename T, int KEYS>
+__device__ __forceinline__ void keep_weights(uint32 (&weights)[KEYS / 16][4], const float (&score)[KEYS / 8][4]) {
+    #pragma unroll
+    for (int32 n = 0; n < KEYS / 16; n++) {
+        const float(&low)[4] = score[n * 2], (&high)[4] = score[n * 2 + 1];
+        weights[n][0] = Two<T>::from(low[0], low[1]);
+        weights[n][1] = Two<T>::from(low[2], low[3]);
+        weights[n][2] = Two<T>::from(high[0], high[1]);
+        weights[n][3] = Two<T>::from(high[2], high[3]);
+    }
+}
+
 // Sizes of keys up to D, a multiple of 16, and of values up to DV, which `groups.cuh` has products of; GROUPS warpgroups of 64
 // rows each. Scales are not negative.
 template <typename T, int D, int DV, int GROUPS, bool CAUSAL, int MASK, bool CAPPED, typename Y>
@@ -125,16 +138,6 @@ __device__ void attend_in_groups(Y* y, const T* q, const T* k, const T* v, const
         if (tile + 1 < seen) sight.look(start + KEYS, s);
         weigh<KEYS, MASK>(score, greatest, sum, shrink, how.unit);
     };
-    const auto keep_weights = [&] {
-        #pragma unroll
-        for (int32 n = 0; n < KEYS / 16; n++) {
-            const float(&low)[4] = score[n * 2], (&high)[4] = score[n * 2 + 1];
-            weights[n][0] = Two<T>::from(low[0], low[1]);
-            weights[n][1] = Two<T>::from(low[2], low[3]);
-            weights[n][2] = Two<T>::from(high[0], high[1]);
-            weights[n][3] = Two<T>::from(high[2], high[3]);
-        }
-    };
     const auto bring_next = [&](int32 tile) {
         if (tile + 1 < tiles) bring_values(tile + 1);
         if (tile + 2 < tiles) bring_keys(tile + 2);
@@ -146,7 +149,7 @@ __device__ void attend_in_groups(Y* y, const T* q, const T* k, const T* v, const
         multiply_keys(0);
         products_wait<0>();
         weigh_keys(0);
-        keep_weights();
+        keep_weights<T, KEYS>(weights, score);
     }
     // Scores of the next tile are multiplied while the weights of this one meet the values, and become weights meanwhile.
     int32 tile = 0;
@@ -161,7 +164,7 @@ __device__ void attend_in_groups(Y* y, const T* q, const T* k, const T* v, const
         weigh_keys(tile + 1);
         products_wait<0>();
         shrink_values<DV>(value, shrink);
-        keep_weights();
+        keep_weights<T, KEYS>(weights, score);
     }
     if (tile < seen) {
         arrived<0>();

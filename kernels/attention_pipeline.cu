@@ -133,14 +133,10 @@ __device__ __forceinline__ void attend_tiles(Y* y, const T* q, float* partial, c
     };
     const auto take_weights = [&] {
         shrink_values<DV>(value, shrink);
+        keep_weights<T, KEYS>(weights, score);
+        // Here, and not in front of the product that reads them, where others are on their way.
         #pragma unroll
         for (int32 n = 0; n < KEYS / 16; n++) {
-            const float(&low)[4] = score[n * 2], (&high)[4] = score[n * 2 + 1];
-            weights[n][0] = Two<T>::from(low[0], low[1]);
-            weights[n][1] = Two<T>::from(low[2], low[3]);
-            weights[n][2] = Two<T>::from(high[0], high[1]);
-            weights[n][3] = Two<T>::from(high[2], high[3]);
-            // Here, and not in front of the product that reads them, where others are on their way.
             asm volatile("" : "+r"(weights[n][0]), "+r"(weights[n][1]), "+r"(weights[n][2]), "+r"(weights[n][3]));
         }
     };
