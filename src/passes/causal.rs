@@ -17,23 +17,22 @@ const LOWEST_HALF: f64 = -65504.0;
 pub fn keeps(patch: &Patch, mask: TensorId, scores: &[Dim]) -> bool {
     let constant = patch.tensor(mask).constant();
     lies_as(patch, mask, scores)
-        && (constant.is_some_and(|mask| is_lower_triangle(mask, 1.0, |v| v == 0.0)) || is_half(patch, mask, Half::Seen))
+        && (constant.is_some_and(|mask| is_lower_triangle(mask, 1.0, |v| v == 0.0))
+            || is_half(patch, mask, Half::Seen, scores))
 }
 
-/// Whether numbers that are added hide so. Every query sees its own place, so that what absorbs every score is as good as minus
-/// infinity.
-pub fn adds(patch: &Patch, mask: TensorId, scores: &[Dim]) -> bool {
+/// Whether numbers that are added hide so. Where this is the `only` mask every query sees its own place, so that what absorbs every
+/// score is as good as minus infinity; where another one hides that, all that is left may be what absorbs.
+pub fn adds(patch: &Patch, mask: TensorId, scores: &[Dim], only: bool) -> bool {
     if !lies_as(patch, mask, scores) {
         return false;
     }
-    let dtype = patch.ty(mask).dtype;
-    let hides = |v: f64| {
-        v <= if dtype == DType::Float16 {
-            LOWEST_HALF
-        } else {
-            ABSORBING
-        }
+    let low = match patch.ty(mask).dtype {
+        _ if !only => f64::NEG_INFINITY,
+        DType::Float16 => LOWEST_HALF,
+        _ => ABSORBING,
     };
+    let hides = |v: f64| v <= low;
     if let Some(mask) = patch.tensor(mask).constant() {
         return is_lower_triangle(mask, 0.0, hides);
     }
@@ -43,7 +42,7 @@ pub fn adds(patch: &Patch, mask: TensorId, scores: &[Dim]) -> bool {
     let number = |at: usize| input(layer, at).and_then(|t| uniform(patch, t));
     match layer.op.name {
         "Where" => {
-            let condition = |half: Half| input(layer, 0).is_some_and(|t| is_half(patch, t, half));
+            let condition = |half: Half| input(layer, 0).is_some_and(|t| is_half(patch, t, half, scores));
             match (number(1), number(2)) {
                 (Some(0.0), Some(low)) if hides(low) => condition(Half::Seen),
                 (Some(low), Some(0.0)) if hides(low) => condition(Half::Hidden),
@@ -79,18 +78,22 @@ enum Half {
     Hidden,
 }
 
-/// Whether just this half is true, or not 0.
-fn is_half(patch: &Patch, mask: TensorId, half: Half) -> bool {
-    let Some(layer) = patch.producer(mask) else {
+/// Whether just this half of a whole matrix is true, or not 0.
+fn is_half(patch: &Patch, mask: TensorId, half: Half, scores: &[Dim]) -> bool {
+    let Some(layer) = patch.producer(mask).filter(|_| lies_as(patch, mask, scores)) else {
         return false;
     };
     let given = input(layer, 0);
     let other = if half == Half::Seen { Half::Hidden } else { Half::Seen };
     let zero = |at: usize| input(layer, at).and_then(|t| uniform(patch, t)) == Some(0.0);
     match layer.op.name {
-        "Cast" => given.is_some_and(|t| is_half(patch, t, half)),
-        "Not" => given.is_some_and(|t| is_half(patch, t, other)),
-        "Equal" => zero(1) && given.is_some_and(|t| is_half(patch, t, other)),
+        // Between numbers what is not 0 may become it.
+        "Cast" => given.is_some_and(|t| {
+            let truths = [t, mask].iter().any(|&t| patch.ty(t).dtype == DType::Bool);
+            truths && is_half(patch, t, half, scores)
+        }),
+        "Not" => given.is_some_and(|t| is_half(patch, t, other, scores)),
+        "Equal" => zero(1) && given.is_some_and(|t| is_half(patch, t, other, scores)),
         "Trilu" => is_trilu(patch, layer, half) && given.and_then(|t| uniform(patch, t)).is_some_and(|v| v != 0.0),
         _ => false,
     }

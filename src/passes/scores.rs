@@ -166,7 +166,7 @@ impl Merged {
     /// If a layer can't be made.
     pub fn new(patch: &mut Patch, masks: &[Mask], scores: &[Dim], dtype: DType) -> Result<Option<Self>> {
         let mut merged = Self::default();
-        if !may_be_merged(patch, masks) {
+        if !may_be_merged(patch, masks) || shows_what_was_hidden(patch, masks) {
             return Ok(None);
         }
         for mask in masks {
@@ -183,7 +183,7 @@ impl Merged {
                         merged.kept = Some(both(patch, "And", merged.kept, t)?);
                     }
                 }
-                What::Added(t) if causal::adds(patch, t, scores) => merged.causal = true,
+                What::Added(t) if causal::adds(patch, t, scores, masks.len() == 1) => merged.causal = true,
                 What::Added(t) => {
                     let Some(t) = fitted(patch, t, &mask.shape, scores)? else {
                         return Ok(None);
@@ -231,7 +231,28 @@ fn may_be_merged(patch: &Patch, masks: &[Mask]) -> bool {
         What::Added(t) => patch.tensor(t).constant().is_some_and(is_harmless),
         _ => false,
     };
-    others < 2 || added.iter().all(|mask| only_hides(patch, mask) || bounded(mask))
+    // What is as large as what hides brings back what was hidden.
+    let large = |mask: &&Mask| match mask.what {
+        What::Added(t) => !only_hides(patch, mask) && patch.tensor(t).constant().is_some_and(|a| !is_harmless(a)),
+        _ => false,
+    };
+    match others {
+        0 | 1 => !added.iter().any(large),
+        _ => added.iter().all(|mask| only_hides(patch, mask) || bounded(mask)),
+    }
+}
+
+/// Whether a number that is put in the place of scores takes that of minus infinity, which a mask in front of it gave: from the outermost
+/// mask on, as they are read.
+fn shows_what_was_hidden(patch: &Patch, masks: &[Mask]) -> bool {
+    let holds = |a: &Array| a.len() > LARGEST || a.f64s().any(|v| v == f64::NEG_INFINITY);
+    let hides = |mask: &Mask| match mask.what {
+        What::Kept(_) => true,
+        What::Added(t) => patch.tensor(t).constant().is_some_and(holds),
+        What::Lowered(..) => false,
+    };
+    let lowered = masks.iter().position(|mask| matches!(mask.what, What::Lowered(..)));
+    lowered.is_some_and(|at| masks[at..].iter().any(hides))
 }
 
 /// Whether a mask adds 0 or what absorbs every score.

@@ -37,6 +37,7 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (cases.results_without_gradients, ()),
     (cases.training, ()),
     (weight_cases.live_parameters, ()),
+    (weight_cases.swapped_tensors, ()),
     (weight_cases.lora, ()),
     (weight_cases.written_through_data, ()),
     (weight_cases.weights_that_always_change, ()),

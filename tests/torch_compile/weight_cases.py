@@ -64,6 +64,18 @@ def live_parameters() -> None:
 
 
 @torch.no_grad()
+def swapped_tensors() -> None:
+    """As `load_state_dict` and `to` do with `torch.__future__.set_swap_module_params_on_conversion`."""
+    model, other = mlp(), mlp()
+    function = compiled(model)
+    x = torch.randn(4, 8)
+    agree(function(x), model(x), 2e-6)
+    torch.utils.swap_tensors(model[0].weight, other[0].weight)
+    agree(function(x), model(x), 2e-6)
+    assert counters()["refits"] == 1
+
+
+@torch.no_grad()
 def lora() -> None:
     """A low-rank update that is merged into a weight, and taken out of it again."""
     model = mlp()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from neurenix.torch.runner import Runner
+
+_holders: Callable[[int], int] = torch._C._storage_Use_Count
 
 #: Modules that share a graph have so many engines, at most.
 MOST = 128
@@ -24,7 +26,7 @@ class Engines:
     def __init__(self) -> None:
         #: What the next one is made of.
         self.newest: Runner | None = None
-        self._runners: dict[tuple[int, ...], tuple[Runner, list[weakref.ref[torch.Tensor]]]] = {}
+        self._runners: dict[tuple[int, ...], Runner] = {}
         #: Those that calls found, by the state of the graph's constants.
         self._by_state: dict[object, Runner] = {}
 
@@ -43,23 +45,26 @@ class Engines:
 
     def of(self, args: Sequence[Any]) -> Runner | None:
         """The runner whose constants are those among the arguments, as they are now or were before."""
-        if self.newest is None:
-            return None
-        runner, _ = self._runners.get(self.newest.addresses_of(args), (None, None))
-        return runner
+        return None if self.newest is None else self._runners.get(self.newest.addresses_of(args))
 
-    def keep(self, runner: Runner, args: Sequence[Any]) -> None:
+    def keep(self, runner: Runner) -> None:
         """Takes a runner in, in the place of one for the same constants as they were before."""
-        alive = [weakref.ref(constant) for constant in runner.constants(args)]
-        old, _ = self._runners.pop(runner.addresses, (None, None))
-        self._runners[runner.addresses] = runner, alive
+        old = self._runners.pop(runner.addresses, None)
+        self._runners[runner.addresses] = runner
         self.newest = runner
         if old is not None:
             self._forget(old)
 
     def drop_dead(self) -> list[Runner]:
-        """Lets go of runners whose constants nobody else has any more, or that have other memory now; gives them."""
-        dead = [key for key, (_, alive) in self._runners.items() if not _are_at(alive, key)]
+        """Lets go of runners for memory of constants that nobody else holds any more; gives them.
+
+        No weak reference says so: tensors that have one can't be swapped (`torch.utils.swap_tensors`).
+        """
+        storages = {key: [one.untyped_storage() for one in runner.held] for key, runner in self._runners.items()}
+        # A storage that Python has in hand is held once more by that.
+        own = Counter(storage._cdata for held in storages.values() for storage in held)
+        alone = {storage for storage, held in own.items() if _holders(storage) <= held + 1}
+        dead = [key for key, held in storages.items() if any(storage._cdata in alone for storage in held)]
         return [self._drop(key) for key in dead]
 
     def drop_oldest(self) -> None:
@@ -74,18 +79,10 @@ class Engines:
         self._by_state.clear()
 
     def _drop(self, key: tuple[int, ...]) -> Runner:
-        runner, _ = self._runners.pop(key)
+        runner = self._runners.pop(key)
         self._forget(runner)
         return runner
 
     def _forget(self, runner: Runner) -> None:
         # A call beside this one may read it.
         self._by_state = {state: kept for state, kept in self._by_state.items() if kept is not runner}
-
-
-def _are_at(alive: Sequence[weakref.ref[torch.Tensor]], addresses: Sequence[int]) -> bool:
-    constants = [one() for one in alive]
-    return all(
-        constant is not None and constant.data_ptr() == address
-        for constant, address in zip(constants, addresses, strict=True)
-    )

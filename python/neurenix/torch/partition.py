@@ -201,7 +201,7 @@ class Partition(torch.nn.Module):
         self._report.runs = "engine"
         self._report.from_cache = built.cached
         stats.count("engines_from_cache" if built.cached else "engines_built")
-        self._engines.keep(runner, args)
+        self._engines.keep(runner)
 
     def _renew(self, args: Sequence[Any]) -> None:
         """Sees to it that there is an engine with the constants as they are."""
@@ -226,7 +226,7 @@ class Partition(torch.nn.Module):
             stats.count("rebuilds")
             self._build_apart(args)
             return
-        self._engines.keep(base.refitted(args, changed), args)
+        self._engines.keep(base.refitted(args, changed))
         self._report.refits += 1
         stats.count("refits")
 

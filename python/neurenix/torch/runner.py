@@ -47,8 +47,8 @@ class Runner:
         self._stamps = tuple(stamped)
         #: Where the constants lie.
         self.addresses = tuple(address for address, _, _ in stamped)
-        # Their memory is not given to others as long as its address says who they are.
-        self._held = [weight.detach() for weight in self.constants(args)]
+        #: Their memory is not given to others as long as its address says who they are.
+        self.held = [weight.detach() for weight in self.constants(args)]
 
     def constants(self, args: Sequence[Any]) -> Sequence[torch.Tensor]:
         """The constants among the arguments."""
