@@ -242,17 +242,16 @@ fn may_be_merged(patch: &Patch, masks: &[Mask]) -> bool {
     }
 }
 
-/// Whether a number that is put in the place of scores takes that of minus infinity, which a mask in front of it gave: from the outermost
-/// mask on, as they are read.
+/// Whether a number that is put in the place of scores takes that of a lower one, which a mask in front of it gave: from the outermost
+/// mask on, as they are read. A query that sees nothing then sees what only the outer one hides.
 fn shows_what_was_hidden(patch: &Patch, masks: &[Mask]) -> bool {
     let holds = |a: &Array| a.len() > LARGEST || a.f64s().any(|v| v == f64::NEG_INFINITY);
     let hides = |mask: &Mask| match mask.what {
-        What::Kept(_) => true,
+        What::Kept(_) | What::Lowered(..) => true,
         What::Added(t) => patch.tensor(t).constant().is_some_and(holds),
-        What::Lowered(..) => false,
     };
     let lowered = masks.iter().position(|mask| matches!(mask.what, What::Lowered(..)));
-    lowered.is_some_and(|at| masks[at..].iter().any(hides))
+    lowered.is_some_and(|at| masks[at + 1..].iter().any(hides))
 }
 
 /// Whether a mask adds 0 or what absorbs every score.

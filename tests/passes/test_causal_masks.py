@@ -94,6 +94,12 @@ OTHERS: dict[str, Callable[[Graph, str], str]] = {
     "lowest_over_padding": lambda g, s: g.op(
         "Where", g.truths(g.upper(g.filled(1, 0, 1))), g.constant(LOWEST), padded(g, s, -np.inf)
     ),
+    "lowest_over_lowest": lambda g, s: g.op(
+        "Where",
+        "kept",
+        g.op("Where", g.truths(g.upper(g.filled(1, 0, 1))), g.constant(LOWEST), s),
+        g.constant(-1e30),
+    ),
     "a_row_of_truths": lambda g, s: g.op(
         "Add", s, g.op("Where", g.truths(g.upper(g.filled(1, 1))), g.filled(-np.inf, 0, 1), g.constant(0))
     ),
