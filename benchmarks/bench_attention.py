@@ -13,12 +13,10 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
-from benchmarks.bench_cuda import rms
-from benchmarks.measure import RESULTS, parser, write
+from benchmarks.bench_cuda import rms, timed
+from benchmarks.measure import RESULTS, milliseconds, parser, write
 
 NAME = "attention_cuda"
 #: Batch, heads, queries, keys and size of a head, and whether it is causal.
@@ -51,20 +49,6 @@ def module(causal: bool) -> Any:
     return Attention().eval()
 
 
-def in_a_row(call: Callable[[], Any], device: str) -> float:
-    """Milliseconds of one of many calls."""
-    import torch
-
-    done = torch.cuda.synchronize if device == "cuda" else lambda: None
-    call()
-    done()
-    began = time.perf_counter()
-    for _ in range(CALLS):
-        call()
-    done()
-    return (time.perf_counter() - began) * 1e3 / CALLS
-
-
 def row(shape: tuple[int, int, int, int, int, bool], device: str) -> dict[str, Any]:
     """Times and errors of both."""
     import torch
@@ -88,7 +72,7 @@ def row(shape: tuple[int, int, int, int, int, bool], device: str) -> dict[str, A
         times: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(TURNS):
             for name, run in runs.items():
-                times[name].append(in_a_row(run, device))
+                times[name].append(timed(run, CALLS)["stream_ms"] if device == "cuda" else milliseconds(run))
         want = theirs(*(one[:4].double() for one in given.values()))
         found = {"neurenix": next(iter(model.run(given).values())), "torch": theirs(*given.values())}
     medians = {name: statistics.median(taken) for name, taken in times.items()}

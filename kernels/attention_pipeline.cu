@@ -4,7 +4,7 @@
 // `attention_groups.cu` and `copies.cuh`.
 
 // How keys and values lie: whether there are some for each batch and head, or the same for all.
-struct Lying {
+struct KvMoves {
     int32 k_batch, k_head, v_batch, v_head;
 };
 
@@ -25,7 +25,7 @@ struct Barriers {
 
 // One thread asks for all tiles, as stages become empty.
 template <typename L>
-__device__ __forceinline__ void fetch_tiles(const TensorMap* keys, const TensorMap* values, const Share& share, const Lying& lying,
+__device__ __forceinline__ void fetch_tiles(const TensorMap* keys, const TensorMap* values, const Share& share, const KvMoves& kv_moves,
                                             int32 tiles, uint32 memory, const Barriers& barriers) {
     Turn<L::COUNT> turn;
     const auto ask = [&](const TensorMap* map, int32 tile, int32 bytes, uint32 to, uint32 full, uint32 empty, int32 batch, int32 head) {
@@ -37,8 +37,8 @@ __device__ __forceinline__ void fetch_tiles(const TensorMap* keys, const TensorM
         }
     };
     for (int32 tile = 0; tile < tiles; tile++) {
-        ask(keys, tile, L::K_BYTES, memory, barriers.k_full, barriers.k_empty, lying.k_batch, lying.k_head);
-        ask(values, tile, L::V_BYTES, memory + L::V_PLACE, barriers.v_full, barriers.v_empty, lying.v_batch, lying.v_head);
+        ask(keys, tile, L::K_BYTES, memory, barriers.k_full, barriers.k_empty, kv_moves.k_batch, kv_moves.k_head);
+        ask(values, tile, L::V_BYTES, memory + L::V_PLACE, barriers.v_full, barriers.v_empty, kv_moves.v_batch, kv_moves.v_head);
         turn.next();
     }
 }
@@ -184,7 +184,7 @@ __device__ __forceinline__ void attend_tiles(Y* y, const T* q, float* partial, c
 }
 
 template <typename T, int D, int DV, int KEYS, int GROUPS, bool CAUSAL, bool CAPPED, typename Y>
-__device__ void attend_in_pipeline(Y* y, const T* q, float* partial, const Attend& s, const Lying& lying,
+__device__ void attend_in_pipeline(Y* y, const T* q, float* partial, const Attend& s, const KvMoves& kv_moves,
                                    const TensorMap* keys, const TensorMap* values) {
     typedef Stages<D, DV, KEYS, GROUPS> L;
     extern __shared__ uint8 dynamic[];
@@ -210,7 +210,7 @@ __device__ void attend_in_pipeline(Y* y, const T* q, float* partial, const Atten
     constexpr int32 KEPT = GROUPS == 2 ? 240 : 160, LENT = GROUPS == 2 ? 24 : 32;
     if (threadIdx.x >= L::THREADS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LENT));
-        if (threadIdx.x == L::THREADS) fetch_tiles<L>(keys, values, share, lying, tiles, shared_address(memory), barriers);
+        if (threadIdx.x == L::THREADS) fetch_tiles<L>(keys, values, share, kv_moves, tiles, shared_address(memory), barriers);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(KEPT));
         attend_tiles<T, D, DV, KEYS, GROUPS, CAUSAL, CAPPED>(y, q + share.start(s.q, s.group), partial, share, tiles, memory, barriers,

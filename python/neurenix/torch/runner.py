@@ -48,15 +48,11 @@ class Runner:
         #: Where the constants lie.
         self.addresses = tuple(address for address, _, _ in stamped)
         #: Their memory is not given to others as long as its address says who they are.
-        self.held = [weight.detach() for weight in self.constants(args)]
-
-    def constants(self, args: Sequence[Any]) -> Sequence[torch.Tensor]:
-        """The constants among the arguments."""
-        return self._weights(args)
+        self.held = [weight.detach() for weight in self._weights(args)]
 
     def addresses_of(self, args: Sequence[Any]) -> tuple[int, ...]:
         """Where the constants among the arguments lie."""
-        return tuple(constant.data_ptr() for constant in self.constants(args))
+        return tuple(constant.data_ptr() for constant in self._weights(args))
 
     def changed(self, args: Sequence[Any]) -> list[int]:
         """The places of the constants that are not those that the engine has."""
@@ -65,7 +61,7 @@ class Runner:
 
     def stamps(self, args: Sequence[Any]) -> tuple[Stamp, ...]:
         """Which tensors the constants are, and, unless they are frozen, how often they were written to."""
-        return tuple(stamps(self.constants(args), self._built.frozen))
+        return tuple(stamps(self._weights(args), self._built.frozen))
 
     def can_refit(self, places: Sequence[int]) -> bool:
         """Whether the engine can take new elements for these constants."""

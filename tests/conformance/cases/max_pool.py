@@ -8,11 +8,14 @@ def pooled(x: Array, kernel_shape: list[int], strides: list[int] | None = None, 
     """torch's, on what stands around the input for SAME_LOWER."""
     if attrs.get("auto_pad") == "SAME_LOWER":
         x = torch.nn.functional.pad(torch.from_numpy(x), (1, 0, 1, 0), value=float("-inf")).numpy()
+    pads = attrs.get("pads", [0, 0])
+    assert isinstance(pads, list)
     wide = torch.from_numpy(x.astype("float64"))
-    return torch.nn.functional.max_pool2d(wide, kernel_shape, strides or 1).numpy().astype(x.dtype)
+    return torch.nn.functional.max_pool2d(wide, kernel_shape, strides or 1, pads[:2]).numpy().astype(x.dtype)
 
 
 OP = "MaxPool"
+BYTES = {"dtypes": ["int8", "uint8"], "reference": pooled}
 HALF = {"kernel_shape": [2, 2], "strides": [2, 2]}
 CASES = [
     case("plain", normal(2, 3, 8, 9), **HALF),
@@ -28,6 +31,10 @@ CASES = [
     case("three_dimensions", normal(1, 2, 4, 5, 6), kernel_shape=[2, 2, 2], strides=[2, 2, 2]),
     case("infinite", exact([[[[float("-inf"), 1.0], [float("-inf"), float("-inf")]]]]), kernel_shape=[2, 1]),
     case("bytes", distinct(1, 3, 5, 5), dtypes=["int8"], kernel_shape=[2, 2], reference=pooled),
+    case(
+        "bytes_of_16_channels", distinct(1, 16, 4, 4), **BYTES, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]
+    ),
+    case("bytes_of_8_channels", normal(2, 8, 9, 9), **BYTES, kernel_shape=[2, 2], strides=[1, 1]),
     case("no_images", normal(0, 3, 4, 4), kernel_shape=[2, 2], dtypes=F32),
     case("indices", distinct(1, 2, 4, 6), **HALF, outputs=2, dtypes=F32),
 ]

@@ -144,10 +144,10 @@ impl Code {
             ),
             bounds: format!("{}, 1", pipeline.threads()),
             parameters: format!(
-                "const {ty}* q, {wide}* partial, const Attend s, const Lying lying, const __grid_constant__ TensorMap keys, const \
+                "const {ty}* q, {wide}* partial, const Attend s, const KvMoves kv_moves, const __grid_constant__ TensorMap keys, const \
                  __grid_constant__ TensorMap values"
             ),
-            arguments: "q, partial, s, lying, &keys, &values",
+            arguments: "q, partial, s, kv_moves, &keys, &values",
         }
     }
 

@@ -2,9 +2,9 @@
 
 use super::Rule;
 use super::code::{self, Code, Mask};
-use super::pipeline::{Brought, Pipeline};
+use super::pipeline::{KvBoxes, Pipeline};
 use super::share::{self, Operands, Way};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::network::ops::attention;
 use crate::plan::{Call, Instance, Launcher, Prepared, Request};
@@ -91,13 +91,13 @@ impl Concrete {
             return vec![];
         }
         let mut found = Pipeline::all(operands.sizes(), device.shared_bytes);
-        found.retain(|&pipeline| operands.even(Way::Pipeline(pipeline)) && self.brought(pipeline).is_some());
+        found.retain(|&pipeline| operands.even(Way::Pipeline(pipeline)) && self.kv_boxes(pipeline).is_some());
         found
     }
 
     /// Keys and values as the copy engine brings them.
-    fn brought(&self, pipeline: Pipeline) -> Option<[Brought; 2]> {
-        let of = |view: &OperandView| Brought::new(self.dtype, &view.strided, pipeline.keys);
+    fn kv_boxes(&self, pipeline: Pipeline) -> Option<[KvBoxes; 2]> {
+        let of = |view: &OperandView| KvBoxes::new(self.dtype, &view.strided, pipeline.keys);
         Some([of(&self.views[1])?, of(&self.views[2])?])
     }
 
@@ -148,7 +148,7 @@ impl Concrete {
             join,
             even: operands.even(way),
             fetched: match way {
-                Way::Pipeline(pipeline) => self.fetched(pipeline)?,
+                Way::Pipeline(pipeline) => Some(self.fetched(pipeline)?),
                 _ => None,
             },
             y_offset: self.y.offset * self.given.size(),
@@ -162,31 +162,30 @@ impl Concrete {
         ))
     }
 
-    fn fetched(&self, pipeline: Pipeline) -> Result<Option<Fetched>> {
-        let Some(brought) = self.brought(pipeline) else {
-            return Ok(None);
-        };
-        let lying = brought.iter().flat_map(|one| one.moves.map(i64::from));
+    fn fetched(&self, pipeline: Pipeline) -> Result<Fetched> {
+        let kv_boxes = self.kv_boxes(pipeline);
+        let kv_boxes = kv_boxes.ok_or_else(|| Error::internal("keys that the copy engine does not bring"))?;
+        let kv_moves = kv_boxes.iter().flat_map(|one| one.moves.map(i64::from));
         let concrete = self.clone();
-        Ok(Some(Fetched {
-            lying: fields(lying)?,
-            brought,
+        Ok(Fetched {
+            kv_moves: fields(kv_moves)?,
+            kv_boxes,
             spare: Spare::new(move || {
                 let mut ways = concrete.ways();
                 ways.retain(|way| !matches!(way, Way::Pipeline(_)));
                 // For one multiprocessor nothing is cut, and what is not cut needs no workspace.
                 concrete.clone().shared_among(ways[0], 1)
             }),
-        }))
+        })
     }
 }
 
 /// What the copy engine brings.
 struct Fetched {
     /// Keys and values.
-    brought: [Brought; 2],
-    /// `Lying` of `attention_pipeline.cu`.
-    lying: Vec<i32>,
+    kv_boxes: [KvBoxes; 2],
+    /// `KvMoves` of `attention_pipeline.cu`.
+    kv_moves: Vec<i32>,
     /// For addresses that it does not take.
     spare: Spare,
 }
@@ -223,9 +222,12 @@ impl Launcher for Attending {
         match &mut self.fetched {
             Some(fetched) if !even => return fetched.spare.launch(call),
             Some(fetched) => {
-                arguments.address(call.workspace).fields(&words).fields(&fetched.lying);
-                for (brought, &at) in fetched.brought.iter().zip(&addresses[1..]) {
-                    arguments.map(&brought.boxes.at(self.function.device(), at)?);
+                arguments
+                    .address(call.workspace)
+                    .fields(&words)
+                    .fields(&fetched.kv_moves);
+                for (kv_boxes, &at) in fetched.kv_boxes.iter().zip(&addresses[1..]) {
+                    arguments.map(&kv_boxes.boxes.at(self.function.device(), at)?);
                 }
             }
             None => {

@@ -88,14 +88,14 @@ impl Pipeline {
 
 /// Keys or values as the copy engine brings them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Brought {
+pub struct KvBoxes {
     /// The boxes.
     pub boxes: Boxes,
     /// Whether each batch and each head has its own.
     pub moves: [bool; 2],
 }
 
-impl Brought {
+impl KvBoxes {
     /// A view of four dimensions in boxes of so many keys, if the copy engine takes it.
     pub fn new(dtype: DType, view: &ConcreteView, keys: usize) -> Option<Self> {
         let &[batch, heads, rows, size] = view.shape.as_slice() else {
@@ -147,7 +147,7 @@ mod tests {
             strides: strides.to_vec(),
             offset: 0,
         };
-        let of = |view: &ConcreteView| Brought::new(DType::Float16, view, 128);
+        let of = |view: &ConcreteView| KvBoxes::new(DType::Float16, view, 128);
         // [batch, keys, heads, size] turned, of one batch for all.
         let found = of(&view([3, 4, 100, 96], [0, 96, 384, 1])).unwrap();
         assert_eq!(found.moves, [false, true]);
