@@ -4,9 +4,10 @@
 
 `--old` and `--new` are folders with a package `neurenix` each. Each process opens the same ONNX file with one of them,
 builds and calls; processes of the old version, the new one and the old one again follow each other, so that the ratio
-of the two halves of the old version's times is what noise makes. On a GPU arrays lie there, and a time is that of many
-calls in its stream. Each side has caches of its own, which its first process finds empty: that one's build counts as
-cold, those of the others as warm. Results join those in benchmarks/results/versions.json.
+of the two halves of the old version's times is what noise makes. All of them import their packages at once, and then
+wait for their turn. On a GPU arrays lie there, and a time is that of many calls in its stream. Each side has caches of
+its own, which its first process finds empty: that one's build counts as cold, those of the others as warm. Results
+join those in benchmarks/results/versions.json.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def timed(file: Path, shape: list[int], options: argparse.Namespace) -> dict[str
         import torch
 
         x = torch.from_numpy(x).cuda()
+    print("ready", flush=True)
+    input()
     start = time.perf_counter()
     backend = hardware.get_backend(options.device, fallback=False)
     given: dict[str, Any] = {"precision": options.precision} | ({} if on_gpu else {"threads": options.threads})
@@ -61,8 +64,8 @@ def timed(file: Path, shape: list[int], options: argparse.Namespace) -> dict[str
     return {"us": min(round_of(calls) for _ in range(ROUNDS)), "build_s": built}
 
 
-def in_process(folder: str, cache: Path, file: Path, shape: list[int], options: argparse.Namespace) -> dict[str, float]:
-    """The times of the version in a folder."""
+def started(folder: str, cache: Path, file: Path, shape: list[int], options: argparse.Namespace) -> Any:
+    """A process of the version in a folder, which waits for a line before it builds."""
     command = [
         sys.executable,
         "-W",
@@ -77,28 +80,53 @@ def in_process(folder: str, cache: Path, file: Path, shape: list[int], options: 
         command += [f"--{key}", str(getattr(options, key))]
     path = os.pathsep.join([folder, str(Path(__file__).parent.parent)])
     variables = {**os.environ, "PYTHONPATH": path, "NEURENIX_CACHE_DIR": str(cache)}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables)
-    return json.loads(done.stdout.splitlines()[-1])
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables)
+
+
+def said(process: Any) -> str:
+    """The next line of a process."""
+    line: str = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a process ended with {process.wait()}")
+    return line
+
+
+def turn(process: Any) -> dict[str, float]:
+    """The times that a process finds, now."""
+    process.stdin.write("\n")
+    process.stdin.flush()
+    found: dict[str, float] = json.loads(said(process))
+    process.wait()
+    return found
 
 
 def compared(file: Path, shape: list[int], options: argparse.Namespace) -> dict[str, float]:
     """Medians of both versions over processes that take turns, their ratio, and that of the old one to itself."""
     found: dict[str, list[dict[str, float]]] = {"old": [], "new": [], "again": []}
     folders = {side: options.new if side == "new" else options.old for side in found}
+    # Whatever the machine reads from its disk for the first time is read by the first one.
+    turns = ["none", *list(folders) * options.processes]
     with tempfile.TemporaryDirectory() as caches:
-        # Whatever the machine reads from its disk for the first time is read now.
-        in_process(options.old, Path(caches) / "none", file, shape, options)
-        for _ in range(options.processes):
-            for side, folder in folders.items():
-                found[side].append(in_process(folder, Path(caches) / side, file, shape, options))
-    us = {side: statistics.median(each["us"] for each in found[side]) for side in found}
+        processes = [
+            started(folders.get(side, options.old), Path(caches) / side, file, shape, options) for side in turns
+        ]
+        try:
+            for process in processes:
+                said(process)
+            for side, process in zip(turns, processes, strict=True):
+                found.setdefault(side, []).append(turn(process))
+        finally:
+            for process in processes:
+                process.kill()
+    us = {side: statistics.median(each["us"] for each in found[side]) for side in folders}
     row = {f"{side}_us": round(time, 1) for side, time in us.items()}
     row |= {
         "processes": options.processes,
         "ratio": round(us["new"] / us["old"], 3),
         "band": round(us["again"] / us["old"], 3),
     }
-    for side, (first, *others) in found.items():
+    for side in folders:
+        first, *others = found[side]
         row[f"{side}_cold_s"] = round(first["build_s"], 2)
         row[f"{side}_warm_s"] = round(statistics.median(each["build_s"] for each in others), 2)
     return row
@@ -123,7 +151,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models:
             _, x, file = export(name, options.batch, Path(folder))
-            row = compared(file, list(x.shape), options)
+            row: dict[str, Any] = compared(file, list(x.shape), options)
+            if options.device == "cuda":
+                import torch
+
+                row["gpu"] = torch.cuda.get_device_name()
             results[f"{name} b{options.batch} {options.device} {options.precision}"] = row
             print(f"{name:14} b{options.batch} {options.device} {options.precision}  {row}", flush=True)
             measure.write(NAME, results, {"processes": options.processes, "threads": options.threads})

@@ -1,12 +1,13 @@
 //! Marks float32 products as TF32-eligible, where the precision plan says so.
 
-use super::matching::input;
+use super::matching::{input, is_constant};
 use super::{Found, Pass, rewrite_with, rule_if};
 use crate::error::Result;
 use crate::network::attr::{Attr, Read};
+use crate::network::dim::Dim;
 use crate::network::dtype::DType;
-use crate::network::ops::conv;
 use crate::network::ops::tf32::{self, TF32};
+use crate::network::ops::{conv, matmul};
 use crate::network::patch::Patch;
 use crate::network::precision::{LayerPrecision, Reason};
 use crate::network::{Layer, LayerId, Network};
@@ -61,18 +62,34 @@ pub fn plan(network: &Network, layer: &Layer) -> Option<LayerPrecision> {
 fn gains_little(network: &Network, layer: &Layer) -> bool {
     match layer.op.name {
         "Conv" => conv_gains_little(network, layer),
-        "MatMul" => {
-            /// Terms of a sum whose results take longer to write than to sum.
-            const SHORT: i64 = 32;
-            let terms = input(layer, 0).and_then(|left| {
-                let shape = &network[left].ty.shape;
-                let axis = shape.len().checked_sub(1 + usize::from(layer.attrs.flag("transA")))?;
-                shape.get(axis)?.as_const()
-            });
-            terms.is_some_and(|terms| terms < SHORT)
-        }
+        "MatMul" => product_gains_little(network, layer),
         _ => false,
     }
+}
+
+/// MatMul of short sums, of few rows, or of two activations whose rows aren't read 16 bytes at a time.
+fn product_gains_little(network: &Network, layer: &Layer) -> bool {
+    /// Terms of a sum whose results take longer to write than to sum.
+    const SHORT: i64 = 32;
+    /// Rows for which reading the weights takes longer than multiplying them.
+    const FEW: f64 = 16.0;
+    /// Elements of 16 bytes.
+    const PACK: i64 = 4;
+    let (Some(left), Some(right)) = (input(layer, 0), input(layer, 1)) else {
+        return false;
+    };
+    let shapes = [left, right].map(|operand| &network[operand].ty.shape);
+    let from_end = |shape: &[Dim], places: usize| shape.get(shape.len().checked_sub(places)?)?.as_const();
+    let inner = matmul::inner_from_end(&layer.attrs);
+    let terms = from_end(shapes[0], inner);
+    let columns = from_end(shapes[1], 1 + usize::from(layer.attrs.flag("transB")));
+    if is_constant(network, right) {
+        let lengths = network[layer.outputs[0]].ty.shape.iter().rev().skip(1);
+        let rows: Option<f64> = lengths.map(|length| length.as_const().map(|n| n as f64)).product();
+        return terms.is_some_and(|terms| terms < SHORT) || rows.is_some_and(|rows| rows <= FEW);
+    }
+    let uneven = [terms, columns].into_iter().flatten().any(|extent| extent % PACK != 0);
+    uneven || terms.is_some_and(|terms| terms < SHORT)
 }
 
 /// Conv of narrow groups; 3x3 of few channels with a stride, by which networks begin; 1x1 that reads some places and no others, as
@@ -145,19 +162,29 @@ mod tests {
     }
 
     #[test]
-    fn short_sums_stay_exact() {
+    fn products_that_gain_little_stay_exact() {
         for (left, right, turned, expected) in [
-            ("b 9 31", "b 31 7", 0, false),
-            ("b 9 32", "b 32 7", 0, true),
-            ("b 16 40", "b 16 7", 1, false),
+            ("b 9 31", "b 31 8", 0, false),
+            ("b 9 32", "b 32 8", 0, true),
+            ("b 16 40", "b 16 8", 1, false),
+            ("b 9 32", "b 32 7", 0, false),
+            ("b 9 49", "b 49 8", 0, false),
+            ("9 49", "weights", 0, false),
+            ("b 49", "weights", 0, true),
+            ("2 8 49", "weights", 0, false),
+            ("2 9 49", "weights", 0, true),
         ] {
             let mut g = Graph::new();
-            let (x, y) = (g.input(left, left), g.input(right, right));
+            let x = g.input("x", left);
+            let y = match right {
+                "weights" => g.weights(&[49, 7]),
+                shape => g.input("y", shape),
+            };
             let z = g.op_with("MatMul", attrs([("transA", Attr::Int(turned))]), &[x, y]);
             g.output(z);
             (plan_precision::PASS.apply)(&mut g.network, &settings()).unwrap();
             (PASS.apply)(&mut g.network, &settings()).unwrap();
-            assert_eq!(allowed(&g.network)[0].1, expected, "{left}");
+            assert_eq!(allowed(&g.network)[0].1, expected, "{left} by {right}");
             everywhere(&mut g.network).unwrap();
             assert!(allowed(&g.network)[0].1);
         }
