@@ -1,7 +1,7 @@
 // What brings tiles to shared memory on Hopper: the copy engine (PTX ISA, "cp.async.bulk.tensor"), and the barriers that say when
 // they are there, and when nobody reads them any more.
 
-// What cuTensorMapEncodeTiled writes.
+// What cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col write.
 struct alignas(64) TensorMap {
     uint64 words[16];
 };
@@ -30,6 +30,21 @@ __device__ __forceinline__ void bring(uint32 to, const TensorMap* map, int32 x, 
 __device__ __forceinline__ void bring(uint32 to, const TensorMap* map, int32 x, int32 y, int32 z, int32 w, uint32 barrier) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
                  "[%6];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+                 : "memory");
+}
+__device__ __forceinline__ void bring(uint32 to, const TensorMap* map, int32 x, int32 y, int32 z, int32 w, int32 v,
+                                      uint32 barrier) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, "
+                 "%6}], [%7];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(barrier)
+                 : "memory");
+}
+// Brings channels of pixels of images that follow each other from one on, each moved by so many columns and rows: what a column of
+// an im2col matrix has.
+__device__ __forceinline__ void bring_pixels(uint32 to, const TensorMap* map, int32 channel, int32 x, int32 y, int32 image,
+                                             uint16 right, uint16 down, uint32 barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+                 "%5}], [%6], {%7, %8};" ::"r"(to), "l"(map), "r"(channel), "r"(x), "r"(y), "r"(image), "r"(barrier), "h"(right),
+                 "h"(down)
                  : "memory");
 }
 __device__ __forceinline__ void expect_map(const TensorMap* map) {

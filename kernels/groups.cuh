@@ -1,9 +1,11 @@
 // What warpgroups of Hopper multiply with: instructions whose operands lie in shared memory and whose products go on beside
 // other work (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 
-// How a tile lies in shared memory, for the instruction: `leading` bytes from one strip of columns to the next.
+// How a tile lies in shared memory, for the instruction: `leading` bytes from one strip of columns to the next; patterns of eight
+// rows of 128 bytes, or of 64.
 __device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint32 pattern) {
-    return (uint64)(address >> 4 & 0x3fff) | (uint64)(leading >> 4) << 16 | (uint64)(pattern >> 4) << 32 | 1ull << 62;
+    const uint64 swizzle = pattern == 8 * 64 ? 2 : 1;
+    return (uint64)(address >> 4 & 0x3fff) | (uint64)(leading >> 4) << 16 | (uint64)(pattern >> 4) << 32 | swizzle << 62;
 }
 
 #define NAMES_32                                                                                                       \

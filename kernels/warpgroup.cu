@@ -14,17 +14,20 @@ struct Share {
 
 // A block has two warpgroups, each with the sums of 64 rows and COLUMNS columns: of the same tile, or, where they ALTERNATE, of
 // a tile each, so that one multiplies while the other one writes its results. TURNED is for right operands with a row for each
-// column of the result. WIDTH is how many bytes a number has of what is laid out as rows: a result, or what the tail reads.
-template <int COLUMNS_, int STAGES_, bool ALTERNATE_, bool TURNED_, int WIDTH_>
+// column of the result. WIDTH is how many bytes a number has of what is laid out as rows: a result, or what the tail reads. A
+// step has LINE bytes of each row, and so many BLOCKS are on a processor at once.
+template <int COLUMNS_, int STAGES_, bool ALTERNATE_, bool TURNED_, int WIDTH_, int LINE_ = 128, int BLOCKS_ = 1>
 struct Shape {
-    static constexpr int COLUMNS = COLUMNS_, DEPTH = 64, STAGES = STAGES_;
+    static constexpr int COLUMNS = COLUMNS_, DEPTH = LINE_ / 2, STAGES = STAGES_, BLOCKS = BLOCKS_;
     static constexpr bool ALTERNATE = ALTERNATE_, TURNED = TURNED_;
     // Warpgroups of a block, and those that share a tile.
     static constexpr int GROUPS = 2, SHARERS = ALTERNATE ? 1 : GROUPS, GROUP_ROWS = 64, ROWS = GROUP_ROWS * SHARERS;
-    // Threads that multiply. Another warpgroup lends them its registers, and one of its threads fetches.
+    // Threads that multiply. Of the others one fetches: a warpgroup that lends those its registers, or, where several blocks share a
+    // processor, a warp.
     static constexpr int THREADS = 128 * GROUPS;
-    // The copy engine and the instructions agree on rows of 128 bytes whose 16-byte parts are swapped in patterns of 8 rows.
-    static constexpr int LINE = 128, PATTERN = 8 * LINE;
+    static constexpr bool LENDS = BLOCKS == 1;
+    // The copy engine and the instructions agree on rows whose 16-byte parts are swapped in patterns of 8 rows.
+    static constexpr int LINE = LINE_, PATTERN = 8 * LINE;
     static constexpr int LEFT_BYTES = ROWS * LINE, STAGE_BYTES = LEFT_BYTES + COLUMNS * LINE;
     // Of a right operand that is not turned, 64 columns lie beside each other, in as many rows as there are sums.
     static constexpr int STRIP = 64, STRIP_BYTES = DEPTH * LINE;
@@ -71,6 +74,29 @@ struct Tile {
     }
 };
 
+// The left operand as rows of matrices.
+struct LeftRows {
+    const TensorMap* map;
+    int32 moves;
+
+    // Those of a tile, step by step.
+    struct Steps {
+        const TensorMap* map;
+        int32 row, batch, k = 0;
+
+        __device__ __forceinline__ void bring(uint32 to, int32 depth, uint32 barrier) {
+            ::bring(to, map, k, row, batch, barrier);
+            k += depth;
+        }
+    };
+
+    __device__ __forceinline__ void expect() const { expect_map(map); }
+    template <typename L>
+    __device__ __forceinline__ Steps of(const Tile<L>& tile) const {
+        return Steps{map, tile.row, tile.batch * moves};
+    }
+};
+
 // Brings what a step needs of the right operand.
 template <typename L>
 __device__ __forceinline__ void bring_right(uint32 to, const TensorMap* map, const Tile<L>& tile, int32 k, int32 batch,
@@ -87,8 +113,8 @@ __device__ __forceinline__ void bring_right(uint32 to, const TensorMap* map, con
 
 // One thread fetches all tiles, as stages become empty. HELD says that nobody writes the right operands any more: what the first
 // tile needs of its own comes before the kernel in front has ended.
-template <typename L, bool HELD, typename Right>
-__device__ __forceinline__ void fetch_all(const Share& s, const TensorMap* left, const Right& right, uint32 memory, uint32 full,
+template <typename L, bool HELD, typename Left, typename Right>
+__device__ __forceinline__ void fetch_all(const Share& s, const Left& left, const Right& right, uint32 memory, uint32 full,
                                           uint32 empty) {
     const uint32 tiles = Tile<L>::count(s);
     int32 early = 0;
@@ -96,24 +122,22 @@ __device__ __forceinline__ void fetch_all(const Share& s, const TensorMap* left,
         const Tile<L> tile(s, blockIdx.x);
         for (int32 k = 0; k < s.k && early < L::STAGES; k += L::DEPTH, early++) {
             barrier_expect(full + early * 8, L::STAGE_BYTES);
-            bring_right<L>(memory + early * L::STAGE_BYTES + L::LEFT_BYTES, right(tile.product), tile, k, tile.batch * s.right_moves,
-                           full + early * 8);
+            right(memory + early * L::STAGE_BYTES + L::LEFT_BYTES, tile, k, full + early * 8);
         }
     }
     wait_for_previous();
     Turn<L::STAGES> turn;
     for (uint32 number = blockIdx.x; number < tiles; number += gridDim.x) {
         const Tile<L> tile(s, number);
-        const TensorMap* const map = right(tile.product);
-        const int32 left_batch = tile.batch * s.left_moves, right_batch = tile.batch * s.right_moves;
+        auto steps = left.of(tile);
         for (int32 k = 0; k < s.k; k += L::DEPTH) {
             const uint32 stage = memory + turn.stage * L::STAGE_BYTES, barrier = full + turn.stage * 8;
             if (early-- <= 0) {
                 barrier_wait(empty + turn.stage * 8, turn.parity ^ 1);
                 barrier_expect(barrier, L::STAGE_BYTES);
-                bring_right<L>(stage + L::LEFT_BYTES, map, tile, k, right_batch, barrier);
+                right(stage + L::LEFT_BYTES, tile, k, barrier);
             }
-            bring(stage, left, k, tile.row, left_batch, barrier);
+            steps.bring(stage, L::DEPTH, barrier);
             turn.next();
         }
     }
@@ -363,33 +387,51 @@ __device__ __forceinline__ void multiply_all(const Share& s, const Result& resul
     }
 }
 
+// A block: one thread fetches, `consume` multiplies. `left` and `right` say what they bring of a tile; the latter waits for nobody if
+// HELD. `consume` is called by all threads that multiply, with where tiles lie, the barriers that say when they are there and when
+// they are not needed any more, and where behind them a warp has memory of its own.
+template <typename L, bool HELD, typename Left, typename Right, typename Consume>
+__device__ __forceinline__ void produce_and_consume(const Left& left, const Right& right, const Share& s, const Consume& consume) {
+    extern __shared__ uint8 dynamic[];
+    __shared__ __align__(8) uint64 full[L::STAGES], empty[L::STAGES];
+    const uint32 filled = shared_address(full), emptied = shared_address(empty);
+    const uint32 skipped = (0u - shared_address(dynamic)) % L::PATTERN, memory = shared_address(dynamic) + skipped;
+    if (threadIdx.x == L::THREADS) {
+        left.expect();
+        for (int32 stage = 0; stage < L::STAGES; stage++) {
+            barrier_init(filled + stage * 8, 1);
+            barrier_init(emptied + stage * 8, L::SHARERS);
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x >= L::THREADS) {
+        if constexpr (L::LENDS) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x == L::THREADS) fetch_all<L, HELD>(s, left, right, memory, filled, emptied);
+    } else {
+        if constexpr (L::LENDS) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        after_previous();
+        consume(memory, filled, emptied, dynamic + skipped + L::STAGES * L::STAGE_BYTES);
+    }
+}
+
 // `result`, `right` and `tails` give those of a product by its number.
 template <typename L, bool HELD, typename T, typename Sum, typename Y, typename Tail, typename Result, typename Right,
           typename Tails>
 __device__ __forceinline__ void warpgroups(const Result& result, const TensorMap* left, const Right& right, const Tails& tails,
                                            const Share& s) {
-    extern __shared__ uint8 dynamic[];
-    __shared__ __align__(8) uint64 full[L::STAGES], empty[L::STAGES], arrived[L::THREADS / 32];
-    const uint32 filled = shared_address(full), emptied = shared_address(empty);
-    const uint32 skipped = (0u - shared_address(dynamic)) % L::PATTERN, memory = shared_address(dynamic) + skipped;
+    __shared__ __align__(8) uint64 arrived[L::THREADS / 32];
     if (threadIdx.x == L::THREADS) {
-        expect_map(left);
         for (int32 product = 0; product < s.products; product++) expect_map(right(product));
-        for (int32 stage = 0; stage < L::STAGES; stage++) {
-            barrier_init(filled + stage * 8, 1);
-            barrier_init(emptied + stage * 8, L::SHARERS);
-        }
         for (int32 warp = 0; warp < L::THREADS / 32; warp++) barrier_init(shared_address(arrived + warp), 1);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
-    __syncthreads();
-    if (threadIdx.x >= L::THREADS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == L::THREADS) fetch_all<L, HELD>(s, left, right, memory, filled, emptied);
-    } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        after_previous();
-        uint8* const laid = dynamic + skipped + L::STAGES * L::STAGE_BYTES + threadIdx.x / 32 * L::WARP_BYTES;
-        multiply_all<L, T, Sum, Y, Tail>(s, result, tails, laid, shared_address(arrived + threadIdx.x / 32), memory, filled, emptied);
-    }
+    const auto bring = [&](uint32 to, const Tile<L>& tile, int32 k, uint32 barrier) {
+        bring_right<L>(to, right(tile.product), tile, k, tile.batch * s.right_moves, barrier);
+    };
+    produce_and_consume<L, HELD>(LeftRows{left, s.left_moves}, bring, s,
+                                 [&](uint32 memory, uint32 full, uint32 empty, uint8* behind) {
+                                     const uint32 warp = threadIdx.x / 32;
+                                     multiply_all<L, T, Sum, Y, Tail>(s, result, tails, behind + warp * L::WARP_BYTES,
+                                                                      shared_address(arrived + warp), memory, full, empty);
+                                 });
 }

@@ -196,6 +196,11 @@ TILED: list[Chain] = [
     *convolution("conv1x1_deep", (1, 640, 14, 14), 256, 1, FEW),
     *convolution("conv1x1_large", (1, 64, 40, 40), 256, 1, FEW),
     *convolution("conv3x3_large", (1, 128, 16, 16), 128, 3, FEW),
+    *convolution("conv3x3_images", (5, 64, 7, 7), 64, 3, FEW, SCHEMES[:2]),
+    *convolution("conv3x3_images_stride", (3, 128, 19, 14), 192, 3, FEW, SCHEMES[:2], strides=[2, 2]),
+    *convolution("conv3x3_images_dilated", (2, 64, 20, 17), 48, 3, FEW, SCHEMES[:2], dilations=[3, 3]),
+    *convolution("conv5x5_images_uneven", (2, 192, 9, 17), 336, 5, FEW, SCHEMES[:2], pads=[0, 3, 2, 1]),
+    *convolution("conv1x1_images_stride", (3, 64, 18, 14), 80, 1, FEW, strides=[2, 2]),
 ]
 
 #: The same of floats of 8 bits, whose sums tensor cores round.
@@ -203,6 +208,7 @@ FLOATS_OF_8_BITS: list[Chain] = [
     *convolution("conv3x3", (2, 32, 9, 7), 64, 3, FLOATING, FP8),
     *convolution("conv1x1", (2, 64, 9, 7), 80, 1, FLOATING, FP8),
     *convolution("conv1x1_large", (1, 64, 40, 40), 256, 1, ("quantize",), FP8),
+    *convolution("conv3x3_images", (5, 64, 7, 7), 80, 3, ("quantize", "residual Relu quantize"), FP8),
     *convolution("stem", (2, 3, 19, 17), 16, 7, ("quantize",), FP8, strides=[2, 2]),
     *convolution("depthwise", (2, 32, 9, 7), 32, 3, ("quantize",), FP8, group=32),
     *convolution("grouped", (2, 32, 9, 7), 64, 3, ("quantize",), FP8, group=4),

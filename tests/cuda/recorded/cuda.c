@@ -267,20 +267,57 @@ API int cuFuncSetAttribute(void* function, int attribute, int value) {
     return 0;
 }
 
-// Maps of tensors of three axes, whose boxes have rows of 128 bytes.
+// What maps of tensors have in common: 16-bit floats, and rows of 128 or 64 bytes in patterns of their own.
+static bool is_map(const uint64_t* map, int dtype, Address address, unsigned row, int interleave, int swizzle,
+                   int promotion, int fill) {
+    const bool rows = (swizzle == 3 && row == 64) || (swizzle == 2 && row == 32);
+    const bool how = (dtype == 6 || dtype == 9) && interleave == 0 && promotion >= 0 && promotion <= 3 && fill == 0;
+    return rows && how && (uint64_t)map % 64 == 0 && address % 16 == 0;
+}
+
+// Maps of tensors of three to five axes.
 API int cuTensorMapEncodeTiled(uint64_t* map, int dtype, unsigned rank, Address address, const uint64_t* extents,
                                const uint64_t* strides, const unsigned* box, const unsigned* steps, int interleave,
                                int swizzle, int promotion, int fill) {
     ENTER(SURVIVES);
-    const bool shape = (dtype == 6 || dtype == 9) && rank == 3 && interleave == 0 && swizzle == 3;
-    if (!shape || promotion < 0 || promotion > 3 || fill != 0 || (uint64_t)map % 64 || address % 16 || box[0] != 64) {
+    if (!is_map(map, dtype, address, box[0], interleave, swizzle, promotion, fill) || rank < 3 || rank > 5) {
         MISUSE("a map of a tensor at %lx of type %d in boxes of %u", address, dtype, box[0]);
         return INVALID_VALUE;
     }
-    for (int axis = 0; axis < 3; axis++) {
+    for (unsigned axis = 0; axis < rank; axis++) {
         const bool even = axis == 0 || (strides[axis - 1] && strides[axis - 1] % 16 == 0);
         if (!extents[axis] || !box[axis] || box[axis] > 256 || steps[axis] != 1 || !even) {
-            MISUSE("axis %d of the map of a tensor is %lu long, in boxes of %u", axis, extents[axis], box[axis]);
+            MISUSE("axis %u of the map of a tensor is %lu long, in boxes of %u", axis, extents[axis], box[axis]);
+            return INVALID_VALUE;
+        }
+    }
+    memset(map, 0, 128);
+    map[0] = address;
+    return 0;
+}
+
+// Maps of images of channels, columns and rows.
+API int cuTensorMapEncodeIm2col(uint64_t* map, int dtype, unsigned rank, Address address, const uint64_t* extents,
+                                const uint64_t* strides, const int* lower, const int* upper, unsigned channels,
+                                unsigned pixels, const unsigned* steps, int interleave, int swizzle, int promotion,
+                                int fill) {
+    ENTER(SURVIVES);
+    const bool shape = rank == 4 && pixels && pixels <= 1024 && steps[0] == 1 && steps[3] == 1;
+    if (!is_map(map, dtype, address, channels, interleave, swizzle, promotion, fill) || !shape) {
+        MISUSE("a map of images at %lx of type %d, %u channels of %u pixels at once", address, dtype, channels, pixels);
+        return INVALID_VALUE;
+    }
+    for (int axis = 0; axis < 2; axis++) {
+        const long seen = (long)extents[axis + 1] + upper[axis] - lower[axis];
+        const bool corners = lower[axis] >= -128 && lower[axis] < 128 && upper[axis] >= -128 && upper[axis] < 128;
+        if (!corners || seen < 1 || !steps[axis + 1] || steps[axis + 1] > 8) {
+            MISUSE("corners of a map of images: %d and %d of %lu", lower[axis], upper[axis], extents[axis + 1]);
+            return INVALID_VALUE;
+        }
+    }
+    for (int axis = 0; axis < 4; axis++) {
+        if (!extents[axis] || (axis && (!strides[axis - 1] || strides[axis - 1] % 16))) {
+            MISUSE("axis %d of a map of images is %lu long", axis, extents[axis]);
             return INVALID_VALUE;
         }
     }

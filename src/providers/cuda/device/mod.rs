@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 
-pub use map::Boxes;
+pub use map::{Boxes, Windows};
 pub use memory::{DeviceMemory, Flag};
 pub use module::{Arguments, Function, Grid, Module};
 pub use stream::Stream;

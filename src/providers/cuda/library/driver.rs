@@ -138,6 +138,10 @@ library! {
     fn cuTensorMapEncodeTiled(
         *mut TensorMap, c_int, c_uint, DevicePtr, *const u64, *const u64, *const c_uint, *const c_uint, c_int, c_int, c_int, c_int,
     ) -> c_int;
+    fn cuTensorMapEncodeIm2col(
+        *mut TensorMap, c_int, c_uint, DevicePtr, *const u64, *const u64, *const c_int, *const c_int, c_uint, c_uint,
+        *const c_uint, c_int, c_int, c_int, c_int,
+    ) -> c_int;
 }
 
 /// The driver, initialised.

@@ -19,6 +19,8 @@ pub struct Behind {
     pub numbers: Vec<f32>,
     /// Bytes of the widest number that `warpgroup.cu` lays out for a result.
     pub width: usize,
+    /// Whether results have 8 bits, as has what is read for each of them, and nothing is read for each column.
+    pub is_bytes: bool,
 }
 
 impl Behind {
@@ -90,6 +92,7 @@ impl Behind {
         let alike = dtype(product) == DType::Float32 || dtype(output).size() == 2;
         let laid = Laid::new(&operands, &sizes, dtype(output).size()).filter(|_| alike);
         let width = laid.as_ref().map_or(2, Laid::width);
+        let is_bytes = laid.as_ref().is_some_and(|laid| laid.columns.is_empty() && laid.width() == 1);
         text += &structure(&operands, &names, laid, !numbers.is_empty());
         Self {
             operands,
@@ -97,6 +100,7 @@ impl Behind {
             text,
             numbers,
             width,
+            is_bytes,
         }
     }
 }

@@ -12,6 +12,8 @@ use std::sync::{Arc, OnceLock};
 
 /// What rows of weights are multiples of, in bytes, and lists of numbers, in elements.
 const EVEN: usize = 16;
+/// So many channels at a time are brought by the copy engine: there are zeros behind the last ones.
+const CHANNELS: usize = 64;
 
 /// How weights lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,14 +85,20 @@ impl Constants {
         (0..results).map(row).collect()
     }
 
+    /// Bytes of all weights.
+    fn bytes(&self) -> usize {
+        self.results.next_multiple_of(CHANNELS) * self.pitch
+    }
+
     /// Rows of weights, and behind them three lists: what sums are multiplied by, what is added then, and what they begin with.
     fn packed(&self) -> Vec<u8> {
         let (rows, listed) = (self.rows(), self.results.next_multiple_of(EVEN));
-        let mut bytes = Vec::with_capacity(self.results * self.pitch + 3 * 4 * listed);
+        let mut bytes = Vec::with_capacity(self.bytes() + 3 * 4 * listed);
         for row in &rows {
             bytes.extend(row);
             bytes.resize(bytes.len() + self.pitch - self.terms, 0);
         }
+        bytes.resize(self.bytes(), 0);
         let scale = |row: usize| {
             let own = self.scales.get(row).or(self.scales.first()).copied().unwrap_or(1.0);
             (f64::from(own) * f64::from(self.left.scale)) as f32
@@ -117,7 +125,7 @@ impl Constants {
         let memory = get_or_try_init(&self.uploaded, || device.upload(&self.packed()).map(Arc::new))?;
         Ok(OnDevice {
             memory: memory.clone(),
-            lists: self.results * self.pitch,
+            lists: self.bytes(),
             listed: self.results.next_multiple_of(EVEN),
         })
     }
@@ -176,14 +184,14 @@ mod tests {
         let bytes = packed(&[2, 2, 1, 3], Lie::Conv);
         assert_eq!(bytes[..8], [0, 3, 1, 4, 2, 5, 0, 0]);
         assert_eq!(bytes[16..22], [6, 9, 7, 10, 8, 11]);
-        let list = |at: usize| bytes[32 + at * 64..][..8].to_vec();
+        let list = |at: usize| bytes[CHANNELS * 16 + at * 64..][..8].to_vec();
         assert_eq!(list(0), [0.125f32.to_le_bytes(), 0.5f32.to_le_bytes()].concat());
         assert_eq!(list(1), [7f32.to_le_bytes(), 9f32.to_le_bytes()].concat());
         assert_eq!(
             list(2),
             [(-3 * 15i32).to_le_bytes(), (-3 * 51i32).to_le_bytes()].concat()
         );
-        assert_eq!(bytes.len(), 32 + 3 * 64);
+        assert_eq!(bytes.len(), CHANNELS * 16 + 3 * 64);
     }
 
     #[test]

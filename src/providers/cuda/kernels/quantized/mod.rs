@@ -2,6 +2,7 @@
 //! and does what follows to scaled sums.
 
 mod constants;
+mod implicit_gemm;
 mod plain;
 mod rows;
 mod stem;
@@ -227,6 +228,8 @@ struct Quantized {
 tactics! {
     /// A way to compute it.
     enum Way {
+        /// By warpgroups that the copy engine brings pixels or rows and spread weights to, in one of the shapes that look best.
+        ImplicitGemm(number: u32) = "warpgroups on pixels",
         /// By warpgroups that the copy engine brings rows to, in one of the shapes that look best.
         Rows(number: u32) = "warpgroups on rows",
         /// In one of the tiles that look best.
@@ -270,7 +273,11 @@ impl Quantized {
     }
 
     fn ways(&self) -> Vec<Way> {
-        let rows = match self.reads_rows() {
+        let pixels = match implicit_gemm::fits(self) {
+            true => 0..implicit_gemm::SHAPES,
+            false => 0..0,
+        };
+        let rows = match pixels.is_empty() && self.reads_rows() {
             true => 0..SHAPES,
             false => 0..0,
         };
@@ -281,6 +288,7 @@ impl Quantized {
         };
         let stem = self.is_stem().then_some(Way::Stem);
         stem.into_iter()
+            .chain(pixels.map(Way::ImplicitGemm))
             .chain(rows.map(Way::Rows))
             .chain(tiles)
             .chain([Way::Plain])
@@ -399,6 +407,7 @@ impl Kernel for Quantized {
         let c = self.convolution(request)?;
         let way = Way::of(&request.form.tactic)?;
         let made = match way {
+            Way::ImplicitGemm(number) => implicit_gemm::prepared(self, &c, number as usize),
             Way::Rows(number) => rows::prepared(self, &c, number as usize),
             Way::Tile(number) => tiled::prepared(self, &c, number as usize),
             Way::Patches(number) => tiled::prepared_from_patches(self, &c, number as usize),

@@ -16,8 +16,10 @@ use crate::providers::cuda::kernels::matmul::warpgroup::{self, DEPTH, FEWEST_ROW
 use crate::providers::cuda::kernels::spare::Spare;
 use crate::providers::cuda::library::cudnn::Convolution;
 
-const PAIRS: &str = include_str!("../../../../../kernels/pairs.cuh");
-const SOURCE: &str = include_str!("../../../../../kernels/quantized_rows.cu");
+/// Pairs of 8 bits.
+pub const PAIRS: &str = include_str!("../../../../../kernels/pairs.cuh");
+/// The kernel, of which others use the products.
+pub const SOURCE: &str = include_str!("../../../../../kernels/quantized_rows.cu");
 
 /// The rows that a convolution multiplies, in pairs, if it looks at each pixel by itself.
 fn rows(c: &Convolution) -> Option<Problem> {

@@ -1,0 +1,303 @@
+//! Convolutions and products of 8 bits whose results have 8 bits, by warpgroups of Hopper as implicit GEMM: the kernel of
+//! `implicit_gemm.cu`.
+
+use super::constants::OnDevice;
+use super::rows::{self, PAIRS};
+use super::tiled::in_pairs;
+use super::{Quantized, plain};
+use crate::error::Result;
+use crate::network::dtype::DType;
+use crate::plan::{Call, Instance, Launcher, Prepared};
+use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::{Arguments, Boxes, Grid, HOPPER, Windows};
+use crate::providers::cuda::kernels::conv::cuts::Problem;
+use crate::providers::cuda::kernels::conv::tiled::problem;
+use crate::providers::cuda::kernels::launch::fields;
+use crate::providers::cuda::kernels::matmul::warpgroup;
+use crate::providers::cuda::kernels::spare::Spare;
+use crate::providers::cuda::library::cudnn::Convolution;
+
+const SOURCE: &str = include_str!("../../../../../kernels/implicit_gemm.cu");
+/// So many shapes of tiles are tried.
+pub const SHAPES: u32 = 3;
+/// Rows of a tile.
+const ROWS: usize = 128;
+/// Channels that a lane writes at once.
+const TOGETHER: usize = 16;
+
+/// `Shape` of `warpgroup.cu`, for steps of 128 bytes; there are twice as many of 64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    columns: usize,
+    stages: usize,
+    /// Blocks of a processor: one has nobody to hide behind while it writes its results.
+    blocks: usize,
+    /// Bytes of a row that are brought at once.
+    line: usize,
+}
+
+impl Shape {
+    fn all(line: usize) -> Vec<Self> {
+        let shapes: [(usize, usize, usize); 3] = [(64, 3, 3), (128, 3, 2), (256, 4, 1)];
+        let shape = |(columns, stages, blocks)| Self {
+            columns,
+            stages: stages * 128 / line,
+            blocks,
+            line,
+        };
+        shapes.map(shape).to_vec()
+    }
+
+    fn shared_bytes(&self) -> usize {
+        /// What may be skipped in front.
+        const PATTERN: usize = 1024;
+        self.stages * (ROWS + self.columns) * self.line + PATTERN
+    }
+
+    /// Threads of a block: those that multiply, and a warp that fetches, or a warpgroup that lends them its registers.
+    fn threads(&self) -> u32 {
+        if self.blocks == 1 { warpgroup::THREADS } else { 256 + 32 }
+    }
+
+    fn text(&self) -> String {
+        let Self {
+            columns,
+            stages,
+            blocks,
+            line,
+        } = self;
+        format!("Shape<{columns}, {stages}, false, true, 1, {line}, {blocks}>")
+    }
+
+    fn tiles(&self, size: &Size) -> usize {
+        size.rows.div_ceil(ROWS) * size.columns.div_ceil(self.columns)
+    }
+
+    /// About how many cycles it takes: good enough to tell which shapes are worth timing.
+    fn guess(&self, size: &Size, processors: usize) -> f64 {
+        /// Products of a processor in a cycle, results, and the cycles of a wait for memory.
+        const RATE: f64 = 3_500.0;
+        const RESULTS: f64 = 14.0;
+        const WAIT: f64 = 1_500.0;
+        let area = (ROWS * self.columns) as f64;
+        let (sums, results) = (area * (2 * size.terms) as f64 / RATE, area / RESULTS);
+        let alone = sums + results + WAIT;
+        let tile = sums.max(results).max(alone / self.blocks as f64);
+        let waves = self.tiles(size).div_ceil(processors * self.blocks) * self.blocks;
+        waves as f64 * tile
+    }
+}
+
+/// The matrices: rows, columns, and pairs of terms.
+struct Size {
+    rows: usize,
+    columns: usize,
+    terms: usize,
+}
+
+/// Whether the kernel computes such results, at the shapes that it takes.
+pub fn fits(of: &Quantized) -> bool {
+    let even = of.constants.results.is_multiple_of(TOGETHER);
+    of.behind.is_bytes && even && of.groups() == 1 && of.reads_pixels() && of.gpu.device.capability == HOPPER
+}
+
+/// What is multiplied, if the copy engine brings it: the matrices, the left one's pixels, and the bytes of a row at once.
+fn described(of: &Quantized, c: &Convolution) -> Option<(Size, Problem, usize)> {
+    let found = problem(&in_pairs(c)?)?;
+    let size = Size {
+        rows: found.images * found.output[0] * found.output[1],
+        columns: found.results,
+        terms: found.taps() * found.channels,
+    };
+    let line = match is_rows(&found) {
+        true if size.terms > 32 => 128,
+        true => 64,
+        false if found.channels % 64 == 0 => 128,
+        false if found.channels % 32 == 0 => 64,
+        false => return None,
+    };
+    // What is beyond an image is zero.
+    let padded = of.scheme.zero != 0 && (found.begin != [0; 2] || found.taps() > 1);
+    let even = c.y.step() as usize % TOGETHER == 0;
+    let brought = is_rows(&found) || (windows(&found, c, line).fits() && reach(&found).iter().all(|&far| far < 256));
+    (even && !padded && brought).then_some((size, found, line))
+}
+
+/// Whether the left operand is the rows of a matrix.
+fn is_rows(found: &Problem) -> bool {
+    found.images == 1 && found.taps() == 1 && found.input == found.output && found.input[0] == 1
+}
+
+/// How far the last tap is from the first one.
+fn reach(found: &Problem) -> [usize; 2] {
+    [0, 1].map(|axis| (found.kernel[axis] - 1) * found.dilations[axis])
+}
+
+fn windows(found: &Problem, c: &Convolution, line: usize) -> Windows {
+    let pixel = c.x.step() as usize;
+    let [rows, columns] = found.input;
+    let last = |axis: usize| ((found.output[axis] - 1) * found.strides[axis]) as i64;
+    let upper = |axis: usize| (last(axis) - found.begin[axis] - (found.input[axis] as i64 - 1)) as i32;
+    Windows {
+        // Any type of 16 bits is a pair.
+        dtype: DType::Float16,
+        extents: [found.channels, columns, rows, found.images],
+        strides: [pixel, pixel * columns, pixel * columns * rows],
+        lower: [1, 0].map(|axis: usize| -found.begin[axis] as i32),
+        upper: [upper(1), upper(0)],
+        steps: [found.strides[1], found.strides[0]],
+        size: [line / 2, ROWS],
+    }
+}
+
+/// The left operand, as the copy engine brings it.
+enum Left {
+    Rows(Boxes),
+    Windows(Windows),
+}
+
+impl Left {
+    fn new(found: &Problem, c: &Convolution, size: &Size, line: usize) -> Self {
+        if !is_rows(found) {
+            return Self::Windows(windows(found, c, line));
+        }
+        let pixel = c.x.step() as usize;
+        Self::Rows(Boxes {
+            dtype: DType::Float16,
+            extents: vec![size.terms, size.rows, 1],
+            strides: vec![pixel, pixel * size.rows],
+            size: vec![line / 2, ROWS, 1],
+        })
+    }
+
+    /// `Windows` of `implicit_gemm.cu`.
+    fn words(&self, found: &Problem) -> Result<Vec<i32>> {
+        let [down, right] = found.strides;
+        let [drop, shift] = found.dilations;
+        let [height, width] = found.output;
+        let words = [found.channels, found.kernel[1], height, width, down, right].map(|word| word as i64);
+        let begin = found.begin.into_iter();
+        let dilations = [drop, shift].map(|word| word as i64);
+        match self {
+            Self::Rows(_) => Ok(vec![]),
+            Self::Windows(_) => fields(words.into_iter().chain(begin).chain(dilations)),
+        }
+    }
+}
+
+/// Weights, of each 64 channels 16 for each lane of a row, two of each in turn.
+fn spread(of: &Quantized, size: &Size, shape: &Shape) -> Boxes {
+    let pitch = of.constants.pitch;
+    Boxes {
+        dtype: DType::Float16,
+        extents: vec![size.terms, 2, 4, 8, size.columns.div_ceil(64)],
+        strides: [1, 16, 2, 64].map(|rows| rows * pitch).to_vec(),
+        size: vec![shape.line / 2, 2, 4, 8, shape.columns / 64],
+    }
+}
+
+fn source(of: &Quantized, shape: &Shape, left: &Left) -> String {
+    let (pair, declared, tail) = (plain::pair(of), plain::declared(of), plain::tail(of));
+    let starts = of.scheme.zero != 0;
+    let (parameter, made) = match left {
+        Left::Rows(_) => ("", "LeftRows{&left, 0}"),
+        Left::Windows(_) => (", const Windows w", "LeftWindows{&left, w}"),
+    };
+    format!(
+        "{}{PAIRS}{}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({}, {}) implicit_gemm_of_8_bits(Y0* y, \
+         const float* scales{declared}, const Share s{parameter}, const int64 pitch, const __grid_constant__ TensorMap left, \
+         const __grid_constant__ TensorMap right) {{\n    \
+         implicit_gemm<{}, {pair}, SumOf<{pair}>::type, Y0, {starts}>(y, {made}, &right, {tail}, Channels{{scales, (int32)pitch}}, \
+         s);\n}}\n",
+        plain::QUANTIZED,
+        of.behind.text,
+        warpgroup::SOURCE,
+        rows::SOURCE,
+        shape.threads(),
+        shape.blocks,
+        shape.text(),
+    )
+}
+
+/// The kernel in the `number`th of the shapes that look best, if it computes so.
+pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result<Prepared>> {
+    let (size, found, line) = described(of, c)?;
+    let processors = of.gpu.device.multiprocessors as usize;
+    let mut shapes = Shape::all(line);
+    shapes.sort_by(|a, b| a.guess(&size, processors).total_cmp(&b.guess(&size, processors)));
+    let shape = *shapes.get(number)?;
+    let make = || {
+        let left = Left::new(&found, c, &size, line);
+        let function =
+            of.gpu
+                .compiler
+                .entry(&source(of, &shape, &left), "implicit_gemm_of_8_bits", shape.shared_bytes());
+        let blocks = shape.tiles(&size).min(processors * shape.blocks);
+        let share = [size.rows, size.columns, size.terms, 1, 0, 0, 1].map(|word| word as i64);
+        let launcher = OnPixels {
+            function: function.clone(),
+            grid: Grid::over(blocks * shape.threads() as usize, shape.threads())?,
+            share: fields(share.into_iter().chain([c.y.step()]))?,
+            windows: left.words(&found)?,
+            numbers: plain::numbers(of),
+            right: spread(of, &size, &shape),
+            left,
+            elements: of.behind.elements().collect(),
+            constants: of.constants.on(&of.gpu.device)?,
+            spare: plain::spare(of, c)?,
+        };
+        let of_what = if launcher.windows.is_empty() { "rows" } else { "pixels" };
+        let how = format!("warpgroups, {ROWS} {of_what} x {} of {line} bytes", shape.columns);
+        Ok(compiled([function], Instance::new(how, launcher)))
+    };
+    Some(make())
+}
+
+struct OnPixels {
+    function: EntryPoint,
+    grid: Grid,
+    share: Vec<i32>,
+    windows: Vec<i32>,
+    numbers: Vec<i32>,
+    left: Left,
+    right: Boxes,
+    /// Which operands have a number for each result.
+    elements: Vec<bool>,
+    constants: OnDevice,
+    spare: Spare,
+}
+
+impl OnPixels {
+    /// Whether all addresses are what the copy engine and 16 bytes at once take. A slice may begin anywhere, and where is not known any
+    /// sooner.
+    fn is_even(&self, call: &Call) -> bool {
+        let read = call.inputs[1..].iter().zip(&self.elements);
+        let staged = read.filter(|(_, element)| **element).map(|(address, _)| address.addr());
+        let mut all = [call.inputs[0].addr(), call.outputs[0].addr()].into_iter().chain(staged);
+        all.all(|address| address.is_multiple_of(Boxes::EVEN))
+    }
+}
+
+impl Launcher for OnPixels {
+    fn launch(&mut self, call: &Call) -> Result<()> {
+        if !self.is_even(call) {
+            return self.spare.launch(call);
+        }
+        let device = self.function.device();
+        let mut arguments = Arguments::default();
+        arguments.address(call.outputs[0]).address(self.constants.lists());
+        plain::pass(&mut arguments, call, &self.numbers);
+        arguments.fields(&self.share);
+        if !self.windows.is_empty() {
+            arguments.fields(&self.windows);
+        }
+        arguments.number(self.constants.listed());
+        arguments.map(&match &self.left {
+            Left::Rows(boxes) => boxes.at(device, call.inputs[0])?,
+            Left::Windows(windows) => windows.at(device, call.inputs[0])?,
+        });
+        arguments.map(&self.right.at(device, self.constants.weights())?);
+        // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
+        unsafe { self.function.launch(self.grid, &arguments, call.stream) }
+    }
+}
