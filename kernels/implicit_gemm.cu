@@ -1,6 +1,6 @@
 // Convolutions and products of 8 bits with results of 8 bits on Hopper, as implicit GEMM: the copy engine brings pixels as an im2col
 // matrix has them, or rows, and weights so that each lane has 16 neighbouring channels of a result. Behind `groups.cuh`,
-// `quantized.cuh`, `pairs.cuh`, `warpgroup.cu`, `quantized_rows.cu` and a `Tail`.
+// `quantized.cuh`, `linear.cuh`, `pairs.cuh`, `warpgroup.cu`, `quantized_rows.cu` and a `Tail`.
 
 // How windows look at images; channels in pairs.
 struct Windows {
@@ -49,97 +49,155 @@ struct SpreadWeights {
     }
 };
 
-// What four neighbouring channels are multiplied by, what is added then, and what they begin with.
-template <bool STARTS>
+// What four neighbouring channels are multiplied by, what is added then, and what they begin with (STARTS). Where numbers are not those
+// of layers one by one anyway, it is done at once (FUSED).
+template <bool STARTS, bool FUSED>
 struct Units {
     float4 scales, shifts;
     int4 starts;
 
-    __device__ __forceinline__ Units(const Channels& lists, int32 channel) {
+    __device__ __forceinline__ void read(const Channels& lists, int32 channel) {
         scales = __ldg((const float4*)(lists.scales + channel));
         shifts = __ldg((const float4*)(lists.shifts() + channel));
         if (STARTS) starts = __ldg((const int4*)(lists.starts() + channel));
     }
     template <typename Sum>
     __device__ __forceinline__ float of(Sum sum, int32 at) const {
-        return scaled(sum, STARTS ? (&starts.x)[at] : 0, (&scales.x)[at], (&shifts.x)[at]);
+        const int32 start = STARTS ? (&starts.x)[at] : 0;
+        const float scale = (&scales.x)[at], shift = (&shifts.x)[at];
+        return FUSED ? __fmaf_rn((float)(sum + (Sum)start), scale, shift) : scaled(sum, start, scale, shift);
     }
 };
 
-// What is added to a lane's results of 64 channels: 16 neighbours of two rows.
-template <typename Tail>
-struct Staged {
-    uint4 rows[2];
+// Anything else: a `Tail`.
+struct Each : Tail {
+    __device__ __forceinline__ explicit Each(const Tail& tail) : Tail(tail) {}
+    __device__ __forceinline__ uint32 four(const float (&numbers)[4], uint32 added) const {
+        const float low[2] = {numbers[0], numbers[1]}, high[2] = {numbers[2], numbers[3]};
+        const uint32 parts[2] = {added, added >> 16};
+        const Pack<Y0, 2> pairs[2] = {two(low, parts), two(high, parts + 1)};
+        return *(const uint16*)pairs | (uint32) * (const uint16*)(pairs + 1) << 16;
+    }
+};
 
-    __device__ __forceinline__ void read(const Tail& tail, const Share& s, int32 row, int32 channel) {
-        if constexpr (Tail::STAGED == 1) {
-            #pragma unroll
-            for (int32 half = 0; half < 2; half++) {
-                const int32 own = row + half * 8;
-                if (own < s.m && channel < s.n) rows[half] = *(const uint4*)(tail.staged() + (uint64)own * s.n + channel);
-            }
+// What is added to results, brought a tile ahead: boxes of at most 128 columns, whose 16-byte parts are swapped as those of operands.
+template <typename L>
+struct Residuals {
+    static constexpr int SLOTS = 2, WIDTH = L::COLUMNS < 128 ? L::COLUMNS : 128, BOX_BYTES = L::ROWS * WIDTH;
+    static constexpr int BOXES = L::COLUMNS / WIDTH, SLOT_BYTES = BOXES * BOX_BYTES, WARPS = L::THREADS / 32;
+    const TensorMap* map;
+    // Barriers of each slot: it is there, and it is not needed any more.
+    uint32 full, empty;
+    uint32 memory;
+    Turn<SLOTS> turn;
+
+    __device__ __forceinline__ Residuals(const TensorMap* map, uint32 full, uint32 empty)
+        : map(map), full(full), empty(empty), memory(0) {}
+
+    __device__ __forceinline__ void init() const {
+        expect_map(map);
+        for (int32 slot = 0; slot < SLOTS; slot++) {
+            barrier_init(full + slot * 8, 1);
+            barrier_init(empty + slot * 8, WARPS);
         }
     }
-    __device__ __forceinline__ uint32 word(int32 half, int32 at) const {
-        return Tail::STAGED == 1 ? (&rows[half].x)[at] : 0;
+    __device__ __forceinline__ Residuals at(uint32 begin) const {
+        Residuals own = *this;
+        own.memory = begin;
+        return own;
+    }
+    __device__ __forceinline__ void bring(const Tile<L>& tile) {
+        const uint32 barrier = full + turn.stage * 8, to = memory + turn.stage * SLOT_BYTES;
+        barrier_wait(empty + turn.stage * 8, turn.parity ^ 1);
+        barrier_expect(barrier, SLOT_BYTES);
+        #pragma unroll
+        for (int32 box = 0; box < BOXES; box++) {
+            // Columns are counted in pairs.
+            ::bring(to + box * BOX_BYTES, map, (tile.column + box * WIDTH) / 2, tile.row, 0, barrier);
+        }
+        turn.next();
+    }
+    __device__ __forceinline__ void wait() const { barrier_wait(full + turn.stage * 8, turn.parity); }
+    // 16 neighbours of a row, both within the tile.
+    __device__ __forceinline__ uint4 read(int32 row, int32 column) const {
+        const uint32 line = memory + turn.stage * SLOT_BYTES + column / WIDTH * BOX_BYTES + row * WIDTH;
+        const uint32 part = column % WIDTH / 16 ^ (WIDTH == 128 ? row % 8 : row / 2 % 4);
+        uint4 sixteen;
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(sixteen.x), "=r"(sixteen.y), "=r"(sixteen.z), "=r"(sixteen.w)
+                     : "r"(line + part * 16));
+        return sixteen;
+    }
+    // The slot is read.
+    __device__ __forceinline__ void release() {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) barrier_arrive(empty + turn.stage * 8);
+        turn.next();
     }
 };
 
-// The sums of 64 columns to results, 16 neighbours of a row at once.
-template <bool STARTS, typename Y, typename Sum, typename Tail>
+// Nothing is added.
+struct NoResiduals : NothingBeside {
+    __device__ __forceinline__ NoResiduals at(uint32) const { return *this; }
+    __device__ __forceinline__ void wait() const {}
+    __device__ __forceinline__ uint4 read(int32, int32) const { return uint4{}; }
+    __device__ __forceinline__ void release() {}
+};
+
+// The sums of 64 columns to results, 16 neighbours of a row at once. `added` holds what is added to them. `units` are those of the first
+// four; then of those behind.
+template <typename Y, typename Sum, typename Units, typename Tail>
 __device__ __forceinline__ void write_spread(Y* y, const Share& s, const Sum* sums, const Tail& tail, const Channels& lists,
-                                             const Staged<Tail>& staged, int32 row, int32 channel) {
-    if (channel >= s.n) return;
-    uint4 results[2];
+                                             uint4 (&added)[2], Units& units, int32 row, int32 channel) {
     #pragma unroll
     for (int32 four = 0; four < 4; four++) {
-        const Units<STARTS> units(lists, channel + four * 4);
+        const Units own = units;
+        units.read(lists, min(four < 3 ? channel + four * 4 + 4 : channel + 64, lists.pitch - 4));
         #pragma unroll
         for (int32 half = 0; half < 2; half++) {
-            const Sum* const own = sums + four * 8 + half * 2;
-            const uint32 added = staged.word(half, four);
-            const float low[2] = {units.of(own[0], 0), units.of(own[1], 1)};
-            const float high[2] = {units.of(own[4], 2), units.of(own[5], 3)};
-            const uint32 parts[2] = {added, added >> 16};
-            const Pack<Y, 2> pairs[2] = {tail.two(low, parts), tail.two(high, parts + 1)};
-            (&results[half].x)[four] = *(const uint16*)pairs | (uint32)*(const uint16*)(pairs + 1) << 16;
+            const Sum* const from = sums + four * 8 + half * 2;
+            const float numbers[4] = {own.of(from[0], 0), own.of(from[1], 1), own.of(from[4], 2), own.of(from[5], 3)};
+            uint32& word = (&added[half].x)[four];
+            word = tail.four(numbers, word);
         }
     }
     #pragma unroll
     for (int32 half = 0; half < 2; half++) {
         const int32 own = row + half * 8;
-        if (own < s.m) *(uint4*)(y + (uint64)own * s.pitch + channel) = results[half];
+        if (own < s.m && channel < s.n) *(uint4*)(y + (uint64)own * s.pitch + channel) = added[half];
     }
 }
 
 // What two warpgroups do: each tile's sums, and then its results.
-template <typename L, typename T, typename Sum, typename Y, bool STARTS, typename Tail>
-__device__ __forceinline__ void multiply_spread(const Share& s, Y* y, const Tail& tail, const Channels& lists, uint32 memory,
-                                                uint32 full, uint32 empty) {
-    const uint32 tiles = Tile<L>::count(s), lane = threadIdx.x % 32;
+template <typename L, typename T, typename Sum, typename Y, typename Units, typename Tail, typename Residual>
+__device__ __forceinline__ void multiply_spread(const Share& s, Y* y, const Tail& tail, const Channels& lists, Residual residuals,
+                                                uint32 memory, uint32 full, uint32 empty) {
+    const uint32 lane = threadIdx.x % 32;
+    const int32 down = threadIdx.x / 32 * 16 + lane / 4, right = lane % 4 * 16;
     Turn<L::STAGES> turn;
-    for (uint32 number = blockIdx.x; number < tiles; number += gridDim.x) {
-        const Tile<L> tile(s, number);
-        const int32 row = tile.row + threadIdx.x / 32 * 16 + lane / 4, column = tile.column + lane % 4 * 16;
-        // What is added comes from afar: the first of it is on its way while products are summed, the others while results are made.
-        Staged<Tail> staged, next;
-        staged.read(tail, s, row, column);
-        Sum sums[L::COLUMNS / 2] = {};
+    for (Tile<L> tile(s, blockIdx.x); tile.is_there(s); tile.advance(s, gridDim.x)) {
+        const int32 row = tile.row + down, column = tile.column + right;
+        Units units;
+        units.read(lists, min(column, lists.pitch - 4));
+        // The first product sets them.
+        Sum sums[L::COLUMNS / 2];
         sum_up<L, T>(sums, s.k, memory, full, empty, turn, [] {});
+        residuals.wait();
         #pragma unroll
         for (int32 strip = 0; strip < L::COLUMNS; strip += 64) {
-            if (strip + 64 < L::COLUMNS) next.read(tail, s, row, column + strip + 64);
-            write_spread<STARTS>(y, s, sums + strip / 2, tail, lists, staged, row, column + strip);
-            staged = next;
+            uint4 added[2] = {residuals.read(down, right + strip), residuals.read(down + 8, right + strip)};
+            write_spread(y, s, sums + strip / 2, tail, lists, added, units, row, column + strip);
         }
+        residuals.release();
     }
 }
 
-template <typename L, typename T, typename Sum, typename Y, bool STARTS, typename Tail, typename Left>
-__device__ __forceinline__ void implicit_gemm(Y* y, const Left& left, const TensorMap* right, const Tail& tail,
-                                              const Channels& lists, const Share& s) {
+template <typename L, typename T, typename Sum, typename Y, typename Units, typename Tail, typename Left, typename Residual>
+__device__ __forceinline__ void implicit_gemm(Y* y, const Left& left, const TensorMap* right, const Residual& residuals,
+                                              const Tail& tail, const Channels& lists, const Share& s) {
     if (threadIdx.x == L::THREADS) expect_map(right);
-    produce_and_consume<L, true>(left, SpreadWeights<L>{right}, s, [&](uint32 memory, uint32 full, uint32 empty, uint8*) {
-        multiply_spread<L, T, Sum, Y, STARTS>(s, y, tail, lists, memory, full, empty);
-    });
+    produce_and_consume<L, true>(
+        left, SpreadWeights<L>{right}, residuals, s, [&](uint32 memory, uint32 full, uint32 empty, uint8* behind) {
+            multiply_spread<L, T, Sum, Y, Units>(s, y, tail, lists, residuals.at(shared_address(behind)), memory, full, empty);
+        });
 }

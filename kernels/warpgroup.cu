@@ -39,6 +39,9 @@ struct Shape {
     static constexpr int WARP_BYTES = USED_BYTES > PART_BYTES ? USED_BYTES : PART_BYTES;
 };
 
+// What tiles begin at multiples of, whatever their rows.
+constexpr int LONGEST_PATTERN = 8 * 128;
+
 // Sums in the unit of the result, one or two neighbours: those of floats are in it.
 template <typename Tail, typename Sums>
 __device__ __forceinline__ Sums in_unit(const Tail&, const Sums& sums, int32) {
@@ -68,9 +71,21 @@ struct Tile {
         product = number / (down * across) / s.batches;
     }
 
-    static __device__ __forceinline__ uint32 count(const Share& s) {
-        const uint32 down = (s.m + L::ROWS - 1) / L::ROWS, across = (s.n + L::COLUMNS - 1) / L::COLUMNS;
-        return down * across * s.batches * s.products;
+    __device__ __forceinline__ bool is_there(const Share& s) const { return product < s.products; }
+
+    // The one that is so many behind: divisions would take longer.
+    __device__ __forceinline__ void advance(const Share& s, uint32 tiles) {
+        const uint32 height = ((uint32)s.m + L::ROWS - 1) / L::ROWS * L::ROWS;
+        row += tiles * L::ROWS;
+        while ((uint32)row >= height && is_there(s)) {
+            row -= height;
+            column += L::COLUMNS;
+            if (column < s.n) continue;
+            column = 0;
+            if (++batch < s.batches) continue;
+            batch = 0;
+            product++;
+        }
     }
 };
 
@@ -111,15 +126,22 @@ __device__ __forceinline__ void bring_right(uint32 to, const TensorMap* map, con
     }
 }
 
+// A tile needs its operands alone.
+struct NothingBeside {
+    __device__ __forceinline__ void init() const {}
+    __device__ __forceinline__ NothingBeside at(uint32) const { return *this; }
+    template <typename L>
+    __device__ __forceinline__ void bring(const Tile<L>&) {}
+};
+
 // One thread fetches all tiles, as stages become empty. HELD says that nobody writes the right operands any more: what the first
-// tile needs of its own comes before the kernel in front has ended.
-template <typename L, bool HELD, typename Left, typename Right>
-__device__ __forceinline__ void fetch_all(const Share& s, const Left& left, const Right& right, uint32 memory, uint32 full,
-                                          uint32 empty) {
-    const uint32 tiles = Tile<L>::count(s);
+// tile needs of its own comes before the kernel in front has ended. `beside` brings what else a tile needs.
+template <typename L, bool HELD, typename Left, typename Right, typename Beside>
+__device__ __forceinline__ void fetch_all(const Share& s, const Left& left, const Right& right, Beside& beside, uint32 memory,
+                                          uint32 full, uint32 empty) {
+    Tile<L> tile(s, blockIdx.x);
     int32 early = 0;
-    if (HELD && blockIdx.x < tiles) {
-        const Tile<L> tile(s, blockIdx.x);
+    if (HELD && tile.is_there(s)) {
         for (int32 k = 0; k < s.k && early < L::STAGES; k += L::DEPTH, early++) {
             barrier_expect(full + early * 8, L::STAGE_BYTES);
             right(memory + early * L::STAGE_BYTES + L::LEFT_BYTES, tile, k, full + early * 8);
@@ -127,9 +149,9 @@ __device__ __forceinline__ void fetch_all(const Share& s, const Left& left, cons
     }
     wait_for_previous();
     Turn<L::STAGES> turn;
-    for (uint32 number = blockIdx.x; number < tiles; number += gridDim.x) {
-        const Tile<L> tile(s, number);
+    for (; tile.is_there(s); tile.advance(s, gridDim.x)) {
         auto steps = left.of(tile);
+        beside.bring(tile);
         for (int32 k = 0; k < s.k; k += L::DEPTH) {
             const uint32 stage = memory + turn.stage * L::STAGE_BYTES, barrier = full + turn.stage * 8;
             if (early-- <= 0) {
@@ -348,16 +370,15 @@ __device__ __forceinline__ void put_each(Y* y, const Sum (&sums)[L::COLUMNS / 2]
 template <typename L, typename T, typename Sum, typename Y, typename Tail, typename Result, typename Tails>
 __device__ __forceinline__ void multiply_all(const Share& s, const Result& result, const Tails& tails, uint8* laid, uint32 arrived,
                                              uint32 memory, uint32 full, uint32 empty) {
-    const uint32 tiles = Tile<L>::count(s), group = threadIdx.x / 128;
+    const uint32 group = threadIdx.x / 128;
     Turn<L::STAGES> turn;
     uint32 next = 0, parity = 0;
     if (L::ALTERNATE && group == 1) turn_pass<L::THREADS>(0);
-    for (uint32 number = blockIdx.x; number < tiles; number += gridDim.x) {
+    for (Tile<L> tile(s, blockIdx.x); tile.is_there(s); tile.advance(s, gridDim.x)) {
         if (L::ALTERNATE && next++ % L::GROUPS != group) {
             turn.skip((s.k + L::DEPTH - 1) / L::DEPTH);
             continue;
         }
-        const Tile<L> tile(s, number);
         const Rows<L> rows(s, tile, laid, arrived);
         const Tail tail = tails(tile.product);
         Y* const y = result(tile.product);
@@ -388,16 +409,18 @@ __device__ __forceinline__ void multiply_all(const Share& s, const Result& resul
 }
 
 // A block: one thread fetches, `consume` multiplies. `left` and `right` say what they bring of a tile; the latter waits for nobody if
-// HELD. `consume` is called by all threads that multiply, with where tiles lie, the barriers that say when they are there and when
-// they are not needed any more, and where behind them a warp has memory of its own.
-template <typename L, bool HELD, typename Left, typename Right, typename Consume>
-__device__ __forceinline__ void produce_and_consume(const Left& left, const Right& right, const Share& s, const Consume& consume) {
+// HELD. `beside` is made of where memory begins behind tiles. `consume` is called by all threads that multiply, with where tiles lie,
+// the barriers that say when they are there and when they are not needed any more, and the memory behind them.
+template <typename L, bool HELD, typename Left, typename Right, typename Beside, typename Consume>
+__device__ __forceinline__ void produce_and_consume(const Left& left, const Right& right, const Beside& beside, const Share& s,
+                                                    const Consume& consume) {
     extern __shared__ uint8 dynamic[];
     __shared__ __align__(8) uint64 full[L::STAGES], empty[L::STAGES];
     const uint32 filled = shared_address(full), emptied = shared_address(empty);
-    const uint32 skipped = (0u - shared_address(dynamic)) % L::PATTERN, memory = shared_address(dynamic) + skipped;
+    const uint32 skipped = (0u - shared_address(dynamic)) % LONGEST_PATTERN, memory = shared_address(dynamic) + skipped;
     if (threadIdx.x == L::THREADS) {
         left.expect();
+        beside.init();
         for (int32 stage = 0; stage < L::STAGES; stage++) {
             barrier_init(filled + stage * 8, 1);
             barrier_init(emptied + stage * 8, L::SHARERS);
@@ -407,7 +430,8 @@ __device__ __forceinline__ void produce_and_consume(const Left& left, const Righ
     __syncthreads();
     if (threadIdx.x >= L::THREADS) {
         if constexpr (L::LENDS) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == L::THREADS) fetch_all<L, HELD>(s, left, right, memory, filled, emptied);
+        auto fetched = beside.at(memory + L::STAGES * L::STAGE_BYTES);
+        if (threadIdx.x == L::THREADS) fetch_all<L, HELD>(s, left, right, fetched, memory, filled, emptied);
     } else {
         if constexpr (L::LENDS) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         after_previous();
@@ -428,7 +452,7 @@ __device__ __forceinline__ void warpgroups(const Result& result, const TensorMap
     const auto bring = [&](uint32 to, const Tile<L>& tile, int32 k, uint32 barrier) {
         bring_right<L>(to, right(tile.product), tile, k, tile.batch * s.right_moves, barrier);
     };
-    produce_and_consume<L, HELD>(LeftRows{left, s.left_moves}, bring, s,
+    produce_and_consume<L, HELD>(LeftRows{left, s.left_moves}, bring, NothingBeside(), s,
                                  [&](uint32 memory, uint32 full, uint32 empty, uint8* behind) {
                                      const uint32 warp = threadIdx.x / 32;
                                      multiply_all<L, T, Sum, Y, Tail>(s, result, tails, behind + warp * L::WARP_BYTES,

@@ -92,7 +92,9 @@ impl Behind {
         let alike = dtype(product) == DType::Float32 || dtype(output).size() == 2;
         let laid = Laid::new(&operands, &sizes, dtype(output).size()).filter(|_| alike);
         let width = laid.as_ref().map_or(2, Laid::width);
-        let is_bytes = laid.as_ref().is_some_and(|laid| laid.columns.is_empty() && laid.width() == 1);
+        let is_bytes = laid
+            .as_ref()
+            .is_some_and(|laid| laid.columns.is_empty() && laid.width() == 1);
         text += &structure(&operands, &names, laid, !numbers.is_empty());
         Self {
             operands,

@@ -43,6 +43,9 @@ pub struct Constants {
     uploaded: OnceLock<Arc<DeviceMemory>>,
 }
 
+/// What becomes of the sums of each channel: numbers to multiply by and to add, and what sums begin with.
+type Lists = [Vec<[u8; 4]>; 3];
+
 impl Constants {
     /// Of weights with one scale or one for each channel, for an input of a scheme; none if 32 bits may not hold a sum.
     pub fn new(weights: &Weights, lie: Lie, left: Scheme, bias: Option<Vec<f64>>) -> Option<Self> {
@@ -90,31 +93,53 @@ impl Constants {
         self.results.next_multiple_of(CHANNELS) * self.pitch
     }
 
+    /// The lists, in a unit that is so many times smaller.
+    fn lists(&self, rows: &[Vec<u8>], times: f64) -> Lists {
+        let scale = |row: usize| {
+            let own = self.scales.get(row).or(self.scales.first()).copied().unwrap_or(1.0);
+            (f64::from(own) * f64::from(self.left.scale) * times) as f32
+        };
+        let bias = self.bias.as_deref().unwrap_or_default();
+        let shift = |row: usize| bias.get(row).or(bias.first()).map_or(0.0, |&b| (b * times) as f32);
+        // Floats have no zero point.
+        let start = |row: usize| -self.left.zero * rows[row].iter().map(|&w| i32::from(w as i8)).sum::<i32>();
+        let list = |number: &dyn Fn(usize) -> [u8; 4]| (0..self.results).map(number).collect();
+        [
+            list(&|row| scale(row).to_le_bytes()),
+            list(&|row| shift(row).to_le_bytes()),
+            list(&|row| start(row).to_le_bytes()),
+        ]
+    }
+
+    /// The lists one after another.
+    fn packed_lists(&self, rows: &[Vec<u8>], times: f64) -> Vec<u8> {
+        let length = self.results.next_multiple_of(EVEN);
+        let padded = |mut list: Vec<[u8; 4]>| {
+            list.resize(length, [0; 4]);
+            list.concat()
+        };
+        self.lists(rows, times).into_iter().flat_map(padded).collect()
+    }
+
     /// Rows of weights, and behind them three lists: what sums are multiplied by, what is added then, and what they begin with.
     fn packed(&self) -> Vec<u8> {
-        let (rows, listed) = (self.rows(), self.results.next_multiple_of(EVEN));
-        let mut bytes = Vec::with_capacity(self.bytes() + 3 * 4 * listed);
+        let rows = self.rows();
+        let mut bytes = Vec::with_capacity(self.bytes());
         for row in &rows {
             bytes.extend(row);
             bytes.resize(bytes.len() + self.pitch - self.terms, 0);
         }
         bytes.resize(self.bytes(), 0);
-        let scale = |row: usize| {
-            let own = self.scales.get(row).or(self.scales.first()).copied().unwrap_or(1.0);
-            (f64::from(own) * f64::from(self.left.scale)) as f32
-        };
-        let bias = self.bias.as_deref().unwrap_or_default();
-        let shift = |row: usize| bias.get(row).or(bias.first()).map_or(0.0, |&b| b as f32);
-        // Floats have no zero point.
-        let start = |row: usize| -self.left.zero * rows[row].iter().map(|&w| i32::from(w as i8)).sum::<i32>();
-        let mut list = |number: &dyn Fn(usize) -> [u8; 4]| {
-            let own = (0..listed).map(|row| if row < self.results { number(row) } else { [0; 4] });
-            bytes.extend(own.flatten());
-        };
-        list(&|row| scale(row).to_le_bytes());
-        list(&|row| shift(row).to_le_bytes());
-        list(&|row| start(row).to_le_bytes());
+        bytes.extend(self.packed_lists(&rows, 1.0));
         bytes
+    }
+
+    /// The lists alone in the memory of a GPU, in a unit that is so many times smaller.
+    ///
+    /// # Errors
+    /// If there is too little of it.
+    pub fn lists_on(&self, device: &Arc<Device>, times: f64) -> Result<DeviceMemory> {
+        device.upload(&self.packed_lists(&self.rows(), times))
     }
 
     /// They in the memory of a GPU.

@@ -2,13 +2,16 @@
 //! `implicit_gemm.cu`.
 
 use super::constants::OnDevice;
+use super::linear::SOURCE as LINEAR;
 use super::rows::{self, PAIRS};
 use super::tiled::in_pairs;
 use super::{Quantized, plain};
+use crate::device::Memory;
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
+use crate::providers::cuda::device::memory::DeviceMemory;
 use crate::providers::cuda::device::{Arguments, Boxes, Grid, HOPPER, Windows};
 use crate::providers::cuda::kernels::conv::cuts::Problem;
 use crate::providers::cuda::kernels::conv::tiled::problem;
@@ -34,24 +37,42 @@ struct Shape {
     blocks: usize,
     /// Bytes of a row that are brought at once.
     line: usize,
+    /// Whether something is added to results, which is brought a tile ahead.
+    residual: bool,
 }
 
 impl Shape {
-    fn all(line: usize) -> Vec<Self> {
-        let shapes: [(usize, usize, usize); 3] = [(64, 3, 3), (128, 3, 2), (256, 4, 1)];
+    fn all(line: usize, residual: bool) -> Vec<Self> {
+        let shapes: [(usize, usize, usize); 3] = match residual {
+            true => [(64, 2, 3), (128, 2, 2), (256, 3, 1)],
+            false => [(64, 3, 3), (128, 3, 2), (256, 4, 1)],
+        };
         let shape = |(columns, stages, blocks)| Self {
             columns,
             stages: stages * 128 / line,
             blocks,
             line,
+            residual,
         };
         shapes.map(shape).to_vec()
     }
 
     fn shared_bytes(&self) -> usize {
-        /// What may be skipped in front.
+        /// What may be skipped in front; tiles of residuals.
         const PATTERN: usize = 1024;
-        self.stages * (ROWS + self.columns) * self.line + PATTERN
+        const SLOTS: usize = 2;
+        let residuals = if self.residual { SLOTS * ROWS * self.columns } else { 0 };
+        self.stages * (ROWS + self.columns) * self.line + residuals + PATTERN
+    }
+
+    /// What is added to results, as the copy engine brings it.
+    fn residuals(&self, size: &Size) -> Boxes {
+        Boxes {
+            dtype: DType::Float16,
+            extents: vec![size.columns / 2, size.rows, 1],
+            strides: vec![size.columns, size.columns * size.rows],
+            size: vec![self.columns.min(128) / 2, ROWS, 1],
+        }
     }
 
     /// Threads of a block: those that multiply, and a warp that fetches, or a warpgroup that lends them its registers.
@@ -65,6 +86,7 @@ impl Shape {
             stages,
             blocks,
             line,
+            ..
         } = self;
         format!("Shape<{columns}, {stages}, false, true, 1, {line}, {blocks}>")
     }
@@ -196,26 +218,83 @@ fn spread(of: &Quantized, size: &Size, shape: &Shape) -> Boxes {
     }
 }
 
-fn source(of: &Quantized, shape: &Shape, left: &Left) -> String {
-    let (pair, declared, tail) = (plain::pair(of), plain::declared(of), plain::tail(of));
-    let starts = of.scheme.zero != 0;
+/// What follows, as the kernel does it: its type, what it is made of, its parameters, and numbers.
+struct Follow {
+    ty: String,
+    made: String,
+    parameters: String,
+    numbers: Vec<i32>,
+    /// What the lists of the product are multiplied by, where it is linear.
+    times: Option<f64>,
+}
+
+impl Follow {
+    fn new(of: &Quantized) -> Self {
+        let operands = usize::from(of.linear.as_ref().is_some_and(|linear| linear.residual.is_some()));
+        let linear = of.linear.as_ref().filter(|_| of.behind.operands.len() == operands);
+        let Some(linear) = linear else {
+            return Self {
+                ty: "Each".into(),
+                made: format!("Each{{{}}}", plain::tail(of)),
+                parameters: plain::declared(of),
+                numbers: plain::numbers(of),
+                times: None,
+            };
+        };
+        let [ty, made] = linear.text();
+        let numbers: Vec<i32> = linear.numbers().iter().map(|number| number.to_bits() as i32).collect();
+        Self {
+            ty,
+            made,
+            parameters: if operands > 0 {
+                ", const X1* x1, const Factor n"
+            } else {
+                ""
+            }
+            .into(),
+            numbers,
+            times: Some(linear.inverse),
+        }
+    }
+}
+
+fn source(of: &Quantized, shape: &Shape, left: &Left, follow: &Follow) -> String {
+    let pair = plain::pair(of);
+    let (starts, fused) = (of.scheme.zero != 0, follow.times.is_some());
     let (parameter, made) = match left {
         Left::Rows(_) => ("", "LeftRows{&left, 0}"),
         Left::Windows(_) => (", const Windows w", "LeftWindows{&left, w}"),
     };
+    let Follow {
+        ty,
+        made: tail,
+        parameters,
+        ..
+    } = follow;
+    let shaped = shape.text();
+    let (beside, barriers, residuals) = match shape.residual {
+        true => (
+            ", const __grid_constant__ TensorMap beside",
+            format!(
+                "    __shared__ __align__(8) uint64 there[2], read[2];\n    \
+                 const Residuals<{shaped}> residuals(&beside, shared_address(there), shared_address(read));\n"
+            ),
+            "residuals",
+        ),
+        false => ("", String::new(), "NoResiduals()"),
+    };
     format!(
-        "{}{PAIRS}{}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({}, {}) implicit_gemm_of_8_bits(Y0* y, \
-         const float* scales{declared}, const Share s{parameter}, const int64 pitch, const __grid_constant__ TensorMap left, \
-         const __grid_constant__ TensorMap right) {{\n    \
-         implicit_gemm<{}, {pair}, SumOf<{pair}>::type, Y0, {starts}>(y, {made}, &right, {tail}, Channels{{scales, (int32)pitch}}, \
-         s);\n}}\n",
+        "{}{LINEAR}{PAIRS}{}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({}, {}) implicit_gemm_of_8_bits(Y0* y, \
+         const float* scales{parameters}, const Share s{parameter}, const int64 pitch, const __grid_constant__ TensorMap left, \
+         const __grid_constant__ TensorMap right{beside}) {{\n{barriers}    \
+         implicit_gemm<{shaped}, {pair}, SumOf<{pair}>::type, Y0, Units<{starts}, {fused}>, {ty}>(y, {made}, &right, {residuals}, \
+         {tail}, Channels{{scales, (int32)pitch}}, s);\n}}\n",
         plain::QUANTIZED,
         of.behind.text,
         warpgroup::SOURCE,
         rows::SOURCE,
         shape.threads(),
         shape.blocks,
-        shape.text(),
     )
 }
 
@@ -223,15 +302,18 @@ fn source(of: &Quantized, shape: &Shape, left: &Left) -> String {
 pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result<Prepared>> {
     let (size, found, line) = described(of, c)?;
     let processors = of.gpu.device.multiprocessors as usize;
-    let mut shapes = Shape::all(line);
+    let element = of.behind.elements().position(|element| element);
+    let mut shapes = Shape::all(line, element.is_some());
     shapes.sort_by(|a, b| a.guess(&size, processors).total_cmp(&b.guess(&size, processors)));
     let shape = *shapes.get(number)?;
     let make = || {
         let left = Left::new(&found, c, &size, line);
-        let function =
-            of.gpu
-                .compiler
-                .entry(&source(of, &shape, &left), "implicit_gemm_of_8_bits", shape.shared_bytes());
+        let follow = Follow::new(of);
+        let function = of.gpu.compiler.entry(
+            &source(of, &shape, &left, &follow),
+            "implicit_gemm_of_8_bits",
+            shape.shared_bytes(),
+        );
         let blocks = shape.tiles(&size).min(processors * shape.blocks);
         let share = [size.rows, size.columns, size.terms, 1, 0, 0, 1].map(|word| word as i64);
         let launcher = OnPixels {
@@ -239,10 +321,14 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
             grid: Grid::over(blocks * shape.threads() as usize, shape.threads())?,
             share: fields(share.into_iter().chain([c.y.step()]))?,
             windows: left.words(&found)?,
-            numbers: plain::numbers(of),
+            lists: match follow.times {
+                Some(times) => Some(of.constants.lists_on(&of.gpu.device, times)?),
+                None => None,
+            },
+            numbers: follow.numbers,
             right: spread(of, &size, &shape),
             left,
-            elements: of.behind.elements().collect(),
+            added: element.map(|operand| (1 + operand, shape.residuals(&size))),
             constants: of.constants.on(&of.gpu.device)?,
             spare: plain::spare(of, c)?,
         };
@@ -261,9 +347,11 @@ struct OnPixels {
     numbers: Vec<i32>,
     left: Left,
     right: Boxes,
-    /// Which operands have a number for each result.
-    elements: Vec<bool>,
+    /// The operand with a number for each result.
+    added: Option<(usize, Boxes)>,
     constants: OnDevice,
+    /// The lists of the product, where they are others than those of the constants.
+    lists: Option<DeviceMemory>,
     spare: Spare,
 }
 
@@ -271,9 +359,8 @@ impl OnPixels {
     /// Whether all addresses are what the copy engine and 16 bytes at once take. A slice may begin anywhere, and where is not known any
     /// sooner.
     fn is_even(&self, call: &Call) -> bool {
-        let read = call.inputs[1..].iter().zip(&self.elements);
-        let staged = read.filter(|(_, element)| **element).map(|(address, _)| address.addr());
-        let mut all = [call.inputs[0].addr(), call.outputs[0].addr()].into_iter().chain(staged);
+        let added = self.added.iter().map(|(operand, _)| call.inputs[*operand].addr());
+        let mut all = [call.inputs[0].addr(), call.outputs[0].addr()].into_iter().chain(added);
         all.all(|address| address.is_multiple_of(Boxes::EVEN))
     }
 }
@@ -284,8 +371,12 @@ impl Launcher for OnPixels {
             return self.spare.launch(call);
         }
         let device = self.function.device();
+        let lists = self
+            .lists
+            .as_ref()
+            .map_or(self.constants.lists(), |lists| lists.address().cast_const());
         let mut arguments = Arguments::default();
-        arguments.address(call.outputs[0]).address(self.constants.lists());
+        arguments.address(call.outputs[0]).address(lists);
         plain::pass(&mut arguments, call, &self.numbers);
         arguments.fields(&self.share);
         if !self.windows.is_empty() {
@@ -297,6 +388,9 @@ impl Launcher for OnPixels {
             Left::Windows(windows) => windows.at(device, call.inputs[0])?,
         });
         arguments.map(&self.right.at(device, self.constants.weights())?);
+        if let Some((operand, boxes)) = &self.added {
+            arguments.map(&boxes.at(device, call.inputs[*operand])?);
+        }
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }
     }

@@ -3,6 +3,7 @@
 
 mod constants;
 mod implicit_gemm;
+mod linear;
 mod plain;
 mod rows;
 mod stem;
@@ -27,6 +28,7 @@ use crate::providers::cuda::device::HOPPER;
 use crate::providers::cuda::kernels::matmul::warpgroup::SHAPES;
 use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
 use constants::{Constants, Lie};
+use linear::Linear;
 use std::sync::Arc;
 use tiled::TILES;
 
@@ -187,6 +189,7 @@ impl Found {
             .filter(|&id| Some(id) != add && Some(id) != bias)
             .collect();
         let behind = Behind::numbered(network, sums, &others, axis);
+        let linear = Linear::of(network, sums, &others);
         let names = std::iter::once(scope.op()).chain(layers.iter().map(|&id| network[id].op.name));
         let mut inputs = vec![self.left.tensor];
         inputs.extend(behind.operands.iter().map(|(tensor, _)| *tensor));
@@ -198,6 +201,7 @@ impl Found {
             scheme: self.left.scheme,
             constants: constants.clone(),
             behind,
+            linear,
             gpu: gpu.clone(),
         };
         Candidate {
@@ -222,6 +226,8 @@ struct Quantized {
     scheme: Scheme,
     constants: Arc<Constants>,
     behind: Behind,
+    /// What is behind, where that is linear.
+    linear: Option<Linear>,
     gpu: Arc<Gpu>,
 }
 
