@@ -1,4 +1,4 @@
-// Writes sums of products of 8 bits that `stem.cu` gives. Behind it, `quantized.cuh`, `linear.cuh` and a `Tail`.
+// Writes sums of products of 8 bits that `stem.cu` gives. Behind it, `quantized.cuh` and a `Tail`.
 
 struct ScaledWriter {
     // What sums are multiplied by, what is added then, and what they begin with.
@@ -28,38 +28,5 @@ struct ScaledWriter {
         } else {
             for (int32 k = 0; k < 8; k++) to[k] = tail.one(eight[k], at + k, channel + k);
         }
-    }
-};
-
-// The same of what is linear, without a residual. STARTS says whether integers begin with other numbers than 0.
-template <typename Follow, bool STARTS>
-struct LinearWriter {
-    static constexpr int LISTS = 3;
-    uint8* y;
-    Channels channels;
-    Follow follow;
-    // Whether eight results may be written at once.
-    bool wide;
-
-    __device__ __forceinline__ float list(int32 number, int32 channel) const {
-        return channels.scales[number * channels.pitch + channel];
-    }
-    __device__ __forceinline__ void write(const float (&sums)[8], const Pack<float, 8> (&lists)[3], uint64 place, int32 channel,
-                                          const Shape& s) const {
-        uint2 codes;
-        #pragma unroll
-        for (int32 half = 0; half < 2; half++) {
-            float numbers[4];
-            #pragma unroll
-            for (int32 i = 0; i < 4; i++) {
-                const int32 k = half * 4 + i;
-                const float whole = STARTS ? sums[k] + (float)__float_as_int(lists[2].item[k]) : sums[k];
-                numbers[i] = __fmaf_rn(whole, lists[0].item[k], lists[1].item[k]);
-            }
-            (&codes.x)[half] = follow.four(numbers, 0);
-        }
-        uint8* const to = y + place * s.y_step + channel;
-        if (wide) *(uint2*)to = codes;
-        else for (int32 k = 0; k < 8; k++) to[k] = (uint8)((&codes.x)[k / 4] >> k % 4 * 8);
     }
 };

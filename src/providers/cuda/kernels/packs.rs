@@ -45,15 +45,11 @@ pub fn in_packs(pack: usize, make: impl Fn(usize) -> Result<Launches>) -> Result
     ))
 }
 
-/// How many elements a thread takes at once where all these numbers of elements are whole packs, and each element has a register.
+/// How many elements a thread takes at once where all these numbers of elements are whole packs.
 pub fn pack(dtype: DType, numbers: impl IntoIterator<Item = usize>) -> usize {
+    /// Each element has a register.
     const MOST: usize = 8;
-    pack_up_to(MOST, dtype, numbers)
-}
-
-/// The same, so many at most.
-pub fn pack_up_to(most: usize, dtype: DType, numbers: impl IntoIterator<Item = usize>) -> usize {
-    let widest = (WIDEST / dtype.size()).min(most);
+    let widest = (WIDEST / dtype.size()).min(MOST);
     // The greatest power of two that divides all of them; any does so with 0.
     let bits = numbers.into_iter().fold(widest, |bits, number| bits | number);
     1 << bits.trailing_zeros()

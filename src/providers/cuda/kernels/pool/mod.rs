@@ -3,7 +3,7 @@
 mod unpool;
 
 use super::launch::{Launches, fields, sourced};
-use super::packs::{WIDEST, entry, in_packs, pack, pack_up_to};
+use super::packs::{entry, in_packs, pack};
 use super::pointwise::code::element;
 use super::{Answer, Gpu};
 use crate::error::Result;
@@ -74,8 +74,6 @@ impl Pool {
     fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Prepared> {
         let (x, y) = (&request.inputs[0], &request.outputs[0]);
         let pack = match (&self.rule, y.layout) {
-            // Bytes are compared several at once.
-            (Rule::Values("MaxPool"), Layout::ChannelsLast) => pack_up_to(WIDEST, x.dtype, [y.shape[1]]),
             (Rule::Values(_), Layout::ChannelsLast) => pack(x.dtype, [y.shape[1]]),
             _ => 1,
         };

@@ -134,6 +134,16 @@ impl Constants {
         bytes
     }
 
+    /// Whether all numbers of the lists are finite in a unit that is so many times smaller.
+    pub fn has_unit(&self, times: f64) -> bool {
+        let scales = self
+            .scales
+            .iter()
+            .map(|&scale| f64::from(scale) * f64::from(self.left.scale));
+        let mut all = scales.chain(self.bias.iter().flatten().copied());
+        all.all(|number| ((number * times) as f32).is_finite())
+    }
+
     /// The lists alone in the memory of a GPU, in a unit that is so many times smaller.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! `implicit_gemm.cu`.
 
 use super::constants::OnDevice;
-use super::linear::SOURCE as LINEAR;
+use super::linear::{Linear, SOURCE as LINEAR};
 use super::rows::{self, PAIRS};
 use super::tiled::in_pairs;
 use super::{Quantized, plain};
@@ -230,9 +230,12 @@ struct Follow {
 
 impl Follow {
     fn new(of: &Quantized) -> Self {
-        let operands = usize::from(of.linear.as_ref().is_some_and(|linear| linear.residual.is_some()));
-        let linear = of.linear.as_ref().filter(|_| of.behind.operands.len() == operands);
-        let Some(linear) = linear else {
+        let usable = |linear: &&Linear| {
+            of.behind.operands.len() == usize::from(linear.residual.is_some())
+                && of.constants.has_unit(linear.inverse)
+                && linear.numbers().iter().all(|number| number.is_finite())
+        };
+        let Some(linear) = of.linear.as_ref().filter(usable) else {
             return Self {
                 ty: "Each".into(),
                 made: format!("Each{{{}}}", plain::tail(of)),
@@ -241,17 +244,16 @@ impl Follow {
                 times: None,
             };
         };
+        let parameters = match linear.residual {
+            Some(_) => ", const X1* x1, const Factor n",
+            None => "",
+        };
         let [ty, made] = linear.text();
         let numbers: Vec<i32> = linear.numbers().iter().map(|number| number.to_bits() as i32).collect();
         Self {
             ty,
             made,
-            parameters: if operands > 0 {
-                ", const X1* x1, const Factor n"
-            } else {
-                ""
-            }
-            .into(),
+            parameters: parameters.into(),
             numbers,
             times: Some(linear.inverse),
         }
@@ -393,5 +395,60 @@ impl Launcher for OnPixels {
         }
         // SAFETY: these are the parameters that the source declares, for operands that the planner vouches for.
         unsafe { self.function.launch(self.grid, &arguments, call.stream) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::cuda::library::cudnn::Tensor;
+
+    #[test]
+    fn blocks_of_every_shape_fit_into_a_processor() {
+        for (line, residual) in [(128, false), (128, true), (64, false), (64, true)] {
+            for shape in Shape::all(line, residual) {
+                // A block has 1 KiB more than it asks for.
+                assert!(shape.blocks * (shape.shared_bytes() + 1024) <= 228 << 10, "{shape:?}");
+                assert!(shape.shared_bytes() <= 227 << 10, "{shape:?}");
+                let threads = shape.blocks * shape.threads() as usize;
+                assert!(threads <= 2048, "{shape:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn windows_end_where_the_last_one_begins() {
+        let found = Problem {
+            images: 3,
+            input: [19, 14],
+            output: [10, 7],
+            kernel: [3, 3],
+            begin: [1, 1],
+            strides: [2, 2],
+            dilations: [1, 1],
+            channels: 64,
+            results: 192,
+        };
+        let c = Convolution {
+            dtype: DType::Int8,
+            tf32: false,
+            transposed: false,
+            x: Tensor::dense(vec![3, 128, 19, 14]),
+            w: Tensor::dense(vec![192, 128, 3, 3]),
+            y: Tensor::dense(vec![3, 192, 10, 7]),
+            strides: vec![2; 2],
+            dilations: vec![1; 2],
+            begin: vec![1; 2],
+            end: vec![1; 2],
+            bias: false,
+            residual: None,
+            activation: None,
+        };
+        let windows = windows(&found, &c, 128);
+        assert_eq!(windows.extents, [64, 14, 19, 3]);
+        assert_eq!(windows.strides, [128, 128 * 14, 128 * 14 * 19]);
+        // Columns 0 to 11 and rows 0 to 17, each less one, are the first ones that a window sees.
+        assert_eq!((windows.lower, windows.upper), ([-1, -1], [-2, -1]));
+        assert!(windows.fits());
     }
 }

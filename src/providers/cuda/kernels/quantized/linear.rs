@@ -55,7 +55,7 @@ impl Linear {
         })
     }
 
-    /// What the residual is multiplied by.
+    /// What the residual is multiplied by, which is a finite number if [`Linear::of`] is to be of use.
     pub fn numbers(&self) -> Vec<f32> {
         let scale = |residual: &Scheme| (f64::from(residual.scale) * self.inverse) as f32;
         self.residual.iter().map(scale).collect()
@@ -72,5 +72,76 @@ impl Linear {
         let begin = if residual.dtype == DType::Int8 { 128 } else { 0 };
         let ty = format!("WithResidual<{code}, {begin}, {}>", residual.zero + begin);
         [ty.clone(), format!("{ty}{{n.at[0]}}")]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::array::Array;
+    use crate::network::attr::{Attr, attrs};
+    use crate::passes::testing::Graph;
+
+    /// Quantize or Dequantize by a scale and a zero point.
+    fn around(g: &mut Graph, op: &str, x: TensorId, scale: f64, zero: i64, dtype: DType) -> TensorId {
+        let scale = g.scalar(scale);
+        let array = Array::from_i64(dtype, vec![], &[zero]).unwrap();
+        let zero = g.network.add_constant("zero", array);
+        let to = attrs([("to", Attr::Type(dtype))]);
+        match op {
+            "QuantizeLinear" => g.op_with(op, to, &[x, scale, zero]),
+            _ => g.op(op, &[x, scale, zero]),
+        }
+    }
+
+    /// What layers behind an input are, told by the words that make them.
+    fn found(words: &str) -> Option<Linear> {
+        let mut g = Graph::new();
+        let (x, other) = (g.input("x", "4 32"), g.input_of("other", DType::UInt8, "4 32"));
+        let mut y = x;
+        for word in words.split_whitespace() {
+            y = match word {
+                "residual" => {
+                    let numbers = around(&mut g, "DequantizeLinear", other, 0.5, 7, DType::UInt8);
+                    g.op("Add", &[y, numbers])
+                }
+                "same" => g.op("Add", &[y, y]),
+                "int8" => around(&mut g, "QuantizeLinear", y, 0.25, -3, DType::Int8),
+                "uint8" => around(&mut g, "QuantizeLinear", y, 0.25, 0, DType::UInt8),
+                op => g.op(op, &[y]),
+            };
+        }
+        g.output(y);
+        let layers: Vec<LayerId> = g.network.layers().map(|(id, _)| id).collect();
+        Linear::of(&g.network, x, &layers)
+    }
+
+    #[test]
+    fn residual_relu_and_quantize_are_linear_but_for_the_last_rounding() {
+        let bare = found("uint8").unwrap();
+        assert_eq!(
+            (bare.inverse, bare.residual, bare.zero, bare.limits),
+            (4.0, None, 0, [0, 255])
+        );
+        assert_eq!(found("Relu uint8"), found("uint8"));
+        assert_eq!(found("int8").unwrap().limits, [-128, 127]);
+        assert_eq!(found("Relu int8").unwrap().limits, [-3, 127]);
+        let added = found("residual Relu int8").unwrap();
+        assert_eq!(added.numbers(), [2.0]);
+        assert_eq!(added.text()[0], "WithResidual<Coder<-3, -3, 127>, 0, 7>");
+    }
+
+    #[test]
+    fn anything_else_is_done_layer_by_layer() {
+        for words in [
+            "",
+            "Relu",
+            "Gelu uint8",
+            "Relu residual uint8",
+            "residual residual uint8",
+            "same uint8",
+        ] {
+            assert_eq!(found(words), None, "{words}");
+        }
     }
 }

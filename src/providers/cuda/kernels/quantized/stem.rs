@@ -2,14 +2,11 @@
 
 use super::Quantized;
 use super::constants::OnDevice;
-use super::linear::{Linear, SOURCE as LINEAR};
 use super::plain;
-use crate::device::Memory;
 use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
-use crate::providers::cuda::device::memory::DeviceMemory;
 use crate::providers::cuda::device::{Arguments, Grid};
 use crate::providers::cuda::kernels::conv::geometry::Geometry;
 use crate::providers::cuda::kernels::conv::stem::{self, Share, THREADS};
@@ -26,38 +23,16 @@ pub fn fits(geometry: &Geometry, terms: usize) -> bool {
     geometry.traits(DType::Int8).stem && terms <= MOST_TERMS
 }
 
-/// What follows, if it is linear and reads nothing.
-fn linear(of: &Quantized) -> Option<&Linear> {
-    of.linear.as_ref().filter(|_| of.behind.operands.is_empty())
-}
-
-/// The type of what writes results, and what it is made of.
-fn writer(of: &Quantized) -> (String, String) {
-    let channels = "Channels{scales, (int32)pitch}";
-    match linear(of) {
-        Some(linear) => {
-            let [ty, made] = linear.text();
-            let starts = of.scheme.zero != 0;
-            (
-                format!("LinearWriter<{ty}, {starts}>"),
-                format!("(uint8*)y, {channels}, {made}, wide"),
-            )
-        }
-        None => ("ScaledWriter".into(), format!("y, {channels}, tail, wide")),
-    }
-}
-
 fn source(of: &Quantized, c: &Convolution, share: &Share) -> String {
     let (x, w, declared, tail) = (plain::from(of), plain::by(of), plain::declared(of), plain::tail(of));
-    let (writer, made) = writer(of);
     format!(
-        "{}{LINEAR}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 2) first_convolution_of_8_bits(Y0* y, \
+        "{}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 2) first_convolution_of_8_bits(Y0* y, \
          const {x}* x, const {w}* w, const float* scales{declared}, const Shape s, const int64 pitch, const int64 terms, \
          const int64 outside) {{\n    \
          const uint8 code = (uint8)outside;\n    \
          const Tail tail = {tail};\n    \
          const bool wide = s.y_step % 8 == 0 && (uint64)y % sizeof(Pack<Y0, 8>) == 0 && tail.wide();\n    \
-         const {writer} writer{{{made}}};\n    \
+         const ScaledWriter writer{{y, Channels{{scales, (int32)pitch}}, tail, wide}};\n    \
          stem<float16, {x}, {w}, {}>(x, w, (int32)terms, *(const {x}*)&code, writer, s);\n}}\n",
         plain::QUANTIZED,
         of.behind.text,
@@ -82,10 +57,6 @@ pub fn prepared(of: &Quantized, c: &Convolution) -> Result<Prepared> {
         outside: i64::from(of.scheme.zero),
         numbers: plain::numbers(of),
         constants: of.constants.on(&of.gpu.device)?,
-        lists: match linear(of) {
-            Some(linear) => Some(of.constants.lists_on(&of.gpu.device, linear.inverse)?),
-            None => None,
-        },
     };
     Ok(compiled(
         [function],
@@ -101,19 +72,15 @@ struct FirstConvolution {
     outside: i64,
     numbers: Vec<i32>,
     constants: OnDevice,
-    /// The lists of the product, where they are others than those of the constants.
-    lists: Option<DeviceMemory>,
 }
 
 impl Launcher for FirstConvolution {
     fn launch(&mut self, call: &Call) -> Result<()> {
-        let lists = self
-            .lists
-            .as_ref()
-            .map_or(self.constants.lists(), |lists| lists.address().cast_const());
         let mut arguments = Arguments::default();
         arguments.address(call.outputs[0]).address(call.inputs[0]);
-        arguments.address(self.constants.weights()).address(lists);
+        arguments
+            .address(self.constants.weights())
+            .address(self.constants.lists());
         plain::pass(&mut arguments, call, &self.numbers);
         arguments.fields(&self.shape);
         for number in [self.constants.listed(), self.terms, self.outside] {
