@@ -134,13 +134,13 @@ fn described(of: &Quantized, c: &Convolution) -> Option<(Size, Problem, usize)> 
     let line = match is_rows(&found) {
         true if size.terms > 32 => 128,
         true => 64,
-        false if found.channels % 64 == 0 => 128,
-        false if found.channels % 32 == 0 => 64,
+        false if found.channels.is_multiple_of(64) => 128,
+        false if found.channels.is_multiple_of(32) => 64,
         false => return None,
     };
     // What is beyond an image is zero.
     let padded = of.scheme.zero != 0 && (found.begin != [0; 2] || found.taps() > 1);
-    let even = c.y.step() as usize % TOGETHER == 0;
+    let even = (c.y.step() as usize).is_multiple_of(TOGETHER);
     let brought = is_rows(&found) || (windows(&found, c, line).fits() && reach(&found).iter().all(|&far| far < 256));
     (even && !padded && brought).then_some((size, found, line))
 }

@@ -79,41 +79,52 @@ impl Linear {
 mod tests {
     use super::*;
     use crate::network::array::Array;
-    use crate::network::attr::{Attr, attrs};
-    use crate::passes::testing::Graph;
+    use crate::network::attr::{Attr, Attrs, attrs};
+    use crate::network::ops;
 
-    /// Quantize or Dequantize by a scale and a zero point.
-    fn around(g: &mut Graph, op: &str, x: TensorId, scale: f64, zero: i64, dtype: DType) -> TensorId {
-        let scale = g.scalar(scale);
-        let array = Array::from_i64(dtype, vec![], &[zero]).unwrap();
-        let zero = g.network.add_constant("zero", array);
-        let to = attrs([("to", Attr::Type(dtype))]);
-        match op {
-            "QuantizeLinear" => g.op_with(op, to, &[x, scale, zero]),
-            _ => g.op(op, &[x, scale, zero]),
-        }
+    fn layer(network: &mut Network, op: &str, attrs: Attrs, inputs: &[TensorId]) -> TensorId {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        network.add_layer(op, ops::find(op).unwrap(), attrs, &inputs).unwrap()[0]
+    }
+
+    /// A scale and a zero point of 8 bits.
+    fn parameters(network: &mut Network, scale: f64, zero: f64, dtype: DType) -> [TensorId; 2] {
+        let scale = network.add_constant("scale", Array::scalar(DType::Float32, scale));
+        [scale, network.add_constant("zero", Array::scalar(dtype, zero))]
+    }
+
+    fn quantized(network: &mut Network, x: TensorId, zero: f64, dtype: DType) -> TensorId {
+        let [scale, zero] = parameters(network, 0.25, zero, dtype);
+        layer(
+            network,
+            "QuantizeLinear",
+            attrs([("to", Attr::Type(dtype))]),
+            &[x, scale, zero],
+        )
     }
 
     /// What layers behind an input are, told by the words that make them.
     fn found(words: &str) -> Option<Linear> {
-        let mut g = Graph::new();
-        let (x, other) = (g.input("x", "4 32"), g.input_of("other", DType::UInt8, "4 32"));
+        let mut network = Network::new("test");
+        let shape = || vec![4i64.into(), 32i64.into()];
+        let x = network.add_input("x", DType::Float32, shape()).unwrap();
+        let other = network.add_input("other", DType::UInt8, shape()).unwrap();
         let mut y = x;
         for word in words.split_whitespace() {
             y = match word {
                 "residual" => {
-                    let numbers = around(&mut g, "DequantizeLinear", other, 0.5, 7, DType::UInt8);
-                    g.op("Add", &[y, numbers])
+                    let [scale, zero] = parameters(&mut network, 0.5, 7.0, DType::UInt8);
+                    let numbers = layer(&mut network, "DequantizeLinear", Attrs::new(), &[other, scale, zero]);
+                    layer(&mut network, "Add", Attrs::new(), &[y, numbers])
                 }
-                "same" => g.op("Add", &[y, y]),
-                "int8" => around(&mut g, "QuantizeLinear", y, 0.25, -3, DType::Int8),
-                "uint8" => around(&mut g, "QuantizeLinear", y, 0.25, 0, DType::UInt8),
-                op => g.op(op, &[y]),
+                "same" => layer(&mut network, "Add", Attrs::new(), &[y, y]),
+                "int8" => quantized(&mut network, y, -3.0, DType::Int8),
+                "uint8" => quantized(&mut network, y, 0.0, DType::UInt8),
+                op => layer(&mut network, op, Attrs::new(), &[y]),
             };
         }
-        g.output(y);
-        let layers: Vec<LayerId> = g.network.layers().map(|(id, _)| id).collect();
-        Linear::of(&g.network, x, &layers)
+        let layers: Vec<LayerId> = network.layers().map(|(id, _)| id).collect();
+        Linear::of(&network, x, &layers)
     }
 
     #[test]
