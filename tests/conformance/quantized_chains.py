@@ -171,6 +171,7 @@ QUANTIZED: list[Chain] = [
     *convolution("conv1x1", (2, 64, 9, 7), 80, 1),
     *convolution("conv3x3_short", (2, 32, 9, 7), 64, 3, SHORT, SCHEMES[::2]),
     *convolution("conv1x1_wide", (2, 208, 5, 7), 40, 1, FEW),
+    *convolution("conv1x1_padded_behind", (2, 64, 9, 7), 48, 1, FEW, pads=[0, 0, 1, 2]),
     *convolution("conv3x3_stride", (2, 32, 10, 8), 33, 3, FEW, strides=[2, 2]),
     *convolution("conv3x3_dilated", (2, 16, 13, 11), 24, 3, FEW, dilations=[2, 2]),
     *convolution("conv3x3_odd", (2, 19, 9, 7), 21, 3, FEW),
@@ -201,6 +202,7 @@ TILED: list[Chain] = [
     *convolution("conv3x3_images_dilated", (2, 64, 20, 17), 48, 3, FEW, SCHEMES[:2], dilations=[3, 3]),
     *convolution("conv5x5_images_uneven", (2, 192, 9, 17), 336, 5, FEW, SCHEMES[:2], pads=[0, 3, 2, 1]),
     *convolution("conv1x1_images_stride", (3, 64, 18, 14), 80, 1, FEW, strides=[2, 2]),
+    *convolution("conv3x3_images_inside", (2, 64, 11, 9), 64, 3, FEW, SCHEMES[1:3], pads=[0, 0, 0, 0]),
 ]
 
 #: The same of floats of 8 bits, whose sums tensor cores round.

@@ -32,6 +32,20 @@ impl Problem {
         self.kernel[0] * self.kernel[1]
     }
 
+    /// How far the last element of the kernel is from the first one.
+    pub fn reach(&self) -> [usize; 2] {
+        [0, 1].map(|axis| (self.kernel[axis] - 1) * self.dilations[axis])
+    }
+
+    /// Whether a window sees anything beyond the image.
+    pub fn sees_outside(&self) -> bool {
+        let last = |axis: usize| (self.output[axis] - 1) * self.strides[axis] + self.reach()[axis];
+        [0, 1].into_iter().any(|axis| {
+            let begin = self.begin[axis];
+            begin > 0 || last(axis) as i64 - begin >= self.input[axis] as i64
+        })
+    }
+
     /// Whether large tiles leave some of so many processors idle.
     pub fn is_small(&self, processors: usize) -> bool {
         /// Rows and columns of such a tile.
@@ -400,6 +414,24 @@ mod tests {
             channels,
             results,
         }
+    }
+
+    #[test]
+    fn windows_see_outside_before_the_first_pixel_and_behind_the_last_one() {
+        let within = |input: usize, output: usize, kernel: usize, begin: i64, stride: usize| {
+            let mut problem = square(9, kernel, 1, 16, 16);
+            problem.begin = [0, begin];
+            problem.input = [11, input];
+            problem.output[1] = output;
+            problem.strides[1] = stride;
+            problem.sees_outside()
+        };
+        assert!(!within(9, 7, 3, 0, 1));
+        assert!(within(9, 8, 3, 0, 1));
+        assert!(within(9, 7, 3, 1, 1));
+        assert!(!within(9, 9, 1, 0, 1));
+        assert!(within(9, 11, 1, 0, 1));
+        assert!(!within(10, 4, 3, 0, 2));
     }
 
     fn best(problem: &Problem) -> (Tile, Cut) {

@@ -139,20 +139,15 @@ fn described(of: &Quantized, c: &Convolution) -> Option<(Size, Problem, usize)> 
         false => return None,
     };
     // What is beyond an image is zero.
-    let padded = of.scheme.zero != 0 && (found.begin != [0; 2] || found.taps() > 1);
+    let padded = of.scheme.zero != 0 && found.sees_outside();
     let even = (c.y.step() as usize).is_multiple_of(TOGETHER);
-    let brought = is_rows(&found) || (windows(&found, c, line).fits() && reach(&found).iter().all(|&far| far < 256));
+    let brought = is_rows(&found) || (windows(&found, c, line).fits() && found.reach().iter().all(|&far| far < 256));
     (even && !padded && brought).then_some((size, found, line))
 }
 
 /// Whether the left operand is the rows of a matrix.
 fn is_rows(found: &Problem) -> bool {
     found.images == 1 && found.taps() == 1 && found.input == found.output && found.input[0] == 1
-}
-
-/// How far the last tap is from the first one.
-fn reach(found: &Problem) -> [usize; 2] {
-    [0, 1].map(|axis| (found.kernel[axis] - 1) * found.dilations[axis])
 }
 
 fn windows(found: &Problem, c: &Convolution, line: usize) -> Windows {

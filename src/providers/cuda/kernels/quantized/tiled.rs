@@ -83,7 +83,7 @@ impl Plan {
 
     /// Whether what is beyond the image is not zero and seen.
     fn is_filled(&self, of: &Quantized) -> bool {
-        of.scheme.zero != 0 && (self.problem.begin != [0; 2] || self.problem.taps() > 1)
+        of.scheme.zero != 0 && self.problem.sees_outside()
     }
 
     fn source(&self, of: &Quantized) -> String {
