@@ -73,9 +73,15 @@ struct Tile {
 
     __device__ __forceinline__ bool is_there(const Share& s) const { return product < s.products; }
 
-    // The one that is so many behind: divisions would take longer.
+    // The one that is so many behind: divisions take longer than a few columns.
     __device__ __forceinline__ void advance(const Share& s, uint32 tiles) {
-        const uint32 height = ((uint32)s.m + L::ROWS - 1) / L::ROWS * L::ROWS;
+        constexpr uint32 FEW = 4;
+        const uint32 down = ((uint32)s.m + L::ROWS - 1) / L::ROWS, height = down * L::ROWS;
+        if (tiles > FEW * down) {
+            const uint32 across = (s.n + L::COLUMNS - 1) / L::COLUMNS, matrix = product * s.batches + batch;
+            *this = Tile(s, (matrix * across + column / L::COLUMNS) * down + row / L::ROWS + tiles);
+            return;
+        }
         row += tiles * L::ROWS;
         while ((uint32)row >= height && is_there(s)) {
             row -= height;

@@ -67,7 +67,7 @@ class Quantizing(Builder):
         """What follows a product: a word for each layer."""
         for word in tail.split():
             match word:
-                case "residual":
+                case "residual" | "single":
                     y = self.op("Add", y, self.activation(self.inputs[1], scheme, 2.0**-4))
                 case "floats":
                     y = self.op("Add", self.inputs[1], y)
@@ -124,6 +124,7 @@ def convolution(
             return [q.behind(y, tail, scheme)]
 
         shapes = (shape, (shape[0], out, *extents)) if "residual" in tail or "floats" in tail else (shape,)
+        shapes = (shape, (1,) * len(shape)) if "single" in tail else shapes
         made.append(chain(name, scheme, tail, shapes, make))
     return made
 
@@ -181,6 +182,8 @@ QUANTIZED: list[Chain] = [
     *convolution("depthwise_odd", (2, 9, 9, 7), 9, 3, FEW, group=9),
     *convolution("grouped", (2, 32, 9, 7), 64, 3, FEW, group=4),
     *convolution("conv1d", (2, 32, 19), 48, 3, FEW),
+    *convolution("conv1d_beside", (1, 64, 3), 32, 1, FEW, SCHEMES[:3], strides=[2], pads=[1, 1]),
+    *convolution("conv1x1_single", (2, 64, 9, 7), 48, 1, ("single Relu quantize",)),
     *convolution("conv3d", (1, 16, 5, 6, 7), 32, 3, FEW),
     *convolution("conv3d_1x1", (1, 32, 3, 4, 5), 16, 1, FEW),
     *matrices("matmul", (2, 33, 64), 48),

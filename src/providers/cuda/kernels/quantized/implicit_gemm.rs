@@ -147,7 +147,8 @@ fn described(of: &Quantized, c: &Convolution) -> Option<(Size, Problem, usize)> 
 
 /// Whether the left operand is the rows of a matrix.
 fn is_rows(found: &Problem) -> bool {
-    found.images == 1 && found.taps() == 1 && found.input == found.output && found.input[0] == 1
+    let alike = found.strides == [1, 1] && !found.sees_outside();
+    alike && found.images == 1 && found.taps() == 1 && found.input == found.output && found.input[0] == 1
 }
 
 fn windows(found: &Problem, c: &Convolution, line: usize) -> Windows {
@@ -225,8 +226,12 @@ struct Follow {
 
 impl Follow {
     fn new(of: &Quantized) -> Self {
+        // A residual of one number is no tile.
+        let residuals = of.behind.elements().filter(|&element| element).count();
         let usable = |linear: &&Linear| {
-            of.behind.operands.len() == usize::from(linear.residual.is_some())
+            let wanted = usize::from(linear.residual.is_some());
+            of.behind.operands.len() == wanted
+                && residuals == wanted
                 && of.constants.has_unit(linear.inverse)
                 && linear.numbers().iter().all(|number| number.is_finite())
         };

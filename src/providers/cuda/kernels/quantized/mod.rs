@@ -189,7 +189,8 @@ impl Found {
             .filter(|&id| Some(id) != add && Some(id) != bias)
             .collect();
         let behind = Behind::numbered(network, sums, &others, axis);
-        let linear = Linear::of(network, sums, &others);
+        // Sums of floats may be no numbers, of which layers one by one make others.
+        let linear = Linear::of(network, sums, &others).filter(|_| self.left.scheme.is_int());
         let names = std::iter::once(scope.op()).chain(layers.iter().map(|&id| network[id].op.name));
         let mut inputs = vec![self.left.tensor];
         inputs.extend(behind.operands.iter().map(|(tensor, _)| *tensor));
