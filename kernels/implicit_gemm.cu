@@ -4,9 +4,10 @@
 
 // How windows look at images; channels in pairs.
 struct Windows {
-    int32 channels, across;
-    // Extents of the result, steps of the window, what lies before the first pixel, and from one tap to the next.
-    int32 height, width, down, right, above, before, drop, shift;
+    int32 channels, kernel_w;
+    // Extents of the result.
+    int32 height, width;
+    int32 stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
 };
 
 // The left operand as an im2col matrix: a row for each pixel of the result, and in it the channels of each tap.
@@ -17,16 +18,17 @@ struct LeftWindows {
     struct Steps {
         const TensorMap* map;
         const Windows& s;
-        int32 x, y, image, channel = 0, tap = 0, line = 0;
+        int32 x, y, image, channel = 0, tap_w = 0, tap_h = 0;
 
         __device__ __forceinline__ void bring(uint32 to, int32 depth, uint32 barrier) {
-            bring_pixels(to, map, channel, x, y, image, (uint16)(tap * s.shift), (uint16)(line * s.drop), barrier);
+            bring_pixels(to, map, channel, x, y, image, (uint16)(tap_w * s.dilation_w), (uint16)(tap_h * s.dilation_h),
+                         barrier);
             channel += depth;
             if (channel < s.channels) return;
             channel = 0;
-            if (++tap < s.across) return;
-            tap = 0;
-            line++;
+            if (++tap_w < s.kernel_w) return;
+            tap_w = 0;
+            tap_h++;
         }
     };
 
@@ -34,7 +36,7 @@ struct LeftWindows {
     template <typename L>
     __device__ __forceinline__ Steps of(const Tile<L>& tile) const {
         const int32 row = tile.row / s.width, image = row / s.height;
-        return Steps{map, s, tile.row % s.width * s.right - s.before, row % s.height * s.down - s.above, image};
+        return Steps{map, s, tile.row % s.width * s.stride_w - s.pad_w, row % s.height * s.stride_h - s.pad_h, image};
     }
 };
 

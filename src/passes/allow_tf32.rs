@@ -83,13 +83,15 @@ fn product_gains_little(network: &Network, layer: &Layer) -> bool {
     let inner = matmul::inner_from_end(&layer.attrs);
     let terms = from_end(shapes[0], inner);
     let columns = from_end(shapes[1], 1 + usize::from(layer.attrs.flag("transB")));
+    if terms.is_some_and(|terms| terms < SHORT) {
+        return true;
+    }
     if is_constant(network, right) {
         let lengths = network[layer.outputs[0]].ty.shape.iter().rev().skip(1);
         let rows: Option<f64> = lengths.map(|length| length.as_const().map(|n| n as f64)).product();
-        return terms.is_some_and(|terms| terms < SHORT) || rows.is_some_and(|rows| rows <= FEW);
+        return rows.is_some_and(|rows| rows <= FEW);
     }
-    let uneven = [terms, columns].into_iter().flatten().any(|extent| extent % PACK != 0);
-    uneven || terms.is_some_and(|terms| terms < SHORT)
+    [terms, columns].into_iter().flatten().any(|extent| extent % PACK != 0)
 }
 
 /// Conv of narrow groups; 3x3 of few channels with a stride, by which networks begin; 1x1 that reads some places and no others, as

@@ -1,59 +1,8 @@
 //! How a convolution is cut into tiles and their sums into steps, and which cuts are worth timing.
 
+use super::problem::Problem;
 use crate::providers::cuda::device::{Device, HOPPER};
 use std::cmp::Reverse;
-
-/// A convolution over two axes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Images.
-    pub images: usize,
-    /// Height and width of the input.
-    pub input: [usize; 2],
-    /// And of the result.
-    pub output: [usize; 2],
-    /// And of the kernel.
-    pub kernel: [usize; 2],
-    /// Padding before.
-    pub begin: [i64; 2],
-    /// Steps along both axes.
-    pub strides: [usize; 2],
-    /// Between elements of the kernel.
-    pub dilations: [usize; 2],
-    /// Channels of the input.
-    pub channels: usize,
-    /// And of the result.
-    pub results: usize,
-}
-
-impl Problem {
-    /// Elements of the kernel.
-    pub fn taps(&self) -> usize {
-        self.kernel[0] * self.kernel[1]
-    }
-
-    /// How far the last element of the kernel is from the first one.
-    pub fn reach(&self) -> [usize; 2] {
-        [0, 1].map(|axis| (self.kernel[axis] - 1) * self.dilations[axis])
-    }
-
-    /// Whether a window sees anything beyond the image.
-    pub fn sees_outside(&self) -> bool {
-        let last = |axis: usize| (self.output[axis] - 1) * self.strides[axis] + self.reach()[axis];
-        [0, 1].into_iter().any(|axis| {
-            let begin = self.begin[axis];
-            begin > 0 || last(axis) as i64 - begin >= self.input[axis] as i64
-        })
-    }
-
-    /// Whether large tiles leave some of so many processors idle.
-    pub fn is_small(&self, processors: usize) -> bool {
-        /// Rows and columns of such a tile.
-        const LARGE: usize = 128;
-        let pixels = self.images * self.output[0] * self.output[1];
-        pixels.div_ceil(LARGE) * self.results.div_ceil(LARGE) <= processors
-    }
-}
 
 /// How a block works: `Block` of `products.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -414,24 +363,6 @@ mod tests {
             channels,
             results,
         }
-    }
-
-    #[test]
-    fn windows_see_outside_before_the_first_pixel_and_behind_the_last_one() {
-        let within = |input: usize, output: usize, kernel: usize, begin: i64, stride: usize| {
-            let mut problem = square(9, kernel, 1, 16, 16);
-            problem.begin = [0, begin];
-            problem.input = [11, input];
-            problem.output[1] = output;
-            problem.strides[1] = stride;
-            problem.sees_outside()
-        };
-        assert!(!within(9, 7, 3, 0, 1));
-        assert!(within(9, 8, 3, 0, 1));
-        assert!(within(9, 7, 3, 1, 1));
-        assert!(!within(9, 9, 1, 0, 1));
-        assert!(within(9, 11, 1, 0, 1));
-        assert!(!within(10, 4, 3, 0, 2));
     }
 
     fn best(problem: &Problem) -> (Tile, Cut) {

@@ -7,6 +7,7 @@ mod depthwise;
 pub mod direct;
 mod engines;
 pub mod geometry;
+pub mod problem;
 mod products;
 pub mod stem;
 pub mod tiled;

@@ -43,9 +43,6 @@ pub struct Constants {
     uploaded: OnceLock<Arc<DeviceMemory>>,
 }
 
-/// What becomes of the sums of each channel: numbers to multiply by and to add, and what sums begin with.
-type Lists = [Vec<[u8; 4]>; 3];
-
 impl Constants {
     /// Of weights with one scale or one for each channel, for an input of a scheme; none if 32 bits may not hold a sum.
     pub fn new(weights: &Weights, lie: Lie, left: Scheme, bias: Option<Vec<f64>>) -> Option<Self> {
@@ -93,8 +90,9 @@ impl Constants {
         self.results.next_multiple_of(CHANNELS) * self.pitch
     }
 
-    /// The lists, in a unit that is so many times smaller.
-    fn lists(&self, rows: &[Vec<u8>], times: f64) -> Lists {
+    /// Three lists, in a unit that is so many times smaller: what sums are multiplied by, what is added then, and what they begin with.
+    fn lists(&self, rows: &[Vec<u8>], times: f64) -> Vec<u8> {
+        let listed = self.results.next_multiple_of(EVEN);
         let scale = |row: usize| {
             let own = self.scales.get(row).or(self.scales.first()).copied().unwrap_or(1.0);
             (f64::from(own) * f64::from(self.left.scale) * times) as f32
@@ -103,25 +101,18 @@ impl Constants {
         let shift = |row: usize| bias.get(row).or(bias.first()).map_or(0.0, |&b| (b * times) as f32);
         // Floats have no zero point.
         let start = |row: usize| -self.left.zero * rows[row].iter().map(|&w| i32::from(w as i8)).sum::<i32>();
-        let list = |number: &dyn Fn(usize) -> [u8; 4]| (0..self.results).map(number).collect();
-        [
-            list(&|row| scale(row).to_le_bytes()),
-            list(&|row| shift(row).to_le_bytes()),
-            list(&|row| start(row).to_le_bytes()),
-        ]
-    }
-
-    /// The lists one after another.
-    fn packed_lists(&self, rows: &[Vec<u8>], times: f64) -> Vec<u8> {
-        let length = self.results.next_multiple_of(EVEN);
-        let padded = |mut list: Vec<[u8; 4]>| {
-            list.resize(length, [0; 4]);
-            list.concat()
+        let mut bytes = Vec::with_capacity(3 * 4 * listed);
+        let mut list = |number: &dyn Fn(usize) -> [u8; 4]| {
+            let own = (0..listed).map(|row| if row < self.results { number(row) } else { [0; 4] });
+            bytes.extend(own.flatten());
         };
-        self.lists(rows, times).into_iter().flat_map(padded).collect()
+        list(&|row| scale(row).to_le_bytes());
+        list(&|row| shift(row).to_le_bytes());
+        list(&|row| start(row).to_le_bytes());
+        bytes
     }
 
-    /// Rows of weights, and behind them three lists: what sums are multiplied by, what is added then, and what they begin with.
+    /// Rows of weights, and behind them the lists.
     fn packed(&self) -> Vec<u8> {
         let rows = self.rows();
         let mut bytes = Vec::with_capacity(self.bytes());
@@ -130,7 +121,7 @@ impl Constants {
             bytes.resize(bytes.len() + self.pitch - self.terms, 0);
         }
         bytes.resize(self.bytes(), 0);
-        bytes.extend(self.packed_lists(&rows, 1.0));
+        bytes.extend(self.lists(&rows, 1.0));
         bytes
     }
 
@@ -149,7 +140,7 @@ impl Constants {
     /// # Errors
     /// If there is too little of it.
     pub fn lists_on(&self, device: &Arc<Device>, times: f64) -> Result<DeviceMemory> {
-        device.upload(&self.packed_lists(&self.rows(), times))
+        device.upload(&self.lists(&self.rows(), times))
     }
 
     /// They in the memory of a GPU.

@@ -13,12 +13,13 @@ use crate::plan::{Call, Instance, Launcher, Prepared};
 use crate::providers::cuda::compile::{EntryPoint, compiled};
 use crate::providers::cuda::device::memory::DeviceMemory;
 use crate::providers::cuda::device::{Arguments, Boxes, Grid, HOPPER, Windows};
-use crate::providers::cuda::kernels::conv::cuts::Problem;
+use crate::providers::cuda::kernels::conv::problem::Problem;
 use crate::providers::cuda::kernels::conv::tiled::problem;
 use crate::providers::cuda::kernels::launch::fields;
 use crate::providers::cuda::kernels::matmul::warpgroup;
 use crate::providers::cuda::kernels::spare::Spare;
 use crate::providers::cuda::library::cudnn::Convolution;
+use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../../kernels/implicit_gemm.cu");
 /// So many shapes of tiles are tried.
@@ -127,11 +128,11 @@ pub fn fits(of: &Quantized) -> bool {
 fn described(of: &Quantized, c: &Convolution) -> Option<(Size, Problem, usize)> {
     let found = problem(&in_pairs(c)?)?;
     let size = Size {
-        rows: found.images * found.output[0] * found.output[1],
+        rows: found.pixels(),
         columns: found.results,
         terms: found.taps() * found.channels,
     };
-    let line = match is_rows(&found) {
+    let line = match found.is_rows() {
         true if size.terms > 32 => 128,
         true => 64,
         false if found.channels.is_multiple_of(64) => 128,
@@ -141,14 +142,8 @@ fn described(of: &Quantized, c: &Convolution) -> Option<(Size, Problem, usize)> 
     // What is beyond an image is zero.
     let padded = of.scheme.zero != 0 && found.sees_outside();
     let even = (c.y.step() as usize).is_multiple_of(TOGETHER);
-    let brought = is_rows(&found) || (windows(&found, c, line).fits() && found.reach().iter().all(|&far| far < 256));
+    let brought = found.is_rows() || (windows(&found, c, line).fits() && found.reach().iter().all(|&far| far < 256));
     (even && !padded && brought).then_some((size, found, line))
-}
-
-/// Whether the left operand is the rows of a matrix.
-fn is_rows(found: &Problem) -> bool {
-    let alike = found.strides == [1, 1] && !found.sees_outside();
-    alike && found.images == 1 && found.taps() == 1 && found.input == found.output && found.input[0] == 1
 }
 
 fn windows(found: &Problem, c: &Convolution, line: usize) -> Windows {
@@ -176,7 +171,7 @@ enum Left {
 
 impl Left {
     fn new(found: &Problem, c: &Convolution, size: &Size, line: usize) -> Self {
-        if !is_rows(found) {
+        if !found.is_rows() {
             return Self::Windows(windows(found, c, line));
         }
         let pixel = c.x.step() as usize;
@@ -190,15 +185,11 @@ impl Left {
 
     /// `Windows` of `implicit_gemm.cu`.
     fn words(&self, found: &Problem) -> Result<Vec<i32>> {
-        let [down, right] = found.strides;
-        let [drop, shift] = found.dilations;
-        let [height, width] = found.output;
-        let words = [found.channels, found.kernel[1], height, width, down, right].map(|word| word as i64);
-        let begin = found.begin.into_iter();
-        let dilations = [drop, shift].map(|word| word as i64);
+        let words = |extents: &[usize]| extents.iter().map(|&word| word as i64).collect::<Vec<_>>();
+        let image = [&[found.channels, found.kernel[1]], &found.output[..], &found.strides].concat();
         match self {
             Self::Rows(_) => Ok(vec![]),
-            Self::Windows(_) => fields(words.into_iter().chain(begin).chain(dilations)),
+            Self::Windows(_) => fields([words(&image), found.begin.to_vec(), words(&found.dilations)].concat()),
         }
     }
 }
@@ -214,8 +205,8 @@ fn spread(of: &Quantized, size: &Size, shape: &Shape) -> Boxes {
     }
 }
 
-/// What follows, as the kernel does it: its type, what it is made of, its parameters, and numbers.
-struct Follow {
+/// What the kernel does with sums: its type, what it is made of, its parameters, and numbers.
+struct Epilogue {
     ty: String,
     made: String,
     parameters: String,
@@ -224,7 +215,7 @@ struct Follow {
     times: Option<f64>,
 }
 
-impl Follow {
+impl Epilogue {
     fn new(of: &Quantized) -> Self {
         // A residual of one number is no tile.
         let residuals = of.behind.elements().filter(|&element| element).count();
@@ -260,19 +251,19 @@ impl Follow {
     }
 }
 
-fn source(of: &Quantized, shape: &Shape, left: &Left, follow: &Follow) -> String {
+fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue) -> String {
     let pair = plain::pair(of);
-    let (starts, fused) = (of.scheme.zero != 0, follow.times.is_some());
+    let (starts, fused) = (of.scheme.zero != 0, epilogue.times.is_some());
     let (parameter, made) = match left {
         Left::Rows(_) => ("", "LeftRows{&left, 0}"),
         Left::Windows(_) => (", const Windows w", "LeftWindows{&left, w}"),
     };
-    let Follow {
+    let Epilogue {
         ty,
         made: tail,
         parameters,
         ..
-    } = follow;
+    } = epilogue;
     let shaped = shape.text();
     let (beside, barriers, residuals) = match shape.residual {
         true => (
@@ -310,9 +301,9 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
     let shape = *shapes.get(number)?;
     let make = || {
         let left = Left::new(&found, c, &size, line);
-        let follow = Follow::new(of);
+        let epilogue = Epilogue::new(of);
         let function = of.gpu.compiler.entry(
-            &source(of, &shape, &left, &follow),
+            &source(of, &shape, &left, &epilogue),
             "implicit_gemm_of_8_bits",
             shape.shared_bytes(),
         );
@@ -323,11 +314,11 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
             grid: Grid::over(blocks * shape.threads() as usize, shape.threads())?,
             share: fields(share.into_iter().chain([c.y.step()]))?,
             windows: left.words(&found)?,
-            lists: match follow.times {
-                Some(times) => Some(of.constants.lists_on(&of.gpu.device, times)?),
+            lists: match epilogue.times {
+                Some(times) => Some(of.lists(times)?),
                 None => None,
             },
-            numbers: follow.numbers,
+            numbers: epilogue.numbers,
             right: spread(of, &size, &shape),
             left,
             added: element.map(|operand| (1 + operand, shape.residuals(&size))),
@@ -353,7 +344,7 @@ struct OnPixels {
     added: Option<(usize, Boxes)>,
     constants: OnDevice,
     /// The lists of the product, where they are others than those of the constants.
-    lists: Option<DeviceMemory>,
+    lists: Option<Arc<DeviceMemory>>,
     spare: Spare,
 }
 

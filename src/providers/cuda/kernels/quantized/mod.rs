@@ -25,11 +25,13 @@ use crate::providers::common::Why;
 use crate::providers::common::quantized::{self, Dequantized, Weights, constant};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::HOPPER;
+use crate::providers::cuda::device::memory::DeviceMemory;
 use crate::providers::cuda::kernels::matmul::warpgroup::SHAPES;
+use crate::providers::cuda::kernels::spare::get_or_try_init;
 use crate::providers::cuda::library::cudnn::{Convolution, Tensor};
 use constants::{Constants, Lie};
 use linear::Linear;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tiled::TILES;
 
 /// The most spatial axes.
@@ -203,6 +205,7 @@ impl Found {
             constants: constants.clone(),
             behind,
             linear,
+            lists: OnceLock::new(),
             gpu: gpu.clone(),
         };
         Candidate {
@@ -229,6 +232,8 @@ struct Quantized {
     behind: Behind,
     /// What is behind, where that is linear.
     linear: Option<Linear>,
+    /// The lists of the constants in the unit of its result, once for all forms.
+    lists: OnceLock<Arc<DeviceMemory>>,
     gpu: Arc<Gpu>,
 }
 
@@ -300,6 +305,12 @@ impl Quantized {
             .chain(tiles)
             .chain([Way::Plain])
             .collect()
+    }
+
+    /// The lists of the constants, in a unit that is so many times smaller: that of the result.
+    fn lists(&self, times: f64) -> Result<Arc<DeviceMemory>> {
+        let make = || self.constants.lists_on(&self.gpu.device, times).map(Arc::new);
+        get_or_try_init(&self.lists, make).cloned()
     }
 
     fn is_stem(&self) -> bool {

@@ -25,9 +25,8 @@ pub const SOURCE: &str = include_str!("../../../../../kernels/quantized_rows.cu"
 fn rows(c: &Convolution) -> Option<Problem> {
     let pairs = in_pairs(c)?;
     let found = problem(&pairs)?;
-    let flat = found.images == 1 && found.taps() == 1 && found.input == found.output && found.input[0] == 1;
     let rows = found.input[1];
-    (flat && rows >= FEWEST_ROWS)
+    (found.is_rows() && rows >= FEWEST_ROWS)
         .then(|| Problem::new([false, true], &[rows, found.channels], &[found.results, found.channels]))
 }
 
