@@ -6,8 +6,9 @@
 builds and calls; processes of the old version, the new one and the old one again follow each other, so that the ratio
 of the two halves of the old version's times is what noise makes. All of them import their packages at once, and then
 wait for their turn. On a GPU arrays lie there, and a time is that of many calls in its stream. Each side has caches of
-its own, which its first process finds empty: that one's build counts as cold, those of the others as warm. Results
-join those in benchmarks/results/versions.json.
+its own, which its first process finds empty: that one's build counts as cold, those of the others as warm. With
+`--together` the warm builds go on beside each other, after the cold ones and before all calls, and are not timed: a GPU
+that is lent for minutes has no time for them one by one. Results join those in benchmarks/results/versions.json.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ NAME = "versions"
 ROUNDS = 7
 
 
-def timed(file: Path, shape: list[int], options: argparse.Namespace) -> dict[str, float]:
-    """Times of this process' version: the build in seconds, the least of some rounds of calls in microseconds each."""
+def timed(file: Path, shape: list[int], options: argparse.Namespace) -> None:
+    """Prints times of this process' version, one for each line that it reads: the seconds of the build, and then the
+    microseconds of a call, the least of some rounds of them."""
     from neurenix import hardware
 
     rng = np.random.default_rng(0)
@@ -50,7 +52,8 @@ def timed(file: Path, shape: list[int], options: argparse.Namespace) -> dict[str
     given: dict[str, Any] = {"precision": options.precision} | ({} if on_gpu else {"threads": options.threads})
     model = backend.optimize_model(file, {"input": tuple(shape)}, **given)
     model(x)
-    built = time.perf_counter() - start
+    print(time.perf_counter() - start, flush=True)
+    input()
 
     def round_of(calls: int) -> float:
         begin = time.perf_counter()
@@ -61,7 +64,7 @@ def timed(file: Path, shape: list[int], options: argparse.Namespace) -> dict[str
         return 1e6 * (time.perf_counter() - begin) / calls
 
     calls = int(max(3, min(500, 3e5 / round_of(5))))
-    return {"us": min(round_of(calls) for _ in range(ROUNDS)), "build_s": built}
+    print(min(round_of(calls) for _ in range(ROUNDS)), flush=True)
 
 
 def started(folder: str, cache: Path, file: Path, shape: list[int], options: argparse.Namespace) -> Any:
@@ -91,34 +94,52 @@ def said(process: Any) -> str:
     return line
 
 
-def turn(process: Any) -> dict[str, float]:
-    """The times that a process finds, now."""
+def asked(process: Any) -> None:
+    """Lets a process go on with what it does next."""
     process.stdin.write("\n")
     process.stdin.flush()
-    found: dict[str, float] = json.loads(said(process))
-    process.wait()
+
+
+def turns(processes: list[tuple[str, Any]], together: bool) -> dict[str, list[tuple[float, float]]]:
+    """For each side what its processes say: seconds of the build and microseconds of a call."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    first = {side: process for side, process in reversed(processes)}
+    cold, built = list(first.values()), {}
+    if together:
+        others = [process for _, process in processes if process not in cold]
+        for group in [[process] for process in reversed(cold)] + [others]:
+            for process in group:
+                asked(process)
+            for process in group:
+                built[process] = float(said(process))
+    for side, process in processes:
+        if process not in built:
+            asked(process)
+            built[process] = float(said(process))
+        asked(process)
+        found.setdefault(side, []).append((built[process], float(said(process))))
+        print(f"  {side}: build {found[side][-1][0]:.2f} s, {found[side][-1][1]:.1f} us", file=sys.stderr, flush=True)
+        process.wait()
     return found
 
 
 def compared(file: Path, shape: list[int], options: argparse.Namespace) -> dict[str, float]:
     """Medians of both versions over processes that take turns, their ratio, and that of the old one to itself."""
-    found: dict[str, list[dict[str, float]]] = {"old": [], "new": [], "again": []}
-    folders = {side: options.new if side == "new" else options.old for side in found}
+    folders = {"old": options.old, "new": options.new, "again": options.old}
     # Whatever the machine reads from its disk for the first time is read by the first one.
-    turns = ["none", *list(folders) * options.processes]
+    order = ["none", *list(folders) * options.processes]
     with tempfile.TemporaryDirectory() as caches:
         processes = [
-            started(folders.get(side, options.old), Path(caches) / side, file, shape, options) for side in turns
+            (side, started(folders.get(side, options.old), Path(caches) / side, file, shape, options)) for side in order
         ]
         try:
-            for process in processes:
+            for _, process in processes:
                 said(process)
-            for side, process in zip(turns, processes, strict=True):
-                found.setdefault(side, []).append(turn(process))
+            found = turns(processes, options.together)
         finally:
-            for process in processes:
+            for _, process in processes:
                 process.kill()
-    us = {side: statistics.median(each["us"] for each in found[side]) for side in folders}
+    us = {side: statistics.median(call for _, call in found[side]) for side in folders}
     row = {f"{side}_us": round(time, 1) for side, time in us.items()}
     row |= {
         "processes": options.processes,
@@ -126,9 +147,10 @@ def compared(file: Path, shape: list[int], options: argparse.Namespace) -> dict[
         "band": round(us["again"] / us["old"], 3),
     }
     for side in folders:
-        first, *others = found[side]
-        row[f"{side}_cold_s"] = round(first["build_s"], 2)
-        row[f"{side}_warm_s"] = round(statistics.median(each["build_s"] for each in others), 2)
+        (first, _), *others = found[side]
+        row[f"{side}_cold_s"] = round(first, 2)
+        if not options.together:
+            row[f"{side}_warm_s"] = round(statistics.median(build for build, _ in others), 2)
     return row
 
 
@@ -141,10 +163,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--together", action="store_true", help="warm builds beside each other, which are not timed")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(timed(Path(options.one[0]), json.loads(options.one[1]), options)))
+        timed(Path(options.one[0]), json.loads(options.one[1]), options)
         return
     record = measure.RESULTS / f"{NAME}.json"
     results = json.loads(record.read_text())["results"] if record.exists() else {}

@@ -171,6 +171,20 @@ RULE(ReduceL2, 0, x* x, a + b, sqrt(x))
 RULE(ReduceSumSquare, 0, x* x, a + b, x)
 RULE(ReduceLogSum, 0, x, a + b, log(x))
 
+// The mean of what integers stand for; SCALE has the bits of a float.
+template <typename Q, typename T, int32 SCALE, int32 ZERO>
+struct MeanOf8Bits {
+    typedef Q In;
+    typedef T Out;
+    typedef int64 Acc;
+    static __device__ __forceinline__ Acc start() { return 0; }
+    static __device__ __forceinline__ Acc join(Acc a, Acc b) { return a + b; }
+    static __device__ __forceinline__ Acc take(Acc acc, Q element, uint32) { return acc + element; }
+    static __device__ __forceinline__ T finish(Acc sum, uint32 length) {
+        return Narrow<T>::from(__int_as_float(SCALE) * ((float)(sum - (int64)ZERO * length) / (float)length));
+    }
+};
+
 template <typename T>
 struct ReduceLogSumExp {
     typedef T In;

@@ -57,8 +57,8 @@ impl Network {
     }
 }
 
-/// A tensor, its name in calibration caches, and its least number.
-type QuantizationPoint = (Py<Tensor>, String, Option<f64>);
+/// A tensor, its name in calibration caches, its least number, and whether it may do without a range.
+type QuantizationPoint = (Py<Tensor>, String, Option<f64>, bool);
 
 #[pymethods]
 impl Network {
@@ -334,12 +334,15 @@ impl Network {
     }
 
     /// Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration
-    /// caches and the least number that it can have (0 where that is more, None where it is not known). Layers that
-    /// `keep` names, and what else takes no part, are left out.
+    /// caches, the least number that it can have (0 where that is more, None where it is not known), and whether it stays
+    /// in floats where its range is not known. Layers that `keep` names, and what else takes no part, are left out.
     #[pyo3(signature = (keep = vec![]))]
     fn quantization_points(slf: &Bound<'_, Self>, keep: Vec<String>) -> PyResult<Vec<QuantizationPoint>> {
         let points = precision::points(&slf.try_borrow()?.inner, &keep.into_iter().collect())?;
-        let wrap = |point: precision::Point| Ok((Self::wrap(slf, point.tensor)?, point.name, point.least));
+        let wrap = |point: precision::Point| {
+            let tensor = Self::wrap(slf, point.tensor)?;
+            Ok((tensor, point.name, point.least, point.optional))
+        };
         points.into_iter().map(wrap).collect()
     }
 

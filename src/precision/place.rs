@@ -66,11 +66,12 @@ pub fn place(network: &mut Network, ranges: Option<&Ranges>, dtypes: Dtypes, kee
             }
         }
         let Some(ranges) = ranges else { continue };
-        let range = ranges
-            .get(&point.name)
-            .copied()
-            .filter(|range| range.is_finite() && *range >= 0.0);
-        let range = range.ok_or_else(|| {
+        let range = ranges.get(&point.name).copied();
+        if range.is_none() && point.optional {
+            continue;
+        }
+        let usable = range.filter(|range| range.is_finite() && *range >= 0.0);
+        let range = usable.ok_or_else(|| {
             Error::invalid("the calibration has no range for a tensor")
                 .tensor(&point.name)
                 .expected(format!("one for each of {} tensors of this network", found.len()))

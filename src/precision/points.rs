@@ -1,7 +1,8 @@
-//! Which tensors are quantized: what products read, and what is added to the result of one.
+//! Which tensors are quantized: what products read, what is added to the result of one, and what is averaged behind one.
 
 use super::least::least;
 use crate::network::dtype::DType;
+use crate::network::ops::reduce;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,6 +17,8 @@ pub struct Point {
     pub least: Option<f64>,
     /// The layers that read it in 8 bits, each with the number of its input.
     pub readers: Vec<(LayerId, usize)>,
+    /// Whether it may stay in floats where its range is not known, as in a calibration cache that others wrote: means alone read it.
+    pub optional: bool,
 }
 
 /// A part of what 8 bits would reach as integers with a sign: tensors that reach less far below zero get a zero point. It makes their
@@ -66,7 +69,7 @@ pub fn points(network: &Network, keep: &HashSet<String>) -> crate::error::Result
     let mut products = HashSet::new();
     for &id in &order {
         let layer = &network[id];
-        if keep.contains(&layer.name) || layer.sources.iter().any(|source| keep.contains(source)) {
+        if is_kept(layer, keep) {
             continue;
         }
         let Some(x) = layer.inputs.first().copied().flatten() else {
@@ -83,16 +86,54 @@ pub fn points(network: &Network, keep: &HashSet<String>) -> crate::error::Result
             found.entry(tensor).or_default().push((id, at));
         }
     }
-    let point = |(tensor, readers): (TensorId, Vec<(LayerId, usize)>)| Point {
+    let points = found.into_iter().map(|(tensor, readers)| (tensor, readers, false));
+    let means = order.iter().filter(|id| !is_kept(&network[**id], keep));
+    let means = means.filter_map(|&id| Some((averaged(network, &network[id], &products)?, vec![(id, 0)], true)));
+    let point = |(tensor, readers, optional): (TensorId, Vec<(LayerId, usize)>, bool)| Point {
         tensor,
         name: name(network, tensor),
         least: least(network, tensor),
         readers,
+        optional,
     };
-    let mut points: Vec<Point> = found.into_iter().map(point).collect();
+    let mut points: Vec<Point> = points.chain(means).map(point).collect();
     let first = |point: &Point| network.producer(point.tensor).map(|(id, _)| place[&id]);
     points.sort_by_key(|point| (first(point), point.tensor.0));
     Ok(points)
+}
+
+fn is_kept(layer: &Layer, keep: &HashSet<String>) -> bool {
+    keep.contains(&layer.name) || layer.sources.iter().any(|source| keep.contains(source))
+}
+
+/// What a layer takes the mean of over the places of each channel, if it comes from a product through pointwise layers, and nobody else
+/// reads it: a quarter of the bytes is written and read, and the mean of many places has less noise than each of them.
+fn averaged(network: &Network, layer: &Layer, products: &HashSet<LayerId>) -> Option<TensorId> {
+    let x = layer.inputs.first().copied().flatten()?;
+    let ty = &network[x].ty;
+    let over_places = match layer.op.name {
+        "GlobalAveragePool" => true,
+        "ReduceMean" => reduce::axes(&layer.attrs, ty)
+            .is_ok_and(|axes| !axes.is_empty() && !axes.contains(&0) && !axes.contains(&1)),
+        _ => false,
+    };
+    (over_places && ty.rank() >= 3 && ty.dtype == DType::Float32 && is_behind(network, x, products)).then_some(x)
+}
+
+/// Whether a tensor is the result of one of these products, perhaps through pointwise layers, and each tensor on the way has one reader.
+fn is_behind(network: &Network, x: TensorId, products: &HashSet<LayerId>) -> bool {
+    let mut open = vec![x];
+    while let Some(tensor) = open.pop() {
+        if let (Some(_), Some((id, layer))) = (network.sole_user(tensor), network.producer(tensor)) {
+            if products.contains(&id) {
+                return true;
+            }
+            if layer.op.pointwise.is_some() {
+                open.extend(layer.inputs.iter().copied().flatten());
+            }
+        }
+    }
+    false
 }
 
 /// The operand of an Add that is no result of the product before it: with 8 bits, that product reads a quarter of its bytes.
@@ -158,6 +199,30 @@ mod tests {
         let found = points(&g.network, &HashSet::from([first])).unwrap();
         assert_eq!(found.iter().map(|p| p.tensor).collect::<Vec<_>>(), [a, c]);
         assert_eq!(found[0].readers.len(), 1);
+    }
+
+    #[test]
+    fn means_behind_products_are_quantized_where_nobody_else_reads_what_they_read() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4 6 6");
+        let w = g.weights(&[4, 4, 1, 1]);
+        let y = g.op("Conv", &[x, w]);
+        let sum = g.op("Add", &[y, x]);
+        let y = g.op("Relu", &[sum]);
+        let mean = g.op("GlobalAveragePool", &[y]);
+        g.output(mean);
+        let z = g.op("Conv", &[x, w]);
+        let scale = g.op("GlobalAveragePool", &[z]);
+        let scaled = g.op("Mul", &[z, scale]);
+        let over_channels = g.op_with("ReduceMean", attrs([("axes", Attr::Ints(vec![1]))]), &[scaled]);
+        let of_input = g.op("GlobalAveragePool", &[x]);
+        g.output(over_channels);
+        g.output(of_input);
+        let optional = |found: &[Point]| -> Vec<_> { found.iter().filter(|p| p.optional).map(|p| p.tensor).collect() };
+        let found = points(&g.network, &HashSet::new()).unwrap();
+        assert_eq!(optional(&found), [y]);
+        let kept = HashSet::from([g.network.producer(mean).unwrap().1.name.clone()]);
+        assert!(optional(&points(&g.network, &kept).unwrap()).is_empty());
     }
 
     #[test]

@@ -161,6 +161,21 @@ def matrices(
     return made
 
 
+def means(name: str, shape: tuple[int, ...], keepdims: int, tail: str = "") -> list[Chain]:
+    """Means over the places of channels, of 8 bits in each scheme; as floats of 16 bits where the tail says so."""
+    made = []
+    for scheme in SCHEMES:
+
+        def make(b: Builder, scheme: Any = scheme) -> list[nx.Tensor]:
+            q = Quantizing(b)
+            x = q.activation(b.inputs[0], scheme)
+            x = q.op("Cast", x, to="float16", elidable=1) if tail else x
+            return [q.op("ReduceMean", x, axes=list(range(2, len(shape))), keepdims=keepdims)]
+
+        made.append(chain(name, scheme, tail, (shape,), make))
+    return made
+
+
 FEW = ("quantize", "residual Relu quantize")
 #: What is stored in 16 bits.
 SHORT = ("16", "brain", "residual Relu brain", "floats Relu 16", "half brain")
@@ -196,6 +211,9 @@ QUANTIZED: list[Chain] = [
 
 #: Of sizes at which a GPU's tiles differ. On a processor oneDNN's reference, one of the forms, takes seconds for them.
 TILED: list[Chain] = [
+    *means("mean", (3, 80, 7, 7), 1),
+    *means("mean_halves", (2, 33, 9, 5), 0, "16"),
+    *means("mean_long", (1, 16, 190, 40), 1),
     *convolution("conv3x3_many", (1, 144, 12, 12), 136, 3, FEW),
     *convolution("conv1x1_deep", (1, 640, 14, 14), 256, 1, FEW),
     *convolution("conv1x1_large", (1, 64, 40, 40), 256, 1, FEW),

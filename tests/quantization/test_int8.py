@@ -94,6 +94,41 @@ def test_the_cache_is_about_the_same_however_batches_are_cut_and_is_enough(
     assert digits.errors(model(digits.test)) <= digits.errors(digits.scores()) + 5
 
 
+def averaging() -> nx.Network:
+    """The mean of what a convolution gives, and a product of that."""
+    rng = np.random.default_rng(6)
+    made = nx.Network("averaging")
+    x = made.add_input("x", np.float32, (2, 3, 8, 8))
+    first, second = (
+        made.add_constant(f"w{at}", rng.normal(size=shape).astype(np.float32))
+        for at, shape in enumerate([(8, 3, 3, 3), (4, 8, 1, 1)])
+    )
+    y = made.add_layer("Conv", [x, first], {"pads": [1, 1, 1, 1]})[0]
+    y = made.add_layer("Relu", [y], {}, name="relu")[0]
+    y = made.add_layer("GlobalAveragePool", [y], {})[0]
+    made.mark_output(made.add_layer("Conv", [y, second], {})[0], "y")
+    return made
+
+
+def test_what_a_mean_reads_has_8_bits_where_its_range_is_known(tmp_path: Path) -> None:
+    file, batch = tmp_path / "ranges.cache", np.random.default_rng(7).normal(size=(2, 3, 8, 8)).astype(np.float32)
+    want = get_backend("cpu").optimize_model(averaging(), None)(batch)
+
+    def quantized(*batches: Any) -> int:
+        given = quantization.MinMaxCalibrator(list(batches) or None, cache_file=file)
+        network = quantization.calibrate(averaging(), given)
+        got = get_backend("cpu").optimize_model(network, None)(batch)
+        assert np.abs(got - want).max() < 0.03 * np.abs(want).max()
+        return sum(layer.op == "QuantizeLinear" for layer in network.layers)
+
+    assert quantized(batch) == 3
+    # A cache of another product or version may lack it.
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(line for line in lines if not line.startswith("relu")))
+    assert len(file.read_text().splitlines()) == len(lines) - 1
+    assert quantized() == 2
+
+
 def test_onnxruntime_gives_the_same_on_the_written_network(digits: Digits, path: Path, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     network = quantization.calibrate(path, digits.batches())

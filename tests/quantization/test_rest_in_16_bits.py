@@ -182,11 +182,15 @@ def products(model: OptimizedModel) -> list[str]:
 @pytest.mark.parametrize("rest", ["bf16", "fp16"])
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_as_many_products_have_8_bits_and_results_are_as_near(name: str, rest: str) -> None:
-    x = batches(NETWORKS[name]()[1], 1)[0]
-    want = build(name)(x)
-    eight, both = build(name, "int8"), build(name, f"int8+{rest}")
+    floats, eight, both = build(name), build(name, "int8"), build(name, f"int8+{rest}")
     assert len(products(both)) == len(products(eight)) > 5
-    assert decibels(both(x), want) > decibels(eight(x), want) - 1.0 > 15
+    # Of one batch of two it is a matter of luck.
+    several = batches(NETWORKS[name]()[1], 8)
+
+    def near(model: OptimizedModel) -> float:
+        return decibels(*(np.stack([np.asarray(each(x)) for x in several]) for each in (model, floats)))
+
+    assert near(both) > near(eight) - 1.0 > 15
     report = both.report()
     assert report["precision"] == f"int8+{rest}"
     notes = " ".join(report["notes"])
@@ -200,7 +204,7 @@ def test_as_many_products_have_8_bits_and_results_are_as_near(name: str, rest: s
     else:
         # As int8 alone, which is said.
         assert "float32 is computed instead" in notes and products(both) == products(eight)
-        np.testing.assert_array_equal(both(x), eight(x))
+        np.testing.assert_array_equal(both(several[0]), eight(several[0]))
 
 
 @needs_int8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -94,6 +94,10 @@ def quantize_weights(
     return full.quantized(None, list(keep), dtype, refittable)
 
 
+#: A tensor to quantize, its name in caches, its least number, and whether it may do without a range.
+Point: TypeAlias = tuple[_native.Tensor, str, float | None, bool]
+
+
 class Calibrated(NamedTuple):
     """A network as quantization is placed in it, and what was found on the batches."""
 
@@ -147,11 +151,12 @@ def found_ranges(
     tools = _tools(full, given, options, accuracy) if accuracy else None
     full = full if tools is None else tools.prepared(full)
     suffix = "" if tools is None else tools.suffix
-    points = [(tensor, name + suffix, least) for tensor, name, least in _points(full, keep)]
-    needed = {name + suffix for _, name, _ in full.quantization_points(list(keep))}
+    points = [(tensor, name + suffix, least, may) for tensor, name, least, may in _points(full, keep)]
+    optional = {name for _, name, _, may in points if may}
+    needed = {name + suffix for _, name, *_ in full.quantization_points(list(keep))}
     run, jobs = _probe(full, points, options)
-    levels = {name: STEPS[least == 0 and not symmetric] for _, name, least in points}
-    spare = set() if search else set(levels) - needed
+    levels = {name: STEPS[least == 0 and not symmetric] for _, name, least, _ in points}
+    spare = optional if search else optional | (set(levels) - needed)
     ranges = given.ranges(levels, inputs, _checked(run, full), jobs, spare=spare)
     magnitudes = {name.removesuffix(suffix): most or NOTHING for name, most in ranges.items()}
     return Calibrated(full, magnitudes, tools, symmetric)
@@ -175,10 +180,10 @@ def _measuring(options: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _points(full: Network, keep: Sequence[str]) -> list[tuple[_native.Tensor, str, float | None]]:
+def _points(full: Network, keep: Sequence[str]) -> list[Point]:
     """The tensors to quantize, and those that take their place where one more product stays in floating point: of a sum
     of two products' results, the operand that has 8 bits is another one then."""
-    found = {name: (tensor, name, least) for tensor, name, least in full.quantization_points(list(keep))}
+    found = {point[1]: point for point in full.quantization_points(list(keep))}
     makers = {tensor: layer for layer in full.layers for tensor in layer.outputs}
     for layer in full.layers:
         operands = [makers[tensor] for tensor in layer.inputs if tensor in makers] if layer.op == "Add" else []
@@ -245,13 +250,11 @@ def _check_kept(network: Network, keep: Sequence[str]) -> None:
             )
 
 
-def _probe(
-    full: Network, points: Sequence[tuple[_native.Tensor, str, float | None]], options: Mapping[str, Any]
-) -> tuple[Run, int]:
+def _probe(full: Network, points: Sequence[Point], options: Mapping[str, Any]) -> tuple[Run, int]:
     """What runs a batch and gives the tensors to quantize, by name; and how many may run beside each other."""
     inputs = {tensor.name for tensor in full.inputs}
-    direct = {name: tensor.name for tensor, name, _ in points if tensor.name in inputs}
-    inner = [(tensor, name) for tensor, name, _ in points if name not in direct]
+    direct = {name: tensor.name for tensor, name, *_ in points if tensor.name in inputs}
+    inner = [(tensor, name) for tensor, name, *_ in points if name not in direct]
     if not inner:
         return (lambda batch: {name: batch[source] for name, source in direct.items()}), 1
     copy, tensors = full.copy([tensor for tensor, _ in inner])

@@ -192,7 +192,8 @@ class _Search:
     def _trial(self, keep: frozenset[str]) -> Trial | None:
         """An engine with its times; none where a range is missing, or sizes depend on data."""
         names = sorted({*self._keep, *keep})
-        needed = {name for _, name, _ in self._found.full.quantization_points(names)}
+        points = self._found.full.quantization_points(names)
+        needed = {name for _, name, _, optional in points if not optional}
         if not needed <= set(self._found.ranges):
             return None
         network = self._found.quantized(names, rough=True, dtype=self._dtype)

@@ -128,7 +128,7 @@ class Tools:
         of_depthwise = [site for site in depthwise.sites(graph) if site.tensor not in of_products]
         seen = self._seen(full, [site.tensor for site in sites])
         halves = self._halves(full, [site.tensor for site in of_depthwise])
-        ends = {tensor: least for tensor, _, least in full.quantization_points()}
+        ends = {tensor: least for tensor, _, least, _ in full.quantization_points()}
         edits = Edits(full)
         chosen = []
         for site, of in zip(sites, seen, strict=True):

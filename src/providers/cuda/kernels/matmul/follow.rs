@@ -6,6 +6,7 @@ use crate::providers::common::group;
 use crate::providers::common::quantized::{Dequantized, is_added_to_product};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::kernels::pointwise::code::{self, is_pointwise};
+use crate::providers::cuda::kernels::rows::of_8_bits;
 
 /// More layers than this are not looked at.
 const MOST_LAYERS: usize = 16;
@@ -102,7 +103,8 @@ fn next(scope: &Scope, layers: &[LayerId], product: TensorId, axis: usize) -> Op
     let given = |t: TensorId| network.producer(t).is_some_and(|(layer, _)| layers.contains(&layer));
     let fits = |id: &LayerId| {
         let layer = &network[*id];
-        let elsewhere = layer.op.name == "DequantizeLinear" && is_added_to_product(network, *id);
+        let claimed = || is_added_to_product(network, *id) || of_8_bits::claims(network, layer);
+        let elsewhere = layer.op.name == "DequantizeLinear" && claimed();
         is_pointwise(network, layer)
             && !elsewhere
             && network[layer.outputs[0]].ty.shape == network[product].ty.shape

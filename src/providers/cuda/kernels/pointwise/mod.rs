@@ -12,6 +12,7 @@ use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::common::group;
 use crate::providers::common::scope::{Scope, uniform_forms};
+use crate::providers::cuda::kernels::rows::of_8_bits;
 use crate::providers::cuda::kernels::strided::{Operands, Strided, copy_source};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -33,9 +34,10 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     Ok(found)
 }
 
-/// What goes together with other layers: Dequantize layers that products of 8 bits read alone do not.
+/// What goes together with other layers: Dequantize layers that products of 8 bits or means read alone do not.
 fn takes(network: &Network, layer: &Layer) -> bool {
-    code::is_pointwise(network, layer) && !super::quantized::claims(network, layer)
+    let claimed = || super::quantized::claims(network, layer) || of_8_bits::claims(network, layer);
+    code::is_pointwise(network, layer) && !claimed()
 }
 
 fn candidate(network: &Network, layers: Vec<LayerId>, gpu: &Arc<Gpu>) -> Candidate {

@@ -4,6 +4,7 @@ mod group_norm;
 mod hardmax;
 mod lrn;
 mod norm;
+pub mod of_8_bits;
 mod reduce;
 mod scan;
 mod softmax;

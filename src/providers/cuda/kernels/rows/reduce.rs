@@ -1,6 +1,7 @@
 //! Reductions over any axes, and ArgMax and ArgMin, from both layouts.
 
 use super::ROWS;
+use super::of_8_bits;
 use super::softmax::Tile;
 use super::team::Team;
 use super::walk::Walk;
@@ -11,6 +12,7 @@ use crate::network::ops::reduce;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Form, Prepared, Request, Tactic};
 use crate::providers::common::Why;
+use crate::providers::common::fn_kernel::FnKernel;
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::Grid;
 use crate::providers::cuda::kernels::launch::{KernelLaunch, Launches, fields, sourced};
@@ -61,8 +63,6 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         false => format!("{name}<{ty}>"),
     };
     let keeps = attrs.flag("keepdims");
-    let forms = forms(x.rank(), keeps || axes.is_empty());
-    let identity = format!("{axes:?} keepdims {keeps}");
     let reduction = Reduction {
         rule,
         axes,
@@ -70,8 +70,9 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         arg,
         pair: arg || name == "ReduceLogSumExp",
     };
-    let make = move |gpu: &Gpu, request: &Request| reduction.instance(gpu, request);
-    Ok(vec![scope.alone(sourced(name, &identity, forms, gpu, make), &[0])])
+    let whole = of_8_bits::offer(scope, gpu, &reduction);
+    let alone = scope.alone(reduction.kernel(name, x.rank(), gpu), &[0]);
+    Ok(whole.into_iter().chain([alone]).collect())
 }
 
 /// The result of channels last is plain, or lies as the input does if it has its rank.
@@ -87,7 +88,8 @@ fn forms(rank: usize, same_rank: bool) -> Vec<Form> {
     pairs.into_iter().filter(fits).map(form).collect()
 }
 
-struct Reduction {
+#[derive(Clone)]
+pub(super) struct Reduction {
     /// What `reduce.cu` has for it.
     rule: String,
     axes: Vec<usize>,
@@ -98,6 +100,20 @@ struct Reduction {
 }
 
 impl Reduction {
+    /// By another rule.
+    pub fn by(&self, rule: String) -> Self {
+        Self { rule, ..self.clone() }
+    }
+
+    /// The kernel, for tensors of so many axes.
+    pub fn kernel(self, name: &str, rank: usize, gpu: &Arc<Gpu>) -> FnKernel {
+        let forms = forms(rank, self.keeps || self.axes.is_empty());
+        let identity = format!("{:?} keepdims {}", self.axes, self.keeps);
+        sourced(name, &identity, forms, gpu, move |gpu: &Gpu, request: &Request| {
+            self.instance(gpu, request)
+        })
+    }
+
     fn instance(&self, gpu: &Gpu, request: &Request) -> Result<Prepared> {
         let (x, y) = (&request.inputs[0], &request.outputs[0]);
         let walk = Walk::of(x, y, &self.axes, self.keeps)?;
