@@ -452,8 +452,8 @@ class Network:
     def quantization_points(self, /, keep: Sequence[str] = ...) -> list[tuple[Tensor, str, float | None, bool]]:
         """
         Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration
-        caches, the least number that it can have (0 where that is more, None where it is not known), and whether it stays
-        in floats where its range is not known. Layers that `keep` names, and what else takes no part, are left out.
+        caches, the least number that it can have (0 where that is more, None where it is not known), and whether it
+        stays in floats where its range is not known. Layers that `keep` names, and what else takes no part, are left out.
         """
     def quantized(
         self,
