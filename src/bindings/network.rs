@@ -335,7 +335,7 @@ impl Network {
 
     /// Of a network of `in_full`, the tensors that quantization reads in 8 bits: each with its name in calibration
     /// caches, the least number that it can have (0 where that is more, None where it is not known), and whether it
-    /// stays in floats where its range is not known. Layers that `keep` names, and what else takes no part, are left out.
+    /// stays in floats where its range is not known. What `keep` names, and what else takes no part, is left out.
     #[pyo3(signature = (keep = vec![]))]
     fn quantization_points(slf: &Bound<'_, Self>, keep: Vec<String>) -> PyResult<Vec<QuantizationPoint>> {
         let points = precision::points(&slf.try_borrow()?.inner, &keep.into_iter().collect())?;
