@@ -2,13 +2,14 @@
 
     python -m benchmarks.compare_versions --old /tmp/old --new /tmp/new --models resnet50 yolov5s --processes 5
 
-`--old` and `--new` are folders with a package `neurenix` each. Each process opens the same ONNX file with one of them,
-builds and calls; processes of the old version, the new one and the old one again follow each other, so that the ratio
-of the two halves of the old version's times is what noise makes. All of them import their packages at once, and then
-wait for their turn. On a GPU arrays lie there, and a time is that of many calls in its stream. Each side has caches of
-its own, which its first process finds empty: that one's build counts as cold, those of the others as warm. With
-`--together` the warm builds go on beside each other, after the cold ones and before all calls, and are not timed: a GPU
-that is lent for minutes has no time for them one by one. Results join those in benchmarks/results/versions.json.
+`--old` and `--new` are folders with a package `neurenix` each. Models are those of `networks.py`, of the zoo and of
+`more_models.py`. Each process opens the same ONNX file with one of them, builds and calls; processes of the old
+version, the new one and the old one again follow each other, so that the ratio of the two halves of the old version's
+times is what noise makes. All of them import their packages at once, and then wait for their turn. On a GPU arrays lie
+there, and a time is that of many calls in its stream. Each side has caches of its own, which its first process finds
+empty: that one's build counts as cold, those of the others as warm. With `--together` the warm builds go on beside each
+other, after the cold ones and before all calls, and are not timed: a GPU that is lent for minutes has no time for them
+one by one. Results join those in benchmarks/results/versions.json.
 """
 
 from __future__ import annotations
@@ -33,32 +34,55 @@ NAME = "versions"
 ROUNDS = 7
 
 
-def timed(file: Path, shape: list[int], options: argparse.Namespace) -> None:
+def written(name: str, batch: int, folder: Path) -> Path:
+    """The ONNX file of a model, with inputs for it beside it."""
+    from benchmarks.networks import NETWORKS
+
+    if name in NETWORKS:
+        _, x, file = export(name, batch, folder)
+        arrays = {"input": x}
+    else:
+        import torch
+
+        from benchmarks.bench_cuda import OPSET, inputs_of
+        from benchmarks.more_models import MORE
+        from benchmarks.zoo_models import ZOO
+
+        entry, file = (ZOO | MORE)[name], folder / f"{name}.onnx"
+        torch.manual_seed(0)
+        module, arrays = entry.build().eval(), inputs_of(entry, name, batch, 0)
+        given = tuple(torch.from_numpy(array) for array in arrays.values())
+        torch.onnx.export(module, given, file, dynamo=False, opset_version=OPSET, input_names=list(arrays))
+    np.savez(file.with_suffix(".npz"), **arrays)
+    return file
+
+
+def timed(file: Path, options: argparse.Namespace) -> None:
     """Prints times of this process' version, one for each line that it reads: the seconds of the build, and then the
     microseconds of a call, the least of some rounds of them."""
     from neurenix import hardware
 
-    rng = np.random.default_rng(0)
-    x: Any = rng.standard_normal(shape, np.float32)
+    given: dict[str, Any] = dict(np.load(file.with_suffix(".npz")))
+    shapes = {name: array.shape for name, array in given.items()}
     on_gpu = options.device == "cuda"
     if on_gpu:
         import torch
 
-        x = torch.from_numpy(x).cuda()
+        given = {name: torch.from_numpy(array).cuda() for name, array in given.items()}
     print("ready", flush=True)
     input()
     start = time.perf_counter()
     backend = hardware.get_backend(options.device, fallback=False)
-    given: dict[str, Any] = {"precision": options.precision} | ({} if on_gpu else {"threads": options.threads})
-    model = backend.optimize_model(file, {"input": tuple(shape)}, **given)
-    model(x)
+    threads: dict[str, Any] = {} if on_gpu else {"threads": options.threads}
+    model = backend.optimize_model(file, shapes, precision=options.precision, **threads)
+    model.run(given)
     print(time.perf_counter() - start, flush=True)
     input()
 
     def round_of(calls: int) -> float:
         begin = time.perf_counter()
         for _ in range(calls):
-            model(x)
+            model.run(given)
         if on_gpu:
             torch.cuda.synchronize()
         return 1e6 * (time.perf_counter() - begin) / calls
@@ -67,18 +91,9 @@ def timed(file: Path, shape: list[int], options: argparse.Namespace) -> None:
     print(min(round_of(calls) for _ in range(ROUNDS)), flush=True)
 
 
-def started(folder: str, cache: Path, file: Path, shape: list[int], options: argparse.Namespace) -> Any:
+def started(folder: str, cache: Path, file: Path, options: argparse.Namespace) -> Any:
     """A process of the version in a folder, which waits for a line before it builds."""
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "benchmarks.compare_versions",
-        "--one",
-        str(file),
-        json.dumps(shape),
-    ]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.compare_versions", "--one", str(file)]
     for key in ("device", "precision", "threads"):
         command += [f"--{key}", str(getattr(options, key))]
     path = os.pathsep.join([folder, str(Path(__file__).parent.parent)])
@@ -112,6 +127,7 @@ def turns(processes: list[tuple[str, Any]], together: bool) -> dict[str, list[tu
                 asked(process)
             for process in group:
                 built[process] = float(said(process))
+            print("  built in", ", ".join(f"{built[process]:.1f} s" for process in group), file=sys.stderr, flush=True)
     for side, process in processes:
         if process not in built:
             asked(process)
@@ -123,14 +139,14 @@ def turns(processes: list[tuple[str, Any]], together: bool) -> dict[str, list[tu
     return found
 
 
-def compared(file: Path, shape: list[int], options: argparse.Namespace) -> dict[str, float]:
+def compared(file: Path, options: argparse.Namespace) -> dict[str, float]:
     """Medians of both versions over processes that take turns, their ratio, and that of the old one to itself."""
     folders = {"old": options.old, "new": options.new, "again": options.old}
     # Whatever the machine reads from its disk for the first time is read by the first one.
     order = ["none", *list(folders) * options.processes]
     with tempfile.TemporaryDirectory() as caches:
         processes = [
-            (side, started(folders.get(side, options.old), Path(caches) / side, file, shape, options)) for side in order
+            (side, started(folders.get(side, options.old), Path(caches) / side, file, options)) for side in order
         ]
         try:
             for _, process in processes:
@@ -149,7 +165,7 @@ def compared(file: Path, shape: list[int], options: argparse.Namespace) -> dict[
     for side in folders:
         (first, _), *others = found[side]
         row[f"{side}_cold_s"] = round(first, 2)
-        if not options.together:
+        if others and not options.together:
             row[f"{side}_warm_s"] = round(statistics.median(build for build, _ in others), 2)
     return row
 
@@ -164,17 +180,16 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--together", action="store_true", help="warm builds beside each other, which are not timed")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        timed(Path(options.one[0]), json.loads(options.one[1]), options)
+        timed(Path(options.one), options)
         return
     record = measure.RESULTS / f"{NAME}.json"
     results = json.loads(record.read_text())["results"] if record.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models:
-            _, x, file = export(name, options.batch, Path(folder))
-            row: dict[str, Any] = compared(file, list(x.shape), options)
+            row: dict[str, Any] = compared(written(name, options.batch, Path(folder)), options)
             if options.device == "cuda":
                 import torch
 
