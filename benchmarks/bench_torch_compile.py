@@ -11,13 +11,14 @@ a run that is started again goes on where it was. The names are drawn by `--seed
 A row without `--times` says how far results are from torch's (of the greatest element), in how many partitions, the
 share of the time in engines, and what torch ran; engines are not timed then. With `--times`, kernels are chosen as
 usual, and inductor (frozen) runs beside in turns. With `--cuda` models are float16 on a GPU, in batches of 1 and 8,
-beside `mode="reduce-overhead"`; each waits for the others where it builds or takes times, and their compilers go on
-beside it. There an error is the root mean square against float32, as a share, beside that of eager float16.
+beside `mode="reduce-overhead"`: inductor compiles several at once, and nothing else goes on where ours builds and where
+times are taken (rows that say nothing of `alone` are from before that, and are made anew). There an error is the root mean square against float32, as a share, beside that of eager float16.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import fcntl
 import functools
@@ -29,7 +30,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -44,9 +45,21 @@ DYNAMIC = [(2, 32), (3, 17), (5, 48)]
 CUDA_BATCHES, CUDA_LENGTH = (1, 8), 128
 #: Turns of each side, and calls in each.
 TURNS, CALLS = 8, 12
-#: Held by the process that builds or takes times on the GPU.
+#: Shared by processes that compile, and held alone by one that builds or takes times on the GPU; who waits for it holds
+#: the gate, so that those who share it let him through.
 LOCK = os.path.join(tempfile.gettempdir(), "neurenix-bench-torch-compile")
+GATE = f"{LOCK}-gate"
 QUICK = {"optimization_level": 0, "timing_cache": False, "cache": False}
+
+
+@contextlib.contextmanager
+def on_the_gpu(*, alone: bool) -> Iterator[None]:
+    """With the GPU shared with others who share it, or alone."""
+    with open(GATE, "w") as gate, open(LOCK, "w") as lock:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        yield
 
 
 def worker(name: str, kind: str, mode: str, threads: int) -> dict[str, Any]:
@@ -97,7 +110,7 @@ def on_gpu(name: str, kind: str) -> dict[str, Any]:
 
     model, inputs = made(name, kind)
     exact, half = model.cuda(), copy.deepcopy(model).half().cuda()
-    row: dict[str, Any] = {"gpu": torch.cuda.get_device_name()}
+    row: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "alone": True}
     for batch in CUDA_BATCHES:
         row[f"b{batch}"] = _batch_on_gpu(exact, half, tuple(each.cuda() for each in inputs(batch, CUDA_LENGTH)))
     return {**row, "fallbacks": counters().get("fallbacks", 0)}
@@ -113,12 +126,12 @@ def _batch_on_gpu(exact: Any, half: Any, given: tuple[Any, ...]) -> dict[str, An
     narrow = tuple(each.half() if each.is_floating_point() else each for each in given)
     theirs = torch.compile(half, mode="reduce-overhead", dynamic=False)
     ours = torch.compile(half, backend=neurenix, dynamic=False)
-    with torch.no_grad(), open(LOCK, "w") as lock:
+    with torch.no_grad(), on_the_gpu(alone=False):
         wanted = exact(*given)
         for _ in range(4):
             # What a captured graph gives is written to again by the next call.
             inductor = theirs(*narrow).clone()
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with torch.no_grad(), on_the_gpu(alone=True):
         began = time.perf_counter()
         found = ours(*narrow).clone()
         built = time.perf_counter() - began
@@ -219,6 +232,7 @@ def on_gpus(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     off = {key: each["errors"]["neurenix"] / max(each["errors"]["eager"], 1e-12) for key, each in timed_ones.items()}
     return {
         "models": len(rows),
+        "with the GPU alone": sum("alone" in row for row in rows.values()),
         "failed": sorted(key for key, row in rows.items() if "failed" in row),
         "fell back": sorted(key for key, row in rows.items() if row.get("fallbacks")),
         "median ratio": statistics.median(each["ratio"] for each in timed_ones.values()),
@@ -275,7 +289,8 @@ def main() -> int:
 
     lock = threading.Lock()
     with ThreadPoolExecutor(arguments.jobs if arguments.cuda else 1) as pool:
-        list(pool.map(made_row, [key for key in keys if key not in rows]))
+        there = {key for key, row in rows.items() if not arguments.cuda or "alone" in row or "failed" in row}
+        list(pool.map(made_row, [key for key in keys if key not in there]))
     return 0
 
 
