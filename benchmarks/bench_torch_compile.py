@@ -12,7 +12,8 @@ A row without `--times` says how far results are from torch's (of the greatest e
 share of the time in engines, and what torch ran; engines are not timed then. With `--times`, kernels are chosen as
 usual, and inductor (frozen) runs beside in turns. With `--cuda` models are float16 on a GPU, in batches of 1 and 8,
 beside `mode="reduce-overhead"`: inductor compiles several at once, and nothing else goes on where ours builds and where
-times are taken (rows that say nothing of `alone` are from before that, and are made anew). There an error is the root mean square against float32, as a share, beside that of eager float16.
+times are taken (rows that say nothing of `alone` are from before that, and are made anew). There an error is the root
+mean square against float32, as a share, beside that of eager float16.
 """
 
 from __future__ import annotations
