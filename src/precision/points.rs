@@ -106,31 +106,68 @@ fn is_kept(layer: &Layer, keep: &HashSet<String>) -> bool {
     keep.contains(&layer.name) || layer.sources.iter().any(|source| keep.contains(source))
 }
 
-/// What a layer takes the mean of over the places of each channel, if it comes from a product through pointwise layers, and nobody else
-/// reads it: a quarter of the bytes is written and read, and the mean of many places has less noise than each of them.
+/// What a layer takes the mean of over all places of each channel, if it comes from a convolution, nobody else reads it, and a product
+/// reads the mean: a quarter of the bytes is written and read, and what is rounded away is less than what that product's 8 bits lose.
 fn averaged(network: &Network, layer: &Layer, products: &HashSet<LayerId>) -> Option<TensorId> {
     let x = layer.inputs.first().copied().flatten()?;
     let ty = &network[x].ty;
     let over_places = match layer.op.name {
         "GlobalAveragePool" => true,
-        "ReduceMean" => reduce::axes(&layer.attrs, ty)
-            .is_ok_and(|axes| !axes.is_empty() && !axes.contains(&0) && !axes.contains(&1)),
+        "ReduceMean" => reduce::axes(&layer.attrs, ty).is_ok_and(|axes| axes.iter().copied().eq(2..ty.rank())),
         _ => false,
     };
-    (over_places && ty.rank() >= 3 && ty.dtype == DType::Float32 && is_behind(network, x, products)).then_some(x)
+    let fits = over_places && ty.rank() >= 3 && is_multiplied(network, layer.outputs[0], products);
+    (fits && is_behind_conv(network, x, products)).then_some(x)
 }
 
-/// Whether a tensor is the result of one of these products, perhaps through pointwise layers, and each tensor on the way has one reader.
-fn is_behind(network: &Network, x: TensorId, products: &HashSet<LayerId>) -> bool {
+/// Whether one of these products alone reads a tensor, perhaps behind what moves its elements.
+fn is_multiplied(network: &Network, mut tensor: TensorId, products: &HashSet<LayerId>) -> bool {
+    while let Some(reader) = network.sole_user(tensor) {
+        let layer = &network[reader];
+        if layer.inputs.first() != Some(&Some(tensor)) {
+            return false;
+        }
+        if products.contains(&reader) {
+            return true;
+        }
+        if !layer.op.moves() || layer.outputs.len() != 1 {
+            return false;
+        }
+        tensor = layer.outputs[0];
+    }
+    false
+}
+
+/// What may stand between a convolution and a mean of its result: of ops like Exp the small numbers count as well, which one scale for all
+/// rounds to 0.
+const BEFORE_MEANS: [&str; 9] = [
+    "Add",
+    "Clip",
+    "Elu",
+    "Gelu",
+    "HardSwish",
+    "LeakyRelu",
+    "Mish",
+    "Relu",
+    "Silu",
+];
+
+/// Whether a tensor is the result of a convolution among these products, perhaps through such layers, and each tensor on the way has one
+/// reader and as many elements.
+fn is_behind_conv(network: &Network, x: TensorId, products: &HashSet<LayerId>) -> bool {
+    let shape = &network[x].ty.shape;
     let mut open = vec![x];
     while let Some(tensor) = open.pop() {
-        if let (Some(_), Some((id, layer))) = (network.sole_user(tensor), network.producer(tensor)) {
-            if products.contains(&id) {
-                return true;
-            }
-            if layer.op.pointwise.is_some() {
-                open.extend(layer.inputs.iter().copied().flatten());
-            }
+        let ty = &network[tensor].ty;
+        let alike = ty.dtype == DType::Float32 && ty.shape == *shape && network.sole_user(tensor).is_some();
+        let Some((id, layer)) = network.producer(tensor).filter(|_| alike) else {
+            continue;
+        };
+        if products.contains(&id) && matches!(layer.op.name, "Conv" | "ConvTranspose") {
+            return true;
+        }
+        if BEFORE_MEANS.contains(&layer.op.name) {
+            open.extend(layer.inputs.iter().copied().flatten());
         }
     }
     false
@@ -201,28 +238,51 @@ mod tests {
         assert_eq!(found[0].readers.len(), 1);
     }
 
-    #[test]
-    fn means_behind_products_are_quantized_where_nobody_else_reads_what_they_read() {
+    /// The mean of what stands in front of it, and a product of that; says whether what it reads is quantized.
+    fn is_averaged_in_8_bits(
+        made: impl Fn(&mut Graph, TensorId, TensorId) -> TensorId,
+        axes: &[i64],
+        product: bool,
+    ) -> bool {
         let mut g = Graph::new();
         let x = g.input("x", "n 4 6 6");
         let w = g.weights(&[4, 4, 1, 1]);
         let y = g.op("Conv", &[x, w]);
-        let sum = g.op("Add", &[y, x]);
-        let y = g.op("Relu", &[sum]);
-        let mean = g.op("GlobalAveragePool", &[y]);
+        let y = made(&mut g, y, x);
+        let over = attrs([("axes", Attr::Ints(axes.to_vec())), ("keepdims", Attr::Int(1))]);
+        let mut mean = g.op_with("ReduceMean", over, &[y]);
+        if product {
+            let channels = if axes.contains(&1) { 1 } else { 4 };
+            let of_mean = g.weights(&[4, channels, 1, 1]);
+            mean = g.op("Conv", &[mean, of_mean]);
+        }
         g.output(mean);
-        let z = g.op("Conv", &[x, w]);
-        let scale = g.op("GlobalAveragePool", &[z]);
-        let scaled = g.op("Mul", &[z, scale]);
-        let over_channels = g.op_with("ReduceMean", attrs([("axes", Attr::Ints(vec![1]))]), &[scaled]);
-        let of_input = g.op("GlobalAveragePool", &[x]);
-        g.output(over_channels);
-        g.output(of_input);
-        let optional = |found: &[Point]| -> Vec<_> { found.iter().filter(|p| p.optional).map(|p| p.tensor).collect() };
         let found = points(&g.network, &HashSet::new()).unwrap();
-        assert_eq!(optional(&found), [y]);
-        let kept = HashSet::from([g.network.producer(mean).unwrap().1.name.clone()]);
-        assert!(optional(&points(&g.network, &kept).unwrap()).is_empty());
+        let optional: Vec<TensorId> = found.iter().filter(|p| p.optional).map(|p| p.tensor).collect();
+        assert!(optional.is_empty() || optional == [y]);
+        !optional.is_empty()
+    }
+
+    #[test]
+    fn means_of_convolutions_are_quantized_where_products_read_them() {
+        let relu = |g: &mut Graph, y, _| g.op("Relu", &[y]);
+        let residual = |g: &mut Graph, y, x| {
+            let sum = g.op("Add", &[y, x]);
+            g.op("Silu", &[sum])
+        };
+        assert!(is_averaged_in_8_bits(relu, &[2, 3], true));
+        assert!(is_averaged_in_8_bits(residual, &[-1, -2], true));
+        assert!(!is_averaged_in_8_bits(relu, &[2, 3], false));
+        for axes in [[1].as_slice(), &[2], &[0, 2, 3]] {
+            assert!(!is_averaged_in_8_bits(relu, axes, true));
+        }
+        assert!(!is_averaged_in_8_bits(|g, y, _| g.op("Exp", &[y]), &[2, 3], true));
+        assert!(!is_averaged_in_8_bits(|_, _, x| x, &[2, 3], true));
+        let read_twice = |g: &mut Graph, y, _| {
+            g.output(y);
+            y
+        };
+        assert!(!is_averaged_in_8_bits(read_twice, &[2, 3], true));
     }
 
     #[test]

@@ -142,7 +142,9 @@ def found_ranges(
     _check_kept(full, keep)
     symmetric = options["providers"][0] == "tensorrt"
     inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
-    if not _points(full, keep):
+    # Other providers have no kernel that takes a mean of 8 bits.
+    means = options["providers"][0] == "cuda"
+    if not _points(full, keep, means):
         if options["strict"]:
             raise UnsupportedError(UNQUANTIZED, hint=HINT)
         LOG.warning("%s; %s", UNQUANTIZED, HINT)
@@ -151,7 +153,7 @@ def found_ranges(
     tools = _tools(full, given, options, accuracy) if accuracy else None
     full = full if tools is None else tools.prepared(full)
     suffix = "" if tools is None else tools.suffix
-    points = [(tensor, name + suffix, least, may) for tensor, name, least, may in _points(full, keep)]
+    points = [(tensor, name + suffix, least, may) for tensor, name, least, may in _points(full, keep, means)]
     optional = {name for _, name, _, may in points if may}
     needed = {name + suffix for _, name, *_ in full.quantization_points(list(keep))}
     run, jobs = _probe(full, points, options)
@@ -180,17 +182,18 @@ def _measuring(options: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _points(full: Network, keep: Sequence[str]) -> list[Point]:
-    """The tensors to quantize, and those that take their place where one more product stays in floating point: of a sum
-    of two products' results, the operand that has 8 bits is another one then."""
-    found = {point[1]: point for point in full.quantization_points(list(keep))}
+def _points(full: Network, keep: Sequence[str], means: bool) -> list[Point]:
+    """The tensors to quantize, with those that means read if `means`, and those that take their place where one more
+    product stays in floating point: of a sum of two products' results, the operand of 8 bits is another one then."""
+    found = {point[1]: point for point in full.quantization_points(list(keep)) if means or not point[3]}
     makers = {tensor: layer for layer in full.layers for tensor in layer.outputs}
     for layer in full.layers:
         operands = [makers[tensor] for tensor in layer.inputs if tensor in makers] if layer.op == "Add" else []
         if len(operands) == 2 and all(maker.op in PRODUCTS for maker in operands):
             for maker in operands:
                 for point in full.quantization_points([*keep, maker.name]):
-                    found.setdefault(point[1], point)
+                    if means or not point[3]:
+                        found.setdefault(point[1], point)
     return list(found.values())
 
 

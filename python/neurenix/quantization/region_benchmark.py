@@ -103,7 +103,8 @@ class _Search:
         self._batches = batches
         self._batch: dict[str, Array] = {}
         self._names = [name for name in products(found.full) if name not in keep]
-        about = [found.full.dump(), self._profiles, dtype, sorted(keep), [options.get(name) for name in TIMED_WITH]]
+        how = [options.get(name) for name in TIMED_WITH]
+        about = [found.full.dump(), sorted(found.ranges), self._profiles, dtype, sorted(keep), how]
         self._digest = f"region benchmark {hashlib.sha256(repr(about).encode()).hexdigest()[:32]} "
 
     def run(self) -> tuple[Collection[str], list[str]]:
