@@ -215,6 +215,11 @@ def row_of(key: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return in_process(command, arguments.threads, arguments.limit)
 
 
+def is_final(row: dict[str, Any]) -> bool:
+    """Whether a row of a GPU was made with it alone, or failed otherwise than by its time, in which waits count."""
+    return "longer than" not in row["failed"] if "failed" in row else "alone" in row
+
+
 def told(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What the rows come to."""
     if any("b1" in row for row in rows.values()):
@@ -296,12 +301,8 @@ def main() -> int:
 
     lock = threading.Lock()
     with ThreadPoolExecutor(arguments.jobs if arguments.cuda else 1) as pool:
-        # The time of a model includes its waits for others.
-        late = {key for key, row in rows.items() if "longer than" in row.get("failed", "")}
-        there = (
-            {key for key, row in rows.items() if "alone" in row or "failed" in row} - late if arguments.cuda else rows
-        )
-        list(pool.map(made_row, [key for key in keys if key not in there]))
+        stands = is_final if arguments.cuda else bool
+        list(pool.map(made_row, [key for key in keys if not stands(rows.get(key, {}))]))
     return 0
 
 

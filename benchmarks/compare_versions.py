@@ -44,15 +44,15 @@ def written(name: str, batch: int, folder: Path) -> Path:
     else:
         import torch
 
-        from benchmarks.bench_cuda import OPSET, inputs_of
+        from benchmarks.accuracy_cuda import exported
+        from benchmarks.bench_cuda import inputs_of
         from benchmarks.more_models import MORE
         from benchmarks.zoo_models import ZOO
 
         entry, file = (ZOO | MORE)[name], folder / f"{name}.onnx"
         torch.manual_seed(0)
         module, arrays = entry.build().eval(), inputs_of(entry, name, batch, 0)
-        given = tuple(torch.from_numpy(array) for array in arrays.values())
-        torch.onnx.export(module, given, file, dynamo=False, opset_version=OPSET, input_names=list(arrays))
+        file.write_bytes(exported(module, {key: torch.from_numpy(array) for key, array in arrays.items()}))
     np.savez(file.with_suffix(".npz"), **arrays)
     return file
 
@@ -118,11 +118,12 @@ def asked(process: Any) -> None:
 def turns(processes: list[tuple[str, Any]], together: bool) -> dict[str, list[tuple[float, float]]]:
     """For each side what its processes say: seconds of the build and microseconds of a call."""
     found: dict[str, list[tuple[float, float]]] = {}
-    first = {side: process for side, process in reversed(processes)}
-    cold, built = list(first.values()), {}
+    built: dict[Any, float] = {}
     if together:
-        others = [process for _, process in processes if process not in cold]
-        for group in [[process] for process in reversed(cold)] + [others]:
+        # The first process of each side finds no cache; they come before all others.
+        every = [process for _, process in processes]
+        sides = len({side for side, _ in processes})
+        for group in [*([process] for process in every[:sides]), every[sides:]]:
             for process in group:
                 asked(process)
             for process in group:

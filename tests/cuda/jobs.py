@@ -490,10 +490,10 @@ def products_of_8_bits() -> list[str]:
 
 
 @leaves_nothing
-def in_fp8() -> tuple[set[str], dict[str, float]]:
-    """The kernels for a small network with `precision="fp8"` and a calibration, and what its products are of."""
+def calibrated(precision: str) -> tuple[set[str], dict[str, float]]:
+    """The kernels for a small network in a precision that is calibrated, and what its products are of."""
     batch = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
     backend = get_backend("cuda", timing_cache=False, threads=2, optimization_level=0, verify=False)
-    model = backend.optimize_model(classifier(16), {"x": batch.shape}, precision="fp8", calibration=[batch])
+    model = backend.optimize_model(classifier(16), {"x": batch.shape}, precision=precision, calibration=[batch])
     report = model.report()
     return {str(row["kernel"]) for row in report["kernels"]}, report["arithmetic_per_dtype"]

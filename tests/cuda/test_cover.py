@@ -125,9 +125,12 @@ def test_the_kernels_of_8_bits_compile(capability: int, libraries: Path, tmp_pat
     device = {"RECORDED_SET": f"capability={capability}", "RECORDED_SOURCES": str(tmp_path)}
     with Process(libraries, NEURENIX_CACHE="0", **device) as process:
         kernels = process.run(jobs.products_of_8_bits)
-        kernels_of_fp8, shares = process.run(jobs.in_fp8)
+        kernels_of_fp8, shares = process.run(jobs.calibrated, "fp8")
+        in_int8 = [process.run(jobs.calibrated, precision)[0] for precision in ("int8", "int8+fp16")]
     behind = "DequantizeLinear+Add+Relu+QuantizeLinear"
     assert {f"int8 Conv+{behind}", f"int8 MatMul+{behind}"} <= set(kernels)
+    # The precision brings a Cast between Dequantize and the mean, or none.
+    assert all({"int8 Conv+Relu+QuantizeLinear", "int8 ReduceMean"} <= kernels for kernels in in_int8)
     # Ada and later GPUs multiply floats of 8 bits; a product adds its bias itself.
     has_fp8 = capability >= 89
     assert (

@@ -140,10 +140,11 @@ def found_ranges(
     accuracy_tools.check(accuracy, bool(options["refittable"]))
     full = network.in_full(bool(options["refittable"]))
     _check_kept(full, keep)
-    symmetric = options["providers"][0] == "tensorrt"
-    inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
+    provider = options["providers"][0]
+    symmetric = provider == "tensorrt"
     # Other providers have no kernel that takes a mean of 8 bits.
-    means = options["providers"][0] == "cuda"
+    means = provider == "cuda"
+    inputs = [(tensor.name, tensor.shape) for tensor in network.inputs]
     if not _points(full, keep, means):
         if options["strict"]:
             raise UnsupportedError(UNQUANTIZED, hint=HINT)
@@ -155,10 +156,10 @@ def found_ranges(
     suffix = "" if tools is None else tools.suffix
     points = [(tensor, name + suffix, least, may) for tensor, name, least, may in _points(full, keep, means)]
     optional = {name for _, name, _, may in points if may}
-    needed = {name + suffix for _, name, *_ in full.quantization_points(list(keep))}
+    needed = {name + suffix for _, name, _, may in full.quantization_points(list(keep)) if not may}
     run, jobs = _probe(full, points, options)
     levels = {name: STEPS[least == 0 and not symmetric] for _, name, least, _ in points}
-    spare = optional if search else optional | (set(levels) - needed)
+    spare = optional if search else set(levels) - needed
     ranges = given.ranges(levels, inputs, _checked(run, full), jobs, spare=spare)
     magnitudes = {name.removesuffix(suffix): most or NOTHING for name, most in ranges.items()}
     return Calibrated(full, magnitudes, tools, symmetric)
@@ -185,15 +186,18 @@ def _measuring(options: Mapping[str, Any]) -> dict[str, Any]:
 def _points(full: Network, keep: Sequence[str], means: bool) -> list[Point]:
     """The tensors to quantize, with those that means read if `means`, and those that take their place where one more
     product stays in floating point: of a sum of two products' results, the operand of 8 bits is another one then."""
-    found = {point[1]: point for point in full.quantization_points(list(keep)) if means or not point[3]}
+
+    def points(kept: list[str]) -> list[Point]:
+        return [point for point in full.quantization_points(kept) if means or not point[3]]
+
+    found = {point[1]: point for point in points(list(keep))}
     makers = {tensor: layer for layer in full.layers for tensor in layer.outputs}
     for layer in full.layers:
         operands = [makers[tensor] for tensor in layer.inputs if tensor in makers] if layer.op == "Add" else []
         if len(operands) == 2 and all(maker.op in PRODUCTS for maker in operands):
             for maker in operands:
-                for point in full.quantization_points([*keep, maker.name]):
-                    if means or not point[3]:
-                        found.setdefault(point[1], point)
+                for point in points([*keep, maker.name]):
+                    found.setdefault(point[1], point)
     return list(found.values())
 
 

@@ -103,8 +103,8 @@ fn next(scope: &Scope, layers: &[LayerId], product: TensorId, axis: usize) -> Op
     let given = |t: TensorId| network.producer(t).is_some_and(|(layer, _)| layers.contains(&layer));
     let fits = |id: &LayerId| {
         let layer = &network[*id];
-        let claimed = || is_added_to_product(network, *id) || of_8_bits::claims(network, layer);
-        let elsewhere = layer.op.name == "DequantizeLinear" && claimed();
+        let added = layer.op.name == "DequantizeLinear" && is_added_to_product(network, *id);
+        let elsewhere = added || of_8_bits::claims(network, layer);
         is_pointwise(network, layer)
             && !elsewhere
             && network[layer.outputs[0]].ty.shape == network[product].ty.shape

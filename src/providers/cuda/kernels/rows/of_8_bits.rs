@@ -2,7 +2,7 @@
 
 use super::reduce::Reduction;
 use crate::network::ops::cast;
-use crate::network::{Layer, LayerId, Network};
+use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::Candidate;
 use crate::providers::common::quantized::Dequantized;
 use crate::providers::common::scope::Scope;
@@ -23,19 +23,18 @@ fn in_front(network: &Network, mean: &Layer) -> Option<(Dequantized, Option<Laye
     Some((found, cast.map(|(id, _)| id)))
 }
 
-/// Whether a Dequantize layer had better be left to the mean behind it.
-pub fn claims<'n>(network: &'n Network, dequantize: &'n Layer) -> bool {
-    let reader = |layer: &Layer| -> Option<&'n Layer> { Some(&network[network.sole_user(layer.outputs[0])?]) };
-    let through = |layer: &'n Layer| {
-        if layer.op.name == "Cast" {
-            reader(layer)
-        } else {
-            Some(layer)
-        }
+/// Whether a layer is a Dequantize layer that had better be left to the mean behind it.
+pub fn claims(network: &Network, layer: &Layer) -> bool {
+    if layer.op.name != "DequantizeLinear" {
+        return false;
+    }
+    let reader = |tensor: TensorId| network.sole_user(tensor).map(|id| &network[id]);
+    let mean = match reader(layer.outputs[0]) {
+        Some(cast) if cast.op.name == "Cast" => reader(cast.outputs[0]),
+        reader => reader,
     };
-    let mean = reader(dequantize).and_then(through);
     let found = mean.and_then(|mean| in_front(network, mean));
-    found.is_some_and(|(found, _)| network[found.layer].outputs == dequantize.outputs)
+    found.is_some_and(|(found, _)| network[found.layer].outputs == layer.outputs)
 }
 
 /// A mean with the layers in front of it.
