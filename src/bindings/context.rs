@@ -103,6 +103,9 @@ pub struct Crossing(pub Vec<ArrayAddress>, pub Vec<ArrayAddress>);
 // SAFETY: the arrays at these places outlive the call, and only it touches the outputs.
 unsafe impl Send for Crossing {}
 
+// SAFETY: nobody follows the places but the one call.
+unsafe impl Sync for Crossing {}
+
 /// Runs a context on arrays; the outputs are new numpy arrays.
 pub fn run<'py>(
     py: Python<'py>,
@@ -125,7 +128,7 @@ pub fn run<'py>(
     let outputs = PyDict::new(py);
     let from = inputs.iter().map(|a| ArrayAddress::host(a.bytes().as_ptr()));
     let mut places = Crossing(from.collect(), vec![]);
-    for (name, spec) in ports.outputs.iter().zip(context.prepare(&types)?) {
+    for (name, spec) in ports.outputs.iter().zip(context.specs(&types)?) {
         let (array, data) = arrays::empty(py, spec.dtype, &spec.shape)?;
         outputs.set_item(name, array)?;
         places.1.push(ArrayAddress::host(data));

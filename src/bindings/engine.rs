@@ -246,7 +246,7 @@ impl Engine {
     /// dtype and shape of each output for inputs of these shapes.
     fn specs<'py>(&self, py: Python<'py>, shapes: Vec<Vec<usize>>) -> PyResult<Bound<'py, PyList>> {
         let types = placed::types(self.ports.inputs.iter().map(|(_, dtype)| *dtype), &shapes);
-        let specs = calls::interruptible(py, || Ok(self.pool.lend()?.prepare(&types)?.to_vec()))?;
+        let specs = calls::interruptible(py, || Ok(self.pool.lend()?.specs(&types)?.to_vec()))?;
         let list = PyList::empty(py);
         for TensorSpec { dtype, shape } in specs {
             list.append((arrays::numpy_dtype(py, dtype)?, shape))?;

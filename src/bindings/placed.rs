@@ -45,7 +45,7 @@ pub struct Call {
     pub inputs: Vec<Location>,
     /// Their shapes.
     pub shapes: Vec<Vec<usize>>,
-    /// The address of each output, in order; its shape is what `prepare` says.
+    /// The address of each output, in order; its shape is what `specs` says.
     pub outputs: Vec<Location>,
     /// The GPU of the caller's stream, and the stream.
     pub stream: Option<(u32, usize)>,
@@ -60,7 +60,7 @@ impl Call {
     /// Runs it.
     ///
     /// # Errors
-    /// As [`ExecutionContext::prepare`] and [`ExecutionContext::run`].
+    /// As [`ExecutionContext::prepare_for`] and [`ExecutionContext::run`].
     pub fn run(self, py: Python<'_>, pool: &ContextPool, dtypes: impl Iterator<Item = DType>) -> Result<CallReport> {
         let dtypes: Vec<DType> = dtypes.collect();
         let mut lent = match pool.try_lend() {
@@ -75,17 +75,26 @@ impl Call {
             space: Space::Device(device),
             raw: raw as *mut std::ffi::c_void,
         });
+        let context: &mut ExecutionContext = &mut lent;
+        let network = &context.engine().network;
+        let (inputs, outputs) = (network.inputs().len(), network.outputs().len());
+        if (crossing.0.len(), self.shapes.len(), crossing.1.len()) != (inputs, inputs, outputs) {
+            return Err(
+                Error::invalid("each input needs an address and a shape, each output an address")
+                    .expected(format!("{inputs} inputs, {outputs} outputs"))
+                    .got(format!("{} inputs, {} outputs", crossing.0.len(), crossing.1.len())),
+            );
+        }
+        let types = types(dtypes.into_iter(), &self.shapes);
+        if !context.is_ready_for(&types, &crossing.0, &crossing.1) {
+            let arrays = &crossing;
+            calls::interruptible(py, || {
+                context.specs(&types)?;
+                context.prepare_for(&arrays.0, &arrays.1)
+            })?;
+        }
         calls::released(py, || {
             let (crossing, foreign) = (crossing, foreign);
-            let context: &mut ExecutionContext = &mut lent;
-            let outputs = context.prepare(&types(dtypes.into_iter(), &self.shapes))?.len();
-            if (crossing.0.len(), crossing.1.len()) != (self.shapes.len(), outputs) {
-                return Err(
-                    Error::invalid("each input needs an address and a shape, each output an address")
-                        .expected(format!("{} inputs, {outputs} outputs", self.shapes.len()))
-                        .got(format!("{} inputs, {} outputs", crossing.0.len(), crossing.1.len())),
-                );
-            }
             let mut times = vec![];
             // SAFETY: Python's side keeps the arrays until the work in its stream is done, as frameworks do.
             match self.timed {

@@ -148,7 +148,10 @@ impl Context {
     /// # Errors
     /// As [`ExecutionContext::prepare`], or if an input has no shape yet.
     pub fn prepare(&self) -> Result<()> {
-        self.cancellable(|state| state.prepare(&self.engine))
+        self.cancellable(|state| {
+            state.describe(&self.engine)?;
+            state.prepare()
+        })
     }
 
     /// Runs on the arrays that are bound, with a stream of the caller's where there is one.
@@ -226,14 +229,26 @@ impl State {
         self.context.arena_bytes()
     }
 
-    fn prepare(&mut self, engine: &OpenEngine) -> Result<()> {
+    /// Gets ready for arrays where they are bound; outputs that are not will lie in the processor's memory.
+    fn prepare(&mut self) -> Result<()> {
+        let inputs: Vec<_> = self.inputs.iter().flatten().map(|input| input.place.array()).collect();
+        let unbound = ArrayAddress::host(std::ptr::null());
+        let outputs = self
+            .outputs
+            .iter()
+            .map(|output| output.bound.map_or(unbound, Place::array));
+        self.context.prepare_for(&inputs, &outputs.collect::<Vec<_>>())
+    }
+
+    /// Says of the outputs what they are at the shapes of the inputs.
+    fn describe(&mut self, engine: &OpenEngine) -> Result<()> {
         let mut types = Vec::with_capacity(self.inputs.len());
         for (input, port) in self.inputs.iter().zip(&engine.inputs) {
             let missing = || Error::invalid("an input is missing").expected("nrx_context_set_input before");
             let input = input.as_ref().ok_or_else(|| named(missing(), port))?;
             types.push((port.dtype, input.shape.as_slice()));
         }
-        let specs = self.context.prepare(&types)?;
+        let specs = self.context.specs(&types)?;
         for (output, spec) in self.outputs.iter_mut().zip(specs) {
             output.describe(spec.dtype, &spec.shape);
         }
@@ -246,7 +261,7 @@ impl State {
             // SAFETY: as the caller says.
             return unsafe { self.run_stages(engine) };
         }
-        self.prepare(engine)?;
+        self.describe(engine)?;
         let inputs: Vec<Place> = self.inputs.iter().flatten().map(|input| input.place).collect();
         let mut outputs: Vec<Place> = Vec::with_capacity(self.outputs.len());
         for (output, port) in self.outputs.iter_mut().zip(&engine.outputs) {

@@ -1,13 +1,17 @@
 //! An execution context: the state of one call at a time.
 
+use crate::context::ready::Ready;
 use crate::context::staged::StagedContext;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::network::Network;
 use crate::network::array::{Array, Buffer};
 use crate::network::dtype::DType;
-use crate::runtime::bindings::ArrayAddress;
+use crate::plan::io_signature::IoSignature;
+use crate::plan::program::Program;
+use crate::runtime::bindings::{self, ArrayAddress};
 use crate::runtime::context_memory::ContextMemory;
+use crate::runtime::executable::Executable;
 use crate::runtime::instance::{KernelTime, ProgramInstance, describe};
 use crate::runtime::streams::CallerStream;
 use std::sync::Arc;
@@ -50,14 +54,6 @@ pub struct ExecutionContext {
     ready: Vec<Ready>,
     /// What runs an engine with stages, which has nothing ready.
     stages: Option<StagedContext>,
-}
-
-struct Ready {
-    shapes: Vec<Vec<usize>>,
-    instance: ProgramInstance,
-    outputs: Vec<TensorSpec>,
-    plan: usize,
-    inside: bool,
 }
 
 impl ExecutionContext {
@@ -135,11 +131,11 @@ impl ExecutionContext {
             .collect()
     }
 
-    /// Gets ready for inputs of these dtypes and shapes and gives those of the outputs.
+    /// dtype and shape of each output for inputs of these dtypes and shapes, which are those of the next call. Nothing is made for it yet.
     ///
     /// # Errors
     /// If the network does not take them; names the input. If the shapes of the outputs depend on data.
-    pub fn prepare(&mut self, inputs: &[(DType, &[usize])]) -> Result<&[TensorSpec]> {
+    pub fn specs(&mut self, inputs: &[(DType, &[usize])]) -> Result<&[TensorSpec]> {
         if self.is_staged() {
             return Err(
                 Error::unsupported("the shapes of the outputs depend on the data of the inputs")
@@ -147,83 +143,102 @@ impl ExecutionContext {
             );
         }
         check_dtypes(&self.engine.network, inputs)?;
-        let same = |ready: &Ready| {
-            ready
-                .shapes
-                .iter()
-                .zip(inputs)
-                .all(|(have, (_, want))| have.as_slice() == *want)
-        };
-        match self.ready.iter().position(same) {
-            Some(0) => {}
-            Some(at) => self.ready[..=at].rotate_right(1),
-            None => {
-                let made = self.instantiate(inputs);
-                let ready = match made {
-                    Err(e) if e.kind() == ErrorKind::Memory && !self.ready.is_empty() => {
-                        // What is kept for other shapes is only kept to be quick.
-                        self.ready.retain(|ready| ready.instance.is_captured());
-                        self.memory.clear()?;
-                        self.instantiate(inputs)?
-                    }
-                    made => made?,
-                };
-                let mut kept = 1;
-                self.ready.retain(|ready| {
-                    kept += 1;
-                    kept <= KEPT_SHAPES || ready.instance.is_captured()
-                });
-                self.ready.insert(0, ready);
-            }
+        if !self.select(inputs) {
+            let ready = Ready::new(&self.engine, inputs)?;
+            let mut kept = 1;
+            self.ready.retain(|ready| {
+                kept += 1;
+                kept <= KEPT_SHAPES || ready.is_captured()
+            });
+            self.ready.insert(0, ready);
         }
         Ok(&self.ready[0].outputs)
     }
 
+    /// Brings what is kept for these shapes to the front; says whether there is any.
+    fn select(&mut self, inputs: &[(DType, &[usize])]) -> bool {
+        let found = self.ready.iter().position(|ready| ready.is_of(inputs));
+        if let Some(at @ 1..) = found {
+            self.ready[..=at].rotate_right(1);
+        }
+        found.is_some()
+    }
+
+    /// Gets ready for inputs of these dtypes and shapes in the processor's memory, and gives dtype and shape of each output.
+    ///
+    /// # Errors
+    /// As [`ExecutionContext::specs`]; if a kernel can't serve these shapes; names the layer.
+    pub fn prepare(&mut self, inputs: &[(DType, &[usize])]) -> Result<&[TensorSpec]> {
+        self.specs(inputs)?;
+        self.make(
+            |program| program.signature.is_host(),
+            |program| IoSignature::host(&program.network),
+        )?;
+        Ok(&self.ready[0].outputs)
+    }
+
+    /// Gets ready for arrays at these places, of the shapes that [`ExecutionContext::specs`] was last told.
+    ///
+    /// # Errors
+    /// As [`ExecutionContext::prepare`].
+    pub fn prepare_for(&mut self, inputs: &[ArrayAddress], outputs: &[ArrayAddress]) -> Result<()> {
+        self.make(
+            |program| bindings::takes(program, inputs, outputs),
+            |program| bindings::signature(program, inputs, outputs),
+        )
+    }
+
+    /// Brings the instance that fits the arrays of a call to the front, made where there is none.
+    fn make(&mut self, fits: impl Fn(&Program) -> bool, signature: impl Fn(&Program) -> IoSignature) -> Result<()> {
+        let memory = self.memory.clone();
+        let ready = self.told()?;
+        if ready.select(fits) {
+            return Ok(());
+        }
+        let signature = signature(ready.program());
+        match ready.make(&signature, &memory) {
+            Err(e) if e.kind() == ErrorKind::Memory && self.drop_instances() => {
+                memory.clear()?;
+                self.told()?.make(&signature, &memory)
+            }
+            made => made,
+        }
+    }
+
+    /// Drops what is only kept to be quick; says whether there was any.
+    fn drop_instances(&mut self) -> bool {
+        let dropped = self.ready.iter_mut().map(Ready::clear);
+        dropped.fold(false, |any, one| any || one)
+    }
+
     /// Whether [`ExecutionContext::prepare`] would do next to nothing for these inputs.
-    pub fn is_ready(&self, inputs: &[(DType, &[usize])]) -> bool {
-        self.ready.iter().any(|ready| {
-            ready
-                .shapes
-                .iter()
-                .zip(inputs)
-                .all(|(have, (_, want))| have.as_slice() == *want)
-        })
+    pub fn is_ready(&mut self, inputs: &[(DType, &[usize])]) -> bool {
+        self.select(inputs) && self.ready[0].select(|program| program.signature.is_host())
     }
 
-    fn instantiate(&self, inputs: &[(DType, &[usize])]) -> Result<Ready> {
-        let (engine, binding) = self.engine.taking(&|i| inputs[i].1.to_vec())?;
-        // A plan of another engine is none of this one's profiles.
-        let own = Arc::ptr_eq(&engine, &self.engine);
-        let (plan, inside) = engine.plan_for(&binding);
-        let program = engine.program((plan, inside)).clone();
-        let instance = ProgramInstance::new(program, &binding, &self.memory)?;
-        let spec = |o: &crate::plan::layout::Operand| TensorSpec {
-            dtype: o.dtype,
-            shape: o.shape.clone(),
-        };
-        let outputs = instance.outputs().iter().map(spec).collect();
-        let shapes = inputs.iter().map(|(_, shape)| shape.to_vec()).collect();
-        Ok(Ready {
-            shapes,
-            instance,
-            outputs,
-            plan: if own { plan } else { 0 },
-            inside: own && inside,
-        })
+    /// Whether [`ExecutionContext::prepare_for`] would do next to nothing for arrays of these dtypes and shapes; if so, it is done.
+    pub fn is_ready_for(
+        &mut self,
+        types: &[(DType, &[usize])],
+        inputs: &[ArrayAddress],
+        outputs: &[ArrayAddress],
+    ) -> bool {
+        let takes = |program: &Program| bindings::takes(program, inputs, outputs);
+        self.select(types) && self.ready[0].select(takes)
     }
 
-    /// Whether the shapes of the last [`ExecutionContext::prepare`] lie inside a profile, and which.
+    /// Whether the shapes of the last [`ExecutionContext::specs`] lie inside a profile, and which.
     pub fn profile(&self) -> Option<(usize, bool)> {
-        self.ready.first().map(|ready| (ready.plan, ready.inside))
+        self.ready.first().map(|ready| ready.profile)
     }
 
     /// Bytes of activations and workspaces that a call at the shapes of the last [`ExecutionContext::prepare`] needs. The
     /// context holds as much as the largest of all calls that it has run.
     pub fn arena_bytes(&self) -> usize {
-        self.ready.first().map_or(0, |ready| ready.instance.arena_bytes())
+        self.ready.first().map_or(0, Ready::arena_bytes)
     }
 
-    /// Runs on the arrays at these places, whose shapes [`ExecutionContext::prepare`] was last told. With a stream of the
+    /// Runs on the arrays at these places, whose shapes [`ExecutionContext::specs`] was last told. With a stream of the
     /// caller's, and all arrays on its device, the work goes on there when the call has returned.
     ///
     /// # Safety
@@ -239,6 +254,7 @@ impl ExecutionContext {
         outputs: &[ArrayAddress],
         caller: Option<&CallerStream>,
     ) -> Result<()> {
+        self.prepare_for(inputs, outputs)?;
         // SAFETY: the caller vouches for the places.
         unsafe { self.current()?.run(inputs, outputs, caller) }
     }
@@ -248,12 +264,12 @@ impl ExecutionContext {
     /// # Errors
     /// If some of it failed, or something was wrong with its data; names the layer.
     pub fn finish(&mut self) -> Result<()> {
-        self.ready.iter_mut().try_for_each(|ready| ready.instance.finish())
+        self.ready.iter_mut().try_for_each(Ready::finish)
     }
 
     /// Whether the caller captured a call into a graph of his own, and so may launch it again in this context's memory at any time.
     pub fn is_captured(&self) -> bool {
-        self.ready.iter().any(|ready| ready.instance.is_captured())
+        self.ready.iter().any(Ready::is_captured)
     }
 
     /// As [`ExecutionContext::run`], timing each kernel.
@@ -264,6 +280,7 @@ impl ExecutionContext {
     /// # Errors
     /// As [`ExecutionContext::run`].
     pub unsafe fn profile_run(&mut self, inputs: &[ArrayAddress], outputs: &[ArrayAddress]) -> Result<Vec<LayerTime>> {
+        self.prepare_for(inputs, outputs)?;
         // SAFETY: the caller vouches for the addresses.
         let times = unsafe { self.current()?.profile(inputs, outputs) }?;
         let program = self.current()?.program().clone();
@@ -275,11 +292,18 @@ impl ExecutionContext {
         Ok(times.into_iter().map(named).collect())
     }
 
+    /// The program that was built for the shapes that it was last told.
+    pub(super) fn program(&mut self) -> Result<Arc<Executable>> {
+        Ok(self.told()?.program().clone())
+    }
+
     pub(super) fn current(&mut self) -> Result<&mut ProgramInstance> {
+        self.told()?.current()
+    }
+
+    fn told(&mut self) -> Result<&mut Ready> {
         let ready = self.ready.first_mut();
-        ready
-            .map(|r| &mut r.instance)
-            .ok_or_else(|| Error::internal("the context was not told any shapes"))
+        ready.ok_or_else(|| Error::internal("the context was not told any shapes"))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod execution;
 mod pool;
+mod ready;
 mod staged;
 mod timing;
 

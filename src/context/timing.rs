@@ -18,8 +18,8 @@ impl ExecutionContext {
     /// As [`ExecutionContext::prepare`] and [`ExecutionContext::run`]; if no kernel runs on a device.
     pub fn time_on_device(&mut self, inputs: &[Array], calls: usize) -> Result<u64> {
         let types: Vec<_> = inputs.iter().map(|a| (a.dtype(), a.shape())).collect();
-        let specs = self.prepare(&types)?.to_vec();
-        let program = self.current()?.program().clone();
+        let specs = self.specs(&types)?.to_vec();
+        let program = self.program()?;
         let provider = program
             .providers
             .iter()

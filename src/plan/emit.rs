@@ -70,12 +70,11 @@ impl<'a> Emit<'a> {
         if let Some(&slot) = self.slots.get(&wanted) {
             return Ok(slot);
         }
-        let home = self.home.get(&tensor).copied();
-        let origin = home.map_or(Space::Host, |(_, provider)| self.program.providers[provider].space());
+        let origin = self.origin(tensor);
         let (from, provider) = if origin == space {
-            home.unwrap_or((Layout::Plain, reader))
+            self.home.get(&tensor).copied().unwrap_or((Layout::Plain, reader))
         } else {
-            self.fetch(tensor, origin, home, reader)?;
+            self.fetch(tensor, origin, reader)?;
             (Layout::Plain, reader)
         };
         let source = self.slot(Slot { layout: from, ..wanted });
@@ -88,28 +87,36 @@ impl<'a> Emit<'a> {
         Ok(target)
     }
 
+    /// The memory in which a tensor is computed, or in which the caller's array or the constant lies.
+    fn origin(&self, tensor: TensorId) -> Space {
+        let program = &*self.program;
+        if let Some(&(_, provider)) = self.home.get(&tensor) {
+            return program.providers[provider].space();
+        }
+        let input = program.network.inputs().iter().position(|&input| input == tensor);
+        input.map_or(Space::Host, |input| program.signature.inputs[input])
+    }
+
     /// Brings a tensor to the memory of a reader, in the plain layout.
-    fn fetch(&mut self, tensor: TensorId, origin: Space, home: Option<(Layout, usize)>, reader: usize) -> Result<()> {
+    fn fetch(&mut self, tensor: TensorId, origin: Space, reader: usize) -> Result<()> {
         let layout = Layout::Plain;
         let space = self.program.providers[reader].space();
-        let source = match home {
-            Some((_, provider)) => self.read(tensor, layout, provider)?,
-            None => self.slot(Slot {
-                tensor,
-                layout,
-                space: origin,
-            }),
+        let giver = match self.home.get(&tensor) {
+            Some(&(_, provider)) => provider,
+            None => self.program.owner(origin)?,
         };
-        let device = if space == Space::Host {
-            home.map_or(reader, |(_, provider)| provider)
-        } else {
-            reader
-        };
-        let kernel = self.program.providers[device].transfer();
-        let kernel = kernel.ok_or_else(|| Error::internal("a provider with memory of its own copies nothing there"))?;
+        let source = self.read(tensor, layout, giver)?;
+        let device = if space == Space::Host { giver } else { reader };
         let target = self.slot(Slot { tensor, layout, space });
+        let kernel = self.transfer(device)?;
         self.copy(kernel, device, source, target);
         Ok(())
+    }
+
+    /// The kernel that copies from and to a device's memory.
+    fn transfer(&self, device: usize) -> Result<Arc<dyn Kernel>> {
+        let kernel = self.program.providers[device].transfer();
+        kernel.ok_or_else(|| Error::internal("a provider with memory of its own copies nothing there"))
     }
 
     fn copy(&mut self, kernel: Arc<dyn Kernel>, provider: usize, from: SlotId, to: SlotId) {
@@ -129,28 +136,30 @@ impl<'a> Emit<'a> {
         });
     }
 
-    /// Results leave in the plain layout in the processor's memory, each from a slot of its own that a command writes.
+    /// Results leave in the plain layout in the memory of the caller's arrays, each from a slot of its own that a command writes.
     ///
     /// # Errors
-    /// If nobody runs on the processor.
+    /// If nobody runs in such a memory.
     pub fn results(&mut self) -> Result<()> {
         let network = self.program.network.clone();
-        let host = self.program.providers.iter().position(|p| p.space() == Space::Host);
-        let host = host.ok_or_else(|| Error::internal("no provider runs on the processor"))?;
-        for output in network.outputs() {
+        let spaces = self.program.signature.outputs.clone();
+        for (output, space) in network.outputs().iter().zip(spaces) {
             let tensor = output.tensor;
-            let ours = |&(_, provider): &(Layout, usize)| self.program.providers[provider].space() == Space::Host;
-            let reader = self
-                .home
-                .get(&tensor)
-                .filter(|home| ours(home))
-                .map_or(host, |(_, provider)| *provider);
+            let reader = match self.home.get(&tensor) {
+                Some(&(_, provider)) if self.program.providers[provider].space() == space => provider,
+                _ => self.program.owner(space)?,
+            };
             let mut slot = self.read(tensor, Layout::Plain, reader)?;
             let computed = matches!(network[tensor].source, Source::Layer(..));
             if !computed || self.program.outputs.contains(&slot) {
                 self.program.slots.push(self.program.slots[slot]);
                 let own = self.program.slots.len() - 1;
-                let kernel = self.program.providers[reader].reorder(Layout::Plain, Layout::Plain, &network[tensor].ty);
+                let kernel = match space {
+                    Space::Host => {
+                        self.program.providers[reader].reorder(Layout::Plain, Layout::Plain, &network[tensor].ty)
+                    }
+                    Space::Device(_) => self.transfer(reader)?,
+                };
                 self.copy(kernel, reader, slot, own);
                 slot = own;
             }

@@ -8,6 +8,7 @@ pub mod choose;
 pub mod cover;
 mod effort;
 mod emit;
+pub mod io_signature;
 pub mod kernel;
 pub mod layout;
 pub mod placement;

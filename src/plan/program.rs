@@ -9,6 +9,7 @@ use crate::network::{LayerId, Network, TensorId};
 use crate::plan::choose::choose;
 use crate::plan::cover::{Cover, Group, Offers};
 use crate::plan::emit::Emit;
+use crate::plan::io_signature::IoSignature;
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::region_benchmark::unfit;
 use crate::plan::regions::ExcludedLayers;
@@ -61,6 +62,8 @@ impl Command {
 pub struct Program {
     /// The simplified network.
     pub network: Arc<Network>,
+    /// Where the caller's arrays lie.
+    pub signature: IoSignature,
     /// The providers, as the commands number them.
     pub providers: Vec<Arc<dyn Provider>>,
     /// The commands.
@@ -132,6 +135,7 @@ impl Program {
             excluded: settings.excluded_forms.clone(),
             opt: opt.clone(),
             times,
+            signature: IoSignature::host(&network),
             network: network.clone(),
             providers,
         };
@@ -146,13 +150,14 @@ impl Program {
         Ok(program)
     }
 
-    /// The same kernels in other forms: one for each of [`Program::kernels`].
+    /// The same kernels in other forms, one for each of [`Program::kernels`], for arrays that lie there.
     ///
     /// # Errors
     /// If a tensor can't be brought to where it is read.
-    pub fn in_forms(&self, forms: &[Form]) -> Result<Self> {
+    pub fn in_forms(&self, forms: &[Form], signature: IoSignature) -> Result<Self> {
         let mut made = Self {
             network: self.network.clone(),
+            signature,
             providers: self.providers.clone(),
             commands: vec![],
             slots: vec![],
@@ -215,6 +220,18 @@ impl Program {
         let space = self.providers[own].space();
         let shares = |p: &Arc<dyn Provider>| space != Space::Host && p.space() == space;
         self.providers.iter().position(shares).unwrap_or(own)
+    }
+
+    /// The provider that copies from and to a memory of a device, and whose stream its copies go into.
+    ///
+    /// # Errors
+    /// If no provider works there.
+    pub fn owner(&self, space: Space) -> Result<usize> {
+        self.providers.iter().position(|p| p.space() == space).ok_or_else(|| {
+            Error::invalid("an array lies in memory that no provider of this engine reaches")
+                .got(format!("{space:?}"))
+                .hint("copy it to the processor, or build the engine with device= the number of that GPU")
+        })
     }
 
     /// The memories in which it works.

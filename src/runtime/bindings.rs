@@ -5,11 +5,11 @@ use crate::device::{Memory, Space};
 use crate::error::{Error, Result};
 use crate::network::guard_pages;
 use crate::plan::Provider;
+use crate::plan::io_signature::IoSignature;
 use crate::plan::placement::{Home, Placement};
-use crate::plan::program::{Program, SlotId};
+use crate::plan::program::Program;
 use crate::runtime::segment::{CallState, Launch};
 use crate::runtime::streams::CallStreams;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// An array of the caller, which the call reads or writes.
@@ -29,6 +29,40 @@ impl ArrayAddress {
             space: Space::Host,
         }
     }
+
+    /// The memory that a program is made for where it is to take this array: kernels of a device use one of its arrays where it
+    /// is, unless libraries might ask for another alignment; one that they can't use is copied, as those of the processor are.
+    fn signature(self, program: &Program) -> Space {
+        /// What libraries may ask of addresses.
+        const ALIGNMENT: usize = 256;
+        let usable = self.space != Space::Host && self.address.addr().is_multiple_of(ALIGNMENT);
+        match usable && program.owner(self.space).is_ok() {
+            true => self.space,
+            false => Space::Host,
+        }
+    }
+}
+
+/// The signature of a program that takes these arrays.
+pub(crate) fn signature(program: &Program, inputs: &[ArrayAddress], outputs: &[ArrayAddress]) -> IoSignature {
+    let of = |arrays: &[ArrayAddress]| arrays.iter().map(|array| array.signature(program)).collect();
+    IoSignature {
+        inputs: of(inputs),
+        outputs: of(outputs),
+    }
+}
+
+/// Whether a program is one for these arrays.
+pub(crate) fn takes(program: &Program, inputs: &[ArrayAddress], outputs: &[ArrayAddress]) -> bool {
+    let all = |arrays: &[ArrayAddress], spaces: &[Space]| {
+        let mut pairs = arrays.iter().zip(spaces);
+        pairs.all(|(array, space)| array.signature(program) == *space)
+    };
+    let IoSignature {
+        inputs: from,
+        outputs: to,
+    } = &program.signature;
+    all(inputs, from) && all(outputs, to)
 }
 
 /// An operand of a launch that is, or is in, an array of the caller: its address is another one in each call.
@@ -60,8 +94,8 @@ struct ArrayBinding {
     copier: Option<usize>,
     /// What its copies go through.
     staging: Option<Box<dyn Memory>>,
-    /// How a graph does without the copy between it and the arena.
-    elision: Option<CopyElision>,
+    /// Whether a copy in a graph would hold on to the allocation that it is in.
+    copied: bool,
     /// Where it is in the call that is bound.
     given: Option<ArrayAddress>,
 }
@@ -97,7 +131,7 @@ impl Bindings {
                 Space::Host => array.host_accessed = true,
                 Space::Device(_) => {
                     array.copier = Some(command.provider);
-                    array.elision = CopyElision::of(program, launches, places, &operand);
+                    array.copied |= !launches[operand.launch].instance.capturable;
                 }
             }
             numbered.push((number, operand));
@@ -121,37 +155,12 @@ impl Bindings {
             let allocation = match given.space {
                 _ if array.is_staged() => 0,
                 Space::Host => return None,
-                space => {
-                    let known = owner(program, space).ok()?.device().allocation_at(given.address);
-                    known.or(array.elidable().map(|_| 0))?
-                }
+                Space::Device(_) if !array.copied => 0,
+                space => owner(program, space).ok()?.device().allocation_at(given.address)?,
             };
             Some((array.address().addr(), allocation))
         };
         self.arrays.iter().map(key).collect()
-    }
-
-    /// Lets the kernels of a graph read and write the caller's arrays themselves, where those are on their device; gives the
-    /// launches that have nothing to copy then. [`Bindings::restore_copies`] undoes it.
-    pub fn elide_copies(&self, launches: &mut [Launch]) -> HashSet<usize> {
-        let elided = self
-            .arrays
-            .iter()
-            .filter_map(|array| Some((array.elidable()?, array.address())));
-        elided
-            .map(|(elision, address)| {
-                elision.point(launches, address);
-                elision.copy
-            })
-            .collect()
-    }
-
-    /// Lets all kernels work in the arena again.
-    pub fn restore_copies(&self, state: &mut CallState) {
-        for elision in self.arrays.iter().filter_map(ArrayBinding::elidable) {
-            let users = elision.users.iter();
-            users.for_each(|&(launch, ..)| state.launches[launch].rebase(state.bases));
-        }
     }
 
     /// Bytes of staging buffers.
@@ -237,58 +246,6 @@ impl Bindings {
     }
 }
 
-/// The launches that use the copy of a caller's array.
-struct CopyElision {
-    /// The launch that copies, and the device that it runs on.
-    copy: usize,
-    space: Space,
-    /// Launches and their operands, and whether they write them.
-    users: Vec<(usize, usize, bool)>,
-}
-
-impl CopyElision {
-    /// `None` where the memory of the copy holds something else, too.
-    fn of(program: &Program, launches: &[Launch], places: &Placement, operand: &BoundOperand) -> Option<Self> {
-        let command = &program.commands[launches[operand.launch].command];
-        if !command.layers.is_empty() || command.inputs.len() != 1 || operand.offset != 0 {
-            return None;
-        }
-        let slot = if operand.writes {
-            command.inputs[0]
-        } else {
-            command.outputs[0]
-        };
-        let holds = |other: &SlotId| places.root(*other) == slot;
-        let alone = (0..program.slots.len()).filter(holds).eq([slot]);
-        let users = launches
-            .iter()
-            .enumerate()
-            .filter(|(number, _)| *number != operand.launch);
-        let users = users.flat_map(|(number, launch)| {
-            let command = &program.commands[launch.command];
-            let reads = command.inputs.iter().enumerate().map(|(at, &slot)| (at, slot, false));
-            let writes = command.outputs.iter().enumerate().map(|(at, &slot)| (at, slot, true));
-            let all = reads.chain(writes).filter(|(_, used, _)| *used == slot);
-            all.map(|(at, _, writes)| (number, at, writes)).collect::<Vec<_>>()
-        });
-        (alone && matches!(places.homes[slot], Home::Arena(_))).then(|| Self {
-            copy: operand.launch,
-            space: program.providers[command.provider].space(),
-            users: users.collect(),
-        })
-    }
-
-    fn point(&self, launches: &mut [Launch], address: *mut u8) {
-        for &(launch, operand, writes) in &self.users {
-            if writes {
-                launches[launch].outputs[operand] = address;
-            } else {
-                launches[launch].inputs[operand] = address.cast_const();
-            }
-        }
-    }
-}
-
 impl ArrayBinding {
     fn new(home: Home, bytes: usize) -> Self {
         Self {
@@ -297,19 +254,9 @@ impl ArrayBinding {
             host_accessed: false,
             copier: None,
             staging: None,
-            elision: None,
+            copied: false,
             given: None,
         }
-    }
-
-    /// How a graph does without a copy, if the kernels can use the caller's array: on their device, and aligned.
-    fn elidable(&self) -> Option<&CopyElision> {
-        /// What libraries may ask of addresses.
-        const ALIGNMENT: usize = 256;
-        let given = self
-            .given
-            .filter(|given| given.address.addr().is_multiple_of(ALIGNMENT))?;
-        self.elision.as_ref().filter(|elision| elision.space == given.space)
     }
 
     /// Where the call reads or writes the array.
@@ -346,12 +293,9 @@ impl ArrayBinding {
     }
 }
 
+/// The provider that copies from and to a memory.
 fn owner(program: &Program, space: Space) -> Result<&Arc<dyn Provider>> {
-    program.providers.iter().find(|p| p.space() == space).ok_or_else(|| {
-        Error::invalid("an array lies in memory that no provider of this engine reaches")
-            .got(format!("{space:?}"))
-            .hint("copy it to the processor, or build the engine with device= the number of that GPU")
-    })
+    program.owner(space).map(|number| &program.providers[number])
 }
 
 /// What a device can tell of the address of an input or output before it would fail for good.

@@ -1,6 +1,6 @@
 //! Memory that does not change between calls: constants, symbolic values, and constants brought to another layout or memory.
 
-use crate::device::{Memory, Space};
+use crate::device::Memory;
 use crate::error::{Error, Result};
 use crate::network::Source;
 use crate::network::array::Array;
@@ -101,9 +101,7 @@ fn reorder_ahead(
         opt: &program.opt,
         threads,
     };
-    let owner = |space: Space| program.providers.iter().find(|p| p.space() == space);
-    let owner =
-        owner(program.slots[command.outputs[0]].space).ok_or_else(|| Error::internal("nobody owns a memory"))?;
+    let owner = &program.providers[program.owner(program.slots[command.outputs[0]].space)?];
     let target: Arc<dyn Memory> = Arc::from(owner.device().allocate(outputs[0].bytes())?);
     let provider = &program.providers[command.provider];
     let mut instance = finish(program, command, create(program, command, &request)?, threads)?;

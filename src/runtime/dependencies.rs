@@ -6,7 +6,7 @@ use crate::plan::placement::Home;
 use crate::runtime::segment::Launch;
 use std::ops::Range;
 
-/// What a launch reads and writes in the arenas.
+/// What a launch reads and writes in the arenas and in the caller's arrays.
 #[derive(Default)]
 pub(super) struct Accesses {
     pub reads: Vec<Extent>,
@@ -15,26 +15,48 @@ pub(super) struct Accesses {
     pub before_wait: Vec<Extent>,
 }
 
-/// Bytes of the arena of a memory.
+/// Memory that no other one overlaps: who calls gives no output that lies over another array of the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Region {
+    /// The arena of a memory.
+    Arena(Space),
+    /// The caller's array for this input.
+    Input(usize),
+    /// The caller's array for this output.
+    Output(usize),
+}
+
+impl Region {
+    /// The region of an operand, and where it begins there; `None` for what does not change between calls.
+    pub fn of(home: Home, space: Space, offset: usize) -> Option<(Self, usize)> {
+        match home {
+            Home::Arena(start) => Some((Region::Arena(space), start + offset)),
+            Home::Input(number) => Some((Region::Input(number), offset)),
+            Home::Output(number) => Some((Region::Output(number), offset)),
+            Home::Fixed => None,
+        }
+    }
+}
+
+/// Bytes of a region.
 pub(super) struct Extent {
-    space: Space,
+    region: Region,
     bytes: Range<usize>,
 }
 
 impl Extent {
-    /// The bytes of an operand; `None` where it lies in no arena, or has none.
+    /// The bytes of an operand; `None` where it has none, or they do not change between calls.
     pub fn of(home: Home, space: Space, offset: usize, bytes: usize) -> Option<Self> {
-        let Home::Arena(start) = home else { return None };
-        let first = start + offset;
+        let (region, first) = Region::of(home, space, offset)?;
         (bytes > 0).then(|| Self {
-            space,
+            region,
             bytes: first..first + bytes,
         })
     }
 
     fn meets(&self, other: &Self) -> bool {
         let (a, b) = (&self.bytes, &other.bytes);
-        self.space == other.space && a.start < b.end && b.start < a.end
+        self.region == other.region && a.start < b.end && b.start < a.end
     }
 }
 
@@ -79,9 +101,9 @@ pub(super) fn predecessors(launches: &[Launch]) -> Vec<Vec<usize>> {
     found
 }
 
-/// Marks the launches that may read before their PDL wait what a predecessor still writes: these need a full barrier. A launch
-/// in between that depends on the writer makes that unnecessary, since a kernel triggers only behind its own wait: ours do, and
-/// those of cuBLASLt and cuDNN were seen to on an H200.
+/// Marks the launches that may read before their PDL wait what a predecessor still writes, or the caller's array, which a kernel
+/// of the call before may still write: these need a full barrier. A launch in between that depends on the writer makes that
+/// unnecessary, since a kernel triggers only behind its own wait: ours do, and those of cuBLASLt and cuDNN were seen to on an H200.
 pub(super) fn place_full_barriers(launches: &mut [Launch]) {
     if launches.iter().all(|launch| launch.accesses.before_wait.is_empty()) {
         return;
@@ -92,7 +114,8 @@ pub(super) fn place_full_barriers(launches: &mut [Launch]) {
             let other: &Launch = &launches[other];
             other.instance.pdl.triggers && both(before_wait, &other.accesses.writes)
         };
-        launches[number].full_barrier = before.iter().any(unfinished);
+        let given = |extent: &Extent| matches!(extent.region, Region::Input(_));
+        launches[number].full_barrier = before_wait.iter().any(given) || before.iter().any(unfinished);
     }
 }
 
@@ -104,7 +127,10 @@ mod tests {
 
     #[test]
     fn launches_that_only_read_the_same_are_independent() {
-        let within = |bytes, space| Extent { space, bytes };
+        let within = |bytes, space| Extent {
+            region: Region::Arena(space),
+            bytes,
+        };
         let accesses = |reads, writes| Accesses {
             reads: vec![within(reads, Space::Host)],
             writes: vec![within(writes, Space::Host)],
@@ -126,7 +152,7 @@ mod tests {
     #[test]
     fn who_reads_before_its_wait_what_may_still_be_written_needs_a_full_barrier() {
         let extent = |at: usize| Extent {
-            space: Space::Device(0),
+            region: Region::Arena(Space::Device(0)),
             bytes: at..at + 1,
         };
         let launch = |pdl_triggers, reads: &[usize], before_wait: &[usize], writes: usize| {

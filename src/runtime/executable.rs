@@ -3,18 +3,25 @@
 use crate::device::Memory;
 use crate::error::Result;
 use crate::plan::Form;
-use crate::plan::program::{Program, SlotId};
+use crate::plan::io_signature::IoSignature;
+use crate::plan::program::{Program, Slot, SlotId};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// A program with what its instances share: packed constants, the program in other forms, and what calls found out about it.
+/// A program with what its instances share, and those of the same kernels in other forms or for arrays elsewhere.
 pub struct Executable {
     program: Program,
-    constants: Mutex<HashMap<SlotId, Weak<dyn Memory>>>,
+    shared: Arc<Shared>,
+}
+
+/// What a program shares with its variants.
+#[derive(Default)]
+struct Shared {
+    constants: Mutex<HashMap<Slot, Weak<dyn Memory>>>,
     variants: Mutex<Vec<(Vec<Form>, Weak<Executable>)>>,
-    degraded: Arc<OnceLock<String>>,
-    replacements: Arc<Mutex<BTreeSet<String>>>,
+    degraded: OnceLock<String>,
+    replacements: Mutex<BTreeSet<String>>,
 }
 
 /// So many replaced tactics are noted.
@@ -33,28 +40,41 @@ impl Executable {
     pub fn new(program: Program) -> Self {
         Self {
             program,
-            constants: Mutex::default(),
-            variants: Mutex::default(),
-            degraded: Arc::default(),
-            replacements: Arc::default(),
+            shared: Arc::default(),
         }
     }
 
-    /// The same kernels in other forms. Who asks for forms that somebody uses shares their executable.
+    /// The same kernels in other forms.
     ///
     /// # Errors
     /// As [`Program::in_forms`].
     pub fn in_forms(&self, forms: Vec<Form>) -> Result<Arc<Self>> {
-        let mut variants = lock(&self.variants);
+        self.variant(forms, &self.program.signature)
+    }
+
+    /// The same kernels for arrays that lie there.
+    ///
+    /// # Errors
+    /// As [`Program::in_forms`].
+    pub fn for_arrays(self: &Arc<Self>, signature: &IoSignature) -> Result<Arc<Self>> {
+        match self.program.signature == *signature {
+            true => Ok(self.clone()),
+            false => self.variant(self.kernels().map(|command| command.form.clone()).collect(), signature),
+        }
+    }
+
+    /// Who asks for what somebody uses shares his executable.
+    fn variant(&self, forms: Vec<Form>, signature: &IoSignature) -> Result<Arc<Self>> {
+        let mut variants = lock(&self.shared.variants);
         variants.retain(|(_, variant)| variant.strong_count() > 0);
-        let known = variants.iter().find(|(known, _)| *known == forms);
-        if let Some(variant) = known.and_then(|(_, variant)| variant.upgrade()) {
+        let same_forms = variants.iter().filter(|(known, _)| *known == forms);
+        let mut known = same_forms.filter_map(|(_, variant)| variant.upgrade());
+        if let Some(variant) = known.find(|variant| variant.program.signature == *signature) {
             return Ok(variant);
         }
         let made = Arc::new(Self {
-            degraded: self.degraded.clone(),
-            replacements: self.replacements.clone(),
-            ..Self::new(self.program.in_forms(&forms)?)
+            program: self.program.in_forms(&forms, signature.clone())?,
+            shared: self.shared.clone(),
         });
         variants.push((forms, Arc::downgrade(&made)));
         Ok(made)
@@ -69,7 +89,8 @@ impl Executable {
         slot: SlotId,
         make: impl FnOnce() -> Result<Arc<dyn Memory>>,
     ) -> Result<Arc<dyn Memory>> {
-        let mut constants = lock(&self.constants);
+        let slot = self.program.slots[slot];
+        let mut constants = lock(&self.shared.constants);
         if let Some(memory) = constants.get(&slot).and_then(Weak::upgrade) {
             return Ok(memory);
         }
@@ -80,22 +101,22 @@ impl Executable {
 
     /// Why calls are slower than they could be, once one found that.
     pub fn degraded(&self) -> Option<&str> {
-        self.degraded.get().map(String::as_str)
+        self.shared.degraded.get().map(String::as_str)
     }
 
     /// Tells why calls are slower than they could be; the first reason is kept.
     pub(super) fn degrade(&self, reason: String) {
-        let _ = self.degraded.set(reason);
+        let _ = self.shared.degraded.set(reason);
     }
 
     /// The tactics that did not serve the shapes of a call, and what ran in their place.
     pub fn replacements(&self) -> Vec<String> {
-        lock(&self.replacements).iter().cloned().collect()
+        lock(&self.shared.replacements).iter().cloned().collect()
     }
 
     /// Notes that a tactic does not serve the shapes of a call.
     pub(super) fn note_replacement(&self, note: String) {
-        let mut notes = lock(&self.replacements);
+        let mut notes = lock(&self.shared.replacements);
         if notes.len() < NOTED {
             notes.insert(note);
         }

@@ -32,7 +32,8 @@ impl GraphCache {
     ) -> Option<Self> {
         let provider = program.lane(launches.first()?.command);
         let joins = |(at, launch): (usize, &Launch)| {
-            program.lane(launch.command) == provider && (launch.instance.capturable || bound.contains(&at))
+            let copies = bound.contains(&at) && program.commands[launch.command].layers.is_empty();
+            program.lane(launch.command) == provider && (launch.instance.capturable || copies)
         };
         let whole = can_capture(provider) && launches.iter().enumerate().all(joins);
         whole.then(|| Self {
@@ -63,12 +64,7 @@ impl GraphCache {
         };
         self.entries[..=at].rotate_right(1);
         let graph = &mut self.entries[0].1;
-        graph.capture(state.program, || {
-            let elided = bindings.elide_copies(state.launches);
-            let captured = capture(state, self.provider, 0..state.launches.len(), &elided);
-            bindings.restore_copies(state);
-            captured
-        });
+        graph.capture(state.program, || capture(state, self.provider, 0..state.launches.len()));
         match graph.get() {
             Some(graph) => graph.launch(stream).map(|()| true),
             None => Ok(false),

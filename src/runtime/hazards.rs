@@ -5,12 +5,11 @@
 //! they read is compared with what they mean to read, what they write gets new tags. Debug builds do so for every program,
 //! others where `NEURENIX_VERIFY=1` asks for it.
 
-use crate::device::Space;
 use crate::error::{Error, Result};
 use crate::plan::Alias;
 use crate::plan::placement::{Home, Placement};
 use crate::plan::program::{Command, Program, SlotId};
-use crate::runtime::dependencies;
+use crate::runtime::dependencies::{self, Region};
 use crate::runtime::segment::Launch;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -68,14 +67,6 @@ struct Memory<'a> {
     /// Of slots whose commands only move data: the element that each element is.
     origins: HashMap<SlotId, Vec<Element>>,
     tags: HashMap<Region, Vec<u64>>,
-}
-
-/// Memory that no other one overlaps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Region {
-    Arena(Space),
-    Input(usize),
-    Output(usize),
 }
 
 impl Memory<'_> {
@@ -187,13 +178,7 @@ impl Memory<'_> {
     }
 
     fn region(&self, slot: SlotId) -> Option<(Region, usize)> {
-        let offset = self.places.offsets[slot];
-        match self.places.homes[slot] {
-            Home::Arena(start) => Some((Region::Arena(self.program.slots[slot].space), start + offset)),
-            Home::Input(number) => Some((Region::Input(number), offset)),
-            Home::Output(number) => Some((Region::Output(number), offset)),
-            Home::Fixed => None,
-        }
+        region(self.program, self.places, slot)
     }
 
     fn room(&mut self, region: Region, bytes: usize) -> &mut Vec<u64> {
@@ -249,10 +234,15 @@ fn tag_of((slot, element): Element, byte: usize) -> u64 {
     1 + (((slot as u64) << 40) | ((element as u64) << 4) | byte as u64)
 }
 
-/// What a launch accesses in the arenas, byte by byte.
+/// Where a slot begins.
+fn region(program: &Program, places: &Placement, slot: SlotId) -> Option<(Region, usize)> {
+    Region::of(places.homes[slot], program.slots[slot].space, places.offsets[slot])
+}
+
+/// What a launch accesses, byte by byte.
 struct Bytes {
-    reads: Vec<(Space, Range<usize>)>,
-    writes: Vec<(Space, Range<usize>)>,
+    reads: Vec<(Region, Range<usize>)>,
+    writes: Vec<(Region, Range<usize>)>,
 }
 
 impl Bytes {
@@ -263,14 +253,13 @@ impl Bytes {
             reads: ranges(&command.inputs),
             writes: ranges(&command.outputs),
         };
-        accesses
-            .writes
-            .push((program.providers[command.provider].space(), offset..offset + bytes));
+        let arena = Region::Arena(program.providers[command.provider].space());
+        accesses.writes.push((arena, offset..offset + bytes));
         accesses
     }
 
     fn meets(&self, other: &Self) -> bool {
-        let both = |a: &[(Space, Range<usize>)], b: &[(Space, Range<usize>)]| {
+        let both = |a: &[(Region, Range<usize>)], b: &[(Region, Range<usize>)]| {
             a.iter()
                 .any(|(of, a)| b.iter().any(|(at, b)| of == at && a.start < b.end && b.start < a.end))
         };
@@ -278,20 +267,20 @@ impl Bytes {
     }
 }
 
-/// The bytes of a slot that lies in an arena, run by run.
-fn rows(program: &Program, places: &Placement, slot: SlotId) -> Vec<(Space, Range<usize>)> {
-    let Home::Arena(start) = places.homes[slot] else {
+/// The bytes of a slot that change between calls, run by run.
+fn rows(program: &Program, places: &Placement, slot: SlotId) -> Vec<(Region, Range<usize>)> {
+    let Some((region, start)) = region(program, places, slot) else {
         return vec![];
     };
-    let (operand, space) = (&places.operands[slot], program.slots[slot].space);
-    let (size, start) = (operand.dtype.size(), start + places.offsets[slot]);
+    let operand = &places.operands[slot];
+    let size = operand.dtype.size();
     let mut at: Vec<usize> = operand.places().into_iter().map(|place| start + place * size).collect();
     at.sort_unstable();
-    let mut rows: Vec<(Space, Range<usize>)> = vec![];
+    let mut rows: Vec<(Region, Range<usize>)> = vec![];
     for byte in at {
         match rows.last_mut() {
             Some((_, row)) if row.end == byte => row.end += size,
-            _ => rows.push((space, byte..byte + size)),
+            _ => rows.push((region, byte..byte + size)),
         }
     }
     rows

@@ -34,12 +34,11 @@ pub struct ProgramInstance {
     outputs: Vec<Operand>,
     threads: usize,
     memory: ContextMemory,
-    /// Bytes of the arena that it uses in each memory, and where each arena began at the last call.
+    /// Bytes of the arena that it uses in each memory.
     needs: Vec<(Space, usize)>,
-    bases: ArenaBases,
     /// What is in the arenas, when.
     blocks: Vec<Placed>,
-    /// The memory at these bases. An address may come back with other memory behind it, and a copy in a graph stands for the
+    /// The arenas of the last call. An address may come back with other memory behind it, and a copy in a graph stands for the
     /// allocation, not for its address.
     arenas: Vec<Weak<dyn Memory>>,
     unshared: usize,
@@ -134,7 +133,6 @@ impl ProgramInstance {
             memory: memory.clone(),
             needs: places.arenas,
             blocks: places.blocks,
-            bases: vec![],
             arenas: vec![],
             _fixed: fixed.into_iter().flatten().collect(),
             program,
@@ -233,14 +231,13 @@ impl ProgramInstance {
             return Ok(());
         }
         let reserve = |&(space, bytes): &(Space, usize)| {
-            let owner = self.program.providers.iter().find(|p| p.space() == space);
-            let owner = owner.ok_or_else(|| Error::internal("nobody owns a memory"))?;
+            let owner = &self.program.providers[self.program.owner(space)?];
             Ok((space, resources.reserve(&**owner, bytes)?))
         };
         let arenas: Vec<(Space, Arc<dyn Memory>)> = self.needs.iter().map(reserve).collect::<Result<_>>()?;
-        self.bases = arenas.iter().map(|(space, arena)| (*space, arena.address())).collect();
+        let bases: ArenaBases = arenas.iter().map(|(space, arena)| (*space, arena.address())).collect();
         self.arenas = arenas.iter().map(|(_, arena)| Arc::downgrade(arena)).collect();
-        self.launches.iter_mut().for_each(|launch| launch.rebase(&self.bases));
+        self.launches.iter_mut().for_each(|launch| launch.rebase(&bases));
         self.segments.iter_mut().for_each(Segment::clear);
         self.graphs.iter_mut().for_each(GraphCache::clear);
         Ok(())
@@ -268,7 +265,6 @@ impl ProgramInstance {
             program: &self.program,
             launches: &mut self.launches,
             streams: &streams,
-            bases: &self.bases,
             threads: self.threads,
         };
         self.bindings.bind(&mut state, inputs, outputs)?;
@@ -338,7 +334,6 @@ impl ProgramInstance {
             program: &self.program,
             launches: &mut self.launches,
             streams: &streams,
-            bases: &self.bases,
             threads: self.threads,
         };
         self.bindings.bind(&mut state, inputs, outputs)?;

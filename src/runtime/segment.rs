@@ -102,7 +102,6 @@ pub(super) struct CallState<'a> {
     pub program: &'a Executable,
     pub launches: &'a mut [Launch],
     pub streams: &'a CallStreams<'a>,
-    pub bases: &'a ArenaBases,
     pub threads: usize,
 }
 
@@ -158,8 +157,8 @@ impl Segment {
         let as_graph = self.warm && self.capturable && !stream.is_capturing();
         if as_graph {
             let program = state.program;
-            let job = || capture(state, self.provider, self.launches.clone(), &HashSet::new());
-            self.graph.capture(program, job);
+            self.graph
+                .capture(program, || capture(state, self.provider, self.launches.clone()));
         }
         match self.graph.get() {
             Some(graph) if as_graph => graph.launch(stream)?,
@@ -234,16 +233,11 @@ impl Segment {
     }
 }
 
-/// Captures launches of one provider, but for those whose numbers are `elided`.
+/// Captures launches of one provider.
 ///
 /// # Errors
 /// If a kernel fails, or its stream can't capture.
-pub(super) fn capture(
-    state: &mut CallState,
-    provider: usize,
-    range: Range<usize>,
-    elided: &HashSet<usize>,
-) -> Result<Box<dyn Graph>> {
+pub(super) fn capture(state: &mut CallState, provider: usize, range: Range<usize>) -> Result<Box<dyn Graph>> {
     let program = state.program;
     let after = dependencies::predecessors(&state.launches[range.clone()]);
     let mut crossing = Crossing {
@@ -255,10 +249,7 @@ pub(super) fn capture(
         let Crossing { launches, stream } = crossing.get();
         let capture = stream.capture();
         let capture = capture.ok_or_else(|| Error::internal("a stream that can't capture"))?;
-        let mut put = |number: usize, stream: &dyn Stream| match elided.contains(&number) {
-            true => Ok(()),
-            false => launches[number].launch(program, stream),
-        };
+        let mut put = |number: usize, stream: &dyn Stream| launches[number].launch(program, stream);
         captured = Some(OfProvider(capture.graph(&after, &mut put)?));
         Ok(())
     })?;

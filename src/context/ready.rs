@@ -1,0 +1,130 @@
+//! The programs of a context at shapes that came, one for each placement of the caller's arrays.
+
+use crate::context::execution::TensorSpec;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::network::dim::Binding;
+use crate::network::dtype::DType;
+use crate::plan::io_signature::IoSignature;
+use crate::plan::layout::Layout;
+use crate::plan::program::{Program, operand};
+use crate::runtime::context_memory::ContextMemory;
+use crate::runtime::executable::Executable;
+use crate::runtime::instance::ProgramInstance;
+use std::sync::Arc;
+
+/// Instances for so many placements of arrays are kept; the least recently used one goes first. One that a caller captured stays.
+const KEPT: usize = 4;
+
+/// What a context keeps for the shapes of a call.
+pub(super) struct Ready {
+    shapes: Vec<Vec<usize>>,
+    /// dtype and shape of each output.
+    pub outputs: Vec<TensorSpec>,
+    /// The number of the profile, and whether the shapes lie inside.
+    pub profile: (usize, bool),
+    program: Arc<Executable>,
+    binding: Binding,
+    /// The most recently used one is first.
+    instances: Vec<ProgramInstance>,
+}
+
+impl Ready {
+    /// What there is to know of a call before anything is made for it.
+    ///
+    /// # Errors
+    /// If the network does not take these shapes; names the input.
+    pub fn new(engine: &Arc<Engine>, inputs: &[(DType, &[usize])]) -> Result<Self> {
+        let (taking, binding) = engine.taking(&|i| inputs[i].1.to_vec())?;
+        let (plan, inside) = taking.plan_for(&binding);
+        let program = taking.program((plan, inside)).clone();
+        let network = &program.network;
+        let outputs = network.outputs().iter().map(|output| {
+            let operand = operand(network, output.tensor, Layout::Plain, &binding)?;
+            Ok(TensorSpec {
+                dtype: operand.dtype,
+                shape: operand.shape,
+            })
+        });
+        // A plan of another engine is none of this one's profiles.
+        let own = Arc::ptr_eq(&taking, engine);
+        Ok(Self {
+            shapes: inputs.iter().map(|(_, shape)| shape.to_vec()).collect(),
+            outputs: outputs.collect::<Result<_>>()?,
+            profile: if own { (plan, inside) } else { (0, false) },
+            program,
+            binding,
+            instances: vec![],
+        })
+    }
+
+    /// Whether it is for inputs of these shapes.
+    pub fn is_of(&self, inputs: &[(DType, &[usize])]) -> bool {
+        let mut pairs = self.shapes.iter().zip(inputs);
+        pairs.all(|(have, (_, want))| have.as_slice() == *want)
+    }
+
+    /// The program as it was built, for arrays of the processor.
+    pub fn program(&self) -> &Arc<Executable> {
+        &self.program
+    }
+
+    /// Brings the instance that fits the arrays of a call to the front; says whether there is one.
+    pub fn select(&mut self, fits: impl Fn(&Program) -> bool) -> bool {
+        let found = self.instances.iter().position(|instance| fits(instance.program()));
+        if let Some(at @ 1..) = found {
+            self.instances[..=at].rotate_right(1);
+        }
+        found.is_some()
+    }
+
+    /// Makes the instance for a placement of arrays, in front of the others.
+    ///
+    /// # Errors
+    /// If a kernel can't serve these shapes; names the layer.
+    pub fn make(&mut self, signature: &IoSignature, memory: &ContextMemory) -> Result<()> {
+        let program = self.program.for_arrays(signature)?;
+        let made = ProgramInstance::new(program, &self.binding, memory)?;
+        let mut kept = 1;
+        self.instances.retain(|instance| {
+            kept += 1;
+            kept <= KEPT || instance.is_captured()
+        });
+        self.instances.insert(0, made);
+        Ok(())
+    }
+
+    /// Drops instances, but for those that a caller captured; says whether there were any.
+    pub fn clear(&mut self) -> bool {
+        let before = self.instances.len();
+        self.instances.retain(ProgramInstance::is_captured);
+        self.instances.len() < before
+    }
+
+    /// The instance in front.
+    ///
+    /// # Errors
+    /// If none was made.
+    pub fn current(&mut self) -> Result<&mut ProgramInstance> {
+        let first = self.instances.first_mut();
+        first.ok_or_else(|| Error::internal("nothing was made for the arrays of the call"))
+    }
+
+    /// As [`ProgramInstance::arena_bytes`] of the instance in front; 0 where none was made.
+    pub fn arena_bytes(&self) -> usize {
+        self.instances.first().map_or(0, ProgramInstance::arena_bytes)
+    }
+
+    /// As [`ProgramInstance::is_captured`], of any instance.
+    pub fn is_captured(&self) -> bool {
+        self.instances.iter().any(ProgramInstance::is_captured)
+    }
+
+    /// As [`ProgramInstance::finish`], of all instances.
+    ///
+    /// # Errors
+    /// As [`ProgramInstance::finish`].
+    pub fn finish(&mut self) -> Result<()> {
+        self.instances.iter_mut().try_for_each(ProgramInstance::finish)
+    }
+}
