@@ -101,10 +101,11 @@ pub(super) fn predecessors(launches: &[Launch]) -> Vec<Vec<usize>> {
     found
 }
 
-/// Marks the launches that may read before their PDL wait what a predecessor still writes, or the caller's array, which a kernel
-/// of the call before may still write: these need a full barrier. A launch in between that depends on the writer makes that
-/// unnecessary, since a kernel triggers only behind its own wait: ours do, and those of cuBLASLt and cuDNN were seen to on an H200.
-pub(super) fn place_full_barriers(launches: &mut [Launch]) {
+/// Marks the launches that may read before their PDL wait what a predecessor still writes: these need a full barrier. A launch
+/// in between that depends on the writer makes that unnecessary, since a kernel triggers only behind its own wait: ours do, and
+/// those of cuBLASLt and cuDNN were seen to on an H200. In front of the first launch of a stream, by its `lane`, there may be a
+/// kernel of another call that still writes one of the caller's arrays.
+pub(super) fn place_full_barriers(launches: &mut [Launch], lane: impl Fn(&Launch) -> usize) {
     if launches.iter().all(|launch| launch.accesses.before_wait.is_empty()) {
         return;
     }
@@ -114,8 +115,10 @@ pub(super) fn place_full_barriers(launches: &mut [Launch]) {
             let other: &Launch = &launches[other];
             other.instance.pdl.triggers && both(before_wait, &other.accesses.writes)
         };
+        let first = || !launches[..number].iter().any(|other| lane(other) == lane(&launches[number]));
         let given = |extent: &Extent| matches!(extent.region, Region::Input(_));
-        launches[number].full_barrier = before_wait.iter().any(given) || before.iter().any(unfinished);
+        let full_barrier = before.iter().any(unfinished) || before_wait.iter().any(given) && first();
+        launches[number].full_barrier = full_barrier;
     }
 }
 
@@ -171,7 +174,7 @@ mod tests {
             Launch::new(0, instance, addresses, accesses)
         };
         let full_barrier = |mut launches: Vec<Launch>| {
-            place_full_barriers(&mut launches);
+            place_full_barriers(&mut launches, |_| 0);
             launches.iter().map(|launch| launch.full_barrier).collect::<Vec<_>>()
         };
         // 1 is written, then read before the wait; or another launch in between waits for it; or the writer triggers nothing.
@@ -182,5 +185,12 @@ mod tests {
         assert_eq!(full_barrier(between), [false; 3]);
         let polite = vec![launch(false, &[0], &[], 1), launch(true, &[0], &[], 2), last()];
         assert_eq!(full_barrier(polite), [false; 3]);
+        // Nothing of the call is in front, but perhaps what writes the caller's array.
+        let given = || {
+            let mut launch = last();
+            launch.accesses.before_wait[0].region = Region::Input(0);
+            launch
+        };
+        assert_eq!(full_barrier(vec![given(), given()]), [true, false]);
     }
 }

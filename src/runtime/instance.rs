@@ -97,7 +97,7 @@ impl ProgramInstance {
         let Linker {
             mut launches, bound, ..
         } = linker;
-        dependencies::place_full_barriers(&mut launches);
+        dependencies::place_full_barriers(&mut launches, |launch| program.lane(launch.command));
         if cfg!(debug_assertions) || knobs::VERIFY.get()? {
             let scratch: Vec<(usize, usize)> = workspaces.into_iter().zip(sizes).collect();
             hazards::check(&program, &places, &launches, &scratch)?;

@@ -209,6 +209,33 @@ def test_layers_of_the_processor_read_and_write_arrays_of_the_gpu() -> None:
 
 @pytest.mark.gpu
 @gpu
+@pytest.mark.parametrize("level", [0, 3])
+def test_results_are_inputs_views_of_them_parts_of_each_other_and_read_again(level: int) -> None:
+    """With arrays that kernels use where they are, in graphs and outside, others on the GPU, and the processor's."""
+    given = model(
+        "a, b = Split <axis = 1> (x) r = Relu(a) joined = Concat <axis = 1> (r, b) again = Sigmoid(joined)"
+        "twice = Identity(again) same = Identity(x) flat = Flatten(x)",
+        "(float[n,8,4] x) => (float[] r, float[] joined, float[] again, float[] twice, float[] same, float[] flat)",
+    )
+    ready = optimized(given, {"x": nx.Shape((1, 8, 4), (3, 8, 4), (9, 8, 4))}, optimization_level=level)
+    for turn, rows in enumerate([3, 3, 3, 3, 9, 3, 1, 1, 1, 1]):
+        torch.manual_seed(turn)
+        # 4 bytes behind the start of an allocation: no address for kernels.
+        room = torch.randn(rows * 32 + 1, device="cuda")
+        for x in (room[:-1].view(rows, 8, 4), room[1:].view(rows, 8, 4), room[1:].view(rows, 8, 4).cpu()):
+            r = x[:, :4].relu()
+            joined = torch.cat([r, x[:, 4:]], dim=1)
+            again = joined.sigmoid()
+            want = {"r": r, "joined": joined, "same": x, "flat": x.flatten(1)}
+            got = ready({"x": x})
+            for name, array in want.items():
+                assert torch.equal(torch.as_tensor(got[name]), array), (turn, name)
+            for name in ("again", "twice"):
+                assert close(torch.as_tensor(got[name]), again.double()), (turn, name)
+
+
+@pytest.mark.gpu
+@gpu
 def test_what_does_not_fit_is_refused_by_name() -> None:
     ready, given = chain(), operands(16)
     with pytest.raises(DTypeError, match=r"(?s)x.*float32.*float16"):
