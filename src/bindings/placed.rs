@@ -82,7 +82,12 @@ impl Call {
             return Err(
                 Error::invalid("each input needs an address and a shape, each output an address")
                     .expected(format!("{inputs} inputs, {outputs} outputs"))
-                    .got(format!("{} inputs, {} outputs", crossing.0.len(), crossing.1.len())),
+                    .got(format!(
+                        "{} inputs, {} shapes, {} outputs",
+                        crossing.0.len(),
+                        self.shapes.len(),
+                        crossing.1.len()
+                    )),
             );
         }
         let types = types(dtypes.into_iter(), &self.shapes);

@@ -255,6 +255,7 @@ impl ExecutionContext {
         caller: Option<&CallerStream>,
     ) -> Result<()> {
         self.prepare_for(inputs, outputs)?;
+        self.told()?.check_last()?;
         // SAFETY: the caller vouches for the places.
         unsafe { self.current()?.run(inputs, outputs, caller) }
     }

@@ -14,7 +14,7 @@ use crate::runtime::instance::ProgramInstance;
 use std::sync::Arc;
 
 /// Instances for so many placements of arrays are kept; the least recently used one goes first. One that a caller captured stays.
-const KEPT: usize = 4;
+const KEPT: usize = 8;
 
 /// What a context keeps for the shapes of a call.
 pub(super) struct Ready {
@@ -86,12 +86,14 @@ impl Ready {
         let program = self.program.for_arrays(signature)?;
         let made = ProgramInstance::new(program, &self.binding, memory)?;
         let mut kept = 1;
-        self.instances.retain(|instance| {
+        let leaves = |instance: &mut ProgramInstance| {
             kept += 1;
-            kept <= KEPT || instance.is_captured()
-        });
+            kept > KEPT && !instance.is_captured()
+        };
+        let leaving: Vec<_> = self.instances.extract_if(.., leaves).collect();
         self.instances.insert(0, made);
-        Ok(())
+        // What its last call left is told by this one.
+        leaving.into_iter().try_for_each(|mut instance| instance.finish())
     }
 
     /// Drops instances, but for those that a caller captured; says whether there were any.
@@ -99,6 +101,14 @@ impl Ready {
         let before = self.instances.len();
         self.instances.retain(ProgramInstance::is_captured);
         self.instances.len() < before
+    }
+
+    /// As [`ProgramInstance::check_last`], of all instances.
+    ///
+    /// # Errors
+    /// As [`ProgramInstance::check_last`].
+    pub fn check_last(&mut self) -> Result<()> {
+        self.instances.iter_mut().try_for_each(ProgramInstance::check_last)
     }
 
     /// The instance in front.

@@ -94,7 +94,7 @@ struct ArrayBinding {
     copier: Option<usize>,
     /// What its copies go through.
     staging: Option<Box<dyn Memory>>,
-    /// Whether a copy in a graph would hold on to the allocation that it is in.
+    /// Whether it is copied, and a graph so holds on to the allocation that it is in.
     copied: bool,
     /// Where it is in the call that is bound.
     given: Option<ArrayAddress>,
@@ -147,16 +147,18 @@ impl Bindings {
         self.bound.iter().map(|(_, operand)| operand.launch)
     }
 
-    /// Where the arrays of the bound call are, if a device reaches all of them and their copies may be captured: a copy in a graph
-    /// is one of the allocation that was there, and another one may have the same address later.
+    /// Where the arrays of the bound call are, if a device reaches all of them and their copies may be captured: a copy in a graph,
+    /// which a kernel's launch may be too, is one of the allocation that was there, and another one may have the same address later.
     pub fn keys(&self, program: &Program) -> Option<Vec<ArrayKey>> {
         let key = |array: &ArrayBinding| {
             let given = array.given?;
             let allocation = match given.space {
                 _ if array.is_staged() => 0,
                 Space::Host => return None,
-                Space::Device(_) if !array.copied => 0,
-                space => owner(program, space).ok()?.device().allocation_at(given.address)?,
+                space => {
+                    let known = owner(program, space).ok()?.device().allocation_at(given.address);
+                    known.or((!array.copied).then_some(0))?
+                }
             };
             Some((array.address().addr(), allocation))
         };

@@ -115,7 +115,11 @@ pub(super) fn place_full_barriers(launches: &mut [Launch], lane: impl Fn(&Launch
             let other: &Launch = &launches[other];
             other.instance.pdl.triggers && both(before_wait, &other.accesses.writes)
         };
-        let first = || !launches[..number].iter().any(|other| lane(other) == lane(&launches[number]));
+        let first = || {
+            !launches[..number]
+                .iter()
+                .any(|other| lane(other) == lane(&launches[number]))
+        };
         let given = |extent: &Extent| matches!(extent.region, Region::Input(_));
         let full_barrier = before.iter().any(unfinished) || before_wait.iter().any(given) && first();
         launches[number].full_barrier = full_barrier;

@@ -10,7 +10,7 @@ use crate::runtime::segment::{CallState, Launch, capture};
 use std::collections::HashSet;
 
 /// Graphs for so many sets of addresses are kept: a caller who makes new arrays for each result goes through a few.
-const KEPT: usize = 4;
+const KEPT: usize = 8;
 
 /// Where the arrays of a call lie, and its graph; not captured yet where they came only once.
 type Entry = (Vec<ArrayKey>, CapturedGraph);

@@ -185,9 +185,6 @@ impl ProgramInstance {
         outputs: &[ArrayAddress],
         caller: Option<&CallerStream>,
     ) -> Result<()> {
-        if self.in_flight {
-            self.check()?;
-        }
         let memory = self.memory.clone();
         let mut resources = memory.lock();
         self.enter(&mut resources)?;
@@ -270,7 +267,11 @@ impl ProgramInstance {
         self.bindings.bind(&mut state, inputs, outputs)?;
         // A graph that the caller captures would read a staging buffer whenever he launches it.
         let may_return = !(reads_host && streams.is_capturing());
-        let asynchronous = caller.is_some() && may_return && self.bindings.can_be_asynchronous();
+        let last = self.segments.last().map(Segment::lane);
+        let in_callers = streams
+            .callers_lane()
+            .is_some_and(|lane| last.is_none_or(|last| last == lane));
+        let asynchronous = in_callers && may_return && self.bindings.can_be_asynchronous();
         let launched = match &mut self.graphs {
             Some(graphs) => graphs.launch(&self.bindings, &mut state)?,
             None => false,
@@ -307,7 +308,16 @@ impl ProgramInstance {
     /// If some of it failed, or something was wrong with its data; names the layer.
     pub fn finish(&mut self) -> Result<()> {
         self.memory.lock().streams.synchronize()?;
+        self.in_flight = false;
         self.check()
+    }
+
+    /// Asks for what was wrong with the data of the last call, if it returned before its work was done.
+    ///
+    /// # Errors
+    /// That; names the layer.
+    pub fn check_last(&mut self) -> Result<()> {
+        if self.in_flight { self.check() } else { Ok(()) }
     }
 
     /// What the device found wrong with the data of calls that returned before their work was done.

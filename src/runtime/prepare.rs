@@ -114,7 +114,7 @@ fn with_request<T>(
             for (operand, &slot) in inputs.iter_mut().zip(&command.inputs) {
                 operand.in_place = places.shares(slot, command.outputs[0]);
             }
-            if inputs.iter().all(|o| o.in_place) {
+            if inputs.iter().all(|o| o.in_place || o.is_empty()) {
                 return None;
             }
         }
@@ -122,7 +122,7 @@ fn with_request<T>(
             for (operand, &slot) in outputs.iter_mut().zip(&command.outputs) {
                 operand.in_place = places.shares(slot, command.inputs[0]);
             }
-            if outputs.iter().all(|o| o.in_place) {
+            if outputs.iter().all(|o| o.in_place || o.is_empty()) {
                 return None;
             }
         }

@@ -117,10 +117,15 @@ impl Segment {
         bound: &HashSet<usize>,
         can_capture: impl Fn(usize) -> Result<bool>,
     ) -> Result<Vec<Self>> {
-        let mut segments: Vec<Self> = vec![];
+        let mut captured = vec![];
         for (at, launch) in launches.iter().enumerate() {
+            let captures = can_capture(program.lane(launch.command))?;
+            captured.push(captures && !bound.contains(&at) && launch.instance.capturable);
+        }
+        leave_short_runs(program, launches, &mut captured);
+        let mut segments: Vec<Self> = vec![];
+        for (at, (launch, capturable)) in launches.iter().zip(captured).enumerate() {
             let provider = program.lane(launch.command);
-            let capturable = can_capture(provider)? && !bound.contains(&at) && launch.instance.capturable;
             match segments.last_mut() {
                 Some(last) if last.provider == provider && last.capturable == capturable => {
                     last.launches.end = at + 1;
@@ -142,6 +147,11 @@ impl Segment {
             }
         }
         Ok(segments)
+    }
+
+    /// The provider whose stream it is.
+    pub fn lane(&self) -> usize {
+        self.provider
     }
 
     /// Launches it, as a graph from the second time on; waits for it where somebody else goes on, unless the call is
@@ -230,6 +240,23 @@ impl Segment {
                 .iter_mut()
                 .try_for_each(|launch| body(program, launch, *stream))
         })
+    }
+}
+
+/// Takes back that runs of few launches are captured between kernels that use the caller's arrays and so are launched themselves: a
+/// graph for each costs more than their launches, and none of them begins before the graph in front of it is complete.
+fn leave_short_runs(program: &Program, launches: &[Launch], captured: &mut [bool]) {
+    /// So many launches are worth a graph.
+    const WORTH: usize = 8;
+    let is_kernel = |at: usize| !program.commands[launches[at].command].layers.is_empty();
+    let mut start = 0usize;
+    for run in captured.chunk_by_mut(|a, b| a == b) {
+        let (before, end) = (start.checked_sub(1), start + run.len());
+        let between = end < launches.len() && is_kernel(end) && before.is_some_and(is_kernel);
+        if between && run.len() < WORTH {
+            run.fill(false);
+        }
+        start = end;
     }
 }
 

@@ -181,6 +181,11 @@ impl CallStreams<'_> {
         self.streams.own(provider)
     }
 
+    /// The provider whose work goes into the caller's stream.
+    pub fn callers_lane(&self) -> Option<usize> {
+        self.of_caller.as_ref().map(|(number, _)| *number)
+    }
+
     /// Whether the caller captures the call into a graph of his own.
     pub fn is_capturing(&self) -> bool {
         self.of_caller.as_ref().is_some_and(|(_, stream)| stream.is_capturing())

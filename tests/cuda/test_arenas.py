@@ -195,6 +195,42 @@ def test_an_array_in_new_memory_at_the_same_address_is_another_one(process: Proc
     assert found[2:4] == found[6:8] == found[10:] == [1, 1]
 
 
+def scattered() -> nx.Network:
+    """A row with some places written anew, by a kernel behind a copy of the row."""
+    made = nx.Network("scattered")
+    x, new = made.add_input("x", "float32", ["batch", 64]), made.add_input("new", "float32", ["batch", 4])
+    places = made.add_constant("places", np.tile(np.arange(4), (2, 1)))
+    made.mark_output(made.add_layer("ScatterElements", [x, places, new], {"axis": 1})[0], "y")
+    return made
+
+
+@leaves_nothing
+def copied_by_a_kernel() -> list[int]:
+    """The launches of graphs by calls whose array is copied by a kernel's launch, in allocations that are made anew."""
+    recorded, device = Recorded(), Arrays()
+    model = optimized(scattered(), optimization_level=0)
+    new, y, stream, found, seen = device.array(2 * 4 * 4), device.array(2 * 64 * 4), device.stream(), [], set()
+    model._engine.run_at([device.array(2 * 64 * 4), new], [[2, 64], [2, 4]], [y], stream)
+    recorded.set("reuses_addresses", 1)
+    for _ in range(3):
+        x = device.array(2 * 64 * 4)
+        seen.add(x)
+        for _ in range(4):
+            before = recorded.count("cuGraphLaunch")
+            model._engine.run_at([x, new], [[2, 64], [2, 4]], [y], stream)
+            found.append(recorded.count("cuGraphLaunch") - before)
+        model.synchronize()
+        device.free_last()
+    assert len(seen) == 1
+    device.close()
+    return found
+
+
+def test_a_copy_by_a_kernel_is_one_of_the_allocation_that_was_there(process: Process) -> None:
+    found = process.run(copied_by_a_kernel)
+    assert found[2:4] == found[6:8] == found[10:] == [1, 1]
+
+
 def scaled() -> nx.Network:
     """A sum of an array and a number."""
     made = nx.Network("scaled")

@@ -113,6 +113,40 @@ def test_what_the_processor_computes_is_copied_and_nothing_else(process: Process
     assert process.run(counted, "stopover", HOST, 1)[0]["cuMemcpyAsync"] == 4
 
 
+def masked() -> nx.Network:
+    """Layers that read one input each, with few kernels between them."""
+    made = nx.Network("masked")
+    x, mask = (made.add_input(name, "float32", ["batch", 64]) for name in ("x", "mask"))
+    rng = np.random.default_rng(0)
+    for layer in range(6):
+        weights = made.add_constant(f"w{layer}", rng.standard_normal((64, 64)).astype(np.float32))
+        x = made.add_layer("Softmax", [made.add_layer("MatMul", [x, weights])[0]], {"axis": -1})[0]
+        x = made.add_layer("Softmax", [made.add_layer("Add", [x, mask])[0]], {"axis": -1})[0]
+    made.mark_output(x, "y")
+    return made
+
+
+@leaves_nothing
+def arrays_that_do_not_come_again(calls: int) -> list[dict[str, int]]:
+    """What each call launched whose arrays no call had before."""
+    recorded, device, found = Recorded(), Arrays(), []
+    model = optimized(masked(), optimization_level=0)
+    stream, size, names = device.stream(), 2 * 64 * 4, (*LAUNCHES, "cuGraphLaunch")
+    for _ in range(calls):
+        before = {name: recorded.count(name) for name in names}
+        arrays = [device.array(size) for _ in range(3)]
+        model._engine.run_at(arrays[:2], [[2, 64]] * 2, arrays[2:], stream)
+        found.append({name: recorded.count(name) - before[name] for name in names})
+    model.synchronize()
+    device.close()
+    return found
+
+
+def test_few_kernels_between_those_that_read_an_input_are_no_graph(process: Process) -> None:
+    first, *later = process.run(arrays_that_do_not_come_again, 4)
+    assert all(counts["cuGraphLaunch"] == 0 and kernels(counts) == kernels(first) for counts in later)
+
+
 @leaves_nothing
 def placements(network: str, batch: int) -> tuple[int, int]:
     """Calls with arrays in all memories by turns: bytes of the device after two rounds of them, and after another."""

@@ -201,7 +201,8 @@ NRX_API nrx_status nrx_context_set_input(nrx_context* context, uint32_t index, n
 // Binds an output to room for at least so many bytes. NULL: the context brings memory of the processor's of its own.
 NRX_API nrx_status nrx_context_set_output(nrx_context* context, uint32_t index, void* data, size_t bytes,
                                           int32_t device);
-// Gets ready for the shapes of the inputs, so that the shapes of the outputs are known. A run does it too.
+// Gets ready for the shapes of the inputs and for arrays where they are bound, so that the shapes of the outputs are
+// known. A run does it too, and again where an array lies in other memory.
 // NRX_UNSUPPORTED where they depend on data.
 NRX_API nrx_status nrx_context_prepare(nrx_context* context);
 // An output as it was prepared, or as the last run gave it.
