@@ -17,6 +17,7 @@ from neurenix.quantization import accuracy as accuracy_tools
 from neurenix.quantization.accuracy import Accuracy, Tools
 from neurenix.quantization.accuracy.tools import BYTES, SAMPLES
 from neurenix.quantization.calibrators import KEPT, STEPS, Calibrator, Run, calibrator
+from neurenix.quantization.reused import Reused, channels_last
 
 #: Ops that products of 8 bits come from.
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
@@ -266,13 +267,14 @@ def _probe(full: Network, points: Sequence[Point], options: Mapping[str, Any]) -
         return (lambda batch: {name: batch[source] for name, source in direct.items()}), 1
     copy, tensors = full.copy([tensor for tensor, _ in inner])
     for tensor, (_, name) in zip(tensors, inner, strict=True):
-        copy.mark_output(tensor, name)
+        copy.mark_output(channels_last(copy, tensor), name)
     # One thread a batch: the numbers are the same however many threads there are.
     settings = _measuring(options) | {"hint": "throughput"}
     # Batches may have other sizes than the profiles.
     engine = _native.Engine.build(copy, [], settings)
+    inner_of = engine.run if engine.staged else Reused(engine)
 
     def run(batch: dict[str, Array]) -> dict[str, Array]:
-        return dict(engine.run(batch)) | {name: batch[source] for name, source in direct.items()}
+        return dict(inner_of(batch)) | {name: batch[source] for name, source in direct.items()}
 
     return run, engine.calls
