@@ -120,9 +120,9 @@ def streams() -> str:
     return table(head.split("|"), [row("arrays", "pictures"), row("H.264, decoded here", "video")])
 
 
-def units() -> Iterator[tuple[str, str, dict[str, Any]]]:
+def units(of: str = "accuracy_levels") -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Model, level and precision, and what was found, of those that were verified."""
-    for name, model in record("accuracy_levels")["results"].items():
+    for name, model in record(of)["results"].items():
         for unit, found in model["neurenix"].items():
             if unit.count("/") == 1:
                 yield name, unit, found
@@ -153,11 +153,14 @@ def accuracy() -> str:
 
 
 def exceptions() -> str:
-    """What is not within the limits, with the mean over orders of the weights where there are some."""
+    """What is not within the limits, with the mean over orders of the weights where there are some, the later ones first."""
     orders: dict[tuple[str, str], list[float]] = {}
-    for name, unit, found in units():
-        if found.get("ratio"):
-            orders.setdefault((name.partition("@")[0], unit), []).append(found["ratio"])
+    for of in ("accuracy_levels", "accuracy_orders"):
+        measured: dict[tuple[str, str], list[float]] = {}
+        for name, unit, found in units(of):
+            if found.get("ratio"):
+                measured.setdefault((name.partition("@")[0], unit), []).append(found["ratio"])
+        orders |= {key: ratios for key, ratios in measured.items() if len(ratios) > 1 or key not in orders}
     rows = []
     for name, unit, found in units():
         if "@" in name or found["right"] is True:

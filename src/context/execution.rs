@@ -207,8 +207,11 @@ impl ExecutionContext {
 
     /// Drops what is only kept to be quick; says whether there was any.
     fn drop_instances(&mut self) -> bool {
-        let dropped = self.ready.iter_mut().map(Ready::clear);
-        dropped.fold(false, |any, one| any || one)
+        self.ready
+            .iter_mut()
+            .filter_map(|ready| ready.clear().then_some(()))
+            .count()
+            > 0
     }
 
     /// Whether [`ExecutionContext::prepare`] would do next to nothing for these inputs.
