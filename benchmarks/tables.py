@@ -153,7 +153,7 @@ def accuracy() -> str:
 
 
 def exceptions() -> str:
-    """What is not within the limits, with the mean over orders of the weights, where there are some, of the last run."""
+    """What is not within the limits, with the mean over orders of the weights where there are some, of the last run."""
     orders: dict[tuple[str, str], list[float]] = {}
     for of in ("accuracy_levels", "accuracy_orders"):
         measured: dict[tuple[str, str], list[float]] = {}
