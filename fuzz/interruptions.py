@@ -22,6 +22,8 @@ from typing import Any
 
 #: Seconds within which KeyboardInterrupt is seen.
 WITHIN = {"build": 0.5, "loop": 0.1, "scan": 0.1, "plugin": 0.1}
+#: Of so many signals at random moments some come while there is work.
+SOME = 20
 #: A process that takes longer to end hangs.
 SECONDS_TO_END = 60.0
 #: What other threads do when a process ends.
@@ -64,6 +66,8 @@ def interrupts(count: int, seed: int = 0, slack: float = 0.0) -> tuple[list[str]
         late = [seconds for seconds in found["seconds"] if seconds > limit + slack]
         findings += [f"{job}: KeyboardInterrupt was seen {seconds:.3f} s late" for seconds in late]
         times = sorted(found["seconds"])
+        if not times and share >= SOME:
+            findings.append(f"{job}: none of {share} signals was seen while at work")
         how_soon = f", median {times[len(times) // 2]:.3f} s, most {times[-1]:.3f} s" if times else ""
         summary.append(f"{job}: {len(times)} seen while at work of {share}{how_soon}")
     return findings, "\n".join(summary)

@@ -183,6 +183,8 @@ def timers(kind: str, seconds: str) -> dict[str, Any]:
 def interrupts(job: str, count: str, seed: str) -> dict[str, Any]:
     """Sends signals at random moments, and measures how long they take to be seen."""
     rng, seconds = random.Random(int(seed)), []
+    # A shell has its jobs in the background ignore the signal, and so do their children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if job == "build":
         work, most = build, 2.0
     elif job == "plugin":
