@@ -39,8 +39,11 @@ impl Ready {
         let (plan, inside) = taking.plan_for(&binding);
         let program = taking.program((plan, inside)).clone();
         let network = &program.network;
+        let sized = |tensor| operand(network, tensor, Layout::Plain, &binding);
+        // What is too large is the input, before what follows from it.
+        network.inputs().iter().try_for_each(|&input| sized(input).map(drop))?;
         let outputs = network.outputs().iter().map(|output| {
-            let operand = operand(network, output.tensor, Layout::Plain, &binding)?;
+            let operand = sized(output.tensor)?;
             Ok(TensorSpec {
                 dtype: operand.dtype,
                 shape: operand.shape,
