@@ -1,6 +1,7 @@
 //! An execution context: the state of one call at a time.
 
 use crate::context::ready::Ready;
+use crate::context::recent::Recent;
 use crate::context::staged::StagedContext;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -50,8 +51,7 @@ const KEPT_SHAPES: usize = 8;
 pub struct ExecutionContext {
     engine: Arc<Engine>,
     memory: ContextMemory,
-    /// The most recently used one is first.
-    ready: Vec<Ready>,
+    ready: Recent<Ready>,
     /// What runs an engine with stages, which has nothing ready.
     stages: Option<StagedContext>,
 }
@@ -68,7 +68,7 @@ impl ExecutionContext {
         Self {
             engine,
             memory,
-            ready: vec![],
+            ready: Recent::default(),
             stages,
         }
     }
@@ -145,23 +145,14 @@ impl ExecutionContext {
         check_dtypes(&self.engine.network, inputs)?;
         if !self.select(inputs) {
             let ready = Ready::new(&self.engine, inputs)?;
-            let mut kept = 1;
-            self.ready.retain(|ready| {
-                kept += 1;
-                kept <= KEPT_SHAPES || ready.is_captured()
-            });
-            self.ready.insert(0, ready);
+            self.ready.insert(ready, KEPT_SHAPES, Ready::is_captured);
         }
-        Ok(&self.ready[0].outputs)
+        Ok(&self.current_shapes()?.outputs)
     }
 
     /// Brings what is kept for these shapes to the front; says whether there is any.
     fn select(&mut self, inputs: &[(DType, &[usize])]) -> bool {
-        let found = self.ready.iter().position(|ready| ready.is_of(inputs));
-        if let Some(at @ 1..) = found {
-            self.ready[..=at].rotate_right(1);
-        }
-        found.is_some()
+        self.ready.select(|ready| ready.is_of(inputs))
     }
 
     /// Gets ready for inputs of these dtypes and shapes in the processor's memory, and gives dtype and shape of each output.
@@ -174,7 +165,7 @@ impl ExecutionContext {
             |program| program.signature.is_host(),
             |program| IoSignature::host(&program.network),
         )?;
-        Ok(&self.ready[0].outputs)
+        Ok(&self.current_shapes()?.outputs)
     }
 
     /// Gets ready for arrays at these places, of the shapes that [`ExecutionContext::specs`] was last told.
@@ -191,7 +182,7 @@ impl ExecutionContext {
     /// Brings the instance that fits the arrays of a call to the front, made where there is none.
     fn make(&mut self, fits: impl Fn(&Program) -> bool, signature: impl Fn(&Program) -> IoSignature) -> Result<()> {
         let memory = self.memory.clone();
-        let ready = self.told()?;
+        let ready = self.current_shapes()?;
         if ready.select(fits) {
             return Ok(());
         }
@@ -199,7 +190,7 @@ impl ExecutionContext {
         match ready.make(&signature, &memory) {
             Err(e) if e.kind() == ErrorKind::Memory && self.drop_instances() => {
                 memory.clear()?;
-                self.told()?.make(&signature, &memory)
+                self.current_shapes()?.make(&signature, &memory)
             }
             made => made,
         }
@@ -207,27 +198,27 @@ impl ExecutionContext {
 
     /// Drops what is only kept to be quick; says whether there was any.
     fn drop_instances(&mut self) -> bool {
-        self.ready
-            .iter_mut()
-            .filter_map(|ready| ready.clear().then_some(()))
-            .count()
-            > 0
+        self.ready.iter_mut().map(Ready::clear).sum::<usize>() > 0
+    }
+
+    /// Brings the instance for these shapes that fits to the front; says whether there is one.
+    fn select_both(&mut self, inputs: &[(DType, &[usize])], fits: impl Fn(&Program) -> bool) -> bool {
+        self.select(inputs) && self.ready.first_mut().is_some_and(|ready| ready.select(fits))
     }
 
     /// Whether [`ExecutionContext::prepare`] would do next to nothing for these inputs.
     pub fn is_ready(&mut self, inputs: &[(DType, &[usize])]) -> bool {
-        self.select(inputs) && self.ready[0].select(|program| program.signature.is_host())
+        self.select_both(inputs, |program| program.signature.is_host())
     }
 
-    /// Whether [`ExecutionContext::prepare_for`] would do next to nothing for arrays of these dtypes and shapes; if so, it is done.
+    /// Whether [`ExecutionContext::prepare_for`] would do next to nothing for arrays of these dtypes and shapes.
     pub fn is_ready_for(
         &mut self,
         types: &[(DType, &[usize])],
         inputs: &[ArrayAddress],
         outputs: &[ArrayAddress],
     ) -> bool {
-        let takes = |program: &Program| bindings::takes(program, inputs, outputs);
-        self.select(types) && self.ready[0].select(takes)
+        self.select_both(types, |program| bindings::takes(program, inputs, outputs))
     }
 
     /// Whether the shapes of the last [`ExecutionContext::specs`] lie inside a profile, and which.
@@ -258,7 +249,7 @@ impl ExecutionContext {
         caller: Option<&CallerStream>,
     ) -> Result<()> {
         self.prepare_for(inputs, outputs)?;
-        self.told()?.check_last()?;
+        self.current_shapes()?.check_last()?;
         // SAFETY: the caller vouches for the places.
         unsafe { self.current()?.run(inputs, outputs, caller) }
     }
@@ -298,14 +289,14 @@ impl ExecutionContext {
 
     /// The program that was built for the shapes that it was last told.
     pub(super) fn program(&mut self) -> Result<Arc<Executable>> {
-        Ok(self.told()?.program().clone())
+        Ok(self.current_shapes()?.program().clone())
     }
 
     pub(super) fn current(&mut self) -> Result<&mut ProgramInstance> {
-        self.told()?.current()
+        self.current_shapes()?.current()
     }
 
-    fn told(&mut self) -> Result<&mut Ready> {
+    fn current_shapes(&mut self) -> Result<&mut Ready> {
         let ready = self.ready.first_mut();
         ready.ok_or_else(|| Error::internal("the context was not told any shapes"))
     }

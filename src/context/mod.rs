@@ -3,6 +3,7 @@
 mod execution;
 mod pool;
 mod ready;
+mod recent;
 mod staged;
 mod timing;
 

@@ -1,6 +1,7 @@
 //! The programs of a context at shapes that came, one for each placement of the caller's arrays.
 
 use crate::context::execution::TensorSpec;
+use crate::context::recent::Recent;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::network::dim::Binding;
@@ -25,8 +26,7 @@ pub(super) struct Ready {
     pub profile: (usize, bool),
     program: Arc<Executable>,
     binding: Binding,
-    /// The most recently used one is first.
-    instances: Vec<ProgramInstance>,
+    instances: Recent<ProgramInstance>,
 }
 
 impl Ready {
@@ -57,7 +57,7 @@ impl Ready {
             profile: if own { (plan, inside) } else { (0, false) },
             program,
             binding,
-            instances: vec![],
+            instances: Recent::default(),
         })
     }
 
@@ -74,11 +74,7 @@ impl Ready {
 
     /// Brings the instance that fits the arrays of a call to the front; says whether there is one.
     pub fn select(&mut self, fits: impl Fn(&Program) -> bool) -> bool {
-        let found = self.instances.iter().position(|instance| fits(instance.program()));
-        if let Some(at @ 1..) = found {
-            self.instances[..=at].rotate_right(1);
-        }
-        found.is_some()
+        self.instances.select(|instance| fits(instance.program()))
     }
 
     /// Makes the instance for a placement of arrays, in front of the others.
@@ -88,22 +84,14 @@ impl Ready {
     pub fn make(&mut self, signature: &IoSignature, memory: &ContextMemory) -> Result<()> {
         let program = self.program.for_arrays(signature)?;
         let made = ProgramInstance::new(program, &self.binding, memory)?;
-        let mut kept = 1;
-        let leaves = |instance: &mut ProgramInstance| {
-            kept += 1;
-            kept > KEPT && !instance.is_captured()
-        };
-        let leaving: Vec<_> = self.instances.extract_if(.., leaves).collect();
-        self.instances.insert(0, made);
+        let leaving = self.instances.insert(made, KEPT, ProgramInstance::is_captured);
         // What its last call left is told by this one.
         leaving.into_iter().try_for_each(|mut instance| instance.finish())
     }
 
-    /// Drops instances, but for those that a caller captured; says whether there were any.
-    pub fn clear(&mut self) -> bool {
-        let before = self.instances.len();
-        self.instances.retain(ProgramInstance::is_captured);
-        self.instances.len() < before
+    /// Drops instances, but for those that a caller captured; says how many.
+    pub fn clear(&mut self) -> usize {
+        self.instances.retain(ProgramInstance::is_captured)
     }
 
     /// As [`ProgramInstance::check_last`], of all instances.

@@ -234,6 +234,14 @@ impl Program {
         })
     }
 
+    /// As [`Program::owner`], the provider itself.
+    ///
+    /// # Errors
+    /// As [`Program::owner`].
+    pub fn provider_of(&self, space: Space) -> Result<&Arc<dyn Provider>> {
+        self.owner(space).map(|number| &self.providers[number])
+    }
+
     /// The memories in which it works.
     pub fn spaces(&self) -> Vec<Space> {
         let mut spaces: Vec<Space> = vec![];

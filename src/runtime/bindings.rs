@@ -156,7 +156,7 @@ impl Bindings {
                 _ if array.is_staged() => 0,
                 Space::Host => return None,
                 space => {
-                    let known = owner(program, space).ok()?.device().allocation_at(given.address);
+                    let known = program.provider_of(space).ok()?.device().allocation_at(given.address);
                     known.or((!array.copied).then_some(0))?
                 }
             };
@@ -197,7 +197,13 @@ impl Bindings {
                 _ if !reads => {}
                 // SAFETY: the caller vouches for so many bytes, and the staging buffer has as many.
                 Space::Host => unsafe { std::ptr::copy_nonoverlapping(given.address, staging, array.bytes) },
-                space => copy(owner(program, space)?, streams, staging, given.address, array.bytes)?,
+                space => copy(
+                    program.provider_of(space)?,
+                    streams,
+                    staging,
+                    given.address,
+                    array.bytes,
+                )?,
             }
         }
         for (array, operand) in &self.bound {
@@ -228,7 +234,13 @@ impl Bindings {
             match given.space {
                 // SAFETY: as in `bind`.
                 Space::Host => unsafe { std::ptr::copy_nonoverlapping(staging, given.address, array.bytes) },
-                space => copy(owner(program, space)?, streams, given.address, staging, array.bytes)?,
+                space => copy(
+                    program.provider_of(space)?,
+                    streams,
+                    given.address,
+                    staging,
+                    array.bytes,
+                )?,
             }
         }
         Ok(())
@@ -287,7 +299,7 @@ impl ArrayBinding {
             let space = self.given.map_or(Space::Host, |given| given.space);
             let provider = match self.copier {
                 Some(copier) => &program.providers[copier],
-                None => owner(program, space)?,
+                None => program.provider_of(space)?,
             };
             self.staging = Some(provider.device().allocate_staging(self.bytes)?);
         }
@@ -295,17 +307,12 @@ impl ArrayBinding {
     }
 }
 
-/// The provider that copies from and to a memory.
-fn owner(program: &Program, space: Space) -> Result<&Arc<dyn Provider>> {
-    program.owner(space).map(|number| &program.providers[number])
-}
-
 /// What a device can tell of the address of an input or output before it would fail for good.
 fn check_address(program: &Program, home: Home, given: ArrayAddress) -> Result<()> {
     let Some(device) = given.space.device() else {
         return Ok(());
     };
-    if owner(program, given.space)?.device().reaches(given.address) {
+    if program.provider_of(given.space)?.device().reaches(given.address) {
         return Ok(());
     }
     let network = &program.network;

@@ -101,7 +101,7 @@ fn reorder_ahead(
         opt: &program.opt,
         threads,
     };
-    let owner = &program.providers[program.owner(program.slots[command.outputs[0]].space)?];
+    let owner = program.provider_of(program.slots[command.outputs[0]].space)?;
     let target: Arc<dyn Memory> = Arc::from(owner.device().allocate(outputs[0].bytes())?);
     let provider = &program.providers[command.provider];
     let mut instance = finish(program, command, create(program, command, &request)?, threads)?;

@@ -228,7 +228,7 @@ impl ProgramInstance {
             return Ok(());
         }
         let reserve = |&(space, bytes): &(Space, usize)| {
-            let owner = &self.program.providers[self.program.owner(space)?];
+            let owner = self.program.provider_of(space)?;
             Ok((space, resources.reserve(&**owner, bytes)?))
         };
         let arenas: Vec<(Space, Arc<dyn Memory>)> = self.needs.iter().map(reserve).collect::<Result<_>>()?;

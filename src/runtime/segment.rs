@@ -243,8 +243,8 @@ impl Segment {
     }
 }
 
-/// Takes back that runs of few launches are captured between kernels that use the caller's arrays and so are launched themselves: a
-/// graph for each costs more than their launches, and none of them begins before the graph in front of it is complete.
+/// Takes back that runs of few launches are captured between kernels that are launched one by one, such as those that use the
+/// caller's arrays: a graph for each costs more than their launches, and none of them begins before the graph in front of it is complete.
 fn leave_short_runs(program: &Program, launches: &[Launch], captured: &mut [bool]) {
     /// So many launches are worth a graph.
     const WORTH: usize = 8;

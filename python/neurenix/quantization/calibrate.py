@@ -17,7 +17,7 @@ from neurenix.quantization import accuracy as accuracy_tools
 from neurenix.quantization.accuracy import Accuracy, Tools
 from neurenix.quantization.accuracy.tools import BYTES, SAMPLES
 from neurenix.quantization.calibrators import KEPT, STEPS, Calibrator, Run, calibrator
-from neurenix.quantization.reused import Reused, channels_last
+from neurenix.quantization.reused_outputs import ReusedOutputs, channels_last
 
 #: Ops that products of 8 bits come from.
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul")
@@ -272,9 +272,9 @@ def _probe(full: Network, points: Sequence[Point], options: Mapping[str, Any]) -
     settings = _measuring(options) | {"hint": "throughput"}
     # Batches may have other sizes than the profiles.
     engine = _native.Engine.build(copy, [], settings)
-    inner_of = engine.run if engine.staged else Reused(engine)
+    call = engine.run if engine.staged else ReusedOutputs(engine)
 
     def run(batch: dict[str, Array]) -> dict[str, Array]:
-        return dict(inner_of(batch)) | {name: batch[source] for name, source in direct.items()}
+        return dict(call(batch)) | {name: batch[source] for name, source in direct.items()}
 
     return run, engine.calls

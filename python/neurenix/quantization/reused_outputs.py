@@ -22,7 +22,7 @@ def channels_last(network: Network, tensor: Tensor) -> Tensor:
     return network.add_layer("Transpose", [tensor], {"perm": [0, 2, 3, 1]})[0]
 
 
-class Reused:
+class ReusedOutputs:
     """An engine whose results lie in the memory of those before, in each thread: to get new memory of the system takes
     longer than to compute what goes there."""
 
@@ -36,7 +36,7 @@ class Reused:
         """The results by name, which hold until the thread's next call. Inputs have the engine's dtypes."""
         given = [np.ascontiguousarray(batch[name], dtype) for name, dtype in self._inputs]
         shapes = [list(array.shape) for array in given]
-        results = self._room(shapes)
+        results = self._buffers(shapes)
         self._engine.run_at(
             [(array.ctypes.data, None) for array in given],
             shapes,
@@ -45,9 +45,9 @@ class Reused:
         )
         return dict(zip(self._outputs, results, strict=True))
 
-    def _room(self, shapes: list[list[int]]) -> list[Array]:
-        known: tuple[Any, list[Array]] = getattr(self._of_thread, "room", (None, []))
+    def _buffers(self, shapes: list[list[int]]) -> list[Array]:
+        known: tuple[Any, list[Array]] = getattr(self._of_thread, "buffers", (None, []))
         if known[0] != shapes:
             known = shapes, [np.empty(shape, dtype) for dtype, shape in self._engine.specs(shapes)]
-            self._of_thread.room = known
+            self._of_thread.buffers = known
         return known[1]
