@@ -2,13 +2,13 @@
 //! each of them is verified on, and what it gives there is judged by what the whole network makes of it.
 
 use crate::device::Space;
-use crate::engine::arithmetic::operations;
 use crate::engine::config::{BuilderConfig, Precision};
+use crate::engine::judge::{Judge, Limits};
 use crate::engine::replay::{Recording, Replay};
 use crate::engine::samples;
 use crate::engine::stages::{self, Cut, Stage};
-use crate::engine::trial::{layered, on_the_processor};
-use crate::engine::verify::{self, Departure, Want};
+use crate::engine::trial::{layered, on_the_processor, work};
+use crate::engine::verify::Departure;
 use crate::engine::{Engine, Profile, builder, staging};
 use crate::error::{ErrorKind, Result};
 use crate::network::array::Array;
@@ -44,6 +44,8 @@ pub(super) fn is_verified(config: &BuilderConfig, precision: Precision, provider
 pub(super) struct Flow {
     engine: Engine,
     runs: Vec<Recorded>,
+    /// Whether somebody gave the arrays that it runs on.
+    pub given: bool,
 }
 
 /// One run.
@@ -85,20 +87,16 @@ impl Flow {
             ..config.untimed()
         };
         let parts = cuts.iter().filter_map(|cut| cut.network.as_ref());
-        let work = |part: &Network| {
-            let opt = builder::opt(part, &Profile::new());
-            part.layers()
-                .map(|(_, layer)| operations(part, layer, &opt))
-                .sum::<f64>()
-        };
-        let family = on_the_processor(providers, parts.map(work).sum(), config.threads);
+        let operations = parts.map(|part| work(part, &builder::opt(part, &Profile::new()))).sum();
+        let family = on_the_processor(providers, operations, config.threads);
         let engine = staging::staged(network.clone(), cuts.to_vec(), exact, &family, &TimingCache::default())?;
-        let given = config.samples.iter().map(|batch| Recorded::of(&engine, batch));
-        let mut runs = given.collect::<Result<Vec<_>>>()?;
-        if runs.is_empty() {
-            runs.push(generated(&engine, config)?);
+        let samples = config.samples.iter().map(|batch| Recorded::of(&engine, batch));
+        let mut runs = samples.collect::<Result<Vec<_>>>()?;
+        let given = !runs.is_empty();
+        if !given {
+            runs = generated(&engine, config, operations)?;
         }
-        Ok(Self { engine, runs })
+        Ok(Self { engine, runs, given })
     }
 
     /// What came into a unit.
@@ -112,10 +110,10 @@ impl Flow {
     ///
     /// # Errors
     /// If the work is to end.
-    pub fn departure(&self, unit: &Unit, precision: Precision, limits: Limits, run: UnitRun<'_>) -> Result<Departure> {
+    pub fn departure(&self, unit: &Unit, limits: Limits, run: UnitRun<'_>) -> Result<Departure> {
         let (network, stages) = (&self.engine.network, &self.engine.stages);
         let own = |tensor: &TensorId| matches!(unit, Unit::Stage(at) if stages[*at].gives.contains(tensor));
-        self.worst(precision, limits, &|recorded| {
+        self.worst(limits, &|recorded| {
             let mut got = Replay::run(network, stages, recorded, Some((unit, run)))?;
             for ((output, got), want) in network.outputs().iter().zip(&mut got).zip(&recorded.outputs) {
                 if own(&output.tensor) {
@@ -130,65 +128,43 @@ impl Flow {
     ///
     /// # Errors
     /// If the work is to end.
-    pub fn departure_of(&self, stages: &[Stage], precision: Precision, limits: Limits) -> Result<Departure> {
+    pub fn departure_of(&self, stages: &[Stage], limits: Limits) -> Result<Departure> {
         let network = &self.engine.network;
-        self.worst(precision, limits, &|recorded| {
-            Replay::run(network, stages, recorded, None)
-        })
+        self.worst(limits, &|recorded| Replay::run(network, stages, recorded, None))
     }
 
-    fn worst(
-        &self,
-        precision: Precision,
-        limits: Limits,
-        run: &dyn Fn(&Recorded) -> Result<Vec<Array>>,
-    ) -> Result<Departure> {
-        let mut worst = Departure::default();
-        for recorded in &self.runs {
-            let found = match run(recorded) {
+    fn worst(&self, limits: Limits, run: &dyn Fn(&Recorded) -> Result<Vec<Array>>) -> Result<Departure> {
+        // Slices are judged where a unit gives them.
+        let mut judge = Judge::new(&self.engine.network, limits, None, self.given);
+        for (number, recorded) in self.runs.iter().enumerate() {
+            match run(recorded) {
                 Ok(got) if got.iter().zip(&recorded.outputs).any(|(g, w)| g.shape() != w.shape()) => continue,
-                Ok(got) => {
-                    let want = Want {
-                        network: &self.engine.network,
-                        binding: &recorded.sizes,
-                        arrays: &recorded.outputs,
-                    };
-                    verify::departure(&want, &got, precision, limits.rounding, limits.least)?
-                }
+                Ok(got) => judge.batch(number, &recorded.sizes, &recorded.outputs, &got)?,
                 Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
-                Err(e) => Departure {
-                    excess: f64::INFINITY,
-                    message: format!("the network does not run in {precision}: {}", e.message()),
-                },
-            };
-            if found.excess > worst.excess {
-                worst = found;
+                Err(e) => {
+                    return Ok(Departure {
+                        excess: f64::INFINITY,
+                        message: format!("the network does not run in {}: {}", limits.precision, e.message()),
+                    });
+                }
             }
         }
-        Ok(worst)
+        judge.worst()
     }
 }
 
 /// Runs a unit on what comes into it, at these sizes; `None` where it is for other sizes.
 pub(super) type UnitRun<'r> = &'r dyn Fn(&[Array], &Binding) -> Option<Result<Vec<Array>>>;
 
-/// What [`verify::departure`] allows.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    /// What numbers are rounded by.
-    pub rounding: f64,
-    /// The least that is allowed.
-    pub least: f64,
-}
-
-/// A run on arrays that stand for the inputs, as far as anybody knows.
-fn generated(engine: &Engine, config: &BuilderConfig) -> Result<Recorded> {
+/// Runs on arrays that stand for the inputs, as far as anybody knows.
+fn generated(engine: &Engine, config: &BuilderConfig, operations: f64) -> Result<Vec<Recorded>> {
     let opt = builder::opt(&engine.network, config.profiles.first().unwrap_or(&Profile::new()));
-    samples::first_finite(
+    samples::several(
         &engine.network,
         &opt,
+        samples::affordable(operations, config.threads),
         |inputs| Recorded::of(engine, &inputs),
-        |recorded| samples::are_finite(&recorded.outputs),
+        |recorded| &recorded.outputs,
     )
 }
 

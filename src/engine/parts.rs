@@ -1,6 +1,7 @@
 //! The parts of a network's results that are judged one by one: what Concat joined. Scores beside the coordinates of boxes are
 //! of another magnitude, and would be lost among them.
 
+use crate::engine::slices::Channels;
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dim::{Binding, Dim};
@@ -19,6 +20,8 @@ pub struct Part {
     pub extents: Vec<Range<usize>>,
     /// What gives them.
     pub source: TensorId,
+    /// The axis along which it was joined to others.
+    joined: Option<usize>,
 }
 
 impl Part {
@@ -34,6 +37,19 @@ impl Part {
             places = places.iter().flat_map(along).collect();
         }
         places.into_iter().map(|at| values[at]).collect()
+    }
+
+    /// Where its channels lie: the second axis of images, the last of what has fewer, or that along which it was joined where
+    /// that has fewer of them.
+    pub fn channels(&self) -> Channels {
+        let shape: Vec<usize> = self.extents.iter().map(Range::len).collect();
+        let usual = match shape.len() {
+            0..4 => shape.len().saturating_sub(1),
+            _ => 1,
+        };
+        let all = [Some(usual), self.joined].into_iter().flatten();
+        let all = all.map(|axis| Channels::of(&shape, axis));
+        all.min_by_key(|channels| channels.count).unwrap_or_default()
     }
 }
 
@@ -60,6 +76,8 @@ fn split(network: &Network, tensor: TensorId, binding: &Binding) -> Result<Vec<P
             let mut found = split(network, x, binding)?;
             for part in &mut found {
                 part.extents = order.iter().map(|&axis| part.extents[axis].clone()).collect();
+                let moved = |joined| order.iter().position(|&axis| axis == joined);
+                part.joined = part.joined.and_then(moved);
             }
             Ok(found)
         }
@@ -71,6 +89,7 @@ fn split(network: &Network, tensor: TensorId, binding: &Binding) -> Result<Vec<P
                 found.extend(joined.into_iter().map(|mut part| {
                     let extent = &mut part.extents[axis];
                     *extent = extent.start + start..extent.end + start;
+                    part.joined = Some(axis);
                     part
                 }));
                 start += extent(&network[x].ty.shape[axis], binding)?;
@@ -87,6 +106,7 @@ fn whole(network: &Network, tensor: TensorId, binding: &Binding) -> Result<Part>
     Ok(Part {
         extents: extents.collect::<Result<_>>()?,
         source: tensor,
+        joined: None,
     })
 }
 
@@ -139,6 +159,23 @@ mod tests {
             .map(|part| (part.source, part.of(&[4, 2], &values).into_owned()))
             .collect();
         assert_eq!(found, [(x, vec![0., 1., 2., 3., 4., 5.]), (y, vec![6., 7.])]);
+    }
+
+    #[test]
+    fn channels_lie_where_few_were_joined() {
+        let mut g = Graph::new();
+        let (boxes, scores, image) = (g.input("b", "1 4 90"), g.input("s", "1 3 90"), g.input("i", "1 8 5 6"));
+        let both = g.op_with("Concat", attrs([("axis", Attr::Int(1))]), &[boxes, scores]);
+        let counts = |tensor| {
+            let parts = parts(&g.network, tensor, &Binding::new()).unwrap();
+            parts
+                .iter()
+                .map(|part| (part.channels().count, part.channels().stride))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(counts(both), [(4, 90), (3, 90)]);
+        assert_eq!(counts(boxes), [(90, 1)]);
+        assert_eq!(counts(image), [(8, 30)]);
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::network::{Layer, Network, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::program::operand;
 
+/// So many elements of a result say how far others are off.
+pub const ENOUGH: usize = 512;
+
 /// What an input stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -48,20 +51,48 @@ impl Way {
     pub const ALL: [Way; 3] = [Way::Roles, Way::OtherMasks, Way::Zeros];
 }
 
-/// What `run` makes of arrays of our own at these sizes: the first result of finite numbers, else the first there is.
+/// What `run` makes of arrays of our own at these sizes, once or, where the least of its results has few elements, several times
+/// but at most `most`: what a few numbers are off by says little of what others would be.
 ///
 /// # Errors
 /// If nothing runs, or the work is to end.
-pub fn first_finite<T>(
+pub fn several<T>(
     network: &Network,
     binding: &Binding,
+    most: usize,
+    run: impl Fn(Vec<Array>) -> Result<T>,
+    outputs: impl Fn(&T) -> &[Array],
+) -> Result<Vec<T>> {
+    const MOST: usize = 8;
+    let one = |number| first_finite(network, binding, number, &run, |result| are_finite(outputs(result)));
+    let mut found = vec![one(0)?];
+    let floats = outputs(&found[0]).iter().filter(|array| array.dtype().is_float());
+    let least = floats.map(Array::len).filter(|&elements| elements > 0).min();
+    let wanted = least.map_or(1, |least| ENOUGH.div_ceil(least));
+    for number in 1..wanted.min(MOST).min(most) {
+        found.push(one(number)?);
+    }
+    Ok(found)
+}
+
+/// How often a network of so many operations may run to be looked at more closely: in some ten milliseconds.
+pub fn affordable(operations: f64, threads: usize) -> usize {
+    const MOST: f64 = 1e9;
+    (MOST * threads as f64 / operations.max(1.0)) as usize
+}
+
+/// The first result of finite numbers, else the first there is, of the batch of this number.
+fn first_finite<T>(
+    network: &Network,
+    binding: &Binding,
+    number: usize,
     run: impl Fn(Vec<Array>) -> Result<T>,
     is_finite: impl Fn(&T) -> bool,
 ) -> Result<T> {
     let mut ran = None;
     let mut failure = None;
     for way in Way::ALL {
-        match sample(network, binding, way).and_then(&run) {
+        match sample(network, binding, number, way).and_then(&run) {
             Ok(result) if is_finite(&result) => return Ok(result),
             Ok(result) => ran = ran.or(Some(result)),
             Err(e) => failure = failure.or(Some(e)),
@@ -78,12 +109,12 @@ pub fn are_finite(arrays: &[Array]) -> bool {
     floats.all(|array| array.f64s().all(f64::is_finite))
 }
 
-/// One array per input.
+/// One array per input, of other numbers for each batch.
 ///
 /// # Errors
 /// If an input has no shape at these sizes.
-pub fn sample(network: &Network, binding: &Binding, way: Way) -> Result<Vec<Array>> {
-    let mut random = Random::default();
+pub fn sample(network: &Network, binding: &Binding, number: usize, way: Way) -> Result<Vec<Array>> {
+    let mut random = Random::of(number);
     let array = |&tensor: &TensorId| {
         let operand = operand(network, tensor, Layout::Plain, binding)?;
         let role = match (role(network, tensor), way) {
@@ -209,7 +240,7 @@ fn values(role: Role, shape: &[usize], random: &mut Random) -> Vec<f64> {
 }
 
 /// xorshift64*, so that every build sees the same numbers.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Default for Random {
     fn default() -> Self {
@@ -218,8 +249,13 @@ impl Default for Random {
 }
 
 impl Random {
+    /// Another one for each number.
+    fn of(number: usize) -> Self {
+        Self(Self::default().0.wrapping_mul(2 * number as u64 + 1))
+    }
+
     /// A number in 0..1.
-    fn share(&mut self) -> f64 {
+    pub fn share(&mut self) -> f64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -249,7 +285,7 @@ mod tests {
         for tensor in [looked_up, placed, mask, time, other] {
             g.output(tensor);
         }
-        let found = sample(&g.network, &Binding::new(), Way::Roles).unwrap();
+        let found = sample(&g.network, &Binding::new(), 0, Way::Roles).unwrap();
         let ids = found[0].to_i64();
         assert!(ids.iter().all(|id| (0..50).contains(id)) && ids.iter().any(|&id| id > 25));
         assert_eq!(found[1].to_i64()[..8], [0, 1, 2, 3, 4, 5, 0, 1]);
@@ -257,7 +293,7 @@ mod tests {
         assert_eq!(found[2].to_i64()[28..], [1, 1, 1, 1]);
         assert!(found[3].to_i64()[0] > 0);
         assert_eq!(found[4].to_i64(), [0]);
-        let other = sample(&g.network, &Binding::new(), Way::OtherMasks).unwrap();
+        let other = sample(&g.network, &Binding::new(), 0, Way::OtherMasks).unwrap();
         assert_eq!((other[0].to_i64(), other[2].to_i64()), (ids, vec![0; 32]));
     }
 }

@@ -4,7 +4,8 @@ use crate::engine::builder::{build_in, precision};
 use crate::engine::built::Built;
 use crate::engine::checks::Checks;
 use crate::engine::config::{BuilderConfig, Precision};
-use crate::engine::flow::{self, Around, Flow, Limits, Unit};
+use crate::engine::flow::{self, Around, Flow, Unit};
+use crate::engine::judge::Limits;
 use crate::engine::stages::{self, Cut, Stage};
 use crate::engine::{Engine, default_dims, verify};
 use crate::error::{ErrorKind, Result};
@@ -140,10 +141,11 @@ fn departs(flow: Option<&Flow>, stages: &[Stage], precision: Precision) -> Resul
         return Ok(None);
     };
     let limits = Limits {
+        precision,
         rounding: precision.rounding(),
         least: verify::FOREIGN,
     };
-    let found = flow.departure_of(stages, precision, limits)?.too_far();
+    let found = flow.departure_of(stages, limits)?.too_far();
     Ok(found.map(|found| found.message))
 }
 

@@ -5,10 +5,11 @@ use crate::device::Space;
 use crate::engine::arithmetic::operations;
 use crate::engine::builder::Lowering;
 use crate::engine::config::{BuilderConfig, Precision};
-use crate::engine::flow::{Around, Limits};
+use crate::engine::flow::Around;
+use crate::engine::judge::{Judge, Limits};
 use crate::engine::samples;
-use crate::engine::verify::{Departure, Want};
-use crate::engine::{Engine, Profile, builder, culprits, holds, verify};
+use crate::engine::verify::Departure;
+use crate::engine::{Engine, Profile, builder, culprits, holds, noise, verify};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dim::Binding;
@@ -18,7 +19,9 @@ use crate::plan::regions::ExcludedLayers;
 use crate::plan::timing::TimingCache;
 use crate::plan::{ExcludedForm, Provider, Settings};
 use crate::runtime::executable::Executable;
-use std::collections::HashSet;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// The providers that go layer by layer: those that bring kernels of ours, or of whoever brought the provider.
@@ -31,15 +34,22 @@ pub(super) fn layered(providers: &[Arc<dyn Provider>]) -> Vec<Arc<dyn Provider>>
 /// Providers whose kernels are of another family than an engine's: the processor's for what runs on a device, if it takes not
 /// too long there.
 pub(super) fn another_family(engine: &Engine, providers: &[Arc<dyn Provider>]) -> Vec<Arc<dyn Provider>> {
-    let (network, binding) = (&engine.network, builder::opt(&engine.network, &engine.plans[0].profile));
-    let operations: f64 = network
-        .layers()
-        .map(|(_, layer)| operations(network, layer, &binding))
-        .sum();
+    let operations = work(
+        &engine.network,
+        &builder::opt(&engine.network, &engine.plans[0].profile),
+    );
     match engine.uses_devices() {
         true => on_the_processor(providers, operations, engine.config.threads),
         false => layered(providers),
     }
+}
+
+/// The operations of a network.
+pub(super) fn work(network: &Network, binding: &Binding) -> f64 {
+    network
+        .layers()
+        .map(|(_, layer)| operations(network, layer, binding))
+        .sum()
 }
 
 /// The processor's providers, if they do so many operations in not too long a time; else all that go layer by layer.
@@ -67,10 +77,13 @@ pub(super) struct Exact {
     opt: Binding,
     /// What it runs on, with what it gives for each.
     batches: Vec<Batch>,
+    /// Whether somebody gave that.
+    given: bool,
     /// The sizes that it is for.
     profile: Profile,
-    /// Who computes it.
+    /// Who computes it, and how it is planned.
     family: Vec<Arc<dyn Provider>>,
+    config: BuilderConfig,
     /// The network that it is a part of.
     around: Option<Around>,
     /// The regions of other compilers that were found to depart.
@@ -81,6 +94,8 @@ struct Batch {
     binding: Binding,
     inputs: Vec<Array>,
     outputs: Vec<Array>,
+    /// For outputs that were asked for: see [`noise::of`].
+    noise: RefCell<HashMap<usize, Option<Rc<[f64]>>>>,
 }
 
 impl Exact {
@@ -102,16 +117,20 @@ impl Exact {
         let program = untimed(Arc::new(network), &engine.config, &family, &opt, &ExcludedLayers::new())?;
         let program = Arc::new(Executable::new(program));
         let mut batches = given(&program, engine, at)?;
+        let is_given = !batches.is_empty() && around.as_ref().is_none_or(|around| around.flow.given);
         if batches.is_empty() {
-            batches.push(generated(&program, &opt)?);
+            let most = samples::affordable(work(&program.network, &opt), engine.config.threads);
+            batches = generated(&program, &opt, most)?;
         }
         Ok(Some(Self {
             at,
             batches,
+            given: is_given,
             program,
             opt,
             profile: engine.plans[at].profile.clone(),
             family,
+            config: engine.config.clone(),
             around,
             excluded: ExcludedLayers::new(),
         }))
@@ -129,27 +148,42 @@ impl Exact {
         let others = program.foreign().next().is_some() || program.spaces() != self.program.spaces();
         let least = if others { least } else { 0.0 };
         let rounding = verify::rounding_with_8_bits(&program.network, precision);
-        let mut worst = Departure::default();
-        for batch in &self.batches {
+        let limits = Limits {
+            precision,
+            rounding,
+            least,
+        };
+        let noise = |batch: usize, output| self.noise(&self.batches[batch], output);
+        let mut judge = Judge::new(&self.program.network, limits, Some(&noise), self.given);
+        for (number, batch) in self.batches.iter().enumerate() {
             let got = verify::run_once(program, &batch.inputs, &batch.binding)?;
-            let want = Want {
-                network: &self.program.network,
-                binding: &batch.binding,
-                arrays: &batch.outputs,
-            };
-            let found = verify::departure(&want, &got, precision, rounding, least)?;
-            if found.excess > worst.excess {
-                worst = found;
-            }
+            judge.batch(number, &batch.binding, &batch.outputs, &got)?;
         }
+        let worst = judge.worst()?;
         let Some(Around { flow, unit }) = &self.around else {
             return Ok(worst);
         };
         let run = |feeds: &[Array], sizes: &Binding| {
             holds(&self.profile, sizes).then(|| verify::run_once(program, feeds, sizes))
         };
-        let found = flow.departure(unit, precision, Limits { rounding, least }, &run)?;
+        let found = flow.departure(unit, limits, &run)?;
         Ok(if found.excess > worst.excess { found } else { worst })
+    }
+
+    /// How far roundings move the elements of an output.
+    fn noise(&self, batch: &Batch, output: usize) -> Result<Option<Rc<[f64]>>> {
+        if let Some(known) = batch.noise.borrow().get(&output) {
+            return Ok(known.clone());
+        }
+        let (network, binding) = (&self.program.network, &batch.binding);
+        let plan = |part: Network| {
+            let part = Arc::new(part);
+            untimed(part, &self.config, &self.family, binding, &ExcludedLayers::new())
+        };
+        let tensor = network.outputs()[output].tensor;
+        let found = noise::of(network, tensor, binding, &batch.inputs, &plan)?.map(Rc::from);
+        batch.noise.borrow_mut().insert(output, found.clone());
+        Ok(found)
     }
 
     /// What departs most when the same family of kernels runs the network lowered, of one that `passes::run_in_full` left and
@@ -362,6 +396,7 @@ impl Batch {
             binding,
             inputs,
             outputs,
+            noise: RefCell::default(),
         })
     }
 }
@@ -393,7 +428,7 @@ fn given(program: &Arc<Executable>, engine: &Engine, at: usize) -> Result<Vec<Ba
 }
 
 /// Arrays of our own at the sizes to optimise for.
-fn generated(program: &Arc<Executable>, opt: &Binding) -> Result<Batch> {
+fn generated(program: &Arc<Executable>, opt: &Binding, most: usize) -> Result<Vec<Batch>> {
     let run = |inputs| Batch::of(program, opt.clone(), inputs);
-    samples::first_finite(&program.network, opt, run, |batch| samples::are_finite(&batch.outputs))
+    samples::several(&program.network, opt, most, run, |batch| &batch.outputs)
 }

@@ -1,12 +1,11 @@
 //! After a build in lower precision, or by other compilers: does the engine compute what the float32 network computes?
 
 use crate::engine::config::Precision;
-use crate::engine::parts::parts;
 use crate::error::Result;
-use crate::network::array::{Array, Buffer, require};
+use crate::network::array::{Array, Buffer};
 use crate::network::dim::Binding;
 use crate::network::dtype::DType;
-use crate::network::{Layer, Network, TensorId};
+use crate::network::{Layer, Network};
 use crate::runtime::bindings::ArrayAddress;
 use crate::runtime::context_memory::ContextMemory;
 use crate::runtime::executable::Executable;
@@ -19,7 +18,7 @@ pub const FOREIGN: f64 = 1e-3;
 /// Those of another family of our own kernels, which only sum in another order.
 pub const OTHER_FAMILY: f64 = 5e-5;
 /// The results may differ by so many times the rounding error of the precision (root mean square, relative).
-const BUDGET: f64 = 16.0;
+pub const BUDGET: f64 = 16.0;
 
 /// How far the results of a program are from what they should be.
 #[derive(Debug, Clone, Default)]
@@ -35,89 +34,6 @@ impl Departure {
     pub fn too_far(self) -> Option<Self> {
         (self.excess > 1.0).then_some(self)
     }
-}
-
-/// What a network should give on one batch.
-pub struct Want<'w> {
-    /// The network in full precision.
-    pub network: &'w Network,
-    /// The sizes.
-    pub binding: &'w Binding,
-    /// An array for each of its outputs.
-    pub arrays: &'w [Array],
-}
-
-/// What departs most, of results in a precision whose numbers are rounded by `rounding`. The error of a result may be
-/// sixteen times that, root mean square and relative, or `least`. Each part that Concat joined is judged by itself, and chances by
-/// what a Sigmoid made them of.
-///
-/// # Errors
-/// If an extent of the network has no value at these sizes.
-pub fn departure(want: &Want<'_>, got: &[Array], precision: Precision, rounding: f64, least: f64) -> Result<Departure> {
-    let mut worst = Departure::default();
-    for ((output, got), array) in want.network.outputs().iter().zip(got).zip(want.arrays) {
-        let decided = precision != Precision::FLOAT32 && !array.dtype().is_float();
-        let budget = match decided {
-            true => MOST_DECIDED_OTHERWISE,
-            false => (BUDGET * rounding).max(least),
-        };
-        require(array.len().saturating_mul(2 * size_of::<f64>()))?;
-        let (got, array, shape) = (got.to_f64(), array.to_f64(), array.shape());
-        let parts = parts(want.network, output.tensor, want.binding)?;
-        for part in &parts {
-            let (got, array) = (part.of(shape, &got), part.of(shape, &array));
-            let chances = gives_chances(want.network, part.source).then_some(precision);
-            let error = match decided {
-                true => share_that_differs(&got, &array),
-                false => error(&got, &array, chances),
-            };
-            if error / budget <= worst.excess {
-                continue;
-            }
-            let which = match parts.len() {
-                1 => String::new(),
-                _ => format!(", of what {} gives,", named(want.network, part.source)),
-            };
-            let [share, most] = [error, budget].map(|share| format!("{:.2} %", share * 100.0));
-            let name = &output.name;
-            worst = Departure {
-                excess: error / budget,
-                message: match (error.is_finite(), decided) {
-                    (false, _) => format!("elements of output {name:?}{which} are not finite in {precision}"),
-                    (true, true) => {
-                        format!("output {name:?}{which} is another number in {share} in {precision}, above {most}")
-                    }
-                    (true, false) => format!("output {name:?}{which} departs by {share} in {precision}, above {most}"),
-                },
-            };
-        }
-    }
-    Ok(worst)
-}
-
-/// Of integers that are found by what floats are greater, so many may be others in a lower precision: the floats themselves are
-/// judged besides.
-const MOST_DECIDED_OTHERWISE: f64 = 0.5;
-
-fn share_that_differs(got: &[f64], want: &[f64]) -> f64 {
-    let others = got.iter().zip(want).filter(|(g, w)| g != w).count();
-    others as f64 / want.len().max(1) as f64
-}
-
-/// The error of a result, infinite where it is not finite as it should be.
-fn error(got: &[f64], want: &[f64], chances: Option<Precision>) -> f64 {
-    let broken = got.iter().zip(want).any(|(g, w)| !g.is_finite() && w.is_finite());
-    match (broken, chances) {
-        (true, _) => f64::INFINITY,
-        (false, Some(precision)) => relative_rms(&logits(got, precision), &logits(want, precision)),
-        (false, None) => relative_rms(got, want),
-    }
-}
-
-/// The layer that gives a tensor, for people, or its name.
-fn named(network: &Network, tensor: TensorId) -> String {
-    let layer = network.producer(tensor).map(|(_, layer)| &layer.name);
-    layer.unwrap_or(&network[tensor].name).clone()
 }
 
 /// What a network's numbers are rounded to: the precision that was asked for, or what the model itself computes in.
@@ -178,28 +94,6 @@ pub fn overflowed(array: &Array) -> bool {
     array.dtype() == DType::Float16 && array.f64s().any(|v| v.is_nan() || v == f64::INFINITY)
 }
 
-/// Whether a tensor is what a Sigmoid gives, however it is moved or cast behind it.
-fn gives_chances(network: &Network, tensor: TensorId) -> bool {
-    let Some((_, layer)) = network.producer(tensor) else {
-        return false;
-    };
-    let moves = layer.op.name == "Cast" || layer.op.movement.keeps_all();
-    let source = layer.inputs.first().copied().flatten().filter(|_| moves);
-    layer.op.name == "Sigmoid" || source.is_some_and(|source| gives_chances(network, source))
-}
-
-/// What a Sigmoid made chances of, as far as the precision tells them from 0 and 1. On noise a detector finds nothing: it gives
-/// chances of next to 0, which are off by a large share of themselves though what they were made of is right.
-fn logits(chances: &[f64], precision: Precision) -> Vec<f64> {
-    let least = precision.rounding();
-    let logit = |&chance: &f64| {
-        let inside = chance.clamp(least, 1.0 - least);
-        let outside = chance - chance.clamp(0.0, 1.0);
-        (inside / (1.0 - inside)).ln() + outside / least
-    };
-    chances.iter().map(logit).collect()
-}
-
 fn relative_rms(got: &[f64], want: &[f64]) -> f64 {
     let finite = || got.iter().zip(want).filter(|(_, w)| w.is_finite());
     let error: f64 = finite().map(|(g, w)| (g - w) * (g - w)).sum();
@@ -241,18 +135,6 @@ mod tests {
     };
 
     #[test]
-    fn chances_of_next_to_nothing_may_be_off_by_a_share_of_themselves_and_not_be_gone() {
-        let departs = |got: &[f64], want: &[f64]| {
-            relative_rms(&logits(got, HALF), &logits(want, HALF)) > BUDGET * HALF.rounding()
-        };
-        let want = [1e-3, 2e-3, 0.9, 1e-9];
-        assert!(!departs(&[1.03e-3, 1.95e-3, 0.9003, 0.0], &want));
-        assert!(departs(&[0.0, 2e-3, 0.9, 0.0], &want));
-        assert!(departs(&[1e-3, 2e-3, 0.9, -0.1], &want));
-        assert!(departs(&[1e-3, 2e-3, 0.85, 1e-9], &want));
-    }
-
-    #[test]
     fn infinity_is_a_fault_of_a_kernel_but_where_numbers_end() {
         let half = |values: [f64; 3]| Array::from_f64(DType::Float16, vec![3], &values).unwrap();
         let departs = |got, want| kernel_departs(&half(got), &half(want), HALF.rounding());
@@ -262,17 +144,6 @@ mod tests {
         assert!(departs([1.0, 60000.0, f64::INFINITY], want).is_some());
         let masked = [1.0, 2.0, f64::NEG_INFINITY];
         assert_eq!([want, masked].map(|values| overflowed(&half(values))), [true, false]);
-    }
-
-    #[test]
-    fn what_only_moves_chances_gives_chances() {
-        let mut g = Graph::new();
-        let x = g.input("x", "2 3");
-        let chances = g.op("Sigmoid", &[x]);
-        let moved = g.op("Transpose", &[chances]);
-        let sum = g.op("Add", &[moved, moved]);
-        let found = [x, chances, moved, sum].map(|tensor| gives_chances(&g.network, tensor));
-        assert_eq!(found, [false, true, true, false]);
     }
 
     #[test]

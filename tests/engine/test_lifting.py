@@ -112,6 +112,65 @@ def test_what_is_joined_to_large_numbers_is_judged_by_itself(messages: Any) -> N
     assert shares(engine) > 0.5
 
 
+def test_a_channel_of_small_numbers_is_judged_by_itself(messages: Any) -> None:
+    """One product gives boxes of hundreds of pixels and scores that are wrong by half."""
+    g = Graph(3)
+    features = g.linear("x")
+    both = g.add("Concat", g.block(features), g.block(features, FAR), axis=1)
+    w = np.zeros((2 * WIDTH, 8), F32)
+    w[:WIDTH, :4], w[WIDTH:, 4:] = (g.random.standard_normal((WIDTH, 4)) for _ in range(2))
+    w[:WIDTH] *= 640
+    y = g.add("MatMul", both, g.constant(w))
+    model = g.model({y: 1})
+    engine = built(model)
+    data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
+    got, want = engine.run({"x": data})[y], exact(model, data)[0]
+    assert error(got[:, 4:], want[:, 4:]) < 2 * 0.0625
+    assert ", channel " in messages()[0] and "stay float32" in messages()[0], messages()
+    assert shares(engine) > 0.5
+
+
+def test_what_is_small_because_terms_cancel_is_no_fault(messages: Any) -> None:
+    """Rows that hardly differ: of 1,000 scores some are next to 0 in each of them."""
+    g = Graph(4)
+    x = g.add(
+        "Add",
+        g.add("Mul", "x", g.constant(np.array(0.01, F32))),
+        g.constant(g.random.standard_normal(WIDTH).astype(F32)),
+    )
+    w = g.random.standard_normal((WIDTH, 1000)).astype(F32)
+    model = g.model({g.add("MatMul", g.block(x), g.constant(w)): 1})
+    engine = built(model)
+    assert not messages()
+    assert shares(engine) > 0.9
+    data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
+    (got,), (want,) = engine.run({"x": data}).values(), exact(model, data)
+    channels = [error(got[:, at], want[:, at]) for at in range(1000)]
+    assert error(got, want) < 0.02 and max(channels) > 0.5
+
+
+def test_a_chance_is_judged_beside_what_makes_it(messages: Any) -> None:
+    """Some scores are certain, with logits of thousands; beside these those of others are lost."""
+    g = Graph(5)
+    features = g.linear("x")
+    sure = g.add("Mul", g.linear(features, 28), g.constant(np.array(1e4, F32)))
+    scores = g.add("MatMul", g.block(features, FAR), g.constant(g.random.standard_normal((WIDTH, 4)).astype(F32)))
+    y = g.add(
+        "Sigmoid",
+        g.add(
+            "Add",
+            g.add("Pad", sure, g.constant(np.array([0, 0, 0, 4], np.int64))),
+            g.add("Pad", scores, g.constant(np.array([0, 28, 0, 0], np.int64))),
+        ),
+    )
+    model = g.model({y: 1})
+    engine = built(model)
+    data = np.random.default_rng(2).standard_normal((8, WIDTH)).astype(F32)
+    got, want = engine.run({"x": data})[y], exact(model, data)[0]
+    assert np.sqrt(np.mean((got[:, 28:] - want[:, 28:]) ** 2)) < 2 / 16
+    assert "stay float32" in messages()[0], messages()
+
+
 def test_integers_are_judged_by_the_floats_that_decide_them(messages: Any) -> None:
     for bad, loses in (((), False), ((5,), True)):
         g, x = blocks(bad)

@@ -1,0 +1,378 @@
+//! How far the results of an engine are from those of the float32 network: each part of each output, and the slices of it along its
+//! channels.
+
+use crate::engine::config::Precision;
+use crate::engine::parts::{Part, parts};
+use crate::engine::samples;
+use crate::engine::slices::{Channels, Error, Judged};
+use crate::engine::verify::{BUDGET, Departure};
+use crate::error::Result;
+use crate::network::array::{Array, require};
+use crate::network::dim::Binding;
+use crate::network::{Network, TensorId};
+use std::rc::Rc;
+
+/// Of integers that are found by what floats are greater, so many may be others in a lower precision: the floats themselves are
+/// judged besides.
+const MOST_DECIDED_OTHERWISE: f64 = 0.5;
+/// A chance may be off by so much in any precision, whatever it was made of.
+const MOST_OF_A_CHANCE: f64 = 1.0 / 16.0;
+/// Parts of fewer elements are judged over all batches of numbers of our own: a few may all be small by chance, or nearly right.
+const FEW: usize = samples::ENOUGH;
+
+/// For a batch and an output by their numbers, as [`noise::of`](crate::engine::noise::of).
+pub type Noise<'n> = &'n dyn Fn(usize, usize) -> Result<Option<Rc<[f64]>>>;
+
+/// What results may depart by.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// What they were computed in.
+    pub precision: Precision,
+    /// What numbers are rounded by: sixteen times that is allowed, root mean square and relative.
+    pub rounding: f64,
+    /// The least that is allowed.
+    pub least: f64,
+}
+
+/// Looks at the results of one network, batch by batch.
+pub struct Judge<'j> {
+    network: &'j Network,
+    limits: Limits,
+    /// Is asked where a slice departs; without it slices are not judged.
+    noise: Option<Noise<'j>>,
+    /// Whether somebody gave the batches, each of which is to be right.
+    given: bool,
+    worst: Departure,
+    few: Vec<Group>,
+}
+
+/// A part of a result, in several batches.
+struct Group {
+    output: usize,
+    /// Which part of the output, and what gives it.
+    number: usize,
+    source: TensorId,
+    /// Whether the output has others.
+    is_one_of_many: bool,
+    /// Whether floats decided what integers are in it.
+    decided: bool,
+    channels: Channels,
+    /// The batches, and where in their results the part stands.
+    places: Vec<(usize, Part, Vec<usize>)>,
+    got: Vec<f64>,
+    want: Vec<f64>,
+}
+
+impl<'j> Judge<'j> {
+    /// One that has seen nothing yet.
+    pub fn new(network: &'j Network, limits: Limits, noise: Option<Noise<'j>>, given: bool) -> Self {
+        Self {
+            network,
+            limits,
+            noise,
+            given,
+            worst: Departure::default(),
+            few: vec![],
+        }
+    }
+
+    /// Looks at what came where something else was wanted, in the batch of this number at these sizes.
+    ///
+    /// # Errors
+    /// If an extent of the network has no value at these sizes; those of asking for noise.
+    pub fn batch(&mut self, number: usize, binding: &Binding, want: &[Array], got: &[Array]) -> Result<()> {
+        let outputs = self.network.outputs().iter().map(|output| output.tensor);
+        for (output, ((tensor, got), want)) in outputs.zip(got).zip(want).enumerate() {
+            require(want.len().saturating_mul(2 * size_of::<f64>()))?;
+            let (got, exact, shape) = (got.to_f64(), want.to_f64(), want.shape());
+            let parts = parts(self.network, tensor, binding)?;
+            let is_one_of_many = parts.len() > 1;
+            for (at, part) in parts.into_iter().enumerate() {
+                let group = Group {
+                    output,
+                    number: at,
+                    source: part.source,
+                    is_one_of_many,
+                    decided: self.limits.precision != Precision::FLOAT32 && !want.dtype().is_float(),
+                    channels: part.channels(),
+                    got: part.of(shape, &got).into_owned(),
+                    want: part.of(shape, &exact).into_owned(),
+                    places: vec![(number, part, shape.to_vec())],
+                };
+                match group.want.len() < FEW && !self.given {
+                    true => self.keep(group),
+                    false => self.judge(&group)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, group: Group) {
+        let like = |other: &&mut Group| {
+            (other.output, other.number, other.channels) == (group.output, group.number, group.channels)
+        };
+        match self.few.iter_mut().find(like) {
+            Some(known) => {
+                known.got.extend(group.got);
+                known.want.extend(group.want);
+                known.places.extend(group.places);
+            }
+            None => self.few.push(group),
+        }
+    }
+
+    /// What departs most, when all batches were seen.
+    ///
+    /// # Errors
+    /// Those of asking for noise.
+    pub fn worst(mut self) -> Result<Departure> {
+        for group in std::mem::take(&mut self.few) {
+            self.judge(&group)?;
+        }
+        Ok(self.worst)
+    }
+
+    fn judge(&mut self, group: &Group) -> Result<()> {
+        let Limits {
+            precision,
+            rounding,
+            least,
+        } = self.limits;
+        let budget = (BUDGET * rounding).max(least);
+        let found = match (group.decided, gives_chances(self.network, group.source)) {
+            _ if group.is_broken() => group.broken(budget),
+            (true, _) => group.decided_otherwise(),
+            (false, false) => group.floats(budget, self.noise)?,
+            (false, true) => group.chances(budget, precision, self.noise)?,
+        };
+        if found.excess() > self.worst.excess {
+            self.worst = Departure {
+                excess: found.excess(),
+                message: self.message(group, &found),
+            };
+        }
+        Ok(())
+    }
+
+    /// What departs, for people.
+    fn message(&self, group: &Group, found: &Error) -> String {
+        let source = group.is_one_of_many.then(|| named(self.network, group.source));
+        let which = match (source, found.channel) {
+            (None, None) => String::new(),
+            (None, Some(channel)) => format!(", channel {channel},"),
+            (Some(source), None) => format!(", of what {source} gives,"),
+            (Some(source), Some(channel)) => format!(", channel {channel} of what {source} gives,"),
+        };
+        let output = format!("output {:?}{which}", self.network.outputs()[group.output].name);
+        let [share, most] = [found.error, found.allowed].map(|share| format!("{:.2} %", share * 100.0));
+        let precision = self.limits.precision;
+        match (found.error.is_finite(), group.decided) {
+            (false, _) => format!("elements of {output} are not finite in {precision}"),
+            (true, true) => format!("{output} is another number in {share} in {precision}, above {most}"),
+            (true, false) => format!("{output} departs by {share} in {precision}, above {most}"),
+        }
+    }
+}
+
+impl Group {
+    /// Whether a number is not finite as it should be.
+    fn is_broken(&self) -> bool {
+        let mut pairs = self.got.iter().zip(&self.want);
+        pairs.any(|(got, want)| !got.is_finite() && want.is_finite())
+    }
+
+    fn broken(&self, allowed: f64) -> Error {
+        Error {
+            error: f64::INFINITY,
+            allowed,
+            channel: None,
+        }
+    }
+
+    /// The share of integers that are others, where that says more than that some were close.
+    fn decided_otherwise(&self) -> Error {
+        let others = self.got.iter().zip(&self.want).filter(|(g, w)| g != w).count();
+        let share = others as f64 / self.want.len().max(1) as f64;
+        Error {
+            error: if share > MOST_DECIDED_OTHERWISE { share } else { 0.0 },
+            allowed: MOST_DECIDED_OTHERWISE,
+            channel: None,
+        }
+    }
+
+    fn floats(&self, allowed: f64, noise: Option<Noise<'_>>) -> Result<Error> {
+        let judged = Judged {
+            got: &self.got,
+            want: &self.want,
+            is_relative: true,
+            allowed,
+        };
+        match noise {
+            None => Ok(judged.whole()),
+            Some(noise) => judged.worst(self.channels, &|| self.noise(noise)),
+        }
+    }
+
+    /// Of chances, in themselves and in what a Sigmoid was given.
+    fn chances(&self, budget: f64, precision: Precision, noise: Option<Noise<'_>>) -> Result<Error> {
+        let chances = Judged {
+            got: &self.got,
+            want: &self.want,
+            is_relative: false,
+            allowed: MOST_OF_A_CHANCE.max(budget),
+        };
+        let (got, want) = (logits(&self.got, precision), logits(&self.want, precision));
+        let logits = Judged {
+            got: &got,
+            want: &want,
+            is_relative: true,
+            allowed: budget,
+        };
+        let Some(noise) = noise else {
+            return Ok(chances.whole().or_worse(logits.whole()));
+        };
+        let of_logits = || Ok(self.noise(noise)?.map(|noise| self.noise_of_logits(noise, precision)));
+        let chances = chances.worst(self.channels, &|| Ok(None))?;
+        Ok(chances.or_worse(logits.worst(self.channels, &of_logits)?))
+    }
+
+    /// How far roundings move each element.
+    fn noise(&self, noise: Noise<'_>) -> Result<Option<Vec<f64>>> {
+        let mut all = vec![];
+        for (batch, part, shape) in &self.places {
+            let Some(found) = noise(*batch, self.output)? else {
+                return Ok(None);
+            };
+            all.extend_from_slice(&part.of(shape, &found));
+        }
+        Ok(Some(all))
+    }
+
+    /// By how much what a Sigmoid is given moves where chances move so.
+    fn noise_of_logits(&self, noise: Vec<f64>, precision: Precision) -> Vec<f64> {
+        let slope = |&chance: &f64| {
+            let inside = inside(chance, precision);
+            inside * (1.0 - inside)
+        };
+        let pairs = noise.into_iter().zip(&self.want);
+        pairs.map(|(noise, chance)| noise / slope(chance)).collect()
+    }
+}
+
+/// The layer that gives a tensor, for people, or its name.
+fn named(network: &Network, tensor: TensorId) -> String {
+    let layer = network.producer(tensor).map(|(_, layer)| &layer.name);
+    layer.unwrap_or(&network[tensor].name).clone()
+}
+
+/// Whether a tensor is what a Sigmoid gives, however it is moved or cast behind it.
+fn gives_chances(network: &Network, tensor: TensorId) -> bool {
+    let Some((_, layer)) = network.producer(tensor) else {
+        return false;
+    };
+    let moves = layer.op.name == "Cast" || layer.op.movement.keeps_all();
+    let source = layer.inputs.first().copied().flatten().filter(|_| moves);
+    layer.op.name == "Sigmoid" || source.is_some_and(|source| gives_chances(network, source))
+}
+
+/// What a Sigmoid made chances of, as far as the precision tells them from 0 and 1. On noise a detector finds nothing: it gives
+/// chances of next to 0, which are off by a large share of themselves though what they were made of is right.
+fn logits(chances: &[f64], precision: Precision) -> Vec<f64> {
+    let logit = |&chance: &f64| {
+        let inside = inside(chance, precision);
+        let outside = chance - chance.clamp(0.0, 1.0);
+        (inside / (1.0 - inside)).ln() + outside / precision.rounding()
+    };
+    chances.iter().map(logit).collect()
+}
+
+/// A chance, as far as the precision tells it from 0 and 1.
+fn inside(chance: f64, precision: Precision) -> f64 {
+    let least = precision.rounding();
+    chance.clamp(least, 1.0 - least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::dtype::DType;
+    use crate::passes::testing::Graph;
+
+    const HALF: Precision = Precision {
+        dtype: DType::Float16,
+        tf32: false,
+    };
+
+    /// What departs most where an output gives this in each batch.
+    fn excess(op: &str, dims: &str, batches: &[(&[f64], &[f64])], noise: Option<Noise<'_>>) -> f64 {
+        excess_of(op, dims, batches, noise, false)
+    }
+
+    fn excess_of(op: &str, dims: &str, batches: &[(&[f64], &[f64])], noise: Option<Noise<'_>>, given: bool) -> f64 {
+        let mut g = Graph::new();
+        let x = g.input("x", dims);
+        let y = g.op(op, &[x]);
+        g.output(y);
+        let limits = Limits {
+            precision: HALF,
+            rounding: HALF.rounding(),
+            least: 0.0,
+        };
+        let mut judge = Judge::new(&g.network, limits, noise, given);
+        let shape = g.network[x].ty.concrete().unwrap();
+        for (number, (got, want)) in batches.iter().enumerate() {
+            let [got, want] = [got, want].map(|v| Array::from_f64(DType::Float32, shape.clone(), v).unwrap());
+            judge.batch(number, &Binding::new(), &[want], &[got]).unwrap();
+        }
+        judge.worst().unwrap().excess
+    }
+
+    #[test]
+    fn chances_of_next_to_nothing_may_be_off_by_a_share_of_themselves_and_not_be_gone() {
+        let departs = |got: &[f64]| {
+            let want: &[f64] = &[1e-3, 2e-3, 0.9, 1e-9];
+            excess("Sigmoid", "4", &[(got, want)], None) > 1.0
+        };
+        assert!(!departs(&[1.03e-3, 1.95e-3, 0.9003, 0.0]));
+        assert!(departs(&[0.0, 2e-3, 0.9, 0.0]));
+        assert!(departs(&[1e-3, 2e-3, 0.9, -0.1]));
+        assert!(departs(&[1e-3, 2e-3, 0.85, 1e-9]));
+    }
+
+    #[test]
+    fn chances_are_judged_beside_what_a_sigmoid_was_given() {
+        // Off by a little beside logits of 1,000, and by a quarter in themselves.
+        let (got, want) = ([0.75, 1.0, 1.0, 1.0], [0.5, 1.0, 1.0, 1.0]);
+        assert!(excess("Sigmoid", "4", &[(&got, &want)], None) > 1.0);
+    }
+
+    #[test]
+    fn few_elements_are_judged_over_all_batches() {
+        let (small, large): (&[f64], &[f64]) = (&[0.01, 0.02], &[1.0, -2.0]);
+        let alone = excess("Relu", "2", &[(&[0.011, 0.02], small)], None);
+        let beside = |given| excess_of("Relu", "2", &[(&[0.011, 0.02], small), (large, large)], None, given);
+        assert!(alone > 1.0 && beside(false) < 0.1);
+        assert_eq!(beside(true), alone, "what somebody gave is judged batch by batch");
+    }
+
+    #[test]
+    fn a_slice_is_beside_what_roundings_explain() {
+        let (want, got) = ([1.0, 0.001].repeat(4), [1.0, 0.0014].repeat(4));
+        let of = |noise| excess("Relu", "4 2", &[(&got, &want)], noise);
+        assert!(of(None) < 1.0);
+        assert!(of(Some(&|_, _| Ok(None))) > 1.0);
+        assert!(of(Some(&|_, _| Ok(Some(vec![1.0; 8].into())))) < 1.0);
+    }
+
+    #[test]
+    fn what_only_moves_chances_gives_chances() {
+        let mut g = Graph::new();
+        let x = g.input("x", "2 3");
+        let chances = g.op("Sigmoid", &[x]);
+        let moved = g.op("Transpose", &[chances]);
+        let sum = g.op("Add", &[moved, moved]);
+        let found = [x, chances, moved, sum].map(|tensor| gives_chances(&g.network, tensor));
+        assert_eq!(found, [false, true, true, false]);
+    }
+}
