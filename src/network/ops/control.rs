@@ -147,28 +147,86 @@ pub(super) fn truth(array: &Array) -> Result<bool> {
 ///
 /// # Errors
 /// If the shapes differ.
-pub(super) fn stacked(parts: &[Array], axis: usize, none: &(DType, Vec<usize>)) -> Result<Array> {
-    let Some(first) = parts.first() else {
-        return Array::from_bytes(none.0, none.1.clone(), &[]);
-    };
-    if let Some(other) = parts.iter().find(|part| part.shape() != first.shape()) {
-        return Err(Error::shape("the results of two steps differ in shape")
-            .expected(format!("{:?}", first.shape()))
-            .got(format!("{:?}", other.shape()))
-            .hint("results of steps are stacked: give the same shape in each"));
-    }
-    let mut shape = first.shape().to_vec();
-    let inner = shape[axis..].iter().product::<usize>() * first.dtype().size();
-    shape.insert(axis, parts.len());
-    let blocks = first.shape()[..axis].iter().product::<usize>();
-    let mut buffer = Buffer::try_zeroed(blocks * parts.len() * inner)?;
-    let pieces = (0..blocks).flat_map(|block| parts.iter().map(move |part| (block, part)));
-    // There may be as many as a loop has steps.
-    for (into, (block, part)) in buffer.as_mut_slice().chunks_exact_mut(inner.max(1)).zip(pieces) {
+pub(super) fn stacked(parts: Vec<Array>, axis: usize, none: &(DType, Vec<usize>)) -> Result<Array> {
+    let mut stack = Stack::of(parts.len(), axis);
+    for (at, part) in parts.into_iter().enumerate() {
+        // There may be as many as a loop has steps.
         interrupt::poll()?;
-        into.copy_from_slice(&part.bytes()[block * inner..(block + 1) * inner]);
+        stack.put(at, &part)?;
     }
-    Array::new(first.dtype(), shape, Arc::new(buffer), 0)
+    stack.array(none)
+}
+
+/// Arrays of one shape side by side along a new axis, put there one by one: no step's result is kept until the last one is there.
+pub(super) struct Stack {
+    count: usize,
+    axis: usize,
+    made: Option<Made>,
+}
+
+/// What the first array showed.
+struct Made {
+    dtype: DType,
+    /// Of one array.
+    shape: Vec<usize>,
+    buffer: Buffer,
+}
+
+impl Stack {
+    /// One for so many arrays.
+    pub fn of(count: usize, axis: usize) -> Self {
+        Self {
+            count,
+            axis,
+            made: None,
+        }
+    }
+
+    /// Puts an array to its place.
+    ///
+    /// # Errors
+    /// If another one had another shape, or there is not so much memory.
+    pub fn put(&mut self, at: usize, part: &Array) -> Result<()> {
+        let (count, axis) = (self.count, self.axis);
+        let made = match &mut self.made {
+            Some(made) => made,
+            none => none.insert(Made {
+                dtype: part.dtype(),
+                shape: part.shape().to_vec(),
+                buffer: Buffer::try_zeroed(part.bytes().len().saturating_mul(count))?,
+            }),
+        };
+        if part.shape() != made.shape {
+            return Err(Error::shape("the results of two steps differ in shape")
+                .expected(format!("{:?}", made.shape))
+                .got(format!("{:?}", part.shape()))
+                .hint("results of steps are stacked: give the same shape in each"));
+        }
+        let inner = made.shape[axis..].iter().product::<usize>() * made.dtype.size();
+        let blocks = part.bytes().chunks_exact(inner.max(1)).enumerate();
+        for (block, bytes) in blocks {
+            let start = (block * count + at) * inner;
+            made.buffer.as_mut_slice()[start..start + inner].copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// All of them; `none` is dtype and shape where none came.
+    ///
+    /// # Errors
+    /// As [`Array::new`].
+    pub fn array(self, none: &(DType, Vec<usize>)) -> Result<Array> {
+        let Some(Made {
+            dtype,
+            mut shape,
+            buffer,
+        }) = self.made
+        else {
+            return Array::from_bytes(none.0, none.1.clone(), &[]);
+        };
+        shape.insert(self.axis, self.count);
+        Array::new(dtype, shape, Arc::new(buffer), 0)
+    }
 }
 
 /// One slice of an array along an axis, which goes away.
@@ -198,7 +256,7 @@ mod tests {
         for axis in 0..3 {
             let count = whole.shape()[axis];
             let parts: Vec<_> = (0..count).map(|at| sliced(&whole, axis, at).unwrap()).collect();
-            let again = stacked(&parts, axis, &(DType::Int64, vec![])).unwrap();
+            let again = stacked(parts, axis, &(DType::Int64, vec![])).unwrap();
             assert_eq!((again.shape(), again.to_i64()), (whole.shape(), values.clone()));
         }
     }

@@ -92,7 +92,7 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
             .for_each(|(stack, part)| stack.push(part));
         step += 1;
     }
-    let stacked = stacks.iter().zip(&e.outputs[count..]);
+    let stacked = stacks.into_iter().zip(&e.outputs[count..]);
     let stacked = stacked.map(|(parts, none)| control::stacked(parts, 0, &empty(none)));
     carried.into_iter().map(Ok).chain(stacked).collect()
 }

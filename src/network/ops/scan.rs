@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Preset, Read, attr};
 use crate::network::op::{Evaluate, Infer, Lowering, OpDef, TensorType, Uint64, axis_of};
-use crate::network::ops::control::{self, Inside};
+use crate::network::ops::control::{self, Inside, Stack};
 
 /// A network on one slice after another (ONNX Scan, from opset 9 on).
 pub static DEF: OpDef = OpDef {
@@ -73,7 +73,6 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
     let (count, axes) = (e.attrs.int("states") as usize, e.attrs.ints("input_axes"));
     let mut states: Vec<Array> = e.inputs[..count].iter().flatten().cloned().collect();
     let captured = control::captured(&e.inputs[count + axes.len()..])?;
-    let mut stacks = vec![vec![]; e.outputs.len() - count];
     let mut scanned = vec![];
     for (at, &axis) in axes.iter().enumerate() {
         let array = e.input(count + at)?;
@@ -81,6 +80,10 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         scanned.push((array, axis_of(axis, array.shape().len())?, backwards));
     }
     let steps = scanned.first().map_or(0, |&(array, axis, _)| array.shape()[axis]);
+    let mut stacks = (count..e.outputs.len())
+        .zip(e.attrs.ints("output_axes"))
+        .map(|(output, &axis)| Ok(Stack::of(steps, axis_of(axis, e.outputs[output].1.len())?)))
+        .collect::<Result<Vec<_>>>()?;
     for step in 0..steps {
         let slice = |&(array, axis, backwards): &(&Array, usize, bool)| {
             control::sliced(array, axis, if backwards { steps - 1 - step } else { step })
@@ -90,19 +93,14 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
         inputs.extend(captured.iter().cloned());
         let mut results = e.run("body", &inputs)?.into_iter();
         states.extend(results.by_ref().take(count));
-        stacks
-            .iter_mut()
-            .zip(results)
-            .for_each(|(stack, part)| stack.push(part));
+        let directions = e.attrs.ints("output_directions");
+        for ((stack, &backwards), part) in stacks.iter_mut().zip(directions).zip(results) {
+            stack.put(if backwards != 0 { steps - 1 - step } else { step }, &part)?;
+        }
     }
     let mut outputs = states;
-    for (at, mut parts) in stacks.into_iter().enumerate() {
-        if e.attrs.ints("output_directions")[at] != 0 {
-            parts.reverse();
-        }
-        let none = &e.outputs[count + at];
-        let axis = axis_of(e.attrs.ints("output_axes")[at], none.1.len())?;
-        outputs.push(control::stacked(&parts, axis, none)?);
+    for (stack, none) in stacks.into_iter().zip(&e.outputs[count..]) {
+        outputs.push(stack.array(none)?);
     }
     Ok(outputs)
 }
