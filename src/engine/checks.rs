@@ -74,6 +74,13 @@ impl Checks<'_> {
                     continue;
                 }
             }
+            if loss.whole <= 1.0 {
+                notes.push(format!(
+                    "{}, and the result as a whole by less than it may: its layers stay as they are",
+                    loss.message
+                ));
+                continue;
+            }
             precision = Precision::FLOAT32;
             let all = match self.around {
                 Some(_) => "every layer of that part",

@@ -144,6 +144,7 @@ impl Flow {
                 Err(e) => {
                     return Ok(Departure {
                         excess: f64::INFINITY,
+                        whole: f64::INFINITY,
                         message: format!("the network does not run in {}: {}", limits.precision, e.message()),
                     });
                 }

@@ -1,10 +1,9 @@
 //! How far the results of an engine are from those of the float32 network: each part of each output, and the slices of it along its
-//! channels.
+//! axes.
 
 use crate::engine::config::Precision;
 use crate::engine::parts::{Part, parts};
-use crate::engine::samples;
-use crate::engine::slices::{Channels, Error, Judged};
+use crate::engine::slices::{Deviation, Judged, Slices};
 use crate::engine::verify::{BUDGET, Departure};
 use crate::error::Result;
 use crate::network::array::{Array, require};
@@ -17,10 +16,10 @@ use std::rc::Rc;
 const MOST_DECIDED_OTHERWISE: f64 = 0.5;
 /// A chance may be off by so much in any precision, whatever it was made of.
 const MOST_OF_A_CHANCE: f64 = 1.0 / 16.0;
-/// Parts of fewer elements are judged over all batches of numbers of our own: a few may all be small by chance, or nearly right.
-const FEW: usize = samples::ENOUGH;
+/// Parts of fewer elements are judged over all batches: a few may all be small by chance, or nearly right.
+const FEW: usize = 1 << 16;
 
-/// For a batch and an output by their numbers, as [`noise::of`](crate::engine::noise::of).
+/// For a batch and an output by their numbers, as [`Noise::moves`](crate::engine::noise::Noise::moves).
 pub type Noise<'n> = &'n dyn Fn(usize, usize) -> Result<Option<Rc<[f64]>>>;
 
 /// What results may depart by.
@@ -56,7 +55,7 @@ struct Group {
     is_one_of_many: bool,
     /// Whether floats decided what integers are in it.
     decided: bool,
-    channels: Channels,
+    slices: Vec<Slices>,
     /// The batches, and where in their results the part stands.
     places: Vec<(usize, Part, Vec<usize>)>,
     got: Vec<f64>,
@@ -94,12 +93,12 @@ impl<'j> Judge<'j> {
                     source: part.source,
                     is_one_of_many,
                     decided: self.limits.precision != Precision::FLOAT32 && !want.dtype().is_float(),
-                    channels: part.channels(),
+                    slices: part.slices(),
                     got: part.of(shape, &got).into_owned(),
                     want: part.of(shape, &exact).into_owned(),
                     places: vec![(number, part, shape.to_vec())],
                 };
-                match group.want.len() < FEW && !self.given {
+                match group.want.len() < FEW {
                     true => self.keep(group),
                     false => self.judge(&group)?,
                 }
@@ -110,7 +109,7 @@ impl<'j> Judge<'j> {
 
     fn keep(&mut self, group: Group) {
         let like = |other: &&mut Group| {
-            (other.output, other.number, other.channels) == (group.output, group.number, group.channels)
+            (other.output, other.number) == (group.output, group.number) && other.shape() == group.shape()
         };
         match self.few.iter_mut().find(like) {
             Some(known) => {
@@ -140,29 +139,81 @@ impl<'j> Judge<'j> {
             least,
         } = self.limits;
         let budget = (BUDGET * rounding).max(least);
-        let found = match (group.decided, gives_chances(self.network, group.source)) {
-            _ if group.is_broken() => group.broken(budget),
-            (true, _) => group.decided_otherwise(),
-            (false, false) => group.floats(budget, self.noise)?,
-            (false, true) => group.chances(budget, precision, self.noise)?,
+        let [whole, slice] = match (group.decided, gives_chances(self.network, group.source)) {
+            _ if group.is_broken() => [group.broken(budget), Deviation::default()],
+            (true, _) => [group.decided_otherwise(), Deviation::default()],
+            (false, false) => self.floats(group, budget)?,
+            (false, true) => self.chances(group, budget, precision)?,
         };
+        self.worst.whole = self.worst.whole.max(whole.excess());
+        let found = whole.or_worse(slice);
         if found.excess() > self.worst.excess {
-            self.worst = Departure {
-                excess: found.excess(),
-                message: self.message(group, &found),
-            };
+            self.worst.excess = found.excess();
+            self.worst.message = self.message(group, &found);
         }
         Ok(())
     }
 
+    fn floats(&self, group: &Group, allowed: f64) -> Result<[Deviation; 2]> {
+        let judged = Judged {
+            got: &group.got,
+            want: &group.want,
+            is_relative: true,
+            allowed,
+        };
+        self.worst_of(&judged, group, &|noise| group.noise(noise))
+    }
+
+    /// Of chances, in themselves and in what a Sigmoid was given.
+    fn chances(&self, group: &Group, budget: f64, precision: Precision) -> Result<[Deviation; 2]> {
+        let chances = Judged {
+            got: &group.got,
+            want: &group.want,
+            is_relative: false,
+            allowed: MOST_OF_A_CHANCE.max(budget),
+        };
+        let (got, want) = (logits(&group.got, precision), logits(&group.want, precision));
+        let logits = Judged {
+            got: &got,
+            want: &want,
+            is_relative: true,
+            allowed: budget,
+        };
+        let of_logits = |noise: Noise<'_>| {
+            let found = group.noise(noise)?;
+            Ok(found.map(|noise| group.noise_of_logits(noise, precision)))
+        };
+        let [whole, slice] = self.worst_of(&chances, group, &|_| Ok(None))?;
+        let [of_whole, of_slice] = self.worst_of(&logits, group, &of_logits)?;
+        Ok([whole.or_worse(of_whole), slice.or_worse(of_slice)])
+    }
+
+    /// The whole, or the worst of the batches that somebody gave, and the worst of the slices.
+    fn worst_of(
+        &self,
+        judged: &Judged<'_>,
+        group: &Group,
+        noise: &dyn Fn(Noise<'_>) -> Result<Option<Vec<f64>>>,
+    ) -> Result<[Deviation; 2]> {
+        let whole = match self.given {
+            true => judged.worst_batch(group.places.len()),
+            false => judged.whole(),
+        };
+        let slice = match self.noise {
+            Some(ask) => judged.worst_slice(&group.slices, &|| noise(ask))?,
+            None => Deviation::default(),
+        };
+        Ok([whole, slice])
+    }
+
     /// What departs, for people.
-    fn message(&self, group: &Group, found: &Error) -> String {
+    fn message(&self, group: &Group, found: &Deviation) -> String {
         let source = group.is_one_of_many.then(|| named(self.network, group.source));
-        let which = match (source, found.channel) {
+        let which = match (source, found.slice) {
             (None, None) => String::new(),
-            (None, Some(channel)) => format!(", channel {channel},"),
+            (None, Some((axis, at))) => format!(", slice {at} along axis {axis},"),
             (Some(source), None) => format!(", of what {source} gives,"),
-            (Some(source), Some(channel)) => format!(", channel {channel} of what {source} gives,"),
+            (Some(source), Some((axis, at))) => format!(", slice {at} along axis {axis} of what {source} gives,"),
         };
         let output = format!("output {:?}{which}", self.network.outputs()[group.output].name);
         let [share, most] = [found.error, found.allowed].map(|share| format!("{:.2} %", share * 100.0));
@@ -176,65 +227,39 @@ impl<'j> Judge<'j> {
 }
 
 impl Group {
+    /// Of the part, in each batch.
+    fn shape(&self) -> Vec<usize> {
+        self.places[0]
+            .1
+            .extents
+            .iter()
+            .map(|extent| extent.end - extent.start)
+            .collect()
+    }
+
     /// Whether a number is not finite as it should be.
     fn is_broken(&self) -> bool {
         let mut pairs = self.got.iter().zip(&self.want);
         pairs.any(|(got, want)| !got.is_finite() && want.is_finite())
     }
 
-    fn broken(&self, allowed: f64) -> Error {
-        Error {
+    fn broken(&self, allowed: f64) -> Deviation {
+        Deviation {
             error: f64::INFINITY,
             allowed,
-            channel: None,
+            slice: None,
         }
     }
 
     /// The share of integers that are others, where that says more than that some were close.
-    fn decided_otherwise(&self) -> Error {
+    fn decided_otherwise(&self) -> Deviation {
         let others = self.got.iter().zip(&self.want).filter(|(g, w)| g != w).count();
         let share = others as f64 / self.want.len().max(1) as f64;
-        Error {
+        Deviation {
             error: if share > MOST_DECIDED_OTHERWISE { share } else { 0.0 },
             allowed: MOST_DECIDED_OTHERWISE,
-            channel: None,
+            slice: None,
         }
-    }
-
-    fn floats(&self, allowed: f64, noise: Option<Noise<'_>>) -> Result<Error> {
-        let judged = Judged {
-            got: &self.got,
-            want: &self.want,
-            is_relative: true,
-            allowed,
-        };
-        match noise {
-            None => Ok(judged.whole()),
-            Some(noise) => judged.worst(self.channels, &|| self.noise(noise)),
-        }
-    }
-
-    /// Of chances, in themselves and in what a Sigmoid was given.
-    fn chances(&self, budget: f64, precision: Precision, noise: Option<Noise<'_>>) -> Result<Error> {
-        let chances = Judged {
-            got: &self.got,
-            want: &self.want,
-            is_relative: false,
-            allowed: MOST_OF_A_CHANCE.max(budget),
-        };
-        let (got, want) = (logits(&self.got, precision), logits(&self.want, precision));
-        let logits = Judged {
-            got: &got,
-            want: &want,
-            is_relative: true,
-            allowed: budget,
-        };
-        let Some(noise) = noise else {
-            return Ok(chances.whole().or_worse(logits.whole()));
-        };
-        let of_logits = || Ok(self.noise(noise)?.map(|noise| self.noise_of_logits(noise, precision)));
-        let chances = chances.worst(self.channels, &|| Ok(None))?;
-        Ok(chances.or_worse(logits.worst(self.channels, &of_logits)?))
     }
 
     /// How far roundings move each element.
@@ -351,18 +376,23 @@ mod tests {
     fn few_elements_are_judged_over_all_batches() {
         let (small, large): (&[f64], &[f64]) = (&[0.01, 0.02], &[1.0, -2.0]);
         let alone = excess("Relu", "2", &[(&[0.011, 0.02], small)], None);
-        let beside = |given| excess_of("Relu", "2", &[(&[0.011, 0.02], small), (large, large)], None, given);
-        assert!(alone > 1.0 && beside(false) < 0.1);
-        assert_eq!(beside(true), alone, "what somebody gave is judged batch by batch");
+        let of = |got, given| excess_of("Relu", "2", &[(got, small), (large, large)], None, given);
+        let near: &[f64] = &[0.011, 0.02];
+        assert!(alone > 1.0 && of(near, false) < 0.1 && of(near, true) < 0.1);
+        let off: &[f64] = &[0.025, 0.02];
+        assert!(
+            of(off, false) < 1.0 && of(off, true) > 1.0,
+            "of what somebody gave each batch counts"
+        );
     }
 
     #[test]
     fn a_slice_is_beside_what_roundings_explain() {
-        let (want, got) = ([1.0, 0.001].repeat(4), [1.0, 0.0014].repeat(4));
-        let of = |noise| excess("Relu", "4 2", &[(&got, &want)], noise);
+        let (want, got) = ([1.0, 0.001].repeat(8), [1.0, 0.0014].repeat(8));
+        let of = |noise| excess("Relu", "8 2", &[(&got, &want)], noise);
         assert!(of(None) < 1.0);
         assert!(of(Some(&|_, _| Ok(None))) > 1.0);
-        assert!(of(Some(&|_, _| Ok(Some(vec![1.0; 8].into())))) < 1.0);
+        assert!(of(Some(&|_, _| Ok(Some(vec![1.0; 16].into())))) < 1.0);
     }
 
     #[test]

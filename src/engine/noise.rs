@@ -1,4 +1,4 @@
-//! How far roundings in front of a result's last sums would move each of its elements. Where large terms cancel, what is left is
+//! How far roundings of what the last products read would move each element of a result. Where large terms cancel, what is left is
 //! off by a share of the terms: that such an element is small says nothing of how right it should be.
 
 use crate::engine::samples::Random;
@@ -7,75 +7,101 @@ use crate::error::Result;
 use crate::network::array::{Array, require};
 use crate::network::body;
 use crate::network::dim::Binding;
-use crate::network::op::Movement;
 use crate::network::part::Part;
-use crate::network::{Layer, LayerId, Network, Source, TensorId};
+use crate::network::{LayerId, Network, Source, TensorId};
 use crate::plan::program::Program;
 use crate::runtime::executable::Executable;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What the terms are off by, each for itself: little enough that what comes of it grows with it, and much beside float32.
-const SHARE: f64 = 1.0 / 256.0;
+/// What the terms are off by, each for itself: little enough that what comes of it grows with it, and more than bfloat16 rounds.
+const SHARE: f64 = 1.0 / 64.0;
 
 /// Plans a network.
 pub(super) type Planner<'p> = &'p dyn Fn(Network) -> Result<Program>;
 
-/// For each element of a result, by how much it moves where the terms of its sums are off by themselves at random, as a share of
-/// that: the size of what is summed. `None` where nothing is summed.
-///
-/// # Errors
-/// Those of planning and running the end of the network.
-pub(super) fn of(
-    network: &Network,
-    result: TensorId,
-    binding: &Binding,
-    inputs: &[Array],
-    plan: Planner<'_>,
-) -> Result<Option<Vec<f64>>> {
-    let end = End::of(network, result);
-    if end.terms.is_empty() {
-        return Ok(None);
-    }
-    let mut feeds = run(plan(end.tapped(network)?)?, inputs, binding)?;
-    let sizes: Vec<i64> = network
-        .symbols
-        .keys()
-        .map(|symbol| binding.get(symbol).copied().unwrap_or(0))
-        .collect();
-    feeds.push(body::sizes(&sizes)?);
-    let program = Arc::new(Executable::new(plan(end.network(network, result)?)?));
-    let exact = verify::run_once(&program, &feeds, binding)?;
-    let mut random = Random::default();
-    for (feed, tensor) in feeds.iter_mut().zip(&end.feeds) {
-        if end.terms.contains(tensor) {
-            *feed = moved(feed, &mut random)?;
+/// The end of a network, from what its last products read to a result.
+pub(super) struct Noise {
+    tapped: Arc<Executable>,
+    end: Arc<Executable>,
+    /// Of what goes into the end, whether it is a term.
+    is_term: Vec<bool>,
+    sizes: Array,
+}
+
+impl Noise {
+    /// Plans the end in front of a result; `None` where nothing was computed.
+    ///
+    /// # Errors
+    /// Those of planning it.
+    pub fn of(network: &Network, result: TensorId, binding: &Binding, plan: Planner<'_>) -> Result<Option<Self>> {
+        let end = End::of(network, result);
+        if end.terms.is_empty() {
+            return Ok(None);
         }
+        let symbols = network.symbols.keys();
+        let sizes: Vec<i64> = symbols
+            .map(|symbol| binding.get(symbol).copied().unwrap_or(0))
+            .collect();
+        let planned = |part| plan(part).map(|program| Arc::new(Executable::new(program)));
+        Ok(Some(Self {
+            tapped: planned(end.tapped(network)?)?,
+            end: planned(end.network(network, result)?)?,
+            is_term: end.feeds.iter().map(|feed| end.terms.contains(feed)).collect(),
+            sizes: body::sizes(&sizes)?,
+        }))
     }
-    let other = verify::run_once(&program, &feeds, binding)?;
-    let pairs = other[0].to_f64().into_iter().zip(exact[0].to_f64());
-    Ok(Some(pairs.map(|(other, exact)| (other - exact) / SHARE).collect()))
+
+    /// For each element of the result, by how much it moves (root mean square) where the terms are off by themselves at random, as
+    /// a share of that: the size of what is summed. Each batch is moved in other ways.
+    ///
+    /// # Errors
+    /// Those of running the network.
+    pub fn moves(&self, batch: usize, inputs: &[Array], binding: &Binding) -> Result<Vec<f64>> {
+        /// One may be small by chance.
+        const DRAWS: usize = 4;
+        let mut feeds = verify::run_once(&self.tapped, inputs, binding)?;
+        feeds.push(self.sizes.clone());
+        let exact = verify::run_once(&self.end, &feeds, binding)?[0].to_f64();
+        let mut squares = vec![0.0; exact.len()];
+        for draw in 0..DRAWS {
+            let mut random = Random::of(batch * DRAWS + draw);
+            let moved = feeds.iter().zip(self.is_term.iter().chain([&false]));
+            let moved = moved.map(|(feed, is_term)| {
+                if *is_term {
+                    moved_by(feed, &mut random)
+                } else {
+                    Ok(feed.clone())
+                }
+            });
+            let other = verify::run_once(&self.end, &moved.collect::<Result<Vec<_>>>()?, binding)?;
+            for ((square, other), exact) in squares.iter_mut().zip(other[0].f64s()).zip(&exact) {
+                let by = (other - exact) / SHARE;
+                *square += if by.is_finite() { by * by } else { 0.0 };
+            }
+        }
+        Ok(squares
+            .into_iter()
+            .map(|square| (square / DRAWS as f64).sqrt())
+            .collect())
+    }
 }
 
 /// The elements, each a little larger or smaller.
-fn moved(array: &Array, random: &mut Random) -> Result<Array> {
+fn moved_by(array: &Array, random: &mut Random) -> Result<Array> {
     require(array.len().saturating_mul(size_of::<f64>()))?;
     let mut factor = || 1.0 + SHARE.copysign(random.share() - 0.5);
     let values: Vec<f64> = array.f64s().map(|value| value * factor()).collect();
     Array::from_f64(array.dtype(), array.shape().to_vec(), &values)
 }
 
-fn run(program: Program, inputs: &[Array], binding: &Binding) -> Result<Vec<Array>> {
-    verify::run_once(&Arc::new(Executable::new(program)), inputs, binding)
-}
-
-/// The layers from the last that sum, or join what was computed, to a result.
+/// The layers behind the last products in front of a result, and these.
 #[derive(Default)]
 struct End {
     layers: HashSet<LayerId>,
     /// What they read from in front of them.
     feeds: Vec<TensorId>,
-    /// The feeds that are summed.
+    /// The feeds that are summed, or are given.
     terms: HashSet<TensorId>,
 }
 
@@ -85,27 +111,33 @@ impl End {
         let mut waiting = vec![result];
         while let Some(tensor) = waiting.pop() {
             let Some((id, layer)) = network.producer(tensor) else {
-                end.feed(network, tensor);
+                end.term(network, tensor);
                 continue;
             };
             if !end.layers.insert(id) {
                 continue;
             }
-            let read = HashSet::<TensorId>::from_iter(layer.inputs.iter().flatten().copied());
-            let computed =
-                |tensor: &TensorId| network[*tensor].ty.dtype.is_float() && network[*tensor].constant().is_none();
-            let floats: Vec<TensorId> = read.iter().copied().filter(computed).collect();
-            match goes_on(layer, floats.len()) {
-                true => waiting.extend(&floats),
-                false => end.terms.extend(&floats),
+            for &read in layer.inputs.iter().flatten() {
+                // What is quantized stands for a float.
+                let counts = network[read].ty.dtype.is_float() || layer.op.name == "DequantizeLinear";
+                match (counts, layer.op.multiplications.is_some()) {
+                    (true, false) => waiting.push(read),
+                    (true, true) => end.term(network, read),
+                    (false, _) => end.feed(network, read),
+                }
             }
-            let stays = |tensor: &TensorId| !floats.contains(tensor) || end.terms.contains(tensor);
-            let feeds: Vec<TensorId> = read.iter().copied().filter(stays).collect();
-            feeds.into_iter().for_each(|tensor| end.feed(network, tensor));
         }
-        // What is read in one order by every build.
-        end.feeds.sort();
+        // A result that nothing computes.
+        end.feeds.retain(|&feed| feed != result);
+        end.terms.remove(&result);
         end
+    }
+
+    fn term(&mut self, network: &Network, tensor: TensorId) {
+        self.feed(network, tensor);
+        if self.feeds.contains(&tensor) && network[tensor].ty.dtype.is_float() {
+            self.terms.insert(tensor);
+        }
     }
 
     fn feed(&mut self, network: &Network, tensor: TensorId) {
@@ -124,22 +156,32 @@ impl End {
         Ok(tapped)
     }
 
-    /// The network that makes a result of the feeds.
+    /// The network that makes a result of the feeds. What is computed in it and read by a product comes in for that one alone.
     fn network(&self, network: &Network, result: TensorId) -> Result<Network> {
-        network.part(Part {
+        let (mut made, mut feeds, mut reads) = (network.clone(), self.feeds.clone(), vec![]);
+        for (number, feed) in feeds.iter_mut().enumerate() {
+            let computed = network.producer(*feed).filter(|(id, _)| self.layers.contains(id));
+            if computed.is_none() {
+                continue;
+            }
+            let ty = &network[*feed].ty;
+            let alone = made.add_input(&format!("term: {number}"), ty.dtype, ty.shape.clone())?;
+            let products = self.layers.iter().map(|&id| &network[id]);
+            for layer in products.filter(|layer| layer.op.multiplications.is_some()) {
+                let places = layer.inputs.iter().enumerate();
+                let places = places.filter(|(_, read)| **read == Some(*feed));
+                reads.extend(places.map(|(at, _)| (layer.name.clone(), at, alone)));
+            }
+            *feed = alone;
+        }
+        made.rewire(&reads, &[])?;
+        made.part(Part {
             layers: &self.layers,
-            feeds: &self.feeds,
+            feeds: &feeds,
             gives: &[result],
             symbols: network.symbols.clone(),
         })
     }
-}
-
-/// Whether each element that a layer gives comes from one element that was computed.
-fn goes_on(layer: &Layer, computed: usize) -> bool {
-    let op = layer.op;
-    let one = op.pointwise.is_some() || op.movement != Movement::None || op.name == "Cast";
-    op.movement == Movement::Concat || one && computed <= 1
 }
 
 #[cfg(test)]
@@ -149,17 +191,17 @@ mod tests {
     use crate::passes::testing::Graph;
 
     #[test]
-    fn an_end_begins_at_the_last_sums() {
+    fn an_end_begins_at_the_last_products() {
         let mut g = Graph::new();
-        let (x, w) = (g.input("x", "4 3"), g.weights(&[3, 2]));
+        let (x, w) = (g.input("x", "4 3"), g.weights(&[3, 3]));
         let early = g.op("Relu", &[x]);
-        let product = g.op("MatMul", &[early, w]);
-        let halved = g.op("Sigmoid", &[product]);
-        let sum = g.op("Add", &[early, x]);
-        let joined = g.op_with("Concat", attrs([("axis", Attr::Int(1))]), &[halved, sum]);
+        let first = g.op("MatMul", &[early, w]);
+        let gate = g.op("Sigmoid", &[first]);
+        let second = g.op("MatMul", &[gate, w]);
+        let gated = g.op("Mul", &[second, gate]);
+        let joined = g.op_with("Concat", attrs([("axis", Attr::Int(1))]), &[gated, x]);
         let end = End::of(&g.network, joined);
-        assert_eq!(end.layers.len(), 4);
-        assert_eq!(end.terms, HashSet::from([early, x]));
-        assert_eq!(end.feeds, [x, early]);
+        assert_eq!(end.layers.len(), 5);
+        assert_eq!(end.terms, HashSet::from([early, gate, x]));
     }
 }

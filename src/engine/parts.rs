@@ -1,7 +1,7 @@
 //! The parts of a network's results that are judged one by one: what Concat joined. Scores beside the coordinates of boxes are
 //! of another magnitude, and would be lost among them.
 
-use crate::engine::slices::Channels;
+use crate::engine::slices::Slices;
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dim::{Binding, Dim};
@@ -20,8 +20,6 @@ pub struct Part {
     pub extents: Vec<Range<usize>>,
     /// What gives them.
     pub source: TensorId,
-    /// The axis along which it was joined to others.
-    joined: Option<usize>,
 }
 
 impl Part {
@@ -39,17 +37,18 @@ impl Part {
         places.into_iter().map(|at| values[at]).collect()
     }
 
-    /// Where its channels lie: the second axis of images, the last of what has fewer, or that along which it was joined where
-    /// that has fewer of them.
-    pub fn channels(&self) -> Channels {
+    /// Its slices along each axis; of many elements along that of the channels alone: the second of four or more, the last of fewer.
+    pub fn slices(&self) -> Vec<Slices> {
+        /// Elements that are looked at once for each axis in next to no time.
+        const MOST: usize = 1 << 18;
         let shape: Vec<usize> = self.extents.iter().map(Range::len).collect();
-        let usual = match shape.len() {
+        let channels = match shape.len() {
             0..4 => shape.len().saturating_sub(1),
             _ => 1,
         };
-        let all = [Some(usual), self.joined].into_iter().flatten();
-        let all = all.map(|axis| Channels::of(&shape, axis));
-        all.min_by_key(|channels| channels.count).unwrap_or_default()
+        let few = shape.iter().product::<usize>() <= MOST;
+        let axes = (0..shape.len()).filter(|&axis| shape[axis] > 1 && (few || axis == channels));
+        axes.map(|axis| Slices::of(&shape, axis)).collect()
     }
 }
 
@@ -76,8 +75,6 @@ fn split(network: &Network, tensor: TensorId, binding: &Binding) -> Result<Vec<P
             let mut found = split(network, x, binding)?;
             for part in &mut found {
                 part.extents = order.iter().map(|&axis| part.extents[axis].clone()).collect();
-                let moved = |joined| order.iter().position(|&axis| axis == joined);
-                part.joined = part.joined.and_then(moved);
             }
             Ok(found)
         }
@@ -85,11 +82,13 @@ fn split(network: &Network, tensor: TensorId, binding: &Binding) -> Result<Vec<P
             let axis = network[tensor].ty.axis(layer.attrs.int("axis"))?;
             let (mut found, mut start) = (vec![], 0);
             for &x in layer.inputs.iter().flatten() {
+                if found.len() > MOST {
+                    break;
+                }
                 let joined = split(network, x, binding)?;
                 found.extend(joined.into_iter().map(|mut part| {
                     let extent = &mut part.extents[axis];
                     *extent = extent.start + start..extent.end + start;
-                    part.joined = Some(axis);
                     part
                 }));
                 start += extent(&network[x].ty.shape[axis], binding)?;
@@ -106,7 +105,6 @@ fn whole(network: &Network, tensor: TensorId, binding: &Binding) -> Result<Part>
     Ok(Part {
         extents: extents.collect::<Result<_>>()?,
         source: tensor,
-        joined: None,
     })
 }
 
@@ -162,20 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn channels_lie_where_few_were_joined() {
+    fn slices_lie_along_each_axis_of_few_elements() {
         let mut g = Graph::new();
-        let (boxes, scores, image) = (g.input("b", "1 4 90"), g.input("s", "1 3 90"), g.input("i", "1 8 5 6"));
-        let both = g.op_with("Concat", attrs([("axis", Attr::Int(1))]), &[boxes, scores]);
-        let counts = |tensor| {
-            let parts = parts(&g.network, tensor, &Binding::new()).unwrap();
-            parts
-                .iter()
-                .map(|part| (part.channels().count, part.channels().stride))
+        let (scores, image) = (g.input("s", "1 3 90"), g.input("i", "2 8 500 600"));
+        let axes = |tensor| {
+            let part = whole(&g.network, tensor, &Binding::new()).unwrap();
+            part.slices()
+                .into_iter()
+                .map(|slices| (slices.axis, slices.count))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(counts(both), [(4, 90), (3, 90)]);
-        assert_eq!(counts(boxes), [(90, 1)]);
-        assert_eq!(counts(image), [(8, 30)]);
+        assert_eq!(axes(scores), [(1, 3), (2, 90)]);
+        assert_eq!(axes(image), [(1, 8)]);
     }
 
     #[test]

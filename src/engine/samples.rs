@@ -1,6 +1,7 @@
 //! What a build runs a network on to compare precisions and kernels, where nobody gives arrays: numbers that are what each input
 //! stands for, as far as its readers and its name tell.
 
+use crate::engine::slices::FEWEST;
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::network::array::{Array, require};
@@ -12,9 +13,6 @@ use crate::network::reference::bind;
 use crate::network::{Layer, Network, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::program::operand;
-
-/// So many elements of a result say how far others are off.
-pub const ENOUGH: usize = 512;
 
 /// What an input stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +49,8 @@ impl Way {
     pub const ALL: [Way; 3] = [Way::Roles, Way::OtherMasks, Way::Zeros];
 }
 
-/// What `run` makes of arrays of our own at these sizes, once or, where the least of its results has few elements, several times
-/// but at most `most`: what a few numbers are off by says little of what others would be.
+/// What `run` makes of arrays of our own at these sizes, several times but at most `most`: what a few numbers are off by says little of
+/// what others would be.
 ///
 /// # Errors
 /// If nothing runs, or the work is to end.
@@ -63,12 +61,15 @@ pub fn several<T>(
     run: impl Fn(Vec<Array>) -> Result<T>,
     outputs: impl Fn(&T) -> &[Array],
 ) -> Result<Vec<T>> {
+    /// So many elements of a result say how far others are off.
+    const ENOUGH: usize = 512;
     const MOST: usize = 8;
     let one = |number| first_finite(network, binding, number, &run, |result| are_finite(outputs(result)));
     let mut found = vec![one(0)?];
     let floats = outputs(&found[0]).iter().filter(|array| array.dtype().is_float());
     let least = floats.map(Array::len).filter(|&elements| elements > 0).min();
-    let wanted = least.map_or(1, |least| ENOUGH.div_ceil(least));
+    // A slice along the channels has as many elements as there are batches, where these have one row each.
+    let wanted = least.map_or(1, |least| ENOUGH.div_ceil(least).max(FEWEST));
     for number in 1..wanted.min(MOST).min(most) {
         found.push(one(number)?);
     }
@@ -250,7 +251,7 @@ impl Default for Random {
 
 impl Random {
     /// Another one for each number.
-    fn of(number: usize) -> Self {
+    pub fn of(number: usize) -> Self {
         Self(Self::default().0.wrapping_mul(2 * number as u64 + 1))
     }
 

@@ -1,10 +1,10 @@
-//! Slices of a part of a result along its channels, each judged by itself: what is wrong in a channel of small numbers is not
-//! seen beside channels of large ones.
+//! Slices of a part of a result along its axes, each judged by itself: what is wrong in a channel of small numbers is not seen
+//! beside channels of large ones.
 
 use crate::error::Result;
 
 /// A slice of fewer elements says too little.
-const FEWEST: usize = 4;
+pub const FEWEST: usize = 8;
 /// A slice may be off by so many times what the whole may: what roundings do differs that much from channel to channel.
 const TIMES: f64 = 2.0;
 
@@ -13,16 +13,16 @@ pub type Ask<'a> = &'a dyn Fn() -> Result<Option<Vec<f64>>>;
 
 /// The error of a part as a whole or of a slice, beside what is allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Error {
+pub struct Deviation {
     /// The error: root mean square, relative or not.
     pub error: f64,
     /// How much was allowed.
     pub allowed: f64,
-    /// Which slice, if one.
-    pub channel: Option<usize>,
+    /// Which slice, if one: the axis, and where on it.
+    pub slice: Option<(usize, usize)>,
 }
 
-impl Error {
+impl Deviation {
     /// The error as a share of what is allowed.
     pub fn excess(&self) -> f64 {
         match self.error > 0.0 {
@@ -42,6 +42,7 @@ impl Error {
 }
 
 /// Numbers of a part, what they should be, and what errors of them are measured by.
+#[derive(Clone, Copy)]
 pub struct Judged<'j> {
     /// What came.
     pub got: &'j [f64],
@@ -53,13 +54,15 @@ pub struct Judged<'j> {
     pub allowed: f64,
 }
 
-/// Where the channels of a part lie.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Channels {
+/// Where the slices of a part lie.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Slices {
+    /// Along which axis.
+    pub axis: usize,
     /// How many.
     pub count: usize,
     /// How many elements lie between two of them.
-    pub stride: usize,
+    stride: usize,
 }
 
 /// Sums over a slice.
@@ -71,12 +74,13 @@ struct Sums {
     noise: f64,
 }
 
-impl Channels {
-    /// Those of numbers of a shape.
+impl Slices {
+    /// Those of numbers of a shape along an axis.
     pub fn of(shape: &[usize], axis: usize) -> Self {
         Self {
-            count: shape.get(axis).copied().unwrap_or(1),
-            stride: shape.iter().skip(axis + 1).product::<usize>().max(1),
+            axis,
+            count: shape[axis],
+            stride: shape[axis + 1..].iter().product::<usize>().max(1),
         }
     }
 
@@ -96,60 +100,74 @@ impl Channels {
 
 impl Judged<'_> {
     /// All numbers as one.
-    pub fn whole(&self) -> Error {
-        Error {
-            allowed: self.allowed,
-            ..self.error(self.all(), 0.0)
-        }
+    pub fn whole(&self) -> Deviation {
+        self.deviation(self.all(), 0.0, self.allowed)
+    }
+
+    /// The worst of `count` batches of as many numbers each, beside the numbers of all of them.
+    pub fn worst_batch(&self, count: usize) -> Deviation {
+        let length = (self.want.len() / count.max(1)).max(1);
+        let batches = self.got.chunks(length).zip(self.want.chunks(length));
+        let usual = self.all().mean_size();
+        let batches = batches.map(|(got, want)| {
+            let sum = Judged { got, want, ..*self }.all();
+            self.deviation(sum, usual, self.allowed)
+        });
+        batches.fold(Deviation::default(), Deviation::or_worse)
     }
 
     fn all(&self) -> Sums {
-        Channels { count: 1, stride: 1 }.sums(self, None)[0]
+        let everything = Slices {
+            axis: 0,
+            count: 1,
+            stride: 1,
+        };
+        everything.sums(self, None)[0]
     }
 
-    /// The worse of the whole and of the slices. Where a slice departs, `noise` says what explains it.
+    /// The slice that is worst. Where one departs, `noise` says what explains it.
     ///
     /// # Errors
     /// Those of `noise`.
-    pub fn worst(&self, channels: Channels, noise: Ask<'_>) -> Result<Error> {
-        let whole = self.whole();
-        let slice = match self.worst_slice(channels, None, 0.0) {
-            Some(slice) if slice.excess() > 1.0 && self.is_relative => {
-                self.worst_slice(channels, noise()?.as_deref(), self.all().mean_size())
-            }
-            slice => slice,
+    pub fn worst_slice(&self, slices: &[Slices], noise: Ask<'_>) -> Result<Deviation> {
+        let worst = |noise: Option<&[f64]>, most| {
+            let found = slices.iter().map(|&along| self.worst_along(along, noise, most));
+            found.fold(Deviation::default(), Deviation::or_worse)
         };
-        Ok(slice.map_or(whole, |slice| whole.or_worse(slice)))
+        let found = worst(None, 0.0);
+        Ok(match found.excess() > 1.0 && self.is_relative {
+            true => worst(noise()?.as_deref(), self.all().mean_size()),
+            false => found,
+        })
     }
 
-    /// The slice that departs most, if there are several. A few elements may be off by more than many: a mean of `n` squares
-    /// varies by a share of `1 / sqrt(n)`. With `noise`, which says how far roundings in front would move each element, a slice is
-    /// beside that where it is more than its numbers, up to what all numbers are: their mean square is `most`.
-    fn worst_slice(&self, channels: Channels, noise: Option<&[f64]>, most: f64) -> Option<Error> {
-        if channels.count < 2 {
-            return None;
-        }
-        let sums = channels.sums(self, noise).into_iter().enumerate();
-        let found = sums
-            .filter(|(_, sum)| sum.elements >= FEWEST)
-            .map(|(channel, sum)| Error {
-                channel: Some(channel),
-                ..self.error(sum, most.min(sum.noise / sum.elements as f64))
-            });
-        found.max_by(|a, b| a.excess().total_cmp(&b.excess()))
+    /// The worst slice along an axis. A few elements may be off by more than many: a mean of `n` squares varies by a share of
+    /// `1 / sqrt(n)`. With `noise`, which says how far roundings in front would move each element, a slice is beside that where it
+    /// is more than its numbers, up to what all numbers are: their mean square is `most`.
+    fn worst_along(&self, slices: Slices, noise: Option<&[f64]>, most: f64) -> Deviation {
+        let sums = slices.sums(self, noise).into_iter().enumerate();
+        let found = sums.filter(|(_, sum)| sum.elements >= FEWEST).map(|(at, sum)| {
+            let elements = sum.elements as f64;
+            let times = if self.is_relative { TIMES } else { 1.0 } * (1.0 + 3.0 / elements.sqrt());
+            Deviation {
+                slice: Some((slices.axis, at)),
+                ..self.deviation(sum, most.min(sum.noise / elements), self.allowed * times)
+            }
+        });
+        found.fold(Deviation::default(), Deviation::or_worse)
     }
 
     /// The error of some numbers, beside `least` (a mean square) where they are smaller.
-    fn error(&self, sum: Sums, least: f64) -> Error {
+    fn deviation(&self, sum: Sums, least: f64, allowed: f64) -> Deviation {
         let elements = sum.elements.max(1) as f64;
         let size = match self.is_relative {
             true => sum.size.max(least * elements),
             false => elements,
         };
-        Error {
+        Deviation {
             error: (sum.error / if size > 0.0 { size } else { 1.0 }).sqrt(),
-            allowed: self.allowed * TIMES * (1.0 + 3.0 / elements.sqrt()),
-            channel: None,
+            allowed,
+            slice: None,
         }
     }
 }
@@ -164,46 +182,58 @@ impl Sums {
 mod tests {
     use super::*;
 
-    fn worst(got: &[f64], want: &[f64], channels: Channels, noise: Option<&[f64]>) -> Error {
-        let judged = Judged {
+    fn judged<'j>(got: &'j [f64], want: &'j [f64]) -> Judged<'j> {
+        Judged {
             got,
             want,
             is_relative: true,
             allowed: 0.1,
-        };
-        judged.worst(channels, &|| Ok(noise.map(Vec::from))).unwrap()
+        }
+    }
+
+    fn worst(got: &[f64], want: &[f64], shape: [usize; 2], noise: Option<&[f64]>) -> Deviation {
+        let slices = Slices::of(&shape, 1);
+        judged(got, want)
+            .worst_slice(&[slices], &|| Ok(noise.map(Vec::from)))
+            .unwrap()
     }
 
     #[test]
     fn a_channel_of_small_numbers_is_judged_by_itself() {
-        let want = [100.0, 1.0, 100.0, 1.0, 100.0, 1.0, 100.0, 1.0];
-        let got = [100.0, 2.0, 100.0, 0.0, 100.0, 2.0, 100.0, 0.0];
-        let found = worst(&got, &want, Channels::of(&[4, 2], 1), None);
-        assert_eq!((found.channel, found.error, found.allowed), (Some(1), 1.0, 0.5));
+        let (want, got) = ([100.0, 1.0].repeat(9), [100.0, 2.0, 100.0, 0.0, 100.0, 2.0].repeat(3));
+        assert!(judged(&got, &want).whole().excess() < 0.2);
+        let found = worst(&got, &want, [9, 2], None);
+        assert_eq!((found.slice, found.error, found.allowed), (Some((1, 1)), 1.0, 0.4));
         // What would have to be of hundreds to explain it.
-        let found = worst(&got, &want, Channels::of(&[4, 2], 1), Some(&[1.0; 8]));
-        assert_eq!(found.channel, Some(1));
-        assert!(worst(&got, &want, Channels::of(&[2, 4], 0), None).excess() < 0.1);
+        assert_eq!(worst(&got, &want, [9, 2], Some(&[1.0; 18])).excess(), 2.5);
     }
 
     #[test]
     fn what_is_left_of_large_terms_may_be_off_by_a_share_of_them() {
-        let (want, got) = ([1.0, 0.01].repeat(4), [1.02, 0.03].repeat(4));
-        let of = |noise: Option<&[f64]>| worst(&got, &want, Channels::of(&[4, 2], 1), noise).excess();
-        assert!(of(None) > 1.0 && of(Some(&[1.0; 8])) < 0.3);
+        let (want, got) = ([1.0, 0.01].repeat(8), [1.02, 0.03].repeat(8));
+        let of = |noise: Option<&[f64]>| worst(&got, &want, [8, 2], noise).excess();
+        assert!(of(None) > 1.0 && of(Some(&[1.0; 16])) < 0.3);
         // But by no more than all numbers may.
         let (mut want, mut got) = ([1.0; 256], [1.0; 256]);
-        (0..4).for_each(|row| (want[row * 64], got[row * 64]) = (0.01, 0.61));
-        let found = worst(&got, &want, Channels::of(&[4, 64], 1), Some(&[9.0; 256]));
-        assert!(found.channel == Some(0) && found.excess() > 1.0);
+        (0..8).for_each(|row| (want[row * 32], got[row * 32]) = (0.01, 0.61));
+        let found = worst(&got, &want, [8, 32], Some(&[9.0; 256]));
+        assert!(found.slice == Some((1, 0)) && found.excess() > 1.0);
     }
 
     #[test]
-    fn few_elements_and_one_slice_say_nothing() {
+    fn few_elements_say_nothing() {
         let (got, want) = ([0.0; 6], [1.0; 6]);
-        for shape in [[3, 2], [6, 1]] {
-            let found = worst(&got, &want, Channels::of(&shape, 1), None);
-            assert_eq!((found.error, found.allowed, found.channel), (1.0, 0.1, None));
-        }
+        assert_eq!(worst(&got, &want, [3, 2], None), Deviation::default());
+        assert_eq!(judged(&got, &want).whole().error, 1.0);
+    }
+
+    #[test]
+    fn a_batch_is_beside_the_numbers_of_all() {
+        let (got, want) = ([0.02, 1.0, 1.0, 1.2], [0.01, 1.0, 1.0, 1.0]);
+        let found = judged(&got, &want).worst_batch(4);
+        assert!(
+            (found.error - 0.2).abs() < 1e-9,
+            "the first one is off by as much as it is: {found:?}"
+        );
     }
 }

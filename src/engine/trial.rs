@@ -7,10 +7,11 @@ use crate::engine::builder::Lowering;
 use crate::engine::config::{BuilderConfig, Precision};
 use crate::engine::flow::Around;
 use crate::engine::judge::{Judge, Limits};
+use crate::engine::noise::Noise;
 use crate::engine::samples;
 use crate::engine::verify::Departure;
-use crate::engine::{Engine, Profile, builder, culprits, holds, noise, verify};
-use crate::error::Result;
+use crate::engine::{Engine, Profile, builder, culprits, holds, verify};
+use crate::error::{ErrorKind, Result};
 use crate::network::array::Array;
 use crate::network::dim::Binding;
 use crate::network::{LayerId, Network, reference};
@@ -84,17 +85,22 @@ pub(super) struct Exact {
     /// Who computes it, and how it is planned.
     family: Vec<Arc<dyn Provider>>,
     config: BuilderConfig,
+    /// The ends in front of outputs that were asked for, at these sizes.
+    ends: RefCell<Vec<(usize, Binding, End)>>,
     /// The network that it is a part of.
     around: Option<Around>,
     /// The regions of other compilers that were found to depart.
     excluded: ExcludedLayers,
 }
 
+/// What is planned in front of an output.
+type End = Option<Rc<Noise>>;
+
 struct Batch {
     binding: Binding,
     inputs: Vec<Array>,
     outputs: Vec<Array>,
-    /// For outputs that were asked for: see [`noise::of`].
+    /// For outputs that were asked for: see [`Noise::moves`].
     noise: RefCell<HashMap<usize, Option<Rc<[f64]>>>>,
 }
 
@@ -131,6 +137,7 @@ impl Exact {
             profile: engine.plans[at].profile.clone(),
             family,
             config: engine.config.clone(),
+            ends: RefCell::default(),
             around,
             excluded: ExcludedLayers::new(),
         }))
@@ -153,7 +160,7 @@ impl Exact {
             rounding,
             least,
         };
-        let noise = |batch: usize, output| self.noise(&self.batches[batch], output);
+        let noise = |batch, output| self.noise(batch, output);
         let mut judge = Judge::new(&self.program.network, limits, Some(&noise), self.given);
         for (number, batch) in self.batches.iter().enumerate() {
             let got = verify::run_once(program, &batch.inputs, &batch.binding)?;
@@ -170,20 +177,41 @@ impl Exact {
         Ok(if found.excess > worst.excess { found } else { worst })
     }
 
-    /// How far roundings move the elements of an output.
-    fn noise(&self, batch: &Batch, output: usize) -> Result<Option<Rc<[f64]>>> {
+    /// How far roundings move the elements of an output, as far as its end runs by itself.
+    fn noise(&self, number: usize, output: usize) -> Result<Option<Rc<[f64]>>> {
+        let batch = &self.batches[number];
         if let Some(known) = batch.noise.borrow().get(&output) {
             return Ok(known.clone());
         }
-        let (network, binding) = (&self.program.network, &batch.binding);
+        let end = self.end(output, &batch.binding);
+        let moves = end.and_then(|end| {
+            end.map(|end| end.moves(number, &batch.inputs, &batch.binding))
+                .transpose()
+        });
+        let found = match moves {
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
+            // It explains what departs, which nothing does then.
+            Err(_) => None,
+            Ok(found) => found.map(Rc::from),
+        };
+        batch.noise.borrow_mut().insert(output, found.clone());
+        Ok(found)
+    }
+
+    /// The end of the network in front of an output, planned for these sizes.
+    fn end(&self, output: usize, binding: &Binding) -> Result<End> {
+        let mut ends = self.ends.borrow_mut();
+        if let Some((.., end)) = ends.iter().find(|(at, sizes, _)| (*at, sizes) == (output, binding)) {
+            return Ok(end.clone());
+        }
+        let network = &self.program.network;
         let plan = |part: Network| {
             let part = Arc::new(part);
             untimed(part, &self.config, &self.family, binding, &ExcludedLayers::new())
         };
-        let tensor = network.outputs()[output].tensor;
-        let found = noise::of(network, tensor, binding, &batch.inputs, &plan)?.map(Rc::from);
-        batch.noise.borrow_mut().insert(output, found.clone());
-        Ok(found)
+        let end = Noise::of(network, network.outputs()[output].tensor, binding, &plan)?.map(Rc::new);
+        ends.push((output, binding.clone(), end.clone()));
+        Ok(end)
     }
 
     /// What departs most when the same family of kernels runs the network lowered, of one that `passes::run_in_full` left and

@@ -25,6 +25,8 @@ pub const BUDGET: f64 = 16.0;
 pub struct Departure {
     /// The error that is worst beside what is allowed: above 1 it is too large.
     pub excess: f64,
+    /// The same of results as a whole, without slices of them.
+    pub whole: f64,
     /// For the report: which result, by how much, and how much was allowed.
     pub message: String,
 }
@@ -54,8 +56,8 @@ pub fn rounding_with_8_bits(network: &Network, precision: Precision) -> f64 {
     const INT8: f64 = 1.0 / 256.0;
     const FLOAT8: f64 = 1.0 / 16.0;
     /// Few sums of float32 that differ in their last bits lie next to the middle of two integers, but each layer behind spreads what
-    /// they become: on an H200 and a processor a ResNet-50 differed by 0.79 %, half of what this allows.
-    const SPREAD: f64 = 1.0 / 1024.0;
+    /// they become: on GPUs and processors ResNet-50 differed by 0.79 % and BERT by 2.51 %, half of what this allows.
+    const SPREAD: f64 = 1.0 / 320.0;
     let half_a_step = |layer: &Layer| match network[layer.outputs[0]].ty.dtype {
         _ if layer.op.name != "QuantizeLinear" => 0.0,
         DType::Int8 | DType::UInt8 if precision == Precision::FLOAT32 => SPREAD,
@@ -154,7 +156,7 @@ mod tests {
             g.op_with("QuantizeLinear", attrs([("to", Attr::Type(dtype))]), &[x, scale]);
             rounding_with_8_bits(&g.network, precision)
         };
-        assert_eq!(of(DType::Int8, Precision::FLOAT32), 1.0 / 1024.0);
+        assert_eq!(of(DType::Int8, Precision::FLOAT32), 1.0 / 320.0);
         assert_eq!(of(DType::UInt8, HALF), 1.0 / 256.0);
         assert_eq!(of(DType::Float8E4M3FN, Precision::FLOAT32), 1.0 / 16.0);
         assert_eq!(of(DType::Int16, HALF), HALF.rounding());
