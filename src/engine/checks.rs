@@ -64,15 +64,16 @@ impl Checks<'_> {
             if precision == Precision::FLOAT32 {
                 continue;
             }
-            let Some(loss) = self.loss(&probe, &engine, &exact)? else {
+            let Some(mut loss) = self.loss(&probe, &engine, &exact)? else {
                 continue;
             };
             if let Some((config, message)) = self.lifted(&probe, &exact, &engine, &loss)? {
                 engine = self.again(&config, precision, &engine, &mut exact)?;
-                if self.loss(&probe, &engine, &exact)?.is_none() {
+                let Some(left) = self.loss(&probe, &engine, &exact)? else {
                     notes.push(message);
                     continue;
-                }
+                };
+                loss = left;
             }
             if loss.whole <= 1.0 {
                 notes.push(format!(
@@ -136,6 +137,7 @@ impl Checks<'_> {
         Ok(match loss.too_far() {
             Some(loss) => Some(Departure {
                 excess: decisive.excess.max(loss.excess),
+                whole: decisive.whole.max(loss.whole),
                 ..loss
             }),
             None => decisive.too_far(),

@@ -229,12 +229,8 @@ impl<'j> Judge<'j> {
 impl Group {
     /// Of the part, in each batch.
     fn shape(&self) -> Vec<usize> {
-        self.places[0]
-            .1
-            .extents
-            .iter()
-            .map(|extent| extent.end - extent.start)
-            .collect()
+        let (_, part, _) = &self.places[0];
+        part.extents.iter().map(ExactSizeIterator::len).collect()
     }
 
     /// Whether a number is not finite as it should be.
