@@ -42,7 +42,7 @@ class Net:
         self.staged = False
         self.results: dict[str, int] = {}
         self.given: dict[str, Array] = {"x": self.numbers((ROWS, WIDTH))}
-        #: The results that are chances, and those to compare part by part: the columns of each part.
+        #: The results that are probabilities, and those to compare part by part: the columns of each part.
         self.parts: dict[str, list[int]] = {}
 
     def numbers(self, shape: tuple[int, ...]) -> Array:
@@ -137,7 +137,7 @@ def across(net: Net, x: str) -> str:
 
 
 def detections(net: Net, x: str) -> None:
-    """Boxes in pixels beside scores, as they are or as chances."""
+    """Boxes in pixels beside scores, as they are or as probabilities."""
     g = net.g
     boxes = g.add("Mul", g.linear(x, 4), net.scalar(640.0))
     scores = g.linear(g.block(x, FAR if net.random.random() < 0.3 else 0.0), 5)
@@ -174,7 +174,7 @@ def grow(seed: str) -> Net:
 
 
 def departure(got: Array, want: Array, parts: list[int]) -> float:
-    """The greatest error of a part, root mean square and relative; of chances, in themselves or in their logits."""
+    """The greatest error of a part, root mean square and relative; of probabilities in themselves or their logits."""
     worst, start = 0.0, 0
     for end in parts or [want.shape[-1]]:
         g, w = (array[..., start:end].astype(np.float64) for array in (got, want))
@@ -187,9 +187,9 @@ def departure(got: Array, want: Array, parts: list[int]) -> float:
     return worst
 
 
-def logits(chances: Array) -> Array:
-    """As far as bfloat16 tells a chance from 0 and 1."""
-    inside = np.clip(chances, ROUNDING, 1 - ROUNDING)
+def logits(probabilities: Array) -> Array:
+    """As far as bfloat16 tells a probability from 0 and 1."""
+    inside = np.clip(probabilities, ROUNDING, 1 - ROUNDING)
     return np.log(inside / (1 - inside))
 
 

@@ -250,20 +250,17 @@ pub fn write<'py>(py: Python<'py>, array: &Array) -> PyResult<Bound<'py, PyAny>>
     // SAFETY: `data` has room for as many elements of this dtype, and nobody else knows it yet.
     let into = unsafe { std::slice::from_raw_parts_mut(data.cast::<MaybeUninit<u8>>(), array.bytes().len()) };
     let mut pieces = into.chunks_mut(PIECE).zip(array.bytes().chunks(PIECE));
-    let copy = |(into, bytes): (&mut [MaybeUninit<u8>], &[u8])| {
-        // SAFETY: pieces of equal length, of two arrays.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), into.as_mut_ptr().cast(), bytes.len()) };
-    };
-    if array.bytes().len() <= PIECE {
-        pieces.for_each(copy);
-        return Ok(object);
-    }
-    calls::interruptible(py, || {
-        pieces.try_for_each(|piece| {
+    let mut copy = || {
+        pieces.try_for_each(|(into, bytes)| {
             interrupt::poll()?;
-            copy(piece);
+            // SAFETY: pieces of equal length, of two arrays.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), into.as_mut_ptr().cast(), bytes.len()) };
             Ok(())
         })
-    })?;
+    };
+    match array.bytes().len() <= PIECE {
+        true => copy(),
+        false => calls::interruptible(py, copy),
+    }?;
     Ok(object)
 }

@@ -14,12 +14,12 @@ use std::rc::Rc;
 /// Of integers that are found by what floats are greater, so many may be others in a lower precision: the floats themselves are
 /// judged besides.
 const MOST_DECIDED_OTHERWISE: f64 = 0.5;
-/// A chance may be off by so much in any precision, whatever it was made of.
-const MOST_OF_A_CHANCE: f64 = 1.0 / 16.0;
+/// A probability may be off by so much in any precision, whatever it was made of.
+const MOST_OF_A_PROBABILITY: f64 = 1.0 / 16.0;
 /// Parts of fewer elements are judged over all batches: a few may all be small by chance, or nearly right.
 const FEW: usize = 1 << 16;
 
-/// For a batch and an output by their numbers, as [`Noise::moves`](crate::engine::noise::Noise::moves).
+/// For a batch and an output by their numbers, as [`PlannedEnd::moves`](crate::engine::noise::PlannedEnd::moves).
 pub type Noise<'n> = &'n dyn Fn(usize, usize) -> Result<Option<Rc<[f64]>>>;
 
 /// What results may depart by.
@@ -139,11 +139,11 @@ impl<'j> Judge<'j> {
             least,
         } = self.limits;
         let budget = (BUDGET * rounding).max(least);
-        let [whole, slice] = match (group.decided, gives_chances(self.network, group.source)) {
-            _ if group.is_broken() => [group.broken(budget), Deviation::default()],
+        let [whole, slice] = match (group.decided, gives_probabilities(self.network, group.source)) {
+            _ if group.judged(budget, true).is_broken() => [group.broken(budget), Deviation::default()],
             (true, _) => [group.decided_otherwise(), Deviation::default()],
             (false, false) => self.floats(group, budget)?,
-            (false, true) => self.chances(group, budget, precision)?,
+            (false, true) => self.probabilities(group, budget, precision)?,
         };
         self.worst.whole = self.worst.whole.max(whole.excess());
         let found = whole.or_worse(slice);
@@ -155,23 +155,12 @@ impl<'j> Judge<'j> {
     }
 
     fn floats(&self, group: &Group, allowed: f64) -> Result<[Deviation; 2]> {
-        let judged = Judged {
-            got: &group.got,
-            want: &group.want,
-            is_relative: true,
-            allowed,
-        };
-        self.worst_of(&judged, group, &|noise| group.noise(noise))
+        self.worst_of(&group.judged(allowed, true), group, &|noise| group.noise(noise))
     }
 
-    /// Of chances, in themselves and in what a Sigmoid was given.
-    fn chances(&self, group: &Group, budget: f64, precision: Precision) -> Result<[Deviation; 2]> {
-        let chances = Judged {
-            got: &group.got,
-            want: &group.want,
-            is_relative: false,
-            allowed: MOST_OF_A_CHANCE.max(budget),
-        };
+    /// Of probabilities, in themselves and in what a Sigmoid was given.
+    fn probabilities(&self, group: &Group, budget: f64, precision: Precision) -> Result<[Deviation; 2]> {
+        let probabilities = group.judged(MOST_OF_A_PROBABILITY.max(budget), false);
         let (got, want) = (logits(&group.got, precision), logits(&group.want, precision));
         let logits = Judged {
             got: &got,
@@ -183,7 +172,7 @@ impl<'j> Judge<'j> {
             let found = group.noise(noise)?;
             Ok(found.map(|noise| group.noise_of_logits(noise, precision)))
         };
-        let [whole, slice] = self.worst_of(&chances, group, &|_| Ok(None))?;
+        let [whole, slice] = self.worst_of(&probabilities, group, &|_| Ok(None))?;
         let [of_whole, of_slice] = self.worst_of(&logits, group, &of_logits)?;
         Ok([whole.or_worse(of_whole), slice.or_worse(of_slice)])
     }
@@ -233,10 +222,14 @@ impl Group {
         part.extents.iter().map(ExactSizeIterator::len).collect()
     }
 
-    /// Whether a number is not finite as it should be.
-    fn is_broken(&self) -> bool {
-        let mut pairs = self.got.iter().zip(&self.want);
-        pairs.any(|(got, want)| !got.is_finite() && want.is_finite())
+    /// The numbers, which may be off by `allowed`.
+    fn judged(&self, allowed: f64, is_relative: bool) -> Judged<'_> {
+        Judged {
+            got: &self.got,
+            want: &self.want,
+            is_relative,
+            allowed,
+        }
     }
 
     fn broken(&self, allowed: f64) -> Deviation {
@@ -270,14 +263,14 @@ impl Group {
         Ok(Some(all))
     }
 
-    /// By how much what a Sigmoid is given moves where chances move so.
+    /// By how much what a Sigmoid is given moves where probabilities move so.
     fn noise_of_logits(&self, noise: Vec<f64>, precision: Precision) -> Vec<f64> {
-        let slope = |&chance: &f64| {
-            let inside = inside(chance, precision);
+        let slope = |&probability: &f64| {
+            let inside = inside(probability, precision);
             inside * (1.0 - inside)
         };
         let pairs = noise.into_iter().zip(&self.want);
-        pairs.map(|(noise, chance)| noise / slope(chance)).collect()
+        pairs.map(|(noise, probability)| noise / slope(probability)).collect()
     }
 }
 
@@ -288,30 +281,30 @@ fn named(network: &Network, tensor: TensorId) -> String {
 }
 
 /// Whether a tensor is what a Sigmoid gives, however it is moved or cast behind it.
-fn gives_chances(network: &Network, tensor: TensorId) -> bool {
+fn gives_probabilities(network: &Network, tensor: TensorId) -> bool {
     let Some((_, layer)) = network.producer(tensor) else {
         return false;
     };
     let moves = layer.op.name == "Cast" || layer.op.movement.keeps_all();
     let source = layer.inputs.first().copied().flatten().filter(|_| moves);
-    layer.op.name == "Sigmoid" || source.is_some_and(|source| gives_chances(network, source))
+    layer.op.name == "Sigmoid" || source.is_some_and(|source| gives_probabilities(network, source))
 }
 
-/// What a Sigmoid made chances of, as far as the precision tells them from 0 and 1. On noise a detector finds nothing: it gives
-/// chances of next to 0, which are off by a large share of themselves though what they were made of is right.
-fn logits(chances: &[f64], precision: Precision) -> Vec<f64> {
-    let logit = |&chance: &f64| {
-        let inside = inside(chance, precision);
-        let outside = chance - chance.clamp(0.0, 1.0);
+/// What a Sigmoid made probabilities of, as far as the precision tells them from 0 and 1. On noise a detector finds nothing: it gives
+/// probabilities of next to 0, which are off by a large share of themselves though what they were made of is right.
+fn logits(probabilities: &[f64], precision: Precision) -> Vec<f64> {
+    let logit = |&probability: &f64| {
+        let inside = inside(probability, precision);
+        let outside = probability - probability.clamp(0.0, 1.0);
         (inside / (1.0 - inside)).ln() + outside / precision.rounding()
     };
-    chances.iter().map(logit).collect()
+    probabilities.iter().map(logit).collect()
 }
 
-/// A chance, as far as the precision tells it from 0 and 1.
-fn inside(chance: f64, precision: Precision) -> f64 {
+/// A probability, as far as the precision tells it from 0 and 1.
+fn inside(probability: f64, precision: Precision) -> f64 {
     let least = precision.rounding();
-    chance.clamp(least, 1.0 - least)
+    probability.clamp(least, 1.0 - least)
 }
 
 #[cfg(test)]
@@ -350,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_of_next_to_nothing_may_be_off_by_a_share_of_themselves_and_not_be_gone() {
+    fn probabilities_of_next_to_nothing_may_be_off_by_a_share_of_themselves_and_not_be_gone() {
         let departs = |got: &[f64]| {
             let want: &[f64] = &[1e-3, 2e-3, 0.9, 1e-9];
             excess("Sigmoid", "4", &[(got, want)], None) > 1.0
@@ -362,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_are_judged_beside_what_a_sigmoid_was_given() {
+    fn probabilities_are_judged_beside_what_a_sigmoid_was_given() {
         // Off by a little beside logits of 1,000, and by a quarter in themselves.
         let (got, want) = ([0.75, 1.0, 1.0, 1.0], [0.5, 1.0, 1.0, 1.0]);
         assert!(excess("Sigmoid", "4", &[(&got, &want)], None) > 1.0);
@@ -392,13 +385,13 @@ mod tests {
     }
 
     #[test]
-    fn what_only_moves_chances_gives_chances() {
+    fn what_only_moves_probabilities_gives_probabilities() {
         let mut g = Graph::new();
         let x = g.input("x", "2 3");
-        let chances = g.op("Sigmoid", &[x]);
-        let moved = g.op("Transpose", &[chances]);
+        let probabilities = g.op("Sigmoid", &[x]);
+        let moved = g.op("Transpose", &[probabilities]);
         let sum = g.op("Add", &[moved, moved]);
-        let found = [x, chances, moved, sum].map(|tensor| gives_chances(&g.network, tensor));
+        let found = [x, probabilities, moved, sum].map(|tensor| gives_probabilities(&g.network, tensor));
         assert_eq!(found, [false, true, true, false]);
     }
 }

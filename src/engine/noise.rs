@@ -21,7 +21,7 @@ const SHARE: f64 = 1.0 / 64.0;
 pub(super) type Planner<'p> = &'p dyn Fn(Network) -> Result<Program>;
 
 /// The end of a network, from what its last products read to a result.
-pub(super) struct Noise {
+pub(super) struct PlannedEnd {
     tapped: Arc<Executable>,
     end: Arc<Executable>,
     /// Of what goes into the end, whether it is a term.
@@ -29,7 +29,7 @@ pub(super) struct Noise {
     sizes: Array,
 }
 
-impl Noise {
+impl PlannedEnd {
     /// Plans the end in front of a result; `None` where nothing was computed.
     ///
     /// # Errors

@@ -99,6 +99,12 @@ impl Slices {
 }
 
 impl Judged<'_> {
+    /// Whether a number is not finite as it should be.
+    pub fn is_broken(&self) -> bool {
+        let mut pairs = self.got.iter().zip(self.want);
+        pairs.any(|(got, want)| !got.is_finite() && want.is_finite())
+    }
+
     /// All numbers as one.
     pub fn whole(&self) -> Deviation {
         self.deviation(self.all(), 0.0, self.allowed)

@@ -7,7 +7,7 @@ use crate::engine::builder::Lowering;
 use crate::engine::config::{BuilderConfig, Precision};
 use crate::engine::flow::Around;
 use crate::engine::judge::{Judge, Limits};
-use crate::engine::noise::Noise;
+use crate::engine::noise::PlannedEnd;
 use crate::engine::samples;
 use crate::engine::verify::Departure;
 use crate::engine::{Engine, Profile, builder, culprits, holds, verify};
@@ -86,21 +86,21 @@ pub(super) struct Exact {
     family: Vec<Arc<dyn Provider>>,
     config: BuilderConfig,
     /// The ends in front of outputs that were asked for, at these sizes.
-    ends: RefCell<Vec<(usize, Binding, End)>>,
+    ends: RefCell<Vec<(usize, Binding, KnownEnd)>>,
     /// The network that it is a part of.
     around: Option<Around>,
     /// The regions of other compilers that were found to depart.
     excluded: ExcludedLayers,
 }
 
-/// What is planned in front of an output.
-type End = Option<Rc<Noise>>;
+/// The end in front of an output; none where nothing was computed.
+type KnownEnd = Option<Rc<PlannedEnd>>;
 
 struct Batch {
     binding: Binding,
     inputs: Vec<Array>,
     outputs: Vec<Array>,
-    /// For outputs that were asked for: see [`Noise::moves`].
+    /// For outputs that were asked for: see [`PlannedEnd::moves`].
     noise: RefCell<HashMap<usize, Option<Rc<[f64]>>>>,
 }
 
@@ -199,7 +199,7 @@ impl Exact {
     }
 
     /// The end of the network in front of an output, planned for these sizes.
-    fn end(&self, output: usize, binding: &Binding) -> Result<End> {
+    fn end(&self, output: usize, binding: &Binding) -> Result<KnownEnd> {
         let mut ends = self.ends.borrow_mut();
         if let Some((.., end)) = ends.iter().find(|(at, sizes, _)| (*at, sizes) == (output, binding)) {
             return Ok(end.clone());
@@ -209,7 +209,7 @@ impl Exact {
             let part = Arc::new(part);
             untimed(part, &self.config, &self.family, binding, &ExcludedLayers::new())
         };
-        let end = Noise::of(network, network.outputs()[output].tensor, binding, &plan)?.map(Rc::new);
+        let end = PlannedEnd::of(network, network.outputs()[output].tensor, binding, &plan)?.map(Rc::new);
         ends.push((output, binding.clone(), end.clone()));
         Ok(end)
     }

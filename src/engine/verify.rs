@@ -1,6 +1,7 @@
 //! After a build in lower precision, or by other compilers: does the engine compute what the float32 network computes?
 
 use crate::engine::config::Precision;
+use crate::engine::slices::Judged;
 use crate::error::Result;
 use crate::network::array::{Array, Buffer};
 use crate::network::dim::Binding;
@@ -81,30 +82,23 @@ pub fn kernel_departs(got: &Array, want: &Array, rounding: f64) -> Option<String
     let near = NEAR * dtype.normal_range().1;
     let pairs = got.to_f64().into_iter().zip(want.to_f64());
     let (got, want): (Vec<_>, Vec<_>) = pairs.filter(|(g, w)| g.is_finite() || w.abs() < near).unzip();
-    let broken = got.iter().zip(&want).any(|(g, w)| !g.is_finite() && w.is_finite());
-    let error = relative_rms(&got, &want);
-    let budget = (BUDGET * rounding).max(OTHER_FAMILY);
-    (broken || error > budget).then(|| match broken {
-        true => "gives numbers that are not finite, other than".into(),
-        false => format!("departs by {:.3} %", error * 100.0),
-    })
+    let judged = Judged {
+        got: &got,
+        want: &want,
+        is_relative: true,
+        allowed: (BUDGET * rounding).max(OTHER_FAMILY),
+    };
+    let found = judged.whole();
+    match judged.is_broken() {
+        true => Some("gives numbers that are not finite, other than".into()),
+        false => (found.excess() > 1.0).then(|| format!("departs by {:.3} %", found.error * 100.0)),
+    }
 }
 
 /// Whether numbers were too large for a tensor of float16. What a kernel makes of infinity depends on the order of its sums, and on
 /// what it multiplies by the zeros around its input. The infinity of a mask is negative, and is no such number.
 pub fn overflowed(array: &Array) -> bool {
     array.dtype() == DType::Float16 && array.f64s().any(|v| v.is_nan() || v == f64::INFINITY)
-}
-
-fn relative_rms(got: &[f64], want: &[f64]) -> f64 {
-    let finite = || got.iter().zip(want).filter(|(_, w)| w.is_finite());
-    let error: f64 = finite().map(|(g, w)| (g - w) * (g - w)).sum();
-    let size: f64 = finite().map(|(_, w)| w * w).sum();
-    if size == 0.0 {
-        error.sqrt()
-    } else {
-        (error / size).sqrt()
-    }
 }
 
 /// What a program gives.

@@ -149,7 +149,7 @@ def test_what_is_small_because_terms_cancel_is_no_fault(messages: Any) -> None:
     assert error(got, want) < 0.02 and max(channels) > 0.5
 
 
-def test_a_chance_is_judged_beside_what_makes_it(messages: Any) -> None:
+def test_a_probability_is_judged_beside_what_makes_it(messages: Any) -> None:
     """Some scores are certain, with logits of thousands; beside these those of others are lost."""
     g = Graph(5)
     features = g.linear("x")

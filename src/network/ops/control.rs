@@ -157,7 +157,7 @@ pub(super) fn stacked(parts: Vec<Array>, axis: usize, none: &(DType, Vec<usize>)
     stack.array(none)
 }
 
-/// Arrays of one shape side by side along a new axis, put there one by one: no step's result is kept until the last one is there.
+/// Arrays of one shape side by side along a new axis, put there one by one, so that none has to be kept until the last one is there.
 pub(super) struct Stack {
     count: usize,
     axis: usize,
