@@ -37,15 +37,17 @@ pub fn offer(scope: &Scope) -> Answer {
     if !transposed && scope.layer().attrs.ints("pads").iter().any(|&pad| pad < 0) {
         return Err(Why::new("oneDNN cuts nothing off what a convolution reads"));
     }
-    let links = chain::follow(scope, Channels::Second);
+    let epilogues = chain::epilogues(scope, Channels::Second);
     let channels = scope.input_type(0).and_then(|x| x.shape[1].as_const());
-    Ok(Weighted::candidates(scope, &links, Channels::Second, |weighted| Conv {
-        weighted,
-        weights_shape: scope.input_type(1).map(|w| w.shape.clone()).unwrap_or_default(),
-        attrs: scope.layer().attrs.clone(),
-        few_channels: channels.is_some_and(|c| c <= 4),
-        transposed,
-        transformed: Mutex::default(),
+    Ok(Weighted::candidates(scope, &epilogues, Channels::Second, |weighted| {
+        Conv {
+            weighted,
+            weights_shape: scope.input_type(1).map(|w| w.shape.clone()).unwrap_or_default(),
+            attrs: scope.layer().attrs.clone(),
+            few_channels: channels.is_some_and(|c| c <= 4),
+            transposed,
+            transformed: Mutex::default(),
+        }
     }))
 }
 

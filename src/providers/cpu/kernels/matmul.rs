@@ -22,15 +22,14 @@ pub fn offer(scope: &Scope) -> Answer {
     let matrices = [0, 1]
         .iter()
         .all(|&i| scope.input_type(i).is_some_and(|t| t.rank() >= 2));
-    let links = if matrices {
-        chain::follow(scope, Channels::Last)
-    } else {
-        vec![]
-    };
+    let mut epilogues = chain::epilogues(scope, Channels::Last);
+    epilogues.retain(|epilogue| matrices || epilogue.steps.is_empty());
     let attrs = &scope.layer().attrs;
-    Ok(Weighted::candidates(scope, &links, Channels::Last, |weighted| MatMul {
-        weighted,
-        transposed: [attrs.flag("transA"), attrs.flag("transB")],
+    Ok(Weighted::candidates(scope, &epilogues, Channels::Last, |weighted| {
+        MatMul {
+            weighted,
+            transposed: [attrs.flag("transA"), attrs.flag("transB")],
+        }
     }))
 }
 

@@ -1,6 +1,6 @@
 //! What convolutions and matrix products share: weights, a bias, and the layers behind them that they do at once.
 
-use super::chain::{self, Chain, Channels, Link};
+use super::chain::{Chain, Channels};
 use super::primitive::{self, Argument, PrimitiveLauncher, Side, Source, Weights};
 use super::scope::Scope;
 use crate::error::Result;
@@ -8,6 +8,7 @@ use crate::network::array::{Array, Buffer};
 use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
+use crate::providers::common::epilogue::{self, Epilogue};
 use crate::providers::common::quantized;
 use crate::providers::cpu::handle::{Options, Primitive};
 use std::sync::Arc;
@@ -27,32 +28,37 @@ pub struct Weighted {
 }
 
 impl Weighted {
-    /// A candidate for every number of links, the longest first, each with the kernel that `make` gives.
+    /// A candidate for every epilogue that the primitive does, each with the kernel that `make` gives.
     pub fn candidates<K: Kernel + 'static>(
         scope: &Scope,
-        links: &[Link],
+        epilogues: &[Epilogue],
         channels: Channels,
         make: impl Fn(Weighted) -> K,
     ) -> Vec<Candidate> {
         let decompressed: Vec<LayerId> = [1, 2].iter().filter_map(|&at| known(scope, at)?.1).collect();
-        let one = |count: usize, decompressed: &[LayerId]| {
-            let links = &links[..count];
-            let (weighted, inputs) = Self::new(scope, links, channels, !decompressed.is_empty());
-            Candidate {
+        let one = |epilogue: &Epilogue, decompressed: &[LayerId]| {
+            let chain = Chain::new(scope.network, epilogue, channels, scope.input(2).is_some())?;
+            let layers: Vec<LayerId> = std::iter::once(scope.layer).chain(epilogue.layers()).collect();
+            let name = epilogue::name(scope.network, &layers);
+            let (weighted, inputs) = Self::new(scope, name, chain, !decompressed.is_empty());
+            Some(Candidate {
                 kernel: Arc::new(make(weighted)),
-                layers: [decompressed, &chain::layers(scope.layer, links)].concat(),
+                layers: [decompressed, &layers].concat(),
                 inputs,
-                outputs: vec![links.last().map_or(scope.layer().outputs[0], |link| link.output)],
-            }
+                outputs: vec![epilogue.output],
+            })
         };
-        let mut candidates: Vec<_> = (0..=links.len()).rev().map(|count| one(count, &decompressed)).collect();
-        if !decompressed.is_empty() {
-            candidates.push(one(0, &[]));
+        let mut candidates: Vec<_> = epilogues
+            .iter()
+            .filter_map(|epilogue| one(epilogue, &decompressed))
+            .collect();
+        if let Some(none) = epilogues.last().filter(|_| !decompressed.is_empty()) {
+            candidates.extend(one(none, &[]));
         }
         candidates
     }
 
-    fn new(scope: &Scope, links: &[Link], channels: Channels, decompress: bool) -> (Self, Vec<TensorId>) {
+    fn new(scope: &Scope, name: String, chain: Chain, decompress: bool) -> (Self, Vec<TensorId>) {
         let known = |at| known(scope, at).filter(|(_, layer)| decompress || layer.is_none());
         let network = scope.network;
         let mut inputs: Vec<TensorId> = scope.input(0).into_iter().collect();
@@ -63,9 +69,7 @@ impl Weighted {
                 Source::Input(1)
             }
         };
-        // A constant that is added first becomes the bias of a layer that has none.
-        let added = chain::bias(network, links).filter(|_| scope.input(2).is_none());
-        let chain = Chain::new(&links[added.is_some() as usize..], channels);
+        let added = chain.bias.as_ref().map(|(array, _)| array.clone());
         let bias = match (added.or(known(2).map(|(array, _)| array)), scope.input(2)) {
             (Some(array), _) => Side::Kept(array),
             (None, Some(tensor)) => {
@@ -76,7 +80,6 @@ impl Weighted {
         };
         let first = inputs.len();
         inputs.extend(chain.operands());
-        let name = format!("{}{}", scope.op(), chain::name(network, links));
         let this = Self {
             name,
             weights,

@@ -416,7 +416,7 @@ impl Lowering<'_> {
 }
 
 /// The value of an input that is a constant of one value.
-pub fn scalar(network: &Network, layer: &Layer, index: usize) -> Option<f64> {
+fn scalar(network: &Network, layer: &Layer, index: usize) -> Option<f64> {
     let tensor = layer.inputs.get(index).copied().flatten()?;
     network[tensor].constant()?.uniform()
 }

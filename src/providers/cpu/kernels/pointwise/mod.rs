@@ -8,7 +8,7 @@ mod program;
 mod table;
 
 use super::{Answer, quantized};
-pub use lower::{scalar, unary};
+pub use lower::unary;
 pub use program::Unary;
 
 use super::operand_strides::BLOCK;

@@ -2,16 +2,16 @@
 //! The zero point of the left operand, and the scale, may come with the call.
 
 use super::product::{Operand, Product};
-use super::stages::{self, Stages};
 use super::{MatMul, sums_exactly};
 use crate::network::array::Array;
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId};
 use crate::plan::Candidate;
+use crate::providers::common::epilogue::{Epilogue, name};
 use crate::providers::common::quantized::signed;
 use crate::providers::cpu::handle::Quantization;
 use crate::providers::cpu::kernels::Answer;
-use crate::providers::cpu::kernels::chain::Channels;
+use crate::providers::cpu::kernels::chain::{self, Chain, Channels};
 use crate::providers::cpu::kernels::primitive::{Source, Weights};
 use crate::providers::cpu::kernels::scope::Scope;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ pub fn offer(scope: &Scope) -> Answer {
     };
     let mut candidates = vec![];
     if let Some(scaled) = scaled(scope) {
-        let links = stages::follow_from(scope.network, scaled.output, Channels::Last, false);
-        for count in (0..=links.len()).rev() {
-            candidates.extend(found.candidate(scope, Some((&scaled, &links[..count]))));
-        }
+        let epilogues = chain::epilogues_of_8_bits(scope, scaled.output, Channels::Last).into_iter();
+        candidates.extend(epilogues.filter_map(|epilogue| found.candidate(scope, Some(&scaled), &epilogue)));
     }
-    candidates.extend(found.candidate(scope, None));
+    let (sums, axis) = (scope.layer().outputs[0], scope.output_type(0).rank().saturating_sub(1));
+    let alone = Epilogue::new(scope.network, sums, axis, &[]);
+    candidates.extend(alone.and_then(|alone| found.candidate(scope, None, &alone)));
     Ok(candidates)
 }
 
@@ -63,21 +63,22 @@ impl Integers {
         })
     }
 
-    fn candidate(&self, scope: &Scope, behind: Option<(&Scaled, &[stages::Link])>) -> Option<Candidate> {
+    /// A candidate with what makes numbers of its sums and an epilogue behind these, or for the sums alone.
+    fn candidate(&self, scope: &Scope, scaled: Option<&Scaled>, epilogue: &Epilogue) -> Option<Candidate> {
         let network = scope.network;
-        let links = behind.map_or(&[][..], |(_, links)| links);
-        let stages = Stages::new(links, Channels::Last, None);
+        let chain = Chain::of_8_bits(network, epilogue, Channels::Last, false).filter(|chain| !chain.has_end())?;
         let mut inputs: Vec<TensorId> = scope.input(0).into_iter().collect();
         let mut operands = vec![];
         let mut quantization = Quantization::default();
-        let bias = stages::bias(links);
+        let bias = chain.bias.clone();
         let has_bias = bias.is_some();
-        if let Some(bias) = bias {
+        let added = bias.as_ref().and_then(|(_, layer)| *layer);
+        if let Some((bias, _)) = bias {
             operands.push(Operand::Kept(
                 Array::from_f64(DType::Float32, vec![bias.len()], &bias.to_f64()).ok()?,
             ));
         }
-        if let Some((scaled, _)) = behind {
+        if let Some(scaled) = scaled {
             inputs.push(scaled.scale);
             operands.push(Operand::Input(inputs.len() - 1));
             quantization.weight_scales = Some(if scaled.single { 0 } else { 0b10 });
@@ -93,22 +94,15 @@ impl Integers {
             }
         }
         let first = inputs.len();
-        inputs.extend(stages.operands());
-        let mut layers = vec![scope.layer];
-        if let Some((scaled, links)) = behind {
-            layers.extend(&scaled.layers);
-            layers.extend(links.iter().flat_map(|link| link.layers.iter().copied()));
-        }
-        let names: Vec<&str> = layers.iter().map(|&id| network[id].op.name).collect();
-        let output = match behind {
-            Some((scaled, links)) => links.last().map_or(scaled.output, |link| link.output),
-            None => scope.layer().outputs[0],
-        };
+        inputs.extend(chain.operands());
+        let scaling = scaled.iter().flat_map(|scaled| scaled.layers.iter().copied());
+        let layers = std::iter::once(scope.layer).chain(scaling).chain(epilogue.layers());
+        let layers: Vec<LayerId> = layers.chain(added).collect();
         let product = Product {
-            name: format!("int8 {}", names.join("+")),
+            name: format!("int8 {}", name(network, &layers)),
             weights: Source::Constant(Weights::new(self.weights.clone())),
             quantization,
-            stages,
+            chain,
             operands,
             has_bias,
             first,
@@ -120,7 +114,7 @@ impl Integers {
             }),
             layers,
             inputs,
-            outputs: vec![output],
+            outputs: vec![epilogue.output],
         })
     }
 }

@@ -4,7 +4,6 @@
 pub mod dynamic;
 mod integer;
 mod product;
-mod stages;
 
 use super::chain::Channels;
 use super::conv::{Geometry, geometry};

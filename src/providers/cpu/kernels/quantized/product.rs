@@ -1,15 +1,15 @@
 //! What convolutions and matrix products of 8 bits share: the operands, the weights, and how they become a candidate.
 
-use super::stages::{self, End, Link, Stages};
 use crate::error::Result;
 use crate::network::array::Array;
 use crate::network::dtype::DType;
-use crate::network::{LayerId, Network, TensorId};
+use crate::network::{LayerId, TensorId};
 use crate::plan::layout::{self, Layout};
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
+use crate::providers::common::epilogue::{Epilogue, name};
 use crate::providers::common::quantized::{Dequantized, Weights as Stored, constant};
 use crate::providers::cpu::handle::{Options, Primitive, Quantization};
-use crate::providers::cpu::kernels::chain::Channels;
+use crate::providers::cpu::kernels::chain::{self, Chain, Channels};
 use crate::providers::cpu::kernels::primitive::{self, Argument, PrimitiveLauncher, Source, Weights};
 use crate::providers::cpu::kernels::scope::Scope;
 use std::sync::Arc;
@@ -71,12 +71,12 @@ pub struct Product {
     /// Which scales and zero points the primitive takes.
     pub quantization: Quantization,
     /// What is done to the sums.
-    pub stages: Stages,
+    pub chain: Chain,
     /// Bias, scales and zero points, as the primitive takes them.
     pub operands: Vec<Operand>,
     /// Whether the first of them is a bias.
     pub has_bias: bool,
-    /// The first of the kernel's inputs that a stage reads.
+    /// The first of the kernel's inputs that the chain reads.
     pub first: usize,
 }
 
@@ -91,8 +91,8 @@ pub enum Operand {
 }
 
 impl Product {
-    /// Candidates for every number of links, with and without a Quantize layer or a Cast behind them, the longest first. `scales`
-    /// says over which axes of the primitive's weights scales lie, and how often they are repeated.
+    /// A candidate for every epilogue that the primitive does. `scales` says over which axes of the primitive's weights scales lie, and
+    /// how often they are repeated.
     pub fn candidates<K: Kernel + 'static>(
         scope: &Scope,
         found: &Found,
@@ -101,49 +101,25 @@ impl Product {
         make: impl Fn(Product) -> K,
     ) -> Vec<Candidate> {
         let network = scope.network;
-        let links = stages::follow(scope, channels, found.bias.is_some());
-        let mut candidates = vec![];
-        for count in (0..=links.len()).rev() {
-            let links = &links[..count];
-            // Who reads what is dequantized there had better read 8 bits.
-            if links
-                .last()
-                .is_some_and(|link| matches!(link.stage, stages::Stage::Rounded(_)))
-            {
-                continue;
-            }
-            let last = links.last().map_or(scope.layer().outputs[0], |link| link.output);
-            for end in [End::behind(network, last), None] {
-                let Some((product, inputs)) = Self::new(scope, found, links, channels, end, scales) else {
-                    continue;
-                };
-                let mut layers = found.layers();
-                layers.push(scope.layer);
-                layers.extend(links.iter().flat_map(|link| link.layers.iter().copied()));
-                layers.extend(end.map(|(id, _)| id));
-                candidates.push(Candidate {
-                    kernel: Arc::new(make(product)),
-                    layers,
-                    inputs,
-                    outputs: vec![end.map_or(last, |(id, _)| network[id].outputs[0])],
-                });
-                if end.is_none() {
-                    break;
-                }
-            }
-        }
-        candidates
+        let in_front = found.layers();
+        let candidate = |epilogue: Epilogue| {
+            let chain = Chain::of_8_bits(network, &epilogue, channels, found.bias.is_some())?;
+            let added = chain.bias.as_ref().and_then(|(_, layer)| *layer);
+            let behind: Vec<LayerId> = std::iter::once(scope.layer).chain(epilogue.layers()).collect();
+            let name = format!("int8 {}", name(network, &behind));
+            let (product, inputs) = Self::new(found, name, chain, scales)?;
+            Some(Candidate {
+                kernel: Arc::new(make(product)),
+                layers: in_front.iter().copied().chain(added).chain(behind).collect(),
+                inputs,
+                outputs: vec![epilogue.output],
+            })
+        };
+        let epilogues = chain::epilogues_of_8_bits(scope, scope.layer().outputs[0], channels);
+        epilogues.into_iter().filter_map(candidate).collect()
     }
 
-    fn new(
-        scope: &Scope,
-        found: &Found,
-        links: &[Link],
-        channels: Channels,
-        end: Option<(LayerId, End)>,
-        (mask, repeats): (u16, usize),
-    ) -> Option<(Self, Vec<TensorId>)> {
-        let stages = Stages::new(links, channels, end.map(|(_, end)| end));
+    fn new(found: &Found, name: String, chain: Chain, (mask, repeats): (u16, usize)) -> Option<(Self, Vec<TensorId>)> {
         let mut inputs = vec![found.left.tensor];
         let (weights, scales) = match &found.right {
             Right::Constant(stored) => (
@@ -156,14 +132,18 @@ impl Product {
             }
         };
         let left = found.left.scheme;
-        let factor = f64::from(left.scale) / f64::from(stages.unit);
+        let factor = f64::from(left.scale) / f64::from(chain.unit);
         let one = scales.len() == 1;
         let scales: Vec<f64> = scales.iter().map(|&s| f64::from(s) * factor).collect();
         let scales = if one { scales } else { scales.repeat(repeats) };
-        let bias = bias(found, links);
+        let bias = found
+            .bias
+            .as_ref()
+            .or(chain.bias.as_ref())
+            .map(|(array, _)| array.clone());
         let mut operands = vec![];
         if let Some(bias) = &bias {
-            let values: Vec<f64> = bias.to_f64().iter().map(|b| b / f64::from(stages.unit)).collect();
+            let values: Vec<f64> = bias.to_f64().iter().map(|b| b / f64::from(chain.unit)).collect();
             operands.push(Operand::Kept(
                 Array::from_f64(DType::Float32, vec![values.len()], &values).ok()?,
             ));
@@ -178,22 +158,16 @@ impl Product {
             ));
         }
         let first = inputs.len();
-        inputs.extend(stages.operands());
+        inputs.extend(chain.operands());
         let product = Self {
-            name: name(
-                scope.network,
-                scope.layer,
-                &found.layers(),
-                links,
-                end.map(|(id, _)| id),
-            ),
+            name,
             weights,
             quantization: Quantization {
                 weight_scales: Some(if one { 0 } else { mask }),
                 src_zero,
                 ..Quantization::default()
             },
-            stages,
+            chain,
             operands,
             has_bias: bias.is_some(),
             first,
@@ -211,18 +185,18 @@ impl Product {
             "{weights} {:?} bias {}{}",
             self.quantization,
             self.has_bias,
-            self.stages.identity()
+            self.chain.identity()
         )
     }
 
     /// The form in which operands and result lie in these layouts.
     pub fn form(&self, from: Layout, to: Layout) -> Form {
-        primitive::form(from, self.first, self.stages.layouts(to), to)
+        primitive::form(from, self.first, self.chain.layouts(to), to)
     }
 
     /// As [`Kernel::in_place`].
     pub fn in_place(&self) -> Vec<(usize, usize)> {
-        self.stages.in_place(self.first)
+        self.chain.in_place(self.first)
     }
 
     /// The dtype of the bias, if there is one.
@@ -244,7 +218,7 @@ impl Product {
     /// If oneDNN has no such element type.
     pub fn options(&self, request: &Request, result: &[usize]) -> Result<Options> {
         Ok(Options {
-            post: self.stages.post_ops(result, &request.inputs[self.first..])?,
+            post: self.chain.post_ops(result, &request.inputs[self.first..])?,
             quantization: self.quantization,
             ..Options::threads(request.threads)
         })
@@ -267,18 +241,4 @@ impl Product {
         arguments.extend(read.map(|(at, _)| Argument::Input(self.first + at)));
         Ok(PrimitiveLauncher::new(primitive, arguments).prepared())
     }
-}
-
-/// The bias of the layer, or what is added first.
-fn bias(found: &Found, links: &[Link]) -> Option<Array> {
-    let own = found.bias.as_ref().map(|(array, _)| array);
-    own.or_else(|| stages::bias(links)).cloned()
-}
-
-fn name(network: &Network, id: LayerId, before: &[LayerId], links: &[Link], end: Option<LayerId>) -> String {
-    let behind = links.iter().flat_map(|link| &link.layers);
-    let behind = behind.filter(|id| !before.contains(id)).map(|&id| network[id].op.name);
-    let all = std::iter::once(network[id].op.name).chain(behind);
-    let names: Vec<&str> = all.chain(end.map(|id| network[id].op.name)).collect();
-    format!("int8 {}", names.join("+"))
 }

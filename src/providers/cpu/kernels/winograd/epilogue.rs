@@ -1,7 +1,7 @@
 //! What follows the sums: bias, operands and activations, one vector of channels at a time.
 
 use crate::providers::cpu::handle::{Binary, Eltwise};
-use crate::providers::cpu::kernels::chain::{Link, LinkOp};
+use crate::providers::cpu::kernels::chain::Link;
 use crate::providers::cpu::simd::{Portable, Vector, math};
 
 /// An operation on the result.
@@ -17,9 +17,10 @@ pub enum EpilogueOp {
 
 /// Whether a vector is put through all of these links.
 pub fn is_supported(links: &[Link]) -> bool {
-    links.iter().all(|link| match link.op {
-        LinkOp::Eltwise(function) => eltwise(function, Portable::splat(0.0)).is_some(),
-        LinkOp::Full(..) | LinkOp::Channel(..) => true,
+    links.iter().all(|link| match *link {
+        Link::Eltwise(function) => eltwise(function, Portable::splat(0.0)).is_some(),
+        Link::Full(..) | Link::Channel(..) => true,
+        Link::Residual(..) | Link::Rounded(_) => false,
     })
 }
 
@@ -27,12 +28,13 @@ pub fn is_supported(links: &[Link]) -> bool {
 pub fn operations(links: &[Link]) -> Vec<EpilogueOp> {
     let mut operands = 0..;
     let mut next = || operands.next().unwrap_or_default();
-    let operation = |link: &Link| match link.op {
-        LinkOp::Eltwise(function) => EpilogueOp::Eltwise(function),
-        LinkOp::Full(binary, _) => EpilogueOp::Full(binary, next()),
-        LinkOp::Channel(binary, _) => EpilogueOp::Channel(binary, next()),
+    let operation = |link: &Link| match *link {
+        Link::Eltwise(function) => Some(EpilogueOp::Eltwise(function)),
+        Link::Full(binary, _) => Some(EpilogueOp::Full(binary, next())),
+        Link::Channel(binary, _) => Some(EpilogueOp::Channel(binary, next())),
+        Link::Residual(..) | Link::Rounded(_) => None,
     };
-    links.iter().map(operation).collect()
+    links.iter().filter_map(operation).collect()
 }
 
 /// A function of a vector; `None` for one that is left to others.

@@ -12,7 +12,7 @@ mod products;
 pub mod stem;
 pub mod tiled;
 
-use super::tail::{Tail, Takes};
+use super::tail::Tail;
 use super::{Answer, Gpu};
 use crate::error::{Error, ErrorKind, Result};
 use crate::network::attr::Read;
@@ -21,8 +21,9 @@ use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::tactic::tactics;
-use crate::plan::{Form, Kernel, Prepared, Request};
+use crate::plan::{Candidate, Form, Kernel, Prepared, Request};
 use crate::providers::common::Why;
+use crate::providers::common::epilogue::{Epilogue, behind, name};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::library::cudnn::{Activation, Convolution, cudnn};
 use choice::ENGINES;
@@ -64,36 +65,49 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let half = matches!(ty.dtype, DType::Float16 | DType::BFloat16);
     traits.stem &= half && gpu.device.capability >= TENSOR_CORES;
     traits.tiled &= gpu.device.capability >= TENSOR_CORES;
+    let bias = scope.input(2);
     let make = |name: String, tail: &Tail<Activation>, cast: bool| Conv {
         name,
         cast,
         geometry: geometry.clone(),
         held: network[w].constant().is_some(),
         tf32: gpu.rounds_to_tf32(scope),
-        bias: tail.bias.is_some(),
+        bias: bias.is_some(),
         residual: tail.residual.is_some(),
         activation: tail.activation,
         traits,
         gpu: gpu.clone(),
         shapes: [x, scope.layer().outputs[0]].map(|t| network[t].ty.shape.clone()),
     };
-    let takes = Takes {
-        // Passes write a bias of channels into the layer.
-        bias: |_, _| false,
-        activation,
+    let candidates = |source: TensorId, cast: Option<LayerId>| {
+        let one = |epilogue: Epilogue| {
+            let tail = Tail::of(network, &epilogue, 0, true, |layer| activation(network, layer));
+            let all = tail.steps == epilogue.steps.len();
+            // The kernel for few channels, which casts, adds no residual.
+            let takes = all && (cast.is_none() || tail.residual.is_none());
+            let layers: Vec<LayerId> = cast.into_iter().chain([scope.layer]).chain(epilogue.layers()).collect();
+            takes.then(|| Candidate {
+                kernel: Arc::new(make(name(network, &layers), &tail, cast.is_some())),
+                layers,
+                inputs: [source, w].into_iter().chain(bias).chain(tail.residual).collect(),
+                outputs: vec![epilogue.output],
+            })
+        };
+        epilogues(scope).into_iter().filter_map(one).collect::<Vec<_>>()
     };
-    let bias = scope.input(2);
     let mut found = vec![];
     if let Some((cast, source)) = cast_before(scope, x).filter(|_| traits.stem) {
-        let make = |name: String, tail: &Tail<Activation>| make(format!("Cast+{name}"), tail, true);
-        found = Tail::candidates(scope, [source, w], bias, &takes, make);
-        // The kernel for few channels adds no residual.
-        found.retain(|candidate| candidate.inputs.len() == 2 + usize::from(bias.is_some()));
-        found.iter_mut().for_each(|candidate| candidate.layers.insert(0, cast));
+        found = candidates(source, Some(cast));
     }
-    let make = |name: String, tail: &Tail<Activation>| make(name, tail, false);
-    found.extend(Tail::candidates(scope, [x, w], bias, &takes, make));
+    found.extend(candidates(x, None));
     Ok(found)
+}
+
+/// What may be done with the scope's convolution.
+fn epilogues(scope: &Scope) -> Vec<Epilogue> {
+    let network = scope.network;
+    let takes = |id: LayerId| network[id].op.name == "Add" || activation(network, &network[id]).is_some();
+    behind(scope, scope.layer().outputs[0], 1, &takes)
 }
 
 /// The Cast from float32 that gives a tensor to this layer alone, and what it casts.

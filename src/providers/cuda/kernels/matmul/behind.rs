@@ -1,15 +1,15 @@
 //! The `Tail` of kernels that multiply, written for the layers behind a product.
 
-use super::follow::{Indexing, indexing_along};
 use crate::network::dtype::DType;
 use crate::network::{LayerId, Network, TensorId};
+use crate::providers::common::epilogue::{Broadcast, Epilogue, Operand};
 use crate::providers::cuda::kernels::pointwise::code::{self, Code, element};
 use std::fmt::Write;
 
 /// What is done with each number of a product, as code.
 pub struct Behind {
     /// What it reads beside the product.
-    pub operands: Vec<(TensorId, Indexing)>,
+    pub operands: Vec<Operand>,
     /// What it gives.
     pub output: TensorId,
     /// Declares `T0`, `Y0`, `X1`, ... and `Tail`, whose fields are the operands in their order, and behind them `Numbers` where there
@@ -24,41 +24,42 @@ pub struct Behind {
 }
 
 impl Behind {
-    /// The code of these layers, which come in an order of execution, behind the product of a layer.
-    pub fn new(network: &Network, product: TensorId, layers: &[LayerId]) -> Self {
-        let axis = network[product].ty.rank().saturating_sub(1);
-        Self::of(network, product, layers, code::of(network, layers), axis)
+    /// The code of an epilogue.
+    pub fn new(network: &Network, epilogue: &Epilogue) -> Self {
+        Self::of(network, epilogue, code::of)
     }
 
-    /// The same behind a result whose columns lie along an axis, with float32 constants as numbers.
-    pub fn numbered(network: &Network, product: TensorId, layers: &[LayerId], axis: usize) -> Self {
-        Self::of(network, product, layers, code::numbered(network, layers), axis)
+    /// The same, with float32 constants as numbers.
+    pub fn numbered(network: &Network, epilogue: &Epilogue) -> Self {
+        Self::of(network, epilogue, code::numbered)
     }
 
     /// For each operand, whether it has a number for each element of the result.
     pub fn elements(&self) -> impl Iterator<Item = bool> {
-        self.operands.iter().map(|(_, indexing)| *indexing == Indexing::Element)
+        self.operands.iter().map(|operand| operand.broadcast == Broadcast::Full)
     }
 
-    fn of(network: &Network, product: TensorId, layers: &[LayerId], code: Code, axis: usize) -> Self {
-        let output = code.outputs.first().copied().unwrap_or(product);
+    fn of(network: &Network, epilogue: &Epilogue, written: fn(&Network, &[LayerId]) -> Code) -> Self {
+        let (product, output) = (epilogue.product, epilogue.output);
+        let layers: Vec<LayerId> = epilogue.layers().collect();
+        let code = written(network, &layers);
         // A code is not read as a number, to be encoded once more.
         let last = network.producer(output).filter(|_| !layers.is_empty());
         let result = match last.is_some_and(|(_, layer)| code.gives_codes(network, layer)) {
             true => "Y0",
             false => "Wide<Y0>::type",
         };
-        let body = match layers {
-            [] => "    y0 = sum;\n".into(),
-            _ => code.body,
+        let body = match layers.is_empty() {
+            true => "    y0 = sum;\n".into(),
+            false => code.body,
         };
-        let indexed = |&t: &TensorId| Some((t, indexing_along(network, t, product, axis)?)).filter(|_| t != product);
+        let operand = |&t: &TensorId| epilogue.operands.iter().find(|operand| operand.tensor == t).copied();
         let dtype = |t: TensorId| network[t].ty.dtype;
-        let operands: Vec<_> = code.inputs.iter().filter_map(indexed).collect();
-        let parameters = code.inputs.iter().enumerate().map(|(number, &tensor)| {
-            let own = operands.iter().position(|(t, _)| *t == tensor);
-            let ty = own.map_or("T0".into(), |own| format!("X{}", own + 1));
-            format!("const Wide<{ty}>::type x{number}")
+        let operands: Vec<Operand> = code.inputs.iter().filter_map(operand).collect();
+        let number = |tensor: TensorId| operands.iter().position(|operand| operand.tensor == tensor);
+        let parameters = code.inputs.iter().enumerate().map(|(at, &tensor)| {
+            let ty = number(tensor).map_or("T0".into(), |own| format!("X{}", own + 1));
+            format!("const Wide<{ty}>::type x{at}")
         });
         let mut parameters: Vec<String> = parameters.collect();
         if layers.is_empty() {
@@ -71,23 +72,19 @@ impl Behind {
             parameters.insert(0, "const Numbers& n".into());
             _ = writeln!(text, "struct Numbers {{ float at[{}]; }};", numbers.len());
         }
-        for (number, (operand, _)) in operands.iter().enumerate() {
-            text += &typedef(&format!("X{}", number + 1), dtype(*operand));
+        for (at, operand) in operands.iter().enumerate() {
+            text += &typedef(&format!("X{}", at + 1), dtype(operand.tensor));
         }
         _ = writeln!(
             text,
             "__device__ __forceinline__ void element(Result& y0, {}) {{\n{body}}}",
             parameters.join(", ")
         );
-        let names: Vec<Option<usize>> = match layers {
-            [] => vec![None],
-            _ => code
-                .inputs
-                .iter()
-                .map(|tensor| operands.iter().position(|(t, _)| t == tensor))
-                .collect(),
+        let names: Vec<Option<usize>> = match layers.is_empty() {
+            true => vec![None],
+            false => code.inputs.iter().map(|&tensor| number(tensor)).collect(),
         };
-        let sizes: Vec<usize> = operands.iter().map(|&(t, _)| dtype(t).size()).collect();
+        let sizes: Vec<usize> = operands.iter().map(|operand| dtype(operand.tensor).size()).collect();
         // Tiles of products of 16 bits have the shape for results of as many.
         let alike = dtype(product) == DType::Float32 || dtype(output).size() == 2;
         let laid = Laid::new(&operands, &sizes, dtype(output).size()).filter(|_| alike);
@@ -112,12 +109,7 @@ fn typedef(name: &str, dtype: DType) -> String {
 }
 
 /// `Tail`; `arguments` are those of `element`: the number of an operand, or the sum. `numbered` says that there are `Numbers`.
-fn structure(
-    operands: &[(TensorId, Indexing)],
-    arguments: &[Option<usize>],
-    laid: Option<Laid>,
-    numbered: bool,
-) -> String {
+fn structure(operands: &[Operand], arguments: &[Option<usize>], laid: Option<Laid>, numbered: bool) -> String {
     let mut text = String::from("struct Tail {\n");
     for number in 1..=operands.len() {
         _ = writeln!(text, "    const X{number}* x{number};");
@@ -126,27 +118,27 @@ fn structure(
         text += "    Numbers n;\n";
     }
     let first = if numbered { "n, " } else { "" };
-    let call = |sum: &str, read: &dyn Fn(usize, Indexing) -> String| {
+    let call = |sum: &str, read: &dyn Fn(usize, Broadcast) -> String| {
         let one = |argument: &Option<usize>| match *argument {
-            Some(number) => format!("widen({})", read(number + 1, operands[number].1)),
+            Some(number) => format!("widen({})", read(number + 1, operands[number].broadcast)),
             None => sum.to_string(),
         };
         let arguments: Vec<String> = arguments.iter().map(one).collect();
         format!("element(y, {first}{});", arguments.join(", "))
     };
-    let index = |indexing: Indexing| match indexing {
-        Indexing::Element => "at",
-        Indexing::Column => "column",
-        Indexing::Scalar => "0",
+    let index = |broadcast: Broadcast| match broadcast {
+        Broadcast::Full => "at",
+        Broadcast::Column => "column",
+        Broadcast::Scalar => "0",
     };
-    let single = call("sum", &|number, indexing| format!("x{number}[{}]", index(indexing)));
+    let single = call("sum", &|number, broadcast| format!("x{number}[{}]", index(broadcast)));
     _ = writeln!(
         text,
         "    __device__ __forceinline__ Y0 one(const Wide<T0>::type sum, const uint64 at, const int32 column) const {{\n        \
          Result y;\n        {single}\n        return Narrow<Y0>::from(y);\n    }}"
     );
     let packed: Vec<usize> = (1..=operands.len())
-        .filter(|number| operands[number - 1].1 != Indexing::Scalar)
+        .filter(|number| operands[number - 1].broadcast != Broadcast::Scalar)
         .collect();
     let even = packed
         .iter()
@@ -158,13 +150,13 @@ fn structure(
          __device__ __forceinline__ bool wide() const {{ return {}; }}",
         even.join(" && ")
     );
-    let each = call("sums[k]", &|number, indexing| match indexing {
-        Indexing::Scalar => format!("x{number}[0]"),
+    let each = call("sums[k]", &|number, broadcast| match broadcast {
+        Broadcast::Scalar => format!("x{number}[0]"),
         _ => format!("read.p{number}.item[k]"),
     });
     let fields = packed.iter().map(|number| format!(" Pack<X{number}, 8> p{number};"));
     let reads = packed.iter().map(|number| {
-        let at = index(operands[number - 1].1);
+        let at = index(operands[number - 1].broadcast);
         format!(" read.p{number} = *(const Pack<X{number}, 8>*)(x{number} + {at});")
     });
     _ = writeln!(
@@ -199,13 +191,13 @@ struct Laid {
 
 impl Laid {
     /// For operands of these sizes; none where they have no room, or results would take the place of what is not read yet.
-    fn new(operands: &[(TensorId, Indexing)], sizes: &[usize], result: usize) -> Option<Self> {
-        let of = |wanted: Indexing| {
+    fn new(operands: &[Operand], sizes: &[usize], result: usize) -> Option<Self> {
+        let of = |wanted: Broadcast| {
             let numbered = (1..).zip(operands.iter().zip(sizes));
-            let found = numbered.filter(move |(_, ((_, indexing), _))| *indexing == wanted);
+            let found = numbered.filter(move |(_, (operand, _))| operand.broadcast == wanted);
             found.map(|(number, (_, &size))| (number, size)).collect::<Vec<_>>()
         };
-        let (columns, elements) = (of(Indexing::Column), of(Indexing::Element));
+        let (columns, elements) = (of(Broadcast::Column), of(Broadcast::Full));
         let fits = (1..=2).contains(&result)
             && columns.len() <= MOST_COLUMNS
             && columns.iter().all(|&(_, size)| size == 2)
@@ -252,9 +244,9 @@ fn neighbours(laid: Option<Laid>, call: Written) -> String {
     let first = columns
         .first()
         .map_or("nullptr".into(), |number| format!("(const uint16*)x{number}"));
-    let read = |number: usize, indexing: Indexing| match columns.iter().position(|&column| column == number) {
+    let read = |number: usize, broadcast: Broadcast| match columns.iter().position(|&column| column == number) {
         Some(at) => format!("((const Pack<X{number}, 2>*)&read[{at}])->item[k]"),
-        None if indexing == Indexing::Scalar => format!("x{number}[0]"),
+        None if broadcast == Broadcast::Scalar => format!("x{number}[0]"),
         None => format!("((const Pack<X{number}, 2>*)&read[COLUMNS])->item[k]"),
     };
     format!(
@@ -277,4 +269,4 @@ fn neighbours(laid: Option<Laid>, call: Written) -> String {
 }
 
 /// Writes a call of `element` with a sum and what reads the operand of a number.
-type Written<'a> = &'a dyn Fn(&str, &dyn Fn(usize, Indexing) -> String) -> String;
+type Written<'a> = &'a dyn Fn(&str, &dyn Fn(usize, Broadcast) -> String) -> String;

@@ -1,16 +1,16 @@
 //! Products with all that follows as one graph of cuDNN, whose engines are compiled for it.
 
-use super::follow::{Indexing, indexing};
 use super::problem::Problem;
 use crate::error::Result;
 use crate::network::attr::Read;
 use crate::network::dtype::DType;
-use crate::network::{Layer, LayerId, Network, TensorId};
+use crate::network::{Layer, Network, TensorId};
 use crate::plan::{BuildJob, Call, Instance, Launcher, Prepared, Tier};
+use crate::providers::common::epilogue::{Broadcast, Epilogue, Operand, Step, Value};
 use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::spare::{Spare, get_or_try_init};
 pub use crate::providers::cuda::library::cudnn::product::Product;
-use crate::providers::cuda::library::cudnn::product::{ALIGNMENT, Function, Matrix, PointwiseOp, Value};
+use crate::providers::cuda::library::cudnn::product::{self, ALIGNMENT, Function, Matrix, PointwiseOp};
 use crate::providers::cuda::library::cudnn::{Plan, supported};
 use std::sync::{Arc, OnceLock};
 
@@ -27,64 +27,24 @@ pub struct Steps {
     /// The steps.
     pub steps: Vec<PointwiseOp>,
     /// What they read besides.
-    pub operands: Vec<(TensorId, Indexing)>,
+    pub operands: Vec<Operand>,
 }
 
 impl Steps {
-    /// The steps that some layers, which come in an order of execution, are behind a product; none if there is a layer that
-    /// no step is, or if a number has another type than the product.
-    pub fn new(network: &Network, product: LayerId, behind: &[LayerId]) -> Option<Self> {
-        let result = network[product].outputs[0];
-        let mut found = Self {
-            steps: vec![],
-            operands: vec![],
-        };
-        let mut given = vec![result];
-        for &id in behind {
-            let step = found.step(network, result, &given, &network[id])?;
-            found.steps.push(step);
-            given.push(network[id].outputs[0]);
-        }
-        if behind.is_empty() {
-            return None;
-        }
-        let dtype = network[result].ty.dtype;
-        let read = found.operands.iter().map(|(tensor, _)| tensor);
-        let same = given.iter().chain(read).all(|&t| network[t].ty.dtype == dtype);
-        same.then_some(found)
-    }
-
-    fn step(&mut self, network: &Network, result: TensorId, given: &[TensorId], layer: &Layer) -> Option<PointwiseOp> {
-        let inside = |t: TensorId| given.iter().position(|&other| other == t);
-        match *layer.inputs.as_slice() {
-            [Some(x)] => Some(PointwiseOp {
-                function: unary(layer)?,
-                x: inside(x)?,
-                other: None,
-            }),
-            [Some(a), Some(b)] => {
-                let function = binary(layer)?;
-                let turns = matches!(function, Function::Add | Function::Mul);
-                let (x, other) = if inside(a).is_none() && turns { (b, a) } else { (a, b) };
-                Some(PointwiseOp {
-                    function,
-                    x: inside(x)?,
-                    other: Some(match inside(other) {
-                        Some(number) => Value::Given(number),
-                        None => self.operand(network, result, other)?,
-                    }),
-                })
-            }
-            _ => None,
-        }
-    }
-
-    fn operand(&mut self, network: &Network, result: TensorId, tensor: TensorId) -> Option<Value> {
-        // One tensor of a graph is one step's.
-        let known = self.operands.iter().any(|(other, _)| *other == tensor);
-        let found = indexing(network, tensor, result).filter(|_| !known)?;
-        self.operands.push((tensor, found));
-        Some(Value::Operand(self.operands.len() - 1))
+    /// An epilogue as steps; none if it has none, or one that is not there, or if a number has another type than the product.
+    pub fn new(network: &Network, epilogue: &Epilogue) -> Option<Self> {
+        let steps = epilogue
+            .steps
+            .iter()
+            .map(|step| op(&network[step.layer], step, epilogue));
+        let steps = steps.collect::<Option<Vec<_>>>().filter(|steps| !steps.is_empty())?;
+        let given = epilogue.layers().map(|layer| network[layer].outputs[0]);
+        let read = epilogue.operands.iter().map(|operand| operand.tensor);
+        let dtype = network[epilogue.product].ty.dtype;
+        given.chain(read).all(|t| network[t].ty.dtype == dtype).then(|| Self {
+            steps,
+            operands: epilogue.operands.clone(),
+        })
     }
 
     /// The product of these operands with the steps, if there are engines for such a one; none where shapes differ from
@@ -128,10 +88,10 @@ impl Steps {
                 strides: [if one { rows * columns } else { steps[side] }, row, column],
             }
         };
-        let sizes = |indexing: Indexing| match indexing {
-            Indexing::Element => [batches, m, n],
-            Indexing::Column => [1, 1, n],
-            Indexing::Scalar => [1, 1, 1],
+        let sizes = |operand: &Operand| match operand.broadcast {
+            Broadcast::Full => [batches, m, n],
+            Broadcast::Column => [1, 1, n],
+            Broadcast::Scalar => [1, 1, 1],
         };
         let sides = [side(0, m, k), side(1, k, n)];
         // Two matrices give one result, however many there should be of it.
@@ -144,10 +104,41 @@ impl Steps {
             operands: self
                 .operands
                 .iter()
-                .map(|&(_, indexing)| Matrix::dense(sizes(indexing)))
+                .map(|operand| Matrix::dense(sizes(operand)))
                 .collect(),
             steps: self.steps.clone(),
         })
+    }
+}
+
+/// The operation that a step is.
+fn op(layer: &Layer, step: &Step, epilogue: &Epilogue) -> Option<PointwiseOp> {
+    let inside = |value: Value| match value {
+        Value::Product => Some(0),
+        Value::Step(number) => Some(number + 1),
+        Value::Operand(_) => None,
+    };
+    match *step.inputs.as_slice() {
+        [Some(x)] => Some(PointwiseOp {
+            function: unary(layer)?,
+            x: inside(x)?,
+            other: None,
+        }),
+        [Some(a), Some(b)] => {
+            let function = binary(layer)?;
+            let turns = matches!(function, Function::Add | Function::Mul);
+            let (x, other) = if inside(a).is_none() && turns { (b, a) } else { (a, b) };
+            Some(PointwiseOp {
+                function,
+                x: inside(x)?,
+                other: Some(match other {
+                    // One tensor of a graph is one step's.
+                    Value::Operand(number) if epilogue.uses(other) == 1 => product::Value::Operand(number),
+                    _ => product::Value::Given(inside(other)?),
+                }),
+            })
+        }
+        _ => None,
     }
 }
 

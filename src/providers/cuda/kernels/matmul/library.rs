@@ -7,12 +7,13 @@ use crate::network::dtype::DType;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::plan::layout::{Layout, Operand};
 use crate::plan::{Call, Form, Instance, Launcher, Prepared, Request, Tactic};
+use crate::providers::common::epilogue::{Epilogue, Value};
 use crate::providers::cuda::compile::compiled;
 use crate::providers::cuda::kernels::Gpu;
 use crate::providers::cuda::kernels::pointwise::{self, code};
 use crate::providers::cuda::kernels::strided::{Operands, Strided};
-use crate::providers::cuda::kernels::tail::{Tail, Takes};
-use crate::providers::cuda::library::cublaslt::{Activation, Epilogue, Plan, Product};
+use crate::providers::cuda::kernels::tail::Tail;
+use crate::providers::cuda::library::cublaslt::{self, Activation, Plan, Product};
 use std::sync::Arc;
 
 /// More products than this are not called one after another.
@@ -45,30 +46,19 @@ pub struct Pass {
 }
 
 impl Steps {
-    /// A product with these layers behind it, in an order of execution.
-    pub fn new(network: &Network, product: LayerId, behind: &[LayerId]) -> Self {
-        let scaled = scaled(network, product).filter(|(layer, _)| behind.contains(layer));
-        let mut first = vec![product];
-        first.extend(scaled.map(|(layer, _)| layer));
-        let takes = Takes {
-            bias: |other, result| {
-                let columns = result.shape.last();
-                other.shape.last() == columns && Some(&other.elements()) == columns
-            },
-            activation,
-        };
-        let tails = Tail::all(network, first, None, &takes);
-        let inside = |tail: &&Tail<Activation>| tail.layers[1..].iter().all(|layer| behind.contains(layer));
-        let longest = tails.iter().rfind(inside);
-        let done = longest.map_or(&[][..], |tail| &tail.layers);
-        let rest: Vec<LayerId> = behind.iter().copied().filter(|layer| !done.contains(layer)).collect();
-        let output = longest.map_or(network[product].outputs[0], |tail| tail.output);
+    /// An epilogue in the steps of cuBLASLt, as far as these go.
+    pub fn new(network: &Network, epilogue: &Epilogue) -> Self {
+        let scale = scale(network, epilogue);
+        let tail = Tail::of(network, epilogue, scale.iter().count(), false, activation);
+        let layers: Vec<LayerId> = epilogue.layers().collect();
+        let (done, rest) = layers.split_at(tail.steps);
+        let output = done.last().map_or(epilogue.product, |&last| network[last].outputs[0]);
         Self {
-            scale: scaled.map_or(1.0, |(_, scale)| scale),
-            bias: longest.and_then(|tail| tail.bias),
-            residual: longest.and_then(|tail| tail.residual),
-            activation: longest.and_then(|tail| tail.activation),
-            pass: (!rest.is_empty()).then(|| Pass::new(network, output, &rest)),
+            scale: scale.unwrap_or(1.0),
+            bias: tail.bias,
+            residual: tail.residual,
+            activation: tail.activation,
+            pass: (!rest.is_empty()).then(|| Pass::new(network, output, rest)),
         }
     }
 }
@@ -84,29 +74,24 @@ impl Pass {
     }
 }
 
-/// The layer behind a product that multiplies it by one number, and that number.
-fn scaled(network: &Network, product: LayerId) -> Option<(LayerId, f64)> {
-    let output = network[product].outputs[0];
-    let user = network.sole_user(output)?;
-    let layer = &network[user];
-    let (&[Some(a), Some(b)], true) = (layer.inputs.as_slice(), network[output].ty.dtype.is_float()) else {
-        return None;
+/// What the first step multiplies the product by, if it does.
+fn scale(network: &Network, epilogue: &Epilogue) -> Option<f64> {
+    let step = epilogue.steps.first().filter(|_| epilogue.uses(Value::Product) == 1)?;
+    let (first, other) = step.beside(Value::Product)?;
+    let number = epilogue
+        .operand(other)?
+        .uniform
+        .filter(|_| network[epilogue.product].ty.dtype.is_float())?;
+    let scale = match (network[step.layer].op.name, first) {
+        ("Mul", _) => number,
+        ("Div", true) => 1.0 / number,
+        _ => return None,
     };
-    let same = network[layer.outputs[0]].ty.shape == network[output].ty.shape;
-    let number = |t: TensorId| network[t].constant()?.uniform();
-    let scale = match (layer.op.name, a == output) {
-        ("Mul", true) => number(b),
-        ("Mul", false) => number(a),
-        ("Div", true) => number(b).map(|divisor| 1.0 / divisor),
-        _ => None,
-    };
-    scale
-        .filter(|scale| same && scale.is_finite())
-        .map(|scale| (user, scale))
+    scale.is_finite().then_some(scale)
 }
 
 /// The activation of an epilogue that a layer is.
-fn activation(_: &Network, layer: &Layer) -> Option<Activation> {
+fn activation(layer: &Layer) -> Option<Activation> {
     match layer.op.name {
         "Relu" => Some(Activation::Relu),
         "Gelu" if layer.attrs.text("approximate") == "tanh" => Some(Activation::GeluTanh),
@@ -126,7 +111,7 @@ pub struct Wanted {
     /// What the product is multiplied by.
     pub scale: f64,
     /// What is done to it.
-    pub epilogue: Epilogue,
+    pub epilogue: cublaslt::Epilogue,
     /// Whether a third matrix is added.
     pub adds: bool,
 }

@@ -24,11 +24,11 @@ use crate::plan::layout::Layout;
 use crate::plan::tactic::tactics;
 use crate::plan::{Candidate, Form, Kernel, Prepared, Request, Tier};
 use crate::providers::common::Why;
+use crate::providers::common::epilogue::{Broadcast, Epilogue, Operand, name};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::kernels::spare::Spare;
-use crate::providers::cuda::library::cublaslt::{CHOICES, Epilogue};
+use crate::providers::cuda::library::cublaslt::{self, CHOICES};
 use behind::Behind;
-use follow::Indexing;
 use fused::{Fused, Product};
 use library::{Calls, Multiplying, Slots, Steps, Wanted};
 use own::Written;
@@ -45,8 +45,8 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
         return Err(Why::new("an operand is missing"));
     };
     let mut found: Vec<Candidate> = together::offer(scope, gpu).into_iter().collect();
-    let alone = |behind: Vec<LayerId>| single(scope, [left, right], behind, gpu).candidate();
-    found.extend(follow::groups(scope).into_iter().map(alone));
+    let alone = |epilogue: Epilogue| single(scope, [left, right], &epilogue, gpu).candidate();
+    found.extend(follow::epilogues(scope).into_iter().map(alone));
     Ok(found)
 }
 
@@ -69,22 +69,21 @@ impl Single {
     }
 }
 
-fn single(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Arc<Gpu>) -> Single {
+fn single(scope: &Scope, operands: [TensorId; 2], epilogue: &Epilogue, gpu: &Arc<Gpu>) -> Single {
     let network = scope.network;
-    let product = scope.layer().outputs[0];
-    let behind = Behind::new(network, product, &layers);
-    let steps = Steps::new(network, scope.layer, &layers);
+    let behind = Behind::new(network, epilogue);
+    let steps = Steps::new(network, epilogue);
     let attrs = &scope.layer().attrs;
     let transposed = [attrs.flag("transA"), attrs.flag("transB")];
-    let dtype = network[product].ty.dtype;
-    let fused = fused::Steps::new(network, scope.layer, &layers).filter(|_| own::has_tensor_cores(&gpu.device, dtype));
+    let dtype = scope.output_type(0).dtype;
+    let fused = fused::Steps::new(network, epilogue).filter(|_| own::has_tensor_cores(&gpu.device, dtype));
     let fused = fused.and_then(|steps| Some((steps.of(network, operands, transposed)?, steps.operands)));
     let mut inputs = operands.to_vec();
-    inputs.extend(behind.operands.iter().map(|(tensor, _)| *tensor));
+    inputs.extend(behind.operands.iter().map(|operand| operand.tensor));
     // The code has numbers that are all the same in itself; libraries read them.
     let read = fused
         .iter()
-        .flat_map(|(_, operands)| operands.iter().map(|(tensor, _)| tensor));
+        .flat_map(|(_, operands)| operands.iter().map(|operand| &operand.tensor));
     let mut extra: Vec<TensorId> = vec![];
     for &tensor in steps.bias.iter().chain(&steps.residual).chain(read) {
         if !inputs[2..].contains(&tensor) && !extra.contains(&tensor) {
@@ -97,16 +96,16 @@ fn single(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Ar
     let passed = |pass: &library::Pass| pass.inputs.iter().map(|&t| slot(t)).collect();
     let bytes = network[behind.output].ty.dtype.size();
     let lent = |&at: &usize| {
-        let (tensor, place) = behind.operands[at];
-        place == Indexing::Element && network[tensor].ty.dtype.size() == bytes
+        let Operand { tensor, broadcast, .. } = behind.operands[at];
+        broadcast == Broadcast::Full && network[tensor].ty.dtype.size() == bytes
     };
     let fused = fused.map(|(product, operands)| {
-        let slots = operands.iter().filter_map(|&(tensor, _)| slot(Some(tensor)));
+        let slots = operands.iter().filter_map(|operand| slot(Some(operand.tensor)));
         (product, [0, 1].into_iter().chain(slots).collect())
     });
-    let names = std::iter::once(scope.op()).chain(layers.iter().map(|&l| network[l].op.name));
+    let layers: Vec<LayerId> = std::iter::once(scope.layer).chain(epilogue.layers()).collect();
     let kernel = MatMul {
-        name: names.collect::<Vec<_>>().join("+"),
+        name: name(network, &layers),
         transposed,
         dtype,
         tf32: gpu.rounds_to_tf32(scope),
@@ -128,7 +127,7 @@ fn single(scope: &Scope, operands: [TensorId; 2], layers: Vec<LayerId>, gpu: &Ar
     };
     Single {
         kernel,
-        layers: std::iter::once(scope.layer).chain(layers).collect(),
+        layers,
         inputs,
         output: behind.output,
     }
@@ -192,7 +191,7 @@ impl MatMul {
             tf32: self.tf32,
             result: self.dtype,
             scale,
-            epilogue: Epilogue {
+            epilogue: cublaslt::Epilogue {
                 bias: bias.is_some(),
                 activation,
             },

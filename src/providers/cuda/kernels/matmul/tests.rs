@@ -1,13 +1,14 @@
 //! What is taken along with a product, and the code of it.
 
 use super::behind::Behind;
-use super::follow::{Indexing, groups};
+use super::follow::epilogues;
 use super::fused;
 use super::library::Steps;
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Attrs, attrs};
 use crate::network::dtype::DType;
-use crate::network::{LayerId, Network, TensorId, ops};
+use crate::network::{Network, TensorId, ops};
+use crate::providers::common::epilogue::{Broadcast, Epilogue};
 use crate::providers::common::scope::{Orders, Scope};
 use crate::providers::cuda::library::cudnn::product::{Function, Matrix, PointwiseOp, Value};
 
@@ -52,14 +53,18 @@ fn names(g: &Graph) -> Vec<String> {
         layer,
         orders: &orders,
     };
-    let name = |layers: Vec<LayerId>| {
-        layers
-            .iter()
-            .map(|&l| g.network[l].op.name)
-            .collect::<Vec<_>>()
-            .join("+")
+    let name = |epilogue: Epilogue| {
+        let names = epilogue.layers().map(|id| g.network[id].op.name);
+        names.collect::<Vec<_>>().join("+")
     };
-    groups(&scope).into_iter().map(name).collect()
+    epilogues(&scope).into_iter().map(name).collect()
+}
+
+/// All that is behind the first product of a network.
+fn epilogue(g: &Graph) -> Epilogue {
+    let order = g.network.order().unwrap();
+    let product = g.network[order[0]].outputs[0];
+    Epilogue::new(&g.network, product, g.network[product].ty.rank() - 1, &order[1..]).unwrap()
 }
 
 #[test]
@@ -109,10 +114,9 @@ fn operands_are_read_where_their_places_say() {
     let y = g.op("Mul", &[y, up]);
     let y = g.op("Sub", &[y, number]);
     g.output(y);
-    let layers: Vec<_> = g.network.order().unwrap().into_iter().skip(1).collect();
-    let behind = Behind::new(&g.network, product, &layers);
-    let places: Vec<_> = behind.operands.iter().map(|(_, place)| *place).collect();
-    assert_eq!(places, [Indexing::Column, Indexing::Element, Indexing::Scalar]);
+    let behind = Behind::new(&g.network, &epilogue(&g));
+    let places: Vec<_> = behind.operands.iter().map(|operand| operand.broadcast).collect();
+    assert_eq!(places, [Broadcast::Column, Broadcast::Full, Broadcast::Scalar]);
     let call = "element(y, widen(x1[column]), sum, widen(x2[at]), widen(x3[0]));";
     assert!(behind.text.contains(call), "{}", behind.text);
     let call = "element(y, widen(read.p1.item[k]), sums[k], widen(read.p2.item[k]), widen(x3[0]));";
@@ -133,8 +137,7 @@ fn layers_that_differ_in_numbers_share_their_code() {
         let quantize = ops::find("QuantizeLinear").unwrap();
         let y = g.network.add_layer("", quantize, to, &[Some(y), Some(scale)]).unwrap()[0];
         g.output(y);
-        let layers: Vec<_> = g.network.order().unwrap().into_iter().skip(1).collect();
-        Behind::numbered(&g.network, product, &layers, 2)
+        Behind::numbered(&g.network, &epilogue(&g))
     };
     let (one, other) = (of(0.25, 0.5), of(0.125, 3.0));
     assert_eq!((one.numbers, other.numbers), (vec![0.5, 4.0], vec![3.0, 8.0]));
@@ -162,8 +165,7 @@ fn what_is_quantized_next_takes_few_steps_and_is_encoded_once() {
         if read {
             g.network.mark_output(y, "z").unwrap();
         }
-        let layers: Vec<_> = g.network.order().unwrap().into_iter().skip(1).collect();
-        let text = Behind::numbered(&g.network, product, &layers, 2).text;
+        let text = Behind::numbered(&g.network, &epilogue(&g)).text;
         assert!(text.contains(gelu), "{text}");
         assert!(read || text.contains("typedef Y0 Result;"), "{text}");
         let encoded = "const float8e4m3fn v1 = float8e4m3fn::of(f_product(v0, n.at[0]), true);";
@@ -178,15 +180,14 @@ fn nothing_behind_gives_the_sum() {
     let w = g.weights(&[8, 6]);
     let product = g.op("MatMul", &[x, w]);
     g.output(product);
-    let behind = Behind::new(&g.network, product, &[]);
+    let behind = Behind::new(&g.network, &epilogue(&g));
     assert!(behind.operands.is_empty() && behind.output == product);
     assert!(behind.text.contains("element(y, sum);"), "{}", behind.text);
 }
 
 /// The steps of the first product of a network with everything behind it.
 fn steps(g: &Graph) -> Steps {
-    let order = g.network.order().unwrap();
-    Steps::new(&g.network, order[0], &order[1..])
+    Steps::new(&g.network, &epilogue(g))
 }
 
 #[test]
@@ -225,7 +226,7 @@ fn a_factor_a_residual_and_an_activation_are_no_pass() {
 fn fused(g: &Graph) -> Option<(fused::Steps, fused::Product)> {
     let order = g.network.order().unwrap();
     let operands = [0, 1].map(|i| g.network[order[0]].inputs[i].unwrap());
-    let steps = fused::Steps::new(&g.network, order[0], &order[1..])?;
+    let steps = fused::Steps::new(&g.network, &epilogue(g))?;
     let product = steps.of(&g.network, operands, [false; 2])?;
     Some((steps, product))
 }
@@ -252,7 +253,12 @@ fn a_gate_behind_a_product_is_steps_of_one_graph() {
             step(Function::Sub, 3, Some(Value::Operand(1))),
         ]
     );
-    assert_eq!(steps.operands, [(b, Indexing::Column), (up, Indexing::Element)]);
+    let read: Vec<_> = steps
+        .operands
+        .iter()
+        .map(|operand| (operand.tensor, operand.broadcast))
+        .collect();
+    assert_eq!(read, [(b, Broadcast::Column), (up, Broadcast::Full)]);
     let sizes = |matrix: &Matrix| matrix.sizes;
     assert_eq!(product.sides.each_ref().map(sizes), [[1, 256, 256], [1, 256, 512]]);
     let operands: Vec<_> = product.operands.iter().map(sizes).collect();

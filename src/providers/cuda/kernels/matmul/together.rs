@@ -6,10 +6,11 @@ use super::problem::Problem;
 use super::warpgroup::Grouped;
 use super::{MatMul, Single, Way, follow, own, problem, single, warpgroup};
 use crate::error::{Error, Result};
+use crate::network::LayerId;
 use crate::network::attr::Read;
-use crate::network::{LayerId, TensorId};
 use crate::plan::layout::Layout;
 use crate::plan::{Call, Candidate, Form, Instance, Kernel, Launcher, Prepared, Request, Tactic, Tier};
+use crate::providers::common::epilogue::{Epilogue, Operand};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::kernels::Gpu;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Option<Candidate> {
     let singles = products.iter().zip(behind).map(|(&layer, behind)| {
         let scope = Scope { layer, ..*scope };
         let operands = [scope.input(0)?, scope.input(1)?];
-        Some(single(&scope, operands, behind, gpu))
+        Some(single(&scope, operands, &behind, gpu))
     });
     Some(Together::candidate(singles.collect::<Option<Vec<_>>>()?, ways, gpu))
 }
@@ -69,23 +70,20 @@ fn siblings(scope: &Scope) -> Vec<LayerId> {
 }
 
 /// What follows each product, the most that is written alike for all of them and reads nothing but constants.
-fn alike(scope: &Scope, products: &[LayerId]) -> Option<Vec<Vec<LayerId>>> {
+fn alike(scope: &Scope, products: &[LayerId]) -> Option<Vec<Epilogue>> {
     let network = scope.network;
     let written = |layer: LayerId| {
-        let product = network[layer].outputs[0];
-        let groups = follow::groups(&Scope { layer, ..*scope }).into_iter();
-        let with_code = groups.map(move |layers| (Behind::new(network, product, &layers), layers));
-        let held = |(behind, _): &(Behind, Vec<LayerId>)| {
-            let constant = |(tensor, _): &(TensorId, follow::Indexing)| network[*tensor].constant().is_some();
-            behind.operands.iter().all(constant)
-        };
-        with_code.filter(held).map(|(behind, layers)| (behind.text, layers))
+        let epilogues = follow::epilogues(&Scope { layer, ..*scope }).into_iter();
+        let with_code = epilogues.map(move |epilogue| (Behind::new(network, &epilogue), epilogue));
+        let constant = |operand: &Operand| network[operand.tensor].constant().is_some();
+        let held = with_code.filter(move |(behind, _)| behind.operands.iter().all(constant));
+        held.map(|(behind, epilogue)| (behind.text, epilogue))
     };
-    let all: Vec<Vec<(String, Vec<LayerId>)>> = products.iter().map(|&layer| written(layer).collect()).collect();
+    let all: Vec<Vec<(String, Epilogue)>> = products.iter().map(|&layer| written(layer).collect()).collect();
     let same = |text: &str| {
-        let of = |groups: &Vec<(String, Vec<LayerId>)>| {
-            let found = groups.iter().find(|(other, _)| other == text);
-            found.map(|(_, layers)| layers.clone())
+        let of = |epilogues: &Vec<(String, Epilogue)>| {
+            let found = epilogues.iter().find(|(other, _)| other == text);
+            found.map(|(_, epilogue)| epilogue.clone())
         };
         all.iter().map(of).collect::<Option<Vec<_>>>()
     };
@@ -334,7 +332,7 @@ mod tests {
     use crate::network::array::Array;
     use crate::network::attr::Attrs;
     use crate::network::dtype::DType;
-    use crate::network::ops;
+    use crate::network::{TensorId, ops};
     use crate::providers::common::scope::Orders;
 
     /// Products with biases of one input, each as wide as is said; the last one also with a Relu.
@@ -373,7 +371,7 @@ mod tests {
             orders: &orders,
         };
         let products = siblings(&scope);
-        let behind = alike(&scope, &products).map(|groups| groups.iter().map(Vec::len).sum());
+        let behind = alike(&scope, &products).map(|found| found.iter().map(|epilogue| epilogue.steps.len()).sum());
         (products, behind)
     }
 

@@ -1,10 +1,10 @@
 //! What follows a product of 8 bits where that is linear but for its last rounding: a residual of 8 bits, Relu, Quantize. Its
 //! factors are multiplied once, with those of the product.
 
+use crate::network::Network;
 use crate::network::dtype::DType;
 use crate::network::quantization::Scheme;
-use crate::network::{LayerId, Network, TensorId};
-use std::collections::HashMap;
+use crate::providers::common::epilogue::{Epilogue, Value};
 
 /// What the types of [`Linear::text`] are.
 pub const SOURCE: &str = include_str!("../../../../../kernels/linear.cuh");
@@ -22,32 +22,33 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// What these layers, which come in an order of execution, do behind a tensor.
-    pub fn of(network: &Network, product: TensorId, layers: &[LayerId]) -> Option<Self> {
-        let (last, others) = layers.split_last()?;
-        let mut codes: HashMap<TensorId, Scheme> = HashMap::new();
-        let (mut x, mut residual, mut relu) = (product, None, false);
-        for &id in others {
-            let layer = &network[id];
-            let inputs: Vec<TensorId> = layer.inputs.iter().copied().flatten().collect();
-            match layer.op.name {
+    /// What an epilogue does.
+    pub fn of(network: &Network, epilogue: &Epilogue) -> Option<Self> {
+        let scheme = |step: usize| Scheme::of(network, epilogue.layer(network, step)).filter(Scheme::is_int);
+        let last = epilogue.steps.len().checked_sub(1)?;
+        let (mut x, mut residual, mut relu) = (Value::Product, None, false);
+        for (number, step) in epilogue.steps[..last].iter().enumerate() {
+            match epilogue.layer(network, number).op.name {
                 "DequantizeLinear" => {
-                    codes.insert(layer.outputs[0], Scheme::of(network, layer).filter(Scheme::is_int)?);
+                    scheme(number)?;
                     continue;
                 }
                 "Add" if residual.is_none() && !relu => {
-                    let other = inputs.iter().find(|&&input| input != x)?;
-                    residual = Some(*codes.get(other).filter(|_| inputs.contains(&x))?);
+                    let Some((_, Value::Step(other))) = step.beside(x) else {
+                        return None;
+                    };
+                    let dequantizes = epilogue.layer(network, other).op.name == "DequantizeLinear";
+                    residual = Some(scheme(other).filter(|_| dequantizes)?);
                 }
-                "Relu" if inputs == [x] => relu = true,
+                "Relu" if step.inputs == [Some(x)] => relu = true,
                 _ => return None,
             }
-            x = layer.outputs[0];
+            x = Value::Step(number);
         }
-        let scheme = Scheme::of(network, &network[*last]).filter(|scheme| scheme.is_int())?;
-        let quantizes = network[*last].op.name == "QuantizeLinear" && network[*last].inputs[0] == Some(x);
+        let quantize = epilogue.layer(network, last).op.name == "QuantizeLinear";
+        let scheme = scheme(last).filter(|_| quantize && epilogue.steps[last].inputs[0] == Some(x))?;
         let [low, high] = scheme.limits();
-        quantizes.then(|| Self {
+        Some(Self {
             inverse: 1.0 / f64::from(scheme.scale),
             residual,
             zero: scheme.zero,
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
     use crate::network::array::Array;
     use crate::network::attr::{Attr, Attrs, attrs};
-    use crate::network::ops;
+    use crate::network::{LayerId, TensorId, ops};
 
     fn layer(network: &mut Network, op: &str, attrs: Attrs, inputs: &[TensorId]) -> TensorId {
         let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
@@ -124,7 +125,7 @@ mod tests {
             };
         }
         let layers: Vec<LayerId> = network.layers().map(|(id, _)| id).collect();
-        Linear::of(&network, x, &layers)
+        Linear::of(&network, &Epilogue::new(&network, x, 1, &layers).unwrap())
     }
 
     #[test]

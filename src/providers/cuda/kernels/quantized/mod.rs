@@ -22,6 +22,7 @@ use crate::plan::layout::{Layout, Operand};
 use crate::plan::tactic::tactics;
 use crate::plan::{Candidate, Form, Instance, Kernel, Prepared, Request, Tier};
 use crate::providers::common::Why;
+use crate::providers::common::epilogue::{Broadcast, Epilogue, name};
 use crate::providers::common::quantized::{self, Dequantized, Weights, constant};
 use crate::providers::common::scope::Scope;
 use crate::providers::cuda::device::HOPPER;
@@ -64,19 +65,22 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     if let Some(why) = found.refused(gpu) {
         return Err(Why::new(why));
     }
-    let groups = follow::groups_of_8_bits(scope, axis).into_iter();
+    let epilogues = follow::epilogues_of_8_bits(scope, axis).into_iter();
     let bare = Arc::new(found.constants()?);
     let added = match found.added(scope, axis) {
         Some((add, with)) => Some((add, Arc::new(with.constants()?), with)),
         None => None,
     };
-    let candidate = |behind: Vec<LayerId>| match &added {
-        Some((add, constants, with)) if behind.contains(add) => {
-            with.candidate(scope, gpu, constants, axis, Some(*add), behind)
+    let candidate = |epilogue: Epilogue| {
+        let layers: Vec<LayerId> = epilogue.layers().collect();
+        match &added {
+            Some((add, constants, with)) if layers.contains(add) => {
+                with.candidate(scope, gpu, constants, axis, Some(*add), layers)
+            }
+            _ => found.candidate(scope, gpu, &bare, axis, None, layers),
         }
-        _ => found.candidate(scope, gpu, &bare, axis, None, behind),
     };
-    Ok(groups.map(candidate).collect())
+    Ok(epilogues.filter_map(candidate).collect())
 }
 
 /// A product between Dequantize layers.
@@ -151,8 +155,8 @@ impl Found {
             return None;
         };
         let other = if a == product { b } else { a };
-        let each = follow::indexing_along(network, other, product, axis)?;
-        let fits = layer.op.name == "Add" && other != product && each != follow::Indexing::Element;
+        let broadcast = Broadcast::of(network, other, product, axis)?;
+        let fits = layer.op.name == "Add" && other != product && broadcast != Broadcast::Full;
         let (array, dequantize) = constant(network, other).filter(|_| fits)?;
         let found = Self {
             bias: Some((array.to_f64(), dequantize)),
@@ -181,7 +185,7 @@ impl Found {
         axis: usize,
         add: Option<LayerId>,
         layers: Vec<LayerId>,
-    ) -> Candidate {
+    ) -> Option<Candidate> {
         let network = scope.network;
         let sums = network[add.unwrap_or(scope.layer)].outputs[0];
         let bias = self.bias.as_ref().and_then(|(_, layer)| *layer);
@@ -190,16 +194,17 @@ impl Found {
             .copied()
             .filter(|&id| Some(id) != add && Some(id) != bias)
             .collect();
-        let behind = Behind::numbered(network, sums, &others, axis);
+        let epilogue = Epilogue::new(network, sums, axis, &others)?;
+        let behind = Behind::numbered(network, &epilogue);
         // Sums of floats may be no numbers, of which layers one by one make others.
-        let linear = Linear::of(network, sums, &others).filter(|_| self.left.scheme.is_int());
-        let names = std::iter::once(scope.op()).chain(layers.iter().map(|&id| network[id].op.name));
+        let linear = Linear::of(network, &epilogue).filter(|_| self.left.scheme.is_int());
+        let named: Vec<LayerId> = std::iter::once(scope.layer).chain(layers.iter().copied()).collect();
         let mut inputs = vec![self.left.tensor];
-        inputs.extend(behind.operands.iter().map(|(tensor, _)| *tensor));
+        inputs.extend(behind.operands.iter().map(|operand| operand.tensor));
         let in_front = [self.left.layer, self.weights.layer];
         let output = behind.output;
         let kernel = Quantized {
-            name: format!("{} {}", self.left.scheme.word(), names.collect::<Vec<_>>().join("+")),
+            name: format!("{} {}", self.left.scheme.word(), name(network, &named)),
             operation: self.operation.clone(),
             scheme: self.left.scheme,
             constants: constants.clone(),
@@ -208,7 +213,7 @@ impl Found {
             lists: OnceLock::new(),
             gpu: gpu.clone(),
         };
-        Candidate {
+        Some(Candidate {
             kernel: Arc::new(kernel),
             layers: in_front
                 .into_iter()
@@ -218,7 +223,7 @@ impl Found {
                 .collect(),
             inputs,
             outputs: vec![output],
-        }
+        })
     }
 }
 
