@@ -4,6 +4,7 @@
 use super::matching::{input, is_constant};
 use crate::network::dtype::DType;
 use crate::network::op::Movement;
+use crate::network::ops::resize;
 use crate::network::quantization::Scheme;
 use crate::network::{Layer, LayerId, Network, TensorId};
 use std::collections::{HashMap, HashSet};
@@ -133,7 +134,12 @@ fn is_numbers(network: &Network, tensor: TensorId) -> bool {
 /// Whether quantizing before or behind a layer of one operand is the same: it gives elements of its input at places that no data
 /// decides, or the greatest ones of windows.
 pub fn moves(layer: &Layer) -> bool {
-    layer.outputs.len() == 1 && (layer.op.movement.keeps_all() || matches!(layer.op.name, "MaxPool" | "Concat"))
+    let picks = match layer.op.name {
+        "MaxPool" | "Concat" => true,
+        "Resize" => resize::takes_elements(&layer.attrs),
+        _ => layer.op.movement.keeps_all(),
+    };
+    layer.outputs.len() == 1 && picks
 }
 
 /// Whether a layer gives some elements of its first input alone: fewer are to be dequantized behind it, or a table stays small.

@@ -16,7 +16,7 @@ pub static PASS: Pass = Pass {
     name: "move_quantization",
     doc: "with Settings::quantized: Quantize(Dequantize(x)) by the same numbers => x; Dequantize -> what moves or picks elements, MaxPool => \
           that -> Dequantize; Concat of Dequantize by the same numbers => Concat -> Dequantize; what moves elements, MaxPool, Concat -> \
-          Quantize => Quantize -> that, past a Cast that the precision brought",
+          Quantize => Quantize -> that, past a Cast that the precision brought; Quantize layers of one tensor by the same numbers => one",
     apply,
 };
 
@@ -30,7 +30,10 @@ fn apply(network: &mut Network, settings: &Settings) -> Result<usize> {
 fn rule(network: &Network, id: LayerId) -> Found<'_> {
     let layer = &network[id];
     match layer.op.name {
-        "QuantizeLinear" => up(network, layer),
+        "QuantizeLinear" => match up(network, layer)? {
+            None => merged(network, layer),
+            found => Ok(found),
+        },
         "Concat" => joined(network, layer),
         _ if moves(layer) || picks(layer) => down(network, layer),
         _ => Ok(None),
@@ -84,6 +87,28 @@ fn joined<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     Ok(Some(patch))
 }
 
+/// The Quantize layers by the same numbers as this one that read a tensor.
+fn alike<'n>(network: &'n Network, layer: &Layer, x: TensorId) -> impl Iterator<Item = &'n Layer> {
+    let (op, attrs, scheme) = (layer.op, layer.attrs.clone(), Scheme::of(network, layer));
+    let users = network[x].users.iter().map(|&user| &network[user]);
+    users.filter(move |user| user.op == op && user.attrs == attrs && Scheme::of(network, user) == scheme)
+}
+
+/// Quantize layers of one tensor by the same numbers => one of them.
+fn merged<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
+    rule_if_some!(x = input(layer, 0));
+    rule_if!(Scheme::of(network, layer).is_some());
+    let mut others = alike(network, layer, x)
+        .filter(|other| other.outputs != layer.outputs)
+        .peekable();
+    rule_if!(others.peek().is_some());
+    let mut patch = Patch::new(network);
+    for other in others {
+        patch.shunt(other.outputs[0], layer.outputs[0])?;
+    }
+    Ok(Some(patch))
+}
+
 /// Layer -> Quantize => Quantize -> layer, past a Cast between them that the precision brought; of Dequantize by the same numbers
 /// nothing is left.
 fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
@@ -91,6 +116,7 @@ fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     rule_if_some!(scheme = Scheme::of(network, layer));
     let cast = only_given_by(network, x, "Cast").filter(|cast| !cast::rounds(&cast.attrs));
     let wide = network[x].ty.dtype;
+    let readers: Vec<&Layer> = alike(network, layer, x).collect();
     let x = cast.and_then(|cast| input(cast, 0)).unwrap_or(x);
     rule_if_some!((producer, inner) = network.producer(x));
     let mut patch = Patch::new(network);
@@ -100,7 +126,8 @@ fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
         patch.shunt(layer.outputs[0], source)?;
         return Ok(Some(patch));
     }
-    rule_if!(network.sole_user(x).is_some() && moves(inner));
+    let alone = network.sole_user(x).is_some() || readers.len() == network[x].users.len() && !network.is_output(x);
+    rule_if!(alone && moves(inner));
     rule_if!(!is_of_attention(network, inner));
     rule_if!(scheme.is_int() || inner.op.moves());
     let quantized = if inner.op.name == "Concat" {
@@ -116,7 +143,9 @@ fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     }
     let new = patch.add_named("", inner.op, inner.attrs.clone(), &inputs)?[0];
     patch.absorb(producer);
-    patch.shunt(layer.outputs[0], new)?;
+    for reader in readers {
+        patch.shunt(reader.outputs[0], new)?;
+    }
     Ok(Some(patch))
 }
 
@@ -209,6 +238,55 @@ mod tests {
             assert_eq!(count, (scales[0] != scales[1]) as usize);
             crate::passes::testing::assert_same_within(&before, &g.network, 0.0);
         }
+    }
+
+    #[test]
+    fn eight_bits_run_through_nearest_neighbours_and_no_interpolation() {
+        for (mode, first) in [("nearest", "QuantizeLinear"), ("linear", "Resize")] {
+            let mut g = Graph::new();
+            let x = g.input("x", "n 4 6 6");
+            let scales = Array::from_f64(DType::Float32, vec![4], &[1.0, 1.0, 2.0, 2.0]).unwrap();
+            let scales = g.network.add_constant("scales", scales);
+            let op = crate::network::ops::find("Resize").unwrap();
+            let mode = attrs([("mode", Attr::Text(mode.into()))]);
+            let inputs = [Some(x), None, Some(scales)];
+            let y = g.network.add_layer("", op, mode, &inputs).unwrap()[0];
+            let q = quantize(&mut g, y, 0.01, 128.0);
+            g.output(q);
+            let before = g.network.clone();
+            (PASS.apply)(&mut g.network, &settings()).unwrap();
+            let order = g.network.order().unwrap();
+            assert_eq!(g.network[order[0]].op.name, first);
+            crate::passes::testing::assert_same_within(&before, &g.network, 0.0);
+        }
+    }
+
+    /// As in spatial pyramids: what is pooled again and again, and all of it side by side.
+    #[test]
+    fn pools_of_pools_that_are_joined_are_quantized_before_the_first() {
+        let mut g = Graph::new();
+        let x = g.input("x", "n 4 6 6");
+        let mut all = vec![g.op("Relu", &[x])];
+        for _ in 0..3 {
+            let window = [
+                ("kernel_shape", Attr::Ints(vec![3, 3])),
+                ("pads", Attr::Ints(vec![1; 4])),
+            ];
+            all.push(g.op_with("MaxPool", attrs(window), &[*all.last().unwrap()]));
+        }
+        let joined = g.op_with("Concat", attrs([("axis", Attr::Int(1))]), &all);
+        let q = quantize(&mut g, joined, 0.01, 0.0);
+        g.output(q);
+        let before = g.network.clone();
+        (PASS.apply)(&mut g.network, &settings()).unwrap();
+        g.network.verify().unwrap();
+        let order = g.network.order().unwrap();
+        let names: Vec<_> = order.iter().map(|&id| g.network[id].op.name).collect();
+        assert_eq!(
+            names,
+            ["Relu", "QuantizeLinear", "MaxPool", "MaxPool", "MaxPool", "Concat"]
+        );
+        crate::passes::testing::assert_same_within(&before, &g.network, 0.0);
     }
 
     /// Its kernel writes the result where the Reshape behind it leaves it.

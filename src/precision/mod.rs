@@ -4,6 +4,7 @@ pub mod histogram;
 mod least;
 pub mod place;
 pub mod points;
+mod shared;
 mod unfold;
 
 pub use histogram::{Histogram, Method};

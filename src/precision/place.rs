@@ -1,6 +1,7 @@
 //! Writes Quantize and Dequantize layers around products.
 
-use super::points::{channel_axis, points};
+use super::points::{Point, channel_axis, integers, points};
+use super::shared::{self, Extent};
 use crate::error::{Error, Result};
 use crate::network::array::Array;
 use crate::network::attr::{Attr, Attrs, attrs};
@@ -23,6 +24,16 @@ pub struct Dtypes {
     pub symmetric: bool,
 }
 
+impl Dtypes {
+    /// The scale, zero point and dtype of a tensor.
+    fn scheme(self, extent: Extent) -> (f64, i64, DType) {
+        match self.weights {
+            DType::Int8 if !self.symmetric => integers(extent.most, extent.least),
+            symmetric => (extent.most / most(symmetric), 0, symmetric),
+        }
+    }
+}
+
 /// Where a tensor has only zeros, any scale will do.
 const LEAST_RANGE: f32 = 1e-12;
 
@@ -35,7 +46,7 @@ fn most(dtype: DType) -> f64 {
 }
 
 /// Quantizes the weights of products to a dtype of 8 bits, symmetric, a scale for each channel; and, with `ranges`, the tensors that
-/// [`points`] finds: one scale each, symmetric as int8, or as uint8 where they reach less far below zero; for float8_e4m3fn as that,
+/// [`points`] finds: one scale each, which what is joined shares ([`shared`]), symmetric as int8, or as uint8 where they reach less far below zero; for float8_e4m3fn as that,
 /// and what products read alone: three digits are too few for sums that are handed on from layer to layer. Symmetric ones are all int8,
 /// and leave biases. Layers that `keep` names stay as they are.
 ///
@@ -59,29 +70,15 @@ pub fn place(network: &mut Network, ranges: Option<&Ranges>, dtypes: Dtypes, kee
     }
     let mut quantized: HashMap<(LayerId, usize), (TensorId, f64)> = HashMap::new();
     let mut readers: Vec<LayerId> = vec![];
-    for point in &found {
+    let extents = extents(network, &found, ranges, dtypes)?;
+    for (point, extent) in found.iter().zip(extents) {
         for &(id, at) in &point.readers {
             if at == 0 && channel_axis(network, &network[id]).is_some() && !readers.contains(&id) {
                 readers.push(id);
             }
         }
-        let Some(ranges) = ranges else { continue };
-        let range = ranges.get(&point.name).copied();
-        if range.is_none() && point.optional {
-            continue;
-        }
-        let usable = range.filter(|range| range.is_finite() && *range >= 0.0);
-        let range = usable.ok_or_else(|| {
-            Error::invalid("the calibration has no range for a tensor")
-                .tensor(&point.name)
-                .expected(format!("one for each of {} tensors of this network", found.len()))
-                .got(format!("{} ranges", ranges.len()))
-                .hint("calibrate this network again: the cache is that of another one")
-        })?;
-        let (scale, zero, dtype) = match weights {
-            DType::Int8 if !dtypes.symmetric => point.integers(f64::from(range)),
-            symmetric => (f64::from(range) / most(symmetric), 0, symmetric),
-        };
+        let Some(extent) = extent else { continue };
+        let (scale, zero, dtype) = dtypes.scheme(extent);
         let scale = f64::from((scale as f32).max(LEAST_RANGE));
         let tensor = around(
             network,
@@ -103,6 +100,42 @@ pub fn place(network: &mut Network, ranges: Option<&Ranges>, dtypes: Dtypes, kee
     }
     (fold_constants::PASS.apply)(network, &Settings::default())?;
     network.verify()
+}
+
+/// What the 8 bits of each point hold; none where it stays in floats.
+fn extents(
+    network: &Network,
+    points: &[Point],
+    ranges: Option<&Ranges>,
+    dtypes: Dtypes,
+) -> Result<Vec<Option<Extent>>> {
+    let Some(ranges) = ranges else {
+        return Ok(vec![None; points.len()]);
+    };
+    let own = |point: &Point| {
+        let range = ranges.get(&point.name).copied();
+        if range.is_none() && point.optional {
+            return Ok(None);
+        }
+        let usable = range.filter(|range| range.is_finite() && *range >= 0.0);
+        let range = usable.ok_or_else(|| {
+            Error::invalid("the calibration has no range for a tensor")
+                .tensor(&point.name)
+                .expected(format!("one for each of {} tensors of this network", points.len()))
+                .got(format!("{} ranges", ranges.len()))
+                .hint("calibrate this network again: the cache is that of another one")
+        })?;
+        Ok(Some(Extent {
+            most: f64::from(range),
+            least: point.least,
+        }))
+    };
+    let own: Vec<_> = points.iter().map(own).collect::<Result<_>>()?;
+    Ok(match dtypes.weights {
+        DType::Int8 => shared::extents(network, points, &own, |extent| dtypes.scheme(extent).0),
+        // Steps of floats follow their numbers.
+        _ => own,
+    })
 }
 
 /// Quantize -> Dequantize behind a tensor.

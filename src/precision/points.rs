@@ -25,15 +25,8 @@ pub struct Point {
 /// steps a quarter smaller, or more.
 const PART_BELOW: f64 = 0.5;
 
-impl Point {
-    /// The scale, zero point and dtype of its integers, where they hold numbers up to this magnitude: symmetric int8, or uint8 where
-    /// next to nothing is below zero.
-    pub fn integers(&self, most: f64) -> (f64, i64, DType) {
-        integers(most, self.least)
-    }
-}
-
-/// [`Point::integers`] of a tensor whose least number is this, where it is known.
+/// The scale, zero point and dtype of integers that hold numbers up to this magnitude: symmetric int8, or uint8 where next to nothing
+/// is below zero; `least` is the least number, where it is known.
 pub fn integers(most: f64, least: Option<f64>) -> (f64, i64, DType) {
     match least {
         Some(least) if -least <= PART_BELOW * most => {
@@ -138,19 +131,9 @@ fn is_multiplied(network: &Network, mut tensor: TensorId, products: &HashSet<Lay
     false
 }
 
-/// What may stand between a convolution and a mean of its result: of ops like Exp the small numbers count as well, which one scale for all
-/// rounds to 0.
-const BEFORE_MEANS: [&str; 9] = [
-    "Add",
-    "Clip",
-    "Elu",
-    "Gelu",
-    "HardSwish",
-    "LeakyRelu",
-    "Mish",
-    "Relu",
-    "Silu",
-];
+/// What may stand between a product and what is quantized of its result, beside sums: of ops like Exp the small numbers count as well,
+/// which one scale for all rounds to 0.
+const ACTIVATIONS: [&str; 8] = ["Clip", "Elu", "Gelu", "HardSwish", "LeakyRelu", "Mish", "Relu", "Silu"];
 
 /// Whether a tensor is the result of a convolution among these products, perhaps through such layers, and each tensor on the way has one
 /// reader and as many elements.
@@ -166,11 +149,24 @@ fn is_behind_conv(network: &Network, x: TensorId, products: &HashSet<LayerId>) -
         if products.contains(&id) && matches!(layer.op.name, "Conv" | "ConvTranspose") {
             return true;
         }
-        if BEFORE_MEANS.contains(&layer.op.name) {
+        if layer.op.name == "Add" || ACTIVATIONS.contains(&layer.op.name) {
             open.extend(layer.inputs.iter().copied().flatten());
         }
     }
     false
+}
+
+/// The product whose result a tensor is, perhaps behind an activation, if nobody else reads what is on the way.
+fn product_behind(network: &Network, mut tensor: TensorId, products: &HashSet<LayerId>) -> Option<LayerId> {
+    loop {
+        network.sole_user(tensor)?;
+        let (id, layer) = network.producer(tensor)?;
+        if products.contains(&id) {
+            return Some(id);
+        }
+        let activation = ACTIVATIONS.contains(&layer.op.name);
+        tensor = layer.inputs[0].filter(|_| activation)?;
+    }
 }
 
 /// The operand of an Add that is no result of the product before it: with 8 bits, that product reads a quarter of its bytes.
@@ -194,11 +190,7 @@ fn residual(
     if !alike {
         return None;
     }
-    let product = |tensor: TensorId| {
-        let (id, _) = network.producer(tensor).filter(|(id, _)| products.contains(id))?;
-        network.sole_user(tensor)?;
-        place.get(&id)
-    };
+    let product = |tensor: TensorId| place.get(&product_behind(network, tensor, products)?);
     match (product(a), product(b)) {
         (None, None) => None,
         (first, second) if first > second => Some((b, 1)),
@@ -236,6 +228,22 @@ mod tests {
         let found = points(&g.network, &HashSet::from([first])).unwrap();
         assert_eq!(found.iter().map(|p| p.tensor).collect::<Vec<_>>(), [a, c]);
         assert_eq!(found[0].readers.len(), 1);
+    }
+
+    #[test]
+    fn what_is_added_behind_an_activation_is_quantized_too() {
+        for (op, count) in [("Silu", 2), ("Exp", 1)] {
+            let mut g = Graph::new();
+            let x = g.input("x", "n 4 6 6");
+            let w = g.weights(&[4, 4, 1, 1]);
+            let left = g.op("Silu", &[x]);
+            let y = g.op("Conv", &[left, w]);
+            let y = g.op(op, &[y]);
+            let sum = g.op("Add", &[left, y]);
+            g.output(sum);
+            let found = points(&g.network, &HashSet::new()).unwrap();
+            assert_eq!(found.iter().map(|p| p.readers.len()).collect::<Vec<_>>(), [count]);
+        }
     }
 
     /// The mean of what stands in front of it, and a product of that; says whether what it reads is quantized.
@@ -298,7 +306,7 @@ mod tests {
         let y = g.op("Conv", &[y, w]);
         g.output(y);
         let found = points(&g.network, &HashSet::new()).unwrap();
-        let told = |most: f64| -> Vec<_> { found.iter().map(|p| p.integers(most)).collect() };
+        let told = |most: f64| -> Vec<_> { found.iter().map(|p| integers(most, p.least)).collect() };
         let plain = (2.55 / 127.0, 0, DType::Int8);
         let steps = (2.55 + 0.2785) / 255.0;
         assert_eq!(

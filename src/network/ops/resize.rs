@@ -86,6 +86,11 @@ pub fn fraction(scale: f64) -> Result<(i64, i64)> {
     }
 }
 
+/// Whether each number of the result is an element of the input, and none is made or filled in.
+pub fn takes_elements(attrs: &Attrs) -> bool {
+    attrs.text("mode") == "nearest" && attrs.text("coordinate_transformation_mode") != "tf_crop_and_resize"
+}
+
 /// The axes that a Resize layer names, in the order of its lists.
 fn axes(attrs: &Attrs, x: &TensorType) -> Result<Vec<usize>> {
     let named = attrs.ints("axes");
