@@ -8,6 +8,7 @@ import pytest
 
 import neurenix as nx
 from neurenix import _native
+from neurenix.hardware.tensorrt import TensorRTBackend
 from neurenix.importers import from_onnx
 from neurenix.importers.onnx.rules import FAMILIES, RULES
 from neurenix.importers.onnx.same import Same
@@ -132,6 +133,32 @@ def test_layers_keep_the_names_of_nodes() -> None:
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy")
     proto = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 20)])
     assert [layer.name for layer in from_onnx(proto).layers] == ["first", "Relu_1"]
+
+
+def test_what_literals_do_to_weights_is_done_to_new_weights() -> None:
+    """Axes and shapes are known at the import, and so is a small weight: it is no literal."""
+    weights = {"w": np.arange(1, 7, dtype=np.float32), "scale": np.float32(2)}
+    initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()]
+    nodes = [
+        helper.make_node("Constant", [], ["axes"], value_ints=[1]),
+        helper.make_node("Unsqueeze", ["w", "axes"], ["column"]),
+        helper.make_node("Mul", ["column", "w"], ["outer"]),
+        helper.make_node("Constant", [], ["half"], value_float=0.5),
+        helper.make_node("Mul", ["half", "scale"], ["factor"]),
+        helper.make_node("Mul", ["outer", "factor"], ["scaled"]),
+        helper.make_node("MatMul", ["x", "scaled"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 6]) for n in "xy")
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], initializers), opset_imports=[helper.make_opsetid("", 20)]
+    )
+    given = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
+    engine = TensorRTBackend(providers=["cpu"], optimization_level=0).optimize_model(proto, refittable=True)
+    for step in (0, 1):
+        new = {name: array + np.float32(step) for name, array in weights.items()}
+        engine.update_weights(new)
+        want = given @ (np.outer(new["w"], new["w"]) * 0.5 * new["scale"])
+        np.testing.assert_allclose(engine.run({"x": given})["y"], want, rtol=1e-5)
 
 
 def test_functions_of_the_model_are_inlined() -> None:

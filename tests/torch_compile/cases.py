@@ -388,6 +388,28 @@ def memory_layouts() -> None:
 
 
 @torch.no_grad()
+def results_without_inputs() -> None:
+    """What follows from constants is made anew for each call, which may write into it."""
+
+    class Mask(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("lengths", torch.arange(6.0))
+
+        def forward(self) -> torch.Tensor:
+            return torch.sqrt(self.lengths[:, None] * self.lengths) + 1
+
+    model = Mask()
+    function = compiled(model)
+    # Engines take new elements of what is moved and multiplied before anything is read.
+    for _ in range(3):
+        agree(found := function(), model())
+        found.zero_()
+    model.lengths += 1
+    agree(function(), model())
+
+
+@torch.no_grad()
 def empty_and_single_batches() -> None:
     model = mlp()
     function = compiled(model, dynamic=True)

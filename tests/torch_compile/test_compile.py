@@ -55,6 +55,7 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (cases.numbers_among_the_arguments, ()),
     (cases.sizes_as_values, ()),
     (cases.memory_layouts, ()),
+    (cases.results_without_inputs, ()),
     (cases.empty_and_single_batches, ()),
     (cases.dtypes, ()),
     (cases.dropout_in_train_mode, ()),
@@ -95,6 +96,15 @@ def test_a_build_that_fails_is_told_once() -> None:
 
 def test_a_dry_run_writes_its_table(tmp_path: Path) -> None:
     run(process_cases.dry_run, str(tmp_path / "table.txt"))
+
+
+def test_what_torch_expands_lies_in_the_order_of_its_shape() -> None:
+    import torch
+
+    from neurenix.torch.conversion import _order
+
+    found = torch.zeros(1, 1, 4, 5).expand(8, 2, 4, 5)
+    assert _order(found) is None and _order(found.transpose(2, 3)) == (3, 2, 0, 1)
 
 
 def test_engines_are_found_by_other_processes(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from neurenix.hardware.optimized import OptimizedModel
 from neurenix.log import LOG
 from neurenix.torch.settings import Settings
 
-#: Raised when an engine for the same description would be called in another way.
-_FORMAT = 1
+#: Raised when an engine for the same description would be called in another way, or take other weights otherwise.
+_FORMAT = 2
 
 
 def place(settings: Settings, described: Callable[[], tuple[str, Sequence[tuple[str, torch.Tensor]]]]) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ class EngineCall:
         self._gpu = device.index if device.type == "cuda" else None
         self._direct = not self.engine.staged and (self._gpu is None or self._gpu in self.engine.devices)
         self._stream = placed.of_torch().stream
-        self._shapes: dict[tuple[torch.Size, ...], list[tuple[int, ...]]] = {}
+        #: By the shapes of inputs, what each result is made of: shape, strides, dtype.
+        self._wanted: dict[tuple[torch.Size, ...], list[_Wanted]] = {}
+        self._empty = _EMPTY.get(device.type)
 
     def run(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results. Raises errors of ours for what the engine refuses."""
@@ -38,16 +40,18 @@ class EngineCall:
     def _run_at(self, given: list[torch.Tensor], numbers: list[int]) -> list[torch.Tensor]:
         """The results, from tensors on the processor (-1) or on the engine's GPU."""
         shapes = tuple([tensor.shape for tensor in given])
-        wanted = self._shapes.get(shapes)
+        wanted = self._wanted.get(shapes)
         if wanted is None:
-            wanted = [tuple(shape) for _, shape in self.engine.specs([list(shape) for shape in shapes])]
-            if len(self._shapes) >= placed.KEPT_SHAPES:
-                self._shapes.clear()
-            self._shapes[shapes] = wanted
-        device, gpu = self._device, self._gpu
-        made = [
-            torch.empty(shape, dtype=dtype, device=device) for shape, dtype in zip(wanted, self.dtypes, strict=True)
-        ]
+            specs = self.engine.specs([list(shape) for shape in shapes])
+            wanted = [_wanted(shape, dtype) for (_, shape), dtype in zip(specs, self.dtypes, strict=True)]
+            if len(self._wanted) >= placed.KEPT_SHAPES:
+                self._wanted.clear()
+            self._wanted[shapes] = wanted
+        device, gpu, empty = self._device, self._gpu, self._empty
+        if empty is not None and (gpu is None or gpu == _current_gpu()):
+            made = [empty(*one) for one in wanted]
+        else:
+            made = [torch.empty(shape, dtype=dtype, device=device) for shape, _, dtype in wanted]
         self.engine.run_at(
             [
                 (tensor.data_ptr(), None if number < 0 else number)
@@ -66,6 +70,27 @@ class EngineCall:
         inputs = dict(sorted(named, key=lambda one: one[1].device != self._device))
         results = self.model.run(inputs).values()
         return [_tensor(result, self._device) for result in results]
+
+
+_Wanted = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+
+#: What code of torch's own compiler makes its results with, on the current device: 2.5 us on a GPU, where
+#: `torch.empty` takes 7.
+_EMPTY: dict[str, Callable[..., torch.Tensor]] = {
+    kind: found
+    for kind in ("cpu", "cuda")
+    if (found := getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}", None)) is not None
+}
+_current_gpu: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+
+
+def _wanted(shape: Sequence[int], dtype: torch.dtype) -> _Wanted:
+    """A dense tensor."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(shape), tuple(reversed(strides)), dtype
 
 
 def torch_dtype(dtype: object) -> torch.dtype:

@@ -367,13 +367,15 @@ def _at(extent: Any, sizes: Mapping[Any, int]) -> int:
 
 
 def _order(found: torch.Tensor) -> tuple[int, ...] | None:
-    """In which order a tensor's dimensions lie in memory; None where it is that of its shape."""
+    """In which order a tensor's dimensions lie in memory; None where it is that of its shape. Dimensions that torch
+    expands lie nowhere.
+    """
     if found.ndim < 2:
         return None
     strides = [_hint(stride) for stride in found.stride()]
     extents = [_hint(extent) for extent in found.shape]
     order = tuple(sorted(range(found.ndim), key=lambda axis: (-strides[axis], axis)))
-    moved = [axis for axis in order if extents[axis] != 1]
+    moved = [axis for axis in order if extents[axis] != 1 and strides[axis] != 0]
     return None if moved == sorted(moved) else order
 
 

@@ -213,7 +213,7 @@ class _Graph:
 
     def __init__(self, module: fx.GraphModule, weights: Weights, report: stats.GraphReport, ahead: bool) -> None:
         """`ahead`: work may begin before the constants are looked at."""
-        self._forward = module.forward
+        self._forward = _alone(module) or module.forward
         self._weights = weights
         self._report = report
         self._ahead = ahead
@@ -240,6 +240,36 @@ class _Graph:
         else:
             state = self._weights.look(given)
         return self._forward((*given, state), *given)
+
+
+def _alone(module: fx.GraphModule) -> Callable[..., Any] | None:
+    """What a graph does that is one partition and nothing else: torch's code of a graph and its calls of modules take
+    as long as some engines.
+    """
+    nodes = list(module.graph.nodes)
+    calls = [node for node in nodes if node.op == "call_module"]
+    # The first one is all of them.
+    places = {node: place - 1 for place, node in enumerate(node for node in nodes if node.op == "placeholder")}
+    if len(calls) != 1 or not all(isinstance(arg, fx.Node) and arg in places for arg in calls[0].args):
+        return None
+    call = calls[0]
+    partition = module.get_submodule(str(call.target))
+    if not isinstance(partition, Partition):
+        return None
+    gives = {node: node.args[1] for node in nodes if node.target is operator.getitem and node.args[0] is call}
+    results = nodes[-1].args[0]
+    if len(places) + len(gives) + 2 != len(nodes) or not isinstance(results, (list, tuple)):
+        return None
+    if any(result not in gives and result is not call for result in results):
+        return None
+    own = [places[arg] for arg in call.args[1:]]
+    given = [gives.get(result) for result in results]
+
+    def forward(every: Sequence[Any], *args: Any) -> list[Any]:
+        found = partition.forward(every, *[args[place] for place in own])
+        return [found if place is None else found[place] for place in given]
+
+    return forward
 
 
 def _begins_early(device: torch.device, report: stats.GraphReport) -> bool:

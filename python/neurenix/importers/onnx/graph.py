@@ -134,6 +134,8 @@ class Graph:
         self.constants: dict[str, Array] = {}
         #: Constants that are no weights: literals of the model, and what follows from them and from fixed shapes.
         self.determined: set[str] = set()
+        #: Those of them that layers give as well, since floats that are weights are a part of them.
+        self.live: set[str] = set()
         self.tensors: dict[str, Tensor] = {}
         #: Sequences and optional values.
         self.values: dict[str, Value] = {}
@@ -352,7 +354,8 @@ class Graph:
     def determine(self, node: Node, name: str, tensor: Tensor) -> None:
         """Makes a constant of a small tensor that literals and fixed shapes determine, so that what needs one finds it.
 
-        What follows from weights alone stays a layer: new weights may come.
+        What follows from weights alone stays a layer, and what their floats are a part of is one besides: new weights
+        may come.
         """
         sources = [self.aliases.get(source, source) for source in node.proto.input if source]
         if node.op not in ("Shape", "Size"):
@@ -360,10 +363,22 @@ class Graph:
             if not any(known) or not all(k or self.is_constant(s) for k, s in zip(known, sources, strict=True)):
                 return
         value = tensor.known()
-        if value is not None:
-            self.determined.add(name)
-            self.constants[name] = value
+        if value is None:
+            return
+        self.determined.add(name)
+        self.constants[name] = value
+        if value.dtype.kind in "biu" or not any(map(self.is_weight, sources)):
             del self.tensors[name]
+        else:
+            self.live.add(name)
+
+    def is_weight(self, name: str) -> bool:
+        """Whether a name stands for floats of the model, or for what follows from them, of which new ones may come."""
+        if name in self.live:
+            return True
+        if name not in self.constants and name not in self.tensors:
+            return self.around is not None and self.around.is_weight(name)
+        return name in self.constants and name not in self.determined and self.constants[name].dtype.kind not in "biu"
 
     def is_determined(self, name: str) -> bool:
         """Whether literals and fixed shapes determine what a name stands for."""
