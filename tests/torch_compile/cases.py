@@ -388,6 +388,24 @@ def memory_layouts() -> None:
 
 
 @torch.no_grad()
+def numbers_of_the_graph() -> None:
+    """Tensors that `forward` makes of numbers; what is given of them may be written to."""
+
+    class Numbers(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            half, least = torch.tensor(0.5), torch.tensor([-3.0])
+            return torch.where(x > half, x * half, least), least, torch.tensor(7.0).reshape(1)
+
+    model = Numbers()
+    function = compiled(model)
+    x = torch.randn(4, 4)
+    for _ in range(3):
+        agree(found := function(x), model(x))
+        for one in found:
+            one.zero_()
+
+
+@torch.no_grad()
 def results_without_inputs() -> None:
     """What follows from constants is made anew for each call, which may write into it."""
 

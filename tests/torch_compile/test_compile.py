@@ -56,6 +56,7 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (cases.sizes_as_values, ()),
     (cases.memory_layouts, ()),
     (cases.results_without_inputs, ()),
+    (cases.numbers_of_the_graph, ()),
     (cases.empty_and_single_batches, ()),
     (cases.dtypes, ()),
     (cases.dropout_in_train_mode, ()),

@@ -144,6 +144,7 @@ class _Compiler:
         """Cuts a graph of operators into partitions."""
         constant = self._constants(module)
         self.once = self.once or _random(module)
+        graphs.drop_fresh_copies(module)
         graphs.hoist_sizes(module)
         device = graphs.device(module)
         support = graphs.Support(module.graph, self._settings, device)

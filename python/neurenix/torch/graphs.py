@@ -120,6 +120,27 @@ def hoist_sizes(module: fx.GraphModule) -> None:
     module.recompile()
 
 
+def drop_fresh_copies(module: fx.GraphModule) -> None:
+    """Reads the tensors of the graph itself in place of fresh copies: an engine on a GPU gives none on a processor."""
+    graph = module.graph
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.aten.lift_fresh_copy.default:
+            continue
+        source = node.args[0]
+        # Whoever gets a copy, or a view of it, may write into it.
+        if isinstance(source, fx.Node) and source.op == "get_attr" and all(map(_only_reads, node.users)):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+    module.recompile()
+
+
+def _only_reads(node: fx.Node) -> bool:
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return False
+    return all(found.alias_info is None for found in target._schema.returns)
+
+
 def _name_sizes(graph: fx.Graph, placeholders: list[fx.Node], known: dict[Any, Any]) -> fx.Node | None:
     """Adds the symbols that come in as the extent of a tensor alone. The first node that may read all of them."""
     if not placeholders:
