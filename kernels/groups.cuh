@@ -2,9 +2,9 @@
 // other work (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 
 // How a tile lies in shared memory, for the instruction: `leading` bytes from one strip of columns to the next; patterns of eight
-// rows of 128 bytes, or of 64.
+// rows of 128 bytes, of 64, or of 32.
 __device__ __forceinline__ uint64 described(uint32 address, uint32 leading, uint32 pattern) {
-    const uint64 swizzle = pattern == 8 * 64 ? 2 : 1;
+    const uint64 swizzle = pattern == 8 * 32 ? 3 : pattern == 8 * 64 ? 2 : 1;
     return (uint64)(address >> 4 & 0x3fff) | (uint64)(leading >> 4) << 16 | (uint64)(pattern >> 4) << 32 | swizzle << 62;
 }
 

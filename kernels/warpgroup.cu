@@ -15,10 +15,12 @@ struct Share {
 // A block has two warpgroups, each with the sums of 64 rows and COLUMNS columns: of the same tile, or, where they ALTERNATE, of
 // a tile each, so that one multiplies while the other one writes its results. TURNED is for right operands with a row for each
 // column of the result. WIDTH is how many bytes a number has of what is laid out as rows: a result, or what the tail reads. A
-// step has LINE bytes of each row, and so many BLOCKS are on a processor at once.
-template <int COLUMNS_, int STAGES_, bool ALTERNATE_, bool TURNED_, int WIDTH_, int LINE_ = 128, int BLOCKS_ = 1>
+// step has LINES times LINE bytes of each row, and so many BLOCKS are on a processor at once.
+template <int COLUMNS_, int STAGES_, bool ALTERNATE_, bool TURNED_, int WIDTH_, int LINE_ = 128, int BLOCKS_ = 1, int LINES_ = 1>
 struct Shape {
-    static constexpr int COLUMNS = COLUMNS_, DEPTH = LINE_ / 2, STAGES = STAGES_, BLOCKS = BLOCKS_;
+    static constexpr int COLUMNS = COLUMNS_, STAGES = STAGES_, BLOCKS = BLOCKS_, LINES = LINES_;
+    // Terms of a line, and of a step.
+    static constexpr int ALONG = LINE_ / 2, DEPTH = LINES * ALONG;
     static constexpr bool ALTERNATE = ALTERNATE_, TURNED = TURNED_;
     // Warpgroups of a block, and those that share a tile.
     static constexpr int GROUPS = 2, SHARERS = ALTERNATE ? 1 : GROUPS, GROUP_ROWS = 64, ROWS = GROUP_ROWS * SHARERS;
@@ -28,7 +30,9 @@ struct Shape {
     static constexpr bool LENDS = BLOCKS == 1;
     // The copy engine and the instructions agree on rows whose 16-byte parts are swapped in patterns of 8 rows.
     static constexpr int LINE = LINE_, PATTERN = 8 * LINE;
-    static constexpr int LEFT_BYTES = ROWS * LINE, STAGE_BYTES = LEFT_BYTES + COLUMNS * LINE;
+    // All rows of a line lie together, and behind them those of the next one.
+    static constexpr int LEFT_LINE = ROWS * LINE, RIGHT_LINE = COLUMNS * LINE;
+    static constexpr int LEFT_BYTES = LINES * LEFT_LINE, STAGE_BYTES = LEFT_BYTES + LINES * RIGHT_LINE;
     // Of a right operand that is not turned, 64 columns lie beside each other, in as many rows as there are sums.
     static constexpr int STRIP = 64, STRIP_BYTES = DEPTH * LINE;
     // Results of a warp on their way to memory: 16 rows, so far apart that eight of them lie in all banks.
@@ -140,6 +144,13 @@ struct NothingBeside {
     __device__ __forceinline__ void bring(const Tile<L>&) {}
 };
 
+// Brings a step of the right operand, line by line.
+template <typename L, typename Right>
+__device__ __forceinline__ void bring_lines(const Right& right, uint32 to, const Tile<L>& tile, int32 k, uint32 barrier) {
+    #pragma unroll
+    for (int32 line = 0; line < L::LINES; line++) right(to + line * L::RIGHT_LINE, tile, k + line * L::ALONG, barrier);
+}
+
 // One thread fetches all tiles, as stages become empty. HELD says that nobody writes the right operands any more: what the first
 // tile needs of its own comes before the kernel in front has ended. `beside` brings what else a tile needs.
 template <typename L, bool HELD, typename Left, typename Right, typename Beside>
@@ -150,7 +161,7 @@ __device__ __forceinline__ void fetch_all(const Share& s, const Left& left, cons
     if (HELD && tile.is_there(s)) {
         for (int32 k = 0; k < s.k && early < L::STAGES; k += L::DEPTH, early++) {
             barrier_expect(full + early * 8, L::STAGE_BYTES);
-            right(memory + early * L::STAGE_BYTES + L::LEFT_BYTES, tile, k, full + early * 8);
+            bring_lines(right, memory + early * L::STAGE_BYTES + L::LEFT_BYTES, tile, k, full + early * 8);
         }
     }
     wait_for_previous();
@@ -163,9 +174,10 @@ __device__ __forceinline__ void fetch_all(const Share& s, const Left& left, cons
             if (early-- <= 0) {
                 barrier_wait(empty + turn.stage * 8, turn.parity ^ 1);
                 barrier_expect(barrier, L::STAGE_BYTES);
-                right(stage + L::LEFT_BYTES, tile, k, barrier);
+                bring_lines(right, stage + L::LEFT_BYTES, tile, k, barrier);
             }
-            steps.bring(stage, L::DEPTH, barrier);
+            #pragma unroll
+            for (int32 line = 0; line < L::LINES; line++) steps.bring(stage + line * L::LEFT_LINE, L::ALONG, barrier);
             turn.next();
         }
     }
@@ -189,8 +201,9 @@ __device__ __forceinline__ void sum_up(Sum (&sums)[L::COLUMNS / 2], int32 terms,
         products_begin();
         #pragma unroll
         for (int32 i = 0; i < L::DEPTH / 16; i++) {
-            const uint64 a = described(left + i * 32, 16, L::PATTERN);
-            const uint64 b = L::TURNED ? described(right + i * 32, 16, L::PATTERN)
+            const int32 line = i * 16 / L::ALONG, along = i * 32 % L::LINE;
+            const uint64 a = described(left + line * L::LEFT_LINE + along, 16, L::PATTERN);
+            const uint64 b = L::TURNED ? described(right + line * L::RIGHT_LINE + along, 16, L::PATTERN)
                                        : described(right + i * 16 * L::LINE, L::STRIP_BYTES, L::PATTERN);
             multiply_add<L::TURNED>(T(), sums, a, b, k > 0 || i > 0);
         }

@@ -177,6 +177,8 @@ def means(name: str, shape: tuple[int, ...], keepdims: int, tail: str = "") -> l
 
 
 FEW = ("quantize", "residual Relu quantize")
+#: What is done at once, and layer by layer.
+LAYERS = (*FEW, "half Relu quantize")
 #: What is stored in 16 bits.
 SHORT = ("16", "brain", "residual Relu brain", "floats Relu 16", "half brain")
 #: Behind floats of 8 bits.
@@ -223,6 +225,12 @@ TILED: list[Chain] = [
     *convolution("conv3x3_images_dilated", (2, 64, 20, 17), 48, 3, FEW, SCHEMES[:2], dilations=[3, 3]),
     *convolution("conv5x5_images_uneven", (2, 192, 9, 17), 336, 5, FEW, SCHEMES[:2], pads=[0, 3, 2, 1]),
     *convolution("conv1x1_images_stride", (3, 64, 18, 14), 80, 1, FEW, strides=[2, 2]),
+    *convolution("conv3x3_lines", (2, 32, 21, 18), 32, 3, LAYERS),
+    *convolution("conv3x3_lines_stride", (3, 32, 18, 22), 64, 3, LAYERS, strides=[2, 2]),
+    *convolution("conv3x3_lines_dilated", (2, 96, 20, 17), 144, 3, FEW, dilations=[3, 3]),
+    *convolution("conv5x5_lines_uneven", (2, 32, 9, 17), 80, 5, FEW, pads=[0, 3, 2, 1]),
+    *convolution("conv2x2_lines", (3, 160, 9, 12), 336, 2, FEW, pads=[1, 0, 0, 1]),
+    *convolution("conv1x1_lines_stride", (3, 32, 18, 14), 48, 1, FEW, strides=[2, 2]),
     *convolution("conv3x3_images_inside", (2, 64, 11, 9), 64, 3, FEW, SCHEMES[1:3], pads=[0, 0, 0, 0]),
 ]
 

@@ -267,10 +267,10 @@ API int cuFuncSetAttribute(void* function, int attribute, int value) {
     return 0;
 }
 
-// What maps of tensors have in common: 16-bit floats, and rows of 128 or 64 bytes in patterns of their own.
+// What maps of tensors have in common: 16-bit floats, and rows of 128, 64 or 32 bytes in patterns of their own.
 static bool is_map(const uint64_t* map, int dtype, Address address, unsigned row, int interleave, int swizzle,
                    int promotion, int fill) {
-    const bool rows = (swizzle == 3 && row == 64) || (swizzle == 2 && row == 32);
+    const bool rows = (swizzle == 3 && row == 64) || (swizzle == 2 && row == 32) || (swizzle == 1 && row == 16);
     const bool how = (dtype == 6 || dtype == 9) && interleave == 0 && promotion >= 0 && promotion <= 3 && fill == 0;
     return rows && how && (uint64_t)map % 64 == 0 && address % 16 == 0;
 }

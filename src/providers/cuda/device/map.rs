@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::network::dtype::DType;
 use crate::providers::cuda::library::driver::TensorMap;
 
-/// A tensor that is brought to shared memory in boxes, whose rows of 128 or 64 bytes lie there as tensor cores read them. The
+/// A tensor that is brought to shared memory in boxes, whose rows of 128, 64 or 32 bytes lie there as tensor cores read them. The
 /// innermost axis comes first, whose elements follow one another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Boxes {
@@ -44,9 +44,13 @@ const PLAIN: i32 = 0;
 const PROMOTION: i32 = 2;
 const ZEROS: i32 = 0;
 
-/// `CU_TENSOR_MAP_SWIZZLE_128B` or `_64B`: that of rows of so many bytes.
+/// `CU_TENSOR_MAP_SWIZZLE_128B`, `_64B` or `_32B`: that of rows of so many bytes.
 fn swizzle(row: usize) -> i32 {
-    if row > 64 { 3 } else { 2 }
+    match row {
+        0..=32 => 1,
+        33..=64 => 2,
+        _ => 3,
+    }
 }
 
 /// `CU_TENSOR_MAP_DATA_TYPE_FLOAT16` or `_BFLOAT16`.

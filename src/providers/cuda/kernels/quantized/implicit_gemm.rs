@@ -29,30 +29,43 @@ const ROWS: usize = 128;
 /// Channels that a lane writes at once.
 const TOGETHER: usize = 16;
 
-/// `Shape` of `warpgroup.cu`, for steps of 128 bytes; there are twice as many of 64.
+/// `Shape` of `warpgroup.cu`, for steps of 128 bytes; there are more of fewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
     columns: usize,
     stages: usize,
     /// Blocks of a processor: one has nobody to hide behind while it writes its results.
     blocks: usize,
-    /// Bytes of a row that are brought at once.
+    /// Bytes of a row that are brought at once, and how often a step brings as many.
     line: usize,
+    lines: usize,
     /// Whether something is added to results, which is brought a tile ahead.
     residual: bool,
 }
 
 impl Shape {
-    fn all(line: usize, residual: bool) -> Vec<Self> {
+    /// For rows that are brought in so many bytes, of so many pairs of terms.
+    fn all(line: usize, terms: usize, residual: bool) -> Vec<Self> {
+        /// A step of one short line waits longer than it multiplies.
+        const MOST_LINES: usize = 4;
+        let steps = terms.div_ceil(line / 2);
+        let lines = match line {
+            32 => (1..=MOST_LINES)
+                .rev()
+                .find(|&lines| steps.is_multiple_of(lines))
+                .unwrap_or(1),
+            _ => 1,
+        };
         let shapes: [(usize, usize, usize); 3] = match residual {
             true => [(64, 2, 3), (128, 2, 2), (256, 3, 1)],
             false => [(64, 3, 3), (128, 3, 2), (256, 4, 1)],
         };
         let shape = |(columns, stages, blocks)| Self {
             columns,
-            stages: stages * 128 / line,
+            stages: stages * 128 / (line * lines),
             blocks,
             line,
+            lines,
             residual,
         };
         shapes.map(shape).to_vec()
@@ -63,7 +76,7 @@ impl Shape {
         const PATTERN: usize = 1024;
         const SLOTS: usize = 2;
         let residuals = if self.residual { SLOTS * ROWS * self.columns } else { 0 };
-        self.stages * (ROWS + self.columns) * self.line + residuals + PATTERN
+        self.stages * self.lines * (ROWS + self.columns) * self.line + residuals + PATTERN
     }
 
     /// What is added to results, as the copy engine brings it.
@@ -87,9 +100,10 @@ impl Shape {
             stages,
             blocks,
             line,
+            lines,
             ..
         } = self;
-        format!("Shape<{columns}, {stages}, false, true, 1, {line}, {blocks}>")
+        format!("Shape<{columns}, {stages}, false, true, 1, {line}, {blocks}, {lines}>")
     }
 
     fn tiles(&self, size: &Size) -> usize {
@@ -137,6 +151,7 @@ fn described(of: &Quantized, c: &Convolution) -> Option<(Size, Problem, usize)> 
         true => 64,
         false if found.channels.is_multiple_of(64) => 128,
         false if found.channels.is_multiple_of(32) => 64,
+        false if found.channels.is_multiple_of(16) => 32,
         false => return None,
     };
     // What is beyond an image is zero.
@@ -296,7 +311,7 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
     let (size, found, line) = described(of, c)?;
     let processors = of.gpu.device.multiprocessors as usize;
     let element = of.behind.elements().position(|element| element);
-    let mut shapes = Shape::all(line, element.is_some());
+    let mut shapes = Shape::all(line, size.terms, element.is_some());
     shapes.sort_by(|a, b| a.guess(&size, processors).total_cmp(&b.guess(&size, processors)));
     let shape = *shapes.get(number)?;
     let make = || {
@@ -326,7 +341,8 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
             spare: plain::spare(of, c)?,
         };
         let of_what = if launcher.windows.is_empty() { "rows" } else { "pixels" };
-        let how = format!("warpgroups, {ROWS} {of_what} x {} of {line} bytes", shape.columns);
+        let bytes = line * shape.lines;
+        let how = format!("warpgroups, {ROWS} {of_what} x {} of {bytes} bytes", shape.columns);
         Ok(compiled([function], Instance::new(how, launcher)))
     };
     Some(make())
@@ -396,13 +412,17 @@ mod tests {
 
     #[test]
     fn blocks_of_every_shape_fit_into_a_processor() {
-        for (line, residual) in [(128, false), (128, true), (64, false), (64, true)] {
-            for shape in Shape::all(line, residual) {
+        let lines = [(128, 576), (64, 288), (32, 16), (32, 9 * 16), (32, 16 * 16)];
+        for ((line, terms), residual) in lines.into_iter().flat_map(|line| [(line, false), (line, true)]) {
+            for shape in Shape::all(line, terms, residual) {
                 // A block has 1 KiB more than it asks for.
                 assert!(shape.blocks * (shape.shared_bytes() + 1024) <= 228 << 10, "{shape:?}");
                 assert!(shape.shared_bytes() <= 227 << 10, "{shape:?}");
                 let threads = shape.blocks * shape.threads() as usize;
                 assert!(threads <= 2048, "{shape:?}");
+                // One is brought while another one is multiplied.
+                assert!(shape.stages >= 2, "{shape:?}");
+                assert!(terms.is_multiple_of(shape.lines * line / 2), "{shape:?}");
             }
         }
     }
