@@ -51,21 +51,62 @@ struct SpreadWeights {
     }
 };
 
+// All pixels of the result begin with the same numbers.
+struct Alike {
+    struct Starts {
+        int4 all;
+
+        __device__ __forceinline__ Starts(const Channels&, const Alike&, int32) {}
+        __device__ __forceinline__ void read(const Channels& lists, int32 channel) {
+            all = __ldg((const int4*)(lists.starts() + channel));
+        }
+        __device__ __forceinline__ int4 of(int32) const { return all; }
+    };
+};
+
+// Windows see beyond the image, where the copy engine puts zeros and not the zero point: the taps that do so count as if they were not
+// there. Which ones they are depends on the row and on the column of a pixel. There is a list of starts for each such case; behind the
+// lists stands for each row, and then for each column, a part of how far its list is from the first one.
+struct Borders {
+    int32 behind;
+    Divisor height, width;
+
+    __device__ __forceinline__ const int32* list(const Channels& lists, int32 pixel) const {
+        const int32* const parts = lists.starts() + behind;
+        uint32 rest = pixel;
+        const uint32 column = width.take(rest), row = height.take(rest);
+        return lists.starts() + __ldg(parts + row) + __ldg(parts + height.size + column);
+    }
+
+    // Those of two rows, which are read when they are needed: ahead they would take registers.
+    struct Starts {
+        const int32* lists[2];
+        int32 channel;
+
+        __device__ __forceinline__ Starts(const Channels& all, const Borders& borders, int32 row)
+            : lists{borders.list(all, row), borders.list(all, row + 8)} {}
+        __device__ __forceinline__ void read(const Channels&, int32 first) { channel = first; }
+        __device__ __forceinline__ int4 of(int32 half) const { return __ldg((const int4*)(lists[half] + channel)); }
+    };
+};
+
 // What four neighbouring channels are multiplied by, what is added then, and what they begin with (STARTS). Where numbers are not those
 // of layers one by one anyway, it is done at once (FUSED).
-template <bool STARTS, bool FUSED>
+template <bool STARTS, bool FUSED, typename Edges>
 struct Units {
     float4 scales, shifts;
-    int4 starts;
+    typename Edges::Starts starts;
 
+    __device__ __forceinline__ Units(const Channels& lists, const Edges& edges, int32 row) : starts(lists, edges, row) {}
     __device__ __forceinline__ void read(const Channels& lists, int32 channel) {
         scales = __ldg((const float4*)(lists.scales + channel));
         shifts = __ldg((const float4*)(lists.shifts() + channel));
-        if (STARTS) starts = __ldg((const int4*)(lists.starts() + channel));
+        if (STARTS) starts.read(lists, channel);
     }
+    __device__ __forceinline__ int4 begin(int32 half) const { return STARTS ? starts.of(half) : int4{}; }
     template <typename Sum>
-    __device__ __forceinline__ float of(Sum sum, int32 at) const {
-        const int32 start = STARTS ? (&starts.x)[at] : 0;
+    __device__ __forceinline__ float of(Sum sum, const int4& begin, int32 at) const {
+        const int32 start = (&begin.x)[at];
         const float scale = (&scales.x)[at], shift = (&shifts.x)[at];
         return FUSED ? __fmaf_rn((float)(sum + (Sum)start), scale, shift) : scaled(sum, start, scale, shift);
     }
@@ -158,7 +199,9 @@ __device__ __forceinline__ void write_spread(Y* y, const Share& s, const Sum* su
         #pragma unroll
         for (int32 half = 0; half < 2; half++) {
             const Sum* const from = sums + four * 8 + half * 2;
-            const float numbers[4] = {own.of(from[0], 0), own.of(from[1], 1), own.of(from[4], 2), own.of(from[5], 3)};
+            const int4 begin = own.begin(half);
+            const float numbers[4] = {own.of(from[0], begin, 0), own.of(from[1], begin, 1), own.of(from[4], begin, 2),
+                                      own.of(from[5], begin, 3)};
             uint32& word = (&added[half].x)[four];
             word = tail.four(numbers, word);
         }
@@ -171,15 +214,15 @@ __device__ __forceinline__ void write_spread(Y* y, const Share& s, const Sum* su
 }
 
 // What two warpgroups do: each tile's sums, and then its results.
-template <typename L, typename T, typename Sum, typename Y, typename Units, typename Tail, typename Residual>
-__device__ __forceinline__ void multiply_spread(const Share& s, Y* y, const Tail& tail, const Channels& lists, Residual residuals,
-                                                uint32 memory, uint32 full, uint32 empty) {
+template <typename L, typename T, typename Sum, typename Y, typename Units, typename Tail, typename Edges, typename Residual>
+__device__ __forceinline__ void multiply_spread(const Share& s, Y* y, const Tail& tail, const Channels& lists, const Edges& edges,
+                                                Residual residuals, uint32 memory, uint32 full, uint32 empty) {
     const uint32 lane = threadIdx.x % 32;
     const int32 down = threadIdx.x / 32 * 16 + lane / 4, right = lane % 4 * 16;
     Turn<L::STAGES> turn;
     for (Tile<L> tile(s, blockIdx.x); tile.is_there(s); tile.advance(s, gridDim.x)) {
         const int32 row = tile.row + down, column = tile.column + right;
-        Units units;
+        Units units(lists, edges, row);
         units.read(lists, min(column, lists.pitch - 4));
         // The first product sets them.
         Sum sums[L::COLUMNS / 2];
@@ -194,12 +237,14 @@ __device__ __forceinline__ void multiply_spread(const Share& s, Y* y, const Tail
     }
 }
 
-template <typename L, typename T, typename Sum, typename Y, typename Units, typename Tail, typename Left, typename Residual>
+template <typename L, typename T, typename Sum, typename Y, typename Units, typename Tail, typename Left, typename Residual,
+          typename Edges>
 __device__ __forceinline__ void implicit_gemm(Y* y, const Left& left, const TensorMap* right, const Residual& residuals,
-                                              const Tail& tail, const Channels& lists, const Share& s) {
+                                              const Tail& tail, const Channels& lists, const Edges& edges, const Share& s) {
     if (threadIdx.x == L::THREADS) expect_map(right);
     produce_and_consume<L, true>(
         left, SpreadWeights<L>{right}, residuals, s, [&](uint32 memory, uint32 full, uint32 empty, uint8* behind) {
-            multiply_spread<L, T, Sum, Y, Units>(s, y, tail, lists, residuals.at(shared_address(behind)), memory, full, empty);
+            const auto own = residuals.at(shared_address(behind));
+            multiply_spread<L, T, Sum, Y, Units>(s, y, tail, lists, edges, own, memory, full, empty);
         });
 }

@@ -220,10 +220,10 @@ TILED: list[Chain] = [
     *convolution("conv1x1_deep", (1, 640, 14, 14), 256, 1, FEW),
     *convolution("conv1x1_large", (1, 64, 40, 40), 256, 1, FEW),
     *convolution("conv3x3_large", (1, 128, 16, 16), 128, 3, FEW),
-    *convolution("conv3x3_images", (5, 64, 7, 7), 64, 3, FEW, SCHEMES[:2]),
-    *convolution("conv3x3_images_stride", (3, 128, 19, 14), 192, 3, FEW, SCHEMES[:2], strides=[2, 2]),
-    *convolution("conv3x3_images_dilated", (2, 64, 20, 17), 48, 3, FEW, SCHEMES[:2], dilations=[3, 3]),
-    *convolution("conv5x5_images_uneven", (2, 192, 9, 17), 336, 5, FEW, SCHEMES[:2], pads=[0, 3, 2, 1]),
+    *convolution("conv3x3_images", (5, 64, 7, 7), 64, 3, FEW),
+    *convolution("conv3x3_images_stride", (3, 128, 19, 14), 192, 3, FEW, strides=[2, 2]),
+    *convolution("conv3x3_images_dilated", (2, 64, 20, 17), 48, 3, FEW, dilations=[3, 3]),
+    *convolution("conv5x5_images_uneven", (2, 192, 9, 17), 336, 5, FEW, pads=[0, 3, 2, 1]),
     *convolution("conv1x1_images_stride", (3, 64, 18, 14), 80, 1, FEW, strides=[2, 2]),
     *convolution("conv3x3_lines", (2, 32, 21, 18), 32, 3, LAYERS),
     *convolution("conv3x3_lines_stride", (3, 32, 18, 22), 64, 3, LAYERS, strides=[2, 2]),
@@ -231,6 +231,7 @@ TILED: list[Chain] = [
     *convolution("conv5x5_lines_uneven", (2, 32, 9, 17), 80, 5, FEW, pads=[0, 3, 2, 1]),
     *convolution("conv2x2_lines", (3, 160, 9, 12), 336, 2, FEW, pads=[1, 0, 0, 1]),
     *convolution("conv1x1_lines_stride", (3, 32, 18, 14), 48, 1, FEW, strides=[2, 2]),
+    *convolution("conv5x5_beyond", (2, 64, 3, 2), 64, 5, LAYERS, SCHEMES[2:], pads=[3, 4, 4, 2]),
     *convolution("conv3x3_images_inside", (2, 64, 11, 9), 64, 3, FEW, SCHEMES[1:3], pads=[0, 0, 0, 0]),
 ]
 

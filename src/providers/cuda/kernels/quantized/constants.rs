@@ -1,5 +1,6 @@
 //! The constants of a product of 8 bits, as its kernels read them; once in the memory of the GPU, whoever runs them.
 
+use super::borders::Borders;
 use crate::device::Memory;
 use crate::error::Result;
 use crate::network::array::Array;
@@ -77,7 +78,7 @@ impl Constants {
             Lie::Matrix => values.iter().skip(at).step_by(results).copied().collect(),
             Lie::Conv => {
                 let own = &values[at * terms..][..terms];
-                let taps: usize = self.weights.shape()[2..].iter().product();
+                let taps = self.taps();
                 let tap = |tap: usize| own.iter().skip(tap).step_by(taps).copied();
                 (0..taps).flat_map(tap).collect()
             }
@@ -90,25 +91,65 @@ impl Constants {
         self.results.next_multiple_of(CHANNELS) * self.pitch
     }
 
-    /// Three lists, in a unit that is so many times smaller: what sums are multiplied by, what is added then, and what they begin with.
-    fn lists(&self, rows: &[Vec<u8>], times: f64) -> Vec<u8> {
-        let listed = self.results.next_multiple_of(EVEN);
+    /// Elements of the kernel.
+    fn taps(&self) -> usize {
+        match self.lie {
+            Lie::Conv => self.weights.shape()[2..].iter().product(),
+            Lie::Matrix | Lie::Turned => 1,
+        }
+    }
+
+    /// A number for each channel, and zeros behind the last one.
+    fn list(&self, number: impl Fn(usize) -> [u8; 4]) -> Vec<u8> {
+        let all = 0..self.results.next_multiple_of(EVEN);
+        all.flat_map(|row| if row < self.results { number(row) } else { [0; 4] })
+            .collect()
+    }
+
+    /// Two lists, in a unit that is so many times smaller: what sums are multiplied by, and what is added then.
+    fn units(&self, times: f64) -> Vec<u8> {
         let scale = |row: usize| {
             let own = self.scales.get(row).or(self.scales.first()).copied().unwrap_or(1.0);
             (f64::from(own) * f64::from(self.left.scale) * times) as f32
         };
         let bias = self.bias.as_deref().unwrap_or_default();
         let shift = |row: usize| bias.get(row).or(bias.first()).map_or(0.0, |&b| (b * times) as f32);
-        // Floats have no zero point.
-        let start = |row: usize| -self.left.zero * rows[row].iter().map(|&w| i32::from(w as i8)).sum::<i32>();
-        let mut bytes = Vec::with_capacity(3 * 4 * listed);
-        let mut list = |number: &dyn Fn(usize) -> [u8; 4]| {
-            let own = (0..listed).map(|row| if row < self.results { number(row) } else { [0; 4] });
-            bytes.extend(own.flatten());
+        let lists = [
+            self.list(|row| scale(row).to_le_bytes()),
+            self.list(|row| shift(row).to_le_bytes()),
+        ];
+        lists.concat()
+    }
+
+    /// What sums begin with where these elements of the kernel see the image.
+    fn starts(&self, rows: &[Vec<u8>], sees: impl Fn(usize) -> bool) -> Vec<u8> {
+        let each = self.terms / self.taps();
+        let start = |row: usize| {
+            let seen = rows[row].chunks(each).enumerate().filter(|(tap, _)| sees(*tap));
+            // Floats have no zero point.
+            -self.left.zero
+                * seen
+                    .flat_map(|(_, weights)| weights)
+                    .map(|&w| i32::from(w as i8))
+                    .sum::<i32>()
         };
-        list(&|row| scale(row).to_le_bytes());
-        list(&|row| shift(row).to_le_bytes());
-        list(&|row| start(row).to_le_bytes());
+        self.list(|row| start(row).to_le_bytes())
+    }
+
+    /// Three lists, in a unit that is so many times smaller: what sums are multiplied by, what is added then, and what they begin with.
+    fn lists(&self, rows: &[Vec<u8>], times: f64) -> Vec<u8> {
+        [self.units(times), self.starts(rows, |_| true)].concat()
+    }
+
+    /// The same with a list of starts for each class of pixels, and what says which one is whose: `Borders` of `implicit_gemm.cu`.
+    fn lists_with_borders(&self, times: f64, borders: &Borders) -> Vec<u8> {
+        let rows = self.rows();
+        let mut bytes = self.units(times);
+        borders
+            .classes()
+            .for_each(|sees| bytes.extend(self.starts(&rows, sees)));
+        let listed = self.results.next_multiple_of(EVEN);
+        bytes.extend(borders.parts().flat_map(|part| ((part * listed) as i32).to_le_bytes()));
         bytes
     }
 
@@ -141,6 +182,14 @@ impl Constants {
     /// If there is too little of it.
     pub fn lists_on(&self, device: &Arc<Device>, times: f64) -> Result<DeviceMemory> {
         device.upload(&self.lists(&self.rows(), times))
+    }
+
+    /// They with a list of starts for each class of pixels of a convolution.
+    ///
+    /// # Errors
+    /// If there is too little of it.
+    pub fn lists_with_borders_on(&self, device: &Arc<Device>, times: f64, borders: &Borders) -> Result<DeviceMemory> {
+        device.upload(&self.lists_with_borders(times, borders))
     }
 
     /// They in the memory of a GPU.
@@ -187,8 +236,9 @@ mod tests {
     use super::*;
     use crate::network::LayerId;
     use crate::network::dtype::DType;
+    use crate::providers::cuda::kernels::conv::problem::Problem;
 
-    fn packed(shape: &[usize], lie: Lie) -> Vec<u8> {
+    fn constants(shape: &[usize], lie: Lie) -> Constants {
         let values: Vec<i64> = (0..shape.iter().product::<usize>() as i64).collect();
         let weights = Weights {
             layer: LayerId(0),
@@ -200,9 +250,11 @@ mod tests {
             zero: 3,
             dtype: DType::UInt8,
         };
-        Constants::new(&weights, lie, left, Some(vec![7.0, 9.0]))
-            .unwrap()
-            .packed()
+        Constants::new(&weights, lie, left, Some(vec![7.0, 9.0])).unwrap()
+    }
+
+    fn packed(shape: &[usize], lie: Lie) -> Vec<u8> {
+        constants(shape, lie).packed()
     }
 
     #[test]
@@ -218,6 +270,29 @@ mod tests {
             [(-3 * 15i32).to_le_bytes(), (-3 * 51i32).to_le_bytes()].concat()
         );
         assert_eq!(bytes.len(), CHANNELS * 16 + 3 * 64);
+    }
+
+    #[test]
+    fn starts_leave_out_what_sees_no_image() {
+        let borders = Borders::new(&Problem {
+            images: 1,
+            input: [1, 2],
+            output: [1, 2],
+            kernel: [1, 3],
+            begin: [0, 1],
+            strides: [1; 2],
+            dilations: [1; 2],
+            channels: 2,
+            results: 2,
+        });
+        let bytes = constants(&[2, 2, 1, 3], Lie::Conv).lists_with_borders(1.0, &borders);
+        let numbers = bytes.chunks(4).map(|four| i32::from_le_bytes(four.try_into().unwrap()));
+        let numbers: Vec<i32> = numbers.skip(2 * EVEN).collect();
+        // Weights of the first channel are 0, 3; 1, 4; 2, 5, and those of the second one six more.
+        assert_eq!(numbers[..2], [-3 * 12, -3 * 36]);
+        assert_eq!(numbers[EVEN..][..2], [-3 * 8, -3 * 32]);
+        // One row, and two columns.
+        assert_eq!(numbers[2 * EVEN..], [0, 0, EVEN as i32]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Convolutions and products of 8 bits whose results have 8 bits, by warpgroups of Hopper as implicit GEMM: the kernel of
 //! `implicit_gemm.cu`.
 
+use super::borders::Borders;
 use super::constants::OnDevice;
 use super::linear::{Linear, SOURCE as LINEAR};
 use super::rows::{self, PAIRS};
@@ -139,7 +140,7 @@ pub fn fits(of: &Quantized) -> bool {
 }
 
 /// What is multiplied, if the copy engine brings it: the matrices, the left one's pixels, and the bytes of a row at once.
-fn described(of: &Quantized, c: &Convolution) -> Option<(Size, Problem, usize)> {
+fn described(c: &Convolution) -> Option<(Size, Problem, usize)> {
     let found = problem(&in_pairs(c)?)?;
     let size = Size {
         rows: found.pixels(),
@@ -154,11 +155,9 @@ fn described(of: &Quantized, c: &Convolution) -> Option<(Size, Problem, usize)> 
         false if found.channels.is_multiple_of(16) => 32,
         false => return None,
     };
-    // What is beyond an image is zero.
-    let padded = of.scheme.zero != 0 && found.sees_outside();
     let even = (c.y.step() as usize).is_multiple_of(TOGETHER);
     let brought = found.is_rows() || (windows(&found, c, line).fits() && found.reach().iter().all(|&far| far < 256));
-    (even && !padded && brought).then_some((size, found, line))
+    (even && brought).then_some((size, found, line))
 }
 
 fn windows(found: &Problem, c: &Convolution, line: usize) -> Windows {
@@ -266,12 +265,21 @@ impl Epilogue {
     }
 }
 
-fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue) -> String {
+/// The borders of images that are padded with another number than 0, which is what the copy engine puts there.
+fn borders(of: &Quantized, found: &Problem) -> Option<Borders> {
+    (of.scheme.zero != 0 && found.sees_outside()).then(|| Borders::new(found))
+}
+
+fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue, borders: bool) -> String {
     let pair = plain::pair(of);
     let (starts, fused) = (of.scheme.zero != 0, epilogue.times.is_some());
     let (parameter, made) = match left {
         Left::Rows(_) => ("", "LeftRows{&left, 0}"),
         Left::Windows(_) => (", const Windows w", "LeftWindows{&left, w}"),
+    };
+    let (edges, edged, bordered) = match borders {
+        true => ("Borders", ", const Borders b", "b"),
+        false => ("Alike", "", "Alike()"),
     };
     let Epilogue {
         ty,
@@ -293,10 +301,10 @@ fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue) -> St
     };
     format!(
         "{}{LINEAR}{PAIRS}{}{}{}{SOURCE}\nextern \"C\" __global__ void __launch_bounds__({}, {}) implicit_gemm_of_8_bits(Y0* y, \
-         const float* scales{parameters}, const Share s{parameter}, const int64 pitch, const __grid_constant__ TensorMap left, \
+         const float* scales{parameters}, const Share s{parameter}{edged}, const int64 pitch, const __grid_constant__ TensorMap left, \
          const __grid_constant__ TensorMap right{beside}) {{\n{barriers}    \
-         implicit_gemm<{shaped}, {pair}, SumOf<{pair}>::type, Y0, Units<{starts}, {fused}>, {ty}>(y, {made}, &right, {residuals}, \
-         {tail}, Channels{{scales, (int32)pitch}}, s);\n}}\n",
+         implicit_gemm<{shaped}, {pair}, SumOf<{pair}>::type, Y0, Units<{starts}, {fused}, {edges}>, {ty}>(y, {made}, &right, \
+         {residuals}, {tail}, Channels{{scales, (int32)pitch}}, {bordered}, s);\n}}\n",
         plain::QUANTIZED,
         of.behind.text,
         warpgroup::SOURCE,
@@ -308,7 +316,7 @@ fn source(of: &Quantized, shape: &Shape, left: &Left, epilogue: &Epilogue) -> St
 
 /// The kernel in the `number`th of the shapes that look best, if it computes so.
 pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result<Prepared>> {
-    let (size, found, line) = described(of, c)?;
+    let (size, found, line) = described(c)?;
     let processors = of.gpu.device.multiprocessors as usize;
     let element = of.behind.elements().position(|element| element);
     let mut shapes = Shape::all(line, size.terms, element.is_some());
@@ -317,27 +325,31 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
     let make = || {
         let left = Left::new(&found, c, &size, line);
         let epilogue = Epilogue::new(of);
+        let borders = borders(of, &found);
         let function = of.gpu.compiler.entry(
-            &source(of, &shape, &left, &epilogue),
+            &source(of, &shape, &left, &epilogue, borders.is_some()),
             "implicit_gemm_of_8_bits",
             shape.shared_bytes(),
         );
         let blocks = shape.tiles(&size).min(processors * shape.blocks);
         let share = [size.rows, size.columns, size.terms, 1, 0, 0, 1].map(|word| word as i64);
+        let constants = of.constants.on(&of.gpu.device)?;
+        let listed = constants.listed();
         let launcher = OnPixels {
             function: function.clone(),
             grid: Grid::over(blocks * shape.threads() as usize, shape.threads())?,
             share: fields(share.into_iter().chain([c.y.step()]))?,
             windows: left.words(&found)?,
-            lists: match epilogue.times {
-                Some(times) => Some(of.lists(times)?),
-                None => None,
+            borders: match &borders {
+                Some(borders) => fields(borders.words(listed as usize))?,
+                None => vec![],
             },
+            lists: lists(of, epilogue.times, borders.as_ref())?,
             numbers: epilogue.numbers,
             right: spread(of, &size, &shape),
             left,
             added: element.map(|operand| (1 + operand, shape.residuals(&size))),
-            constants: of.constants.on(&of.gpu.device)?,
+            constants,
             spare: plain::spare(of, c)?,
         };
         let of_what = if launcher.windows.is_empty() { "rows" } else { "pixels" };
@@ -348,11 +360,26 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
     Some(make())
 }
 
+/// The lists of a product whose unit is so many times smaller, where they are others than those of the constants.
+fn lists(of: &Quantized, times: Option<f64>, borders: Option<&Borders>) -> Result<Option<Arc<DeviceMemory>>> {
+    match (borders, times) {
+        (Some(borders), _) => {
+            let made = of
+                .constants
+                .lists_with_borders_on(&of.gpu.device, times.unwrap_or(1.0), borders)?;
+            Ok(Some(Arc::new(made)))
+        }
+        (None, Some(times)) => of.lists(times).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
 struct OnPixels {
     function: EntryPoint,
     grid: Grid,
     share: Vec<i32>,
     windows: Vec<i32>,
+    borders: Vec<i32>,
     numbers: Vec<i32>,
     left: Left,
     right: Boxes,
@@ -388,9 +415,10 @@ impl Launcher for OnPixels {
         arguments.address(call.outputs[0]).address(lists);
         plain::pass(&mut arguments, call, &self.numbers);
         arguments.fields(&self.share);
-        if !self.windows.is_empty() {
-            arguments.fields(&self.windows);
-        }
+        let structs = [&self.windows, &self.borders].into_iter();
+        structs
+            .filter(|words| !words.is_empty())
+            .for_each(|words| _ = arguments.fields(words));
         arguments.number(self.constants.listed());
         arguments.map(&match &self.left {
             Left::Rows(boxes) => boxes.at(device, call.inputs[0])?,

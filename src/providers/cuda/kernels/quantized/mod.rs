@@ -1,6 +1,7 @@
 //! Convolutions and matrix products of 8 bits: `Dequantize -> product -> ... -> Quantize` as one kernel, which sums integers exactly
 //! and does what follows to scaled sums.
 
+mod borders;
 mod constants;
 mod implicit_gemm;
 mod linear;
