@@ -15,8 +15,10 @@ struct Share {
 // A block has two warpgroups, each with the sums of 64 rows and COLUMNS columns: of the same tile, or, where they ALTERNATE, of
 // a tile each, so that one multiplies while the other one writes its results. TURNED is for right operands with a row for each
 // column of the result. WIDTH is how many bytes a number has of what is laid out as rows: a result, or what the tail reads. A
-// step has LINES times LINE bytes of each row, and so many BLOCKS are on a processor at once.
-template <int COLUMNS_, int STAGES_, bool ALTERNATE_, bool TURNED_, int WIDTH_, int LINE_ = 128, int BLOCKS_ = 1, int LINES_ = 1>
+// step has LINES times LINE bytes of each row, and so many BLOCKS are on a processor at once. Where the right operand is the same for
+// all tiles it may be brought once: STAYING bytes.
+template <int COLUMNS_, int STAGES_, bool ALTERNATE_, bool TURNED_, int WIDTH_, int LINE_ = 128, int BLOCKS_ = 1, int LINES_ = 1,
+          int STAYING_ = 0>
 struct Shape {
     static constexpr int COLUMNS = COLUMNS_, STAGES = STAGES_, BLOCKS = BLOCKS_, LINES = LINES_;
     // Terms of a line, and of a step.
@@ -32,7 +34,10 @@ struct Shape {
     static constexpr int LINE = LINE_, PATTERN = 8 * LINE;
     // All rows of a line lie together, and behind them those of the next one.
     static constexpr int LEFT_LINE = ROWS * LINE, RIGHT_LINE = COLUMNS * LINE;
-    static constexpr int LEFT_BYTES = LINES * LEFT_LINE, STAGE_BYTES = LEFT_BYTES + LINES * RIGHT_LINE;
+    static constexpr int STAYING = STAYING_, LEFT_BYTES = LINES * LEFT_LINE;
+    static constexpr int STAGE_BYTES = LEFT_BYTES + (STAYING ? 0 : LINES * RIGHT_LINE);
+    // What stays lies behind all stages, and has a barrier behind theirs.
+    static constexpr int STAGES_BYTES = STAGES * STAGE_BYTES, BARRIERS = STAGES + (STAYING ? 1 : 0);
     // Of a right operand that is not turned, 64 columns lie beside each other, in as many rows as there are sums.
     static constexpr int STRIP = 64, STRIP_BYTES = DEPTH * LINE;
     // Results of a warp on their way to memory: 16 rows, so far apart that eight of them lie in all banks.
@@ -158,7 +163,11 @@ __device__ __forceinline__ void fetch_all(const Share& s, const Left& left, cons
                                           uint32 full, uint32 empty) {
     Tile<L> tile(s, blockIdx.x);
     int32 early = 0;
-    if (HELD && tile.is_there(s)) {
+    if constexpr (L::STAYING > 0) {
+        static_assert(HELD, "nobody writes what stays");
+        barrier_expect(full + L::STAGES * 8, L::STAYING);
+        for (int32 k = 0; k < s.k; k += L::ALONG) right(memory + L::STAGES_BYTES + k * L::COLUMNS * 2, tile, k, full + L::STAGES * 8);
+    } else if (HELD && tile.is_there(s)) {
         for (int32 k = 0; k < s.k && early < L::STAGES; k += L::DEPTH, early++) {
             barrier_expect(full + early * 8, L::STAGE_BYTES);
             bring_lines(right, memory + early * L::STAGE_BYTES + L::LEFT_BYTES, tile, k, full + early * 8);
@@ -174,7 +183,7 @@ __device__ __forceinline__ void fetch_all(const Share& s, const Left& left, cons
             if (early-- <= 0) {
                 barrier_wait(empty + turn.stage * 8, turn.parity ^ 1);
                 barrier_expect(barrier, L::STAGE_BYTES);
-                bring_lines(right, stage + L::LEFT_BYTES, tile, k, barrier);
+                if constexpr (!L::STAYING) bring_lines(right, stage + L::LEFT_BYTES, tile, k, barrier);
             }
             #pragma unroll
             for (int32 line = 0; line < L::LINES; line++) steps.bring(stage + line * L::LEFT_LINE, L::ALONG, barrier);
@@ -193,10 +202,12 @@ __device__ __forceinline__ void sum_up(Sum (&sums)[L::COLUMNS / 2], int32 terms,
     const auto release = [&](uint32 stage) {
         if (threadIdx.x % 128 == 0) barrier_arrive(empty + stage * 8);
     };
+    if (L::STAYING) barrier_wait(full + L::STAGES * 8, 0);
     // Who is not at the last round of a stage's barrier can't tell which one it waits for.
     if (L::ALTERNATE) turn_wait<L::THREADS>(group);
     for (int32 k = 0; k < terms; k += L::DEPTH) {
-        const uint32 stage = memory + turn.stage * L::STAGE_BYTES, left = stage + rows, right = stage + L::LEFT_BYTES;
+        const uint32 stage = memory + turn.stage * L::STAGE_BYTES, left = stage + rows;
+        const uint32 right = L::STAYING ? memory + L::STAGES_BYTES + k * L::COLUMNS * 2 : stage + L::LEFT_BYTES;
         barrier_wait(full + turn.stage * 8, turn.parity);
         products_begin();
         #pragma unroll
@@ -434,7 +445,7 @@ template <typename L, bool HELD, typename Left, typename Right, typename Beside,
 __device__ __forceinline__ void produce_and_consume(const Left& left, const Right& right, const Beside& beside, const Share& s,
                                                     const Consume& consume) {
     extern __shared__ uint8 dynamic[];
-    __shared__ __align__(8) uint64 full[L::STAGES], empty[L::STAGES];
+    __shared__ __align__(8) uint64 full[L::BARRIERS], empty[L::STAGES];
     const uint32 filled = shared_address(full), emptied = shared_address(empty);
     const uint32 skipped = (0u - shared_address(dynamic)) % LONGEST_PATTERN, memory = shared_address(dynamic) + skipped;
     if (threadIdx.x == L::THREADS) {
@@ -444,17 +455,18 @@ __device__ __forceinline__ void produce_and_consume(const Left& left, const Righ
             barrier_init(filled + stage * 8, 1);
             barrier_init(emptied + stage * 8, L::SHARERS);
         }
+        if (L::STAYING) barrier_init(filled + L::STAGES * 8, 1);
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     __syncthreads();
     if (threadIdx.x >= L::THREADS) {
         if constexpr (L::LENDS) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        auto fetched = beside.at(memory + L::STAGES * L::STAGE_BYTES);
+        auto fetched = beside.at(memory + L::STAGES_BYTES + L::STAYING);
         if (threadIdx.x == L::THREADS) fetch_all<L, HELD>(s, left, right, fetched, memory, filled, emptied);
     } else {
         if constexpr (L::LENDS) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         after_previous();
-        consume(memory, filled, emptied, dynamic + skipped + L::STAGES * L::STAGE_BYTES);
+        consume(memory, filled, emptied, dynamic + skipped + L::STAGES_BYTES + L::STAYING);
     }
 }
 

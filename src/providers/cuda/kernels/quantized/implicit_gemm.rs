@@ -5,6 +5,7 @@ use super::borders::Borders;
 use super::constants::OnDevice;
 use super::linear::{Linear, SOURCE as LINEAR};
 use super::rows::{self, PAIRS};
+use super::shapes::{ROWS, Shape, Size};
 use super::tiled::in_pairs;
 use super::{Quantized, plain};
 use crate::device::Memory;
@@ -24,114 +25,9 @@ use std::sync::Arc;
 
 const SOURCE: &str = include_str!("../../../../../kernels/implicit_gemm.cu");
 /// So many shapes of tiles are tried.
-pub const SHAPES: u32 = 3;
-/// Rows of a tile.
-const ROWS: usize = 128;
+pub const SHAPES: u32 = 4;
 /// Channels that a lane writes at once.
 const TOGETHER: usize = 16;
-
-/// `Shape` of `warpgroup.cu`, for steps of 128 bytes; there are more of fewer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
-    columns: usize,
-    stages: usize,
-    /// Blocks of a processor: one has nobody to hide behind while it writes its results.
-    blocks: usize,
-    /// Bytes of a row that are brought at once, and how often a step brings as many.
-    line: usize,
-    lines: usize,
-    /// Whether something is added to results, which is brought a tile ahead.
-    residual: bool,
-}
-
-impl Shape {
-    /// For rows that are brought in so many bytes, of so many pairs of terms.
-    fn all(line: usize, terms: usize, residual: bool) -> Vec<Self> {
-        /// A step of one short line waits longer than it multiplies.
-        const MOST_LINES: usize = 4;
-        let steps = terms.div_ceil(line / 2);
-        let lines = match line {
-            32 => (1..=MOST_LINES)
-                .rev()
-                .find(|&lines| steps.is_multiple_of(lines))
-                .unwrap_or(1),
-            _ => 1,
-        };
-        let shapes: [(usize, usize, usize); 3] = match residual {
-            true => [(64, 2, 3), (128, 2, 2), (256, 3, 1)],
-            false => [(64, 3, 3), (128, 3, 2), (256, 4, 1)],
-        };
-        let shape = |(columns, stages, blocks)| Self {
-            columns,
-            stages: stages * 128 / (line * lines),
-            blocks,
-            line,
-            lines,
-            residual,
-        };
-        shapes.map(shape).to_vec()
-    }
-
-    fn shared_bytes(&self) -> usize {
-        /// What may be skipped in front; tiles of residuals.
-        const PATTERN: usize = 1024;
-        const SLOTS: usize = 2;
-        let residuals = if self.residual { SLOTS * ROWS * self.columns } else { 0 };
-        self.stages * self.lines * (ROWS + self.columns) * self.line + residuals + PATTERN
-    }
-
-    /// What is added to results, as the copy engine brings it.
-    fn residuals(&self, size: &Size) -> Boxes {
-        Boxes {
-            dtype: DType::Float16,
-            extents: vec![size.columns / 2, size.rows, 1],
-            strides: vec![size.columns, size.columns * size.rows],
-            size: vec![self.columns.min(128) / 2, ROWS, 1],
-        }
-    }
-
-    /// Threads of a block: those that multiply, and a warp that fetches, or a warpgroup that lends them its registers.
-    fn threads(&self) -> u32 {
-        if self.blocks == 1 { warpgroup::THREADS } else { 256 + 32 }
-    }
-
-    fn text(&self) -> String {
-        let Self {
-            columns,
-            stages,
-            blocks,
-            line,
-            lines,
-            ..
-        } = self;
-        format!("Shape<{columns}, {stages}, false, true, 1, {line}, {blocks}, {lines}>")
-    }
-
-    fn tiles(&self, size: &Size) -> usize {
-        size.rows.div_ceil(ROWS) * size.columns.div_ceil(self.columns)
-    }
-
-    /// About how many cycles it takes: good enough to tell which shapes are worth timing.
-    fn guess(&self, size: &Size, processors: usize) -> f64 {
-        /// Products of a processor in a cycle, results, and the cycles of a wait for memory.
-        const RATE: f64 = 3_500.0;
-        const RESULTS: f64 = 14.0;
-        const WAIT: f64 = 1_500.0;
-        let area = (ROWS * self.columns) as f64;
-        let (sums, results) = (area * (2 * size.terms) as f64 / RATE, area / RESULTS);
-        let alone = sums + results + WAIT;
-        let tile = sums.max(results).max(alone / self.blocks as f64);
-        let waves = self.tiles(size).div_ceil(processors * self.blocks) * self.blocks;
-        waves as f64 * tile
-    }
-}
-
-/// The matrices: rows, columns, and pairs of terms.
-struct Size {
-    rows: usize,
-    columns: usize,
-    terms: usize,
-}
 
 /// Whether the kernel computes such results, at the shapes that it takes.
 pub fn fits(of: &Quantized) -> bool {
@@ -319,8 +215,14 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
     let (size, found, line) = described(c)?;
     let processors = of.gpu.device.multiprocessors as usize;
     let element = of.behind.elements().position(|element| element);
-    let mut shapes = Shape::all(line, size.terms, element.is_some());
+    let mut shapes = Shape::all(line, &size, element.is_some());
     shapes.sort_by(|a, b| a.guess(&size, processors).total_cmp(&b.guess(&size, processors)));
+    // Weights are a third of the rows that windows have the copy engine bring, and are the same for all tiles.
+    let staying = shapes
+        .iter()
+        .find_map(|shape| shape.staying(&size))
+        .filter(|_| !found.is_rows());
+    shapes.extend(staying);
     let shape = *shapes.get(number)?;
     let make = || {
         let left = Left::new(&found, c, &size, line);
@@ -354,7 +256,11 @@ pub fn prepared(of: &Quantized, c: &Convolution, number: usize) -> Option<Result
         };
         let of_what = if launcher.windows.is_empty() { "rows" } else { "pixels" };
         let bytes = line * shape.lines;
-        let how = format!("warpgroups, {ROWS} {of_what} x {} of {bytes} bytes", shape.columns);
+        let stay = if shape.staying > 0 { ", weights stay" } else { "" };
+        let how = format!(
+            "warpgroups, {ROWS} {of_what} x {} of {bytes} bytes{stay}",
+            shape.columns
+        );
         Ok(compiled([function], Instance::new(how, launcher)))
     };
     Some(make())
@@ -437,23 +343,6 @@ impl Launcher for OnPixels {
 mod tests {
     use super::*;
     use crate::providers::cuda::library::cudnn::Tensor;
-
-    #[test]
-    fn blocks_of_every_shape_fit_into_a_processor() {
-        let lines = [(128, 576), (64, 288), (32, 16), (32, 9 * 16), (32, 16 * 16)];
-        for ((line, terms), residual) in lines.into_iter().flat_map(|line| [(line, false), (line, true)]) {
-            for shape in Shape::all(line, terms, residual) {
-                // A block has 1 KiB more than it asks for.
-                assert!(shape.blocks * (shape.shared_bytes() + 1024) <= 228 << 10, "{shape:?}");
-                assert!(shape.shared_bytes() <= 227 << 10, "{shape:?}");
-                let threads = shape.blocks * shape.threads() as usize;
-                assert!(threads <= 2048, "{shape:?}");
-                // One is brought while another one is multiplied.
-                assert!(shape.stages >= 2, "{shape:?}");
-                assert!(terms.is_multiple_of(shape.lines * line / 2), "{shape:?}");
-            }
-        }
-    }
 
     #[test]
     fn windows_end_where_the_last_one_begins() {

@@ -7,6 +7,7 @@ mod implicit_gemm;
 mod linear;
 mod plain;
 mod rows;
+mod shapes;
 mod stem;
 mod tiled;
 
