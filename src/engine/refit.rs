@@ -61,6 +61,11 @@ fn replaced(source: &Network, weights: BTreeMap<String, Array>) -> Result<Networ
         check(&network[id], &array)?;
         network.set_constant(id, array);
     }
+    network.verify().map_err(|error| {
+        Error::invalid("these weights decide shapes, which are other ones now")
+            .got(error.message())
+            .hint("build the model with them anew")
+    })?;
     Ok(network)
 }
 

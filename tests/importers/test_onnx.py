@@ -161,6 +161,40 @@ def test_what_literals_do_to_weights_is_done_to_new_weights() -> None:
         np.testing.assert_allclose(engine.run({"x": given})["y"], want, rtol=1e-5)
 
 
+def test_what_is_decided_by_weights_is_decided_anew() -> None:
+    w = np.float32([1, -2, 3, -4])
+    nodes = [
+        helper.make_node("Constant", [], ["zero"], value_float=0.0),
+        helper.make_node("Constant", [], ["two"], value_float=2.0),
+        helper.make_node("Greater", ["w", "zero"], ["positive"]),
+        helper.make_node("Where", ["positive", "x", "zero"], ["chosen"]),
+        helper.make_node("Mul", ["w", "two"], ["doubled"]),
+        helper.make_node("ArgMax", ["doubled"], ["place"], axis=0, keepdims=1),
+        helper.make_node("Gather", ["chosen", "place"], ["y"], axis=1),
+        helper.make_node("Identity", ["chosen"], ["z"]),
+    ]
+    x, y, z = (
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [2, 4]), ("y", None), ("z", None))
+    )
+    graph = helper.make_graph(nodes, "g", [x], [y, z], [numpy_helper.from_array(w, "w")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    engine = TensorRTBackend(providers=["cpu"], optimization_level=0).optimize_model(proto, refittable=True)
+    given = np.float32([[1, 2, 3, 4], [5, 6, 7, 8]])
+    for new in (w, -w):
+        engine.update_weights({"w": new})
+        got, chosen = engine.run({"x": given}), np.where(new > 0, given, 0)
+        assert np.array_equal(got["z"], chosen) and np.array_equal(got["y"], chosen[:, [new.argmax()]])
+
+
+def test_weights_that_decide_shapes_are_refused_by_name() -> None:
+    proto = model('y = Resize<mode="nearest">(x, , scales)')
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32([1, 1, 2, 2]), "scales"))
+    engine = TensorRTBackend(providers=["cpu"], optimization_level=0).optimize_model(proto, refittable=True)
+    with pytest.raises(nx.InvalidArgumentError, match="decide shapes"):
+        engine.update_weights({"scales": np.float32([1, 1, 3, 3])})
+    assert engine.run({"x": X})["y"].shape == (2, 3, 8, 8)
+
+
 def test_functions_of_the_model_are_inlined() -> None:
     proto = parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18, "local" : 1]> m (float[2,3] x) => (float[2,3] y)'

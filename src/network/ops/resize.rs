@@ -426,12 +426,8 @@ fn evaluate(e: &Evaluate) -> Result<Vec<Array>> {
                 for inner in 0..stride {
                     let at = |i: usize| (outer * size + i) * stride + inner;
                     let taps = taps.as_deref();
-                    next.push(
-                        taps.unwrap_or(&[])
-                            .iter()
-                            .map(|&(i, weight)| weight * data[at(i)])
-                            .sum(),
-                    );
+                    let weighted = |&(i, weight): &(usize, f64)| weight * data[at(i)];
+                    next.push(taps.unwrap_or(&[]).iter().map(weighted).sum());
                     next_outside.push(taps.is_none_or(|taps| taps.iter().any(|&(i, _)| outside[at(i)])));
                 }
             }

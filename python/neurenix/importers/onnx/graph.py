@@ -49,14 +49,17 @@ def import_model(
     follow_links: bool = False,
     seed: int | None = None,
     apart: Mapping[str, Array] | None = None,
+    sizes_of_floats: bool = True,
 ) -> Network:
     """The network of a model. `folder` is where external data lies, `names` says what to call inputs and outputs.
 
     `values` are the elements of inputs that become constants; with `follow_links`, links in the folder may lead out
     of it. `seed` says which numbers the ops of random numbers give, which are refused without one; `apart` has the
-    weights that `wire.read` took out.
+    weights that `wire.read` took out. `sizes_of_floats`: whether sizes may follow from floats that are weights, which
+    are then read once.
     """
-    return import_graph(model, folder, input_shapes, names, values, follow_links, seed, apart).network
+    found = import_graph(model, folder, input_shapes, names, values, follow_links, seed, apart, sizes_of_floats)
+    return found.network
 
 
 def import_graph(
@@ -68,11 +71,12 @@ def import_graph(
     follow_links: bool = False,
     seed: int | None = None,
     apart: Mapping[str, Array] | None = None,
+    sizes_of_floats: bool = True,
 ) -> Graph:
     """As `import_model`, with what the names of the model stand for."""
     with check.only_our_errors():
         weights = Weights(folder, follow_links, apart)
-        return _import(model, weights, input_shapes, names or {}, values or {}, seed)
+        return _import(model, weights, input_shapes, names or {}, values or {}, seed, sizes_of_floats)
 
 
 def _import(
@@ -82,6 +86,7 @@ def _import(
     names: Mapping[str, str],
     values: Mapping[str, Any],
     seed: int | None,
+    sizes_of_floats: bool,
 ) -> Graph:
     check.versions(given)
     check.depth(given.graph)
@@ -91,7 +96,7 @@ def _import(
     check.names(model.graph)
     check.known(proto, versions)
     graph = Graph(Network(proto.name or "onnx"), versions, weights, names)
-    graph.was_converted, graph.seed = model is not given, seed
+    graph.was_converted, graph.seed, graph.sizes_of_floats = model is not given, seed, sizes_of_floats
     graph.add_initializers(model.graph.initializer, model.graph.sparse_initializer)
     ports.add_values(graph, proto.input, values)
     if model.ir_version >= IR_OF_DEFAULTS:
@@ -100,6 +105,10 @@ def _import(
     graph.add_nodes(proto.node)
     ports.mark_outputs(graph, proto.output)
     return graph
+
+
+#: More dimensions no shape has.
+_MOST_SIZES = 8
 
 
 class Graph:
@@ -131,6 +140,8 @@ class Graph:
         self.was_converted = False
         #: Says which numbers the ops of random numbers give.
         self.seed: int | None = None
+        #: Whether sizes may follow from floats that are weights.
+        self.sizes_of_floats = True
         self.constants: dict[str, Array] = {}
         #: Constants that are no weights: literals of the model, and what follows from them and from fixed shapes.
         self.determined: set[str] = set()
@@ -289,7 +300,7 @@ class Graph:
     def inside(self, network: Network, name: str, proto: onnx.GraphProto) -> Graph:
         """A graph that sees the names of this one, and so far has its own weights alone."""
         inner = Graph(network, self.versions, self.weights, {}, around=self)
-        inner.prefix, inner.seed = f"{name}/", self.seed
+        inner.prefix, inner.seed, inner.sizes_of_floats = f"{name}/", self.seed, self.sizes_of_floats
         inner.add_initializers(proto.initializer, proto.sparse_initializer)
         return inner
 
@@ -367,10 +378,11 @@ class Graph:
             return
         self.determined.add(name)
         self.constants[name] = value
-        if value.dtype.kind in "biu" or not any(map(self.is_weight, sources)):
-            del self.tensors[name]
-        else:
+        no_size = not self.sizes_of_floats or node.op in ("ArgMax", "ArgMin", "TopK") or not _may_be_sizes(value)
+        if no_size and any(map(self.is_weight, sources)):
             self.live.add(name)
+        else:
+            del self.tensors[name]
 
     def is_weight(self, name: str) -> bool:
         """Whether a name stands for floats of the model, or for what follows from them, of which new ones may come."""
@@ -421,6 +433,11 @@ class Graph:
         number = self.counts.get(proto.op_type, 0)
         self.counts[proto.op_type] = number + 1
         return self.prefix + (proto.name or f"{proto.op_type}_{number}")
+
+
+def _may_be_sizes(value: Array) -> bool:
+    """Whether numbers may be a shape or a part of one, which must be known when a layer is added."""
+    return value.dtype.kind in "iu" and value.ndim <= 1 and value.size <= _MOST_SIZES
 
 
 def _elements(value: Value) -> tuple[Element, ...]:

@@ -57,7 +57,7 @@ def imported(program: torch.export.ExportedProgram, model: onnx.ModelProto) -> N
         for dim in port.type.tensor_type.shape.dim:
             if dim.dim_param in dimensions:
                 dim.dim_param = dimensions[dim.dim_param].name
-    network = import_model(model, None, {}, output_names(model))
+    network = import_model(model, None, {}, output_names(model), sizes_of_floats=False)
     # Only now: what torch states need not hold (a minimum of 2), so nothing may be built upon it.
     for dimension in dimensions.values():
         if dimension.name in network.symbols:

@@ -71,7 +71,10 @@ impl<'a> Found<'a> {
                 self.links.push(Link::Rounded(scheme));
                 return Some(2);
             }
-            self.end = End::of(self.network, step.layer).filter(|_| number + 1 == self.epilogue.steps.len());
+            // What is rounded and quantized at once is multiplied by the quotient of two scales, which is rounded too: halves would go astray.
+            let rounded = matches!(self.links.last(), Some(Link::Rounded(_)));
+            let last = number + 1 == self.epilogue.steps.len() && !rounded;
+            self.end = End::of(self.network, step.layer).filter(|_| last);
             if self.end.is_some() {
                 return Some(1);
             }

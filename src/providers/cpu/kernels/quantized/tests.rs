@@ -162,6 +162,24 @@ fn what_is_quantized_on_the_way_is_rounded_there() {
 }
 
 #[test]
+fn what_is_rounded_and_quantized_at_once_keeps_its_halves() {
+    if !has_vnni() {
+        return;
+    }
+    let mut case = Case::new(DType::Float32);
+    let x = activation(&mut case, "n 16 h 8", DType::UInt8, (0.0173, 128));
+    let w = weights(&mut case, &[20, 16, 1, 1], 0);
+    let y = case.layer("Conv", Attrs::new(), &[x, w]);
+    let y = quantize(&mut case, y, DType::UInt8, (0.05, 0));
+    let y = dequantize(&mut case, y, DType::UInt8, (0.05, 0));
+    let y = quantize(&mut case, y, DType::UInt8, (0.02, 0));
+    case.output(y);
+    let names = case.check_fast(&[("n", 1), ("h", 5)]);
+    let together = |name: &String| name.ends_with("DequantizeLinear+QuantizeLinear") && name.starts_with("int8");
+    assert!(!names.iter().any(together), "{names:?}");
+}
+
+#[test]
 fn of_two_products_the_one_in_floats_adds_the_other_in_8_bits() {
     if !has_vnni() {
         return;
