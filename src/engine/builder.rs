@@ -32,10 +32,11 @@ const COMPILED_AGAIN: &str = "what another compiler made for this engine is not 
 
 /// Passes, then a plan per profile; in float32 where a lower precision departs too far.
 pub fn build(network: Network, config: BuilderConfig, providers: &[Arc<dyn Provider>]) -> Result<Engine> {
+    network.verify()?;
     build_with(network, config, providers, &Times::new())
 }
 
-/// As [`build`], with times that are known already.
+/// As [`build`], of a network that is verified, with times that are known already.
 pub fn build_with(
     mut network: Network,
     config: BuilderConfig,
@@ -44,7 +45,6 @@ pub fn build_with(
 ) -> Result<Engine> {
     let start = Instant::now();
     check_profiles(&config.profiles)?;
-    network.verify()?;
     let source = Graph::of(&network, &|_| None);
     if let Some(dtype) = config.io {
         network.cast_ends(dtype)?;

@@ -142,6 +142,14 @@ pub fn moves(layer: &Layer) -> bool {
     layer.outputs.len() == 1 && picks
 }
 
+/// The inputs whose elements a layer that [`moves`] gives.
+pub fn moved(layer: &Layer) -> &[Option<TensorId>] {
+    match layer.op.name {
+        "Concat" => &layer.inputs,
+        _ => &layer.inputs[..1],
+    }
+}
+
 /// Whether a layer gives some elements of its first input alone: fewer are to be dequantized behind it, or a table stays small.
 pub fn picks(layer: &Layer) -> bool {
     layer.outputs.len() == 1 && matches!(layer.op.movement, Movement::Slice | Movement::Pick)

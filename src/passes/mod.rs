@@ -69,7 +69,7 @@ use crate::error::Result;
 use crate::network::dtype::DType;
 use crate::network::precision::LayerPrecision;
 use crate::network::{LayerId, Network};
-pub use eight_bits::{EIGHT_BITS, moves};
+pub use eight_bits::{EIGHT_BITS, moved, moves};
 pub use rules::{Found, rewrite, rewrite_with};
 pub(crate) use rules::{rule_if, rule_if_some};
 use runner::Runner;

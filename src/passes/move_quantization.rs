@@ -2,7 +2,7 @@
 //! Every rule keeps each bit of each result.
 
 use super::build::Build;
-use super::eight_bits::{moves, picks};
+use super::eight_bits::{moved, moves, picks};
 use super::matching::{given_by, input, only_given_by};
 use super::{Found, Pass, Settings, rewrite_with, rule_if, rule_if_some};
 use crate::error::Result;
@@ -87,11 +87,12 @@ fn joined<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     Ok(Some(patch))
 }
 
-/// The Quantize layers by the same numbers as this one that read a tensor.
+/// The Quantize layers by the same numbers as this one that quantize a tensor.
 fn alike<'n>(network: &'n Network, layer: &Layer, x: TensorId) -> impl Iterator<Item = &'n Layer> {
     let (op, attrs, scheme) = (layer.op, layer.attrs.clone(), Scheme::of(network, layer));
     let users = network[x].users.iter().map(|&user| &network[user]);
-    users.filter(move |user| user.op == op && user.attrs == attrs && Scheme::of(network, user) == scheme)
+    let quantizing = users.filter(move |user| user.op == op && user.inputs[0] == Some(x));
+    quantizing.filter(move |user| user.attrs == attrs && Scheme::of(network, user) == scheme)
 }
 
 /// Quantize layers of one tensor by the same numbers => one of them.
@@ -130,13 +131,8 @@ fn up<'n>(network: &'n Network, layer: &Layer) -> Found<'n> {
     rule_if!(alone && moves(inner));
     rule_if!(!is_of_attention(network, inner));
     rule_if!(scheme.is_int() || inner.op.moves());
-    let quantized = if inner.op.name == "Concat" {
-        inner.inputs.len()
-    } else {
-        1
-    };
     let mut inputs = inner.inputs.clone();
-    for slot in &mut inputs[..quantized] {
+    for slot in &mut inputs[..moved(inner).len()] {
         rule_if_some!(source = *slot);
         let source = patch.placed_cast(source, wide)?;
         *slot = Some(again(&mut patch, network, layer, source)?);
@@ -259,6 +255,19 @@ mod tests {
             assert_eq!(g.network[order[0]].op.name, first);
             crate::passes::testing::assert_same_within(&before, &g.network, 0.0);
         }
+    }
+
+    #[test]
+    fn who_reads_a_tensor_as_a_scale_does_not_quantize_it() {
+        let mut g = Graph::new();
+        let (x, y) = (g.scalar(0.5), g.input("y", ""));
+        let first = quantize(&mut g, x, 0.5, 3.0);
+        let zero = g.network.add_constant("z", Array::scalar(DType::UInt8, 3.0));
+        let to = attrs([("to", Attr::Type(DType::UInt8))]);
+        let second = g.op_with("QuantizeLinear", to, &[y, x, zero]);
+        g.output(first);
+        g.output(second);
+        assert_eq!((PASS.apply)(&mut g.network, &settings()).unwrap(), 0);
     }
 
     /// As in spatial pyramids: what is pooled again and again, and all of it side by side.

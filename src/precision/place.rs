@@ -46,9 +46,9 @@ fn most(dtype: DType) -> f64 {
 }
 
 /// Quantizes the weights of products to a dtype of 8 bits, symmetric, a scale for each channel; and, with `ranges`, the tensors that
-/// [`points`] finds: one scale each, which what is joined shares ([`shared`]), symmetric as int8, or as uint8 where they reach less far below zero; for float8_e4m3fn as that,
-/// and what products read alone: three digits are too few for sums that are handed on from layer to layer. Symmetric ones are all int8,
-/// and leave biases. Layers that `keep` names stay as they are.
+/// [`points`] finds: one scale each, which what is joined shares ([`shared`]), symmetric as int8, or as uint8 where they reach less far
+/// below zero; for float8_e4m3fn as that, and what products read alone: three digits are too few for sums that are handed on from layer
+/// to layer. Symmetric ones are all int8, and leave biases. Layers that `keep` names stay as they are.
 ///
 /// The network is one that the passes in front of those that lower the precision have left. Scales of weights are computed by layers
 /// that fold, so that other weights get others.

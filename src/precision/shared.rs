@@ -3,7 +3,7 @@
 
 use super::points::Point;
 use crate::network::{Network, TensorId};
-use crate::passes::moves;
+use crate::passes::{moved, moves};
 use std::collections::{HashMap, HashSet};
 
 /// What the 8 bits of a tensor have to hold.
@@ -79,12 +79,7 @@ fn reached(network: &Network, tensor: TensorId) -> Vec<TensorId> {
         let Some((_, layer)) = network.producer(tensor).filter(|(_, layer)| moves(layer)) else {
             continue;
         };
-        let joined = if layer.op.name == "Concat" {
-            layer.inputs.len()
-        } else {
-            1
-        };
-        for &input in layer.inputs[..joined].iter().flatten() {
+        for &input in moved(layer).iter().flatten() {
             if network[input].constant().is_none() && !found.contains(&input) {
                 found.push(input);
             }

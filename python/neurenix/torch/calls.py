@@ -86,11 +86,7 @@ _current_gpu: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cud
 
 def _wanted(shape: Sequence[int], dtype: torch.dtype) -> _Wanted:
     """A dense tensor."""
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(shape), tuple(reversed(strides)), dtype
+    return tuple(shape), torch.empty(shape, device="meta").stride(), dtype
 
 
 def torch_dtype(dtype: object) -> torch.dtype:

@@ -131,7 +131,6 @@ def drop_fresh_copies(module: fx.GraphModule) -> None:
         if isinstance(source, fx.Node) and source.op == "get_attr" and all(map(_only_reads, node.users)):
             node.replace_all_uses_with(source)
             graph.erase_node(node)
-    module.recompile()
 
 
 def _only_reads(node: fx.Node) -> bool:

@@ -103,16 +103,12 @@ class Runner:
         return results
 
     def _keep(self, results: Sequence[torch.Tensor]) -> None:
-        if sum(map(_bytes, results)) > _MOST_KEPT or torch.cuda.is_current_stream_capturing():
+        if sum(result.nbytes for result in results) > _MOST_KEPT or torch.cuda.is_current_stream_capturing():
             return
         kept = [result.clone() for result in results]
         # Other streams read them.
         torch.cuda.current_stream(self._device).synchronize()
         self._kept = kept
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def as_tensor(arg: Any) -> torch.Tensor:

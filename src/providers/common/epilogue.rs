@@ -127,6 +127,11 @@ impl Epilogue {
         self.steps.iter().map(|step| step.layer)
     }
 
+    /// A layer, which is that of the product, and those of the steps.
+    pub fn layers_behind(&self, first: LayerId) -> Vec<LayerId> {
+        std::iter::once(first).chain(self.layers()).collect()
+    }
+
     /// The layer of a step.
     pub fn layer<'a>(&self, network: &'a Network, step: usize) -> &'a Layer {
         &network[self.steps[step].layer]
@@ -275,92 +280,58 @@ fn next(scope: &Scope, layers: &[LayerId], product: TensorId, axis: usize, takes
 mod tests {
     use super::*;
     use crate::network::array::Array;
-    use crate::network::attr::{Attr, Attrs, attrs};
+    use crate::network::attr::{Attr, attrs};
     use crate::network::dtype::DType;
-    use crate::network::ops;
     use crate::providers::common::scope::Orders;
+    use crate::providers::common::testing::Graph;
 
-    struct Graph(Network);
-
-    impl Graph {
-        fn input(&mut self, name: &str, dtype: DType, shape: &[i64]) -> TensorId {
-            let shape = shape.iter().map(|&extent| extent.into()).collect();
-            self.0.add_input(name, dtype, shape).unwrap()
-        }
-
-        fn constant(&mut self, dtype: DType, shape: &[usize], value: f64) -> TensorId {
-            let values: Vec<f64> = (0..shape.iter().product()).map(|i| value + i as f64).collect();
-            let array = Array::from_f64(dtype, shape.to_vec(), &values).unwrap();
-            self.0.add_constant("", array)
-        }
-
-        fn layer(&mut self, op: &str, attrs: Attrs, inputs: &[TensorId]) -> TensorId {
-            let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
-            self.0.add_layer("", ops::find(op).unwrap(), attrs, &inputs).unwrap()[0]
-        }
-
-        fn op(&mut self, op: &str, inputs: &[TensorId]) -> TensorId {
-            self.layer(op, Attrs::new(), inputs)
-        }
-
-        /// A product of four rows of eight.
-        fn product(&mut self) -> TensorId {
-            let (x, w) = (
-                self.input("x", DType::Float32, &[4, 8]),
-                self.constant(DType::Float32, &[8, 8], 0.0),
-            );
-            self.op("MatMul", &[x, w])
-        }
-
-        fn quantized(&mut self, x: TensorId) -> [TensorId; 3] {
-            let (scale, zero) = (
-                self.constant(DType::Float32, &[], 0.5),
-                self.constant(DType::UInt8, &[], 3.0),
-            );
-            let to = attrs([("to", Attr::Type(DType::UInt8))]);
-            [self.layer("QuantizeLinear", to, &[x, scale, zero]), scale, zero]
-        }
-
-        /// The ops of what `find` finds behind the first product.
-        fn behind(&self, find: impl Fn(&Scope) -> Vec<Epilogue>) -> Vec<String> {
-            let product = self.0.layers().find(|(_, layer)| layer.op.name == "MatMul");
-            let scope = Scope {
-                network: &self.0,
-                layer: product.unwrap().0,
-                orders: &Orders::default(),
-            };
-            let words = |epilogue: &Epilogue| name(&self.0, &epilogue.layers().collect::<Vec<_>>());
-            find(&scope).iter().map(words).collect()
-        }
-
-        fn all(&self, takes: fn(&str) -> bool) -> Vec<String> {
-            self.behind(|scope| behind(scope, scope.layer().outputs[0], 1, &|id| takes(self.0[id].op.name)))
-        }
-
-        fn all_8_bits(&self, reads: bool) -> Vec<String> {
-            self.behind(|scope| behind_8_bits(scope, scope.layer().outputs[0], 1, &|_| true, |_, _| reads))
-        }
+    /// A product of four rows of eight.
+    fn product(g: &mut Graph) -> TensorId {
+        let (x, w) = (g.input("x", "4 8"), g.weights(&[8, 8]));
+        g.op("MatMul", &[x, w])
     }
 
-    fn graph() -> Graph {
-        Graph(Network::new("test"))
+    fn quantized(g: &mut Graph, x: TensorId) -> [TensorId; 3] {
+        let scale = g.scalar(0.5);
+        let zero = g.network.add_constant("zero", Array::scalar(DType::UInt8, 3.0));
+        let to = attrs([("to", Attr::Type(DType::UInt8))]);
+        [g.op_with("QuantizeLinear", to, &[x, scale, zero]), scale, zero]
+    }
+
+    /// The ops of what `find` finds behind the first product.
+    fn found(g: &Graph, find: impl Fn(&Scope) -> Vec<Epilogue>) -> Vec<String> {
+        let product = g.network.layers().find(|(_, layer)| layer.op.name == "MatMul");
+        let scope = Scope {
+            network: &g.network,
+            layer: product.unwrap().0,
+            orders: &Orders::default(),
+        };
+        let words = |epilogue: &Epilogue| name(&g.network, &epilogue.layers().collect::<Vec<_>>());
+        find(&scope).iter().map(words).collect()
+    }
+
+    fn all(g: &Graph, takes: fn(&str) -> bool) -> Vec<String> {
+        let takes = |id: LayerId| takes(g.network[id].op.name);
+        found(g, |scope| behind(scope, scope.layer().outputs[0], 1, &takes))
+    }
+
+    fn all_8_bits(g: &Graph, reads: bool) -> Vec<String> {
+        found(g, |scope| {
+            behind_8_bits(scope, scope.layer().outputs[0], 1, &|_| true, |_, _| reads)
+        })
     }
 
     #[test]
     fn each_step_says_where_its_inputs_come_from() {
-        let mut g = graph();
-        let product = g.product();
-        let (row, half) = (
-            g.constant(DType::Float32, &[8], 0.0),
-            g.constant(DType::Float32, &[1], 0.5),
-        );
-        let skip = g.input("skip", DType::Float32, &[4, 8]);
+        let mut g = Graph::new();
+        let product = product(&mut g);
+        let (row, half, skip) = (g.weights(&[8]), g.scalar(0.5), g.input("skip", "4 8"));
         let biased = g.op("Add", &[row, product]);
         let gate = g.op("Mul", &[biased, half]);
         let gated = g.op("Mul", &[biased, gate]);
         let last = g.op("Sub", &[skip, gated]);
-        let order = g.0.order().unwrap();
-        let found = Epilogue::new(&g.0, product, 1, &order[1..]).unwrap();
+        let order = g.network.order().unwrap();
+        let found = Epilogue::new(&g.network, product, 1, &order[1..]).unwrap();
         let inputs: Vec<_> = found.steps.iter().map(|step| step.inputs.clone()).collect();
         let [zero, one, two] = [0, 1, 2].map(Value::Operand);
         let step = Value::Step;
@@ -393,42 +364,42 @@ mod tests {
 
     #[test]
     fn what_others_read_is_a_result_and_there_is_one() {
-        let mut g = graph();
-        let product = g.product();
+        let mut g = Graph::new();
+        let product = product(&mut g);
         let one = g.op("Relu", &[product]);
         let both = g.op("Tanh", &[one]);
         let sum = g.op("Add", &[one, both]);
         let last = g.op("Exp", &[sum]);
-        assert_eq!(g.all(|_| true), ["Relu+Tanh+Add+Exp", "Relu+Tanh+Add", "Relu", ""]);
-        assert_eq!(g.all(|op| op != "Add"), ["Relu", ""]);
-        g.0.mark_output(one, "one").unwrap();
-        g.0.mark_output(last, "last").unwrap();
-        assert_eq!(g.all(|_| true), ["Relu", ""]);
+        assert_eq!(all(&g, |_| true), ["Relu+Tanh+Add+Exp", "Relu+Tanh+Add", "Relu", ""]);
+        assert_eq!(all(&g, |op| op != "Add"), ["Relu", ""]);
+        g.network.mark_output(one, "one").unwrap();
+        g.network.mark_output(last, "last").unwrap();
+        assert_eq!(all(&g, |_| true), ["Relu", ""]);
     }
 
     #[test]
     fn a_part_of_the_result_and_other_shapes_are_left_to_others() {
-        let mut g = graph();
-        let product = g.product();
-        let column = g.input("column", DType::Float32, &[4, 1]);
+        let mut g = Graph::new();
+        let product = product(&mut g);
+        let column = g.input("column", "4 1");
         let scaled = g.op("Relu", &[product]);
         g.op("Mul", &[scaled, column]);
-        assert_eq!(g.all(|_| true), ["Relu", ""]);
+        assert_eq!(all(&g, |_| true), ["Relu", ""]);
     }
 
     #[test]
     fn residuals_of_8_bits_are_dequantized_on_the_way() {
-        let mut g = graph();
-        let product = g.product();
-        let codes = g.input("codes", DType::UInt8, &[4, 8]);
-        let [quantized, scale, zero] = g.quantized(product);
-        let rounded = g.op("DequantizeLinear", &[quantized, scale, zero]);
-        let residual = g.op("DequantizeLinear", &[codes, scale, zero]);
+        let mut g = Graph::new();
+        let product = product(&mut g);
+        let skip = g.input_of("skip", DType::UInt8, "4 8");
+        let [codes, scale, zero] = quantized(&mut g, product);
+        let rounded = g.op("DequantizeLinear", &[codes, scale, zero]);
+        let residual = g.op("DequantizeLinear", &[skip, scale, zero]);
         let sum = g.op("Add", &[rounded, residual]);
-        g.quantized(sum);
+        quantized(&mut g, sum);
         let [q, dq] = ["QuantizeLinear", "DequantizeLinear"];
         assert_eq!(
-            g.all_8_bits(true),
+            all_8_bits(&g, true),
             [
                 format!("{q}+{dq}+{dq}+Add+{q}"),
                 format!("{q}+{dq}+{dq}+Add"),
@@ -437,24 +408,21 @@ mod tests {
             ]
         );
         assert_eq!(
-            g.all_8_bits(false)[..2],
+            all_8_bits(&g, false)[..2],
             [format!("{q}+{dq}+Add+{q}"), format!("{q}+{dq}+Add")]
         );
     }
 
     #[test]
     fn what_another_product_adds_is_left_in_8_bits() {
-        let mut g = graph();
-        let product = g.product();
-        let [quantized, scale, zero] = g.quantized(product);
-        let rounded = g.op("DequantizeLinear", &[quantized, scale, zero]);
-        let (codes, w) = (
-            g.input("codes", DType::UInt8, &[4, 8]),
-            g.constant(DType::Float32, &[8, 8], 0.0),
-        );
-        let x = g.op("DequantizeLinear", &[codes, scale, zero]);
+        let mut g = Graph::new();
+        let product = product(&mut g);
+        let [codes, scale, zero] = quantized(&mut g, product);
+        let rounded = g.op("DequantizeLinear", &[codes, scale, zero]);
+        let (given, w) = (g.input_of("given", DType::UInt8, "4 8"), g.weights(&[8, 8]));
+        let x = g.op("DequantizeLinear", &[given, scale, zero]);
         let other = g.op("MatMul", &[x, w]);
         g.op("Add", &[other, rounded]);
-        assert_eq!(g.all_8_bits(true), ["QuantizeLinear", ""]);
+        assert_eq!(all_8_bits(&g, true), ["QuantizeLinear", ""]);
     }
 }

@@ -12,6 +12,8 @@ pub mod quantized;
 pub mod scope;
 pub mod slices;
 pub mod strided_view;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use crate::plan::Candidate;
 use scope::Scope;

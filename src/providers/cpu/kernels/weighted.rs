@@ -38,7 +38,7 @@ impl Weighted {
         let decompressed: Vec<LayerId> = [1, 2].iter().filter_map(|&at| known(scope, at)?.1).collect();
         let one = |epilogue: &Epilogue, decompressed: &[LayerId]| {
             let chain = Chain::new(scope.network, epilogue, channels, scope.input(2).is_some())?;
-            let layers: Vec<LayerId> = std::iter::once(scope.layer).chain(epilogue.layers()).collect();
+            let layers = epilogue.layers_behind(scope.layer);
             let name = epilogue::name(scope.network, &layers);
             let (weighted, inputs) = Self::new(scope, name, chain, !decompressed.is_empty());
             Some(Candidate {

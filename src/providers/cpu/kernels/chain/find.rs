@@ -41,12 +41,12 @@ impl<'a> Found<'a> {
         };
         let (mut x, mut number) = (Value::Product, 0);
         while number < epilogue.steps.len() {
+            if found.is_in_front(number) {
+                number += 1;
+                continue;
+            }
             number += found.take(x, number)?;
-            x = match epilogue.steps[number - 1].inputs[0] {
-                // A Dequantize layer in front of the next step.
-                Some(Value::Operand(_)) if found.is(number - 1, "DequantizeLinear") => x,
-                _ => Value::Step(number - 1),
-            };
+            x = Value::Step(number - 1);
         }
         (found.links.len() <= LONGEST).then_some(found)
     }
@@ -55,12 +55,15 @@ impl<'a> Found<'a> {
         self.epilogue.layer(self.network, step).op.name == name
     }
 
+    /// Whether a step dequantizes an operand of the next one.
+    fn is_in_front(&self, step: usize) -> bool {
+        let reads = self.epilogue.steps[step].inputs[0];
+        self.is(step, "DequantizeLinear") && matches!(reads, Some(Value::Operand(_)))
+    }
+
     /// Takes steps from this number on that work on `x`; says how many.
     fn take(&mut self, x: Value, number: usize) -> Option<usize> {
         let step = &self.epilogue.steps[number];
-        if self.of_8_bits && self.is(number, "DequantizeLinear") && matches!(step.inputs[0], Some(Value::Operand(_))) {
-            return Some(1);
-        }
         if self.epilogue.uses(x) != 1 {
             let (eltwise, steps) = self.gated(x, number)?;
             self.links.push(Link::Eltwise(eltwise));
@@ -140,9 +143,8 @@ impl<'a> Found<'a> {
         };
         if let Value::Step(number) = other {
             let dequantize = &epilogue.steps[number];
-            let operand = epilogue
-                .operand(dequantize.inputs[0]?)
-                .filter(|_| self.of_8_bits && binary == Binary::Add)?;
+            let added = self.is_in_front(number) && binary == Binary::Add;
+            let operand = epilogue.operand(dequantize.inputs[0]?).filter(|_| added)?;
             return Some(Link::Residual(
                 operand.tensor,
                 Scheme::of(network, &network[dequantize.layer])?,

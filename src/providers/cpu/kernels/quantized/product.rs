@@ -105,7 +105,7 @@ impl Product {
         let candidate = |epilogue: Epilogue| {
             let chain = Chain::of_8_bits(network, &epilogue, channels, found.bias.is_some())?;
             let added = chain.bias.as_ref().and_then(|(_, layer)| *layer);
-            let behind: Vec<LayerId> = std::iter::once(scope.layer).chain(epilogue.layers()).collect();
+            let behind = epilogue.layers_behind(scope.layer);
             let name = format!("int8 {}", name(network, &behind));
             let (product, inputs) = Self::new(found, name, chain, scales)?;
             Some(Candidate {

@@ -103,7 +103,7 @@ fn single(scope: &Scope, operands: [TensorId; 2], epilogue: &Epilogue, gpu: &Arc
         let slots = operands.iter().filter_map(|operand| slot(Some(operand.tensor)));
         (product, [0, 1].into_iter().chain(slots).collect())
     });
-    let layers: Vec<LayerId> = std::iter::once(scope.layer).chain(epilogue.layers()).collect();
+    let layers = epilogue.layers_behind(scope.layer);
     let kernel = MatMul {
         name: name(network, &layers),
         transposed,

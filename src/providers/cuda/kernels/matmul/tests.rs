@@ -4,45 +4,12 @@ use super::behind::Behind;
 use super::follow::epilogues;
 use super::fused;
 use super::library::Steps;
-use crate::network::array::Array;
-use crate::network::attr::{Attr, Attrs, attrs};
+use crate::network::attr::{Attr, attrs};
 use crate::network::dtype::DType;
-use crate::network::{Network, TensorId, ops};
 use crate::providers::common::epilogue::{Broadcast, Epilogue};
 use crate::providers::common::scope::{Orders, Scope};
+use crate::providers::common::testing::Graph;
 use crate::providers::cuda::library::cudnn::product::{Function, Matrix, PointwiseOp, Value};
-
-struct Graph {
-    network: Network,
-}
-
-impl Graph {
-    fn new() -> Self {
-        let network = Network::new("test");
-        Self { network }
-    }
-
-    fn input(&mut self, name: &str, shape: &str) -> TensorId {
-        let shape = shape.split_whitespace().map(|d| d.parse().unwrap()).collect();
-        self.network.add_input(name, DType::Float32, shape).unwrap()
-    }
-
-    fn weights(&mut self, shape: &[usize]) -> TensorId {
-        let values: Vec<f64> = (0..shape.iter().product()).map(|i| i as f64).collect();
-        let array = Array::from_f64(DType::Float32, shape.to_vec(), &values).unwrap();
-        self.network.add_constant("", array)
-    }
-
-    fn op(&mut self, op: &str, inputs: &[TensorId]) -> TensorId {
-        let op = ops::find(op).unwrap();
-        let inputs: Vec<_> = inputs.iter().map(|&t| Some(t)).collect();
-        self.network.add_layer("", op, Attrs::new(), &inputs).unwrap()[0]
-    }
-
-    fn output(&mut self, tensor: TensorId) {
-        self.network.mark_output(tensor, "y").unwrap();
-    }
-}
 
 fn names(g: &Graph) -> Vec<String> {
     let orders = Orders::default();
@@ -129,13 +96,11 @@ fn layers_that_differ_in_numbers_share_their_code() {
         let mut g = Graph::new();
         let x = g.input("x", "b 4 8");
         let w = g.weights(&[8, 6]);
-        let mut scalar = |value: f64| g.network.add_constant("", Array::scalar(DType::Float32, value));
-        let (scale, half) = (scalar(scale), scalar(half));
+        let (scale, half) = (g.scalar(scale), g.scalar(half));
         let product = g.op("MatMul", &[x, w]);
         let y = g.op("Mul", &[product, half]);
         let to = attrs([("to", Attr::Type(DType::UInt8))]);
-        let quantize = ops::find("QuantizeLinear").unwrap();
-        let y = g.network.add_layer("", quantize, to, &[Some(y), Some(scale)]).unwrap()[0];
+        let y = g.op_with("QuantizeLinear", to, &[y, scale]);
         g.output(y);
         Behind::numbered(&g.network, &epilogue(&g))
     };
@@ -155,12 +120,11 @@ fn what_is_quantized_next_takes_few_steps_and_is_encoded_once() {
         let mut g = Graph::new();
         let x = g.input("x", "b 4 8");
         let w = g.weights(&[8, 6]);
-        let scale = g.network.add_constant("", Array::scalar(DType::Float32, 0.25));
+        let scale = g.scalar(0.25);
         let product = g.op("MatMul", &[x, w]);
         let y = g.op("Gelu", &[product]);
         let to = attrs([("to", Attr::Type(DType::Float8E4M3FN)), ("saturate", Attr::Int(1))]);
-        let quantize = ops::find("QuantizeLinear").unwrap();
-        let code = g.network.add_layer("", quantize, to, &[Some(y), Some(scale)]).unwrap()[0];
+        let code = g.op_with("QuantizeLinear", to, &[y, scale]);
         g.output(code);
         if read {
             g.network.mark_output(y, "z").unwrap();
@@ -208,10 +172,7 @@ fn what_an_epilogue_lacks_is_a_pass() {
 fn a_factor_a_residual_and_an_activation_are_no_pass() {
     let mut g = Graph::new();
     let (x, skip) = (g.input("x", "b 4 8"), g.input("skip", "b 4 6"));
-    let (w, eighth) = (
-        g.weights(&[8, 6]),
-        g.network.add_constant("", Array::scalar(DType::Float32, 0.125)),
-    );
+    let (w, eighth) = (g.weights(&[8, 6]), g.scalar(0.125));
     let y = g.op("MatMul", &[x, w]);
     let y = g.op("Mul", &[eighth, y]);
     let y = g.op("Add", &[skip, y]);

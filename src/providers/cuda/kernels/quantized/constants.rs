@@ -41,6 +41,8 @@ pub struct Constants {
     scales: Vec<f32>,
     left: Scheme,
     bias: Option<Vec<f64>>,
+    /// For each channel and each element of the kernel, the sum of the weights.
+    sums: OnceLock<Vec<i32>>,
     uploaded: OnceLock<Arc<DeviceMemory>>,
 }
 
@@ -65,6 +67,7 @@ impl Constants {
             scales: weights.scales.clone(),
             left,
             bias,
+            sums: OnceLock::new(),
             uploaded: OnceLock::new(),
         })
     }
@@ -99,9 +102,14 @@ impl Constants {
         }
     }
 
+    /// Numbers from one list to the next.
+    fn listed(&self) -> usize {
+        self.results.next_multiple_of(EVEN)
+    }
+
     /// A number for each channel, and zeros behind the last one.
     fn list(&self, number: impl Fn(usize) -> [u8; 4]) -> Vec<u8> {
-        let all = 0..self.results.next_multiple_of(EVEN);
+        let all = 0..self.listed();
         all.flat_map(|row| if row < self.results { number(row) } else { [0; 4] })
             .collect()
     }
@@ -121,48 +129,48 @@ impl Constants {
         lists.concat()
     }
 
-    /// What sums begin with where these elements of the kernel see the image.
-    fn starts(&self, rows: &[Vec<u8>], sees: impl Fn(usize) -> bool) -> Vec<u8> {
+    /// Sums of weights: all lists of starts are made of these.
+    fn sums(&self) -> &[i32] {
         let each = self.terms / self.taps();
+        let sum = |weights: &[u8]| weights.iter().map(|&w| i32::from(w as i8)).sum::<i32>();
+        let make = || self.rows().iter().flat_map(|row| row.chunks(each).map(sum)).collect();
+        self.sums.get_or_init(make)
+    }
+
+    /// What sums begin with where these elements of the kernel see the image.
+    fn starts(&self, sees: impl Fn(usize) -> bool) -> Vec<u8> {
+        let (sums, taps) = (self.sums(), self.taps());
         let start = |row: usize| {
-            let seen = rows[row].chunks(each).enumerate().filter(|(tap, _)| sees(*tap));
+            let own = sums[row * taps..][..taps].iter().enumerate();
             // Floats have no zero point.
-            -self.left.zero
-                * seen
-                    .flat_map(|(_, weights)| weights)
-                    .map(|&w| i32::from(w as i8))
-                    .sum::<i32>()
+            -self.left.zero * own.filter(|(tap, _)| sees(*tap)).map(|(_, sum)| sum).sum::<i32>()
         };
         self.list(|row| start(row).to_le_bytes())
     }
 
     /// Three lists, in a unit that is so many times smaller: what sums are multiplied by, what is added then, and what they begin with.
-    fn lists(&self, rows: &[Vec<u8>], times: f64) -> Vec<u8> {
-        [self.units(times), self.starts(rows, |_| true)].concat()
+    fn lists(&self, times: f64) -> Vec<u8> {
+        [self.units(times), self.starts(|_| true)].concat()
     }
 
     /// The same with a list of starts for each class of pixels, and what says which one is whose: `Borders` of `implicit_gemm.cu`.
     fn lists_with_borders(&self, times: f64, borders: &Borders) -> Vec<u8> {
-        let rows = self.rows();
         let mut bytes = self.units(times);
-        borders
-            .classes()
-            .for_each(|sees| bytes.extend(self.starts(&rows, sees)));
-        let listed = self.results.next_multiple_of(EVEN);
+        borders.classes().for_each(|sees| bytes.extend(self.starts(sees)));
+        let listed = self.listed();
         bytes.extend(borders.parts().flat_map(|part| ((part * listed) as i32).to_le_bytes()));
         bytes
     }
 
     /// Rows of weights, and behind them the lists.
     fn packed(&self) -> Vec<u8> {
-        let rows = self.rows();
         let mut bytes = Vec::with_capacity(self.bytes());
-        for row in &rows {
-            bytes.extend(row);
+        for row in self.rows() {
+            bytes.extend(&row);
             bytes.resize(bytes.len() + self.pitch - self.terms, 0);
         }
         bytes.resize(self.bytes(), 0);
-        bytes.extend(self.lists(&rows, 1.0));
+        bytes.extend(self.lists(1.0));
         bytes
     }
 
@@ -181,7 +189,7 @@ impl Constants {
     /// # Errors
     /// If there is too little of it.
     pub fn lists_on(&self, device: &Arc<Device>, times: f64) -> Result<DeviceMemory> {
-        device.upload(&self.lists(&self.rows(), times))
+        device.upload(&self.lists(times))
     }
 
     /// They with a list of starts for each class of pixels of a convolution.
@@ -201,7 +209,7 @@ impl Constants {
         Ok(OnDevice {
             memory: memory.clone(),
             lists: self.bytes(),
-            listed: self.results.next_multiple_of(EVEN),
+            listed: self.listed(),
         })
     }
 }

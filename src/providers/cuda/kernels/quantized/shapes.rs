@@ -27,7 +27,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// For rows that are brought in so many bytes: those of any product, and behind them that of weights that stay.
+    /// For rows that are brought in so many bytes.
     pub fn all(line: usize, size: &Size, residual: bool) -> Vec<Self> {
         let shapes: [(usize, usize, usize); 3] = match residual {
             true => [(64, 2, 3), (128, 2, 2), (256, 3, 1)],
