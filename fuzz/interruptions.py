@@ -17,6 +17,7 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,10 @@ def child(job: str, *arguments: str, seconds: float = SECONDS_TO_END) -> tuple[s
 def timers(seconds: float) -> tuple[list[str], str]:
     """Findings of `seconds` under each timer, and what was run."""
     findings, summary = [], []
-    for timer in ("real", "prof"):
-        wrong, found = child("timers", timer, str(seconds), seconds=seconds + 300)
+    kinds = ("real", "prof")
+    with ThreadPoolExecutor(2) as pool:
+        ends = list(pool.map(lambda timer: child("timers", timer, str(seconds), seconds=seconds + 300), kinds))
+    for timer, (wrong, found) in zip(kinds, ends, strict=True):
         findings += [wrong] if wrong else [f"{timer}: {name} gave something else" for name in found["wrong"]]
         summary.append(f"{timer}: {found}")
     return findings, "\n".join(summary)
@@ -76,11 +79,17 @@ def interrupts(count: int, seed: int = 0, slack: float = 0.0) -> tuple[list[str]
 def exits(count: int, seed: int = 0) -> tuple[list[str], str]:
     """Findings of so many processes that end, and how long that took at most."""
     findings, most = [], dict.fromkeys(EXITS, 0.0)
-    for number in range(count):
-        job = EXITS[number % len(EXITS)]
+    jobs = [EXITS[number % len(EXITS)] for number in range(count)]
+
+    def ended(job: str, number: int) -> tuple[str, float]:
         wrong, found = child("exits", job, str(seed + number))
         now = time.time()
-        most[job] = max(most[job], now - found.get("left", now))
+        return wrong, now - found.get("left", now)
+
+    with ThreadPoolExecutor(2) as pool:
+        ends = list(pool.map(ended, jobs, range(count)))
+    for job, (wrong, took) in zip(jobs, ends, strict=True):
+        most[job] = max(most[job], took)
         findings += [wrong] if wrong else []
     return findings, "\n".join(f"{job}: ended after {seconds:.2f} s at most" for job, seconds in most.items())
 

@@ -6,14 +6,14 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from neurenix.hardware import get_backend
+from tests import two_at_once
 from tests.docs.blocks import PAGES, ROOT, blocks, name_of
 from tests.docs.run_page import NOT_RUN, fits
 
@@ -69,7 +69,7 @@ WANTED = {
 
 pytest.importorskip("onnx")
 RUN = [page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page))]
-Finished = dict[Path, "Future[subprocess.CompletedProcess[str]]"]
+Finished = Callable[[Path], "subprocess.CompletedProcess[str] | str"]
 
 
 def why_not(page: Path) -> str | None:
@@ -95,21 +95,17 @@ def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
-    """The pages that are asked for, two at once: most of their time is imports on one core."""
-    asked = [item.callspec.params["page"] for item in request.session.items if "finished" in item.fixturenames]
-    with ThreadPoolExecutor(2) as pool:
-        yield {
-            page: pool.submit(run, page, tmp_path_factory.mktemp(page.stem)) for page in asked if why_not(page) is None
-        }
+def finished(request: pytest.FixtureRequest) -> Iterator[Finished]:
+    """What a page did, or why it can't run here."""
+    with two_at_once.started(request, "page", lambda page, folder: why_not(page) or run(page, folder)) as finished:
+        yield finished
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_the_code_of_a_page_runs(page: Path, finished: Finished) -> None:
-    reason = why_not(page)
-    if reason is not None:
-        pytest.skip(reason)
-    done = finished[page].result()
+    done = finished(page)
+    if isinstance(done, str):
+        pytest.skip(done)
     assert done.returncode == 0, done.stderr
 
 

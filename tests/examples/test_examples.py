@@ -4,10 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tests import two_at_once
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
@@ -44,22 +47,45 @@ NEEDS = {
 LEAVES = {"01_find_faces": ("faces.png", 100_000), "12_read_page": ("page_boxes.png", 10_000)}
 
 
+def missing(path: Path) -> list[str]:
+    """The packages that an example needs and that are not here."""
+    return [package for package in NEEDS.get(path.stem, ()) if find_spec(package) is None]
+
+
+def run(path: Path, folder: Path) -> tuple[Path, "subprocess.CompletedProcess[str]"] | None:
+    """The folder that an example ran in and what it said, or None where a package is missing."""
+    if missing(path):
+        return None
+    environment = {**os.environ, "NEURENIX_CACHE_DIR": str(folder / "cache")}
+    done = subprocess.run(
+        [sys.executable, path], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    return folder, done
+
+
+Finished = Callable[[Path], "tuple[Path, subprocess.CompletedProcess[str]] | None"]
+
+
+@pytest.fixture(scope="module")
+def finished(request: pytest.FixtureRequest) -> Iterator[Finished]:
+    """What `run` gives of an example."""
+    with two_at_once.started(request, "path", run) as finished:
+        yield finished
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example(path: Path, tmp_path: Path) -> None:
-    for package in NEEDS.get(path.stem, ()):
-        if find_spec(package) is None:
-            pytest.skip(f"needs the package {package}")
+def test_example(path: Path, finished: Finished) -> None:
     if "rapidocr_onnxruntime" in NEEDS.get(path.stem, ()):  # it imports OpenCV, which wants libraries of the system
         pytest.importorskip("rapidocr_onnxruntime", exc_type=ImportError)
-    environment = {**os.environ, "NEURENIX_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    found = finished(path)
+    if found is None:
+        pytest.skip(f"needs the package {missing(path)[0]}")
+    folder, done = found
     assert done.returncode == 0, done.stderr
     assert re.search(SAYS.get(path.stem, ""), done.stdout), done.stdout
     if path.stem in LEAVES:
         name, size = LEAVES[path.stem]
-        assert (tmp_path / name).stat().st_size > size
+        assert (folder / name).stat().st_size > size
 
 
 def test_examples_are_short() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import neurenix as nx
+from tests import two_at_once
 from tests.importers.tensorflow.models import alive, check, image, keras, kinds, needs_tensorflow, pictures, tf
 
 pytestmark = needs_tensorflow
@@ -146,9 +148,11 @@ def test_signatures(tmp_path: Path) -> None:
     assert "'add'" in str(caught.value)
 
 
-@pytest.mark.parametrize("first", ["torch", "tensorflow"])
-def test_beside_torch_in_either_order(first: str) -> None:
-    pytest.importorskip("torch")
+Finished = Callable[[str], "subprocess.CompletedProcess[str]"]
+
+
+def beside(first: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A process that imports one of PyTorch and TensorFlow before the other, and uses both."""
     second = {"torch": "tensorflow", "tensorflow": "torch"}[first]
     code = f"""
 import {first}, {second}, numpy as np
@@ -160,7 +164,20 @@ ours = nx.optimize(torch.nn.Linear(3, 3), {{"input": x.shape}})
 assert np.allclose(theirs(x), 1) and ours(x).shape == (2, 3)
 assert np.allclose(tf.linalg.matmul(x, x.T), 3) and torch.ones(3, 3).matmul(torch.ones(3)).sum() == 9
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def finished(request: pytest.FixtureRequest) -> Iterator[Finished]:
+    """What became of the process that imports this one first."""
+    pytest.importorskip("torch")
+    with two_at_once.started(request, "first", beside) as finished:
+        yield finished
+
+
+@pytest.mark.parametrize("first", ["torch", "tensorflow"])
+def test_beside_torch_in_either_order(first: str, finished: Finished) -> None:
+    done = finished(first)
     assert done.returncode == 0, done.stderr
 
 
