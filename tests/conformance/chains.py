@@ -112,6 +112,21 @@ def matrices(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
     return made
 
 
+def several(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
+    """A product with what follows, of which others read what is in between: the product, the biased one, both."""
+    made = []
+    for kept in ("product", "biased", "product_biased"):
+
+        def make(b: Builder, kept: str = kept) -> list[nx.Tensor]:
+            y = b.op("MatMul", b.inputs[0], b.constant(left[-1], columns, scale=left[-1] ** -0.5))
+            biased = b.op("Add", y, b.constant(columns))
+            last = b.op("Add", b.op("Silu", biased), b.inputs[1])
+            return [*([y] if "product" in kept else []), *([biased] if "biased" in kept else []), last]
+
+        made.append(Chain(f"{name}_{kept}_kept", (left, (*left[:-1], columns)), make))
+    return made
+
+
 def pointwise() -> list[Chain]:
     """Two and three pointwise layers, with operands that are broadcast along each sort of axis."""
     one = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs")
@@ -141,5 +156,8 @@ CHAINS: list[Chain] = [
     *convolution("conv3d", (1, 16, 5, 6, 7), 32, 3),
     *matrices("matmul", (2, 33, 64), 48),
     *matrices("matmul_row", (1, 64), 96),
+    *several("matmul", (2, 33, 64), 48),
+    *several("matmul_odd", (2, 9, 37), 19),
+    *several("matmul_large", (150, 192), 136),
     *pointwise(),
 ]

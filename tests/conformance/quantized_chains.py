@@ -28,6 +28,7 @@ class Quantizing(Builder):
     def __init__(self, builder: Builder) -> None:
         self.network, self.inputs = builder.network, builder.inputs
         self.rng = np.random.default_rng(zlib.crc32(builder.network.name.encode()))
+        self.kept: list[nx.Tensor] = []
 
     def given(self, array: Any, dtype: str) -> nx.Tensor:
         """A constant."""
@@ -71,6 +72,10 @@ class Quantizing(Builder):
                     y = self.op("Add", y, self.activation(self.inputs[1], scheme, 2.0**-4))
                 case "floats":
                     y = self.op("Add", self.inputs[1], y)
+                case "kept":
+                    self.kept.append(y)
+                case "finer":
+                    self.kept.append(self.quantize(y, Y_SCALE / 4, scheme))
                 case "rounded":
                     y = self.activation(y, scheme, Y_SCALE / 2)
                 case "16" | "32":
@@ -121,7 +126,7 @@ def convolution(
             weights = q.weights(out, shape[1] // group, *[kernel] * rank, axis=0, scheme=scheme)
             given = [q.activation(b.inputs[0], scheme), weights, *([q.bias(out, scheme)] if number % 3 else [])]
             y = q.op("Conv", *given, pads=pads, **attrs)
-            return [q.behind(y, tail, scheme)]
+            return [q.behind(y, tail, scheme), *q.kept]
 
         shapes = (shape, (shape[0], out, *extents)) if "residual" in tail or "floats" in tail else (shape,)
         shapes = (shape, (1,) * len(shape)) if "single" in tail else shapes
@@ -153,7 +158,7 @@ def matrices(
             weights = q.weights(*shape, axis=0 if turned else 1, scheme=scheme)
             y = q.op("MatMul", q.activation(b.inputs[0], scheme), weights, transB=int(turned))
             y = q.op("Add", y, q.bias(columns, scheme)) if number % 3 else y
-            return [q.behind(y, tail, scheme)]
+            return [q.behind(y, tail, scheme), *q.kept]
 
         added = any(word in tail for word in ("residual", "floats", "halves"))
         shapes = (left, (*left[:-1], columns)) if added else (left,)
@@ -179,6 +184,8 @@ def means(name: str, shape: tuple[int, ...], keepdims: int, tail: str = "") -> l
 FEW = ("quantize", "residual Relu quantize")
 #: What is done at once, and layer by layer.
 LAYERS = (*FEW, "half Relu quantize")
+#: What is stored besides: floats, and 8 bits by another scale.
+KEPT = ("kept quantize", "Relu kept quantize", "residual Relu finer quantize", "half kept finer quantize")
 #: What is stored in 16 bits.
 SHORT = ("16", "brain", "residual Relu brain", "floats Relu 16", "half brain")
 #: Behind floats of 8 bits.
@@ -209,6 +216,11 @@ QUANTIZED: list[Chain] = [
     *matrices("matmul_short", (2, 33, 64), 48, False, SHORT, SCHEMES[::2]),
     *matrices("matmul_row", (1, 64), 96),
     *matrices("matmul_tall", (300, 192), 272, tails=("residual Relu quantize", "rounded residual Relu quantize")),
+    *convolution("conv3x3_kept", (2, 32, 9, 7), 64, 3, KEPT, SCHEMES[::2]),
+    *convolution("conv3x3_odd_kept", (2, 19, 9, 7), 21, 3, KEPT, SCHEMES[1:3]),
+    *convolution("stem_kept", (2, 3, 19, 17), 16, 7, KEPT, SCHEMES[1:3], strides=[2, 2]),
+    *convolution("depthwise_kept", (2, 32, 9, 7), 32, 3, KEPT[:3:2], SCHEMES[::2], group=32),
+    *matrices("matmul_kept", (2, 33, 64), 48, False, KEPT, SCHEMES[::2]),
 ]
 
 #: Of sizes at which a GPU's tiles differ. On a processor oneDNN's reference, one of the forms, takes seconds for them.

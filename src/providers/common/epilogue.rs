@@ -10,6 +10,8 @@ use crate::network::{Layer, LayerId, Network, TensorId};
 const MOST_LAYERS: usize = 16;
 /// Nor more operands that are read beside those of the product.
 const MOST_OPERANDS: usize = 6;
+/// Nor more results.
+const MOST_RESULTS: usize = 3;
 
 /// What a step reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +84,7 @@ impl Step {
     }
 }
 
-/// Steps behind a product that leave one result.
+/// Steps behind a product.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Epilogue {
     /// The result of the product.
@@ -93,8 +95,8 @@ pub struct Epilogue {
     pub steps: Vec<Step>,
     /// What they read besides, in the order in which they do.
     pub operands: Vec<Operand>,
-    /// What is stored: what the last step gives, or the product.
-    pub output: TensorId,
+    /// What is stored, which others read or the caller: the product, if it is, and what steps give, in their order.
+    pub outputs: Vec<TensorId>,
 }
 
 impl Epilogue {
@@ -106,8 +108,11 @@ impl Epilogue {
             axis,
             steps: vec![],
             operands: vec![],
-            output: product,
+            outputs: vec![product],
         };
+        if !layers.is_empty() && !group::leaves(network, layers, product) {
+            found.outputs.clear();
+        }
         for &layer in layers {
             let mut inputs = vec![];
             for input in &network[layer].inputs {
@@ -117,9 +122,19 @@ impl Epilogue {
                 });
             }
             found.steps.push(Step { layer, inputs });
-            found.output = network[layer].outputs[0];
         }
+        found.outputs.extend(group::outputs(network, layers));
         Some(found)
+    }
+
+    /// What the last step gives, or the product.
+    pub fn result(&self) -> TensorId {
+        self.outputs.last().copied().unwrap_or(self.product)
+    }
+
+    /// What is stored besides.
+    pub fn others(&self) -> &[TensorId] {
+        self.outputs.split_last().map_or(&[], |(_, others)| others)
     }
 
     /// The layers of the steps.
@@ -187,8 +202,8 @@ pub fn name(network: &Network, layers: &[LayerId]) -> String {
 /// Says of a layer whether it may be a step, apart from its shapes.
 pub type Takes<'a> = &'a dyn Fn(LayerId) -> bool;
 
-/// All that may follow a product whose columns lie along an axis, in every number of steps that leaves one result; the most first,
-/// none last.
+/// All that may follow a product whose columns lie along an axis, in every number of steps that leaves up to three results; the most
+/// first, none last.
 pub fn behind(scope: &Scope, product: TensorId, axis: usize, takes: Takes) -> Vec<Epilogue> {
     grown(scope, product, axis, takes, &|_| vec![])
 }
@@ -233,19 +248,25 @@ fn grown(
         before.retain(|id| !layers.contains(id));
         layers.extend(before);
         layers.push(next);
-        if leaves_one(network, product, &layers) {
-            let longer = Epilogue::new(network, product, axis, &layers);
-            found.extend(longer.filter(|epilogue| epilogue.read().count() <= MOST_OPERANDS));
-        }
+        let longer = Epilogue::new(network, product, axis, &layers);
+        found.extend(longer.filter(|epilogue| {
+            epilogue.read().count() <= MOST_OPERANDS
+                && epilogue.outputs.len() <= MOST_RESULTS
+                && (epilogue.others().is_empty() || !is_circular(scope, epilogue))
+        }));
     }
+    // What steps further on alone read is better left to be read there.
+    found.retain(|epilogue| epilogue.others().iter().all(|&t| group::leaves(network, &layers, t)));
     found.reverse();
     found
 }
 
-/// Whether the last of these layers alone gives something to others or to the caller, not the product itself or one in between.
-fn leaves_one(network: &Network, product: TensorId, layers: &[LayerId]) -> bool {
-    let inside = network[product].users.iter().all(|user| layers.contains(user)) && !network.is_output(product);
-    inside && group::outputs(network, layers).len() == 1
+/// Whether other layers make an operand of one of the results, which a kernel gives all at once.
+fn is_circular(scope: &Scope, epilogue: &Epilogue) -> bool {
+    let inside = epilogue.layers_behind(scope.layer);
+    let producer = |operand: &Operand| scope.network.producer(operand.tensor);
+    let producers = epilogue.operands.iter().filter_map(producer).map(|(layer, _)| layer);
+    group::depend(scope.network, &scope.positions(), producers.collect(), &inside)
 }
 
 /// The first layer in the order of execution that reads the product or what some layers give, and can run with them.
@@ -358,23 +379,53 @@ mod tests {
                 operand(skip, Broadcast::Full, None)
             ]
         );
-        assert_eq!((found.output, found.uses(step(0)), found.read().count()), (last, 2, 2));
+        assert_eq!(
+            (found.result(), found.uses(step(0)), found.read().count()),
+            (last, 2, 2)
+        );
         assert_eq!(found.steps[3].beside(step(2)), Some((false, two)));
     }
 
     #[test]
-    fn what_others_read_is_a_result_and_there_is_one() {
+    fn what_others_read_is_a_result() {
         let mut g = Graph::new();
         let product = product(&mut g);
         let one = g.op("Relu", &[product]);
         let both = g.op("Tanh", &[one]);
         let sum = g.op("Add", &[one, both]);
         let last = g.op("Exp", &[sum]);
-        assert_eq!(all(&g, |_| true), ["Relu+Tanh+Add+Exp", "Relu+Tanh+Add", "Relu", ""]);
-        assert_eq!(all(&g, |op| op != "Add"), ["Relu", ""]);
+        let others = |g: &Graph| {
+            let find = |scope: &Scope| {
+                let found = behind(scope, product, 1, &|_| true);
+                let counts: Vec<_> = found.iter().map(|epilogue| epilogue.others().len()).collect();
+                assert_eq!(counts[0], usize::from(g.network.is_output(one)));
+                assert!(
+                    found
+                        .iter()
+                        .all(|epilogue| !epilogue.others().contains(&epilogue.result()))
+                );
+                found
+            };
+            found(g, find)
+        };
+        assert_eq!(others(&g), ["Relu+Tanh+Add+Exp", "Relu+Tanh+Add", "Relu", ""]);
+        assert_eq!(all(&g, |op| op != "Add"), ["Relu+Tanh", "Relu", ""]);
         g.network.mark_output(one, "one").unwrap();
         g.network.mark_output(last, "last").unwrap();
-        assert_eq!(all(&g, |_| true), ["Relu", ""]);
+        assert_eq!(
+            others(&g),
+            ["Relu+Tanh+Add+Exp", "Relu+Tanh+Add", "Relu+Tanh", "Relu", ""]
+        );
+    }
+
+    #[test]
+    fn an_operand_is_not_made_of_a_result() {
+        let mut g = Graph::new();
+        let product = product(&mut g);
+        let one = g.op("Relu", &[product]);
+        let gate = g.op("Softmax", &[one]);
+        g.op("Mul", &[one, gate]);
+        assert_eq!(all(&g, |op| op != "Softmax"), ["Relu", ""]);
     }
 
     #[test]

@@ -37,12 +37,41 @@ pub fn grow(scope: &Scope, takes: fn(&Network, &Layer) -> bool) -> Vec<LayerId> 
 
 /// The tensors that layers give to others or to the caller.
 pub fn outputs(network: &Network, layers: &[LayerId]) -> Vec<TensorId> {
-    let leaves = |t: &TensorId| {
-        let users = &network[*t].users;
-        network.is_output(*t) || users.is_empty() || users.iter().any(|u| !layers.contains(u))
-    };
     let all = layers.iter().flat_map(|&l| network[l].outputs.iter().copied());
-    all.filter(leaves).collect()
+    all.filter(|&t| leaves(network, layers, t)).collect()
+}
+
+/// Whether the caller or layers other than these read a tensor, or nobody does.
+pub fn leaves(network: &Network, layers: &[LayerId], tensor: TensorId) -> bool {
+    let users = &network[tensor].users;
+    network.is_output(tensor) || users.is_empty() || users.iter().any(|user| !layers.contains(user))
+}
+
+/// Whether one of the layers outside, or one in front of it, reads what layers inside give.
+pub fn depend(network: &Network, positions: &Positions, mut outside: Vec<LayerId>, inside: &[LayerId]) -> bool {
+    let first = inside.iter().map(|layer| positions[layer]).min().unwrap_or(0);
+    outside.retain(|layer| !inside.contains(layer));
+    let mut seen: HashSet<LayerId> = outside.iter().copied().collect();
+    while let Some(layer) = outside.pop() {
+        // What runs before all of them can't depend on them.
+        if positions[&layer] < first {
+            continue;
+        }
+        for producer in producers(network, layer) {
+            if inside.contains(&producer) {
+                return true;
+            }
+            if seen.insert(producer) {
+                outside.push(producer);
+            }
+        }
+    }
+    false
+}
+
+fn producers(network: &Network, layer: LayerId) -> impl Iterator<Item = LayerId> {
+    let inputs = network[layer].inputs.iter().flatten();
+    inputs.filter_map(|&t| network.producer(t)).map(|(layer, _)| layer)
 }
 
 struct Group<'a> {
@@ -124,34 +153,6 @@ impl Group<'_> {
         if !results.flat_map(|&t| &network[t].users).any(others) {
             return false;
         }
-        let first = self.layers.iter().map(|l| positions[l]).min().unwrap_or(0);
-        let mut pending: Vec<LayerId> = self.producers(layer).filter(|l| !self.layers.contains(l)).collect();
-        let mut seen: HashSet<LayerId> = pending.iter().copied().collect();
-        while let Some(outside) = pending.pop() {
-            // What runs before the whole group can't depend on it.
-            if positions[&outside] < first {
-                continue;
-            }
-            for producer in network[outside]
-                .inputs
-                .iter()
-                .flatten()
-                .filter_map(|&t| network.producer(t))
-            {
-                if self.layers.contains(&producer.0) {
-                    return true;
-                }
-                if seen.insert(producer.0) {
-                    pending.push(producer.0);
-                }
-            }
-        }
-        false
-    }
-
-    fn producers(&self, layer: LayerId) -> impl Iterator<Item = LayerId> {
-        let network = self.scope.network;
-        let inputs = network[layer].inputs.iter().flatten();
-        inputs.filter_map(|&t| network.producer(t)).map(|(l, _)| l)
+        depend(network, positions, producers(network, layer).collect(), &self.layers)
     }
 }

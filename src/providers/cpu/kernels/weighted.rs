@@ -45,7 +45,7 @@ impl Weighted {
                 kernel: Arc::new(make(weighted)),
                 layers: [decompressed, &layers].concat(),
                 inputs,
-                outputs: vec![epilogue.output],
+                outputs: vec![epilogue.result()],
             })
         };
         let mut candidates: Vec<_> = epilogues

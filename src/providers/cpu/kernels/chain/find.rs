@@ -30,8 +30,11 @@ pub struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// The links that all steps of an epilogue are; none if one of them is no link.
+    /// The links that all steps of an epilogue are; none if one of them is no link, or there is another result.
     pub fn of(network: &'a Network, epilogue: &'a Epilogue, of_8_bits: bool) -> Option<Self> {
+        if !epilogue.others().is_empty() {
+            return None;
+        }
         let mut found = Self {
             network,
             epilogue,

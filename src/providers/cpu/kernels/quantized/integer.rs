@@ -114,7 +114,7 @@ impl Integers {
             }),
             layers,
             inputs,
-            outputs: vec![epilogue.output],
+            outputs: vec![epilogue.result()],
         })
     }
 }

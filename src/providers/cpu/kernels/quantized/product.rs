@@ -112,7 +112,7 @@ impl Product {
                 kernel: Arc::new(make(product)),
                 layers: in_front.iter().copied().chain(added).chain(behind).collect(),
                 inputs,
-                outputs: vec![epilogue.output],
+                outputs: vec![epilogue.result()],
             })
         };
         let epilogues = chain::epilogues_of_8_bits(scope, scope.layer().outputs[0], channels);

@@ -82,7 +82,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
     let candidates = |source: TensorId, cast: Option<LayerId>| {
         let one = |epilogue: Epilogue| {
             let tail = Tail::of(network, &epilogue, 0, true, |layer| activation(network, layer));
-            let all = tail.steps == epilogue.steps.len();
+            let all = tail.steps == epilogue.steps.len() && epilogue.others().is_empty();
             // The kernel for few channels, which casts, adds no residual.
             let takes = all && (cast.is_none() || tail.residual.is_none());
             let layers: Vec<LayerId> = cast.into_iter().chain([scope.layer]).chain(epilogue.layers()).collect();
@@ -90,7 +90,7 @@ pub fn offer(scope: &Scope, gpu: &Arc<Gpu>) -> Answer {
                 kernel: Arc::new(make(name(network, &layers), &tail, cast.is_some())),
                 layers,
                 inputs: [source, w].into_iter().chain(bias).chain(tail.residual).collect(),
-                outputs: vec![epilogue.output],
+                outputs: vec![epilogue.result()],
             })
         };
         epilogues(scope).into_iter().filter_map(one).collect::<Vec<_>>()

@@ -58,6 +58,7 @@ impl Bare {
         let written = Written {
             text,
             operands: 0,
+            others: 0,
             unused: 0,
             products: 1,
             held: false,

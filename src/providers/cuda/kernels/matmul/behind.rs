@@ -5,15 +5,16 @@ use crate::network::{LayerId, Network, TensorId};
 use crate::providers::common::epilogue::{Broadcast, Epilogue, Operand};
 use crate::providers::cuda::kernels::pointwise::code::{self, Code, element};
 use std::fmt::Write;
+use std::ops::Not;
 
 /// What is done with each number of a product, as code.
 pub struct Behind {
     /// What it reads beside the product.
     pub operands: Vec<Operand>,
-    /// What it gives.
-    pub output: TensorId,
-    /// Declares `T0`, `Y0`, `X1`, ... and `Tail`, whose fields are the operands in their order, and behind them `Numbers` where there
-    /// are some.
+    /// What it gives: the result, and what it stores besides.
+    pub outputs: Vec<TensorId>,
+    /// Declares `T0`, `Y0`, `X1`, ..., `Z1`, ... and `Tail`, whose fields are the operands in their order, behind them where it stores
+    /// what it does besides, and behind these `Numbers` where there are some.
     pub text: String,
     /// The constants that `Numbers` holds.
     pub numbers: Vec<f32>,
@@ -40,7 +41,7 @@ impl Behind {
     }
 
     fn of(network: &Network, epilogue: &Epilogue, written: fn(&Network, &[LayerId]) -> Code) -> Self {
-        let (product, output) = (epilogue.product, epilogue.output);
+        let (product, output) = (epilogue.product, epilogue.result());
         let layers: Vec<LayerId> = epilogue.layers().collect();
         let code = written(network, &layers);
         // A code is not read as a number, to be encoded once more.
@@ -75,9 +76,12 @@ impl Behind {
         for (at, operand) in operands.iter().enumerate() {
             text += &typedef(&format!("X{}", at + 1), dtype(operand.tensor));
         }
+        let others = Others::new(network, epilogue, &code.outputs);
+        text += &others.typedefs(dtype);
         _ = writeln!(
             text,
-            "__device__ __forceinline__ void element(Result& y0, {}) {{\n{body}}}",
+            "__device__ __forceinline__ void element({}, {}) {{\n{body}}}",
+            others.declared().join(", "),
             parameters.join(", ")
         );
         let names: Vec<Option<usize>> = match layers.is_empty() {
@@ -87,15 +91,17 @@ impl Behind {
         let sizes: Vec<usize> = operands.iter().map(|operand| dtype(operand.tensor).size()).collect();
         // Tiles of products of 16 bits have the shape for results of as many.
         let alike = dtype(product) == DType::Float32 || dtype(output).size() == 2;
-        let laid = Laid::new(&operands, &sizes, dtype(output).size()).filter(|_| alike);
+        let laid = Laid::new(&operands, &sizes, dtype(output).size()).filter(|_| alike && others.is_empty());
         let width = laid.as_ref().map_or(2, Laid::width);
         let is_bytes = laid
             .as_ref()
             .is_some_and(|laid| laid.columns.is_empty() && laid.width() == 1);
-        text += &structure(&operands, &names, laid, !numbers.is_empty());
+        text += &structure(&operands, &names, &others, laid, !numbers.is_empty());
         Self {
             operands,
-            output,
+            outputs: std::iter::once(output)
+                .chain(epilogue.others().iter().copied())
+                .collect(),
             text,
             numbers,
             width,
@@ -109,11 +115,18 @@ fn typedef(name: &str, dtype: DType) -> String {
 }
 
 /// `Tail`; `arguments` are those of `element`: the number of an operand, or the sum. `numbered` says that there are `Numbers`.
-fn structure(operands: &[Operand], arguments: &[Option<usize>], laid: Option<Laid>, numbered: bool) -> String {
+fn structure(
+    operands: &[Operand],
+    arguments: &[Option<usize>],
+    others: &Others,
+    laid: Option<Laid>,
+    numbered: bool,
+) -> String {
     let mut text = String::from("struct Tail {\n");
     for number in 1..=operands.len() {
         _ = writeln!(text, "    const X{number}* x{number};");
     }
+    text += &others.fields();
     if numbered {
         text += "    Numbers n;\n";
     }
@@ -124,7 +137,12 @@ fn structure(operands: &[Operand], arguments: &[Option<usize>], laid: Option<Lai
             None => sum.to_string(),
         };
         let arguments: Vec<String> = arguments.iter().map(one).collect();
-        format!("element(y, {first}{});", arguments.join(", "))
+        let results = others.results().join(", ");
+        format!(
+            "{}element({results}, {first}{});",
+            others.variables(),
+            arguments.join(", ")
+        )
     };
     let index = |broadcast: Broadcast| match broadcast {
         Broadcast::Full => "at",
@@ -135,7 +153,8 @@ fn structure(operands: &[Operand], arguments: &[Option<usize>], laid: Option<Lai
     _ = writeln!(
         text,
         "    __device__ __forceinline__ Y0 one(const Wide<T0>::type sum, const uint64 at, const int32 column) const {{\n        \
-         Result y;\n        {single}\n        return Narrow<Y0>::from(y);\n    }}"
+         Result y;\n        {single}\n{}        return Narrow<Y0>::from(y);\n    }}",
+        others.stored("sum", |number| format!("z{number}[at]")),
     );
     let packed: Vec<usize> = (1..=operands.len())
         .filter(|number| operands[number - 1].broadcast != Broadcast::Scalar)
@@ -143,10 +162,13 @@ fn structure(operands: &[Operand], arguments: &[Option<usize>], laid: Option<Lai
     let even = packed
         .iter()
         .map(|number| format!("(uint64)x{number} % sizeof(Pack<X{number}, 8>) == 0"));
-    let even: Vec<String> = std::iter::once("true".into()).chain(even).collect();
+    let even: Vec<String> = std::iter::once("true".into())
+        .chain(even)
+        .chain(others.even())
+        .collect();
     _ = writeln!(
         text,
-        "    // Whether operands may be read eight at a time.\n    \
+        "    // Whether operands may be read eight at a time, and what is stored besides stored so.\n    \
          __device__ __forceinline__ bool wide() const {{ return {}; }}",
         even.join(" && ")
     );
@@ -161,19 +183,120 @@ fn structure(operands: &[Operand], arguments: &[Option<usize>], laid: Option<Lai
     });
     _ = writeln!(
         text,
-        "    // What eight neighbours read.\n    struct Read {{{} }};\n    \
+        "    // What eight neighbours read{}.\n    struct Read {{{} }};\n    \
          __device__ __forceinline__ Read read(const uint64 at, const int32 column) const {{\n        \
          Read read;\n       {}\n        return read;\n    }}\n    \
          __device__ __forceinline__ Pack<Y0, 8> pack(const float (&sums)[8], const Read& read) const {{\n        \
-         Pack<Y0, 8> results;\n        #pragma unroll\n        for (int32 k = 0; k < 8; k++) {{\n            \
-         Result y;\n            {each}\n            results.item[k] = Narrow<Y0>::from(y);\n        }}\n        \
+         Pack<Y0, 8> results;\n{}        #pragma unroll\n        for (int32 k = 0; k < 8; k++) {{\n            \
+         Result y;\n            {each}\n            results.item[k] = Narrow<Y0>::from(y);\n{}        }}\n{}        \
          return results;\n    }}\n    \
          __device__ __forceinline__ Pack<Y0, 8> pack(const float (&sums)[8], const uint64 at, const int32 column) const {{\n        \
          return pack(sums, read(at, column));\n    }}",
-        fields.collect::<String>(),
-        reads.collect::<String>(),
+        if others.is_empty() { "" } else { ", and where they are" },
+        fields
+            .chain(others.is_empty().not().then(|| " uint64 at;".into()))
+            .collect::<String>(),
+        reads
+            .chain(others.is_empty().not().then(|| " read.at = at;".into()))
+            .collect::<String>(),
+        others.packs(),
+        others.stored("sums[k]", |number| format!("    others{number}.item[k]")),
+        others.stores(),
     );
     text + &neighbours(laid, &call) + "};\n"
+}
+
+/// What a `Tail` stores beside its result: `Z1`, `Z2`, ...
+struct Others {
+    /// The tensors.
+    tensors: Vec<TensorId>,
+    /// For each result of the code, in its order, which of them it is; the last one is the result.
+    given: Vec<Option<usize>>,
+}
+
+impl Others {
+    /// Those of an epilogue whose code gives these tensors.
+    fn new(network: &Network, epilogue: &Epilogue, given: &[TensorId]) -> Self {
+        let tensors = epilogue.others().to_vec();
+        debug_assert!(
+            given
+                .iter()
+                .all(|&t| network[t].ty.shape == network[epilogue.product].ty.shape)
+        );
+        let number = |t: &TensorId| tensors.iter().position(|other| other == t).map(|at| at + 1);
+        let given = if given.is_empty() {
+            vec![None]
+        } else {
+            given.iter().map(number).collect()
+        };
+        Self { tensors, given }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    fn numbers(&self) -> std::ops::RangeInclusive<usize> {
+        1..=self.tensors.len()
+    }
+
+    fn each(&self, one: impl Fn(usize) -> String) -> String {
+        self.numbers().map(one).collect()
+    }
+
+    fn typedefs(&self, dtype: impl Fn(TensorId) -> DType) -> String {
+        self.each(|number| typedef(&format!("Z{number}"), dtype(self.tensors[number - 1])))
+    }
+
+    fn fields(&self) -> String {
+        self.each(|number| format!("    Z{number}* z{number};\n"))
+    }
+
+    /// The first parameters of `element`.
+    fn declared(&self) -> Vec<String> {
+        let one = |(at, of): (usize, &Option<usize>)| match of {
+            Some(number) => format!("Wide<Z{number}>::type& y{at}"),
+            None => format!("Result& y{at}"),
+        };
+        self.given.iter().enumerate().map(one).collect()
+    }
+
+    /// Variables for them.
+    fn variables(&self) -> String {
+        let stored = self.given.iter().flatten();
+        stored
+            .map(|number| format!("Wide<Z{number}>::type w{number}; "))
+            .collect()
+    }
+
+    fn results(&self) -> Vec<String> {
+        let one = |of: &Option<usize>| of.map_or("y".into(), |number| format!("w{number}"));
+        self.given.iter().map(one).collect()
+    }
+
+    /// Statements that put them where `to` says; what the code does not give is the product.
+    fn stored(&self, sum: &str, to: impl Fn(usize) -> String) -> String {
+        self.each(|number| {
+            let value = match self.given.contains(&Some(number)) {
+                true => format!("w{number}"),
+                false => sum.into(),
+            };
+            format!("        {} = Narrow<Z{number}>::from({value});\n", to(number))
+        })
+    }
+
+    fn packs(&self) -> String {
+        self.each(|number| format!("        Pack<Z{number}, 8> others{number};\n"))
+    }
+
+    fn stores(&self) -> String {
+        self.each(|number| format!("        *(Pack<Z{number}, 8>*)(z{number} + read.at) = others{number};\n"))
+    }
+
+    fn even(&self) -> impl Iterator<Item = String> {
+        let one = |number| format!("(uint64)z{number} % sizeof(Pack<Z{number}, 8>) == 0");
+        self.numbers().map(one)
+    }
 }
 
 /// So many operands with a number for each column have room in `warpgroup.cu`.

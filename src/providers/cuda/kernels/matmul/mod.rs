@@ -55,7 +55,7 @@ struct Single {
     kernel: MatMul,
     layers: Vec<LayerId>,
     inputs: Vec<TensorId>,
-    output: TensorId,
+    outputs: Vec<TensorId>,
 }
 
 impl Single {
@@ -64,7 +64,7 @@ impl Single {
             kernel: Arc::new(self.kernel),
             layers: self.layers,
             inputs: self.inputs,
-            outputs: vec![self.output],
+            outputs: self.outputs,
         }
     }
 }
@@ -76,7 +76,8 @@ fn single(scope: &Scope, operands: [TensorId; 2], epilogue: &Epilogue, gpu: &Arc
     let attrs = &scope.layer().attrs;
     let transposed = [attrs.flag("transA"), attrs.flag("transB")];
     let dtype = scope.output_type(0).dtype;
-    let fused = fused::Steps::new(network, epilogue).filter(|_| own::has_tensor_cores(&gpu.device, dtype));
+    let alone = epilogue.others().is_empty();
+    let fused = fused::Steps::new(network, epilogue).filter(|_| alone && own::has_tensor_cores(&gpu.device, dtype));
     let fused = fused.and_then(|steps| Some((steps.of(network, operands, transposed)?, steps.operands)));
     let mut inputs = operands.to_vec();
     inputs.extend(behind.operands.iter().map(|operand| operand.tensor));
@@ -94,7 +95,7 @@ fn single(scope: &Scope, operands: [TensorId; 2], epilogue: &Epilogue, gpu: &Arc
     inputs.extend(extra);
     let slot = |t: Option<TensorId>| inputs[2..].iter().position(|&input| Some(input) == t).map(|at| at + 2);
     let passed = |pass: &library::Pass| pass.inputs.iter().map(|&t| slot(t)).collect();
-    let bytes = network[behind.output].ty.dtype.size();
+    let bytes = network[epilogue.result()].ty.dtype.size();
     let lent = |&at: &usize| {
         let Operand { tensor, broadcast, .. } = behind.operands[at];
         broadcast == Broadcast::Full && network[tensor].ty.dtype.size() == bytes
@@ -118,6 +119,7 @@ fn single(scope: &Scope, operands: [TensorId; 2], epilogue: &Epilogue, gpu: &Arc
         inputs: inputs.len(),
         unused,
         read: behind.operands.len(),
+        others: behind.outputs.len() - 1,
         text: behind.text,
         steps,
         fused,
@@ -129,7 +131,7 @@ fn single(scope: &Scope, operands: [TensorId; 2], epilogue: &Epilogue, gpu: &Arc
         kernel,
         layers,
         inputs,
-        output: behind.output,
+        outputs: behind.outputs,
     }
 }
 
@@ -144,6 +146,8 @@ struct MatMul {
     /// Inputs behind both matrices that the code reads, and those behind them that it does not.
     read: usize,
     unused: usize,
+    /// Results beside the first.
+    others: usize,
     /// Inputs whose memory the result may take.
     lent: Vec<usize>,
     /// `Tail`.
@@ -211,6 +215,7 @@ impl MatMul {
         Written {
             text: self.text.clone(),
             operands: self.read,
+            others: self.others,
             unused: self.unused,
             products: 1,
             held: self.held,
@@ -250,9 +255,13 @@ impl Kernel for MatMul {
         let form = |way: Way| Form {
             tactic: way.tactic(),
             inputs: vec![Layout::Plain; self.inputs],
-            outputs: vec![Layout::Plain],
+            outputs: vec![Layout::Plain; 1 + self.others],
         };
-        let library = if self.dtype.is_float() { CHOICES } else { 0 };
+        let library = if self.dtype.is_float() && self.others == 0 {
+            CHOICES
+        } else {
+            0
+        };
         let tensor = own::has_tensor_cores(&self.gpu.device, self.dtype);
         let tiles = if tensor { own::TILES } else { 0 };
         let engines = self.fused.as_ref().map_or(0, |_| fused::ENGINES);

@@ -27,6 +27,8 @@ pub struct Written {
     pub text: String,
     /// How many operands the tail reads.
     pub operands: usize,
+    /// How many results it stores beside the first; none where there are several products.
+    pub others: usize,
     /// Inputs of the kernel beside them.
     pub unused: usize,
     /// Whether nobody writes right operands any more.
@@ -46,6 +48,7 @@ impl Written {
         let declared =
             |product: usize| (1..=self.operands).map(move |number| format!("const X{number}* x{number}_{product}"));
         let mut parameters = self.each(|product| format!("Y0* y{product}"));
+        parameters.extend((1..=self.others).map(|number| format!("Z{number}* z{number}")));
         parameters.push("const T0* a".into());
         parameters.extend(self.each(|product| format!("const T0* b{product}")));
         parameters.extend((0..self.products).flat_map(declared));
@@ -55,10 +58,9 @@ impl Written {
 
     /// The tail of a product.
     pub fn tail(&self, product: usize) -> String {
-        let read: Vec<String> = (1..=self.operands)
-            .map(|number| format!("x{number}_{product}"))
-            .collect();
-        format!("Tail{{{}}}", read.join(", "))
+        let read = (1..=self.operands).map(|number| format!("x{number}_{product}"));
+        let stored = (1..=self.others).map(|number| format!("z{number}"));
+        format!("Tail{{{}}}", read.chain(stored).collect::<Vec<_>>().join(", "))
     }
 
     /// An entry point that begins so, and whose body calls a product with `y, a, b, tail, s`; `blockIdx.y` says which, where
@@ -336,6 +338,7 @@ mod tests {
         let written = Written {
             text: String::new(),
             operands: 1,
+            others: 0,
             unused: 1,
             products: 2,
             held: false,

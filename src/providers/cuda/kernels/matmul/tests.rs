@@ -145,7 +145,7 @@ fn nothing_behind_gives_the_sum() {
     let product = g.op("MatMul", &[x, w]);
     g.output(product);
     let behind = Behind::new(&g.network, &epilogue(&g));
-    assert!(behind.operands.is_empty() && behind.output == product);
+    assert!(behind.operands.is_empty() && behind.outputs == [product]);
     assert!(behind.text.contains("element(y, sum);"), "{}", behind.text);
 }
 

@@ -74,6 +74,7 @@ fn alike(scope: &Scope, products: &[LayerId]) -> Option<Vec<Epilogue>> {
     let network = scope.network;
     let written = |layer: LayerId| {
         let epilogues = follow::epilogues(&Scope { layer, ..*scope }).into_iter();
+        let epilogues = epilogues.filter(|epilogue| epilogue.others().is_empty());
         let with_code = epilogues.map(move |epilogue| (Behind::new(network, &epilogue), epilogue));
         let constant = |operand: &Operand| network[operand.tensor].constant().is_some();
         let held = with_code.filter(move |(behind, _)| behind.operands.iter().all(constant));
@@ -171,7 +172,7 @@ impl Together {
             .iter()
             .flat_map(|single| single.layers.iter().copied())
             .collect();
-        let outputs = singles.iter().map(|single| single.output).collect();
+        let outputs = singles.iter().flat_map(|single| single.outputs.clone()).collect();
         let kernels = singles.into_iter().map(|single| single.kernel);
         let kernel = Self {
             singles: kernels.zip(slots).collect(),

@@ -334,6 +334,7 @@ mod tests {
         let written = Written {
             text: String::new(),
             operands: 1,
+            others: 0,
             unused: 0,
             products: 2,
             held: true,

@@ -25,7 +25,11 @@ impl Linear {
     /// What an epilogue does.
     pub fn of(network: &Network, epilogue: &Epilogue) -> Option<Self> {
         let scheme = |step: usize| Scheme::of(network, epilogue.layer(network, step)).filter(Scheme::is_int);
-        let last = epilogue.steps.len().checked_sub(1)?;
+        let last = epilogue
+            .steps
+            .len()
+            .checked_sub(1)
+            .filter(|_| epilogue.others().is_empty())?;
         let (mut x, mut residual, mut relu) = (Value::Product, None, false);
         for (number, step) in epilogue.steps[..last].iter().enumerate() {
             match epilogue.layer(network, number).op.name {

@@ -204,7 +204,7 @@ impl Found {
         let mut inputs = vec![self.left.tensor];
         inputs.extend(behind.operands.iter().map(|operand| operand.tensor));
         let in_front = [self.left.layer, self.weights.layer];
-        let output = behind.output;
+        let outputs = behind.outputs.clone();
         let kernel = Quantized {
             name: format!("{} {}", self.left.scheme.word(), name(network, &named)),
             operation: self.operation.clone(),
@@ -224,7 +224,7 @@ impl Found {
                 .chain(layers.iter().copied())
                 .collect(),
             inputs,
-            outputs: vec![output],
+            outputs,
         })
     }
 }
@@ -406,7 +406,7 @@ impl Kernel for Quantized {
             Form {
                 tactic: way.tactic(),
                 inputs: std::iter::once(from).chain(others).collect(),
-                outputs: vec![layout],
+                outputs: vec![layout; self.behind.outputs.len()],
             }
         };
         let ways = self.ways().into_iter().map(|way| form(way, layout));
@@ -418,7 +418,11 @@ impl Kernel for Quantized {
     fn takes_slices(&self, _form: &Form) -> (bool, bool) {
         let images = matches!(self.operation, Operation::Conv(_));
         // Other operands are read at the places of the result.
-        (images && !self.behind.elements().any(|element| element), images)
+        let alone = self.behind.outputs.len() == 1;
+        (
+            images && !self.behind.elements().any(|element| element),
+            images && alone,
+        )
     }
 
     fn prepare(&self, request: &Request) -> Result<Prepared> {

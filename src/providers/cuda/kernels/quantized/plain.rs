@@ -23,19 +23,29 @@ pub const THREADS: u32 = 128;
 pub fn declared(of: &Quantized) -> String {
     let operands = 1..=of.behind.operands.len();
     let operands: String = operands.map(|number| format!(", const X{number}* x{number}")).collect();
+    let others: String = others(of).map(|number| format!(", Z{number}* z{number}")).collect();
     let numbers = if of.behind.numbers.is_empty() {
         ""
     } else {
         ", const Numbers n"
     };
-    operands + numbers
+    operands + &others + numbers
+}
+
+/// The numbers of what it stores beside the result.
+fn others(of: &Quantized) -> impl Iterator<Item = usize> {
+    1..of.behind.outputs.len()
 }
 
 /// What follows, made of these parameters.
 pub fn tail(of: &Quantized) -> String {
     let operands = (1..=of.behind.operands.len()).map(|number| format!("x{number}"));
     let numbers = (!of.behind.numbers.is_empty()).then(|| "n".to_string());
-    format!("Tail{{{}}}", operands.chain(numbers).collect::<Vec<_>>().join(", "))
+    let others = others(of).map(|number| format!("z{number}"));
+    format!(
+        "Tail{{{}}}",
+        operands.chain(others).chain(numbers).collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Its numbers, as bits.
@@ -46,6 +56,9 @@ pub fn numbers(of: &Quantized) -> Vec<i32> {
 /// Adds what these parameters are in a call.
 pub fn pass(arguments: &mut Arguments, call: &Call, numbers: &[i32]) {
     call.inputs[1..]
+        .iter()
+        .for_each(|&address| _ = arguments.address(address));
+    call.outputs[1..]
         .iter()
         .for_each(|&address| _ = arguments.address(address));
     if !numbers.is_empty() {
