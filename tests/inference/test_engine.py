@@ -30,6 +30,14 @@ def engine(module: Any) -> InferenceEngine:
     return InferenceEngine(module, (1, 1, 32, 32), **CHEAP)
 
 
+@pytest.fixture(scope="module")
+def saved(module: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An engine's file, for tests that do not get as far as a call."""
+    path = tmp_path_factory.mktemp("saved") / "model.engine"
+    optimized(module, (1, 1, 8, 8)).save(path)
+    return path
+
+
 class Pair(nn.Module):
     """Two inputs, two outputs."""
 
@@ -203,11 +211,9 @@ def test_a_batch_that_the_engine_has_not_is_told_once(module: Any, caplog: pytes
         (ShapeError, {"input_shape": (1, 1, 9, 8)}, "another shape"),
     ],
 )
-def test_wrong_arguments(kind: Any, keywords: dict[str, Any], text: str, module: Any, tmp_path: Path) -> None:
-    path = tmp_path / "model.engine"
-    optimized(module, (1, 1, 8, 8)).save(path)
+def test_wrong_arguments(kind: Any, keywords: dict[str, Any], text: str, saved: Path) -> None:
     with pytest.raises(kind, match=text):
-        InferenceEngine(**({"model_path": str(path)} | keywords))
+        InferenceEngine(**({"model_path": str(saved)} | keywords))
 
 
 def test_torchscript_is_refused_with_the_way_out(module: Any, tmp_path: Path) -> None:

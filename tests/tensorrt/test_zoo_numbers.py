@@ -24,7 +24,8 @@ def test_the_plan_computes_what_the_model_says(name: str, tmp_path: Path, proces
     from benchmarks.zoo import export_entry
     from benchmarks.zoo_models import ZOO
 
-    entry, path = ZOO[name], tmp_path / f"{name}.onnx"
+    # BERT's numbers are those of any of its layers; its own size, whose weights are 0.4 GB, is built in test_zoo.py.
+    entry, path = ZOO[name].sibling() if name == "bert" else ZOO[name], tmp_path / f"{name}.onnx"
     export_entry(entry, entry.build(), False, path, torch)
     sizes = {key: min(size, 64) for key, size in NETWORKS[name].items()}
     profile = {key: tuple(x.at(sizes | {"batch": b}) for b in BATCHES) for key, x in entry.inputs.items()}
