@@ -127,6 +127,22 @@ def several(name: str, left: tuple[int, ...], columns: int) -> list[Chain]:
     return made
 
 
+def widened() -> list[Chain]:
+    """Products of 16 bits whose results the precision brings back to float32."""
+    convolved, image = (2, 32, 9, 7), (2, 48, 9, 7)
+
+    def conv(b: Builder) -> list[nx.Tensor]:
+        y = b.op("Relu", b.op("Add", b.conv(b.inputs[0], 48, 3), b.inputs[1]))
+        return [b.op("Cast", y, to="float32", elidable=1)]
+
+    def matmul(b: Builder) -> list[nx.Tensor]:
+        y = b.op("MatMul", b.inputs[0], b.constant(64, 48, scale=0.125))
+        return [b.op("Cast", b.op("Add", y, b.constant(48)), to="float32", elidable=1)]
+
+    short = FLOATS[1:]
+    return [Chain("conv_widened", (convolved, image), conv, short), Chain("matmul_widened", ((33, 64),), matmul, short)]
+
+
 def pointwise() -> list[Chain]:
     """Two and three pointwise layers, with operands that are broadcast along each sort of axis."""
     one = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs")
@@ -159,5 +175,6 @@ CHAINS: list[Chain] = [
     *several("matmul", (2, 33, 64), 48),
     *several("matmul_odd", (2, 9, 37), 19),
     *several("matmul_large", (150, 192), 136),
+    *widened(),
     *pointwise(),
 ]

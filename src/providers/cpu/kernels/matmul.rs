@@ -104,16 +104,16 @@ impl Kernel for MatMul {
         }
         let b = self.weighted.weights_shape(request);
         let shapes = Shapes::of(self.transposed[0], &lengthened(&a.shape), &lengthened(b), &result.shape);
-        let matrices = |shape: &[usize], transposed: bool| {
-            let desc = Desc::plain(a.dtype, shape)?;
+        let matrices = |dtype: DType, shape: &[usize], transposed: bool| {
+            let desc = Desc::plain(dtype, shape)?;
             Ok::<_, crate::error::Error>(if transposed { desc.transposed() } else { desc })
         };
         let options = self.weighted.options(request, &shapes.result)?;
         let spec = Spec {
-            a: matrices(&shapes.a, self.transposed[0])?,
-            b: matrices(&shapes.b, self.transposed[1])?,
+            a: matrices(a.dtype, &shapes.a, self.transposed[0])?,
+            b: matrices(a.dtype, &shapes.b, self.transposed[1])?,
             bias: self.weighted.bias.dtype(),
-            dst: matrices(&shapes.result, false)?,
+            dst: matrices(result.dtype, &shapes.result, false)?,
             pack_b: shapes.single && matches!(self.weighted.weights, Source::Constant(_)),
         };
         let primitive = spec.create(self.weighted.weights.format().as_ref(), &options)?;

@@ -2,8 +2,9 @@
 
 use super::{Bias, End, Link};
 use crate::network::dtype::{DType, has_exact_inverse};
+use crate::network::ops::cast;
 use crate::network::quantization::Scheme;
-use crate::network::{LayerId, Network, TensorId};
+use crate::network::{Layer, LayerId, Network, TensorId};
 use crate::providers::common::epilogue::{Broadcast, Epilogue, Value};
 use crate::providers::cpu::handle::{Binary, Desc, Eltwise, Matmul, Options};
 use crate::providers::cpu::kernels::pointwise::{Unary, unary};
@@ -16,7 +17,17 @@ const LONGEST: usize = 8;
 pub fn is_link(network: &Network, id: LayerId) -> bool {
     let layer = &network[id];
     let two_sided = matches!(layer.op.name, "Add" | "Sub" | "Mul" | "Div" | "Max" | "Min");
-    two_sided || unary(network, layer).and_then(eltwise).is_some()
+    two_sided || widens(network, layer) || unary(network, layer).and_then(eltwise).is_some()
+}
+
+/// Whether a layer gives floats of 16 bits as float32, to which sums need not be rounded in between.
+fn widens(network: &Network, layer: &Layer) -> bool {
+    let dtype = |t: Option<TensorId>| t.map(|t| network[t].ty.dtype);
+    let short = |dtype| matches!(dtype, DType::Float16 | DType::BFloat16);
+    layer.op.name == "Cast"
+        && !cast::rounds(&layer.attrs)
+        && dtype(layer.inputs[0]).is_some_and(short)
+        && dtype(layer.outputs.first().copied()) == Some(DType::Float32)
 }
 
 /// The links of an epilogue as they are found, and how the result is stored.
@@ -72,6 +83,11 @@ impl<'a> Found<'a> {
             self.links.push(Link::Eltwise(eltwise));
             return Some(steps);
         }
+        let layer = &self.network[step.layer];
+        if !self.of_8_bits && step.inputs[0] == Some(x) && widens(self.network, layer) {
+            self.end = Some(End::Cast(DType::Float32));
+            return (number + 1 == self.epilogue.steps.len()).then_some(1);
+        }
         if self.of_8_bits && step.inputs[0] == Some(x) {
             if let Some(scheme) = self.rounded(number) {
                 self.links.push(Link::Rounded(scheme));
@@ -85,7 +101,6 @@ impl<'a> Found<'a> {
                 return Some(1);
             }
         }
-        let layer = &self.network[step.layer];
         let dtype = self.network[self.epilogue.product].ty.dtype;
         let function = || unary(self.network, layer).and_then(eltwise);
         let first = step.inputs[0] == Some(x) && self.network[layer.outputs[0]].ty.dtype == dtype;

@@ -59,12 +59,12 @@ impl Link {
     }
 }
 
-/// How the result is stored where it is not float32.
+/// How the result is stored where it is not as sums are: float32 of 8 bits, and floats as they are.
 #[derive(Debug, Clone, Copy)]
 pub enum End {
     /// As integers of 8 bits.
     Quantized(Scheme),
-    /// As floats of 16 bits.
+    /// As other floats.
     Cast(DType),
 }
 
